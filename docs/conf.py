@@ -17,12 +17,22 @@ ROOT = Path(__file__).resolve().parents[1]
 project = "hess-run"
 author = "The developers of hess-run"
 release = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-extensions = ["sphinx.ext.autosummary", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "numpydoc", "myst_nb"]
+extensions = [
+    "sphinx.ext.autosummary",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "numpydoc",
+    "myst_nb",
+]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates", "examples"]
 html_theme = "pydata_sphinx_theme"
 html_title = f"hess-run {release}"
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": True, "secondary_sidebar_items": ["page-toc"]}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+}
 html_math_renderer = "mathml"
 
 autosummary_generate = True
@@ -72,7 +82,9 @@ def visit_math(translator: Any, node: Any) -> None:
 
     display = "block" if isinstance(node, nodes.math_block) else "inline"
     formula = convert(node.astext(), display=display)
-    translator.body.append(f'<span style="display: inline-block; max-width: 100%; overflow-x: auto">{formula}</span>')
+    translator.body.append(
+        f'<span style="display: inline-block; max-width: 100%; overflow-x: auto">{formula}</span>'
+    )
     raise nodes.SkipNode
 
 
@@ -80,4 +92,6 @@ def setup(app: Any) -> None:
     """Register the MathML renderer, the links and the treatment of docstrings."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("source-read", link_pages)
-    app.connect("autodoc-process-docstring", keep_formulas, priority=100)  # before numpydoc writes markup of its own
+    app.connect(
+        "autodoc-process-docstring", keep_formulas, priority=100
+    )  # before numpydoc writes markup of its own

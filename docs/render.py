@@ -32,7 +32,9 @@ DAG = (
 HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
 FILES = ("README.md", "docs/reproduction/*.md")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-MARKED = re.compile(r"(?:[a-z]+(?: [a-z]+)* ?(?=<!--verdict)|[^\s|<>(]*)<!--(?P<call>[\d*]*[a-z]+\([^>]*?\)[^>]*?)-->")
+MARKED = re.compile(
+    r"(?:[a-z]+(?: [a-z]+)* ?(?=<!--verdict)|[^\s|<>(]*)<!--(?P<call>[\d*]*[a-z]+\([^>]*?\)[^>]*?)-->"
+)
 
 
 BIBTEX = re.compile(r"```bibtex\n.*?```", re.S)
@@ -102,7 +104,9 @@ def extensions(*experiments: str, verdict: str = "") -> int:
 
 def agreeing(*experiments: str) -> int:
     """How many published numbers match exactly or are reproduced."""
-    return numbers(*experiments, verdict="exact_match") + numbers(*experiments, verdict="reproduced")
+    return numbers(*experiments, verdict="exact_match") + numbers(
+        *experiments, verdict="reproduced"
+    )
 
 
 def detail(experiment: str, name: str, after: str, index: int = 0) -> float:
@@ -112,7 +116,9 @@ def detail(experiment: str, name: str, after: str, index: int = 0) -> float:
 
 def note(experiment: str, start: str, after: str, index: int = 0) -> float:
     """A number in the one note of an analysis that begins with `start`, as in `detail`."""
-    notes = [text for text in _manifest(experiment)["notes"] if _words(text).startswith(_words(start))]
+    notes = [
+        text for text in _manifest(experiment)["notes"] if _words(text).startswith(_words(start))
+    ]
     if len(notes) != 1:
         raise LookupError(f"expected one note that begins with {start}, found {len(notes)}")
     return _number_in(notes[0], after, index)
@@ -159,14 +165,28 @@ def resnet(quantity: str, distance: int = 0, statistics: str = "running", **wher
 
 def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
     counts: dict[str, int] = {}
-    for name in experiments or tuple(sorted(path.parent.name for path in PUBLISHED.glob("*/manifest.json"))):
+    for name in experiments or tuple(
+        sorted(path.parent.name for path in PUBLISHED.glob("*/manifest.json"))
+    ):
         for word, count in _manifest(name).get(key, {}).items():
             counts[word] = counts.get(word, 0) + int(count)
     word = verdict.replace("_", " ")
-    return counts.get(word, 0) if word else sum(count for name, count in counts.items() if name in COUNTED)
+    return (
+        counts.get(word, 0)
+        if word
+        else sum(count for name, count in counts.items() if name in COUNTED)
+    )
 
 
-COUNTED = ("exact match", "reproduced", "not reproduced", "inconclusive", "confirmed", "refuted", "minor error")
+COUNTED = (
+    "exact match",
+    "reproduced",
+    "not reproduced",
+    "inconclusive",
+    "confirmed",
+    "refuted",
+    "minor error",
+)
 
 
 @cache
@@ -205,7 +225,20 @@ def _row(table: pd.DataFrame, where: dict[str, Any]) -> pd.Series:
 FUNCTIONS = {
     f.__name__: f
     for f in (
-        *(fmt, number, statement, verdict, numbers, statements, extensions, agreeing, mean, detail, note, shifts),
+        *(
+            fmt,
+            number,
+            statement,
+            verdict,
+            numbers,
+            statements,
+            extensions,
+            agreeing,
+            mean,
+            detail,
+            note,
+            shifts,
+        ),
         *(resnet, min, max, abs, math.exp),
     )
 } | {"DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}

@@ -36,9 +36,13 @@ def row(name: str) -> str:
     head = f"| `{name}` | {paper} | {experiment.reproduces or experiment.title} |"
     record = read_manifest(path.parent)
     if record is None:
-        return f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
+        return (
+            f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
+        )
     numbers, extensions = record["scorecard"], record["extensions"]
-    statements = {verdict: count - extensions.get(verdict, 0) for verdict, count in record["claims"].items()}
+    statements = {
+        verdict: count - extensions.get(verdict, 0) for verdict, count in record["claims"].items()
+    }
     parts = [
         ", ".join(f"{count} {verdict}" for verdict in KEPT if (count := counts.get(verdict)))
         for counts in (numbers, statements, extensions)
@@ -46,7 +50,11 @@ def row(name: str) -> str:
     words = ("numbers", "statements", "extensions")
     held = "; ".join(f"{what}: {text}" for what, text in zip(words, parts, strict=True) if text)
     key = Identity.of(name, experiment).key
-    stored = [cell for cell in Store(ROOT / "outputs", name).all(tables=False) if cell.meta["settings_key"] == key]
+    stored = [
+        cell
+        for cell in Store(ROOT / "outputs", name).all(tables=False)
+        if cell.meta["settings_key"] == key
+    ]
     costs, measured = Costs(stored), [cell.meta["params"] for cell in stored]
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)

@@ -17,7 +17,12 @@ STREAM = "certificate"
 
 
 def of_hessian(
-    what: str, hessian: Any, loss: Callable[[Tensor], Tensor], theta: Tensor, ctx: Context, **columns: Any
+    what: str,
+    hessian: Any,
+    loss: Callable[[Tensor], Tensor],
+    theta: Tensor,
+    ctx: Context,
+    **columns: Any,
 ) -> dict[str, Any]:
     """The row of a Hessian in closed form, a matrix or a product, of loss(theta) at theta (n,)."""
 
@@ -26,12 +31,19 @@ def of_hessian(
         with torch.enable_grad():
             return torch.autograd.grad(loss(leaf), leaf)[0]
 
-    found = verify(hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM), gradients=1000)
+    found = verify(
+        hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM), gradients=1000
+    )
     return certificate_row(what, found, **columns)
 
 
 def of_blocks(
-    dag: Dag, x: Tensor, y: Tensor, blocks: BlockSplit | dict[tuple[str, str], Tensor], ctx: Context, **columns: Any
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    blocks: BlockSplit | dict[tuple[str, str], Tensor],
+    ctx: Context,
+    **columns: Any,
 ) -> list[dict[str, Any]]:
     """The rows of measured blocks between the nodes of a graph: the total, and of a split its Gauss-Newton part."""
     parts: dict[str, Mapping[tuple[str, str], Tensor]]
@@ -42,7 +54,15 @@ def of_blocks(
     return [
         certificate_row(
             f"blocks, {part.replace('_', '-')}",
-            verify(dag, x, y, blocks=found, part=part, generator=ctx.torch_generator(STREAM), gradients=1000),  # type: ignore[arg-type]
+            verify(
+                dag,
+                x,
+                y,
+                blocks=found,
+                part=part,
+                generator=ctx.torch_generator(STREAM),
+                gradients=1000,
+            ),  # type: ignore[arg-type]
             **columns,
         )
         for part, found in parts.items()

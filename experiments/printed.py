@@ -48,7 +48,11 @@ def unchecked(paper: str) -> list[str]:
     """What of a paper's text has no row, for the findings; nothing is left out without its reason."""
     found = [s for s in said(paper) if s.kind == "not checked"]
     lines = "; ".join(f"{s.statement} ({s.place}): {s.row}" for s in found)
-    return [f"Of {len(said(paper))} statements of the text {len(found)} are not checked. {lines}."] if found else []
+    return (
+        [f"Of {len(said(paper))} statements of the text {len(found)} are not checked. {lines}."]
+        if found
+        else []
+    )
 
 
 def printed_number(name: str, **keys: str) -> float:
@@ -58,7 +62,11 @@ def printed_number(name: str, **keys: str) -> float:
     4.52
     """
     with open(FOLDER.parent / f"{name}.csv", newline="", encoding="utf-8") as stream:
-        found = {row["mean"] for row in csv.DictReader(stream) if all(row[k] == v for k, v in keys.items())}
+        found = {
+            row["mean"]
+            for row in csv.DictReader(stream)
+            if all(row[k] == v for k, v in keys.items())
+        }
     if len(found) != 1:
         raise ValueError(f"{name}: expected one printed value for {keys}, found {len(found)}")
     return float(found.pop())

@@ -19,11 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the command."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if sys.platform == "win32":
-        say("Windows is not supported (locks and renames of its file systems differ); run it inside WSL 2")
+        say(
+            "Windows is not supported (locks and renames of its file systems differ); run it inside WSL 2"
+        )
         sys.exit(2)
     if arguments is None:
         protect()
-        signal.signal(signal.SIGTERM, _interrupt)  # from the first moment, while settings are read too
+        signal.signal(
+            signal.SIGTERM, _interrupt
+        )  # from the first moment, while settings are read too
     sys.exit(guarded(lambda: dispatch(argv)))
 
 

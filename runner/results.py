@@ -24,7 +24,9 @@ class Results(Mapping[str, "pd.DataFrame"]):
     def __init__(self, experiment: str, cells: Sequence[Stored]) -> None:
         self.experiment = experiment
         self.cells = tuple(cells)
-        self.rows: dict[str, int] = dict(sum((Counter(cell.meta["tables"]) for cell in cells), Counter()))
+        self.rows: dict[str, int] = dict(
+            sum((Counter(cell.meta["tables"]) for cell in cells), Counter())
+        )
         """Table -> number of rows, known without reading it."""
         self._read: dict[str, pd.DataFrame] = {}
 
@@ -82,7 +84,9 @@ def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Re
     >>> final.groupby("arch")["test_accuracy"].mean().round(3).to_dict()
     {'plain': 0.498, 'residual': 0.511}
     """
-    job = config.build_jobs(config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
+    job = config.build_jobs(
+        config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"])
+    )[0]
     found = _results(job)
     if not found.cells:
         place = f"found none below {job.outputs}; {where_published()}"
@@ -92,12 +96,25 @@ def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Re
 
 def overview(outputs: str | Path = "outputs") -> dict[str, Results]:
     """Results of the paper's protocol of every experiment that has any; the checksums of tables are not checked."""
-    jobs = [config.build_job([f"experiment={name}", f"outputs={outputs}"]) for name in config.experiment_names()]
+    jobs = [
+        config.build_job([f"experiment={name}", f"outputs={outputs}"])
+        for name in config.experiment_names()
+    ]
     return {job.name: found for job in jobs if (found := _results(job, tables=False)).cells}
 
 
 def _results(job: Job, *, tables: bool = True) -> Results:
-    cells = [cell for cell in job.store.all(tables=tables) if cell.meta["settings_key"] == job.identity.key]
+    cells = [
+        cell
+        for cell in job.store.all(tables=tables)
+        if cell.meta["settings_key"] == job.identity.key
+    ]
     order = {digest(dict(cell.params)): place for place, cell in enumerate(job.experiment.cells())}
-    cells.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(order)), str(c.meta["params"]), c.meta["seed"]))
+    cells.sort(
+        key=lambda c: (
+            order.get(digest(c.meta["params"]), len(order)),
+            str(c.meta["params"]),
+            c.meta["seed"],
+        )
+    )
     return Results(job.name, cells)

@@ -26,9 +26,23 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("store", "stats", "run", "report")
 NOT_COPIED = ("outputs/", "docs/")
 OPERATORS: dict[type, type] = {
-    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq},
+    **{
+        ast.Lt: ast.LtE,
+        ast.LtE: ast.Lt,
+        ast.Gt: ast.GtE,
+        ast.GtE: ast.Gt,
+        ast.Eq: ast.NotEq,
+        ast.NotEq: ast.Eq,
+    },
     **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In},
-    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And},
+    **{
+        ast.Add: ast.Sub,
+        ast.Sub: ast.Add,
+        ast.Mult: ast.Div,
+        ast.Div: ast.Mult,
+        ast.And: ast.Or,
+        ast.Or: ast.And,
+    },
 }
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
@@ -63,7 +77,10 @@ def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 def _text(node: ast.AST) -> bool:
     """Whether an operator joins texts or unites types, where another operator is an error and no mutation."""
-    return any(isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str) for n in ast.walk(node))
+    return any(
+        isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str)
+        for n in ast.walk(node)
+    )
 
 
 class _Replace(ast.NodeTransformer):
@@ -80,7 +97,9 @@ def tests_of(file: str, most: int) -> list[str]:
     module = file.removesuffix(".py").replace("/", ".")
     body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
     names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(module.rpartition('.')[0])} import .*\b{name}\b")
+    imports = re.compile(
+        rf"{re.escape(module)}\b|from {re.escape(module.rpartition('.')[0])} import .*\b{name}\b"
+    )
     ranked = []
     for path in [*(ROOT / "tests" / room).rglob("test_*.py"), *(ROOT / "tests").glob("test_*.py")]:
         text, relative = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
@@ -105,9 +124,9 @@ def draw(count: int, seed: int, places: list[str]) -> list[tuple[str, int]]:
 
 def project(folder: Path) -> None:
     """A copy of the tracked files that tests need; published results are linked."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
     for file in listed:
         if file and not file.startswith(NOT_COPIED) and (ROOT / file).is_file():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -123,12 +142,31 @@ def tested(folder: Path, file: str, index: int, limit: float, most: int) -> tupl
     old, new = list(mutants(tree))[index]
     change = f"{file}:{old.lineno}: {_line(old)} -> {_line(new)}"  # type: ignore[attr-defined]
     changed = ast.unparse(ast.fix_missing_locations(_Replace(old, new).visit(tree)))
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests_of(file, most)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        *tests_of(file, most),
+    ]
     (folder / file).write_text(changed, encoding="utf-8")
     env = os.environ | {"PYTHONPATH": str(folder)}
-    limited = ["bash", "-c", f'ulimit -t {limit:.0f}; exec "$@"', "bash", *command]  # processor time: others share it
+    limited = [
+        "bash",
+        "-c",
+        f'ulimit -t {limit:.0f}; exec "$@"',
+        "bash",
+        *command,
+    ]  # processor time: others share it
     try:
-        ended = subprocess.run(limited, cwd=folder, env=env, capture_output=True, timeout=20 * limit)
+        ended = subprocess.run(
+            limited, cwd=folder, env=env, capture_output=True, timeout=20 * limit
+        )
     except subprocess.TimeoutExpired:
         return "time limit", change
     finally:
@@ -144,10 +182,14 @@ def _line(node: ast.AST) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=120.0, help="processor seconds for the tests of one mutation")
+    parser.add_argument(
+        "--limit", type=float, default=120.0, help="processor seconds for the tests of one mutation"
+    )
     parser.add_argument("--tests", type=int, default=4, help="test files for one mutation")
     parser.add_argument("places", nargs="*", metavar="FILE[:LINE]")
     options = parser.parse_args()

@@ -20,9 +20,32 @@ ALLOWED = {
     "stats": {"contract"},
     "store": {"contract"},
     "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
-    "run": {*("contract", "curvature", "models", "data", "training", "kinds", "stats", "store", "report"), "results"},
+    "run": {
+        *(
+            "contract",
+            "curvature",
+            "models",
+            "data",
+            "training",
+            "kinds",
+            "stats",
+            "store",
+            "report",
+        ),
+        "results",
+    },
     "results": {"contract", "run", "store"},
-    "diagnose": {"contract", "curvature", "models", "data", "training", "stats", "store", "report", "run"},
+    "diagnose": {
+        "contract",
+        "curvature",
+        "models",
+        "data",
+        "training",
+        "stats",
+        "store",
+        "report",
+        "run",
+    },
     "cli": {"contract", "run", "store", "report", "data", "stats", "diagnose"},
 }
 """Room of runner/ -> the other rooms it may use."""
@@ -87,33 +110,51 @@ def test_rooms_import_only_what_they_may():
     assert rooms <= set(ALLOWED), "name a new room in ALLOWED"
     wrong = []
     for path in files("runner"):
-        here, inside = room(relative(path).removesuffix(".py")), relative(path).removeprefix("runner/")
-        packages = THIRD_PARTY[max((r for r in THIRD_PARTY if inside.startswith(r)), key=len, default="")]
+        here, inside = (
+            room(relative(path).removesuffix(".py")),
+            relative(path).removeprefix("runner/"),
+        )
+        packages = THIRD_PARTY[
+            max((r for r in THIRD_PARTY if inside.startswith(r)), key=len, default="")
+        ]
         for module, only_types in imports(path):
             top = module.split(".")[0]
-            heavy = top in HEAVY and not only_types  # annotations of `.to_frame()` and `.plot()` may name them
+            heavy = (
+                top in HEAVY and not only_types
+            )  # annotations of `.to_frame()` and `.plot()` may name them
             may = ALLOWED.get(here, {room(module)}) | {here, "__version__"}
             known = packages | {"runner", *sys.stdlib_module_names} | (set() if heavy else HEAVY)
             rules = {
                 "runner must not know experiments": top == "experiments",
                 f"{here} must not import this room": top == "runner" and room(module) not in may,
-                f"only {', '.join(sorted(HYDRA))} know Hydra": top in ("hydra", "omegaconf") and inside not in HYDRA,
-                f"{here} makes no tables or figures": heavy and here in NO_TABLES_OR_FIGURES and inside != LATE,
+                f"only {', '.join(sorted(HYDRA))} know Hydra": top in ("hydra", "omegaconf")
+                and inside not in HYDRA,
+                f"{here} makes no tables or figures": heavy
+                and here in NO_TABLES_OR_FIGURES
+                and inside != LATE,
                 "the engine needs torch alone": here == "curvature" and top not in known,
             }
-            wrong += [f"{relative(path)}: {module}: {rule}" for rule, broken in rules.items() if broken]
+            wrong += [
+                f"{relative(path)}: {module}: {rule}" for rule, broken in rules.items() if broken
+            ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_measuring_imports_neither_tables_nor_figures():
-    top_level = [n for n in tree(ROOT / "runner" / LATE).body if isinstance(n, ast.Import | ast.ImportFrom)]
+    top_level = [
+        n for n in tree(ROOT / "runner" / LATE).body if isinstance(n, ast.Import | ast.ImportFrom)
+    ]
     assert not [ast.unparse(n) for n in top_level if re.search("|".join(HEAVY), ast.unparse(n))]
 
 
 def test_figures_come_from_the_report_alone():
     """pyplot keeps every figure that it makes, and asks for a screen."""
     of = {relative(p): [m for m, _ in imports(p)] for p in files("runner", "experiments")}
-    assert not [path for path, modules in of.items() if any(m.startswith("matplotlib.pyplot") for m in modules)]
+    assert not [
+        path
+        for path, modules in of.items()
+        if any(m.startswith("matplotlib.pyplot") for m in modules)
+    ]
 
 
 def module_name(path: Path) -> str:
@@ -155,6 +196,11 @@ def test_nothing_imports_the_audit():
 def test_an_experiment_has_no_class_in_its_package_file():
     """The dataclass of an experiment is in settings.py, which names the rest."""
     packages = [p for p in files("experiments") if p.name == "__init__.py"]
-    assert not [relative(p) for p in packages if any(isinstance(n, ast.ClassDef) for n in tree(p).body)]
-    targets = [re.search(r"_target_: (\S+)", p.read_text()) for p in (ROOT / "conf" / "experiment").glob("*.yaml")]
+    assert not [
+        relative(p) for p in packages if any(isinstance(n, ast.ClassDef) for n in tree(p).body)
+    ]
+    targets = [
+        re.search(r"_target_: (\S+)", p.read_text())
+        for p in (ROOT / "conf" / "experiment").glob("*.yaml")
+    ]
     assert {t[1].split(".")[-2] for t in targets if t} == {"settings"}

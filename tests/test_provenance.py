@@ -14,7 +14,9 @@ FACTS = ("git_commit", "cpu", "instructions", "blas", "torch", "numpy", "python"
 
 
 def git(*words: str) -> str:
-    found = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
+    )
     return found.stdout if found.returncode == 0 else ""
 
 
@@ -36,7 +38,9 @@ def test_every_cell_names_commit_processor_instructions_and_blas() -> None:
     lacking = {
         path: missing
         for path, cell in committed().items()
-        if (missing := [fact for fact in FACTS if not str(cell["software"].get(fact) or "").strip()])
+        if (
+            missing := [fact for fact in FACTS if not str(cell["software"].get(fact) or "").strip()]
+        )
     }
     assert len(committed()) > 500 and not lacking
 
@@ -47,7 +51,9 @@ def test_every_cell_comes_from_a_clean_commit_of_this_history() -> None:
     if git("rev-parse", "--is-shallow-repository").strip() == "true":
         pytest.skip("a shallow clone: its history ends before the cells' commits")
     history = {line[:12] for line in git("rev-list", "HEAD").split()}
-    assert not [c for c in commits if c[:12] not in history], "measured at a commit that is not in this history"
+    assert not [c for c in commits if c[:12] not in history], (
+        "measured at a commit that is not in this history"
+    )
 
 
 def test_a_cell_lies_where_its_id_says() -> None:

@@ -38,12 +38,17 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places)
         tables["number"]
     assert results_lines("", places[0])[0] == "toy: keys (4), numbers (80)"
     assert json.loads(results_lines("", places[0], True)[0]) == {"toy": {"numbers": 80, "keys": 4}}
-    assert results_lines("toy", places[0])[1] == "numbers (80 rows): width, shape, seed, index, value, status"
+    assert (
+        results_lines("toy", places[0])[1]
+        == "numbers (80 rows): width, shape, seed, index, value, status"
+    )
     found = json.loads(results_lines("toy", places[0], True)[0])
     assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
     run(config.build_job([*TOY, "experiment.samples=3", f"outputs={places[0]}"]))
     assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
-    assert results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6  # by these settings alone
+    assert (
+        results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6
+    )  # by these settings alone
 
 
 def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, monkeypatch):

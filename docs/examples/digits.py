@@ -10,10 +10,18 @@ from torch import nn
 
 def convnet():
     digits = load_digits()
-    x, y = torch.tensor(digits.images[:256], dtype=torch.float32)[:, None] / 16, torch.tensor(digits.target[:256])
+    x, y = (
+        torch.tensor(digits.images[:256], dtype=torch.float32)[:, None] / 16,
+        torch.tensor(digits.target[:256]),
+    )
     loader = list(zip(x.split(32), y.split(32), strict=True))
     net = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.SiLU(), nn.Conv2d(8, 8, 3, 2), nn.SiLU(), nn.Flatten(), nn.Linear(32, 10)
+        nn.Conv2d(1, 8, 3),
+        nn.SiLU(),
+        nn.Conv2d(8, 8, 3, 2),
+        nn.SiLU(),
+        nn.Flatten(),
+        nn.Linear(32, 10),
     )
     loss, adam = nn.CrossEntropyLoss(), torch.optim.Adam(net.parameters(), 1e-2)
     yield 0, net.eval(), loss, loader

@@ -61,19 +61,45 @@ BOUNDS: dict[str, Bound] = {
     "G.2.5": Bound("Lemma G.2, Part 5", "|w_ij|", "point", lambda n, d, r: r**2),
     "G.2.6": Bound("Lemma G.2, Part 6", "|z_ij|", "point", lambda n, d, r: r**2),
     "G.3": Bound("Lemma G.3", "|df_i/dx|", "point", lambda n, d, r: 4 * r**2, lambda n, d, r: r**2),
-    "G.4": Bound("Lemma G.4", "|dc_ij/dx|", "point", lambda n, d, r: 5 * r**4, lambda n, d, r: r**4 + r),
-    "H.3": Bound("Lemma H.3", "Lipschitz f_i", "pair", lambda n, d, r: 4 * r**2, lambda n, d, r: r**2),
-    "H.4": Bound("Lemma H.4", "Lipschitz c_ij", "pair", lambda n, d, r: 5 * r**4, lambda n, d, r: r**4 + r),
+    "G.4": Bound(
+        "Lemma G.4", "|dc_ij/dx|", "point", lambda n, d, r: 5 * r**4, lambda n, d, r: r**4 + r
+    ),
+    "H.3": Bound(
+        "Lemma H.3", "Lipschitz f_i", "pair", lambda n, d, r: 4 * r**2, lambda n, d, r: r**2
+    ),
+    "H.4": Bound(
+        "Lemma H.4", "Lipschitz c_ij", "pair", lambda n, d, r: 5 * r**4, lambda n, d, r: r**4 + r
+    ),
     "H.5": Bound("Lemma H.5", "Lipschitz h_j", "pair", lambda n, d, r: r),
     "H.6": Bound("Lemma H.6", "Lipschitz w_ij", "pair", lambda n, d, r: r),
-    "H.7": Bound("Lemma H.7", "Lipschitz z_ij", "pair", lambda n, d, r: 5 * r**4, lambda n, d, r: r**4 + r),
+    "H.7": Bound(
+        "Lemma H.7", "Lipschitz z_ij", "pair", lambda n, d, r: 5 * r**4, lambda n, d, r: r**4 + r
+    ),
     "H.8": Bound(
-        "Lemma H.8", "Lipschitz dc_ij/dx", "pair", lambda n, d, r: 320 * r**6, lambda n, d, r: 6 * r**6 + 3 * r**3
+        "Lemma H.8",
+        "Lipschitz dc_ij/dx",
+        "pair",
+        lambda n, d, r: 320 * r**6,
+        lambda n, d, r: 6 * r**6 + 3 * r**3,
     ),
     "H.9": Bound("Lemma H.9", "Lipschitz d2c_ij/dx dx", "pair", lambda n, d, r: 2688 * r**8),
-    "H.10": Bound("Lemma H.10", "Lipschitz grad^2 L", "pair", lambda n, d, r: 9193 * (n * d) ** 3 * r**10),
-    "I.1": Bound("Lemma I.1", "|H_k^(i1,i2)|", "point", lambda n, d, r: 21 * r**6, lambda n, d, r: 6 * r**6 + 3 * r**3),
-    "I.2": Bound("Lemma I.2", "|grad^2 c_ij|", "point", lambda n, d, r: 21 * r**6, lambda n, d, r: 6 * r**6 + 3 * r**3),
+    "H.10": Bound(
+        "Lemma H.10", "Lipschitz grad^2 L", "pair", lambda n, d, r: 9193 * (n * d) ** 3 * r**10
+    ),
+    "I.1": Bound(
+        "Lemma I.1",
+        "|H_k^(i1,i2)|",
+        "point",
+        lambda n, d, r: 21 * r**6,
+        lambda n, d, r: 6 * r**6 + 3 * r**3,
+    ),
+    "I.2": Bound(
+        "Lemma I.2",
+        "|grad^2 c_ij|",
+        "point",
+        lambda n, d, r: 21 * r**6,
+        lambda n, d, r: 6 * r**6 + 3 * r**3,
+    ),
     "I.3": Bound(
         "Lemma I.3",
         "-lambda_min(grad^2 L)",
@@ -112,7 +138,9 @@ def _largest(values: Tensor, dims: int) -> Tensor:
 def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     """Largest spectral norm of a block H_k^{(i1,i2)} over all outputs, by case k = 1..4: (..., 4); NaN for no block."""
     d, n = x.shape[-2:]
-    blocks = att.output_hessians(x, w, v).unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
+    blocks = (
+        att.output_hessians(x, w, v).unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
+    )
     norms = torch.linalg.matrix_norm(blocks, 2)  # (..., i0, j0, i1, i2)
     own = torch.eye(n, dtype=torch.bool)
     first, second = own[:, None, :, None], own[:, None, None, :]
@@ -152,7 +180,9 @@ MOVED: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "H.6": lambda x, y, w, v, b: _largest(w @ (x - y), 2),
     "H.7": lambda x, y, w, v, b: _largest(_means(x, w) - _means(y, w), 2),
     "H.8": lambda x, y, w, v, b: _largest(att.jacobian(x, w, v) - att.jacobian(y, w, v), 3),
-    "H.9": lambda x, y, w, v, b: _largest(att.output_hessians(x, w, v) - att.output_hessians(y, w, v), 4),
+    "H.9": lambda x, y, w, v, b: _largest(
+        att.output_hessians(x, w, v) - att.output_hessians(y, w, v), 4
+    ),
     "H.10": lambda x, y, w, v, b: _spectral(att.hessian(x, w, v, b) - att.hessian(y, w, v, b)),
 }
 """How far a function moves from X to Y, each (...): the largest over all indices. X and Y must differ."""
@@ -226,7 +256,9 @@ class _Centre:
 
     def omega(self, radius: float) -> float:
         """Bound of |J(x)^-1 J''| on the ball of this radius."""
-        return self.bend + self.beta * radius * third_derivative_bound(self.x, self.w, self.v, radius)
+        return self.bend + self.beta * radius * third_derivative_bound(
+            self.x, self.w, self.v, radius
+        )
 
 
 def certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Certificate:

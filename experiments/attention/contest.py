@@ -72,11 +72,19 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
     contest, solutions = [], []
     for index in range(setup.problems):
         problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
-        start, blocks = starts(setup, problem, ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}"))
+        start, blocks = starts(
+            setup, problem, ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}")
+        )
         exact = []
         for number, method in enumerate(setup.method):
-            ctx.progress(index * len(setup.method) + number, setup.problems * len(setup.method), method)
-            begin = start if not method.startswith("l-bfgs") else _few(start, blocks, setup.lbfgs_starts)
+            ctx.progress(
+                index * len(setup.method) + number, setup.problems * len(setup.method), method
+            )
+            begin = (
+                start
+                if not method.startswith("l-bfgs")
+                else _few(start, blocks, setup.lbfgs_starts)
+            )
             used = blocks if begin is start else _few_blocks(blocks, setup.lbfgs_starts)
             run, late = run_and_follow(setup, method, problem, begin)
             least = equations(problem.layer, problem.b)
@@ -84,7 +92,12 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
             exact.append(found.points[found.exact])
             for origin, block in used.items():
                 right = found.error[block] <= setup.recovered
-                row = {"problem": index, "method": method, "origin": origin, "starts": block.stop - block.start}
+                row = {
+                    "problem": index,
+                    "method": method,
+                    "origin": origin,
+                    "starts": block.stop - block.start,
+                }
                 counts = {
                     "recovered": int(right.sum()),
                     "exact": int(found.exact[block].sum()),
@@ -97,7 +110,9 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
     return {"contest": contest, "solutions": solutions}
 
 
-def starts(setup: AttentionNewton, problem: Problem, generator: torch.Generator) -> tuple[Tensor, dict[str, slice]]:
+def starts(
+    setup: AttentionNewton, problem: Problem, generator: torch.Generator
+) -> tuple[Tensor, dict[str, slice]]:
     """Starts (S, N) and where each origin's lie: "blind", standard normal like the data but independent of them, and
     the distances |X0 - X_true| / |X_true| in random directions."""
     data = problem.data
@@ -140,19 +155,25 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
         "wrong": len(wrong),
         "wrong_certified": sum(proof.certified for proof in proofs),
         "wrong_by_symmetry": int((up_to <= setup.recovered).sum()),
-        "nearest_wrong": float(errors[errors > setup.recovered].min()) if len(wrong) else float("nan"),
+        "nearest_wrong": float(errors[errors > setup.recovered].min())
+        if len(wrong)
+        else float("nan"),
         "truth_found": int(len(wrong) < len(found)),
         "sigma_min": float(values[-1]),
     }
 
 
-def run_method(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, progress: float) -> Run:
+def run_method(
+    setup: AttentionNewton, method: str, problem: Problem, start: Tensor, progress: float
+) -> Run:
     """One method from all starts, at gamma = 0 or along the falling ladder of gamma first; progress: of `in_rounds`."""
     start, work = _rungs(setup, method, problem, start)
     return _run(setup, method, problem, start, work, progress)
 
 
-def run_and_follow(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> tuple[Run, Tensor]:
+def run_and_follow(
+    setup: AttentionNewton, method: str, problem: Problem, start: Tensor
+) -> tuple[Run, Tensor]:
     """`run_method`, and which of the starts (S,) that it gave up recover the data when they are followed."""
     start, work = _rungs(setup, method, problem, start)
     run = _run(setup, method, problem, start, work, setup.progress)
@@ -170,14 +191,23 @@ def _remembers(method: str) -> bool:
     return method.removesuffix(CONTINUED) in (LM, "l-bfgs")
 
 
-def _run(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, work: Tensor, progress: float) -> Run:
+def _run(
+    setup: AttentionNewton,
+    method: str,
+    problem: Problem,
+    start: Tensor,
+    work: Tensor,
+    progress: float,
+) -> Run:
     """The rounds at gamma = 0; work (S,): what the ladder cost."""
     value, once = problem.objective(0.0).value(start), partial(_rounds, setup, method, problem)
     run = in_rounds(once, start, value, progress, _remembers(method))
     return replace(run, work=work + run.work)
 
 
-def _rungs(setup: AttentionNewton, method: str, problem: Problem, start: Tensor) -> tuple[Tensor, Tensor]:
+def _rungs(
+    setup: AttentionNewton, method: str, problem: Problem, start: Tensor
+) -> tuple[Tensor, Tensor]:
     """Where the ladder of gamma leads from the starts, and what it costs; nowhere and nothing without continuation."""
     d, n = problem.x.shape
     name, counts = method.removesuffix(CONTINUED), operations(n, d)
@@ -186,7 +216,9 @@ def _rungs(setup: AttentionNewton, method: str, problem: Problem, start: Tensor)
         return start, total
     if name == LM:
         least = equations(problem.layer, problem.b)
-        ends = along_ladder(least, start, setup.ladder, rung_steps=setup.rung_steps, decrease=setup.decrease)
+        ends = along_ladder(
+            least, start, setup.ladder, rung_steps=setup.rung_steps, decrease=setup.decrease
+        )
         return ends.points, ends.steps * _trial(counts)
     for gamma in setup.ladder:
         short = setup.rung_steps * (10 if name == "l-bfgs" else 1)
@@ -195,7 +227,9 @@ def _rungs(setup: AttentionNewton, method: str, problem: Problem, start: Tensor)
     return start, total
 
 
-def _rounds(setup: AttentionNewton, method: str, problem: Problem, start: Tensor, rounds: int) -> Round:
+def _rounds(
+    setup: AttentionNewton, method: str, problem: Problem, start: Tensor, rounds: int
+) -> Round:
     """So many rounds of at most `steps` steps of a method at gamma = 0."""
     d, n = problem.x.shape
     name, counts = method.removesuffix(CONTINUED), operations(n, d)
@@ -219,7 +253,9 @@ def _open(trace: Trace, cap: int) -> Tensor:
     return ~trace.converged & (trace.steps >= cap) & (last != STALLED) & (last != NOT_FINITE)
 
 
-def _descend(setup: AttentionNewton, method: str, objective: Objective, start: Tensor, cap: int, goal: float) -> Trace:
+def _descend(
+    setup: AttentionNewton, method: str, objective: Objective, start: Tensor, cap: int, goal: float
+) -> Trace:
     """Newton's methods and L-BFGS, with the stop of Levenberg-Marquardt: a start that creeps is given up."""
     if method == "l-bfgs":
         return lbfgs(objective, start, cap, goal, setup.lbfgs_memory, setup.decrease)
@@ -236,7 +272,10 @@ def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
         return steps * per_step + work * counts["product"]
     taken = torch.arange(len(trace.status)).unsqueeze(-1) < trace.steps
     spectral = (((trace.status == INDEFINITE) | (trace.status == SINGULAR)) & taken).sum(0)
-    return steps * (per_step + counts["hessian"] + counts["cholesky"]) + spectral * counts["eigenvalues"]
+    return (
+        steps * (per_step + counts["hessian"] + counts["cholesky"])
+        + spectral * counts["eigenvalues"]
+    )
 
 
 # ------------------------------------------------------------------ rounds
@@ -267,7 +306,9 @@ class Run:
     given_up: Tensor
 
 
-def in_rounds(once: Once, start: Tensor, objective: Tensor, progress: float, anew: bool = False) -> Run:
+def in_rounds(
+    once: Once, start: Tensor, objective: Tensor, progress: float, anew: bool = False
+) -> Run:
     """Rounds of `once` from start (S, N), where the objective is (S,), until every start has ended or is given up.
 
     progress: 0.5 asks for a fall by half in a round; 0 gives one round to all. anew: for methods with a memory
@@ -278,8 +319,15 @@ def in_rounds(once: Once, start: Tensor, objective: Tensor, progress: float, ane
     >>> in_rounds(halving, torch.tensor([[8.0], [0.5]]), torch.tensor([8.0, 0.5]), 0.5).work
     tensor([4., 1.])
     """
-    points, least, work = start.clone(), objective.clone(), torch.zeros(len(start), dtype=start.dtype)
-    rounds, given_up = torch.zeros(len(start), dtype=torch.long), torch.zeros(len(start), dtype=torch.bool)
+    points, least, work = (
+        start.clone(),
+        objective.clone(),
+        torch.zeros(len(start), dtype=start.dtype),
+    )
+    rounds, given_up = (
+        torch.zeros(len(start), dtype=torch.long),
+        torch.zeros(len(start), dtype=torch.bool),
+    )
     going, number = torch.arange(len(start)), 0
     while len(going):
         number += 1
@@ -309,20 +357,34 @@ def followed(once: Once, run: Run, start: Tensor, rounds: int, anew: bool = Fals
 def price_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> list[dict[str, Any]]:
     """A row per method without continuation (which repeats the same steps), way of running and repeat."""
     problem = draw(n, d, 0.0, setup.score_scale, 0, ctx)
-    start, blocks = starts(setup, problem, ctx.torch_generator(f"attention_newton blind starts 0 {n} {d}"))
+    start, blocks = starts(
+        setup, problem, ctx.torch_generator(f"attention_newton blind starts 0 {n} {d}")
+    )
     blind = start[blocks[BLIND]]
-    short = replace(setup, steps={name: min(cap, setup.price_steps) for name, cap in setup.steps.items()})
+    short = replace(
+        setup, steps={name: min(cap, setup.price_steps) for name, cap in setup.steps.items()}
+    )
     methods = [method for method in setup.method if "," not in method]
     rows: list[dict[str, Any]] = []
     for number, method in enumerate(methods):
         ctx.progress(number, len(methods), method)
-        run_method(short, method, problem, blind[:1], 0.0)  # first calls pay for what later ones find ready
+        run_method(
+            short, method, problem, blind[:1], 0.0
+        )  # first calls pay for what later ones find ready
         few = blind[: setup.lbfgs_starts]
         for repeat in range(setup.price_repeats):
             for how, batches in ((TOGETHER, [blind]), (ALONE, list(few.split(1)))):
                 begun = time.process_time()
-                work = sum(float(run_method(short, method, problem, batch, 0.0).work.sum()) for batch in batches)
+                work = sum(
+                    float(run_method(short, method, problem, batch, 0.0).work.sum())
+                    for batch in batches
+                )
                 seconds = time.process_time() - begun
-                about = {"method": method, "how": how, "repeat": repeat, "starts": sum(len(b) for b in batches)}
+                about = {
+                    "method": method,
+                    "how": how,
+                    "repeat": repeat,
+                    "starts": sum(len(b) for b in batches),
+                }
                 rows.append(about | {"work": work, "cpu_seconds": round(seconds, 6)})
     return rows

@@ -27,7 +27,11 @@ from runner.report.figures import (
 from runner.stats import Statistic, judge, linear
 
 Tables = Mapping[str, pd.DataFrame]
-SEARCH_NAMES = {"gaussian": "random directions", "rank one": "aligned rank one", "ascent": "gradient ascent"}
+SEARCH_NAMES = {
+    "gaussian": "random directions",
+    "rank one": "aligned rank one",
+    "ascent": "gradient ascent",
+}
 ROUNDING = 1e-9
 """Relative size at which a violated inequality is the rounding of float64 sums."""
 EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2": 6, "I.3": 8}
@@ -51,7 +55,10 @@ def claims(tables: Tables) -> list[Claim]:
     for name, bound in BOUNDS.items():
         broken = int((bounds.loc[bounds["bound"] == name, "status"] != "ok").sum())
         says = Statement(
-            name=f"lemma_{name}", text=f"{bound.symbol} stays below its bound", where=bound.place, high=1 + ROUNDING
+            name=f"lemma_{name}",
+            text=f"{bound.symbol} stays below its bound",
+            where=bound.place,
+            high=1 + ROUNDING,
         )
         if name not in worst.index:
             found.append(judge.claim(says, "not run", detail="no cell measured it"))
@@ -68,7 +75,11 @@ def claims(tables: Tables) -> list[Claim]:
         if broken:
             detail += f"; {broken} cells not finite"
         verdict = decide(None if holds and broken else holds)
-        found.append(judge.claim(says, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"))
+        found.append(
+            judge.claim(
+                says, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"
+            )
+        )
     return found
 
 
@@ -133,7 +144,9 @@ def notes(tables: Tables) -> list[str]:
 def _name(bound: str) -> str:
     """Number and symbol of a bound, in the signs that a figure can show."""
     return (
-        f"{bound}  {BOUNDS[bound].symbol}".replace("grad^2", "∇²").replace("lambda_min", "λ_min").replace("d2c", "d²c")
+        f"{bound}  {BOUNDS[bound].symbol}".replace("grad^2", "∇²")
+        .replace("lambda_min", "λ_min")
+        .replace("d2c", "d²c")
     )
 
 
@@ -162,7 +175,15 @@ def tightness(bounds: pd.DataFrame) -> Figure:
 
     titles = {"ratio": "constant of the paper", "sharper_ratio": "sharper constant (where proved)"}
     said = "the largest over all seeds and sizes; the paper's bound is the line at 1"
-    figure = panels(titles, panel, x="largest measured value / bound", log="x", caption=said, width=8.6, height=5.0)
+    figure = panels(
+        titles,
+        panel,
+        x="largest measured value / bound",
+        log="x",
+        caption=said,
+        width=8.6,
+        height=5.0,
+    )
     figure.axes[0].set_yticks(range(len(names)), [_name(name) for name in names])
     figure.axes[0].invert_yaxis()
     return figure
@@ -172,7 +193,9 @@ def index_cases(cases: pd.DataFrame) -> Figure:
     """Largest block norm over R^6 by index case, against the 21 of Lemma I.1 and the sharper 6 + 3 / R^3."""
     figure, axes = new_figure(1, 1, width=5.6, height=3.6)
     ax = axes[0, 0]
-    scaled = cases.dropna(subset=["largest"]).assign(scaled=lambda t: t["largest"] / t["radius"] ** 6)
+    scaled = cases.dropna(subset=["largest"]).assign(
+        scaled=lambda t: t["largest"] / t["radius"] ** 6
+    )
     texts = ("1: i1 = i2 = i0", "2: i1 = i0, i2 ≠ i0", "3: i1 ≠ i0, i2 = i0", "4: i1 ≠ i0, i2 ≠ i0")
     for case in range(1, 5):
         largest = scaled[scaled["case"] == case].groupby("radius")["scaled"].max()
@@ -180,7 +203,14 @@ def index_cases(cases: pd.DataFrame) -> Figure:
         ax.plot(largest.index, largest, label="case " + texts[case - 1], **look)
     radii = np.linspace(scaled["radius"].min(), scaled["radius"].max(), 50)
     ax.plot(radii, np.full_like(radii, 21), color="black", linewidth=1.5, label="21, Lemma I.1")
-    ax.plot(radii, 6 + 3 / radii**3, color="black", linestyle=":", linewidth=1.5, label="6 + 3/R³, proved")
+    ax.plot(
+        radii,
+        6 + 3 / radii**3,
+        color="black",
+        linestyle=":",
+        linewidth=1.5,
+        label="6 + 3/R³, proved",
+    )
     log_axis(ax, "y")
     ax.set_xlabel("radius R (spectral norm of W, V, X)")
     ax.set_ylabel("largest block norm / R⁶")
@@ -196,7 +226,10 @@ def convexity(table: pd.DataFrame) -> Figure:
     shown = table[table["needed_gamma"] > 0]
     for i, (radius, rows) in enumerate(shown.groupby("radius")):
         ax.plot(
-            rows["admissible_gamma"], rows["needed_gamma"], label=f"R = {radius:g}", **{**_look(i % 8), "linestyle": ""}
+            rows["admissible_gamma"],
+            rows["needed_gamma"],
+            label=f"R = {radius:g}",
+            **{**_look(i % 8), "linestyle": ""},
         )
     if len(shown):
         ends = np.array([shown["admissible_gamma"].min(), shown["admissible_gamma"].max()])

@@ -42,7 +42,11 @@ def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, 
 
 
 def _tables(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Table]:
-    return {name: {key: [row[key] for row in found] for key in found[0]} for name, found in rows.items() if found}
+    return {
+        name: {key: [row[key] for row in found] for key in found[0]}
+        for name, found in rows.items()
+        if found
+    }
 
 
 def draw_layer(about: Mapping[str, float], generator: torch.Generator) -> tuple[Tensor, Heads]:
@@ -143,7 +147,10 @@ def noise_rows(
         }
         for name, found in errors.items():
             square = torch.tensor(found).square()
-            rows.append({"noise": level, "estimator": name, "error": float(square.mean().sqrt())} | predicted)
+            rows.append(
+                {"noise": level, "estimator": name, "error": float(square.mean().sqrt())}
+                | predicted
+            )
     return rows
 
 

@@ -42,7 +42,9 @@ class Heads:
         if self.w.ndim != 3 or self.w.shape[1] != d:
             raise ValueError(f"W: expected (heads, d, d), found {tuple(self.w.shape)}")
         if self.v.ndim != 3 or self.v.shape[:2] != (heads, d):
-            raise ValueError(f"V: expected ({heads}, {d}, k) to match W, found {tuple(self.v.shape)}")
+            raise ValueError(
+                f"V: expected ({heads}, {d}, k) to match W, found {tuple(self.v.shape)}"
+            )
 
     @property
     def width(self) -> int:
@@ -57,7 +59,9 @@ class Heads:
     def attention(self, x: Tensor) -> Tensor:
         """F (..., H, n, n): row i of head h is f_hi. x (..., d, n)."""
         if x.shape[-2] != self.width:
-            raise ValueError(f"X: expected (..., {self.width}, n) to match W, found {tuple(x.shape)}")
+            raise ValueError(
+                f"X: expected (..., {self.width}, n) to match W, found {tuple(x.shape)}"
+            )
         scores = (x.mT.unsqueeze(-3) @ self.w @ x.unsqueeze(-3)).mT
         if self.causal:
             n = x.shape[-1]
@@ -72,7 +76,9 @@ class Heads:
         """d outputs / d vec X (..., n, H k, n d)."""
         f, tokens = self.attention(x), x.mT.unsqueeze(-3)
         values = tokens @ self.v  # (..., H, n, k)
-        centred = values.unsqueeze(-3) - (f @ values).unsqueeze(-2)  # (..., H, i, p, k): V^T (x_p - X f_i)
+        centred = values.unsqueeze(-3) - (f @ values).unsqueeze(
+            -2
+        )  # (..., H, i, p, k): V^T (x_p - X f_i)
         weighted = f.unsqueeze(-1) * centred
         keys = (self.w @ x.unsqueeze(-3)).mT  # (..., H, i, d): k_i
         blocks = weighted.unsqueeze(-1) * keys[..., :, None, None, :]  # (..., H, i, p, k, d)

@@ -81,7 +81,9 @@ class _State:
         self.problem, self.gamma, self.x = problem, gamma, start.clone()
         self.f = self._objective(problem.value(start), start)
         self.normal, self.slope = self._linearised(start)
-        self.lam = damping * self.normal.diagonal(dim1=-2, dim2=-1).amax(-1).clamp_min(torch.finfo(start.dtype).tiny)
+        self.lam = damping * self.normal.diagonal(dim1=-2, dim2=-1).amax(-1).clamp_min(
+            torch.finfo(start.dtype).tiny
+        )
         self.first, self.growth = self.lam.clone(), torch.full_like(self.lam, 2.0)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.running = torch.isfinite(self.f)
@@ -136,17 +138,32 @@ def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor
 
 
 def along_ladder(
-    problem: LeastSquares, start: Tensor, ladder: Sequence[float], *, rung_steps: int = 20, decrease: float = 1e-4
+    problem: LeastSquares,
+    start: Tensor,
+    ladder: Sequence[float],
+    *,
+    rung_steps: int = 20,
+    decrease: float = 1e-4,
 ) -> Ends:
     """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each: where gamma = 0 is to start.
 
     The steps of all rungs are counted; `capped` is that of the last.
     """
     steps = torch.zeros(len(start), dtype=torch.long)
-    ends = Ends(start, problem.value(start).square().sum(-1), steps, torch.zeros(len(start), dtype=torch.bool))
+    ends = Ends(
+        start,
+        problem.value(start).square().sum(-1),
+        steps,
+        torch.zeros(len(start), dtype=torch.bool),
+    )
     for gamma in ladder:
         ends = levenberg_marquardt(
-            problem, ends.points, gamma=gamma, max_steps=rung_steps, tolerance=1e-2 * gamma, decrease=decrease
+            problem,
+            ends.points,
+            gamma=gamma,
+            max_steps=rung_steps,
+            tolerance=1e-2 * gamma,
+            decrease=decrease,
         )
         steps = steps + ends.steps
     return Ends(ends.points, ends.square, steps, ends.capped)
@@ -161,5 +178,8 @@ def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
         trial = best - move.squeeze(-1)
         after = problem.value(trial).square().sum(-1)
         better = after < square
-        best, square = torch.where(better.unsqueeze(-1), trial, best), torch.where(better, after, square)
+        best, square = (
+            torch.where(better.unsqueeze(-1), trial, best),
+            torch.where(better, after, square),
+        )
     return best

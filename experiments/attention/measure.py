@@ -30,7 +30,11 @@ Instance = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Tables of one cell: `bounds` always; `cases`, `convexity` and `accuracy` for the random searches."""
-    n, d, radius = int(cell.params["tokens"]), int(cell.params["width"]), float(cell.params["radius"])
+    n, d, radius = (
+        int(cell.params["tokens"]),
+        int(cell.params["width"]),
+        float(cell.params["radius"]),
+    )
     generator = ctx.torch_generator(f"attention_hessian {cell.label}")
     if cell.params["search"] == "ascent":
         rows = []
@@ -48,7 +52,8 @@ def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Tabl
         rows.append(_bound_row(name, values, n, d, radius))
     norms = case_norms(x, w, v)
     cases = [
-        {"case": k + 1, "largest": norms[:, k].max().item(), "median": norms[:, k].median().item()} for k in range(4)
+        {"case": k + 1, "largest": norms[:, k].max().item(), "median": norms[:, k].median().item()}
+        for k in range(4)
     ]
     return {
         "bounds": rows,
@@ -89,11 +94,20 @@ def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict
 
 
 def _rank_one(rows: int, cols: int, count: int, generator: torch.Generator) -> Tensor:
-    left, right = (torch.randn(count, k, generator=generator, dtype=torch.float64) for k in (rows, cols))
+    left, right = (
+        torch.randn(count, k, generator=generator, dtype=torch.float64) for k in (rows, cols)
+    )
     return left.unsqueeze(-1) * right.unsqueeze(-2)
 
 
-def draw(aligned: bool, n: int, d: int, radius: float, setup: AttentionHessian, generator: torch.Generator) -> Instance:
+def draw(
+    aligned: bool,
+    n: int,
+    d: int,
+    radius: float,
+    setup: AttentionHessian,
+    generator: torch.Generator,
+) -> Instance:
     """Instances with |W| = |V| = |X| = R and |b| <= R^2; every other Y near X, the rest of norm 0.9 R.
 
     aligned: rank-one X, W, V that share their singular vectors, so that W X and V^T X are as large as R allows.
@@ -105,18 +119,24 @@ def draw(aligned: bool, n: int, d: int, radius: float, setup: AttentionHessian, 
         column = common[:, :, :1]
         raw = [common, tokens, column @ column.mT, column @ _rank_one(1, d, count, generator)]
     else:
-        raw = [torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in shapes]
+        raw = [
+            torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in shapes
+        ]
     x, y, w, v = (scale_to_norm(m, radius) for m in raw)
     b = (2 * torch.rand(count, n, d, generator=generator, dtype=torch.float64) - 1) * radius**2
     close = torch.arange(count)[:, None, None] % 2 == 0
-    y = torch.where(close, (1 - setup.near) * x + 0.5 * setup.near * y, 0.9 * y)  # inside the ball, never X itself
+    y = torch.where(
+        close, (1 - setup.near) * x + 0.5 * setup.near * y, 0.9 * y
+    )  # inside the ball, never X itself
     return x, y, w, v, b
 
 
 def draw_raw(n: int, d: int, count: int, generator: torch.Generator) -> list[Tensor]:
     """Free parameters of X, a displacement, W, V and B."""
     shapes = ((d, n), (d, n), (d, d), (d, d), (n, d))
-    return [torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return [
+        torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in shapes
+    ]
 
 
 def feasible(raw: list[Tensor], radius: float, near: float) -> Instance:
@@ -146,7 +166,9 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     return best
 
 
-def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radius: float) -> dict[str, Any]:
+def _convexity(
+    x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radius: float
+) -> dict[str, Any]:
     """Smallest gamma that makes the regularised Hessian semi-definite at every instance, next to the paper's."""
     smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
     return {
@@ -162,7 +184,9 @@ def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Any]:
     for xi, wi, vi, bi in zip(x, w, v, b, strict=True):
         d = xi.shape[0]
 
-        def loss(flat: Tensor, w: Tensor = wi, v: Tensor = vi, b: Tensor = bi, d: int = d) -> Tensor:
+        def loss(
+            flat: Tensor, w: Tensor = wi, v: Tensor = vi, b: Tensor = bi, d: int = d
+        ) -> Tensor:
             x = att.unvec(flat, d)
             return (torch.softmax((x.mT @ w @ x).mT, -1) @ (x.mT @ v) - b).square().sum()
 
@@ -171,5 +195,7 @@ def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Any]:
         probe = torch.ones_like(xi)
         product = att.vec(att.hessian_vector_product(xi, wi, vi, bi, probe))
         hessian_error = max(hessian_error, float((found - exact).norm() / exact.norm()))
-        product_error = max(product_error, float((product - exact @ att.vec(probe)).norm() / exact.norm()))
+        product_error = max(
+            product_error, float((product - exact @ att.vec(probe)).norm() / exact.norm())
+        )
     return {"hessian_error": hessian_error, "product_error": product_error, "instances": len(x)}

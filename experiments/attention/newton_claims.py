@@ -84,7 +84,11 @@ def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, f
     ours = certificate.groupby(keys)["radius_share"].first()
     theirs = theorem.set_index(keys)["admitted_share"]
     ratio = (ours / theirs).dropna()
-    return {size: float(ratio.xs(size, level="size").min()) for size in sizes(certificate) if size in ratio.index}
+    return {
+        size: float(ratio.xs(size, level="size").min())
+        for size in sizes(certificate)
+        if size in ratio.index
+    }
 
 
 def ratio_by_axis(noise: pd.DataFrame, predicted: str) -> dict[str, list[float]]:
@@ -113,16 +117,24 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     return found
 
 
-def theorem_claims(setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+def theorem_claims(
+    setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[str, Statement]
+) -> list[Claim]:
     """Convexity, convergence and recovery at the theorem's gamma."""
     good = theorem[theorem["status"] == "ok"]
     if good.empty:
         return []
-    count = f"{len(good)} problems" + (f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else "")
+    count = f"{len(good)} problems" + (
+        f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else ""
+    )
     small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
     close = replace(says["recovery"], high=setup.recovered)
     return [
-        judge.exact(says["convexity"], {"": float((good["convexity"] / (2 * good["admissible_gamma"])).min())}, count),
+        judge.exact(
+            says["convexity"],
+            {"": float((good["convexity"] / (2 * good["admissible_gamma"])).min())},
+            count,
+        ),
         judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
         judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
         judge.constructed(says["time of an iteration"], DENSE),
@@ -138,12 +150,18 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
     found = [
         judge.exact(says["order"], {"": float(orders.median())}, detail)
         if len(orders) >= FEWEST
-        else judge.claim(says["order"], "inconclusive", detail=f"{detail}; at least {FEWEST} needed")
+        else judge.claim(
+            says["order"], "inconclusive", detail=f"{detail}; at least {FEWEST} needed"
+        )
     ]
     sure = table[table["certified"] > 0]
     shares = {
-        "in the ball": float((inside["converged"] / inside["starts"]).min()) if len(inside) else float("nan"),
-        "certified itself": float((sure["certified_solved"] / sure["certified"]).min()) if len(sure) else float("nan"),
+        "in the ball": float((inside["converged"] / inside["starts"]).min())
+        if len(inside)
+        else float("nan"),
+        "certified itself": float((sure["certified_solved"] / sure["certified"]).min())
+        if len(sure)
+        else float("nan"),
     }
     counted = f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify themselves"
     found.append(judge.exact(says["certified"], shares, counted))
@@ -154,7 +172,9 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
     return [*found, judge.bound(says["tight ball"], by_size(far, "converged", "starts"))]
 
 
-def contest_claims(setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def contest_claims(
+    setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]
+) -> list[Claim]:
     """What blind starts find, at what cost, and how often it is something else."""
     contest, solutions = tables["contest"], tables["solutions"]
     blind = contest[contest["origin"] == "blind"]
@@ -192,7 +212,10 @@ def noise_claims(noise: pd.DataFrame, says: Mapping[str, Statement]) -> list[Cla
         judge.bound(says["noise law"], ratio_by_axis(local, "predicted")),
         judge.bound(says["flattest"], ratio_by_axis(local, "flattest")),
         judge.bound(says["prior law"], ratio_by_axis(prior, "with_prior")),
-        judge.bound(says["protection"], {str(name): list(part) for name, part in least.groupby("name", sort=False)}),
+        judge.bound(
+            says["protection"],
+            {str(name): list(part) for name, part in least.groupby("name", sort=False)},
+        ),
     ]
 
 
@@ -202,12 +225,16 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
     if rows.empty:
         return []
     shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
-    left, late = (float(rows[column].sum() / rows["starts"].sum()) for column in ("given_up", "late"))
+    left, late = (
+        float(rows[column].sum() / rows["starts"].sum()) for column in ("given_up", "late")
+    )
     decided = judge.bound(says["trained layer"], list(shares))
     note = f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; {decided.detail}"
     decided = replace(decided, detail=note)
     if late > LATE and decided.verdict == "refuted":
-        decided = replace(decided, verdict="inconclusive", seeds_needed=float("inf"))  # rounds, not seeds
+        decided = replace(
+            decided, verdict="inconclusive", seeds_needed=float("inf")
+        )  # rounds, not seeds
     return [decided]
 
 
@@ -234,7 +261,11 @@ def notes(tables: Tables) -> list[str]:
     blind = tables["contest"][tables["contest"]["origin"].astype(str) == "blind"]
     texts = []
     for size in sizes(blind):
-        sums = blind[blind["size"] == size].groupby("method")[["recovered", "exact", "wrong", "starts"]].sum()
+        sums = (
+            blind[blind["size"] == size]
+            .groupby("method")[["recovered", "exact", "wrong", "starts"]]
+            .sum()
+        )
         best = (sums["recovered"] / sums["starts"]).sort_values(ascending=False)
         wrong = sums["wrong"].sum() / max(1, sums["exact"].sum())
         texts.append(

@@ -32,7 +32,9 @@ STATUS = ("ok", "indefinite", "singular", "stalled", "not finite")
 """What happened in a step: stalled = no length decreased f; not finite = f overflowed and the start was given up."""
 
 ARMIJO = 1e-4
-EIGENVALUE_FLOOR = 1e-8  # of the largest absolute eigenvalue, in the modified Hessian of the line-search step
+EIGENVALUE_FLOOR = (
+    1e-8  # of the largest absolute eigenvalue, in the modified Hessian of the line-search step
+)
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,18 @@ def minimise(
         if decrease > 0:
             fall = before - f[index]
             status = torch.where((fall >= 0) & (fall <= decrease * before), STALLED, status)
-        status = torch.where(torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1), status, NOT_FINITE)
+        status = torch.where(
+            torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1), status, NOT_FINITE
+        )
         steps[index] += 1
         rows.append((x.clone(), f.clone(), g.norm(dim=-1)))
-        log.append((_spread(status, index, len(x)), _spread(length, index, len(x)), _spread(work, index, len(x))))
+        log.append(
+            (
+                _spread(status, index, len(x)),
+                _spread(length, index, len(x)),
+                _spread(work, index, len(x)),
+            )
+        )
         active[index] = (g[index].norm(dim=-1) > tolerance) & (status < STALLED)
     return _trace(rows, log, steps, tolerance, time.perf_counter() - began)
 
@@ -126,12 +136,18 @@ def _trace(
 ) -> Trace:
     points, loss, norm = (torch.stack(column) for column in zip(*rows, strict=True))
     nothing = torch.zeros(0, len(steps))
-    columns = [torch.stack(c) for c in zip(*log, strict=True)] if log else [nothing.long(), nothing, nothing]
+    columns = (
+        [torch.stack(c) for c in zip(*log, strict=True)]
+        if log
+        else [nothing.long(), nothing, nothing]
+    )
     status, length, work = columns
     return Trace(points, loss, norm, status, length, work, steps, norm[-1] <= tolerance, seconds)
 
 
-def _direction(objective: Objective, x: Tensor, g: Tensor, step: Step) -> tuple[Tensor, Tensor, Tensor]:
+def _direction(
+    objective: Objective, x: Tensor, g: Tensor, step: Step
+) -> tuple[Tensor, Tensor, Tensor]:
     if step == "truncated CG":
         return conjugate_gradients(lambda p: objective.product(x, p), g)
     hessian = objective.hessian(x)
@@ -140,11 +156,15 @@ def _direction(objective: Objective, x: Tensor, g: Tensor, step: Step) -> tuple[
     direction = torch.empty_like(g)
     # LAPACK lets a pivot of rounding size pass: hand those to the eigenvalues too
     pivots = factor.diagonal(dim1=-2, dim2=-1).square()
-    rounding = g.shape[-1] * torch.finfo(g.dtype).eps * hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    rounding = (
+        g.shape[-1] * torch.finfo(g.dtype).eps * hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    )
     good = (failed == 0) & (pivots.amin(-1) > rounding)
     direction[good] = -torch.cholesky_solve(g[good].unsqueeze(-1), factor[good]).squeeze(-1)
     if not good.all():
-        direction[~good], status[~good] = spectral_step(hessian[~good], g[~good], absolute=step != "full")
+        direction[~good], status[~good] = spectral_step(
+            hessian[~good], g[~good], absolute=step != "full"
+        )
     return direction, status, torch.zeros(len(x))
 
 
@@ -160,15 +180,21 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
     size = values.abs().amax(-1, keepdim=True)
     zero = values.abs() <= g.shape[-1] * torch.finfo(g.dtype).eps * size
     floored = values.abs().maximum(EIGENVALUE_FLOOR * size).clamp_min(torch.finfo(g.dtype).tiny)
-    inverse = 1 / floored if absolute else torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, values))
+    inverse = (
+        1 / floored if absolute else torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, values))
+    )
     rotated = (vectors.mT @ g.unsqueeze(-1)).squeeze(-1)
     direction = -(vectors @ (inverse * rotated).unsqueeze(-1)).squeeze(-1)
     status = torch.where((values < 0).any(-1), INDEFINITE, OK)
     status = torch.where(zero.any(-1), SINGULAR, status)
-    return torch.where(finite.unsqueeze(-1), direction, 0.0), torch.where(finite, status, NOT_FINITE)
+    return torch.where(finite.unsqueeze(-1), direction, 0.0), torch.where(
+        finite, status, NOT_FINITE
+    )
 
 
-def conjugate_gradients(product: Callable[[Tensor], Tensor], g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def conjugate_gradients(
+    product: Callable[[Tensor], Tensor], g: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Truncated CG for H p = -g, all rows of g (S, N) together: step, status, number of products.
 
     Stops a row at relative residual min(1/2, sqrt(|g|)) (superlinear convergence, order 3/2), after 2 N products, or
@@ -199,13 +225,21 @@ def conjugate_gradients(product: Callable[[Tensor], Tensor], g: Tensor) -> tuple
         new = residual.square().sum(-1)
         running = running & (new.sqrt() > target)
         ratio = torch.where(running, new / square, 0.0)
-        direction = torch.where(running.unsqueeze(-1), residual + ratio.unsqueeze(-1) * direction, direction)
+        direction = torch.where(
+            running.unsqueeze(-1), residual + ratio.unsqueeze(-1) * direction, direction
+        )
         square = torch.where(running, new, square)
     return step, status, count
 
 
 def _backtrack(
-    objective: Objective, x: Tensor, f: Tensor, g: Tensor, direction: Tensor, status: Tensor, halvings: int = 40
+    objective: Objective,
+    x: Tensor,
+    f: Tensor,
+    g: Tensor,
+    direction: Tensor,
+    status: Tensor,
+    halvings: int = 40,
 ) -> tuple[Tensor, Tensor]:
     """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and STALLED if none."""
     slope = (g * direction).sum(-1)
@@ -258,15 +292,30 @@ def lbfgs(
             point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
             return objective.value(point).item(), objective.gradient(point)[0].numpy()
 
-        options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0, "gtol": 0.0}
+        options = {
+            "maxiter": max_steps,
+            "maxfun": 20 * max_steps,
+            "maxcor": memory,
+            "ftol": 0.0,
+            "gtol": 0.0,
+        }
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        with threadpool_limits(1):  # more BLAS threads only wait for each other on vectors this short
+        with threadpool_limits(
+            1
+        ):  # more BLAS threads only wait for each other on vectors this short
             result = scipy_minimise(
-                evaluate, row.numpy(), jac=True, method="L-BFGS-B", callback=_recorder(path, decrease), options=options
+                evaluate,
+                row.numpy(),
+                jac=True,
+                method="L-BFGS-B",
+                callback=_recorder(path, decrease),
+                options=options,
             )
         paths.append(path)
         evaluations.append(float(result.nfev))
-    return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began)
+    return _lbfgs_trace(
+        objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began
+    )
 
 
 def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
@@ -276,7 +325,11 @@ def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
     def keep(intermediate_result: Any) -> None:
         path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
         values.append(float(intermediate_result.fun))
-        if decrease > 0 and len(values) > WINDOW and values[-1] >= (1 - decrease) * values[-1 - WINDOW]:
+        if (
+            decrease > 0
+            and len(values) > WINDOW
+            and values[-1] >= (1 - decrease) * values[-1 - WINDOW]
+        ):
             raise StopIteration
 
     return keep
@@ -291,7 +344,9 @@ def _lbfgs_trace(
     seconds: float,
 ) -> Trace:
     longest = max(len(path) for path in paths)
-    points = torch.stack([torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths], dim=1)
+    points = torch.stack(
+        [torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths], dim=1
+    )
     flat = points.flatten(0, 1)
     loss = objective.value(flat).unflatten(0, points.shape[:2])
     norm = objective.gradient(flat).norm(dim=-1).unflatten(0, points.shape[:2])
@@ -301,10 +356,14 @@ def _lbfgs_trace(
     last = torch.arange(longest - 1).unsqueeze(-1) == steps - 1
     status = torch.where(last & ~converged & (steps < max_steps), STALLED, OK)
     work = torch.where(taken, torch.tensor(evaluations) / steps.clamp_min(1), 0.0)
-    return Trace(points, loss, norm, status, taken.to(points.dtype), work, steps, converged, seconds)
+    return Trace(
+        points, loss, norm, status, taken.to(points.dtype), work, steps, converged, seconds
+    )
 
 
-def observed_order(errors: Tensor, floor: float = 1e-14, local: float = 0.1, pairs: int = 3) -> float:
+def observed_order(
+    errors: Tensor, floor: float = 1e-14, local: float = 0.1, pairs: int = 3
+) -> float:
     """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: slope of log e_{k+1} against log e_k by least squares.
 
     Over the last `pairs` with e_k <= local (the asymptotic part) and e_{k+1} > floor (above rounding); a fit, since

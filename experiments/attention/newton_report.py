@@ -14,7 +14,17 @@ from experiments.attention import newton_claims
 from experiments.attention.contest import CONTINUED
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Analysis, Claim
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, log_axis, new_figure, note, panels, shared_legend
+from runner.report.figures import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    letter,
+    log_axis,
+    new_figure,
+    note,
+    panels,
+    shared_legend,
+)
 from runner.stats import Statistic
 
 OUTCOMES = {"recovered": "the data", "wrong": "a wrong exact solution", "none": "no solution"}
@@ -63,14 +73,22 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
             rows = named[(named["size"] == size) & (named["method"] == method)]
             sums = rows.groupby("origin")[["recovered", "starts"]].sum().reindex(origins)
             share = sums["recovered"] / sums["starts"]
-            ax.plot(range(len(origins)), share, label=_name(method), **_method_look(setup.method, method))
+            ax.plot(
+                range(len(origins)),
+                share,
+                label=_name(method),
+                **_method_look(setup.method, method),
+            )
         ax.set_xticks(range(len(origins)), origins)
         ax.set_ylim(-0.03, 1.03)
 
     titles = {size: _size(size) for size in newton_claims.sizes(table)}
     y = f"share of starts recovered to {setup.recovered:.0%}"
     size: dict[str, Any] = {"width": 1.2 + 2.9 * len(titles), "height": 3.9, "legend_columns": 3}
-    size |= {"x": "start: |X0 − X_true| / |X_true|, or blind", "caption": "starts of all seeds and problems together"}
+    size |= {
+        "x": "start: |X0 − X_true| / |X_true|, or blind",
+        "caption": "starts of all seeds and problems together",
+    }
     return panels(titles, panel, y=y, **size)
 
 
@@ -97,7 +115,13 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
             for method, share in curves.items():
                 if method.removesuffix(CONTINUED) == base:
                     kind = "along the ladder of γ" if method != base else "γ = 0"
-                    ax.plot(budgets, share, color=COLOURS[0], linestyle="--" if method != base else "-", label=kind)
+                    ax.plot(
+                        budgets,
+                        share,
+                        color=COLOURS[0],
+                        linestyle="--" if method != base else "-",
+                        label=kind,
+                    )
             log_axis(ax, "x")
             ax.set_ylim(-0.03, 1.03)
         row[0].set_ylabel(f"{_size(size)}\nshare recovered")
@@ -116,20 +140,37 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
     def panel(ax: Axes, size: str) -> None:
         rows = blind[blind["size"] == size]
-        total = rows.groupby("method")[["recovered", "wrong", "starts"]].sum().reindex(setup.method[::-1])
+        total = (
+            rows.groupby("method")[["recovered", "wrong", "starts"]]
+            .sum()
+            .reindex(setup.method[::-1])
+        )
         total["none"] = total["starts"] - total["recovered"] - total["wrong"]
         left = np.zeros(len(total))
         for i, (name, text) in enumerate(OUTCOMES.items()):
             share = (total[name] / total["starts"]).to_numpy()
             fill = ("0.85" if name == "none" else COLOURS[i]), ("", "//", "")[i]
-            ax.barh(range(len(total)), share, left=left, color=fill[0], hatch=fill[1], edgecolor="white", label=text)
+            ax.barh(
+                range(len(total)),
+                share,
+                left=left,
+                color=fill[0],
+                hatch=fill[1],
+                edgecolor="white",
+                label=text,
+            )
             left = left + share
         ax.set_yticks(range(len(total)), list(map(_name, total.index)))
         ax.grid(False)
 
     titles = {size: _size(size) for size in newton_claims.sizes(table)}
-    about: dict[str, Any] = {"x": "share of blind starts", "caption": "blind starts of all seeds and problems together"}
-    return panels(titles, panel, **about, legend_columns=3, width=2.4 + 2.6 * len(titles), height=4.2)
+    about: dict[str, Any] = {
+        "x": "share of blind starts",
+        "caption": "blind starts of all seeds and problems together",
+    }
+    return panels(
+        titles, panel, **about, legend_columns=3, width=2.4 + 2.6 * len(titles), height=4.2
+    )
 
 
 def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFrame) -> Figure:
@@ -137,7 +178,11 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     figure, axes = new_figure(1, 2, width=8.4, height=3.9)
     found = newton_claims.sizes(table)
     for i, size in enumerate(found):
-        sums = table[table["size"] == size].groupby("multiple")[["converged", "certified", "starts"]].sum()
+        sums = (
+            table[table["size"] == size]
+            .groupby("multiple")[["converged", "certified", "starts"]]
+            .sum()
+        )
         axes[0, 0].plot(sums.index, sums["converged"] / sums["starts"], label=size, **_look(i))
     axes[0, 0].axvspan(min(setup.multiple) / 2, 1, color="0.6", alpha=0.3, label="certified")
     log_axis(axes[0, 0], "x")
@@ -147,7 +192,12 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
     parts = [("Newton–Kantorovich, around the data", first)]
     if len(theorem):
-        parts.append(("Theorem J.1, around its X*", theorem.set_index(["size", "seed", "problem"])["admitted_share"]))
+        parts.append(
+            (
+                "Theorem J.1, around its X*",
+                theorem.set_index(["size", "seed", "problem"])["admitted_share"],
+            )
+        )
     for i, (label, values) in enumerate(parts):
         for at, size in enumerate(found):
             y = values[values.index.get_level_values("size") == size].to_numpy()
@@ -166,7 +216,10 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
 
 def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Error of the solution next to the data under noise in B, against the predictions made from J at the data."""
-    shown = {"least squares": ("predicted", "s |J⁻¹|_F / |X|"), "with prior": ("with_prior", "(mean s²/(s² + σ²))^½")}
+    shown = {
+        "least squares": ("predicted", "s |J⁻¹|_F / |X|"),
+        "with prior": ("with_prior", "(mean s²/(s² + σ²))^½"),
+    }
 
     def panel(ax: Axes, estimator: str) -> None:
         rows, (predicted, text) = table[table["estimator"] == estimator], shown[estimator]
@@ -194,10 +247,14 @@ def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
             continue
         look = _look(i)
         ax.plot(spread.index, spread[0.5], label=_size(size), **look)
-        ax.fill_between(spread.index, spread[0.25], spread[0.75], color=look["color"], alpha=0.15, linewidth=0)
+        ax.fill_between(
+            spread.index, spread[0.25], spread[0.75], color=look["color"], alpha=0.15, linewidth=0
+        )
     admissible = scan.loc[scan["admissible"], "scanned_gamma"]
     ax.axvspan(admissible.min(), admissible.max(), color="0.6", alpha=0.5, label="γ of Theorem J.1")
-    ax.axhline(setup.recovered, color="black", linestyle=":", linewidth=1.2, label="recovered below")
+    ax.axhline(
+        setup.recovered, color="black", linestyle=":", linewidth=1.2, label="recovered below"
+    )
     log_axis(ax, "both")
     ax.set_xlabel("γ")
     ax.set_ylabel("|X*(γ) − X_true| / |X_true|")
@@ -227,7 +284,9 @@ class AttentionNewtonAnalysis(Analysis):
     """Readings of the studies' tables, as far as they are stored."""
 
     experiment: AttentionNewton
-    bars: ClassVar[str] = "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
+    bars: ClassVar[str] = (
+        "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
+    )
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         setup, tables = self.experiment, self.tables

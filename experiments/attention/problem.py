@@ -29,9 +29,13 @@ def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objecti
         return lambda flat: function(att.unvec(flat, d), w, v, b, gamma)
 
     def product(flat: Tensor, direction: Tensor) -> Tensor:
-        return att.vec(att.hessian_vector_product(att.unvec(flat, d), w, v, b, att.unvec(direction, d), gamma))
+        return att.vec(
+            att.hessian_vector_product(att.unvec(flat, d), w, v, b, att.unvec(direction, d), gamma)
+        )
 
-    return Objective(at(att.loss), lambda flat: att.vec(at(att.gradient)(flat)), at(att.hessian), product)
+    return Objective(
+        at(att.loss), lambda flat: att.vec(at(att.gradient)(flat)), at(att.hessian), product
+    )
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,9 @@ def invariances(layer: Heads, n: int) -> Tensor:
     rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
     together, alone = _null(rows), _null(torch.cat([rows, layer.w.mT.flatten(0, 1)]))
     ones = torch.ones(n, 1, dtype=rows.dtype) / n**0.5
-    moves = torch.cat([torch.kron(torch.eye(n, dtype=rows.dtype), alone), torch.kron(ones, together)], dim=1)
+    moves = torch.cat(
+        [torch.kron(torch.eye(n, dtype=rows.dtype), alone), torch.kron(ones, together)], dim=1
+    )
     if moves.shape[1] == 0:
         return moves.new_zeros(n * d, 0)
     vectors, values, _ = torch.linalg.svd(moves, full_matrices=False)
@@ -135,7 +141,9 @@ class Ended:
 
 def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
     """Polish every end by Newton's method on the equations; one off to infinity solves nothing: error inf."""
-    kept = torch.isfinite(ends).all(-1) & (ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm())
+    kept = torch.isfinite(ends).all(-1) & (
+        ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
+    )
     points = polished(problem, torch.where(kept.unsqueeze(-1), ends, 0.0))
     error = torch.where(kept, (points - data).norm(dim=-1) / data.norm(), torch.inf)
     exact = kept & (problem.value(points).norm(dim=-1) <= EXACT * b.norm())

@@ -95,8 +95,12 @@ class AttentionNewton(Judged):
     title: ClassVar[str] = "Recovery of the attention input"
     paper: ClassVar[str] = "Attention"
     claimed: ClassVar[str] = "attention_newton"
-    reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, identifiability, a trained layer"
-    uncertified: ClassVar[str] = "they step with the closed forms that the cells of attention_hessian certify"
+    reproduces: ClassVar[str] = (
+        "Theorem J.1; blind recovery, certified balls, identifiability, a trained layer"
+    )
+    uncertified: ClassVar[str] = (
+        "they step with the closed forms that the cells of attention_hessian certify"
+    )
     retired: ClassVar[dict[str, Any]] = {
         "transformer": {"tokens": 8.0, "width": 12.0, "heads": 2.0, "steps": 600.0, "rate": 3.0e-3},
         "reading_noise": [0.01, 0.03, 0.1, 0.3, 1.0],
@@ -148,10 +152,16 @@ class AttentionNewton(Judged):
         if set(self.identify_base) != set(AXES):
             keys = f"{', '.join(AXES)}, found {', '.join(self.identify_base)}"
             raise c.SettingError(f"experiment.identify_base: expected the keys {keys}")
-        for name, values in (("scan", self.scan), ("ladder", self.ladder[::-1]), ("multiple", self.multiple)):
+        for name, values in (
+            ("scan", self.scan),
+            ("ladder", self.ladder[::-1]),
+            ("multiple", self.multiple),
+        ):
             if values != sorted(values):
                 way = "falling" if name == "ladder" else "rising"
-                raise c.SettingError(f"experiment.{name}: expected {way} values, found {getattr(self, name)}")
+                raise c.SettingError(
+                    f"experiment.{name}: expected {way} values, found {getattr(self, name)}"
+                )
         for size in self.size:
             self.sizes(size)
 
@@ -159,7 +169,9 @@ class AttentionNewton(Judged):
         """n and d of a size written "4x3". Raises SettingError for another form."""
         n, _, d = size.partition("x")
         if not (n.isdigit() and d.isdigit() and int(n) > 0 and int(d) > 0):
-            raise c.SettingError(f"experiment.size: expected tokens x width such as '4x3', found {size!r}")
+            raise c.SettingError(
+                f"experiment.size: expected tokens x width such as '4x3', found {size!r}"
+            )
         return int(n), int(d)
 
     def cells(self) -> list[c.Cell]:
@@ -170,11 +182,21 @@ class AttentionNewton(Judged):
                 rounds: dict[str, c.Scalar] = {}
                 if study in IN_ROUNDS:
                     rounds = {"progress": self.progress, "further_rounds": self.further_rounds}
-                found.append(c.Cell({"study": study, "size": size, **rounds}, self._seconds(study, size), 0.5))
+                found.append(
+                    c.Cell(
+                        {"study": study, "size": size, **rounds}, self._seconds(study, size), 0.5
+                    )
+                )
         return found
 
     def _seconds(self, study: str, size: str) -> float:
-        per_problem = {"contest": 12.0, "certify": 1.0, "theorem": 0.5, "identify": 8.0, "price": 3.0}
+        per_problem = {
+            "contest": 12.0,
+            "certify": 1.0,
+            "theorem": 0.5,
+            "identify": 8.0,
+            "price": 3.0,
+        }
         if study in per_problem:
             return round(per_problem[study] * self.problems, 1)
         return 2.0 * self.sequences * self.target_starts

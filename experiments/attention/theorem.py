@@ -134,14 +134,18 @@ def certificate_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> li
         least = equations(problem.layer, problem.b)
         radius = certified_radius(problem.x, problem.w, problem.v)
         beta = certificate(problem.x, problem.w, problem.v, problem.b).beta
-        away = directions(setup, problem, ctx.torch_generator(f"attention_newton spheres {index} {n} {d}"))
+        away = directions(
+            setup, problem, ctx.torch_generator(f"attention_newton spheres {index} {n} {d}")
+        )
         for multiple in setup.multiple:
             start = problem.data + multiple * radius * away
             paths = newton_path(least, start, setup.certified_steps)
             errors = (paths - problem.data).norm(dim=-1) / problem.data.norm()
             good = errors[-1] <= ARRIVED
             sure = torch.tensor([_certified(problem, point) for point in start])
-            orders = [observed_order(errors[:, i], ORDER_FLOOR) for i in good.nonzero().flatten().tolist()]
+            orders = [
+                observed_order(errors[:, i], ORDER_FLOOR) for i in good.nonzero().flatten().tolist()
+            ]
             kept = [order for order in orders if order == order]
             rows.append(
                 {
@@ -162,14 +166,18 @@ def certificate_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> li
 def directions(setup: AttentionNewton, problem: Problem, generator: torch.Generator) -> Tensor:
     """Unit vectors (sphere_starts, N)."""
     half = setup.sphere_starts // 2
-    random = torch.randn(setup.sphere_starts - half, len(problem.data), generator=generator, dtype=torch.float64)
+    random = torch.randn(
+        setup.sphere_starts - half, len(problem.data), generator=generator, dtype=torch.float64
+    )
     vectors = torch.linalg.svd(problem.layer.jacobian(problem.x).flatten(0, 1)).Vh.flip(0)
     flat = torch.stack([vectors, -vectors], 1).flatten(0, 1)[:half]
     return torch.cat([random / random.norm(dim=-1, keepdim=True), flat])
 
 
 def _certified(problem: Problem, point: Tensor) -> bool:
-    return certificate(att.unvec(point, problem.layer.width), problem.w, problem.v, problem.b).certified
+    return certificate(
+        att.unvec(point, problem.layer.width), problem.w, problem.v, problem.b
+    ).certified
 
 
 def _solved(least: LeastSquares, points: Tensor, b: Tensor) -> Tensor:
@@ -183,5 +191,7 @@ def newton_path(least: LeastSquares, start: Tensor, steps: int) -> Tensor:
         x = path[-1]
         move, failed = torch.linalg.solve_ex(least.jacobian(x), least.value(x).unsqueeze(-1))
         new = x - move.squeeze(-1)
-        path.append(torch.where(((failed == 0) & torch.isfinite(new).all(-1)).unsqueeze(-1), new, x))
+        path.append(
+            torch.where(((failed == 0) & torch.isfinite(new).all(-1)).unsqueeze(-1), new, x)
+        )
     return torch.stack(path)

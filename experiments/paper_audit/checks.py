@@ -119,7 +119,9 @@ def digits(value: Tensor | float) -> str:
     """A value in at most four entries of five digits."""
     entries = torch.as_tensor(value).flatten()
     shown = ", ".join(f"{float(entry):.5g}" for entry in entries[:4])
-    return f"[{shown}{', ...' if len(entries) > 4 else ''}]" if torch.as_tensor(value).ndim else shown
+    return (
+        f"[{shown}{', ...' if len(entries) > 4 else ''}]" if torch.as_tensor(value).ndim else shown
+    )
 
 
 def equality(
@@ -146,9 +148,13 @@ def equality(
             right = max(right, error(better, truth))
         if not this <= TOLERANCE and witness is None:
             shown = unusable if found is None else digits(found)
-            witness = Witness(describe(case), shown, "" if better is None else digits(better), digits(truth))
+            witness = Witness(
+                describe(case), shown, "" if better is None else digits(better), digits(truth)
+            )
         worst, total = max(worst, this), total + (this if math.isfinite(this) else 0.0)
-    return Outcome(worst, None if corrected is None else right, count, witness, mean=total / max(count, 1))
+    return Outcome(
+        worst, None if corrected is None else right, count, witness, mean=total / max(count, 1)
+    )
 
 
 def worst(
@@ -170,7 +176,14 @@ def worst(
             shown = "" if better is None else f"{better:.2g}"
             witness = Witness(describe(case), f"{this:.3g}", shown, "0")
         largest, total = max(largest, this), total + (this if math.isfinite(this) else 0.0)
-    return Outcome(largest, None if corrected is None else right, count, witness, tolerance, total / max(count, 1))
+    return Outcome(
+        largest,
+        None if corrected is None else right,
+        count,
+        witness,
+        tolerance,
+        total / max(count, 1),
+    )
 
 
 def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> Outcome:
@@ -181,7 +194,11 @@ def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> O
 
 
 def attack(
-    excess: Callable[[Tensor], float], start: Tensor, steps: int = 80, spread: float = 0.5, seed: int = 0
+    excess: Callable[[Tensor], float],
+    start: Tensor,
+    steps: int = 80,
+    spread: float = 0.5,
+    seed: int = 0,
 ) -> tuple[float, Tensor]:
     """The best violation that a (1+1) evolution strategy with the one-fifth rule finds from `start`, and where.
 

@@ -62,9 +62,15 @@ def cells(experiment: str, **parameters: Any) -> Iterator[Stored]:
 
 def _in_protocol(meta: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
     training = meta["settings"].get("training") or {}
-    apart = training.get("perturbation") or training.get("order_seed") or meta["settings"].get("untrained")
+    apart = (
+        training.get("perturbation")
+        or training.get("order_seed")
+        or meta["settings"].get("untrained")
+    )
     return (
-        not apart and meta["seed"] in PUBLISHED_SEEDS and all(meta["params"].get(k) == v for k, v in parameters.items())
+        not apart
+        and meta["seed"] in PUBLISHED_SEEDS
+        and all(meta["params"].get(k) == v for k, v in parameters.items())
     )
 
 
@@ -144,14 +150,22 @@ DEPTH = 12
 def gap_of_equation_2() -> Mapping[str, float]:
     """Exp. 3's gap of SiLU at init, Σ ‖H^T‖ / Σ ‖H^GN‖ over all pairs, mean of the seeds; with Eq. 2 the tensor part of
     a pair v ≠ w of a chain is zero (its recursion ends at H[v,out], which has none), that of (v, v) is right."""
-    found = [row for row in rows("exp3_gn_gap", "pairs", activation="silu") if row["checkpoint"] == "init"]
+    found = [
+        row
+        for row in rows("exp3_gn_gap", "pairs", activation="silu")
+        if row["checkpoint"] == "init"
+    ]
     gaps: dict[str, list[float]] = {"right": [], "printed": []}
     for seed in sorted({row["seed"] for row in found}):
         own = [row for row in found if row["seed"] == seed]
         total = sum(float(row["frob_gn"]) for row in own)
         gaps["right"].append(sum(float(row["frob_tensor"]) for row in own) / total)
-        gaps["printed"].append(sum(float(row["frob_tensor"]) for row in own if row["v"] == row["w"]) / total)
-    return {name: sum(values) / len(values) if values else float("nan") for name, values in gaps.items()}
+        gaps["printed"].append(
+            sum(float(row["frob_tensor"]) for row in own if row["v"] == row["w"]) / total
+        )
+    return {
+        name: sum(values) / len(values) if values else float("nan") for name, values in gaps.items()
+    }
 
 
 def counted_twice() -> Mapping[str, float]:
@@ -174,7 +188,13 @@ def stabilised() -> Mapping[str, float]:
     ]
     ends = [middle([r for r in found if r["distance"] == d], "R") for d in (str(DEPTH - 1), "0")]
     kept = ends[0] / ends[1]
-    return {"depth": DEPTH, "rho": rho, "allowed": scaled, "reached": (1 + scaled) ** DEPTH, "kept": kept}
+    return {
+        "depth": DEPTH,
+        "rho": rho,
+        "allowed": scaled,
+        "reached": (1 + scaled) ** DEPTH,
+        "kept": kept,
+    }
 
 
 def described_share() -> Mapping[str, float]:
@@ -220,7 +240,9 @@ NUMBERS: dict[str, Callable[[], Mapping[str, float]]] = {
     "attention.c.5.2": _entry(same_then_other, lambda t: -t.s * z_error(t)),
     "attention.c.10.1": _entry(all_same, lambda t: t.s * t.z1 * t.z2 * (t.f00 - 1)),
     "attention.d.5.1": _entry(both_other_equal, lambda t: product_error(t) * t.w1),
-    "attention.d.6": _entry(both_other, lambda t: cases._d6(t) + (cases.ds(t) * t.f01 + t.s * cases.df01(t)) * t.w1),
+    "attention.d.6": _entry(
+        both_other, lambda t: cases._d6(t) + (cases.ds(t) * t.f01 + t.s * cases.df01(t)) * t.w1
+    ),
     "dag.eq2": gap_of_equation_2,
     "dag.thm33": counted_twice,
     "dag.thm34b": stabilised,

@@ -27,7 +27,10 @@ def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Any]:
 
 def check(of: Paper, formula: Formula) -> Row:
     """One formula checked; a check that raises is a row that says so."""
-    outcome, agreement = Outcome(math.nan, instances=0, tolerance=math.nan, mean=math.nan), "not checked"
+    outcome, agreement = (
+        Outcome(math.nan, instances=0, tolerance=math.nan, mean=math.nan),
+        "not checked",
+    )
     try:
         found = formula.check()
         failed = [what for what, without in formula.dropped if without().agreement == "holds"]
@@ -38,16 +41,31 @@ def check(of: Paper, formula: Formula) -> Row:
         outcome, agreement = found, found.agreement
     kind = of.kind(formula)
     row: Row = {"id": formula.id, "place": formula.place, "statement": formula.statement}
-    row |= {"verdict": verdict(agreement, kind, formula.uncounted), "class": kind, "agreement": agreement}
+    row |= {
+        "verdict": verdict(agreement, kind, formula.uncounted),
+        "class": kind,
+        "agreement": agreement,
+    }
     corrected = math.nan if outcome.corrected is None else float(outcome.corrected)
-    row |= {"printed_error": float(outcome.printed), "corrected_error": corrected, "tolerance": outcome.tolerance}
+    row |= {
+        "printed_error": float(outcome.printed),
+        "corrected_error": corrected,
+        "tolerance": outcome.tolerance,
+    }
     row |= {"mean_error": outcome.mean, "instances": outcome.instances}
     row |= {n: "" if outcome.witness is None else getattr(outcome.witness, n) for n in WITNESS}
-    row |= {"status": status, "root": formula.root, "correction": formula.correction, "expected": formula.expected}
+    row |= {
+        "status": status,
+        "root": formula.root,
+        "correction": formula.correction,
+        "expected": formula.expected,
+    }
     return row | {"uncounted": formula.uncounted, "hypotheses_dropped": len(formula.dropped)}
 
 
-def check_all(of: Paper, progress: Callable[[int, int, str], None] = lambda i, n, name: None) -> list[Row]:
+def check_all(
+    of: Paper, progress: Callable[[int, int, str], None] = lambda i, n, name: None
+) -> list[Row]:
     """Every formula of a paper."""
     found = []
     for i, formula in enumerate(of.formulas):
@@ -78,7 +96,8 @@ def audit(arguments: Sequence[str]) -> int:
         known = [f.id for of in every for f in of.formulas]
         near = difflib.get_close_matches(place, known, 1, 0.3)
         return _mistake(
-            f"audit: expected the id of a clause, found '{given}'" + (f"; nearest is {near[0]}" if near else "")
+            f"audit: expected the id of a clause, found '{given}'"
+            + (f"; nearest is {near[0]}" if near else "")
         )
     for of, formula in found:
         print(_five(of, formula))
@@ -97,7 +116,9 @@ def _five(of: Paper, formula: Formula) -> str:
     found = row["verdict"] + (f", class {row['class']}" if row["class"] else "")
     if row["status"] != "ok":
         return f"{formula.place}: {row['status']}"
-    instance = row["instance"] or f"{row['instances']} instances, largest error {row['printed_error']:.1e}"
+    instance = (
+        row["instance"] or f"{row['instances']} instances, largest error {row['printed_error']:.1e}"
+    )
     within = f"within {row['tolerance']:.0e}"
     right = row["corrected"] or formula.correction or (cause.corrected if cause else "as printed")
     return "\n".join(

@@ -105,7 +105,17 @@ def changed(key: str, module: str, tree: ast.Module) -> Iterator[Paper]:
             setattr(sys.modules[parent], child, before)
 
 
-HOLDERS = (tuple, list, set, frozenset, dict, types.CellType, types.MethodType, functools.partial, property)
+HOLDERS = (
+    tuple,
+    list,
+    set,
+    frozenset,
+    dict,
+    types.CellType,
+    types.MethodType,
+    functools.partial,
+    property,
+)
 
 
 def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
@@ -125,9 +135,9 @@ def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
                 todo += _named(code, item.__globals__)
         elif hasattr(item, "__wrapped__"):
             todo.append(item.__wrapped__)
-        elif isinstance(item, HOLDERS) or (item if isinstance(item, type) else type(item)).__module__.startswith(
-            PACKAGE
-        ):
+        elif isinstance(item, HOLDERS) or (
+            item if isinstance(item, type) else type(item)
+        ).__module__.startswith(PACKAGE):
             todo += gc.get_referents(item)
     return found
 
@@ -163,7 +173,12 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
         place = (_full(key, module), mutation.function, mutation.start)
         near = sorted((i for i in reach if place in reach[i]), key=lambda i: len(reach[i]))
         by = _caught(key, module, mutation, near[:LIMIT])
-        row = {"paper": key, "kind": mutation.kind, "place": f"{module}:{mutation.line}", "change": mutation.change}
+        row = {
+            "paper": key,
+            "kind": mutation.kind,
+            "place": f"{module}:{mutation.line}",
+            "change": mutation.change,
+        }
         yield row | {"caught": bool(by), "by": by}
 
 
@@ -197,7 +212,10 @@ def _notices(key: str, formula: Formula) -> str:
     if formula.expected == "holds":
         return ""
     known = _known(key, formula.id)
-    moved = any(abs(a - b) > 1e-6 * abs(b) for a, b in ((found.printed, known.printed), (found.mean, known.mean)))
+    moved = any(
+        abs(a - b) > 1e-6 * abs(b)
+        for a, b in ((found.printed, known.printed), (found.mean, known.mean))
+    )
     return formula.id if moved or found.witness != known.witness else ""
 
 
@@ -206,7 +224,9 @@ def noticed(error: Wrong) -> bool:
     source = source_of(error.paper, error.module)
     if error.text not in source:
         raise ValueError(f"{error.module}: expected the text {error.text!r}, found none")
-    with changed(error.paper, error.module, ast.parse(source.replace(error.text, error.wrong))) as mutant:
+    with changed(
+        error.paper, error.module, ast.parse(source.replace(error.text, error.wrong))
+    ) as mutant:
         formula = next(f for f in mutant.formulas if f.id == error.clause)
         return formula.check().agreement != formula.expected
 
@@ -214,10 +234,18 @@ def noticed(error: Wrong) -> bool:
 def main() -> int:
     """The sample of every paper, then the constants of bounds; 1 where a constant is not noticed."""
     rows = [row for key in keys() for row in injected(key)]
-    missed = [f"{row['paper']} {row['place']}, {row['kind']}: {row['change']}" for row in rows if not row["caught"]]
+    missed = [
+        f"{row['paper']} {row['place']}, {row['kind']}: {row['change']}"
+        for row in rows
+        if not row["caught"]
+    ]
     print(f"injected errors: {len(rows) - len(missed)} of {len(rows)} noticed", *missed, sep="\n  ")
     missed = [f"{error.clause}: {error.wrong}" for error in WRONG if not noticed(error)]
-    print(f"constants and conditions: {len(WRONG) - len(missed)} of {len(WRONG)} noticed", *missed, sep="\n  ")
+    print(
+        f"constants and conditions: {len(WRONG) - len(missed)} of {len(WRONG)} noticed",
+        *missed,
+        sep="\n  ",
+    )
     return 1 if missed else 0
 
 

@@ -12,19 +12,51 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 PAIRS = "i j,w1 w2,v1 v2,z1 z2,m1 m2,w12 w21,y10 y20,f00 h0,f01 f02,h1 h2,s1 s2,ww vv,dx d0"
-INDICES = {a: b for pair in PAIRS.split(",") for a, b in (pair.split(), pair.split()[::-1])} | {"x1": "x2"}
+INDICES = {a: b for pair in PAIRS.split(",") for a, b in (pair.split(), pair.split()[::-1])} | {
+    "x1": "x2"
+}
 """Names and attributes that an error turns into one another."""
 SHARED = {"V", "full", "name"}
 """Attributes that are the same for samples i and j."""
 ORDERS = {"F", "d", "F0", "f0"}
 """Methods whose argument is an order of differentiation."""
 REDUCTIONS = {
-    **{"sum": "mean", "mean": "sum", "max": "min", "min": "max", "amax": "amin", "amin": "amax", "prod": "sum"},
-    **{"maximum": "minimum", "minimum": "maximum", "argmax": "argmin", "argmin": "argmax", "all": "any", "any": "all"},
+    **{
+        "sum": "mean",
+        "mean": "sum",
+        "max": "min",
+        "min": "max",
+        "amax": "amin",
+        "amin": "amax",
+        "prod": "sum",
+    },
+    **{
+        "maximum": "minimum",
+        "minimum": "maximum",
+        "argmax": "argmin",
+        "argmin": "argmax",
+        "all": "any",
+        "any": "all",
+    },
 }
 FUNCTIONS = {
-    **{"exp": "expm1", "log": "log1p", "tanh": "sin", "sqrt": "square", "square": "abs", "abs": "neg", "sin": "cos"},
-    **{"cos": "sin", "sigmoid": "tanh", "softmax": "log_softmax", "pinv": "inv", "det": "trace", "relu": "abs"},
+    **{
+        "exp": "expm1",
+        "log": "log1p",
+        "tanh": "sin",
+        "sqrt": "square",
+        "square": "abs",
+        "abs": "neg",
+        "sin": "cos",
+    },
+    **{
+        "cos": "sin",
+        "sigmoid": "tanh",
+        "softmax": "log_softmax",
+        "pinv": "inv",
+        "det": "trace",
+        "relu": "abs",
+    },
 }
 FORGOTTEN = {"sqrt", "abs", "log", "exp", "square", "log1p", "expm1"}
 SYMMETRIC = {"both", "inputs", "signed", "hidden", "relative_error"}
@@ -109,11 +141,18 @@ def _operation(node: ast.BinOp) -> Changes:
 def _call(node: ast.Call) -> Changes:
     arguments, name = node.args, _name(node.func)
     first = arguments[:2]
-    if len(first) == 2 and not any(isinstance(a, ast.Starred | ast.Lambda) for a in first) and name not in SYMMETRIC:
+    if (
+        len(first) == 2
+        and not any(isinstance(a, ast.Starred | ast.Lambda) for a in first)
+        and name not in SYMMETRIC
+    ):
         yield "arguments", ast.Call(node.func, [*first[::-1], *arguments[2:]], node.keywords)
     match node.args:
         case [ast.Constant(int(order))] if name in ORDERS:
-            yield "index", ast.Call(node.func, [ast.Constant(order + 1 if order < 3 else 2)], node.keywords)
+            yield (
+                "index",
+                ast.Call(node.func, [ast.Constant(order + 1 if order < 3 else 2)], node.keywords),
+            )
     if name in FORGOTTEN and (arguments or isinstance(node.func, ast.Attribute)):
         yield "root", arguments[0] if arguments else node.func.value  # type: ignore[attr-defined]
     for kind, table in (("reduction", REDUCTIONS), ("function", FUNCTIONS)):
@@ -130,11 +169,21 @@ def _call(node: ast.Call) -> Changes:
 
 def _subscript(node: ast.Subscript) -> Changes:
     match node.slice:
-        case ast.Tuple([first, second]) if not any(isinstance(e, ast.Slice | ast.Constant) for e in (first, second)):
+        case ast.Tuple([first, second]) if not any(
+            isinstance(e, ast.Slice | ast.Constant) for e in (first, second)
+        ):
             if ast.dump(first) != ast.dump(second):
-                yield "subscript", ast.Subscript(node.value, ast.Tuple([second, first], ast.Load()), node.ctx)
+                yield (
+                    "subscript",
+                    ast.Subscript(node.value, ast.Tuple([second, first], ast.Load()), node.ctx),
+                )
         case ast.Name() | ast.BinOp(op=ast.Add() | ast.Sub()):
-            yield "subscript", ast.Subscript(node.value, ast.BinOp(node.slice, ast.Sub(), ast.Constant(1)), node.ctx)
+            yield (
+                "subscript",
+                ast.Subscript(
+                    node.value, ast.BinOp(node.slice, ast.Sub(), ast.Constant(1)), node.ctx
+                ),
+            )
 
 
 @dataclass(frozen=True)
@@ -167,13 +216,34 @@ def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
         if functions and function not in functions:
             continue
         for kind, new in changes(node):
-            before, after = (ast.unparse(ast.fix_missing_locations(copy.deepcopy(n))) for n in (node, new))
+            before, after = (
+                ast.unparse(ast.fix_missing_locations(copy.deepcopy(n))) for n in (node, new)
+            )
             if before != after:
-                found.append(Mutation(kind, function, start, node.lineno, f"{before[:60]} → {after[:60]}", position))
+                found.append(
+                    Mutation(
+                        kind,
+                        function,
+                        start,
+                        node.lineno,
+                        f"{before[:60]} → {after[:60]}",
+                        position,
+                    )
+                )
     return found
 
 
-NO_FORMULA = {"annotation", "returns", "slice", "decorator_list", "test", "iter", "ifs", "generators", "keywords"}
+NO_FORMULA = {
+    "annotation",
+    "returns",
+    "slice",
+    "decorator_list",
+    "test",
+    "iter",
+    "ifs",
+    "generators",
+    "keywords",
+}
 Node = tuple[str, int, ast.expr, ast.AST, str, int]
 
 
@@ -185,7 +255,11 @@ def _nodes(node: ast.AST, function: str = "", start: int = 0) -> Iterator[Node]:
         function, start = "<lambda>", node.lineno
     for name, value in ast.iter_fields(node):
         for k, child in enumerate(value if isinstance(value, list) else [value]):
-            if name in NO_FORMULA or not isinstance(child, ast.AST) or isinstance(child, ast.arguments | ast.ClassDef):
+            if (
+                name in NO_FORMULA
+                or not isinstance(child, ast.AST)
+                or isinstance(child, ast.arguments | ast.ClassDef)
+            ):
                 continue
             if isinstance(child, ast.Call) and _name(child.func) in ("zeros_like", "ones_like"):
                 continue  # whatever it is given, the value is the same
@@ -201,4 +275,7 @@ def _name(node: ast.AST) -> str:
 
 def _text(node: ast.AST) -> bool:
     """Whether strings are added."""
-    return any(isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str) for n in ast.walk(node))
+    return any(
+        isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str)
+        for n in ast.walk(node)
+    )

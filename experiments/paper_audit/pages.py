@@ -22,8 +22,13 @@ def entries(of: Paper, rows: list[Row]) -> list[Row]:
     Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right line), consequence,
     experiments (what the correction changes there), also_affects (places), authors_view, worked_checks.
     """
-    found = [_entry(of, erratum, [row for row in rows if row["root"] == erratum.id]) for erratum in of.errata]
-    return sorted(found, key=lambda entry: str(entry["class"])) + [_unchecked(of.key, u) for u in of.unchecked]
+    found = [
+        _entry(of, erratum, [row for row in rows if row["root"] == erratum.id])
+        for erratum in of.errata
+    ]
+    return sorted(found, key=lambda entry: str(entry["class"])) + [
+        _unchecked(of.key, u) for u in of.unchecked
+    ]
 
 
 def _entry(of: Paper, erratum: Erratum, own: list[Row]) -> Row:
@@ -54,7 +59,12 @@ def _entry(of: Paper, erratum: Erratum, own: list[Row]) -> Row:
 
 def _unchecked(key: str, place: Unchecked) -> Row:
     texts = ("id", "printed", "corrected", "elsewhere", "consequence", "experiments")
-    entry: Row = {"paper": key, "place": place.place, "class": "E", "verdict": "not checked"} | dict.fromkeys(texts, "")
+    entry: Row = {
+        "paper": key,
+        "place": place.place,
+        "class": "E",
+        "verdict": "not checked",
+    } | dict.fromkeys(texts, "")
     return entry | {"also_affects": [], "authors_view": place.reason, "worked_checks": []}
 
 
@@ -64,7 +74,9 @@ def code(text: str) -> str:
 
 def folded(summary: str, body: Sequence[str]) -> list[str]:
     """Lines that a reader unfolds; none where there is no body."""
-    return [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""] if body else []
+    return (
+        [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""] if body else []
+    )
 
 
 def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
@@ -90,7 +102,14 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
     """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks of B, C to E."""
     listed = entries(of, rows)
     by_class = {k: [e for e in listed if e["class"] == k] for k in CLASSES}
-    lines = [f"# Errata: {of.title}", "", f"*{of.name}.* {MADE}", "", f"**What survives.** {of.survives}", ""]
+    lines = [
+        f"# Errata: {of.title}",
+        "",
+        f"*{of.name}.* {MADE}",
+        "",
+        f"**What survives.** {of.survives}",
+        "",
+    ]
     lines += [f"{counts(rows)} Root causes: {_by_class(by_class)}.", ""]
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
@@ -102,7 +121,9 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
         lines += ["## B. Minor errors", "", *table(("", "place", "printed", "corrected"), body), ""]
         checks = [(n, e["consequence"], _worked(e), _view(e)) for n, e in numbered]
         header = ("", "consequence", "worked check", "authors' view")
-        lines += folded("B: consequences, worked checks and the authors' view", table(header, checks))
+        lines += folded(
+            "B: consequences, worked checks and the authors' view", table(header, checks)
+        )
     lines += folded(f"C to E: {_by_class(by_class, 'CDE')}", list(_others(by_class)))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -110,17 +131,31 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
 def counts(rows: list[Row]) -> str:
     """'55 clauses were checked: 45 hold, 1 with a major error, ...'; notation is a minor error of class C."""
     found = Counter(
-        "notation" if (row["verdict"], row["class"]) == ("minor error", "C") else row["verdict"] for row in rows
+        "notation" if (row["verdict"], row["class"]) == ("minor error", "C") else row["verdict"]
+        for row in rows
     )
-    words = {"holds": "hold", "major error": "with a major error", "minor error": "with a minor error"}
+    words = {
+        "holds": "hold",
+        "major error": "with a major error",
+        "minor error": "with a minor error",
+    }
     words |= {"notation": "with an error of notation or wording only", "open": "open"}
-    words |= {"not counted": "true by construction or by definition, not counted", "not checked": "not checked"}
+    words |= {
+        "not counted": "true by construction or by definition, not counted",
+        "not checked": "not checked",
+    }
     parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict]]
     return f"{len(rows)} clauses were checked: {', '.join(parts)}."
 
 
 def _by_class(by_class: dict[str, list[Row]], kinds: str = "ABCDE") -> str:
-    words = {"A": "major", "B": "minor", "C": "notation", "D": "our text only", "E": "open or not checked"}
+    words = {
+        "A": "major",
+        "B": "minor",
+        "C": "notation",
+        "D": "our text only",
+        "E": "open or not checked",
+    }
     return ", ".join(f"{len(by_class[k])} {words[k]}" for k in kinds)
 
 
@@ -128,11 +163,20 @@ def _major(label: str, entry: Row) -> list[str]:
     """A major error in full."""
     parts = {"Printed": code(entry["printed"]), "Corrected": f"${entry['corrected']}$"}
     parts |= {"Consequence": entry["consequence"], "Worked check": _worked(entry)}
-    lines = [f"### {label}. {entry['place']}", "", *(f"- *{name}:* {text}" for name, text in parts.items()), ""]
-    further = {"Authors' view": entry["authors_view"], "Right elsewhere in the paper": entry["elsewhere"]}
+    lines = [
+        f"### {label}. {entry['place']}",
+        "",
+        *(f"- *{name}:* {text}" for name, text in parts.items()),
+        "",
+    ]
+    further = {
+        "Authors' view": entry["authors_view"],
+        "Right elsewhere in the paper": entry["elsewhere"],
+    }
     further |= {"Experiments": entry["experiments"], "Also affects": _affects(entry)}
     return lines + folded(
-        "Authors' view and effects", [f"- *{name}:* {text}" for name, text in further.items() if text]
+        "Authors' view and effects",
+        [f"- *{name}:* {text}" for name, text in further.items() if text],
     )
 
 
@@ -141,13 +185,19 @@ def _worked(entry: Row) -> str:
     if not entry["worked_checks"]:
         return ""
     shown = entry["worked_checks"][0]
-    values = {"printed": shown["printed"], "corrected": shown["corrected"], "reference": shown["reference"]}
+    values = {
+        "printed": shown["printed"],
+        "corrected": shown["corrected"],
+        "reference": shown["reference"],
+    }
     given = ", ".join(f"{name} {value}" for name, value in values.items() if value)
     return f"{shown['instance']}: {given}." if given else shown["instance"]
 
 
 def _view(entry: Row) -> str:
-    right = f" The paper has it right elsewhere: {entry['elsewhere']}." if entry["elsewhere"] else ""
+    right = (
+        f" The paper has it right elsewhere: {entry['elsewhere']}." if entry["elsewhere"] else ""
+    )
     return entry["authors_view"] + right
 
 
@@ -158,7 +208,13 @@ def _affects(entry: Row) -> str:
 def _others(by_class: dict[str, list[Row]]) -> Iterator[str]:
     """Classes C, D and what is open, then the places without a check."""
     body = [
-        (f"{k}{n}", e["place"], code(e["printed"]), _latex(e["corrected"]), f"{_remark(e)} {_worked(e)}")
+        (
+            f"{k}{n}",
+            e["place"],
+            code(e["printed"]),
+            _latex(e["corrected"]),
+            f"{_remark(e)} {_worked(e)}",
+        )
         for k in "CDE"
         for n, e in enumerate((e for e in by_class[k] if e["id"]), start=1)
     ]

@@ -155,19 +155,35 @@ def read(key: str) -> Paper:
     from experiments.paper_audit.effects import NUMBERS
 
     data, known = _errata(key), f"{__package__}.{key}"
-    modules = [import_module(f"{known}.{file.stem}") for file in sorted(ROOM.joinpath(key).glob("[!_]*.py"))]
+    modules = [
+        import_module(f"{known}.{file.stem}")
+        for file in sorted(ROOM.joinpath(key).glob("[!_]*.py"))
+    ]
     witnesses = _joined(modules, "WITNESSES")
     errata = tuple(
-        Erratum(**entry, witness=witnesses.get(entry["id"]), numbers=cache(NUMBERS.get(entry["id"], dict)))
+        Erratum(
+            **entry,
+            witness=witnesses.get(entry["id"]),
+            numbers=cache(NUMBERS.get(entry["id"], dict)),
+        )
         for entry in data["erratum"]
     )
     formulas = _formulas(key, _joined(modules, "CHECKS"))
     roots = {formula.root for formula in formulas if formula.root} | set(witnesses)
     if stray := sorted(roots - {erratum.id for erratum in errata}):
-        raise ValueError(f"{key}/errata.toml: expected entries for every root cause, found none for {stray}")
+        raise ValueError(
+            f"{key}/errata.toml: expected entries for every root cause, found none for {stray}"
+        )
     texts = {name: data[name] for name in ("title", "name", "survives")}
     unchecked = tuple(Unchecked(**entry) for entry in data["unchecked"])
-    return Paper(key, **texts, seconds=float(data["seconds"]), formulas=formulas, errata=errata, unchecked=unchecked)
+    return Paper(
+        key,
+        **texts,
+        seconds=float(data["seconds"]),
+        formulas=formulas,
+        errata=errata,
+        unchecked=unchecked,
+    )
 
 
 def _joined(modules: list[Any], name: str) -> dict[str, Any]:
@@ -177,7 +193,9 @@ def _joined(modules: list[Any], name: str) -> dict[str, Any]:
 
 def _formulas(key: str, checks: Mapping[str, Check | Needs]) -> tuple[Formula, ...]:
     """The clauses of clauses.toml with their checks."""
-    from experiments.paper_audit.checks import Needs  # not on top: torch, which listing papers does not need
+    from experiments.paper_audit.checks import (
+        Needs,
+    )  # not on top: torch, which listing papers does not need
 
     clauses = tomllib.loads((ROOM / key / "clauses.toml").read_text(encoding="utf-8"))["clause"]
     if apart := sorted({clause["id"] for clause in clauses} ^ set(checks)):
@@ -185,7 +203,10 @@ def _formulas(key: str, checks: Mapping[str, Check | Needs]) -> tuple[Formula, .
             f"{key}/clauses.toml: expected one check for each clause, found one without the other: {apart}"
         )
     entries = ((clause, checks[clause["id"]]) for clause in clauses)
-    return tuple(Formula(**clause, **(e._asdict() if isinstance(e, Needs) else {"check": e})) for clause, e in entries)
+    return tuple(
+        Formula(**clause, **(e._asdict() if isinstance(e, Needs) else {"check": e}))
+        for clause, e in entries
+    )
 
 
 @cache

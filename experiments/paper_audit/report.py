@@ -44,7 +44,11 @@ def _rows(tables: Any, name: str) -> list[dict[str, Any]]:
     if name not in tables:
         return []
     table = tables[name]
-    table = table.drop_duplicates("id") if name == "formulas" else table[table["seed"] == table["seed"].min()]
+    table = (
+        table.drop_duplicates("id")
+        if name == "formulas"
+        else table[table["seed"] == table["seed"].min()]
+    )
     texts = [c for c in table.columns if table[c].dtype == object]
     return table.assign(**{c: table[c].fillna("") for c in texts}).to_dict("records")
 
@@ -71,7 +75,11 @@ def _claim(row: Row, names: dict[str, str]) -> Claim:
 
 def by_paper(rows: list[Row]) -> list[tuple[Paper, list[Row]]]:
     """Papers that have rows, with them."""
-    return [(paper(key), own) for key in keys() if (own := [row for row in rows if row["source"] == key])]
+    return [
+        (paper(key), own)
+        for key in keys()
+        if (own := [row for row in rows if row["source"] == key])
+    ]
 
 
 def documents(rows: list[Row]) -> dict[str, str]:

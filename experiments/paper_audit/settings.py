@@ -15,8 +15,12 @@ class PaperAudit(c.Experiment):
     version: ClassVar[int] = 8
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
-    uncertified: ClassVar[str] = "its rows are comparisons with automatic differentiation themselves"
-    reproduces: ClassVar[str] = "every numbered statement that numbers can check, clause by clause; docs/errata.md"
+    uncertified: ClassVar[str] = (
+        "its rows are comparisons with automatic differentiation themselves"
+    )
+    reproduces: ClassVar[str] = (
+        "every numbered statement that numbers can check, clause by clause; docs/errata.md"
+    )
     measure = "experiments.paper_audit.measure:measure"
     analysis = "experiments.paper_audit.report:AuditAnalysis"
 
@@ -24,7 +28,9 @@ class PaperAudit(c.Experiment):
 
     def cells(self) -> Iterable[c.Cell]:
         seconds = costs() | {ZEROS: 10.0}
-        return [c.Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()]
+        return [
+            c.Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()
+        ]
 
     @staticmethod
     def audit(arguments: Sequence[str]) -> int:

@@ -163,7 +163,11 @@ class Instance:
         return f"(M, N, I) = ({self.x.shape[1]}, {self.units}, {len(self.x)}), {self.name}"
 
     def __str__(self) -> str:
-        shown = "" if len(self.theta) > 4 else f", theta = (b, W, c, V) = {self.theta.tolist()}, x = {self.x.tolist()}"
+        shown = (
+            ""
+            if len(self.theta) > 4
+            else f", theta = (b, W, c, V) = {self.theta.tolist()}, x = {self.x.tolist()}"
+        )
         return self.sizes + shown
 
     @property
@@ -193,7 +197,10 @@ def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
 def by_hand(name: str) -> Instance:
     """M = N = 1 with b = 0, W = 1, c = 1/2, V = 1, at x = 1 with label 0 and x = −1 with label 1."""
     theta = torch.tensor([0.0, 1.0, 0.5, 1.0], dtype=torch.float64)
-    x, q = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    x, q = (
+        torch.tensor([[1.0], [-1.0]], dtype=torch.float64),
+        torch.tensor([0.0, 1.0], dtype=torch.float64),
+    )
     return Instance(name, theta, x, q)
 
 
@@ -206,7 +213,9 @@ def instances(
             yield by_hand(name)
     for k, (inputs, units, samples) in enumerate(sizes):
         generator = torch.Generator().manual_seed(k)
-        theta = scale * torch.randn(inputs * units + 2 * units + 1, generator=generator, dtype=torch.float64)
+        theta = scale * torch.randn(
+            inputs * units + 2 * units + 1, generator=generator, dtype=torch.float64
+        )
         x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
         q = (torch.arange(samples) % 2).double()
         for name in names:
@@ -247,17 +256,22 @@ def inequality(
     def check() -> Outcome:
         found = [_attacked(e, n, [*_ladder(n), *starts(n)], steps) for e in excesses for n in names]
         value, start = max(((v, i) for v, i, _ in found), key=lambda pair: pair[0])
-        return Outcome(value, instances=sum(count for *_, count in found), witness=_witness(value, start))
+        return Outcome(
+            value, instances=sum(count for *_, count in found), witness=_witness(value, start)
+        )
 
     return check
 
 
-def _attacked(excess: Excess, name: str, tried: list[Instance], steps: int) -> tuple[float, Instance, int]:
+def _attacked(
+    excess: Excess, name: str, tried: list[Instance], steps: int
+) -> tuple[float, Instance, int]:
     """(largest excess, where the search began, networks tried) for one activation."""
     value, k = max((excess(i), k) for k, i in enumerate(tried))
     start = tried[k]
     searches = [
-        checks.attack(lambda z: excess(moved(start, z)), flat(start), steps // 2, spread)[0] for spread in (0.5, 0.02)
+        checks.attack(lambda z: excess(moved(start, z)), flat(start), steps // 2, spread)[0]
+        for spread in (0.5, 0.02)
     ]
     return max(value, *searches), start, len(tried) + steps // 2 * 2
 
@@ -285,7 +299,12 @@ def moved(instance: Instance, z: Tensor) -> Instance:
 def _witness(value: float, start: Instance) -> Witness | None:
     if value <= TOLERANCE:
         return None
-    return Witness(f"search from {start}: largest excess over the bound, relative to it", "0", "", f"{value:.3g}")
+    return Witness(
+        f"search from {start}: largest excess over the bound, relative to it",
+        "0",
+        "",
+        f"{value:.3g}",
+    )
 
 
 def omega_range() -> Outcome:
@@ -296,7 +315,10 @@ def omega_range() -> Outcome:
         omega = float((p * (1 - p)).prod())
         return max(-omega, omega - 1 / 16)
 
-    found = max(checks.attack(excess, torch.tensor(z, dtype=torch.float64))[0] for z in ((0.1, -0.2), (2.0, -3.0)))
+    found = max(
+        checks.attack(excess, torch.tensor(z, dtype=torch.float64))[0]
+        for z in ((0.1, -0.2), (2.0, -3.0))
+    )
     return Outcome(found, instances=160)
 
 

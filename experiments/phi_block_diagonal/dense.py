@@ -70,7 +70,9 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     flat = torch.cat([g.flatten() for g in gradients])
     rows = []
     for column in torch.eye(len(flat), dtype=flat.dtype):
-        found = torch.autograd.grad(flat, parameters, column, retain_graph=True, materialize_grads=True)
+        found = torch.autograd.grad(
+            flat, parameters, column, retain_graph=True, materialize_grads=True
+        )
         rows.append(torch.cat([t.flatten() for t in found]))
     matrix = torch.stack(rows)
     return (matrix + matrix.mT) / 2

@@ -99,7 +99,9 @@ def curvature(
                         "parameters": len(block),
                         "trace": float(block.trace()),
                         "norm": math.sqrt(own),
-                        "diagonal_share": float(block.diagonal().square().sum()) / own if own > 0 else math.nan,
+                        "diagonal_share": float(block.diagonal().square().sum()) / own
+                        if own > 0
+                        else math.nan,
                         "outside_share": 1 - own / row if row > 0 else math.nan,
                     }
                 )
@@ -107,7 +109,13 @@ def curvature(
 
 
 def certified(
-    model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, matrix: Tensor, found: Layout, ctx: Context
+    model: nn.Sequential,
+    loss: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    matrix: Tensor,
+    found: Layout,
+    ctx: Context,
 ) -> dict[str, Any]:
     """Row of `certificate`: the Hessian against differences of the network's own gradient, by layer."""
     sizes = [p.numel() for p in found.parameters.values()]
@@ -199,10 +207,14 @@ class Mean(nn.Module):
         return h.mean(1)
 
 
-def network(architecture: str, residual: bool, classes: int, width: int, generator: torch.Generator) -> nn.Sequential:
+def network(
+    architecture: str, residual: bool, classes: int, width: int, generator: torch.Generator
+) -> nn.Sequential:
     """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists everywhere."""
     with default_init(generator):
-        made = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}[architecture]
+        made = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}[
+            architecture
+        ]
         return made(residual, classes, width).double()
 
 
@@ -215,12 +227,16 @@ def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
     channels = 2 * width // 3
     hidden = Block(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU()), residual)
     start = [Reshape(1, 4, 4), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
-    return nn.Sequential(*start, hidden, nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes))
+    return nn.Sequential(
+        *start, hidden, nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)
+    )
 
 
 def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
     size = 2 * width // 3
     attend = Block(nn.Sequential(nn.LayerNorm(size), SelfAttention(size)), residual)
-    feed = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size))
+    feed = nn.Sequential(
+        nn.LayerNorm(size), nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)
+    )
     body = [Reshape(4, 4), nn.Linear(4, size), attend, Block(feed, residual), Mean()]
     return nn.Sequential(*body, nn.Linear(size, classes))

@@ -16,7 +16,14 @@ from runner.report import figures as draw
 from runner.report.figures import PlotStyles
 
 STYLES = PlotStyles(
-    ("mlp plain", "convnet plain", "transformer plain", "mlp residual", "convnet residual", "transformer residual")
+    (
+        "mlp plain",
+        "convnet plain",
+        "transformer plain",
+        "mlp residual",
+        "convnet residual",
+        "transformer residual",
+    )
 )
 WHERE = "extension of the papers"
 STATES = {"initial": "at the start", "final": "after training"}
@@ -32,9 +39,9 @@ class PhiBlockDiagonalAnalysis(Analysis):
         rows = self.tables["phi"]
         rows = rows[rows["part"] == "hessian"]
         steps = sorted(rows["step"].unique())
-        return rows.assign(state=rows["step"].map({steps[-1]: "final"} | {steps[0]: "initial"})).dropna(
-            subset=["state"]
-        )
+        return rows.assign(
+            state=rows["step"].map({steps[-1]: "final"} | {steps[0]: "initial"})
+        ).dropna(subset=["state"])
 
     def claims(self) -> list[Claim]:
         return list(self._claims()) if "phi" in self.tables else []
@@ -52,7 +59,11 @@ class PhiBlockDiagonalAnalysis(Analysis):
             last = max(self.experiment.classes)
             for name, partition, where in (
                 ("near block-diagonal in neurons", "neuron", "the Hessian"),
-                ("near block-diagonal in output neurons", "output neuron", "the last layer's own Hessian"),
+                (
+                    "near block-diagonal in output neurons",
+                    "output neuron",
+                    "the last layer's own Hessian",
+                ),
             ):
                 values = self._values(partition, state)
                 yield self._each(
@@ -83,7 +94,12 @@ class PhiBlockDiagonalAnalysis(Analysis):
         return values.xs(counts.max(), level="classes") / values.xs(counts.min(), level="classes")
 
     def _each(
-        self, name: str, statement: str, values: pd.DataFrame, holds: Callable[[float], bool], threshold: str
+        self,
+        name: str,
+        statement: str,
+        values: pd.DataFrame,
+        holds: Callable[[float], bool],
+        threshold: str,
     ) -> Claim:
         """Confirmed when it holds in every network and seed, refuted when in some network it fails in every seed.
 
@@ -93,22 +109,38 @@ class PhiBlockDiagonalAnalysis(Analysis):
         if values.empty or seeds < self.experiment.data_sets:
             text = f"{seeds} of {self.experiment.data_sets} seeds"
             few = float(self.experiment.data_sets)
-            return Claim(name, statement, WHERE, decide(None), math.nan, threshold, text, seeds_needed=few)
+            return Claim(
+                name, statement, WHERE, decide(None), math.nan, threshold, text, seeds_needed=few
+            )
         held = values.map(holds).where(values.notna())
         always, never = held.eq(True).all(axis=1), held.eq(False).all(axis=1)
         verdict = True if always.all() else False if never.any() else None
         text = f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for {int(never.sum())}"
-        span = f"medians from {values.median(axis=1).min():.3g} to {values.median(axis=1).max():.3g}"
+        span = (
+            f"medians from {values.median(axis=1).min():.3g} to {values.median(axis=1).max():.3g}"
+        )
         medians = values.median(axis=1)
         deciding = medians.max() if holds(-math.inf) else medians.min()
-        needed = math.nan if verdict is not None else math.inf  # seeds that disagree go on to, whatever their number
+        needed = (
+            math.nan if verdict is not None else math.inf
+        )  # seeds that disagree go on to, whatever their number
         return Claim(
-            name, statement, WHERE, decide(verdict), float(deciding), threshold, f"{text}; {span}", seeds_needed=needed
+            name,
+            statement,
+            WHERE,
+            decide(verdict),
+            float(deciding),
+            threshold,
+            f"{text}; {span}",
+            seeds_needed=needed,
         )
 
     def figures(self) -> Figures:
         return (
-            {name: partial(self._draw, name) for name in ("layer", "neuron", "parameter", "output-neuron")}
+            {
+                name: partial(self._draw, name)
+                for name in ("layer", "neuron", "parameter", "output-neuron")
+            }
             if "phi" in self.tables
             else {}
         )
@@ -118,13 +150,30 @@ class PhiBlockDiagonalAnalysis(Analysis):
 
         def panel(ax: Axes, state: str) -> None:
             values = self._values(partition.replace("-", " "), state)
-            for (architecture, residual), rows in values.groupby(level=["architecture", "residual"]):
+            for (architecture, residual), rows in values.groupby(
+                level=["architecture", "residual"]
+            ):
                 label = f"{architecture} {'residual' if residual else 'plain'}"
                 classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
-                bars = [(mean - rows.min(axis=1)).clip(lower=0), (rows.max(axis=1) - mean).clip(lower=0)]  # rounding
+                bars = [
+                    (mean - rows.min(axis=1)).clip(lower=0),
+                    (rows.max(axis=1) - mean).clip(lower=0),
+                ]  # rounding
                 ax.errorbar(
-                    classes, mean, yerr=bars, capsize=2, label=label.replace("mlp", "MLP"), **STYLES.style(label)
+                    classes,
+                    mean,
+                    yerr=bars,
+                    capsize=2,
+                    label=label.replace("mlp", "MLP"),
+                    **STYLES.style(label),
                 )
             ax.set(xscale="log", ylim=(0, 1))
 
-        return draw.panels(STATES, panel, x="classes", y=r"$\Phi$ of " + partition + "s", height=3.6, legend_columns=3)
+        return draw.panels(
+            STATES,
+            panel,
+            x="classes",
+            y=r"$\Phi$ of " + partition + "s",
+            height=3.6,
+            legend_columns=3,
+        )

@@ -39,11 +39,15 @@ class PhiBlockDiagonal(c.Experiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.steps != sorted(set(self.steps)):
-            raise c.SettingError(f"experiment.steps: expected increasing numbers, found {self.steps}")
+            raise c.SettingError(
+                f"experiment.steps: expected increasing numbers, found {self.steps}"
+            )
 
     def cells(self) -> list[c.Cell]:
         return [
-            c.Cell({"architecture": a, "residual": r, "classes": k}, round(self._seconds(k), 1), 0.5)
+            c.Cell(
+                {"architecture": a, "residual": r, "classes": k}, round(self._seconds(k), 1), 0.5
+            )
             for a in self.architecture
             for r in self.residual
             for k in self.classes
@@ -51,4 +55,7 @@ class PhiBlockDiagonal(c.Experiment):
 
     def _seconds(self, classes: int) -> float:
         """Training, then at each checkpoint the products of dense.py, of which those with all classes grow."""
-        return 2 + len(self.steps) * (2 + 0.01 * classes) * self.examples / 200 * (self.width / 12) ** 2
+        return (
+            2
+            + len(self.steps) * (2 + 0.01 * classes) * self.examples / 200 * (self.width / 12) ** 2
+        )

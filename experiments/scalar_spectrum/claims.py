@@ -46,7 +46,12 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
         ("bias", _bias),
         ("edge", _edge),
     ]
-    made = [found for table, make in makers if len(tables.get(table, ())) for found in make(setup, tables, says)]
+    made = [
+        found
+        for table, make in makers
+        if len(tables.get(table, ()))
+        for found in make(setup, tables, says)
+    ]
     holds = {(claim.name, variant) for variant, claim in made if claim.verdict == "confirmed"}
     return [_protocol_unknown(_minor_error(claim, holds)) for claim in judge.gathered(made)]
 
@@ -62,9 +67,15 @@ def _protocol_unknown(claim: Claim) -> Claim:
 
     Proportionality is not refuted by targets that are kept: it holds where they are scaled with the inputs.
     """
-    if claim.name == "proportional" and "confirmed" in claim.variants and claim.verdict == "refuted":
+    if (
+        claim.name == "proportional"
+        and "confirmed" in claim.variants
+        and claim.verdict == "refuted"
+    ):
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {TARGETS}")
-    if claim.where == FIG3 and (claim.verdict == "refuted" or (claim.name, claim.verdict) == ("wiggles", "confirmed")):
+    if claim.where == FIG3 and (
+        claim.verdict == "refuted" or (claim.name, claim.verdict) == ("wiggles", "confirmed")
+    ):
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPEN}")
     return claim
 
@@ -82,13 +93,22 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
     found = {int(str(seed)): "yes" if share >= setup.share else "no" for seed, share in by.items()}
     verdict, text = judge.verdict_of_data_sets(found, judge.DataSetRule(setup.share, setup.runs))
     share = float(votes["shown"].mean()) if len(votes) else float("nan")
-    detail = f"{int(votes['shown'].sum())} of {len(votes)} runs; {text.replace('data sets', 'seeds')}"
-    return judge.claim(says, verdict, share, detail, threshold=f">= {setup.share:g} of the runs of a seed")
+    detail = (
+        f"{int(votes['shown'].sum())} of {len(votes)} runs; {text.replace('data sets', 'seeds')}"
+    )
+    return judge.claim(
+        says, verdict, share, detail, threshold=f">= {setup.share:g} of the runs of a seed"
+    )
 
 
 def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["scaling"]
-    top = frame[frame["targets"] == "fixed"].groupby(["scaled_width", "seed", "sigma"])["eigenvalue"].max().unstack()
+    top = (
+        frame[frame["targets"] == "fixed"]
+        .groupby(["scaled_width", "seed", "sigma"])["eigenvalue"]
+        .max()
+        .unstack()
+    )
     if 1.0 in top.columns and top.columns.min() < 1:
         low = top.columns.min()
         detail = f"sharpness at sigma = 1 over sigma = {low:g}, smallest over {len(top)} networks"
@@ -96,9 +116,14 @@ def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     for targets, part in frame.groupby("targets"):
         scaled = part.assign(unit=part["eigenvalue"] / part["sigma"] ** 2)
         extremes = scaled.groupby(["scaled_width", "seed", "sigma"])["unit"].agg(["max", "min"])
-        spread = extremes.groupby(["scaled_width", "seed"]).agg(lambda s: np.ptp(s) / np.abs(s).max())
+        spread = extremes.groupby(["scaled_width", "seed"]).agg(
+            lambda s: np.ptp(s) / np.abs(s).max()
+        )
         detail = "relative spread of (largest, smallest eigenvalue)/sigma^2 over sigma"
-        yield f"targets {targets}", _exact(says["proportional"], float(spread.to_numpy().max()), detail)
+        yield (
+            f"targets {targets}",
+            _exact(says["proportional"], float(spread.to_numpy().max()), detail),
+        )
 
 
 def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
@@ -107,8 +132,13 @@ def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     error = (frame["eigenvalue"] - frame["dense"]).abs() / largest
     unit = density.assign(unit=density["eigenvalue"] / density["share"])
     unit["rank"] = unit.groupby(["seed", "cell", "copies"])["unit"].rank(method="first")
-    spread = unit.groupby(["seed", "cell", "rank"])["unit"].agg(lambda s: np.ptp(s) / np.abs(s).max())
-    yield "", _exact(says["relu_closed_form"], float(error.max()), "relative to a dense eigensolver")
+    spread = unit.groupby(["seed", "cell", "rank"])["unit"].agg(
+        lambda s: np.ptp(s) / np.abs(s).max()
+    )
+    yield (
+        "",
+        _exact(says["relu_closed_form"], float(error.max()), "relative to a dense eigensolver"),
+    )
     detail = "relative spread of eigenvalue/density when samples x <= 0 are repeated"
     yield "", _exact(says["density"], float(spread.max()), detail)
 
@@ -116,7 +146,10 @@ def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     for network, part in tables["pairs"].groupby("network"):
         steps = f"{len(part)} steps"
-        yield str(network), _exact(says["closed_form_in_training"], float(part["dense_error"].max()), steps)
+        yield (
+            str(network),
+            _exact(says["closed_form_in_training"], float(part["dense_error"].max()), steps),
+        )
         slack = ((part["bound"] - part["smallest"]) / part["trace"]).max()
         yield str(network), _exact(says["smallest_bound"], float(slack), steps)
 
@@ -126,20 +159,31 @@ def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
     target, slope = part["target"], part["slope"]
     late = (slope >= target / 3) & (slope <= target) if printed else part["phase"] == "late"
     side = np.where(late, -1.0, 1.0)
-    wrong = np.maximum(side * (part["trace"] - part["first"]), side * part["second"]) / part["trace"]
+    wrong = (
+        np.maximum(side * (part["trace"] - part["first"]), side * part["second"]) / part["trace"]
+    )
     return float(wrong.max()) if len(part) else float("-inf")
 
 
 def _phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["pairs"]
     frame = frame[frame["status"] == "ok"]
-    for name, part in (("θ* > 0", frame[frame["target"] > 0]), ("θ* < 0", frame[frame["target"] < 0])):
+    for name, part in (
+        ("θ* > 0", frame[frame["target"] > 0]),
+        ("θ* < 0", frame[frame["target"] < 0]),
+    ):
         if len(part):
             yield name, _exact(says["phases"], _phase_violation(part, True), f"{len(part)} steps")
-    yield "any θ*", _exact(says["phases_corrected"], _phase_violation(frame, False), f"{len(frame)} steps")
+    yield (
+        "any θ*",
+        _exact(says["phases_corrected"], _phase_violation(frame, False), f"{len(frame)} steps"),
+    )
     solved = frame[(frame["slope"] - frame["target"]).abs() <= SOLVED * frame["target"].abs()]
     if len(solved):
-        off = np.maximum((solved["first"] - solved["trace"]).abs(), solved["second"].abs()) / solved["trace"]
+        off = (
+            np.maximum((solved["first"] - solved["trace"]).abs(), solved["second"].abs())
+            / solved["trace"]
+        )
         yield "", _exact(says["rank_one"], float(off.max()), f"{len(solved)} steps at the solution")
 
 
@@ -150,10 +194,17 @@ def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     rates = sorted(frame["rate"].unique())
     for (network, left), part in frame.groupby(["network", "left"]):
         for rate in dict.fromkeys((rates[0], rates[-1])):
-            runs = [(s, r["second"].to_numpy()) for s, r in part[part["rate"] == rate].groupby("seed")]
+            runs = [
+                (s, r["second"].to_numpy()) for s, r in part[part["rate"] == rate].groupby("seed")
+            ]
             for name, test in (LOW if rate == rates[0] else HIGH).items():
-                votes = pd.DataFrame([(s, test(second)) for s, second in runs], columns=["seed", "shown"])
-                yield f"{network} on {wedge_name(left)} at rate {rate:g}", _voted(setup, says[name], votes)
+                votes = pd.DataFrame(
+                    [(s, test(second)) for s, second in runs], columns=["seed", "shown"]
+                )
+                yield (
+                    f"{network} on {wedge_name(left)} at rate {rate:g}",
+                    _voted(setup, says[name], votes),
+                )
     yield "", _damping(setup, frame[frame["rate"] == rates[0]], says["damping"])
 
 
@@ -162,7 +213,9 @@ def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Cla
     votes = []
     for (_, _, seed), run in frame.groupby(["network", "left", "seed"]):
         if run["phase"].iloc[0] == "early":
-            overdamped = run["trace"].iloc[-1] < (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
+            overdamped = (
+                run["trace"].iloc[-1] < (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
+            )
             votes.append((seed, LOW["turns_positive"](run["second"].to_numpy()) == overdamped))
     return _voted(setup, says, pd.DataFrame(votes, columns=["seed", "shown"]))
 
@@ -199,12 +252,17 @@ def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     wrong = (inside["zeros"] != setup.bias_width - 1) | (inside["plus"] != setup.bias_width - 2)
     wrong |= inside["minus"] != setup.bias_width - 2
     triple = inside[inside["member"] == "triple"]
-    outside = np.maximum(triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]).max()
+    outside = np.maximum(
+        triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]
+    ).max()
     networks = f"{inside['seed'].nunique()} networks, m = {setup.bias_width}"
     yield "", _exact(says["theorem6"], float(inside["gap"].max()), networks)
     yield "", _exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
     yield "", _exact(says["triple_bounds"], float(outside), networks)
-    yield "", _exact(says["bias_closed_form"], float(frame["dense_error"].max()), f"{len(frame)} rows")
+    yield (
+        "",
+        _exact(says["bias_closed_form"], float(frame["dense_error"].max()), f"{len(frame)} rows"),
+    )
 
 
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -232,7 +290,14 @@ def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
 def _edge(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     runs, residual = edge_runs(tables["edge"]), tables["edge_runs"]["residual"]
     settled = runs[runs["settled"]]
-    yield "", _exact(says["settled_below_threshold"], float(settled["high"].max()), f"{len(settled)} settled runs")
+    yield (
+        "",
+        _exact(
+            says["settled_below_threshold"],
+            float(settled["high"].max()),
+            f"{len(settled)} settled runs",
+        ),
+    )
     widest = f"widths up to {int(runs['width'].max()):,}"
     yield "", _exact(says["live_meter"], float(residual.max()), widest)
     large, small = runs[runs["start"] == "large"], runs[runs["start"] == "small"]
@@ -253,7 +318,9 @@ def _edge(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
         there = climbed["settled"] & ((climbed["high"] / climbed["factor"] - 1).abs() < near)
         yield network, _voted(setup, says["climbs"], climbed.assign(shown=there))
         beyond = within(low, "oscillates")
-        crossing = ~beyond["diverged"] & ~beyond["settled"] & (beyond["low"] < 1) & (beyond["high"] > 1)
+        crossing = (
+            ~beyond["diverged"] & ~beyond["settled"] & (beyond["low"] < 1) & (beyond["high"] > 1)
+        )
         yield network, _voted(setup, says["oscillates"], beyond.assign(shown=crossing))
 
 
@@ -266,8 +333,12 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
             value = part.loc[part["kind"] == "bulk", "eigenvalue"].abs()
             if len(value):
                 count = int(((frame["dense"].abs() - value.iloc[0]).abs() <= near).sum())
-                rows.append({"metric": "bulk_multiplicity", "cell": cell, "seed": seed, "value": count / 2})
-                rows.append({"metric": "outliers", "cell": cell, "seed": seed, "value": len(part) - count})
+                rows.append(
+                    {"metric": "bulk_multiplicity", "cell": cell, "seed": seed, "value": count / 2}
+                )
+                rows.append(
+                    {"metric": "outliers", "cell": cell, "seed": seed, "value": len(part) - count}
+                )
     for seed, frame in tables.get("bias", pd.DataFrame({"seed": []})).groupby("seed"):
         first = frame[frame["mix"] == 0].iloc[0]
         count = 3 * setup.bias_width - int(first["zeros"] + first["plus"] + first["minus"])

@@ -11,7 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from runner.report.figures import COLOURS, DASHES, MARKERS, letter, new_figure, note, panels, shared_legend
+from runner.report.figures import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    letter,
+    new_figure,
+    note,
+    panels,
+    shared_legend,
+)
 
 CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
 NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
@@ -23,7 +32,9 @@ def _first_seed(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _expand(group: pd.DataFrame) -> np.ndarray:
     """Eigenvalues as often as they occur, descending."""
-    return np.sort(np.repeat(group["eigenvalue"].to_numpy(), group["multiplicity"].to_numpy()))[::-1]
+    return np.sort(np.repeat(group["eigenvalue"].to_numpy(), group["multiplicity"].to_numpy()))[
+        ::-1
+    ]
 
 
 def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
@@ -36,15 +47,27 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
             return _per_variance(ax, frame)
         for i, (sigma, group) in enumerate(shown[shown["scaled_width"] == width].groupby("sigma")):
             values = _expand(group)
-            look: dict[str, Any] = {"marker": MARKERS[i % 8], "color": COLOURS[i % 8], "linewidth": 0.8}
-            ax.plot(np.arange(1, len(values) + 1), values, **look, markersize=3.5, label=f"σ = {sigma:g}")
+            look: dict[str, Any] = {
+                "marker": MARKERS[i % 8],
+                "color": COLOURS[i % 8],
+                "linewidth": 0.8,
+            }
+            ax.plot(
+                np.arange(1, len(values) + 1),
+                values,
+                **look,
+                markersize=3.5,
+                label=f"σ = {sigma:g}",
+            )
         ax.set_yscale("symlog", linthresh=0.01)
         ax.axhline(0, color="0.4", linestyle=":", linewidth=1)
         ax.set_xlabel("index of eigenvalue")
         ax.set_ylabel("Hessian eigenvalue (symlog)")
         return None
 
-    heads = {int(m): f"width m = {m}" for m in sorted(frame["scaled_width"].unique())} | {0: "eigenvalue / σ²"}
+    heads = {int(m): f"width m = {m}" for m in sorted(frame["scaled_width"].unique())} | {
+        0: "eigenvalue / σ²"
+    }
     said = "spectra: the first seed; last panel: all seeds"
     return panels(heads, draw, sharey=False, height=3.3, legend_columns=5, caption=said)
 
@@ -55,24 +78,35 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     With fixed targets the bulk, whose size is the residual covariance, passes through zero: marks without lines.
     """
     value = frame.assign(size=frame["eigenvalue"].abs() / frame["sigma"] ** 2)
-    value = value.groupby(["targets", "kind", "scaled_width", "seed", "sigma"])["size"].max().unstack()
+    value = (
+        value.groupby(["targets", "kind", "scaled_width", "seed", "sigma"])["size"].max().unstack()
+    )
     if 1.0 not in value.columns:
         value[1.0] = value.iloc[:, 0]
     share = value.div(value[1.0], axis=0)
     for (targets, kind), runs in share.groupby(["targets", "kind"]):
         bulk = kind == "bulk"
-        look: dict[str, Any] = {"color": "black" if bulk else "0.55", "marker": MARKERS[5 + bulk], "markersize": 4}
+        look: dict[str, Any] = {
+            "color": "black" if bulk else "0.55",
+            "marker": MARKERS[5 + bulk],
+            "markersize": 4,
+        }
         look |= {"linewidth": 0.8, "linestyle": "none" if bulk else "-"}
         text = f"{'bulk' if bulk else 'largest'}, targets fixed"
         if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
-            look, text = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}, "all, targets scaled"
+            look, text = (
+                {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0},
+                "all, targets scaled",
+            )
         for k, (_, run) in enumerate(runs.iterrows()):
             ax.plot(run.index, run, **look, label=text if k == 0 else None)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xticks(list(share.columns), [f"{sigma:g}" for sigma in share.columns])
     ticks = [
-        tick for tick in (1 / 64, 1 / 16, 0.25, 1, 4, 16, 64) if share.min().min() / 2 < tick < 2 * share.max().max()
+        tick
+        for tick in (1 / 64, 1 / 16, 0.25, 1, 4, 16, 64)
+        if share.min().min() / 2 < tick < 2 * share.max().max()
     ]
     ax.set_yticks(ticks, [f"{tick:g}" if tick >= 1 else f"1/{1 / tick:g}" for tick in ticks])
     ax.minorticks_off()
@@ -92,8 +126,22 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
     for cell, part in frame.groupby("cell"):
         colour, marker = CELL[str(cell)]
         ax.vlines(part["index"] + 1, 0, part["eigenvalue"], color=colour, linewidth=1)
-        ax.plot(part["index"] + 1, part["eigenvalue"], marker, color=colour, markersize=6, label=NAMES[str(cell)])
-    ax.plot(frame["index"] + 1, frame["dense"], "+", color="black", markersize=4, label="dense eigensolver")
+        ax.plot(
+            part["index"] + 1,
+            part["eigenvalue"],
+            marker,
+            color=colour,
+            markersize=6,
+            label=NAMES[str(cell)],
+        )
+    ax.plot(
+        frame["index"] + 1,
+        frame["dense"],
+        "+",
+        color="black",
+        markersize=4,
+        label="dense eigensolver",
+    )
     negative = int((frame["eigenvalue"] >= 0).sum())
     ax.axvline(negative + 0.5, color="0.4", linestyle=":")
     ax.axhline(0, color="0.6", linewidth=0.8)
@@ -102,10 +150,18 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
     ax.set_ylabel("Hessian eigenvalue")
     ax = axes[0, 1]
     for (cell, kind), part in density.groupby(["cell", "kind"]):
-        top = part.groupby("copies").agg({"share": "first", "eigenvalue": "max"}).sort_values("share")
+        top = (
+            part.groupby("copies").agg({"share": "first", "eigenvalue": "max"}).sort_values("share")
+        )
         colour, marker = CELL[str(cell)]
         slope = float(top["eigenvalue"].iloc[-1] / top["share"].iloc[-1])
-        ax.plot([0, 1], [0, slope], color=colour, linestyle="-" if kind == "outlier" else ":", linewidth=1)
+        ax.plot(
+            [0, 1],
+            [0, slope],
+            color=colour,
+            linestyle="-" if kind == "outlier" else ":",
+            linewidth=1,
+        )
         ax.plot(
             top["share"],
             top["eigenvalue"],
@@ -130,19 +186,35 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     from experiments.scalar_spectrum.claims import wedge_name
 
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
-    frame = frame[(frame["cell"] != "-") & (frame["status"] == "ok") & (frame["left"] == left)].sort_values("step")
-    runs = [(n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())]
+    frame = frame[
+        (frame["cell"] != "-") & (frame["status"] == "ok") & (frame["left"] == left)
+    ].sort_values("step")
+    runs = [
+        (n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())
+    ]
     names = {"first": "λ1 and trace", "second": "λ2"}
 
     def draw(ax: Axes, key: tuple[str, str, float]) -> None:
         value, network, rate = key
         part = frame[(frame["network"] == network) & (frame["rate"] == rate)]
         for i, (_, run) in enumerate(part.groupby("seed")):
-            look: dict[str, Any] = {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
-            look |= {"color": COLOURS[value == "second"], "label": f"{value} outlier {names[value][:2]}"}
+            look: dict[str, Any] = (
+                {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
+            )
+            look |= {
+                "color": COLOURS[value == "second"],
+                "label": f"{value} outlier {names[value][:2]}",
+            }
             ax.plot(run["step"], run[value], **look)
             if i == 0 and value == "first":
-                ax.plot(run["step"], run["trace"], color="black", linestyle="--", linewidth=1, label="tr H")
+                ax.plot(
+                    run["step"],
+                    run["trace"],
+                    color="black",
+                    linestyle="--",
+                    linewidth=1,
+                    label="tr H",
+                )
         if value == "second":
             ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
         if float(part["step"].max()) > 200 and rate == max(frame["rate"]):
@@ -165,7 +237,9 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
     frame = frame[(frame["status"] == "ok") & (frame["target"].abs() > 1e-6)]
     frame = frame.assign(share=frame["slope"] / frame["target"])
     frame = frame[
-        (frame["network"] == "relu") & (frame["left"] == frame["left"].max()) & frame["share"].between(-0.6, 1.8)
+        (frame["network"] == "relu")
+        & (frame["left"] == frame["left"].max())
+        & frame["share"].between(-0.6, 1.8)
     ]
 
     def draw(ax: Axes, cell: str) -> None:
@@ -173,7 +247,15 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
         ax.axvspan(1 / 3, 1, color="0.9", zorder=0)
         ax.axhline(0, color="0.3", linewidth=0.8)
         for _, run in frame[frame["cell"] == cell].groupby(["rate", "seed"]):
-            ax.plot(run["share"], run["second"], marker, color=colour, markersize=2.2, alpha=0.5, linestyle="none")
+            ax.plot(
+                run["share"],
+                run["second"],
+                marker,
+                color=colour,
+                markersize=2.2,
+                alpha=0.5,
+                linestyle="none",
+            )
         ax.set_xlim(-0.6, 1.8)
         ax.set_xticks([-0.5, 0, 1 / 3, 1, 1.5], ["−0.5", "0", "1/3", "1", "1.5"])
         for x, name in ((-0.13, "early"), (2 / 3, "late"), (1.4, "divergent")):
@@ -215,7 +297,12 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
             )
     bounds = theorem.drop_duplicates("mix").sort_values("mix")
     ax.fill_between(
-        bounds["mix"], bounds["lower"], bounds["upper"], color="0.92", label="bounds of the triple", zorder=0
+        bounds["mix"],
+        bounds["lower"],
+        bounds["upper"],
+        color="0.92",
+        label="bounds of the triple",
+        zorder=0,
     )
     ax.set_ylabel("Hessian eigenvalue")
     ax = axes[0, 1]
@@ -231,8 +318,17 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
         )
     error = tables["bias"].groupby("mix")["dense_error"].max()
     ax.plot(error.index, error.clip(lower=1e-17), color=COLOURS[0], marker=MARKERS[0], markersize=3)
-    ax.text(0.5, 0.8, "Theorem 6, one line a seed", transform=ax.transAxes, ha="center", color=COLOURS[1])
-    ax.text(0.5, 0.2, "5×5 problem, all seeds", transform=ax.transAxes, ha="center", color=COLOURS[0])
+    ax.text(
+        0.5,
+        0.8,
+        "Theorem 6, one line a seed",
+        transform=ax.transAxes,
+        ha="center",
+        color=COLOURS[1],
+    )
+    ax.text(
+        0.5, 0.2, "5×5 problem, all seeds", transform=ax.transAxes, ha="center", color=COLOURS[0]
+    )
     ax.set_yscale("log")
     ax.set_ylabel("error / largest eigenvalue")
     for ax in axes[0]:
@@ -275,7 +371,12 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
             shown = run[run["ratio"] < 6]
             look: dict[str, Any] = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8]}
             dashes = DASHES[i % 8] if factor < 1 else "-"
-            line: dict[str, Any] = {"linewidth": 1, "linestyle": dashes, "markevery": 5, "markersize": 3.5}
+            line: dict[str, Any] = {
+                "linewidth": 1,
+                "linestyle": dashes,
+                "markevery": 5,
+                "markersize": 3.5,
+            }
             ax.plot(shown["step"], shown["ratio"], **look, **line, label=f"factor {factor:g}")
             if len(shown) < len(run):
                 ax.plot(shown["step"].iloc[-1:], [5.5], **look, markersize=6)
@@ -291,9 +392,17 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
 def _by_start(frame: pd.DataFrame, more: str = "") -> dict[tuple[str, str], str]:
     """Network and start of the weights -> title of their panel."""
     starts = [s for s in ("small", "large") if (frame["start"] == s).any()]
-    return {(n, s): f"{NAMES[n]}, {s} start{more}" for n in sorted(frame["network"].unique()) for s in starts}
+    return {
+        (n, s): f"{NAMES[n]}, {s} start{more}"
+        for n in sorted(frame["network"].unique())
+        for s in starts
+    }
 
 
 def _size(frame: pd.DataFrame) -> dict[str, Any]:
     """Grid of `_by_start`: a row for each network, a column for each start."""
-    return {"columns": frame["start"].nunique(), "height": 2.6 * frame["network"].nunique() + 0.7, "sharex": True}
+    return {
+        "columns": frame["start"].nunique(),
+        "height": 2.6 * frame["network"].nunique() + 0.7,
+        "sharex": True,
+    }

@@ -25,7 +25,10 @@ class ScalarSpectrumAnalysis(Analysis):
             "fig2_relu_cells": ("relu_cells", draw.relu_cells),
             "phases": ("pairs", draw.phases),
             "bias_outliers": ("bias", draw.bias_outliers),
-            "fig3_scale_of_the_data": ("wedge_scale", lambda tables: wedge_scale.figure(tables["wedge_scale"])),
+            "fig3_scale_of_the_data": (
+                "wedge_scale",
+                lambda tables: wedge_scale.figure(tables["wedge_scale"]),
+            ),
             "edge_of_stability": ("edge", draw.edge_of_stability),
         }
         found: dict[str, Callable[[], Figure]] = {
@@ -33,13 +36,23 @@ class ScalarSpectrumAnalysis(Analysis):
             for name, (table, make) in makers.items()
             if len(self.tables.get(table, ()))
         }
-        for left in sorted(self.tables["pairs"]["left"].unique()) if len(self.tables.get("pairs", ())) else ():
-            name = "fig3_outlier_pairs" if left == 1 else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
+        for left in (
+            sorted(self.tables["pairs"]["left"].unique())
+            if len(self.tables.get("pairs", ()))
+            else ()
+        ):
+            name = (
+                "fig3_outlier_pairs"
+                if left == 1
+                else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
+            )
             found[name] = partial(draw.outlier_pairs, self.tables, left)
         return dict(sorted(found.items()))
 
     def claims(self) -> list[Claim]:
-        return wedge_scale.with_fit(claims.claims(self.experiment, self.tables), self.tables.get("wedge_scale"))
+        return wedge_scale.with_fit(
+            claims.claims(self.experiment, self.tables), self.tables.get("wedge_scale")
+        )
 
     def measured(self) -> pd.DataFrame | None:
         return claims.measured(self.experiment, self.tables)

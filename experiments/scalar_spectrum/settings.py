@@ -25,7 +25,9 @@ class ScalarSpectrum(c.Experiment):
 
     title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
     paper: ClassVar[str] = "scalar spectrum"
-    reproduces: ClassVar[str] = "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
+    reproduces: ClassVar[str] = (
+        "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
+    )
     measure = "experiments.scalar_spectrum.measure:measure"
     analysis = "experiments.scalar_spectrum.report:ScalarSpectrumAnalysis"
 
@@ -51,7 +53,9 @@ class ScalarSpectrum(c.Experiment):
     pair_steps: int = c.free(above=0)
     dense_every: int = c.free(above=0)
     wedge_noise: float = c.setting(at_least=0)
-    wedge_scales: list[float] = c.since([0.03, 0.05, 0.1, 0.2, 0.5, 1.0], free=True, above=0, filled=True)
+    wedge_scales: list[float] = c.since(
+        [0.03, 0.05, 0.1, 0.2, 0.5, 1.0], free=True, above=0, filled=True
+    )
     wedge_starts: int = c.since(2, free=True, above=0)
     edge_steps: int = c.free(above=0)
     edge_slope: float
@@ -68,14 +72,19 @@ class ScalarSpectrum(c.Experiment):
         """The cells of each part; a part knows only its own parameters."""
         found = []
         if "scaling" in self.part:
-            found += [c.Cell({"part": "scaling", "scaled_width": m}, 0.1) for m in self.scaled_width]
+            found += [
+                c.Cell({"part": "scaling", "scaled_width": m}, 0.1) for m in self.scaled_width
+            ]
         if "cells" in self.part:
             found.append(c.Cell({"part": "cells"}, 0.1))
         if "bias" in self.part:
             found.append(c.Cell({"part": "bias"}, 0.5))
         if "pairs" in self.part:
             found += [
-                c.Cell({"part": "pairs", "network": network, "rate": rate, "left": left}, 2.5 * self.pair_steps / 600)
+                c.Cell(
+                    {"part": "pairs", "network": network, "rate": rate, "left": left},
+                    2.5 * self.pair_steps / 600,
+                )
                 for network in self.network
                 for rate in self.rate
                 for left in self.left
@@ -90,7 +99,13 @@ class ScalarSpectrum(c.Experiment):
         if "edge" in self.part:
             found += [
                 c.Cell(
-                    {"part": "edge", "network": network, "width": m, "start": start, "factor": factor},
+                    {
+                        "part": "edge",
+                        "network": network,
+                        "width": m,
+                        "start": start,
+                        "factor": factor,
+                    },
                     self.edge_steps * (3e-4 + m * (1e-8 if network == "relu" else 4e-9)),
                     0.3 + 1.5e-7 * m,
                 )

@@ -28,7 +28,9 @@ def bias_output(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
     return (torch.outer(x, v) + b) @ w
 
 
-def dense_eigenvalues(output: Callable[..., Tensor], layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+def dense_eigenvalues(
+    output: Callable[..., Tensor], layers: Sequence[Tensor], x: Tensor, y: Tensor
+) -> Tensor:
     """All eigenvalues, descending, of the automatic Hessian of ½ mean (output − y)²."""
     sizes = [len(layer) for layer in layers]
 
@@ -65,7 +67,9 @@ def relative_gap(found: Tensor, dense: Tensor) -> float:
 
 def normal(m: int, ctx: Context, role: str) -> Tensor:
     """(m,) standard normal numbers of the named stream."""
-    return torch.randn(m, generator=ctx.torch_generator(f"scalar_spectrum.{role}"), dtype=torch.float64)
+    return torch.randn(
+        m, generator=ctx.torch_generator(f"scalar_spectrum.{role}"), dtype=torch.float64
+    )
 
 
 def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -76,12 +80,16 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w, v = normal(m, ctx, "scaling.w") / m**0.5, normal(m, ctx, "scaling.v") / m**0.5
     rows: list[dict[str, Any]] = []
-    certificate = [certified(scalar.linear_spectrum(w, v, x0, y0), linear_output, [v, w], x0, y0, ctx)]
+    certificate = [
+        certified(scalar.linear_spectrum(w, v, x0, y0), linear_output, [v, w], x0, y0, ctx)
+    ]
     for targets in ("fixed", "scaled"):
         for scale in setup.scales:
             x, y = scale * x0, (scale * y0 if targets == "scaled" else y0)
             spectrum = scalar.linear_spectrum(w, v, x, y)
-            error = relative_gap(spectrum.expanded(), dense_eigenvalues(linear_output, [v, w], x, y))
+            error = relative_gap(
+                spectrum.expanded(), dense_eigenvalues(linear_output, [v, w], x, y)
+            )
             for group in spectrum.groups:
                 rows.append(
                     {
@@ -108,12 +116,23 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     dense = dense_eigenvalues(relu_output, [v, w], x, y)
     labels = [(g.kind, g.cell) for g in spectrum.groups for _ in range(g.multiplicity)]
     for i, (value, (kind, name)) in enumerate(zip(spectrum.expanded(), labels, strict=True)):
-        rows.append({"index": i, "eigenvalue": float(value), "dense": float(dense[i]), "kind": kind, "cell": name})
+        rows.append(
+            {
+                "index": i,
+                "eigenvalue": float(value),
+                "dense": float(dense[i]),
+                "kind": kind,
+                "cell": name,
+            }
+        )
     for copies in setup.copies:
         times = torch.where(x > 0, 1, copies)
         many_x, many_y = torch.repeat_interleave(x, times), torch.repeat_interleave(y, times)
         repeated = scalar.relu_spectrum(w, v, many_x, many_y)
-        for name, share in (("+", (many_x > 0).double().mean()), ("-", (many_x <= 0).double().mean())):
+        for name, share in (
+            ("+", (many_x > 0).double().mean()),
+            ("-", (many_x <= 0).double().mean()),
+        ):
             for group in repeated.select(cell=name).groups:
                 density.append(
                     {
@@ -147,7 +166,9 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
             certificate = [certified(spectrum, bias_output, [w, v, b], x, y, ctx)]
         for rank, value in enumerate(spectrum.select("outlier").expanded()):
             outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
-        rows += _theorem6_rows(mix, w, v, b, spectrum, dense_eigenvalues(bias_output, [w, v, b], x, y))
+        rows += _theorem6_rows(
+            mix, w, v, b, spectrum, dense_eigenvalues(bias_output, [w, v, b], x, y)
+        )
     return {"bias": rows, "bias_outliers": outliers, "certificate": certificate}
 
 

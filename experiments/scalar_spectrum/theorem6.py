@@ -8,7 +8,9 @@ from torch import Tensor
 from runner.curvature.closed_form.scalar.linear import as_weights
 
 
-def theorem6_outliers(w: Tensor, v: Tensor, b: Tensor, tolerance: float = 1e-9) -> tuple[Tensor, Tensor]:
+def theorem6_outliers(
+    w: Tensor, v: Tensor, b: Tensor, tolerance: float = 1e-9
+) -> tuple[Tensor, Tensor]:
     """Theorem 6: (pair (2,), triple (3,)), each descending, of the network with bias on whitened, uncorrelated data.
 
     Assumes mean x = mean y = mean xy = 0 and mean x² = 1, so mean xδ = ⟨w, v⟩ and mean δ = ⟨w, b⟩, and needs

@@ -52,9 +52,13 @@ def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, sca
     """
     sums = torch.stack([_block_sums(w[part], v[part]) for part in scalar.blocks(len(w))]).sum(0)
     pairs = {}
-    for (name, moments), (count, plus, minus, slope) in zip((("+", cells.plus), ("-", cells.minus)), sums, strict=True):
+    for (name, moments), (count, plus, minus, slope) in zip(
+        (("+", cells.plus), ("-", cells.minus)), sums, strict=True
+    ):
         if count > 0:
-            pairs[name] = scalar.PairProblem(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
+            pairs[name] = scalar.PairProblem(
+                moments.xx, moments.residual_covariance(slope), plus, minus, slope
+            )
     return pairs
 
 
@@ -73,12 +77,21 @@ class Network:
         self.x, self.y = x, y
         self.split = scalar.CellMoments.of(x, y)
         self.all = scalar.Moments.of(x, y)
-        self.moments = {"+": self.split.plus, "-": self.split.minus} if self.relu else {"": self.all}
+        self.moments = (
+            {"+": self.split.plus, "-": self.split.minus} if self.relu else {"": self.all}
+        )
 
     def read(self, step: int, w: Tensor, v: Tensor) -> State:
         """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow from them."""
-        pairs = relu_pairs(w, v, self.split) if self.relu else {"": scalar.PairProblem.of(w, v, self.all)}
-        slopes = {name: pairs[name].slope if name in pairs else torch.zeros_like(self.all.xx) for name in self.moments}
+        pairs = (
+            relu_pairs(w, v, self.split)
+            if self.relu
+            else {"": scalar.PairProblem.of(w, v, self.all)}
+        )
+        slopes = {
+            name: pairs[name].slope if name in pairs else torch.zeros_like(self.all.xx)
+            for name in self.moments
+        }
         loss = sum(float(moments.loss(slopes[name])) for name, moments in self.moments.items())
         return State(step, w, v, pairs, loss)
 
@@ -101,7 +114,9 @@ class Network:
         if self.relu:
             plus, minus = torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
             above, below = self.split.plus, self.split.minus
-            d = above.residual_covariance(plus) * (v > 0) + below.residual_covariance(minus) * (v < 0)
+            d = above.residual_covariance(plus) * (v > 0) + below.residual_covariance(minus) * (
+                v < 0
+            )
         else:
             d = self.all.residual_covariance(torch.dot(w, v))
         return d * v, d * w
@@ -119,7 +134,9 @@ def descend(
     network: Network, w: Tensor, v: Tensor, rate: float, momentum: float, steps: int, limit: float
 ) -> Iterator[State]:
     """The state before each of `steps` updates and after the last; the last one early once the loss passes `limit`."""
-    velocity_w, velocity_v = (torch.zeros_like(w), torch.zeros_like(v)) if momentum else (None, None)
+    velocity_w, velocity_v = (
+        (torch.zeros_like(w), torch.zeros_like(v)) if momentum else (None, None)
+    )
     for step in range(steps + 1):
         state = network.read(step, w, v)
         yield state
@@ -161,7 +178,10 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
     output = relu_output if network.relu else linear_output
-    return {"pairs": rows, "certificate": [certified(network.spectrum(w, v), output, [v, w], x, y, ctx)]}
+    return {
+        "pairs": rows,
+        "certificate": [certified(network.spectrum(w, v), output, [v, w], x, y, ctx)],
+    }
 
 
 def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
@@ -173,7 +193,9 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     loss = 0.5 * ((output(network.x, v, w) - network.y) ** 2).mean()
     error = float("nan")
     if state.step % setup.dense_every == 0:
-        error = relative_gap(spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y))
+        error = relative_gap(
+            spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y)
+        )
     bound = float(smallest_eigenvalue_bound(loss, network.all.xx))
     shared = {
         "step": state.step,
@@ -211,7 +233,11 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     reference: sharpness of the start (start=large), or of the flattest solution (start=small), which the sharpness
     climbs to from below.
     """
-    m, kind, start = int(cell.params["width"]), str(cell.params["network"]), str(cell.params["start"])
+    m, kind, start = (
+        int(cell.params["width"]),
+        str(cell.params["network"]),
+        str(cell.params["start"]),
+    )
     generator = ctx.numpy_generator("scalar_spectrum.edge.data")
     if kind == "relu":
         slope = setup.edge_slope
@@ -233,7 +259,13 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         still = len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent)
         status = "diverged" if not state.loss <= limit else "settled" if still else "ok"
         rows.append(
-            {"step": state.step, "rate": rate, "loss": state.loss, "sharpness": state.sharpness, "status": status}
+            {
+                "step": state.step,
+                "rate": rate,
+                "loss": state.loss,
+                "sharpness": state.sharpness,
+                "status": status,
+            }
         )
         if status == "settled" or (status == "ok" and state.step in (0, setup.edge_steps)):
             residuals.append(top_residual(network, state))
@@ -241,10 +273,23 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
             break  # every further step would repeat this one
     last = rows[-1]
     error = max(residuals)
-    certificate = {"what": "top eigenpair, |H z - lambda z| / lambda", "ok": int(error <= EXACT), "error": error}
+    certificate = {
+        "what": "top eigenpair, |H z - lambda z| / lambda",
+        "ok": int(error <= EXACT),
+        "error": error,
+    }
     certificate |= {"where": "all", "tolerance": EXACT, "difference_step": float("nan")}
-    certificate |= {"status": "ok" if error <= EXACT else "the closed-form pair is none of the differentiated gradient"}
-    end = {"rate": [rate], "residual": [max(residuals)], "last": [last["step"]], "status": [last["status"]]}
+    certificate |= {
+        "status": "ok"
+        if error <= EXACT
+        else "the closed-form pair is none of the differentiated gradient"
+    }
+    end = {
+        "rate": [rate],
+        "residual": [max(residuals)],
+        "last": [last["step"]],
+        "status": [last["status"]],
+    }
     return {"edge": rows, "edge_runs": end, "certificate": [certificate]}
 
 
@@ -259,7 +304,9 @@ def top_residual(network: Network, state: State) -> float:
         return torch.cat([in_v, in_w])
 
     product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))[1]
-    return float(torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness)
+    return float(
+        torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness
+    )
 
 
 def phase_of_slope(slope: float, target: float) -> str:

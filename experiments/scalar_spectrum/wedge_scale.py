@@ -40,7 +40,9 @@ def measure(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     return {"wedge_scale": rows}
 
 
-def _run(setup: ScalarSpectrum, cell: Cell, ctx: Context, sigma: float, start: int) -> dict[str, Any]:
+def _run(
+    setup: ScalarSpectrum, cell: Cell, ctx: Context, sigma: float, start: int
+) -> dict[str, Any]:
     """Second outlier (ReLU: of the positive cell) along one training at the highest rate of the settings."""
     m, kind = setup.pair_width, str(cell.params["network"])
     generator = ctx.numpy_generator(f"scalar_spectrum.wedge_scale/{start}")
@@ -75,7 +77,13 @@ def shape(second: Sequence[float]) -> dict[str, float]:
     s = np.asarray(second)
     seen = s[np.abs(s) > 1e-6 * np.abs(s).max()]
     changes = float((np.diff(np.sign(seen)) != 0).sum())
-    return {"first": s[0], "lowest": s.min(), "highest": s.max(), "last": float(seen[-1]), "changes": changes}
+    return {
+        "first": s[0],
+        "lowest": s.min(),
+        "highest": s.max(),
+        "last": float(seen[-1]),
+        "changes": changes,
+    }
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -151,9 +159,18 @@ def figure(table: pd.DataFrame) -> Figure:
         for i, ((network, left), part) in enumerate(found.groupby(["network", "left"])):
             label = f"{'ReLU' if network == 'relu' else network}, {wedge_name(float(left))}"
             place = part["sigma"] * 1.03 ** (i - 1.5)  # lines that agree are seen side by side
-            ax.plot(place, part[name], color=COLOURS[i], marker=MARKERS[i], linestyle=DASHES[i], label=label)
+            ax.plot(
+                place,
+                part[name],
+                color=COLOURS[i],
+                marker=MARKERS[i],
+                linestyle=DASHES[i],
+                label=label,
+            )
         ax.set_ylim(-0.03, 1.03)
 
-    said = f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark; the paper prints no scale"
+    said = (
+        f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark; the paper prints no scale"
+    )
     x = "scale σ of the wedge data (fitted)"
     return panels(PATTERNS, draw, x=x, y="share of runs", log="x", height=3.3, caption=said)

@@ -41,7 +41,9 @@ def line(label: str, **changed: Any) -> dict[str, Any]:
 
 def dots(ax: Axes, x: Any, y: Any, label: str, name: str | None = None, **changed: Any) -> None:
     """Points in the style of a label, small enough that thousands stay readable."""
-    look: dict[str, Any] = {"s": 9, "alpha": 0.35, "linewidths": 0} | STYLES.point_style(label) | changed
+    look: dict[str, Any] = (
+        {"s": 9, "alpha": 0.35, "linewidths": 0} | STYLES.point_style(label) | changed
+    )
     ax.scatter(x, y, label=label if name is None else name, **look)
 
 
@@ -52,7 +54,9 @@ def band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, label: str, name: s
 
 
 def boxes(
-    ax: Axes, samples: Mapping[Any, Mapping[str, pd.Series]], whiskers: float | tuple[int, int] = 1.5
+    ax: Axes,
+    samples: Mapping[Any, Mapping[str, pd.Series]],
+    whiskers: float | tuple[int, int] = 1.5,
 ) -> dict[tuple[int, str], tuple[float, float]]:
     """A box for each label side by side at every place; (place, label) -> (x, upper end) of the whisker.
 
@@ -76,9 +80,15 @@ def boxes(
                 capprops={"linewidth": 0.8},
             )
             drawn["boxes"][0].set(
-                facecolor=STYLES.colour(label), alpha=0.6, hatch=HATCHES[slot % len(HATCHES)], linewidth=0.6
+                facecolor=STYLES.colour(label),
+                alpha=0.6,
+                hatch=HATCHES[slot % len(HATCHES)],
+                linewidth=0.6,
             )
-            tops[place, label] = (centre, float(max(drawn["caps"][1].get_ydata(), default=float("nan"))))
+            tops[place, label] = (
+                centre,
+                float(max(drawn["caps"][1].get_ydata(), default=float("nan"))),
+            )
     ax.set_xticks(range(len(samples)), [str(place) for place in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
     return tops
@@ -87,7 +97,12 @@ def boxes(
 def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) -> None:
     """A legend of boxes, label -> name, in the order in which they stand side by side."""
     handles = [
-        Patch(facecolor=STYLES.colour(label), alpha=0.6, hatch=HATCHES[slot % len(HATCHES)], label=name)
+        Patch(
+            facecolor=STYLES.colour(label),
+            alpha=0.6,
+            hatch=HATCHES[slot % len(HATCHES)],
+            label=name,
+        )
         for slot, (label, name) in enumerate(names.items())
     ]
     about: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles)} | where
@@ -101,7 +116,13 @@ def plain_log(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
         if axis.get_scale() != "log" or which not in (name, "both"):
             continue
         span = max(low, high) / min(low, high)
-        places = (1.0,) if span > 1e3 else (1.0, 2.0, 5.0) if span > 8 else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+        places = (
+            (1.0,)
+            if span > 1e3
+            else (1.0, 2.0, 5.0)
+            if span > 8
+            else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+        )
         axis.set_major_locator(LogLocator(subs=places))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
@@ -116,7 +137,9 @@ def stars(p: float) -> str:
     return "**" if p < 0.001 else "*" if p < 0.01 else ""
 
 
-def values_with_mean(ax: Axes, values: Iterable[float], place: float, colour: str, *, horizontal: bool = False) -> None:
+def values_with_mean(
+    ax: Axes, values: Iterable[float], place: float, colour: str, *, horizontal: bool = False
+) -> None:
     """Sorted values spread around a place, and in black their mean with its 95 % interval."""
     gains = sorted(values)
     spread = [place + 0.4 * (k / max(1, len(gains) - 1) - 0.5) for k in range(len(gains))]

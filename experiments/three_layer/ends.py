@@ -85,7 +85,9 @@ def polish_further(
     ended = polish(function, to_theta(away.theta), goal, **how)
     kinds, led = list(found.kind), zip(away.kind, ended.kind, strict=True)
     for i, pair in zip(left.nonzero()[:, 0].tolist(), led, strict=True):
-        kinds[i] = "infinity" if "infinity" in pair else pair[0] if pair[1] == "unfinished" else pair[1]
+        kinds[i] = (
+            "infinity" if "infinity" in pair else pair[0] if pair[1] == "unfinished" else pair[1]
+        )
 
     def put(old: Tensor, new: Tensor) -> Tensor:
         result = old.clone()
@@ -122,25 +124,44 @@ class Limits:
     def of(cls, experiment: Any, dimension: int, to_rounding: int) -> Limits:
         """Of an experiment's settings; `far` is a multiple of the largest norm that a start can have."""
         far = experiment.far * experiment.training.half_range * dimension**0.5
-        return cls(far, experiment.polish_tolerance, experiment.polish_steps, experiment.further_steps, to_rounding)
+        return cls(
+            far,
+            experiment.polish_tolerance,
+            experiment.polish_steps,
+            experiment.further_steps,
+            to_rounding,
+        )
 
 
-def lead(theta: Tensor, x: Tensor, q: Tensor, activation: str, limits: Limits, goal: Goal = "downhill") -> Polished:
+def lead(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str, limits: Limits, goal: Goal = "downhill"
+) -> Polished:
     """`polish` of the network's loss from theta (S, D)."""
     args = (x, q, activation)
-    loss = Smooth(lambda t: tl.loss(t, *args), lambda t: tl.gradient(t, *args), lambda t: tl.hessian(t, *args))
-    found = polish(loss, theta, goal, far=limits.far, tolerance=limits.tolerance, steps=limits.steps)
+    loss = Smooth(
+        lambda t: tl.loss(t, *args), lambda t: tl.gradient(t, *args), lambda t: tl.hessian(t, *args)
+    )
+    found = polish(
+        loss, theta, goal, far=limits.far, tolerance=limits.tolerance, steps=limits.steps
+    )
     for steps, rounding in ((limits.further, False), (limits.to_rounding, True)):
         if goal == "downhill" and steps:
             found = polish_further(
-                loss, found, far=limits.far, tolerance=limits.tolerance, steps=steps, rounding=rounding
+                loss,
+                found,
+                far=limits.far,
+                tolerance=limits.tolerance,
+                steps=steps,
+                rounding=rounding,
             )
     return found
 
 
 def uniform(count: int, dimension: int, half_range: float, generator: torch.Generator) -> Tensor:
     """Parameters (count, dimension), uniform within ± half_range."""
-    return (2 * torch.rand(count, dimension, dtype=torch.float64, generator=generator) - 1) * half_range
+    return (
+        2 * torch.rand(count, dimension, dtype=torch.float64, generator=generator) - 1
+    ) * half_range
 
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
@@ -161,7 +182,9 @@ def short(values: Tensor) -> Tensor:
     return torch.tensor([float(f"{v:.{DIGITS}g}") for v in values.tolist()], dtype=torch.float64)
 
 
-def led_columns(found: Polished, start: Tensor, x: Tensor, q: Tensor, activation: str) -> dict[str, Any]:
+def led_columns(
+    found: Polished, start: Tensor, x: Tensor, q: Tensor, activation: str
+) -> dict[str, Any]:
     """What became of each point and its curvature there, one entry a point; start (S, D): where polishing began."""
     measured = {
         "distance": (found.theta - start).norm(dim=1),

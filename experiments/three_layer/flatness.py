@@ -28,7 +28,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.three_layer.model import check_data, get_activation, hidden_width, with_bias
+from runner.curvature.closed_form.three_layer.model import (
+    check_data,
+    get_activation,
+    hidden_width,
+    with_bias,
+)
 from runner.training.descent.directions import Direction, LossGradient, Step, Switch
 
 METHODS = ("gd", "trace", "asam", "hsr")
@@ -52,7 +57,9 @@ def _data(x: Tensor, q: Tensor) -> _Data:
     inputs = with_bias(x.t()).t().contiguous()
     first, second = torch.triu_indices(inputs.shape[1], inputs.shape[1])
     products, diagonal = inputs[:, first] * inputs[:, second], first == second
-    return _Data(inputs, products, torch.where(diagonal, products, 2 * products), q[:, None], diagonal)
+    return _Data(
+        inputs, products, torch.where(diagonal, products, 2 * products), q[:, None], diagonal
+    )
 
 
 class _State(NamedTuple):
@@ -80,7 +87,9 @@ def _state(theta: Tensor, data: _Data, activation: str) -> _State:
     z = ((value * weights).sum(1) + theta[count])[:, None]
     p, miss, target = torch.sigmoid(z), torch.sigmoid(-z), data.target[..., None]
     variance = p * miss
-    error = (1 - target) * p - target * miss  # p - q, without losing digits where the fit is nearly perfect
+    error = (
+        1 - target
+    ) * p - target * miss  # p - q, without losing digits where the fit is nearly perfect
     third = variance * (miss - p)
     return _State(value, slope1, slope2, slope3, slope1 * weights, error, variance, third, weights)
 
@@ -119,15 +128,25 @@ def _contraction_gradient(data: _Data, state: _State, found: _Contraction) -> Te
     by_y = (slope_part * state.slope2).addcmul_(bend_part, state.slope3).mul_(state.weights)
     by_y.addcmul_(state.variance * through_hidden, state.slope1, value=2)
     by_y.addcmul_(state.error * tau, state.slope2, value=2).addcmul_(by_logit, state.slope)
-    by_v = (slope_part * state.slope1).addcmul_(bend_part, state.slope2).addcmul_(by_logit, state.hidden)
+    by_v = (
+        (slope_part * state.slope1)
+        .addcmul_(bend_part, state.slope2)
+        .addcmul_(by_logit, state.hidden)
+    )
     return _pull_back(data, by_logit, by_y, by_v)
 
 
 def _trace_contraction(data: _Data, state: _State) -> _Contraction:
     """G = 1."""
     norms = data.inputs.square().sum(1)[:, None, None]
-    quadratic = norms * state.slope.square().sum(1, keepdim=True) + 1 + state.hidden.square().sum(1, keepdim=True)
-    return _Contraction(quadratic, norms * state.slope, state.hidden, norms, torch.zeros_like(norms))
+    quadratic = (
+        norms * state.slope.square().sum(1, keepdim=True)
+        + 1
+        + state.hidden.square().sum(1, keepdim=True)
+    )
+    return _Contraction(
+        quadratic, norms * state.slope, state.hidden, norms, torch.zeros_like(norms)
+    )
 
 
 class _Blocks(NamedTuple):
@@ -196,15 +215,27 @@ def _shift(data: _Data, blocks: _Blocks, value: Tensor) -> None:
 def _bound_contraction(data: _Data, state: _State) -> _Contraction:
     samples, units, width = state.slope.shape
     matrix = _bound_matrix(data, _hessian(data, state), units * data.inputs.shape[1] + units + 1)
-    ww = (data.doubled @ matrix.ww.view(-1, units * units * width)).view(samples, units, units, width)
-    wv = (data.inputs @ matrix.wv.view(-1, units * (units + 1) * width)).view(samples, units, units + 1, width)
-    through_slope, through_read = wv[:, :, 0].clone(), matrix.vv[:, 0].expand(samples, -1, -1).clone()
+    ww = (data.doubled @ matrix.ww.view(-1, units * units * width)).view(
+        samples, units, units, width
+    )
+    wv = (data.inputs @ matrix.wv.view(-1, units * (units + 1) * width)).view(
+        samples, units, units + 1, width
+    )
+    through_slope, through_read = (
+        wv[:, :, 0].clone(),
+        matrix.vv[:, 0].expand(samples, -1, -1).clone(),
+    )
     for unit in range(units):
         slope, hidden = state.slope[:, unit : unit + 1], state.hidden[:, unit : unit + 1]
         through_slope.addcmul_(ww[:, :, unit], slope).addcmul_(wv[:, :, unit + 1], hidden)
         through_read.addcmul_(wv[:, unit], slope).addcmul_(matrix.vv[:, unit + 1], hidden)
     through_hidden = through_read[:, 1:]
-    quadratic = (through_slope * state.slope).addcmul_(through_hidden, state.hidden).sum(1).add_(through_read[:, 0])
+    quadratic = (
+        (through_slope * state.slope)
+        .addcmul_(through_hidden, state.hidden)
+        .sum(1)
+        .add_(through_read[:, 0])
+    )
     return _Contraction(
         quadratic[:, None],
         through_slope,

@@ -114,9 +114,13 @@ def polish(
     if goal not in ("downhill", "nearest"):
         raise ValueError(f"goal: expected downhill or nearest, found {goal!r}")
     if start.ndim != 2 or start.dtype != torch.float64 or not bool(torch.isfinite(start).all()):
-        raise ValueError(f"start: expected finite float64 of shape (S, D), found {start.dtype} {tuple(start.shape)}")
+        raise ValueError(
+            f"start: expected finite float64 of shape (S, D), found {start.dtype} {tuple(start.shape)}"
+        )
     if not (far > 0 and tolerance > 0 and steps > 0):
-        raise ValueError(f"expected far, tolerance and steps above zero, found {far}, {tolerance} and {steps}")
+        raise ValueError(
+            f"expected far, tolerance and steps above zero, found {far}, {tolerance} and {steps}"
+        )
     walk = _Walk(function, start, goal, far, tolerance, rounding)
     for _ in range(steps):
         if not bool(walk.going.any()):
@@ -129,14 +133,22 @@ class _Walk:
     """The state of all points: position, f, gradient, eigendecomposition, radius; `going` marks the unfinished."""
 
     def __init__(
-        self, function: Smooth, start: Tensor, goal: Goal, far: float, tolerance: float, rounding: bool
+        self,
+        function: Smooth,
+        start: Tensor,
+        goal: Goal,
+        far: float,
+        tolerance: float,
+        rounding: bool,
     ) -> None:
         self.function, self.goal, self.far, self.tolerance = function, goal, far, tolerance
         self.theta = start.clone()
         self.entry = start.clone()  # where the gradient was last above √tolerance
         self.gradient, self.value = function.gradient(start), function.value(start)
         self.eigenvalues, self.vectors = torch.linalg.eigh(function.hessian(start))
-        self.scale = self.eigenvalues.abs().amax(-1)  # the curvature that the kernel is nothing against
+        self.scale = self.eigenvalues.abs().amax(
+            -1
+        )  # the curvature that the kernel is nothing against
         self.radius = torch.ones_like(self.value)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.rounding = rounding
@@ -148,7 +160,9 @@ class _Walk:
             return torch.zeros_like(self.value[index])
         vectors = self.vectors[index]
         hessian = (vectors * self.eigenvalues[index].unsqueeze(-2)) @ vectors.mT
-        return torch.finfo(theta.dtype).eps * (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(-1).norm(dim=-1)
+        return torch.finfo(theta.dtype).eps * (hessian.abs() @ theta.abs().unsqueeze(-1)).squeeze(
+            -1
+        ).norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
         """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its kernel."""
@@ -163,7 +177,9 @@ class _Walk:
         size = self.eigenvalues[index].abs()
         step = self._newton(index) / (1 + self.theta[index].norm(dim=-1))
         least, most = size.amin(-1), size.amax(-1)
-        within = (step <= ISOLATED) & (step * most <= CONTRACTION * least) & (least > REGULAR * most)
+        within = (
+            (step <= ISOLATED) & (step * most <= CONTRACTION * least) & (least > REGULAR * most)
+        )
         limit = self._noise(index, self.theta[index]).clamp(min=self.tolerance)
         return within & (self.gradient[index].norm(dim=-1) <= limit)
 
@@ -198,9 +214,15 @@ class _Walk:
         moved = index[better]
         steep = moved[old[better].sqrt() > self.tolerance**0.5]
         self.entry[steep] = trial[better][old[better].sqrt() > self.tolerance**0.5]
-        self.theta[moved], self.value[moved], self.gradient[moved] = trial[better], value[better], gradient[better]
+        self.theta[moved], self.value[moved], self.gradient[moved] = (
+            trial[better],
+            value[better],
+            gradient[better],
+        )
         if len(moved):
-            self.eigenvalues[moved], self.vectors[moved] = torch.linalg.eigh(self.function.hessian(self.theta[moved]))
+            self.eigenvalues[moved], self.vectors[moved] = torch.linalg.eigh(
+                self.function.hessian(self.theta[moved])
+            )
         self.going[index] = ~self._done(index)
 
     def _flat_part(self, way: Tensor) -> Tensor:
@@ -214,7 +236,11 @@ class _Walk:
     def ended(self) -> Polished:
         """The result, every point with its kind."""
         every = torch.arange(len(self.theta))
-        norm, isolated, least = self.gradient.norm(dim=-1), self._isolated(every), self.eigenvalues[:, 0]
+        norm, isolated, least = (
+            self.gradient.norm(dim=-1),
+            self._isolated(every),
+            self.eigenvalues[:, 0],
+        )
         way = self._flat_part(self.theta - self.entry)
         further = self.theta + way
         level = self.function.value(further) <= self.value + self.tolerance

@@ -44,11 +44,17 @@ def combine(forms: Tensor, squares: Tensor, dimension: int) -> BoundEstimate:
 
 def signs(parameters: Sequence[Tensor], generator: torch.Generator | None = None) -> list[Tensor]:
     """One Rademacher probe, in the shapes of the parameters."""
-    return [torch.randint(0, 2, p.shape, generator=generator).to(p.dtype) * 2 - 1 for p in parameters]
+    return [
+        torch.randint(0, 2, p.shape, generator=generator).to(p.dtype) * 2 - 1 for p in parameters
+    ]
 
 
 def hessian_vector_product(
-    gradients: Sequence[Tensor], parameters: Sequence[Tensor], vector: Sequence[Tensor], *, graph: bool
+    gradients: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    vector: Sequence[Tensor],
+    *,
+    graph: bool,
 ) -> tuple[Tensor, ...]:
     """H z from gradients that keep their graph, in the shapes of the parameters; graph: whether H z keeps its own."""
     used = [(g, v) for g, v in zip(gradients, vector, strict=True) if g.requires_grad]
@@ -66,7 +72,9 @@ class ParameterHessian(SymmetricOperator):
 
     def __init__(self, loss: Tensor, parameters: Sequence[Tensor]) -> None:
         self.parameters = list(parameters)
-        self.gradients = torch.autograd.grad(loss, self.parameters, create_graph=True, materialize_grads=True)
+        self.gradients = torch.autograd.grad(
+            loss, self.parameters, create_graph=True, materialize_grads=True
+        )
         self.sizes = {"parameters": sum(p.numel() for p in self.parameters)}
         self.dtype, self.device = self.parameters[0].dtype, self.parameters[0].device
 
@@ -75,7 +83,9 @@ class ParameterHessian(SymmetricOperator):
         shapes = [p.numel() for p in self.parameters]
         images = []
         for row in directions["parameters"]:
-            pieces = [part.view_as(p) for part, p in zip(row.split(shapes), self.parameters, strict=True)]
+            pieces = [
+                part.view_as(p) for part, p in zip(row.split(shapes), self.parameters, strict=True)
+            ]
             image = hessian_vector_product(self.gradients, self.parameters, pieces, graph=False)
             images.append(torch.cat([h.reshape(-1) for h in image]))
         return {"parameters": torch.stack(images)}

@@ -88,7 +88,11 @@ def over_draws(statement: Statement, values: Sequence[float], unit: str) -> Clai
     return replace(chosen, detail=detail, threshold="interval > 0; refuted below 0")
 
 
-def decided_by_draws(found: Sequence[tuple[str, Claim]], drawn: Sequence[tuple[str, Claim]]) -> list[tuple[str, Claim]]:
+def decided_by_draws(
+    found: Sequence[tuple[str, Claim]], drawn: Sequence[tuple[str, Claim]]
+) -> list[tuple[str, Claim]]:
     """The claims, with those made from draws in the place of the fitted protocol's few data sets."""
     names = {claim.name for _, claim in drawn}
-    return [("fitted seed by seed" if m == "fitted" and c.name in names else m, c) for m, c in found] + list(drawn)
+    return [
+        ("fitted seed by seed" if m == "fitted" and c.name in names else m, c) for m, c in found
+    ] + list(drawn)

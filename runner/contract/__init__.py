@@ -1,8 +1,25 @@
 """The contract between the runner and the experiments: `from runner import contract as c`."""
 
 from runner.contract.analysis import Analysis, Figures, Tables, analyse
-from runner.contract.experiment import Cell, Checkpoints, Companion, Context, Experiment, Scalar, Table, measure
-from runner.contract.records import CLAIM_VERDICTS, Claim, Statement, Statistic, Verdict, decide, is_extension
+from runner.contract.experiment import (
+    Cell,
+    Checkpoints,
+    Companion,
+    Context,
+    Experiment,
+    Scalar,
+    Table,
+    measure,
+)
+from runner.contract.records import (
+    CLAIM_VERDICTS,
+    Claim,
+    Statement,
+    Statistic,
+    Verdict,
+    decide,
+    is_extension,
+)
 from runner.contract.schema import (
     GROUPS,
     Limits,

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 def stream_key(seed: int, role: str) -> int:
     """64-bit key of the stream `role` under `seed`. Raises ValueError for an empty role."""
     if not role or role != role.strip():
-        raise ValueError(f"random stream: expected a role such as 'init' or 'data/train', found {role!r}")
+        raise ValueError(
+            f"random stream: expected a role such as 'init' or 'data/train', found {role!r}"
+        )
     digest = hashlib.sha256(f"hess-run/{seed}/{role}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1  # torch takes signed 64-bit seeds
 
@@ -106,7 +108,9 @@ class Context:
     threads: int = 1
     progress: Callable[..., None] = field(default=lambda done, total, note="": None, repr=False)
     log: Callable[[str], None] = field(default=lambda line: None, repr=False)
-    open_checkpoints: Callable[[Mapping[str, Any]], Checkpoints] | None = field(default=None, repr=False)
+    open_checkpoints: Callable[[Mapping[str, Any]], Checkpoints] | None = field(
+        default=None, repr=False
+    )
 
     def torch_generator(self, role: str) -> torch.Generator:
         """Generator of the stream `role` of this seed, the same in every cell; put cell parameters into the role
@@ -163,7 +167,9 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
         """Every combination of the grid fields, in the order of the fields."""
         names = [f.name for f in fields(self) if f.metadata.get("grid")]
         values = [getattr(self, name) for name in names]
-        return [dict(zip(names, combination, strict=True)) for combination in itertools.product(*values)]
+        return [
+            dict(zip(names, combination, strict=True)) for combination in itertools.product(*values)
+        ]
 
     def cells(self) -> Iterable[Cell]:
         """The grid, in order; cheap, without torch. Override to drop combinations or to state costs."""

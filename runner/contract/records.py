@@ -93,7 +93,13 @@ class About(TypedDict, total=False):
 
 
 Verdict = Literal[
-    "confirmed", "refuted", "minor error", "inconclusive", "not run", "true by construction", "not comparable"
+    "confirmed",
+    "refuted",
+    "minor error",
+    "inconclusive",
+    "not run",
+    "true by construction",
+    "not comparable",
 ]
 CLAIM_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
@@ -190,7 +196,10 @@ CERTIFICATE = "certificate"
 NUMBERS = ("error", "tolerance", "difference_step")
 """Columns that say how well it agreed: rounding, which no two kinds of processor share."""
 
-OLDER = ("has a kink here (a ReLU at 0), or is not smooth", "times the mean over the examples. Is the loss a sum")
+OLDER = (
+    "has a kink here (a ReLU at 0), or is not smooth",
+    "times the mean over the examples. Is the loss a sum",
+)
 """What certificates said before they could tell a kink within the step from a wrong block."""
 
 
@@ -212,7 +221,9 @@ class Verified(Protocol):
 def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any]:
     """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0), the largest relative error,
     the node it is at, the tolerance, the step of the differences, and "ok" or the reasons in `status`."""
-    worst = max(found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v])
+    worst = max(
+        found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v]
+    )
     reasons = " ".join("; ".join(found.reasons).split())
     numbers = {
         "error": found.nodes[worst],
@@ -223,7 +234,9 @@ def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any
     return {**columns, "what": what, "ok": int(found.ok), **numbers, "status": reasons or "ok"}
 
 
-def certificate_lines(cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], never: str = "") -> list[str]:
+def certificate_lines(
+    cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], never: str = ""
+) -> list[str]:
     """What a report says about the certificates of its cells, most important first.
 
     cells: for each, whether it carries a certificate. rows: of the merged table, with the cells' parameters. never: why

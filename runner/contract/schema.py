@@ -63,13 +63,17 @@ class Limits:
         for item in _items(value):
             if self.choices:
                 one_of(name, item, self.choices)
-            elif item != self.off and not all(keeps(item, limit) for _, _, limit, keeps in self._bounds):
+            elif item != self.off and not all(
+                keeps(item, limit) for _, _, limit, keeps in self._bounds
+            ):
                 raise SettingError(f"{name}: expected {self._words}, found {item}")
 
     @property
     def _words(self) -> str:
         """The bounds as an error message says them: 'a value above zero', '0, or a value of at least 6e-08'."""
-        words = " and ".join(f"{word} {limit:g}" for word, _, limit, _ in self._bounds).replace("above 0", "above zero")
+        words = " and ".join(f"{word} {limit:g}" for word, _, limit, _ in self._bounds).replace(
+            "above 0", "above zero"
+        )
         if self.above is not None and self.below is not None:
             words = f"between {self.above:g} and {self.below:g}"
         return ("" if self.off is None else f"{self.off:g}, or ") + f"a value {words}"
@@ -82,7 +86,9 @@ class Limits:
             ("below", "<", self.below, operator.lt),
             ("of at most", "<=", self.at_most, operator.le),
         )
-        return [(word, sign, limit, keeps) for word, sign, limit, keeps in sides if limit is not None]
+        return [
+            (word, sign, limit, keeps) for word, sign, limit, keeps in sides if limit is not None
+        ]
 
     def __str__(self) -> str:
         """As `hess-run show` prints it: 'one of relu, tanh', '> 0 and < 1', '>= 1 steps'."""
@@ -124,7 +130,9 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
 
             near = get_close_matches(str(item), [str(k) for k in known], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingError(f"{name}: expected one of {', '.join(map(str, known))}, found {item}{hint}")
+            raise SettingError(
+                f"{name}: expected one of {', '.join(map(str, known))}, found {item}{hint}"
+            )
 
 
 def positive(name: str, value: float | int | Sequence[float]) -> None:

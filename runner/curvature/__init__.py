@@ -65,14 +65,23 @@ from runner.curvature.metrics.blocks import (
 )
 from runner.curvature.metrics.pairs import inter_layer_metrics
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
-from runner.curvature.parameters.coupling import DiscardedCoupling, discarded_coupling, group_metrics
+from runner.curvature.parameters.coupling import (
+    DiscardedCoupling,
+    discarded_coupling,
+    group_metrics,
+)
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
 from runner.curvature.spectra.for_curvlinops import as_curvlinops
 from runner.curvature.spectra.lanczos import lanczos_extremes
 from runner.curvature.spectra.symmetric import as_linear_operator
-from runner.curvature.spectra.traces import TraceEstimate, UpperBound, trace_estimate, upper_bound_estimate
+from runner.curvature.spectra.traces import (
+    TraceEstimate,
+    UpperBound,
+    trace_estimate,
+    upper_bound_estimate,
+)
 from runner.curvature.storage import load, save
 
 __all__ = [

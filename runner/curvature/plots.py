@@ -46,13 +46,17 @@ def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | Non
         shown[i, j] = shown[j, i] = value
     axes = axes_for(ax)
     image = axes.imshow(shown.numpy())
-    axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 4 else 0)
+    axes.set_xticks(
+        range(len(names)), names, rotation=90 if max(map(len, names), default=0) > 4 else 0
+    )
     axes.set_yticks(range(len(names)), names)
     axes.figure.colorbar(image, ax=axes, label=label)
     return axes.figure
 
 
-def plot_band(x: Tensor, y: Tensor, low: Tensor, high: Tensor, labels: tuple[str, str], ax: Axes | None) -> Figure:
+def plot_band(
+    x: Tensor, y: Tensor, low: Tensor, high: Tensor, labels: tuple[str, str], ax: Axes | None
+) -> Figure:
     """A curve with its 95 % band."""
     axes = axes_for(ax)
     axes.fill_between(x.cpu(), low.cpu(), high.cpu(), alpha=0.3, linewidth=0)
@@ -64,7 +68,9 @@ def plot_band(x: Tensor, y: Tensor, low: Tensor, high: Tensor, labels: tuple[str
 def plot_values(values: Tensor, errors: Tensor, label: str, ax: Axes | None) -> Figure:
     """Numbers in order, each with its error."""
     axes = axes_for(ax)
-    axes.errorbar(range(1, len(values) + 1), values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3)
+    axes.errorbar(
+        range(1, len(values) + 1), values.cpu(), errors.cpu(), fmt="o", markersize=4, capsize=3
+    )
     axes.set(xlabel="index", ylabel=label)
     axes.locator_params("x", integer=True)
     return axes.figure

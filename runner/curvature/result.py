@@ -30,7 +30,8 @@ class Result:
     def to_dict(self: Any) -> dict[str, Any]:
         """value, error, low and high, then the other fields by name. Tensors stay tensors."""
         return {
-            name: getattr(self, name) for name in dict.fromkeys(["value", "error", "low", "high", *field_names(self)])
+            name: getattr(self, name)
+            for name in dict.fromkeys(["value", "error", "low", "high", *field_names(self)])
         }
 
     def summary(self: Any) -> str:
@@ -38,7 +39,9 @@ class Result:
         if reason := getattr(self, "reason", ""):
             return f"nan: {reason}"
         products = getattr(self, "products", 0)
-        return f"{self.value:.4g} ± {self.error:.2g}" + (f", {products} products" if products else "")
+        return f"{self.value:.4g} ± {self.error:.2g}" + (
+            f", {products} products" if products else ""
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.summary()})"
@@ -79,7 +82,11 @@ class Interval(Result):
 
 def field_names(result: Any) -> list[str]:
     """What a result is made from."""
-    return [f.name for f in dataclasses.fields(result)] if dataclasses.is_dataclass(result) else list(result._fields)
+    return (
+        [f.name for f in dataclasses.fields(result)]
+        if dataclasses.is_dataclass(result)
+        else list(result._fields)
+    )
 
 
 def short(value: object) -> str:

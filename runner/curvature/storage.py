@@ -51,7 +51,9 @@ def save(result: Any, path: str | Path) -> None:
     Eigenpairs(3, 1; 2 of 2 converged, 6 products)
     """
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps({"format": FORMAT, "version": VERSION, "content": _packed(result, arrays)}, allow_nan=False)
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "content": _packed(result, arrays)}, allow_nan=False
+    )
     path = Path(path)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -84,12 +86,18 @@ def load(path: str | Path) -> Any:
                 found = f"{held['format']}, version {held['version']}"
         except Exception:  # a damaged archive raises nearly anything
             found = "a damaged file or one of another kind"
-    raise MeasurementError(f"expected {FORMAT}, version {VERSION}, as `save` writes it, found {found}: {path}")
+    raise MeasurementError(
+        f"expected {FORMAT}, version {VERSION}, as `save` writes it, found {found}: {path}"
+    )
 
 
 def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     """The value for JSON; its tensors go to `arrays`."""
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+    if (
+        value is None
+        or isinstance(value, bool | int | str)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
         return value
     if isinstance(value, float):
         return {"float": str(value)}
@@ -102,10 +110,18 @@ def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return {type(value).__name__: [_packed(v, arrays) for v in value]}
     name = type(value).__name__ if isinstance(value, Result) else ""
     if isinstance(value, Mapping):
-        return {"mapping": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()], "class": name}
+        return {
+            "mapping": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()],
+            "class": name,
+        }
     if not name:
-        raise MeasurementError(f"expected a result, a tensor or a number, found {type(value).__name__}")
-    return {"fields": {k: _packed(getattr(value, k), arrays) for k in field_names(value)}, "class": name}
+        raise MeasurementError(
+            f"expected a result, a tensor or a number, found {type(value).__name__}"
+        )
+    return {
+        "fields": {k: _packed(getattr(value, k), arrays) for k in field_names(value)},
+        "class": name,
+    }
 
 
 def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -155,7 +155,9 @@ def remedy(name: str) -> str:
     return f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with profile=quick"
 
 
-def load(settings: CifarData, ctx: Context | None = None, root: str | Path | None = None) -> ImageData:
+def load(
+    settings: CifarData, ctx: Context | None = None, root: str | Path | None = None
+) -> ImageData:
     """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order of the files.
 
     root: folder that has the official one (default: see `locate`). The seed changes nothing here. CIFAR-100 labels are
@@ -192,7 +194,9 @@ def read(
         if keep is not None and not 0 < keep <= len(labels):
             raise DataError(f"{spec.name}: expected 1 to {len(labels)} examples, found {keep}")
         splits.append(Split(images[:keep], labels[:keep], tuple(mean), tuple(std)))
-    return ImageData(splits[0], splits[1], spec.limits[-1], spec.name, digest.hexdigest()[:16], *orders)
+    return ImageData(
+        splits[0], splits[1], spec.limits[-1], spec.name, digest.hexdigest()[:16], *orders
+    )
 
 
 def record_order(sha256: str, images: Tensor, labels: Tensor) -> str:
@@ -202,7 +206,9 @@ def record_order(sha256: str, images: Tensor, labels: Tensor) -> str:
     """
     import numpy as np
 
-    first = hashlib.sha256(labels.numpy().astype(np.uint8).tobytes() + images.numpy().tobytes()).hexdigest()
+    first = hashlib.sha256(
+        labels.numpy().astype(np.uint8).tobytes() + images.numpy().tobytes()
+    ).hexdigest()
     return ORDERS.get(sha256[:32]) or ORDERS.get(first[:32]) or "not known"
 
 
@@ -228,7 +234,9 @@ def record_sum(spec: Archive, paths: Sequence[Path]) -> str:
     for path in paths:
         content = path.read_bytes()
         for start in range(0, len(content), spec.record):
-            total += int.from_bytes(hashlib.sha256(content[start + skip : start + spec.record]).digest(), "big")
+            total += int.from_bytes(
+                hashlib.sha256(content[start + skip : start + spec.record]).digest(), "big"
+            )
     return f"{total % 2**128:032x}"
 
 
@@ -239,11 +247,17 @@ def check_files(spec: Archive, folder: Path) -> None:
         try:
             found = path.stat().st_size if path.is_file() else None
         except OSError as error:
-            raise DataError(f"{spec.name}: expected a readable file {path}, found: {error}") from error
+            raise DataError(
+                f"{spec.name}: expected a readable file {path}, found: {error}"
+            ) from error
         if found is None:
-            raise DataError(f"{spec.name}: expected {path}, found no such file; {remedy(spec.name)}")
+            raise DataError(
+                f"{spec.name}: expected {path}, found no such file; {remedy(spec.name)}"
+            )
         if found != size:
-            raise DataError(f"{spec.name}: expected {size} bytes in {path}, found {found}; {remedy(spec.name)}")
+            raise DataError(
+                f"{spec.name}: expected {size} bytes in {path}, found {found}; {remedy(spec.name)}"
+            )
 
 
 def check_labels(spec: Archive, path: Path, labels: np.ndarray) -> None:
@@ -259,7 +273,9 @@ def check_labels(spec: Archive, path: Path, labels: np.ndarray) -> None:
             )
 
 
-def _read_part(spec: Archive, folder: Path, files: dict[str, int], digest: hashlib._Hash) -> tuple[Tensor, Tensor]:
+def _read_part(
+    spec: Archive, folder: Path, files: dict[str, int], digest: hashlib._Hash
+) -> tuple[Tensor, Tensor]:
     import numpy as np
     import torch
 

@@ -49,7 +49,9 @@ LONGEST = 6 * 3600.0
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
 NAMES_LIMIT = 1 << 16
-SLACK = 1 << 20  # what an archive may be larger than its files: the uncompressed ones bound the packed one
+SLACK = (
+    1 << 20
+)  # what an archive may be larger than its files: the uncompressed ones bound the packed one
 """Largest size of a text file of class names."""
 SUMS = "SHA256SUMS"
 """Checksums of the unpacked files, in the format of sha256sum, for verify()."""
@@ -76,7 +78,12 @@ def fetch(
 
 
 def fetch_archive(
-    spec: Archive, root: Path, *, mirrors: Sequence[str] = (), progress: Progress | None = None, timeout: float = 30.0
+    spec: Archive,
+    root: Path,
+    *,
+    mirrors: Sequence[str] = (),
+    progress: Progress | None = None,
+    timeout: float = 30.0,
 ) -> Path:
     """fetch() for any archive of this format."""
     folder = root / spec.folder
@@ -176,17 +183,25 @@ def _extract(spec: Archive, tar: tarfile.TarFile, target: Path) -> None:
     for member in tar:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or "\\" in member.name:
-            raise DataError(f"{spec.name}: expected paths below {spec.folder}, found {member.name!r} in the archive")
+            raise DataError(
+                f"{spec.name}: expected paths below {spec.folder}, found {member.name!r} in the archive"
+            )
         if path.parent.as_posix() != spec.folder or path.name not in {*sizes, *spec.names}:
             continue
         if not member.isreg():
-            raise DataError(f"{spec.name}: expected a regular file {member.name!r}, found a link or device")
+            raise DataError(
+                f"{spec.name}: expected a regular file {member.name!r}, found a link or device"
+            )
         if path.name in found:
-            raise DataError(f"{spec.name}: expected {member.name!r} once in the archive, found it twice")
+            raise DataError(
+                f"{spec.name}: expected {member.name!r} once in the archive, found it twice"
+            )
         expected = sizes.get(path.name)
         if member.size != expected if expected is not None else member.size > NAMES_LIMIT:
             limit = expected if expected is not None else f"at most {NAMES_LIMIT}"
-            raise DataError(f"{spec.name}: expected {limit} bytes in {member.name!r}, found {member.size}")
+            raise DataError(
+                f"{spec.name}: expected {limit} bytes in {member.name!r}, found {member.size}"
+            )
         source = tar.extractfile(member)
         assert source is not None  # a regular file
         with source, (target / path.name).open("wb") as sink:
@@ -197,7 +212,9 @@ def _extract(spec: Archive, tar: tarfile.TarFile, target: Path) -> None:
         raise DataError(f"{spec.name}: expected {', '.join(missing)} in the archive, found none")
 
 
-def _download(spec: Archive, packed: Path, urls: Sequence[str], progress: Progress | None, timeout: float) -> None:
+def _download(
+    spec: Archive, packed: Path, urls: Sequence[str], progress: Progress | None, timeout: float
+) -> None:
     """Bring the archive with the published MD5 to `packed`, trying the addresses in order."""
     part = packed.with_name(packed.name + ".part")
     reasons = []
@@ -228,7 +245,9 @@ def _download(spec: Archive, packed: Path, urls: Sequence[str], progress: Progre
                 return
             part.unlink()
             reasons.append(f"{url}: expected MD5 {spec.md5}, found {found}")
-            if not resumed:  # a whole file with the wrong content; a resumed one may mix two: start again
+            if (
+                not resumed
+            ):  # a whole file with the wrong content; a resumed one may mix two: start again
                 break
     raise DataError(
         f"{spec.name}: expected {spec.file} from one of {len(urls)} addresses, found none usable ("
@@ -248,7 +267,10 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
     try:
         with urllib.request.urlopen(request, timeout=timeout) as reply:
             status = getattr(reply, "status", None)
-            if done and not (status == 206 and reply.headers.get("Content-Range", "").startswith(f"bytes {done}-")):
+            if done and not (
+                status == 206
+                and reply.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+            ):
                 done = 0  # the server sends the whole file
             length = reply.headers.get("Content-Length")
             total = done + int(length) if length is not None else None
@@ -259,11 +281,20 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
         raise
 
 
-def _copy(reply: IO[bytes], part: Path, done: int, total: int | None, progress: Progress | None, limit: int) -> bool:
+def _copy(
+    reply: IO[bytes],
+    part: Path,
+    done: int,
+    total: int | None,
+    progress: Progress | None,
+    limit: int,
+) -> bool:
     """Raises ValueError, and keeps nothing, when more comes than the archive can hold."""
     begin = since = time.monotonic()
     before = done
-    read = getattr(reply, "read1", reply.read)  # what has come, not a whole chunk: progress from the first byte
+    read = getattr(
+        reply, "read1", reply.read
+    )  # what has come, not a whole chunk: progress from the first byte
     with part.open("ab" if done else "wb") as sink:
         while chunk := read(CHUNK):
             sink.write(chunk)

@@ -70,7 +70,9 @@ class Split:
         if len(set(scale)) == len(set(shift)) == 1:  # one pass over the batch instead of two
             torch.add(_constant((shift[0],), x.device)[0], x, alpha=scale[0], out=x)
         else:
-            by, plus = (_constant(tuple(values), x.device)[:, None, None] for values in (scale, shift))
+            by, plus = (
+                _constant(tuple(values), x.device)[:, None, None] for values in (scale, shift)
+            )
             x.mul_(by).add_(plus)
         return x.flatten(1) if self.flat else x
 
@@ -145,7 +147,9 @@ def load(settings: Any, ctx: Context) -> Any:
             named = imported(named, f"{cls.__module__}.{cls.__name__}.load")
         if named is not None:
             return named(settings, ctx)
-    raise DataError(f"{type(settings).__module__}: expected a function load(settings, ctx) next to the settings")
+    raise DataError(
+        f"{type(settings).__module__}: expected a function load(settings, ctx) next to the settings"
+    )
 
 
 def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> ImageData:
@@ -157,7 +161,9 @@ def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> 
     if key not in _HELD:
         found: ImageData = load(settings, ctx)
         if found.classes != settings.classes:
-            raise DataError(f"{settings.kind}: expected {settings.classes} classes as set, found {found.classes}")
+            raise DataError(
+                f"{settings.kind}: expected {settings.classes} classes as set, found {found.classes}"
+            )
         _HELD.clear()
         _HELD[key] = found
     data = _HELD[key]

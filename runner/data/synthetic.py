@@ -102,7 +102,9 @@ def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
 
     tokens, width = settings.tokens, settings.width
     published = settings.streams == "published"
-    generator = torch.Generator().manual_seed(ctx.seed) if published else ctx.torch_generator("inputs")
+    generator = (
+        torch.Generator().manual_seed(ctx.seed) if published else ctx.torch_generator("inputs")
+    )
     teacher = torch_generator(settings.teacher_seed, "teacher")
     matrix = torch.randn(width, width, generator=teacher) * width**-0.5
     vector = torch.randn(width, generator=teacher) * width**-0.5
@@ -119,7 +121,9 @@ def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
     if settings.standardised:
         mean, std = y.mean(), y.std(correction=0).clamp_min(1e-12)
         y, y_val = ((t - mean) / std * settings.spread + settings.offset for t in (y, y_val))
-    digest = hashlib.sha256(b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))).hexdigest()[:16]
+    digest = hashlib.sha256(
+        b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))
+    ).hexdigest()[:16]
     return RegressionData(Split(x, y), Split(x_val, y_val), digest)
 
 
@@ -133,16 +137,24 @@ class GaussianSplits(NamedTuple):
 def load_gaussian(settings: GaussianData, ctx: Context) -> GaussianSplits:
     """Training set from the stream "data/train" of the seed, test sets from "data/test<size>"."""
     train = sample(settings, settings.train, ctx, "data/train")
-    return GaussianSplits(train, {size: sample(settings, size, ctx, f"data/test{size}") for size in settings.test})
+    return GaussianSplits(
+        train, {size: sample(settings, size, ctx, f"data/test{size}") for size in settings.test}
+    )
 
 
 def sample(settings: GaussianData, count: int, ctx: Context, role: str) -> tuple[Tensor, Tensor]:
     """x, q of `count` vectors from the stream `role` of the seed; see gaussian_classes."""
-    return gaussian_classes(count, settings.inputs, settings.mean, settings.variance, ctx.torch_generator(role))
+    return gaussian_classes(
+        count, settings.inputs, settings.mean, settings.variance, ctx.torch_generator(role)
+    )
 
 
 def gaussian_classes(
-    count: int, inputs: int = 2, mean: float = 1.0, variance: float = 2.0, generator: torch.Generator | None = None
+    count: int,
+    inputs: int = 2,
+    mean: float = 1.0,
+    variance: float = 2.0,
+    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """x: (count, inputs) float64, q: (count,) labels 1.0 and 0.0, half of each (WS bound, Appendix C).
 
@@ -174,7 +186,12 @@ def wedge(
 
 
 def linear(
-    count: int, generator: np.random.Generator, *, slope: float = 1.0, scale: float = 1.0, noise: float = 0.0
+    count: int,
+    generator: np.random.Generator,
+    *,
+    slope: float = 1.0,
+    scale: float = 1.0,
+    noise: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """x, y: (count,) float64 with x ~ N(0, scale²), y = slope·x + normal noise of standard deviation `noise`."""
     x = scale * generator.standard_normal(count)
@@ -187,4 +204,6 @@ def load_digits(settings: DigitsData, ctx: Context | None = None) -> tuple[Tenso
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    return torch.tensor(raw.data, dtype=torch.float32) / 16, torch.tensor(raw.target, dtype=torch.int64)
+    return torch.tensor(raw.data, dtype=torch.float32) / 16, torch.tensor(
+        raw.target, dtype=torch.int64
+    )

@@ -68,11 +68,15 @@ class Request(Options):
 
     def __post_init__(self) -> None:
         if not self.target:
-            raise SettingError("diagnose: target=package.module:function or target=file.py:function is missing")
+            raise SettingError(
+                "diagnose: target=package.module:function or target=file.py:function is missing"
+            )
         check(self, "")
         one_of("parts", list(self.parts), PARTS)
         if self.name and not re.fullmatch(r"\w[\w.-]*", self.name):
-            raise SettingError(f"name: expected letters, digits, '.', '-' and '_', found {self.name!r}")
+            raise SettingError(
+                f"name: expected letters, digits, '.', '-' and '_', found {self.name!r}"
+            )
 
     @property
     def file(self) -> str:
@@ -104,7 +108,11 @@ def _value(key: str, text: str, kind: type) -> Any:
             return tuple(map(int, names)) if key == "steps" else names
         return kind(text)
     except ValueError as error:
-        expected = {int: "a whole number", float: "a number", tuple: "whole numbers separated by commas"}[kind]
+        expected = {
+            int: "a whole number",
+            float: "a number",
+            tuple: "whole numbers separated by commas",
+        }[kind]
         raise SettingError(f"{key}: expected {expected}, found {text!r}") from error
 
 
@@ -180,9 +188,13 @@ def main(words: Sequence[str], tell: Callable[[str], None] = print) -> int:
     code = process.exitcode or 0
     if code < 0:
         name = signal.Signals(-code).name
-        say(f"target: {request.file}: its process was ended by {name}; finished parts are stored. Run again to go on.")
+        say(
+            f"target: {request.file}: its process was ended by {name}; finished parts are stored. Run again to go on."
+        )
         return 1
-    raise SettingError(f"target: {request.file} ended its process with status {code} (os._exit?); remove that call")
+    raise SettingError(
+        f"target: {request.file} ended its process with status {code} (os._exit?); remove that call"
+    )
 
 
 def _pass_on(pipe: Any, tell: Callable[[str], None], seconds: float = 0.0) -> int | None:
@@ -259,4 +271,6 @@ def _no_fork() -> int:
     if caller.f_globals.get("__name__", "").startswith("multiprocessing"):
         return _FORK()
     place = f"{Path(caller.f_code.co_filename).name}:{caller.f_lineno}"
-    raise SettingError(f"target: {place} forks its process (os.fork); a diagnosis needs one process: remove that call")
+    raise SettingError(
+        f"target: {place} forks its process (os.fork); a diagnosis needs one process: remove that call"
+    )

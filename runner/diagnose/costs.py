@@ -45,7 +45,14 @@ PASSES = 8
 """What Lanczos does with a new vector besides keeping it orthogonal, in vectors that it is kept orthogonal to."""
 RANK_STEPS = 5
 """Golub–Kahan steps assumed for the largest singular value of a diagonal block."""
-DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, PAIR_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 10, 30
+DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, PAIR_PROBES, COUPLING_PROBES = (
+    4,
+    60,
+    60,
+    40,
+    10,
+    30,
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,9 @@ class Layers:
         operations = exact_price(dag, evaluation, dag.order, self.problem.options.budget)
         if math.isinf(operations):
             return math.inf, math.inf, math.inf
-        chunk = plan_chunk(dag, sizes, dag.order, self.examples, itemsize, self.problem.options.budget, kept=2)
+        chunk = plan_chunk(
+            dag, sizes, dag.order, self.examples, itemsize, self.problem.options.budget, kept=2
+        )
         working, result = exact_elements(dag, sizes, dag.order)
         held, rate = float(working * chunk + result) * itemsize, self._matmul_rate()
         place = {name: i for i, name in enumerate(dag.order)}
@@ -92,13 +101,19 @@ class Layers:
             if parents and u not in evaluation.structures:
                 first, second = sizes[u], SECOND * sum(sizes[p] for p in parents)
                 values = {p: evaluation.values[p] for p in dag.nodes[u].parents}
-                seconds += self.examples * (first + second) * self._row_seconds(u, values, self.examples * first)
+                seconds += (
+                    self.examples
+                    * (first + second)
+                    * self._row_seconds(u, values, self.examples * first)
+                )
         return operations, seconds, held
 
     @cached_property
     def _checks(self) -> float:
         """Seconds of the checks before a measurement."""
-        return 2 * self.problem.seconds(lambda: check_before_measuring(self.dag, self.dag.x, self.dag.y), 2)
+        return 2 * self.problem.seconds(
+            lambda: check_before_measuring(self.dag, self.dag.x, self.dag.y), 2
+        )
 
     def _matmul_rate(self) -> float:
         """Operations per second of a large matrix product in the precision of the network."""
@@ -119,7 +134,9 @@ class Layers:
                 floating = [t.requires_grad_() for t in given if t.is_floating_point()]
                 output = node(*(t.clone() for t in given))
                 if floating and output.requires_grad:
-                    torch.autograd.grad(output, floating, torch.ones_like(output), allow_unused=True)
+                    torch.autograd.grad(
+                        output, floating, torch.ones_like(output), allow_unused=True
+                    )
 
         return self.problem.seconds(once, 2) / count
 
@@ -143,19 +160,33 @@ class Layers:
         curved = tensor.curved_nodes(problem.generator("price"))
         count, total = len(dag.order), sum(self.sizes[v] for v in dag.order)
         each = PROBES + SWEPT
-        by_factors = 2 * self.outputs * network.moving + (3 * network.moving * count * each if curved else 0)
+        by_factors = 2 * self.outputs * network.moving + (
+            3 * network.moving * count * each if curved else 0
+        )
         operations, seconds, exact_bytes = self.routing
         if curved and operations <= by_factors:
             return self._cost(self._checks + seconds, exact_bytes, "exact blocks")
         middle = dag.order[count // 2]
         one = torch.ones(DIRECTIONS, self.sizes[middle]).to(tensor.device, tensor.dtype)
-        products = CALLS * count * problem.seconds(lambda: tensor.apply({middle: one}), 2) if curved else 0.0
-        passes = 2 / 3 * self.outputs * problem.gradient.seconds * self.examples / sum(problem.examples)
+        products = (
+            CALLS * count * problem.seconds(lambda: tensor.apply({middle: one}), 2)
+            if curved
+            else 0.0
+        )
+        passes = (
+            2 / 3 * self.outputs * problem.gradient.seconds * self.examples / sum(problem.examples)
+        )
         held = self.examples * self.outputs * total * tensor.dtype.itemsize
         passes += self._checks + PAIR_SECONDS * count * (count + 1) / 2
         if not curved:
-            return self._cost(passes, held, "Gauss-Newton factors: the network is piecewise linear after its nodes")
-        return self._cost(passes + products, held, f"Gauss-Newton factors, about {count * each} products")
+            return self._cost(
+                passes,
+                held,
+                "Gauss-Newton factors: the network is piecewise linear after its nodes",
+            )
+        return self._cost(
+            passes + products, held, f"Gauss-Newton factors, about {count * each} products"
+        )
 
     def _cost_without_graph(self) -> Cost:
         one, count = self.whole
@@ -199,7 +230,9 @@ def cost_of_certificate(problem: Problem) -> Cost:
     _, exact, held = layers.routing if few else (0.0, 0.0, 0.0)
     exact, held = (exact, held) if math.isfinite(exact) else (0.0, 0.0)
     seconds = one * (1 + PER_EXAMPLE * (layers.examples - 1)) + exact
-    how = "finite differences of gradients of each example" + (", and of exact blocks" if exact else "")
+    how = "finite differences of gradients of each example" + (
+        ", and of exact blocks" if exact else ""
+    )
     return Cost(seconds / problem.gradient.seconds, 3 * problem.gradient.bytes + held, how)
 
 
@@ -249,7 +282,9 @@ def product_gradients(problem: Problem) -> tuple[float, float]:
     return one, two
 
 
-def lanczos_seconds(operator: Any, vectors: float, budget: int, seconds: Callable[[Callable[[], Any]], float]) -> float:
+def lanczos_seconds(
+    operator: Any, vectors: float, budget: int, seconds: Callable[[Callable[[], Any]], float]
+) -> float:
     """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with two of them. seconds: of a
     call."""
     symmetric = Symmetric(operator)
@@ -280,7 +315,11 @@ def cost_of(part: str) -> Callable[[Problem], Cost]:
         certified = certificate_gradients(problem) if part == "eigenvalues" else 0.0
         if is_exact(problem):
             first = problem.timings.setdefault("matrix", part) == part
-            how = f"exact: the whole matrix from {n} products" if first else "exact, from the same matrix"
+            how = (
+                f"exact: the whole matrix from {n} products"
+                if first
+                else "exact, from the same matrix"
+            )
             gradients = n * product * first + n * smooth * (part == "groups") + certified
             return Cost(gradients, 3 * n * n * itemsize + 3 * problem.gradient.bytes, how)
         products = estimated_products(problem)[part]
@@ -291,7 +330,9 @@ def cost_of(part: str) -> Callable[[Problem], Cost]:
         if part in ("eigenvalues", "density"):
             kept = lanczos_seconds(operator, vectors / 2, problem.options.budget, problem.seconds)
             product += kept / problem.gradient.seconds
-        return Cost(products * product + more + certified, held, f"estimated: about {products:.0f} products")
+        return Cost(
+            products * product + more + certified, held, f"estimated: about {products:.0f} products"
+        )
 
     return cost
 
@@ -301,7 +342,10 @@ def certificate_gradients(problem: Problem) -> float:
     operator with one product for each batch."""
     batches = len(problem.batches)
     double = 1.0 if problem.operator.dtype == torch.float64 else 2.0
-    alone = problem.building / problem.gradient.seconds / batches + product_gradients(problem)[0] / batches
+    alone = (
+        problem.building / problem.gradient.seconds / batches
+        + product_gradients(problem)[0] / batches
+    )
     return double * (4 + 10 / batches) + batches * alone
 
 

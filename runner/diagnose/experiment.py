@@ -40,7 +40,9 @@ class Diagnosis(Experiment):
 
     version: ClassVar[int] = 3
     title: ClassVar[str] = "Diagnosis of a network"
-    uncertified: ClassVar[str] = "the table of numerical checks has one row for the layers and one for the parameters"
+    uncertified: ClassVar[str] = (
+        "the table of numerical checks has one row for the layers and one for the parameters"
+    )
     analysis: ClassVar[str] = "runner.diagnose.report:DiagnosisAnalysis"
     content: str
     nodes: tuple[str, ...]
@@ -144,7 +146,9 @@ def _prepare(request: Request) -> None:
         torch.zeros(1, device=request.device)
     except (RuntimeError, AssertionError) as error:
         line = str(error).splitlines()[0]
-        raise SettingError(f"device: {request.device} cannot be used ({line}); this machine has cpu") from error
+        raise SettingError(
+            f"device: {request.device} cannot be used ({line}); this machine has cpu"
+        ) from error
     torch.set_num_threads(request.threads)
     keep_freed_memory()
     torch.manual_seed(request.seed)
@@ -153,7 +157,11 @@ def _prepare(request: Request) -> None:
 
 
 def _measure(
-    snapshot: Snapshot, request: Request, name: str, diagnosed: Diagnosed, tell: Callable[[str], None]
+    snapshot: Snapshot,
+    request: Request,
+    name: str,
+    diagnosed: Diagnosed,
+    tell: Callable[[str], None],
 ) -> None:
     """Measure the parts of one snapshot that are not stored."""
     problem = Problem(snapshot, request)
@@ -161,9 +169,15 @@ def _measure(
     claim_outputs(request.outputs)
     job = job_of(problem, request, name, tell)
     if not job.cells():
-        raise SettingError(f"parts: {', '.join(request.parts)} needs a loader, and the target gives one batch")
+        raise SettingError(
+            f"parts: {', '.join(request.parts)} needs a loader, and the target gives one batch"
+        )
     store, gradients = job.store, job.experiment.costs  # type: ignore[attr-defined]
-    missing = [str(cell.params["part"]) for cell_id, cell in job.cells() if not store.has(cell_id, job.only_run)]
+    missing = [
+        str(cell.params["part"])
+        for cell_id, cell in job.cells()
+        if not store.has(cell_id, job.only_run)
+    ]
     if missing:
         gradients |= predict(problem, missing, len(job.cells()) - len(missing), tell)
     store.prepare(clean=diagnosed.job is None)
@@ -177,16 +191,24 @@ def _measure(
     diagnosed.job = job
     diagnosed.measured += len(outcome.measured)
     diagnosed.stored += len(outcome.stored)
-    whole = job_of(problem, replace(request, parts=()), name, tell)  # the page has every part that is stored
-    diagnosed.cells += [store.get(i) for i, _ in whole.cells() if i not in outcome.failed and store.has(i)]
+    whole = job_of(
+        problem, replace(request, parts=()), name, tell
+    )  # the page has every part that is stored
+    diagnosed.cells += [
+        store.get(i) for i, _ in whole.cells() if i not in outcome.failed and store.has(i)
+    ]
     errors = store.failed()
     for cell_id, cell in job.cells():
         if cell_id in outcome.failed:
             error = " ".join(str(errors[cell_id]["error"]).split())
-            diagnosed.missing.append(Missing(request.seed, f"step {snapshot.step}, {cell.params['part']}", error, ()))
+            diagnosed.missing.append(
+                Missing(request.seed, f"step {snapshot.step}, {cell.params['part']}", error, ())
+            )
 
 
-def job_of(problem: Problem, request: Request, name: str, tell: Callable[[str], None] = print) -> Job:
+def job_of(
+    problem: Problem, request: Request, name: str, tell: Callable[[str], None] = print
+) -> Job:
     """The job of a snapshot: its parts under the hash of its content and the keys that change numbers."""
     first = problem.first_gradients
     wanted = request.parts or NAMES
@@ -203,14 +225,23 @@ def job_of(problem: Problem, request: Request, name: str, tell: Callable[[str], 
         problem=problem,
         tell=tell,
     )
-    about: dict[str, Any] = {"threads": request.threads, "device": request.device, "force": request.force}
+    about: dict[str, Any] = {
+        "threads": request.threads,
+        "device": request.device,
+        "force": request.force,
+    }
     return Job(name, experiment, request.seed, request.outputs, published=False, **about)
 
 
-def predict(problem: Problem, parts: list[str], stored: int, tell: Callable[[str], None]) -> dict[str, Cost]:
+def predict(
+    problem: Problem, parts: list[str], stored: int, tell: Callable[[str], None]
+) -> dict[str, Cost]:
     """The predicted cost of each part, announced; that of `network` last, since it includes the predictions."""
     gradient = problem.gradient
-    costs = {part: PARTS[part].cost(problem) for part in sorted(parts, key=lambda part: part == "network")}
+    costs = {
+        part: PARTS[part].cost(problem)
+        for part in sorted(parts, key=lambda part: part == "network")
+    }
     problem.predicting = problem.clock() - problem.started
     total = sum(cost.gradients for cost in costs.values())
     memory = max(cost.bytes for cost in costs.values())
@@ -243,11 +274,15 @@ class Peak:
     def bytes(self) -> float:
         if self.cuda:
             return float(torch.cuda.max_memory_allocated()) - self.before
-        return float("nan") if self.before != self.before else max(0.0, _status("VmHWM") - self.before)
+        return (
+            float("nan") if self.before != self.before else max(0.0, _status("VmHWM") - self.before)
+        )
 
 
 def _status(name: str) -> float:
-    line = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
+    line = re.search(
+        rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE
+    )
     return 1024 * float(line[1]) if line else float("nan")
 
 
@@ -266,9 +301,13 @@ def check(problem: Problem) -> None:
     except ValueError as error:
         raise SettingError(f"{where}: {error}") from error
     if 0 in examples:
-        raise SettingError(f"{where}: batch {examples.index(0)} has no examples; expected at least one in each batch")
+        raise SettingError(
+            f"{where}: batch {examples.index(0)} has no examples; expected at least one in each batch"
+        )
     if not problem.parameters:
-        raise SettingError(f"{where}: no parameter of the module requires a gradient; unfreeze some: requires_grad_()")
+        raise SettingError(
+            f"{where}: no parameter of the module requires a gradient; unfreeze some: requires_grad_()"
+        )
     try:
         problem.first_gradients  # noqa: B018  measured here once, and kept
         _check_loss(problem)
@@ -277,7 +316,9 @@ def check(problem: Problem) -> None:
     except Exception as error:  # the user's code may raise anything
         line = (str(error).strip() or type(error).__name__).splitlines()[0]
         if "does not require grad" in line:
-            raise SettingError(f"{where}: loss(module(input), target) has no gradient: {line}") from error
+            raise SettingError(
+                f"{where}: loss(module(input), target) has no gradient: {line}"
+            ) from error
         named = isinstance(error, TypeError | AttributeError)  # of an output that is no tensor
         advice = _names_of_output(problem) if named else ""
         advice = advice or "Check the shapes and dtypes of the data and the range of the labels"
@@ -295,8 +336,14 @@ def _names_of_output(problem: Problem) -> str:
             output = problem.module(*args, **kwargs)
     except Exception:  # what fails is told already
         return ""
-    leaves = [(path, t) for path, t in tree_flatten_with_path(output)[0] if isinstance(t, torch.Tensor) and t.dim()]
-    names = list(dict.fromkeys(path_name((None, *path)) for path, t in leaves if t.is_floating_point()))
+    leaves = [
+        (path, t)
+        for path, t in tree_flatten_with_path(output)[0]
+        if isinstance(t, torch.Tensor) and t.dim()
+    ]
+    names = list(
+        dict.fromkeys(path_name((None, *path)) for path, t in leaves if t.is_floating_point())
+    )
     if isinstance(output, torch.Tensor) or not names:
         return ""
     found = f"{type(output).__name__} with {', '.join(names)}"

@@ -31,8 +31,36 @@ from runner.diagnose import costs
 from runner.diagnose.costs import Cost, is_exact
 from runner.diagnose.problem import Problem
 
-LAYERS = ("v", "w", "distance", "R", "R_error", "C", "C_error", "D", "D_error", "gap", "gap_error", "method", "status")
-PAIRS = ("v", "w", "R", "R_error", "C", "C_error", "share", "D", "D_error", "gap", "gap_error", "method", "status")
+LAYERS = (
+    "v",
+    "w",
+    "distance",
+    "R",
+    "R_error",
+    "C",
+    "C_error",
+    "D",
+    "D_error",
+    "gap",
+    "gap_error",
+    "method",
+    "status",
+)
+PAIRS = (
+    "v",
+    "w",
+    "R",
+    "R_error",
+    "C",
+    "C_error",
+    "share",
+    "D",
+    "D_error",
+    "gap",
+    "gap_error",
+    "method",
+    "status",
+)
 GRID = 201
 """Points of the spectral density."""
 
@@ -63,7 +91,9 @@ class Rows:
     def __init__(self) -> None:
         self.rows: list[tuple[str, float, float, str, str]] = []
 
-    def add(self, quantity: str, value: float, error: float = 0.0, method: str = "", status: str = "ok") -> None:
+    def add(
+        self, quantity: str, value: float, error: float = 0.0, method: str = "", status: str = "ok"
+    ) -> None:
         self.rows.append((quantity, float(value), float(error), method, status))
 
     def table(self) -> Table:
@@ -87,18 +117,31 @@ def certificate(what: str, verified: Callable[[], Any]) -> dict[str, Table]:
     try:
         return {"certificate": [certificate_row(what, verified())]}
     except (ValueError, RuntimeError) as error:
-        unknown = {"error": math.nan, "where": "", "tolerance": math.nan, "difference_step": math.nan}
-        return {"certificate": [{"what": what, "ok": 0, **unknown, "status": " ".join(str(error).split())}]}
+        unknown = {
+            "error": math.nan,
+            "where": "",
+            "tolerance": math.nan,
+            "difference_step": math.nan,
+        }
+        return {
+            "certificate": [
+                {"what": what, "ok": 0, **unknown, "status": " ".join(str(error).split())}
+            ]
+        }
 
 
 def network(problem: Problem) -> dict[str, Table]:
     """Loss, norm of its gradient, sizes; the nodes of the graph and notes on tracing."""
     rows = Rows()
-    rows.add("loss", problem.first_gradients.value, method="mean over the batches, by their examples")
+    rows.add(
+        "loss", problem.first_gradients.value, method="mean over the batches, by their examples"
+    )
     rows.add("gradient norm", problem.first_gradients.norm, method="all batches")
     rows.add("parameters", problem.size)
     rows.add("examples", sum(problem.examples))
-    notes = ["the loader had more batches than were used (batches=N)"] if problem.snapshot.more else []
+    notes = (
+        ["the loader had more batches than were used (batches=N)"] if problem.snapshot.more else []
+    )
     nodes: list[Sequence[Any]] = []
     try:
         dag = problem.dag
@@ -120,9 +163,15 @@ def layers(problem: Problem) -> dict[str, Table]:
     try:
         dag = problem.dag
         budget = problem.options.budget
-        pairs = inter_layer_metrics(dag, dag.x, dag.y, generator=problem.generator("layers"), memory_budget=budget)
+        pairs = inter_layer_metrics(
+            dag, dag.x, dag.y, generator=problem.generator("layers"), memory_budget=budget
+        )
     except ValueError as error:
-        return {"layers": columns(LAYERS, [("", "", math.nan, *[math.nan] * 8, "", " ".join(str(error).split()))])}
+        return {
+            "layers": columns(
+                LAYERS, [("", "", math.nan, *[math.nan] * 8, "", " ".join(str(error).split()))]
+            )
+        }
     rows = []
     for (v, w), pair in pairs.items():
         named = {"R": pair.R, "C": pair.C, "D": pair.D, "gap": pair.gap}
@@ -155,9 +204,15 @@ def eigenvalues(problem: Problem) -> dict[str, Table]:
         rows.add("lambda_n", float(values[0]), 0.0, "whole matrix")
     else:
         budget = problem.options.budget
-        pairs = top_eigenpairs(operator, k, memory_budget=budget, generator=problem.generator("eigenvalues"))
-        end = top_eigenpairs(operator, 1, "smallest", memory_budget=budget, generator=problem.generator("smallest"))
-        each = zip(pairs.values.tolist(), pairs.residuals.tolist(), pairs.converged.tolist(), strict=True)
+        pairs = top_eigenpairs(
+            operator, k, memory_budget=budget, generator=problem.generator("eigenvalues")
+        )
+        end = top_eigenpairs(
+            operator, 1, "smallest", memory_budget=budget, generator=problem.generator("smallest")
+        )
+        each = zip(
+            pairs.values.tolist(), pairs.residuals.tolist(), pairs.converged.tolist(), strict=True
+        )
         table = [(i, *row) for i, row in enumerate(each)]
         for name, one in (("lambda_1", pairs), ("lambda_n", end)):
             method = f"{one.products} products, error: residual"
@@ -167,7 +222,9 @@ def eigenvalues(problem: Problem) -> dict[str, Table]:
         "eigenvalues": columns(("index", "value", "residual", "converged"), table),
         "scalars": rows.table(),
     }
-    return tables | certificate("parameters", lambda: verify(operator, generator=problem.generator("certificate")))
+    return tables | certificate(
+        "parameters", lambda: verify(operator, generator=problem.generator("certificate"))
+    )
 
 
 def density(problem: Problem) -> dict[str, Table]:
@@ -175,15 +232,23 @@ def density(problem: Problem) -> dict[str, Table]:
     if is_exact(problem):
         values, _ = problem.eigen
         width = max(float(values[-1] - values[0]) / 100, 1e-12 * float(values.abs().max()), 1e-300)
-        grid = torch.linspace(float(values[0]) - 3 * width, float(values[-1]) + 3 * width, GRID, dtype=torch.float64)
-        bells = torch.exp(-0.5 * ((grid[:, None] - values[None]) / width) ** 2) / (width * math.sqrt(2 * math.pi))
+        grid = torch.linspace(
+            float(values[0]) - 3 * width, float(values[-1]) + 3 * width, GRID, dtype=torch.float64
+        )
+        bells = torch.exp(-0.5 * ((grid[:, None] - values[None]) / width) ** 2) / (
+            width * math.sqrt(2 * math.pi)
+        )
         curve = bells.mean(1).tolist()
         points = list(zip(grid.tolist(), curve, curve, curve, strict=True))
     else:
         probes, steps, budget = costs.DENSITY_PROBES, costs.DENSITY_STEPS, problem.options.budget
         generator = problem.generator("density")
-        estimate = spectral_density(problem.operator, probes, steps, memory_budget=budget, generator=generator)
-        each = zip(estimate.grid.tolist(), estimate.density.tolist(), estimate.error.tolist(), strict=True)
+        estimate = spectral_density(
+            problem.operator, probes, steps, memory_budget=budget, generator=generator
+        )
+        each = zip(
+            estimate.grid.tolist(), estimate.density.tolist(), estimate.error.tolist(), strict=True
+        )
         points = [(x, d, max(0.0, d - 1.96 * e), d + 1.96 * e) for x, d, e in each]
     return {"density": columns(("eigenvalue", "density", "low", "high"), points)}
 
@@ -196,13 +261,22 @@ def trace(problem: Problem) -> dict[str, Table]:
         total, squares = matrix.trace(), matrix.square().sum()
         rows.add("trace", float(total), 0.0, "whole matrix")
         rows.add("trace of the square", float(squares), 0.0, "whole matrix")
-        rows.add("lambda_sup", float(wolkowicz_styan_upper(len(matrix), total, squares)), 0.0, "whole matrix")
+        rows.add(
+            "lambda_sup",
+            float(wolkowicz_styan_upper(len(matrix), total, squares)),
+            0.0,
+            "whole matrix",
+        )
     else:
         operator = problem.operator
-        estimate = trace_estimate(operator, costs.TRACE_PRODUCTS, generator=problem.generator("trace"))
+        estimate = trace_estimate(
+            operator, costs.TRACE_PRODUCTS, generator=problem.generator("trace")
+        )
         method = f"{estimate.method}, {estimate.products} products, error: standard error"
         rows.add("trace", estimate.value, estimate.error, method, estimate.reason or "ok")
-        bound = upper_bound_estimate(operator, costs.BOUND_PROBES, generator=problem.generator("bound"))
+        bound = upper_bound_estimate(
+            operator, costs.BOUND_PROBES, generator=problem.generator("bound")
+        )
         method = f"{bound.products} products, error: standard error"
         rows.add("trace of the square", *bound.trace_of_square, method)
         method = f"{bound.products} products, error: half of the 95 % interval [{bound.low:.4g}, {bound.high:.4g}]"
@@ -215,18 +289,26 @@ def groups(problem: Problem) -> dict[str, Table]:
     parameters, one group for each module. Where they are estimated, D is that of the diagonal blocks."""
     operator = problem.operator
     if len(operator.groups) < 2:
-        return missing("discarded share", "one group of parameters: there is nothing between groups")
+        return missing(
+            "discarded share", "one group of parameters: there is nothing between groups"
+        )
     rows = Rows()
     if is_exact(problem):
         pairs = _from_matrix(problem)
         total = sum(r[2] ** 2 * (1 if r[0] == r[1] else 2) for r in pairs)
         inside = sum(r[2] ** 2 for r in pairs if r[0] == r[1])
         value = 1 - inside / total if total else math.nan
-        rows.add("discarded share", value, 0.0, "whole matrix", "ok" if total else "the matrix is zero")
+        rows.add(
+            "discarded share", value, 0.0, "whole matrix", "ok" if total else "the matrix is zero"
+        )
         return {"scalars": rows.table(), "groups": columns(PAIRS, pairs)}
-    share = discarded_coupling(operator, costs.COUPLING_PROBES, generator=problem.generator("coupling"))
+    share = discarded_coupling(
+        operator, costs.COUPLING_PROBES, generator=problem.generator("coupling")
+    )
     method = f"{share.products} products, error: half of the 95 % interval [{share.low:.4g}, {share.high:.4g}]"
-    rows.add("discarded share", share.value, (share.high - share.low) / 2, method, share.reason or "ok")
+    rows.add(
+        "discarded share", share.value, (share.high - share.low) / 2, method, share.reason or "ok"
+    )
     return {"scalars": rows.table(), "groups": columns(PAIRS, _from_probes(problem))}
 
 
@@ -238,7 +320,9 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
     except ValueError as error:
         smooth, why = torch.full_like(whole, torch.nan), f"gap: {' '.join(str(error).split())}"
     norms = {(v, w): float(whole[a, b].norm()) for v, a in spans.items() for w, b in spans.items()}
-    rounding = 64 * torch.finfo(problem.operator.dtype).eps  # of the difference of two equal matrices
+    rounding = (
+        64 * torch.finfo(problem.operator.dtype).eps
+    )  # of the difference of two equal matrices
     rows = []
     for v, w in _pairs(spans):
         block, flat = whole[spans[v], spans[w]], smooth[spans[v], spans[w]]
@@ -248,9 +332,29 @@ def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
         tensor = tensor if tensor > rounding * (norms[v, w] + gn) else 0.0
         gap = tensor / gn if gn else math.nan
         status = why or ("ok" if sigma and gn else "block is numerically zero")
-        share = norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item() if whole.any() else math.nan
+        share = (
+            norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item()
+            if whole.any()
+            else math.nan
+        )
         coupling = _coupling(norms, v, w)
-        rows.append((v, w, norms[v, w], 0.0, coupling, 0.0, share, rank, 0.0, gap, 0.0, "whole matrix", status))
+        rows.append(
+            (
+                v,
+                w,
+                norms[v, w],
+                0.0,
+                coupling,
+                0.0,
+                share,
+                rank,
+                0.0,
+                gap,
+                0.0,
+                "whole matrix",
+                status,
+            )
+        )
     return rows
 
 
@@ -259,7 +363,12 @@ def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
     operator = problem.operator
     diagonal = [(g, g) for g in operator.groups]
     try:
-        pairs = group_metrics(operator, probes=costs.PAIR_PROBES, ranks=diagonal, generator=problem.generator("groups"))
+        pairs = group_metrics(
+            operator,
+            probes=costs.PAIR_PROBES,
+            ranks=diagonal,
+            generator=problem.generator("groups"),
+        )
     except ValueError as error:  # there is no Gauss-Newton matrix
         return [("", "", *[math.nan] * 9, "", " ".join(str(error).split()))]
     total = math.fsum(m.R.value**2 * (1 if v == w else 2) for (v, w), m in pairs.items())
@@ -268,8 +377,20 @@ def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
         share = m.R.value**2 * (1 if v == w else 2) / total if total else math.nan
         asked = (("C", m.C), *((("D", m.D),) if v == w else ()), ("gap", m.gap))
         reasons = [f"{n}: {e.reason}" for n, e in asked if e.reason]
-        numbers = (m.R.value, m.R.error, m.C.value, m.C.error, share, m.D.value, m.D.error, m.gap.value, m.gap.error)
-        rows.append((v, w, *numbers, f"{costs.PAIR_PROBES} probes a group", "; ".join(reasons) or "ok"))
+        numbers = (
+            m.R.value,
+            m.R.error,
+            m.C.value,
+            m.C.error,
+            share,
+            m.D.value,
+            m.D.error,
+            m.gap.value,
+            m.gap.error,
+        )
+        rows.append(
+            (v, w, *numbers, f"{costs.PAIR_PROBES} probes a group", "; ".join(reasons) or "ok")
+        )
     return rows
 
 

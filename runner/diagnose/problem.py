@@ -29,7 +29,10 @@ from runner.curvature.graph.tracing.calls import picked
 from runner.diagnose.command import Options
 from runner.diagnose.target import Snapshot
 
-NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
+NAMED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": F.cross_entropy,
+    "mse": F.mse_loss,
+}
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,10 @@ class Problem:
     def examples(self) -> list[int]:
         """Examples in each batch: rows of the first tensor of its input."""
         options = self.options
-        return [count_examples(arguments_of(given), options.batch_dim, options.shared) for given, _ in self.batches]
+        return [
+            count_examples(arguments_of(given), options.batch_dim, options.shared)
+            for given, _ in self.batches
+        ]
 
     @cached_property
     def first_gradients(self) -> FirstGradients:
@@ -199,7 +205,9 @@ class Problem:
                 output = tree_leaves(output)[picked(output, self.options.output, "output")]
             value = self.loss(output, batch[1])
             if not isinstance(value, Tensor):
-                raise TypeError(f"the loss returned a {type(value).__name__}, expected a scalar tensor (no .item())")
+                raise TypeError(
+                    f"the loss returned a {type(value).__name__}, expected a scalar tensor (no .item())"
+                )
             value = value.mean()
             grads = torch.autograd.grad(value, list(self.parameters.values()), allow_unused=True)
         flat = [
@@ -224,7 +232,9 @@ def content(snapshot: Snapshot, behaviour: Sequence[float]) -> str:
     """
     digest = hashlib.sha256()
     for name, tensor in snapshot.module.state_dict(keep_vars=True).items():
-        digest.update(f"{name} {tensor.requires_grad if isinstance(tensor, Tensor) else ''}".encode())
+        digest.update(
+            f"{name} {tensor.requires_grad if isinstance(tensor, Tensor) else ''}".encode()
+        )
         _add(digest, tensor)
     for piece in _module(snapshot.module, 0, {id(snapshot.module)}):
         digest.update(piece)
@@ -335,16 +345,28 @@ def _code(waiting: list[Any]) -> Iterator[bytes]:
                 found[_name(thing)] = [_source(thing)]
                 waiting += [*thing.__mro__[1:], *vars(thing).values()]
         elif not inspect.isfunction(thing):
-            if kind not in PLAIN and _of_the_user(kind.__module__):  # an object that a function takes from its module
-                found.setdefault(f"object of {_name(kind)}", []).extend(_pieces(thing, DEPTH - 2, set()))
+            if kind not in PLAIN and _of_the_user(
+                kind.__module__
+            ):  # an object that a function takes from its module
+                found.setdefault(f"object of {_name(kind)}", []).extend(
+                    _pieces(thing, DEPTH - 2, set())
+                )
                 waiting += [kind]
         elif _of_the_user(thing.__module__ or ""):
             place = f"{thing.__module__}.{thing.__qualname__}:{thing.__code__.co_firstlineno}"
             if place in found:
                 continue
-            used = {n: thing.__globals__[n] for n in sorted(_names(thing.__code__) & set(thing.__globals__))}
-            plain = {n: v for n, v in used.items() if isinstance(v, (*PLAIN, Tensor, tuple, list, dict))}
-            found[place] = [_source(thing.__code__), *_pieces(plain, DEPTH - 2, set())]  # not of what it wraps
+            used = {
+                n: thing.__globals__[n]
+                for n in sorted(_names(thing.__code__) & set(thing.__globals__))
+            }
+            plain = {
+                n: v for n, v in used.items() if isinstance(v, (*PLAIN, Tensor, tuple, list, dict))
+            }
+            found[place] = [
+                _source(thing.__code__),
+                *_pieces(plain, DEPTH - 2, set()),
+            ]  # not of what it wraps
             waiting += [v for n, v in used.items() if n not in plain]
             waiting += [cell.cell_contents for cell in thing.__closure__ or () if _filled(cell)]
             waiting += [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
@@ -359,7 +381,10 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inside)
 
 
-_PLACES = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+_PLACES = (
+    *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+    str(Path(__file__).parents[1]),
+)
 _LIBRARIES = tuple(f"{Path(place).resolve()}{os.sep}" for place in _PLACES)
 
 

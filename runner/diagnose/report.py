@@ -22,9 +22,25 @@ if TYPE_CHECKING:
 
 FOLDER = "tables"
 """Where the tables are, below the folder of the report."""
-RENAMED = {"foretold_gradients": "predicted_gradients", "foretold_bytes": "predicted_bytes", "how": "method"}
+RENAMED = {
+    "foretold_gradients": "predicted_gradients",
+    "foretold_bytes": "predicted_bytes",
+    "how": "method",
+}
 """Columns of `cost` in cells stored before version 0.2 -> their names now."""
-TEXT = {"v", "w", "node", "parents", "note", "status", "method", "quantity", "part", "group", "what"}
+TEXT = {
+    "v",
+    "w",
+    "node",
+    "parents",
+    "note",
+    "status",
+    "method",
+    "quantity",
+    "part",
+    "group",
+    "what",
+}
 """Columns of text, also where they look like numbers."""
 COLUMNS = 6
 """Steps that a table of report.md shows; of more, the first, the last and some between."""
@@ -84,18 +100,29 @@ def tables_of(cells: Sequence[Stored]) -> dict[str, pd.DataFrame]:
             extra = ["seed"] if name == "cost" else ["seed", "part"]
             renamed = table.rename(columns=RENAMED).drop(columns=extra, errors="ignore")
             frames.setdefault(name, []).append(renamed)
-    tables = {name: pd.concat([f for f in of if len(f)] or of[:1], ignore_index=True) for name, of in frames.items()}
+    tables = {
+        name: pd.concat([f for f in of if len(f)] or of[:1], ignore_index=True)
+        for name, of in frames.items()
+    }
     for table in tables.values():
         for column in TEXT.intersection(table.columns):  # a layer may be called "0"
-            table[column] = table[column].astype(object).where(table[column].notna(), "").astype(str)
+            table[column] = (
+                table[column].astype(object).where(table[column].notna(), "").astype(str)
+            )
     return tables
 
 
-def write(job: Job, cells: Sequence[Stored], missing: Sequence[Missing], command: str) -> tuple[list[str], list[str]]:
+def write(
+    job: Job, cells: Sequence[Stored], missing: Sequence[Missing], command: str
+) -> tuple[list[str], list[str]]:
     """Write the report of some cells. job: that of the last snapshot. Returns lines for the console, and failures."""
     folder = job.store.root
     collection = Collection(
-        job, Scope(folder, job.experiment, (), job.experiment), tuple(cells), (job.seed,), tuple(missing)
+        job,
+        Scope(folder, job.experiment, (), job.experiment),
+        tuple(cells),
+        (job.seed,),
+        tuple(missing),
     )
     tables = {f"{FOLDER}/{name}": table for name, table in tables_of(cells).items()}
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -108,7 +135,9 @@ def write(job: Job, cells: Sequence[Stored], missing: Sequence[Missing], command
         "command": command,
         "fill_commands": [command],
     }
-    made = write_report(folder, job.name, job.experiment, tables, record, [str(cell) for cell in missing])
+    made = write_report(
+        folder, job.name, job.experiment, tables, record, [str(cell) for cell in missing]
+    )
     analysis = DiagnosisAnalysis(job.experiment, tables)
     drawn = len(made["captions"])
     pages = f"  {len(tables)} tables, {drawn} figure{'' if drawn == 1 else 's'}, page {folder / 'index.html'}"
@@ -123,12 +152,18 @@ class DiagnosisAnalysis(Analysis):
     @cached_property
     def named(self) -> dict[str, pd.DataFrame]:
         """The tables by their names in the cells."""
-        return {name.removeprefix(f"{FOLDER}/"): table for name, table in self.tables.items() if len(table)}
+        return {
+            name.removeprefix(f"{FOLDER}/"): table
+            for name, table in self.tables.items()
+            if len(table)
+        }
 
     @cached_property
     def last(self) -> dict[str, pd.DataFrame]:
         """The tables at the last step that each has."""
-        return {name: table[table["step"] == table["step"].max()] for name, table in self.named.items()}
+        return {
+            name: table[table["step"] == table["step"].max()] for name, table in self.named.items()
+        }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Every figure that the tables allow."""
@@ -181,18 +216,34 @@ class DiagnosisAnalysis(Analysis):
         ax = axes[0, 0]
         if "density" in self.last:
             density = self.last["density"]
-            ax.plot(density["eigenvalue"], density["density"], color=STYLES.colour("density"), label="density")
+            ax.plot(
+                density["eigenvalue"],
+                density["density"],
+                color=STYLES.colour("density"),
+                label="density",
+            )
             largest = float(density["density"].max())
             bottom = max(1e-8, largest * 1e-7)
             low, high = (density[band].clip(lower=bottom) for band in ("low", "high"))
-            ax.fill_between(density["eigenvalue"], low, high, color=STYLES.colour("density"), alpha=0.25, linewidth=0)
+            ax.fill_between(
+                density["eigenvalue"],
+                low,
+                high,
+                color=STYLES.colour("density"),
+                alpha=0.25,
+                linewidth=0,
+            )
             if largest > 0:
                 log_axis(ax, "y")
                 ax.set_ylim(bottom, 3 * float(high.max()))
-        for i, value in enumerate(self.last["eigenvalues"]["value"] if "eigenvalues" in self.last else ()):
+        for i, value in enumerate(
+            self.last["eigenvalues"]["value"] if "eigenvalues" in self.last else ()
+        ):
             label = "extreme eigenvalues" if i == 0 else None
             ax.axvline(value, color="0.3", linewidth=0.8, linestyle=":", label=label)
-        scalars: Any = self.last["scalars"].set_index("quantity")["value"] if "scalars" in self.last else {}
+        scalars: Any = (
+            self.last["scalars"].set_index("quantity")["value"] if "scalars" in self.last else {}
+        )
         if "lambda_sup" in scalars:
             ax.axvline(scalars["lambda_sup"], label="λ_sup", color=STYLES.colour("lambda_sup"))
         ax.set_xlabel("eigenvalue of the Hessian in the parameters")
@@ -209,7 +260,10 @@ class DiagnosisAnalysis(Analysis):
         figure, axes = new_figure((len(shared) + 2) // 3, min(3, len(shared)))
         for ax, names in zip(axes.ravel(), shared, strict=False):
             for name in names:
-                rows, style = scalars[scalars["quantity"] == name].sort_values("step"), STYLES.style(name)
+                rows, style = (
+                    scalars[scalars["quantity"] == name].sort_values("step"),
+                    STYLES.style(name),
+                )
                 ax.plot(rows["step"], rows["value"], label=LABELS.get(name, name), **style)
                 low, high = rows["value"] - rows["error"], rows["value"] + rows["error"]
                 ax.fill_between(rows["step"], low, high, color=style["color"], alpha=0.2)
@@ -219,7 +273,8 @@ class DiagnosisAnalysis(Analysis):
         for ax in axes.ravel()[len(shared) :]:
             ax.set_visible(False)
         letter(
-            axes.ravel()[: len(shared)], [" and ".join(LABELS.get(name, name) for name in names) for names in shared]
+            axes.ravel()[: len(shared)],
+            [" and ".join(LABELS.get(name, name) for name in names) for names in shared],
         )
         return figure
 
@@ -260,11 +315,21 @@ class DiagnosisAnalysis(Analysis):
             by_step = {row["step"]: row for row in found.to_dict("records")}
             last = by_step[max(by_step)]
             cells = [_value(by_step[step]) if step in by_step else "" for step in some]
-            rows.append([quantity, *cells, last["method"], "" if last["status"] == "ok" else last["status"]])
-        table = markdown_table("Numbers", ["quantity", *(f"step {step}" for step in some), "method", "remark"], rows)
+            rows.append(
+                [quantity, *cells, last["method"], "" if last["status"] == "ok" else last["status"]]
+            )
+        table = markdown_table(
+            "Numbers", ["quantity", *(f"step {step}" for step in some), "method", "remark"], rows
+        )
         there = set(scalars["quantity"])
-        meanings = "\n".join(f"- {name}: {text}." for name, text in MEANINGS.items() if name.split(", ")[0] in there)
-        more = f"{len(steps) - len(some)} more steps are in {FOLDER}/scalars.csv.\n\n" if len(some) < len(steps) else ""
+        meanings = "\n".join(
+            f"- {name}: {text}." for name, text in MEANINGS.items() if name.split(", ")[0] in there
+        )
+        more = (
+            f"{len(steps) - len(some)} more steps are in {FOLDER}/scalars.csv.\n\n"
+            if len(some) < len(steps)
+            else ""
+        )
         return f"{table}\n{more}{meanings}\n"
 
     def _table(self, heading: str, name: str, tables: Mapping[str, pd.DataFrame]) -> str:
@@ -279,7 +344,11 @@ class DiagnosisAnalysis(Analysis):
         rows = [[_cell(value) for value in row] for row in table.head(ROWS).itertuples(index=False)]
         found = markdown_table(heading, [str(c).replace("_", " ") for c in table.columns], rows)
         lead = f"{LEADS[name]}\n\n" if name in LEADS else ""
-        more = f"\n{len(table) - ROWS} more rows are in {FOLDER}/{name}.csv.\n" if len(table) > ROWS else ""
+        more = (
+            f"\n{len(table) - ROWS} more rows are in {FOLDER}/{name}.csv.\n"
+            if len(table) > ROWS
+            else ""
+        )
         return found.replace("\n\n", f"\n\n{lead}", 1) + more
 
     def console(self) -> list[str]:
@@ -288,11 +357,21 @@ class DiagnosisAnalysis(Analysis):
             return []
         cost = self.named["cost"]
         steps = sorted(cost["step"].unique())
-        lines = [f"  at step {steps[-1]}; the page has all {len(steps)} steps"] if len(steps) > 1 else []
-        for row in self.last["certificate"].to_dict("records") if "certificate" in self.last else ():
+        lines = (
+            [f"  at step {steps[-1]}; the page has all {len(steps)} steps"]
+            if len(steps) > 1
+            else []
+        )
+        for row in (
+            self.last["certificate"].to_dict("records") if "certificate" in self.last else ()
+        ):
             note = "" if row["status"] == "ok" else f"; {row['status']}"
-            verified = f"certified, products within {row['error']:.1e} of differences of gradients{note}"
-            lines.append(f"  {row['what']}: {verified if row['ok'] else 'NOT certified: ' + row['status']}")
+            verified = (
+                f"certified, products within {row['error']:.1e} of differences of gradients{note}"
+            )
+            lines.append(
+                f"  {row['what']}: {verified if row['ok'] else 'NOT certified: ' + row['status']}"
+            )
         for row in self.last["scalars"].to_dict("records") if "scalars" in self.last else ():
             method = f" ({row['method']})" if row["method"] and row["value"] == row["value"] else ""
             lines.append(f"  {row['quantity']}: {_value(row) or row['status']}{method}")
@@ -302,7 +381,11 @@ class DiagnosisAnalysis(Analysis):
 
 def _value(row: Mapping[Any, Any]) -> str:
     """A scalar with its error; '' for NaN."""
-    error = f" ± {float(format(row['error'], '.2g')):g}" if row["error"] and row["error"] == row["error"] else ""
+    error = (
+        f" ± {float(format(row['error'], '.2g')):g}"
+        if row["error"] and row["error"] == row["error"]
+        else ""
+    )
     return f"{shown(row['value'], 4)}{error}" if row["value"] == row["value"] else ""
 
 

@@ -43,17 +43,25 @@ def load(text: str) -> tuple[str, Callable[[], Any]]:
     """(name, function) of "package.module:function" or "file.py:function". Raises SettingError."""
     place, colon, function = text.rpartition(":")
     if not colon or not place or not function:
-        raise SettingError(f"target: expected package.module:function or file.py:function, found {text!r}")
+        raise SettingError(
+            f"target: expected package.module:function or file.py:function, found {text!r}"
+        )
     if place.endswith(".py"):
         path = Path(place)
         if not path.is_file():
-            raise SettingError(f"target: there is no file {place}; give its path from here, or package.module:function")
+            raise SettingError(
+                f"target: there is no file {place}; give its path from here, or package.module:function"
+            )
         module = _import(place, lambda: _from_file(path))
     else:
         module = _import(place, lambda: _from_package(place))
     target = getattr(module, function, None)
     if not callable(target):
-        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        known = [
+            name
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        ]
         near = get_close_matches(function, known, n=1) or known[:1]
         hint = f"; did you mean {near[0]}?" if near else ""
         raise SettingError(f"target: {place} has no function {function}{hint}")
@@ -73,7 +81,9 @@ def _from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # classes of the file can be looked up by name
     if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.insert(0, folder)  # and it stays: for imports inside the function, and for the workers of a loader
+        sys.path.insert(
+            0, folder
+        )  # and it stays: for imports inside the function, and for the workers of a loader
     spec.loader.exec_module(module)
     return module
 
@@ -90,7 +100,9 @@ def _import(place: str, load_it: Callable[[], ModuleType]) -> ModuleType:
     except SettingError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise SettingError(f"target: {place} cannot be imported: {type(error).__name__}: {error}") from error
+        raise SettingError(
+            f"target: {place} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
 def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[Snapshot]:
@@ -106,13 +118,19 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
         yield _snapshot(returned, limit, device)
         return
     if not hasattr(returned, "__iter__") or isinstance(returned, tuple | dict):
-        raise SettingError(f"target: the function must return {SHAPE}; it returned {_shape(returned)}")
+        raise SettingError(
+            f"target: the function must return {SHAPE}; it returned {_shape(returned)}"
+        )
     items, seen = iter(returned), set()
     while (item := _run(lambda: next(items, None))) is not None:
         if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], Integral)):
-            raise SettingError(f"target: the function must return {SHAPE}; it yielded {_shape(item)}")
+            raise SettingError(
+                f"target: the function must return {SHAPE}; it yielded {_shape(item)}"
+            )
         if item[0] in seen:
-            raise SettingError(f"target: step {item[0]} was yielded twice: every snapshot needs a step of its own")
+            raise SettingError(
+                f"target: step {item[0]} was yielded twice: every snapshot needs a step of its own"
+            )
         seen.add(item[0])
         yield _snapshot(item, limit, device)
 
@@ -137,7 +155,11 @@ def exit_text(error: SystemExit, file: str) -> str:
     """Where a target called sys.exit, and why where argparse did."""
     frames = traceback.extract_tb(error.__traceback__)
     parses = any(Path(frame.filename).name == "argparse.py" for frame in frames)
-    own = [frame for frame in frames if Path(frame.filename).name not in ("argparse.py", "_sitebuiltins.py")]
+    own = [
+        frame
+        for frame in frames
+        if Path(frame.filename).name not in ("argparse.py", "_sitebuiltins.py")
+    ]
     place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else file
     if parses:
         return f"{place} reads command-line arguments (argparse), and there are none; give each of them a default"
@@ -155,7 +177,9 @@ def _remedy(batch: Any) -> str:
     if isinstance(batch, dict):
         return ": give ({name: input, ...}, target), whose names become keyword arguments of the module"
     if isinstance(batch, tuple | list) and len(batch) > 2:
-        return ": give ((input, input, ...), target), whose inputs become the arguments of the module"
+        return (
+            ": give ((input, input, ...), target), whose inputs become the arguments of the module"
+        )
     return ""
 
 
@@ -164,15 +188,23 @@ def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snaps
 
     step, module, loss, data = item
     if not isinstance(module, nn.Module):
-        raise SettingError(f"target: expected a torch.nn.Module, found {type(module).__name__}; return {SHAPE}")
+        raise SettingError(
+            f"target: expected a torch.nn.Module, found {type(module).__name__}; return {SHAPE}"
+        )
     if not callable(loss) and loss not in ("cross_entropy", "mse"):
-        raise SettingError(f"target: expected loss(output, target), found {type(loss).__name__}; return {SHAPE}")
+        raise SettingError(
+            f"target: expected loss(output, target), found {type(loss).__name__}; return {SHAPE}"
+        )
     if isinstance(loss, type):
-        raise SettingError(f"target: expected a loss, found the class {loss.__name__}; return {loss.__name__}()")
+        raise SettingError(
+            f"target: expected a loss, found the class {loss.__name__}; return {loss.__name__}()"
+        )
     single = isinstance(data, tuple) and len(data) == 2
     source = [data] if single else data
     if not hasattr(source, "__iter__"):
-        raise SettingError(f"target: expected a batch (input, target) or a loader, found {type(data).__name__}")
+        raise SettingError(
+            f"target: expected a batch (input, target) or a loader, found {type(data).__name__}"
+        )
     with own_randomness(source):
         batches = _run(lambda: list(islice(iter(source), limit + 1)))
     wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)

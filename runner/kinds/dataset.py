@@ -51,9 +51,13 @@ class CifarData(ImageSettings):
         train, test, classes = RECORDS[self.kind]
         for name, there in (("train", train), ("test", test)):
             if getattr(self, name) > there:
-                raise SettingError(f"dataset.{name}: expected at most {there}, found {getattr(self, name)}")
+                raise SettingError(
+                    f"dataset.{name}: expected at most {there}, found {getattr(self, name)}"
+                )
         if self.classes != classes:
-            raise SettingError(f"dataset.classes: expected {classes} for {self.kind}, found {self.classes}")
+            raise SettingError(
+                f"dataset.classes: expected {classes} for {self.kind}, found {self.classes}"
+            )
 
     def missing(self) -> str:
         """The first file that is missing or of the wrong size, and how to get it."""

@@ -28,7 +28,9 @@ class InterLayerMetric:
     double: bool = free(False)
     memory_gib: float = free(2.0, above=0, unit="GiB")
 
-    def columns(self, blocks: BlockSplit, pairs: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
+    def columns(
+        self, blocks: BlockSplit, pairs: Sequence[tuple[str, str]]
+    ) -> dict[str, list[float]]:
         """Further columns of the pairs, by name; a value for each of `pairs`, in their order.
 
         A subclass returns its own: they stand in the table `pairs`, and their means over the pairs at each distance in

@@ -109,7 +109,9 @@ class DiamondModel:
     norm: bool = True
     initial: str = since("named", free=True, choices=INITIAL)
 
-    def network(self, *, outputs: int, branch_depth: int, merge: str, activation: str) -> dict[str, Any]:
+    def network(
+        self, *, outputs: int, branch_depth: int, merge: str, activation: str
+    ) -> dict[str, Any]:
         """The builder `diamond` and its keyword arguments."""
         shape: dict[str, Any] = {
             "branch_depth": branch_depth,
@@ -131,7 +133,12 @@ class ResNetModel:
     def network(self, *, outputs: int) -> dict[str, Any]:
         """The builder `resnet18` and its keyword arguments; its inputs are images, not vectors."""
         skip = self.kind == "resnet18"
-        return {"builder": "resnet18", "outputs": outputs, "activation": self.activation, "skip": skip}
+        return {
+            "builder": "resnet18",
+            "outputs": outputs,
+            "activation": self.activation,
+            "skip": skip,
+        }
 
 
 @dataclass(frozen=True)
@@ -144,7 +151,11 @@ class AttentionModel:
 
     def network(self) -> dict[str, Any]:
         """The builder `attention_regressor` and its keyword arguments."""
-        return {**initial_setting(self.initial), "builder": "attention_regressor", "width": self.width}
+        return {
+            **initial_setting(self.initial),
+            "builder": "attention_regressor",
+            "width": self.width,
+        }
 
     def control(self, depth: int) -> dict[str, Any]:
         """The builder `positionwise_mlp` of the ReLU control and its keyword arguments."""

@@ -21,5 +21,7 @@ def builder(name: str) -> Any:
     own = "runner.models.resnet" if name == "resnet18" else "runner.models.architectures"
     found = getattr(sys.modules.get(module) if module else import_module(own), function, None)
     if not callable(found):
-        raise ValueError(f"builder: expected a function of runner.models or of a loaded module, found {name!r}")
+        raise ValueError(
+            f"builder: expected a function of runner.models or of a loaded module, found {name!r}"
+        )
     return found

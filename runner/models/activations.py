@@ -27,9 +27,18 @@ def _leaky_relu(torch: Any) -> Activation:
 ACTIVATIONS: dict[str, Callable[[Any], Activation]] = {
     "relu": lambda t: (t.relu, lambda g, z, a: t.ops.aten.threshold_backward.default(g, a, 0)),
     "leaky_relu": _leaky_relu,
-    "softplus": lambda t: (t.nn.functional.softplus, lambda g, z, a: t.ops.aten.softplus_backward.default(g, z, 1, 20)),
-    "silu": lambda t: (t.nn.functional.silu, lambda g, z, a: t.ops.aten.silu_backward.default(g, z)),
-    "gelu": lambda t: (t.nn.functional.gelu, lambda g, z, a: t.ops.aten.gelu_backward.default(g, z)),
+    "softplus": lambda t: (
+        t.nn.functional.softplus,
+        lambda g, z, a: t.ops.aten.softplus_backward.default(g, z, 1, 20),
+    ),
+    "silu": lambda t: (
+        t.nn.functional.silu,
+        lambda g, z, a: t.ops.aten.silu_backward.default(g, z),
+    ),
+    "gelu": lambda t: (
+        t.nn.functional.gelu,
+        lambda g, z, a: t.ops.aten.gelu_backward.default(g, z),
+    ),
     "tanh": lambda t: (t.tanh, lambda g, z, a: t.ops.aten.tanh_backward.default(g, a)),
     "linear": lambda t: (lambda z: z, lambda g, z, a: g),
 }

@@ -39,9 +39,17 @@ def mlp(
     """
     widths = [width] * (depth + 1) if isinstance(width, int) else list(width)
     if len(widths) != depth + 1:
-        raise ValueError(f"mlp: expected {depth + 1} widths (projection and {depth} blocks), found {len(widths)}")
+        raise ValueError(
+            f"mlp: expected {depth + 1} widths (projection and {depth} blocks), found {len(widths)}"
+        )
     with default_init(generator):
-        stages = [Stage("projection", (INPUT,), Block(inputs, widths[0], activation, norm=norm, spectral=spectral))]
+        stages = [
+            Stage(
+                "projection",
+                (INPUT,),
+                Block(inputs, widths[0], activation, norm=norm, spectral=spectral),
+            )
+        ]
         for i, (a, b) in enumerate(pairwise(widths)):
             block = Block(
                 a,
@@ -69,7 +77,14 @@ def bottleneck_mlp(
     """Plain network whose block number depth//2 has `narrow` outputs, all others `width` (Exp. 2)."""
     widths = [width] * (depth + 1)
     widths[depth // 2 + 1] = narrow
-    return mlp(inputs=inputs, outputs=outputs, depth=depth, width=widths, activation=activation, generator=generator)
+    return mlp(
+        inputs=inputs,
+        outputs=outputs,
+        depth=depth,
+        width=widths,
+        activation=activation,
+        generator=generator,
+    )
 
 
 MERGES = ("sum", "cat")
@@ -98,7 +113,9 @@ def diamond(
         for branch in "ab":
             for i in range(branch_depth):
                 parent = "stem" if i == 0 else f"{branch}{i - 1}"
-                stages.append(Stage(f"{branch}{i}", (parent,), Block(width, width, activation, norm=norm)))
+                stages.append(
+                    Stage(f"{branch}{i}", (parent,), Block(width, width, activation, norm=norm))
+                )
         join: nn.Module = SumMerge() if merge == "sum" else Block(2 * width, width, activation)
         stages.append(Stage("merge", (f"a{branch_depth - 1}", f"b{branch_depth - 1}"), join))
         stages.append(Stage("head", ("merge",), Block(width, outputs, "linear")))
@@ -151,7 +168,11 @@ def attention_regressor(*, width: int = 16, generator: torch.Generator | None = 
 
 
 def positionwise_mlp(
-    *, width: int = 16, depth: int = 3, activation: str = "relu", generator: torch.Generator | None = None
+    *,
+    width: int = 16,
+    depth: int = 3,
+    activation: str = "relu",
+    generator: torch.Generator | None = None,
 ) -> Network:
     """depth × [Linear, σ] shared by all positions -> mean over positions -> linear; measured at the blocks."""
     with default_init(generator):
@@ -163,7 +184,9 @@ def positionwise_mlp(
     return Network(stages, [f"block{i}" for i in range(depth)])
 
 
-def flat_mlp(*, inputs: int = 128, width: int = 6, depth: int = 3, generator: torch.Generator | None = None) -> Network:
+def flat_mlp(
+    *, inputs: int = 128, width: int = 6, depth: int = 3, generator: torch.Generator | None = None
+) -> Network:
     """All tokens of a sequence side by side -> depth × [Linear, ReLU] -> linear; measured at the blocks."""
     with default_init(generator):
         stages = [Stage("tokens", (INPUT,), nn.Flatten())]

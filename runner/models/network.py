@@ -176,10 +176,14 @@ class Block(nn.Module):
         linear = self.linear
         if isinstance(linear, SpectralLinear) and self.training:
             return None
-        weight = linear.weight / linear.sigma() if isinstance(linear, SpectralLinear) else linear.weight
+        weight = (
+            linear.weight / linear.sigma() if isinstance(linear, SpectralLinear) else linear.weight
+        )
         stages: list[StructureStage] = [LinearStage(weight.detach(), linear.bias.detach())]
         if self.norm is not None:
-            stages.append(LayerNormStage(self.norm.weight.detach(), self.norm.bias.detach(), self.norm.eps))
+            stages.append(
+                LayerNormStage(self.norm.weight.detach(), self.norm.bias.detach(), self.norm.eps)
+            )
         if self.activation_name != "linear":
             stages.append(ElementwiseStage(self.act, self.activation_name in PIECEWISE_LINEAR))
         chain = Chain(tuple(stages))

@@ -40,12 +40,19 @@ def windows(
     every, axes = slice(None), []
     for size, taps in zip(image, kernel, strict=True):
         starts = range(-padding, size + padding - taps + 1, stride)
-        axes.append([(slice(max(s, 0), min(s + taps, size)), slice(max(-s, 0), min(taps, size - s))) for s in starts])
+        axes.append(
+            [
+                (slice(max(s, 0), min(s + taps, size)), slice(max(-s, 0), min(taps, size - s)))
+                for s in starts
+            ]
+        )
     found: dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]] = {}
     for i, (rows, upper) in enumerate(axes[0]):
         for j, (columns, left) in enumerate(axes[1]):
             key = rows.start, rows.stop, columns.start, columns.stop
-            found.setdefault(key, ((every, rows, columns), []))[1].append(((every, upper, left), (every, i, j)))
+            found.setdefault(key, ((every, rows, columns), []))[1].append(
+                ((every, upper, left), (every, i, j))
+            )
     return found
 
 
@@ -73,10 +80,16 @@ class ByPositions(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        if torch.is_grad_enabled():  # a second derivative is asked for, which torch's own formula has
+        if (
+            torch.is_grad_enabled()
+        ):  # a second derivative is asked for, which torch's own formula has
             stride, padding = ctx.sizes
             sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, [True, True, False]
-            return *torch.ops.aten.convolution_backward(grad, *ctx.saved_tensors, None, *sizes)[:2], None, None
+            return (
+                *torch.ops.aten.convolution_backward(grad, *ctx.saved_tensors, None, *sizes)[:2],
+                None,
+                None,
+            )
         x, weight, grad = (t.permute(0, 2, 3, 1) for t in (*ctx.saved_tensors, grad))
         d_x, d_weight = torch.zeros_like(x), torch.zeros_like(weight)
         for matrix, (inside, positions) in zip(ctx.matrices, ctx.windows, strict=True):
@@ -126,7 +139,9 @@ class ConvBlock(nn.Module):
     The shortcut is the identity, or a strided 1×1 convolution with BatchNorm where the shape changes.
     """
 
-    def __init__(self, inputs: int, outputs: int, stride: int, activation_name: str, skip: bool = True) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, activation_name: str, skip: bool = True
+    ) -> None:
         super().__init__()
         self.conv1, self.norm1 = Convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
         self.conv2, self.norm2 = Convolution(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs)

@@ -21,10 +21,46 @@ if TYPE_CHECKING:
 
 
 MOST_LINES, MOST_READ = 8, 4
-SYMBOLS = {"|": "‖", "lambda": "λ", "rho": "ρ", "Sigma": "Σ", "sigma": "σ", "gamma": "γ", "delta": "δ", "eta": "η"}
-SYMBOLS |= {"theta": "θ", "alpha": "α", "beta": "β", "phi": "φ", "Phi": "Φ", "cdot": "·", "leq": "≤", "pm": "±"}
-SYMBOLS |= {"partial": "∂", "nabla": "∇", "mu": "μ", "kappa": "κ", "tau": "τ", "omega": "ω", "xi": "ξ", "chi": "χ"}
-SYMBOLS |= {"times": "×", "infty": "∞", "top": "ᵀ", "langle": "⟨", "rangle": "⟩", ",": " ", "epsilon": "ε", "nu": "ν"}
+SYMBOLS = {
+    "|": "‖",
+    "lambda": "λ",
+    "rho": "ρ",
+    "Sigma": "Σ",
+    "sigma": "σ",
+    "gamma": "γ",
+    "delta": "δ",
+    "eta": "η",
+}
+SYMBOLS |= {
+    "theta": "θ",
+    "alpha": "α",
+    "beta": "β",
+    "phi": "φ",
+    "Phi": "Φ",
+    "cdot": "·",
+    "leq": "≤",
+    "pm": "±",
+}
+SYMBOLS |= {
+    "partial": "∂",
+    "nabla": "∇",
+    "mu": "μ",
+    "kappa": "κ",
+    "tau": "τ",
+    "omega": "ω",
+    "xi": "ξ",
+    "chi": "χ",
+}
+SYMBOLS |= {
+    "times": "×",
+    "infty": "∞",
+    "top": "ᵀ",
+    "langle": "⟨",
+    "rangle": "⟩",
+    ",": " ",
+    "epsilon": "ε",
+    "nu": "ν",
+}
 SYMBOLS |= {"zeta": "ζ", "psi": "ψ", "Psi": "Ψ", "Omega": "Ω"}
 
 
@@ -57,7 +93,9 @@ def plain_label(text: str) -> str:
     'resonance R(d) = ‖H‖_F'
     """
     text = re.sub(r"\\(?:mathrm|mathcal|mathbf|text|operatorname|hat|bar)\b", "", text)
-    text = re.sub(r"\\([A-Za-z]+|[|,])(\s?)", lambda found: SYMBOLS.get(found[1], found[1] + found[2]), text)
+    text = re.sub(
+        r"\\([A-Za-z]+|[|,])(\s?)", lambda found: SYMBOLS.get(found[1], found[1] + found[2]), text
+    )
     return " ".join(re.sub(r"[${}]", "", text).split())
 
 
@@ -80,7 +118,9 @@ def _axes(panels: Sequence[Axes]) -> str:
 
 def _labels(panels: Sequence[Axes]) -> list[str]:
     """What the longest legend names; entries may differ from panel to panel by fits."""
-    legends = [list(dict.fromkeys(map(plain_label, ax.get_legend_handles_labels()[1]))) for ax in panels]
+    legends = [
+        list(dict.fromkeys(map(plain_label, ax.get_legend_handles_labels()[1]))) for ax in panels
+    ]
     return max(legends, key=len, default=[])
 
 
@@ -90,8 +130,12 @@ def _reading(panels: Sequence[Axes]) -> str:
         found = [text for label, line in _lines(ax) if (text := _ends(label, line))]
         if found:
             title = _first_line(ax.get_title(loc="left") or ax.get_title())
-            return (f"In panel {title}: " if title and len(panels) > 1 else "") + "; ".join(found[:MOST_READ])
-    drawn: list[Any] = [item for ax in panels for item in ax.collections if hasattr(item, "get_offsets")]
+            return (f"In panel {title}: " if title and len(panels) > 1 else "") + "; ".join(
+                found[:MOST_READ]
+            )
+    drawn: list[Any] = [
+        item for ax in panels for item in ax.collections if hasattr(item, "get_offsets")
+    ]
     points = sum(len(item.get_offsets()) for item in drawn)
     return f"{points:,} points" if points > 1 else ""
 
@@ -130,7 +174,15 @@ def _bars(ax: Axes) -> bool:
     return bars or any(isinstance(item, PolyCollection) for item in ax.collections)
 
 
-WORST = ("refuted", "not reproduced", "minor error", "inconclusive", "confirmed", "reproduced", "exact match")
+WORST = (
+    "refuted",
+    "not reproduced",
+    "minor error",
+    "inconclusive",
+    "confirmed",
+    "reproduced",
+    "exact match",
+)
 """Which row a caption spells out: the first of these that there is."""
 LONGEST_ALT = 420
 
@@ -167,7 +219,9 @@ def caption(
         _provenance(manifest),
     ]
     alt = _joined([found, drawing.axes, drawing.reading, what or name.replace("_", " ")])
-    return Caption(_joined(parts), alt if len(alt) <= LONGEST_ALT else f"{alt[: LONGEST_ALT - 1].rstrip()}…")
+    return Caption(
+        _joined(parts), alt if len(alt) <= LONGEST_ALT else f"{alt[: LONGEST_ALT - 1].rstrip()}…"
+    )
 
 
 def _joined(parts: Sequence[str]) -> str:
@@ -196,8 +250,12 @@ def places(text: str, kinds: str = "Fig|Table") -> set[str]:
     """
     number = r"(?:[A-Z]\.)?\d+"
     found: set[str] = set()
-    for kind, listed in re.findall(rf"\b({kinds})\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text):
-        found |= {f"{'Fig.' if kind == 'Fig' else kind} {one}" for one in re.findall(number, listed)}
+    for kind, listed in re.findall(
+        rf"\b({kinds})\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text
+    ):
+        found |= {
+            f"{'Fig.' if kind == 'Fig' else kind} {one}" for one in re.findall(number, listed)
+        }
     return found
 
 
@@ -205,14 +263,34 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
     """What the judge says of a figure or table of the paper: counts, and the row that matters most with its numbers."""
     if not place:
         return ""
-    scored = [row for row in rows["scorecard"].to_dict("records") if place in places(str(row.get("source", "")))]
-    told = [row for row in rows["claims"].to_dict("records") if not is_extension(str(row.get("where", "")))]
+    scored = [
+        row
+        for row in rows["scorecard"].to_dict("records")
+        if place in places(str(row.get("source", "")))
+    ]
+    told = [
+        row
+        for row in rows["claims"].to_dict("records")
+        if not is_extension(str(row.get("where", "")))
+    ]
     said = [row for row in told if place in places(str(row.get("where", "")))]
-    parts = [f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}"] if scored else []
+    parts = (
+        [f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}"]
+        if scored
+        else []
+    )
     parts += [f"{_many(len(said), 'statement')} on {place}: {counts_of(said)}"] if said else []
-    for kind, members, line in (("number", scored, number_line), ("statement", said, statement_line)):
-        ranked = sorted((row for row in members if row["verdict"] in WORST), key=lambda r: WORST.index(r["verdict"]))
-        if ranked and (kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("inconclusive")):
+    for kind, members, line in (
+        ("number", scored, number_line),
+        ("statement", said, statement_line),
+    ):
+        ranked = sorted(
+            (row for row in members if row["verdict"] in WORST),
+            key=lambda r: WORST.index(r["verdict"]),
+        )
+        if ranked and (
+            kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("inconclusive")
+        ):
             parts.append(f"{ranked[0]['verdict']}: {line(ranked[0])}")
     return "; ".join(parts)
 
@@ -224,8 +302,14 @@ def _many(count: int, thing: str) -> str:
 def _provenance(manifest: Mapping[str, Any]) -> str:
     seeds, cells = manifest.get("seeds", []), manifest.get("cells", [])
     commits = commits_of(manifest) if cells else []
-    parts = [f"Seeds {seeds_line(seeds)} (n = {len(seeds)})" if len(seeds) > 1 else f"Seed {seeds_line(seeds)}"]
-    parts += [f"{len(cells)} cells of {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits[:3])}"]
+    parts = [
+        f"Seeds {seeds_line(seeds)} (n = {len(seeds)})"
+        if len(seeds) > 1
+        else f"Seed {seeds_line(seeds)}"
+    ]
+    parts += [
+        f"{len(cells)} cells of {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits[:3])}"
+    ]
     parts[-1] += f" and {len(commits) - 3} more" if len(commits) > 3 else ""
     return "; ".join(parts)
 

@@ -102,7 +102,9 @@ class Collection:
         for words, wanted in seeds.items():
             multirun = ["-m"] if len(wanted) > 1 else []
             seed = f"seed={','.join(map(str, sorted(wanted)))}"
-            commands.append(shlex.join(["hess-run", *multirun, f"experiment={self.job.name}", *words, seed]))
+            commands.append(
+                shlex.join(["hess-run", *multirun, f"experiment={self.job.name}", *words, seed])
+            )
         return commands
 
 
@@ -113,7 +115,11 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     so that where cells are stored and none at a job's own seed, that seed is not missing.
     """
     place = scope(jobs[0], protocol)
-    grids = {f.name: getattr(place.experiment, f.name) for f in fields(place.experiment) if f.metadata.get("grid")}
+    grids = {
+        f.name: getattr(place.experiment, f.name)
+        for f in fields(place.experiment)
+        if f.metadata.get("grid")
+    }
     job = replace(jobs[0], experiment=replace(jobs[0].experiment, **grids))
     identity = job.identity
     store = job.store
@@ -127,19 +133,32 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     damage = tuple(store.quarantine(name) for name in sorted(store.damaged))
     grid = list(place.experiment.cells())
     order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
-    found.sort(key=lambda c: (order.get(digest(c.meta["params"]), len(grid)), str(c.meta["params"]), c.meta["seed"]))
+    found.sort(
+        key=lambda c: (
+            order.get(digest(c.meta["params"]), len(grid)),
+            str(c.meta["params"]),
+            c.meta["seed"],
+        )
+    )
     there = {int(cell.meta["seed"]) for cell in found}
     if any_seed and there and not there & {j.seed for j in jobs}:
         jobs = [replace(j, seed=min(there)) for j in jobs]
     seeds = sorted(there | {j.seed for j in jobs})
     stored, failed = {cell.id for cell in own}, job.store.failed()
     wanted = {
-        identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words) for seed in seeds for cell in grid
+        identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words)
+        for seed in seeds
+        for cell in grid
     }
     for asked in jobs:
         profile = (f"profile={asked.profile}",) if asked.profile != "paper" else ()
-        for cell_id, cell in asked.cells():  # off the grid: the words of the grid would not measure it
-            wanted.setdefault(cell_id, Missing(asked.seed, cell.label, "", (*profile, *asked.overrides)))
+        for (
+            cell_id,
+            cell,
+        ) in asked.cells():  # off the grid: the words of the grid would not measure it
+            wanted.setdefault(
+                cell_id, Missing(asked.seed, cell.label, "", (*profile, *asked.overrides))
+            )
     missing = tuple(
         replace(cell, error=str(failed[cell_id]["error"]) if cell_id in failed else "")
         for cell_id, cell in wanted.items()
@@ -153,7 +172,9 @@ def beside_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, ...]
     found = {}
     for name, companion in job.experiment.companions().items():
         key = Identity.of(job.name, companion.experiment, job.threads, job.device).key
-        of = [c for c in cells if c.meta["settings_key"] == key and c.meta["seed"] in companion.seeds]
+        of = [
+            c for c in cells if c.meta["settings_key"] == key and c.meta["seed"] in companion.seeds
+        ]
         if of:
             found[name] = tuple(sorted(of, key=lambda c: (str(c.meta["params"]), c.meta["seed"])))
     return found
@@ -194,7 +215,10 @@ def manifest(collection: Collection) -> dict[str, Any]:
         ],
         "beside": {name: [cell.id for cell in cells] for name, cells in collection.beside.items()},
         "missing": [str(cell) for cell in collection.missing],
-        "failures": [{"seed": cell.seed, "cell": cell.label, "error": cell.error} for cell in collection.failures],
+        "failures": [
+            {"seed": cell.seed, "cell": cell.label, "error": cell.error}
+            for cell in collection.failures
+        ],
         "fill_commands": collection.fill_commands,
         "wall_seconds": round(sum(cell.meta["wall_seconds"] for cell in cells), 2),
     }
@@ -218,7 +242,10 @@ def departures(experiment: Experiment, paper: Experiment) -> list[str]:
     is one phrase, whatever else differs with it. Of a field that is a mapping only the paper's keys count: an entry
     added next to them changes none of its numbers.
     """
-    return [f"{key}={found} instead of {wanted}" for key, found, wanted in _differing(experiment, paper, "")]
+    return [
+        f"{key}={found} instead of {wanted}"
+        for key, found, wanted in _differing(experiment, paper, "")
+    ]
 
 
 def _differing(found: Any, wanted: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:

@@ -10,7 +10,16 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim
-from runner.report.score import BIBLIOGRAPHIC, VALUE_COLUMNS, Score, published, resolution, score_of, text_of, yes
+from runner.report.score import (
+    BIBLIOGRAPHIC,
+    VALUE_COLUMNS,
+    Score,
+    published,
+    resolution,
+    score_of,
+    text_of,
+    yes,
+)
 from runner.stats.intervals import NAN
 
 if TYPE_CHECKING:
@@ -29,7 +38,9 @@ VERDICTS = (
 )
 
 
-def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason: str = "") -> pd.DataFrame:
+def scorecard(
+    measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason: str = ""
+) -> pd.DataFrame:
     """Hold measured values against published ones: the keys of each reference row, then the fields of `Score`.
 
     reference: as `read_reference` gives it. measured: one row per seed with `seed`, `value`, those key columns that
@@ -56,7 +67,9 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
 
     missing = [column for column in ("metric", "seed", "value") if column not in measured.columns]
     if missing:
-        raise ValueError(f"measured values: expected columns metric, seed and value, missing {', '.join(missing)}")
+        raise ValueError(
+            f"measured values: expected columns metric, seed and value, missing {', '.join(missing)}"
+        )
     rows = [{str(k): str(v) for k, v in row.items()} for row in reference.to_dict("records")]
     keys = [column for column in reference.columns if column not in VALUE_COLUMNS]
     shared = [column for column in keys if column in measured.columns]
@@ -64,14 +77,25 @@ def scorecard(measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason
         {str(k): text_of(v) for k, v in row.items()} | {"value": float(row["value"])}
         for row in measured.to_dict("records")
     ]
-    groups = _ambiguous(rows, shared, [k for k in keys if k not in shared and k not in BIBLIOGRAPHIC])
-    matched = [[m for m in found if all(not row[k].strip() or text_of(row[k]) == m[k] for k in shared)] for row in rows]
+    groups = _ambiguous(
+        rows, shared, [k for k in keys if k not in shared and k not in BIBLIOGRAPHIC]
+    )
+    matched = [
+        [m for m in found if all(not row[k].strip() or text_of(row[k]) == m[k] for k in shared)]
+        for row in rows
+    ]
     scores = []
     for row, matching in zip(rows, matched, strict=True):
-        printed = replace(published(row), resolution=resolution(row, rows), std_resolution=resolution(row, rows, "std"))
+        printed = replace(
+            published(row),
+            resolution=resolution(row, rows),
+            std_resolution=resolution(row, rows, "std"),
+        )
         reason = next((m["comparable"] for m in matching if "comparable" in m), comparable_reason)
         score = score_of(printed, matching, reason, groups.get(_identity(row, shared), ""))
-        scores.append(replace(score, values=" ".join(f"{m['seed']}:{m['value']:.9g}" for m in matching)))
+        scores.append(
+            replace(score, values=" ".join(f"{m['seed']}:{m['value']:.9g}" for m in matching))
+        )
     scores = _repeated(rows, keys, matched, _ordered(rows, scores))
     table = [
         {k: row[k] for k in keys} | {f.name: getattr(s, f.name) for f in fields(Score)}
@@ -92,14 +116,26 @@ def _ordered(rows: Sequence[Mapping[str, str]], scores: Sequence[Score]) -> list
         for i in members:
             own = scores[i]
             others = [scores[j] for j in members if scores[j].paper_mean != own.paper_mean]
-            kept = [(o.paper_mean > own.paper_mean) == (o.measured_mean > own.measured_mean) for o in others]
-            sign = yes((own.paper_mean > 0) == (own.measured_mean > 0)) if signed and own.paper_mean else ""
-            found[i] = replace(own, sign_kept=sign, order_kept=sum(kept) / len(kept) if kept else NAN)
+            kept = [
+                (o.paper_mean > own.paper_mean) == (o.measured_mean > own.measured_mean)
+                for o in others
+            ]
+            sign = (
+                yes((own.paper_mean > 0) == (own.measured_mean > 0))
+                if signed and own.paper_mean
+                else ""
+            )
+            found[i] = replace(
+                own, sign_kept=sign, order_kept=sum(kept) / len(kept) if kept else NAN
+            )
     return found
 
 
 def _repeated(
-    rows: Sequence[Mapping[str, str]], keys: Sequence[str], matched: Sequence[Sequence[Mapping[str, Any]]], scores: list
+    rows: Sequence[Mapping[str, str]],
+    keys: Sequence[str],
+    matched: Sequence[Sequence[Mapping[str, Any]]],
+    scores: list,
 ) -> list[Score]:
     """The scores, with a word where the values are those of an earlier row: they share networks or streams."""
     seen: dict[tuple[Any, ...], str] = {}
@@ -119,15 +155,21 @@ def _identity(row: Mapping[str, str], shared: Sequence[str]) -> tuple[str, ...]:
     return tuple(text_of(row[k]) for k in shared)
 
 
-def _ambiguous(rows: Sequence[Mapping[str, str]], shared: Sequence[str], absent: Sequence[str]) -> dict[Any, str]:
+def _ambiguous(
+    rows: Sequence[Mapping[str, str]], shared: Sequence[str], absent: Sequence[str]
+) -> dict[Any, str]:
     """Identities on the shared keys whose reference rows differ in keys that measured values lack -> the reason."""
     seen: dict[tuple[str, ...], dict[str, set[str]]] = {}
     for row in rows:
         values = seen.setdefault(_identity(row, shared), {k: set() for k in absent})
         for k in absent:
             values[k].add(text_of(row[k]))
-    lacking = {identity: [k for k, v in values.items() if len(v) > 1] for identity, values in seen.items()}
-    return {i: f"measured values do not say {', '.join(names)}" for i, names in lacking.items() if names}
+    lacking = {
+        identity: [k for k, v in values.items() if len(v) > 1] for identity, values in seen.items()
+    }
+    return {
+        i: f"measured values do not say {', '.join(names)}" for i, names in lacking.items() if names
+    }
 
 
 def summarise(scores: pd.DataFrame) -> dict[str, int]:
@@ -145,6 +187,8 @@ def claims_table(claims: Iterable[Claim]) -> pd.DataFrame:
     for row in rows:
         key = (row["name"], row["group"])
         if key in seen:
-            raise ValueError(f"claims: expected unique names within a group, found {key[0]!r} twice ({key[1]!r})")
+            raise ValueError(
+                f"claims: expected unique names within a group, found {key[0]!r} twice ({key[1]!r})"
+            )
         seen.add(key)
     return pd.DataFrame(rows, columns=[f.name for f in fields(Claim)])

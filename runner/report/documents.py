@@ -31,19 +31,30 @@ def write_documents(target: Path, docs: Path = DOCS) -> None:
             place = pages.get(path)
             if place is None and published is not None and path.is_relative_to(published):
                 place = path.relative_to(published)
-            return found[1] if place is None else f"[{found[1]}]({os.path.relpath(place, page.parent)})"
+            return (
+                found[1]
+                if place is None
+                else f"[{found[1]}]({os.path.relpath(place, page.parent)})"
+            )
 
         text = re.sub(r"<!--.*?-->", "", source.read_text(encoding="utf-8"))
         text = re.sub(r"\[([^\]]*)\]\((?!https?:)([^)\s]+)\)", moved, text)
         up = "../" * (len(page.parts) - 1)
-        html = render("document.html", title=text.partition("\n")[0].strip("# "), content=document(text), up=up)
+        html = render(
+            "document.html",
+            title=text.partition("\n")[0].strip("# "),
+            content=document(text),
+            up=up,
+        )
         (target / page).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target / page, html.encode())
 
 
 def document(text: str) -> Any:
     """Markdown of the project's own pages as HTML; their TeX as MathML, or as code where latex2mathml is missing."""
-    return markdown(re.sub(r"\$([^$\n]+)\$", lambda found: _tex(found[1]), text), html=True, below=0)
+    return markdown(
+        re.sub(r"\$([^$\n]+)\$", lambda found: _tex(found[1]), text), html=True, below=0
+    )
 
 
 def _tex(formula: str) -> str:
@@ -55,4 +66,8 @@ def _tex(formula: str) -> str:
 
 
 def _page(source: Path) -> Path:
-    return source.with_name("index.html") if source.name == "README.md" else source.with_suffix(".html")
+    return (
+        source.with_name("index.html")
+        if source.name == "README.md"
+        else source.with_suffix(".html")
+    )

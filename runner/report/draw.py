@@ -49,7 +49,9 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     """
     import matplotlib
 
-    record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True)
+    record = json.dumps(
+        {k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True
+    )
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
     metadata: dict[str, dict[str, Any]] = {
         "png": {"Title": title, "Description": record, "Software": "hess-run"},
@@ -62,7 +64,9 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     try:
         with matplotlib.rc_context({"svg.hashsalt": "hess-run"}):
             box: dict[str, Any] = {"bbox_inches": "tight", "pad_inches": 0.05, "dpi": DPI}
-            logging.getLogger("fontTools").setLevel(logging.ERROR)  # warns of the dates of matplotlib's own fonts
+            logging.getLogger("fontTools").setLevel(
+                logging.ERROR
+            )  # warns of the dates of matplotlib's own fonts
             figure.savefig(buffer, format=suffix, metadata=metadata[suffix], **box)
     finally:
         if footer is not None:
@@ -75,10 +79,16 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
 def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
     """What keeps a figure from being the paper's, below the canvas: a picture is copied without its caption."""
     words = ["random-field stand-in data"] if stamp.get("data") == "surrogate" else []
-    words += [f"profile={stamp['profile']}"] if stamp.get("profile", "paper") not in ("paper", "") else []
+    words += (
+        [f"profile={stamp['profile']}"]
+        if stamp.get("profile", "paper") not in ("paper", "")
+        else []
+    )
     if not words:
         return None
-    return figure.text(0.5, -0.01, ", ".join(words), ha="center", va="top", fontsize=8, color="0.35")
+    return figure.text(
+        0.5, -0.01, ", ".join(words), ha="center", va="top", fontsize=8, color="0.35"
+    )
 
 
 def palette_png(content: bytes) -> bytes:
@@ -92,9 +102,13 @@ def palette_png(content: bytes) -> bytes:
     kept = PngInfo()
     for key, value in getattr(image, "text", {}).items():
         kept.add_text(key, value)
-    small = image.convert("RGB").quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    small = image.convert("RGB").quantize(
+        256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+    )
     out = io.BytesIO()
-    small.save(out, format="PNG", optimize=True, pnginfo=kept, dpi=image.info.get("dpi", (DPI, DPI)))
+    small.save(
+        out, format="PNG", optimize=True, pnginfo=kept, dpi=image.info.get("dpi", (DPI, DPI))
+    )
     return out.getvalue()
 
 
@@ -142,7 +156,9 @@ class Gallery:
             before = len(self.failures.records)
             read: list[Drawing] = []
             about = (self.manifest, self.warnings, self.failures)
-            path = draw_one(self.directory, name, maker, *about, partial=self.partial, read=read.append)
+            path = draw_one(
+                self.directory, name, maker, *about, partial=self.partial, read=read.append
+            )
             if path is not None:
                 self.written.append(path)
                 self._describe(name, maker, read[0])
@@ -203,7 +219,9 @@ def heading(name: str, manifest: Mapping[str, Any]) -> str:
     source = f"{manifest['paper']} paper" if manifest.get("paper") else "hess-run"
     place = place_of(name)
     source = source[0].upper() + source[1:]
-    return f"{source}, {place}, reproduced" if place else f"{source}: {manifest.get('title') or name}"
+    return (
+        f"{source}, {place}, reproduced" if place else f"{source}: {manifest.get('title') or name}"
+    )
 
 
 def caption_of(maker: Any) -> str:

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (7, 2)), (0, (3, 1, 1, 1)), (0, (1, 2)))
+DASHES = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (7, 2)),
+    (0, (3, 1, 1, 1)),
+    (0, (1, 2)),
+)
 
 
 class PlotStyles:
@@ -49,13 +58,17 @@ class PlotStyles:
         labels = [label.lower() for family in families for label in family]
         repeated = sorted({label for label in labels if labels.count(label) > 1})
         if repeated:
-            raise ValueError(f"looks: expected each label in one family, found {', '.join(repeated)} twice")
+            raise ValueError(
+                f"looks: expected each label in one family, found {', '.join(repeated)} twice"
+            )
         if any(len(family) > len(COLOURS) for family in families):
             raise ValueError(f"looks: expected at most {len(COLOURS)} labels in a family")
 
     @cached_property
     def _slots(self) -> dict[str, int]:
-        return {label.lower(): slot for family in self.families for slot, label in enumerate(family)}
+        return {
+            label.lower(): slot for family in self.families for slot, label in enumerate(family)
+        }
 
     def style(self, label: str) -> dict[str, Any]:
         """color, marker and linestyle of a label, for `ax.plot(x, y, **looks.style("plain"))`."""
@@ -189,7 +202,9 @@ def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None
 def _wrap(ax: Axes, text: str) -> str:
     """`text` broken into lines about as wide as the panel, so that neighbours do not run into each other."""
     figure: Any = ax.figure
-    letters = max(12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85))  # 15 an inch at 9 points
+    letters = max(
+        12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85)
+    )  # 15 an inch at 9 points
     return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
 
 
@@ -204,7 +219,14 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
         return
     labels = [named(label) for label in labels]
     if len(labels) > 4:
-        ax.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, title=title)
+        ax.legend(
+            handles,
+            labels,
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1),
+            borderaxespad=0,
+            title=title,
+        )
     else:
         ax.legend(handles, labels, loc="best", title=title)
 
@@ -232,7 +254,10 @@ def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
         rows = -(-len(entries) // 5)
         even = columns or -(-len(entries) // rows)
         figure.legend(
-            list(entries.values()), [named(label) for label in entries], loc="outside lower center", ncols=even
+            list(entries.values()),
+            [named(label) for label in entries],
+            loc="outside lower center",
+            ncols=even,
         )
 
 
@@ -246,14 +271,19 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
 
     for name in ("x", "y") if which == "both" else (which,):
         if ax.has_data() and not math.isfinite(getattr(ax.dataLim, f"minpos{name}")):
-            note(cast("Figure", ax.figure), "no value of a logarithmic axis is positive: linear there")
+            note(
+                cast("Figure", ax.figure),
+                "no value of a logarithmic axis is positive: linear there",
+            )
             continue
         getattr(ax, f"set_{name}scale")("log")
         low, high = sorted(getattr(ax, f"get_{name}lim")())
         axis = getattr(ax, f"{name}axis")
         if low > 0 and high / low < 15:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3)))
+            axis.set_major_formatter(
+                LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3))
+            )
             axis.set_minor_formatter(NullFormatter())
 
 
@@ -277,12 +307,32 @@ def histogram(
         return
     edges = np.histogram_bin_edges(x, bins=bins)  # type: ignore[arg-type]
     lost = everything.size - x.size
-    text = (name if name is not None else label) + f" (n = {x.size}" + (f", {lost} not shown)" if lost else ")")
-    ax.hist(x, bins=list(edges), color=looks.colour(label), alpha=0.75, edgecolor="white", linewidth=0.4, label=text)
+    text = (
+        (name if name is not None else label)
+        + f" (n = {x.size}"
+        + (f", {lost} not shown)" if lost else ")")
+    )
+    ax.hist(
+        x,
+        bins=list(edges),
+        color=looks.colour(label),
+        alpha=0.75,
+        edgecolor="white",
+        linewidth=0.4,
+        label=text,
+    )
     if percentile is not None:
         at = float(np.percentile(x, percentile))
-        ax.axvline(at, color="black", linestyle="--", linewidth=1.3, label=f"{percentile:g} % below {at:.3g}")
-    ax.set_ylim(top=1.35 * max(patch.get_height() for patch in cast(Any, ax.patches)))  # room for the legend
+        ax.axvline(
+            at,
+            color="black",
+            linestyle="--",
+            linewidth=1.3,
+            label=f"{percentile:g} % below {at:.3g}",
+        )
+    ax.set_ylim(
+        top=1.35 * max(patch.get_height() for patch in cast(Any, ax.patches))
+    )  # room for the legend
     legend(ax)
 
 
@@ -329,7 +379,9 @@ def groups(
 
 def annotate_test(ax: Axes, statistic: Statistic) -> None:
     """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or the reason."""
-    ax.set_xlabel("\n".join(part for part in (ax.get_xlabel(), _wrap(ax, describe(statistic))) if part))
+    ax.set_xlabel(
+        "\n".join(part for part in (ax.get_xlabel(), _wrap(ax, describe(statistic))) if part)
+    )
 
 
 def describe(statistic: Statistic) -> str:
@@ -347,7 +399,11 @@ def describe(statistic: Statistic) -> str:
         parts.append(f"Holm {_p(s.p_holm)}")
     effect = f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}"
     if not math.isnan(s.shift):
-        interval = f"[{s.shift_low:.3g}, {s.shift_high:.3g}]" if math.isfinite(s.shift_low) else "(no interval)"
+        interval = (
+            f"[{s.shift_low:.3g}, {s.shift_high:.3g}]"
+            if math.isfinite(s.shift_low)
+            else "(no interval)"
+        )
         effect += f", shift {s.shift:.3g} {interval}"
     lines = [", ".join(parts), effect]
     if not s.has_power:
@@ -360,7 +416,13 @@ LEAST_P = 1e-4
 
 
 def _p(p: float) -> str:
-    return f"< {LEAST_P:.0e}".replace("e-0", "e-") if p < LEAST_P else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    return (
+        f"< {LEAST_P:.0e}".replace("e-0", "e-")
+        if p < LEAST_P
+        else f"{p:.2g}"
+        if p < 0.1
+        else f"{p:.2f}"
+    )
 
 
 def identity_line(ax: Axes) -> None:
@@ -368,7 +430,15 @@ def identity_line(ax: Axes) -> None:
     low = max(ax.get_xlim()[0], ax.get_ylim()[0])
     high = min(ax.get_xlim()[1], ax.get_ylim()[1])
     if low < high:
-        ax.plot([low, high], [low, high], color="black", linewidth=1, linestyle=":", label="equality", zorder=1)
+        ax.plot(
+            [low, high],
+            [low, high],
+            color="black",
+            linewidth=1,
+            linestyle=":",
+            label="equality",
+            zorder=1,
+        )
 
 
 def heatmap(
@@ -395,8 +465,16 @@ def heatmap(
     ax.grid(False)
     ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
     norm = (
-        LogNorm() if log and values.count() else CenteredNorm() if centred else Normalize(*limits) if limits else None
+        LogNorm()
+        if log and values.count()
+        else CenteredNorm()
+        if centred
+        else Normalize(*limits)
+        if limits
+        else None
     )
-    image = ax.imshow(values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest")
+    image = ax.imshow(
+        values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest"
+    )
     if bar:
         ax.figure.colorbar(image, ax=ax, shrink=0.9).set_label(label)

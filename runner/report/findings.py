@@ -38,12 +38,20 @@ class Failures:
         """Record an error under its stage of the report and the name of what was being made."""
         text = " ".join(str(error).split()) or "no message"
         self.records.append(
-            {"stage": stage, "name": name, "error": f"{type(error).__name__}: {text}", "at": _at(error)}
+            {
+                "stage": stage,
+                "name": name,
+                "error": f"{type(error).__name__}: {text}",
+                "at": _at(error),
+            }
         )
 
     def lines(self) -> list[str]:
         """One line for each."""
-        return [f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})" for r in self.records]
+        return [
+            f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})"
+            for r in self.records
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +91,9 @@ def ask(
     run is not comparable with them, '' where it is; single values may say otherwise in their own column `comparable`
     (`compare.scorecard`). only_figures: leave the other answers empty.
     """
-    analysis = failures.guard("analysis", lambda: analyse(experiment, tables), Analysis(experiment, tables))
+    analysis = failures.guard(
+        "analysis", lambda: analyse(experiment, tables), Analysis(experiment, tables)
+    )
     analysis = replace(analysis, beside=beside) if beside else analysis
     asked = Analysis(experiment, {}) if only_figures else analysis
     no_tests: list[stats.Statistic] = []
@@ -96,7 +106,9 @@ def ask(
     return Findings(
         stats=_statistics_table(tests),
         claims=failures.guard("claims", lambda: compare.claims_table(asked.claims()), nothing),
-        scorecard=failures.guard("scorecard", lambda: _scorecard(measured, reference, reason), _empty(SCORES)),
+        scorecard=failures.guard(
+            "scorecard", lambda: _scorecard(measured, reference, reason), _empty(SCORES)
+        ),
         notes=failures.guard("notes", lambda: [str(note) for note in asked.notes()], no_notes),
         documents=failures.guard("documents", asked.documents, no_documents),
         figures=failures.guard("figures", analysis.figures, no_figures),
@@ -120,7 +132,11 @@ def _empty(columns: Iterable[str]) -> pd.DataFrame:
 
 def _scorecard(measured: pd.DataFrame, reference: Path | None, reason: str) -> pd.DataFrame:
     """The scorecard, without rows where the paper has no values."""
-    return _empty(SCORES) if reference is None else compare.scorecard(measured, read_reference(reference), reason)
+    return (
+        _empty(SCORES)
+        if reference is None
+        else compare.scorecard(measured, read_reference(reference), reason)
+    )
 
 
 def _statistics_table(tests: Sequence[stats.Statistic]) -> pd.DataFrame:
@@ -134,4 +150,6 @@ def _at(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"
+    return (
+        f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"
+    )

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-LABELS: Mapping[str, str] = tomllib.loads(Path(__file__).with_name("labels.toml").read_text(encoding="utf-8"))
+LABELS: Mapping[str, str] = tomllib.loads(
+    Path(__file__).with_name("labels.toml").read_text(encoding="utf-8")
+)
 KEYS_WITH_NAME = ("depth", "distance", "hidden", "width", "d_u", "k", "probes", "pair")
 """Keys whose value says nothing without their name."""
 FIRST = "metric"
@@ -49,7 +51,19 @@ def label(text: Any) -> str:
     return LABELS.get(word, LABELS.get(word.lower(), word.replace("_", " ")))
 
 
-NAMES = ("relu", "leaky_relu", "gelu", "silu", "sgd", "sam", "asam", "hsr", "l-bfgs", "levenberg-marquardt", "resnet18")
+NAMES = (
+    "relu",
+    "leaky_relu",
+    "gelu",
+    "silu",
+    "sgd",
+    "sam",
+    "asam",
+    "hsr",
+    "l-bfgs",
+    "levenberg-marquardt",
+    "resnet18",
+)
 """Identifiers of activations, methods and networks, for legends."""
 
 
@@ -78,7 +92,11 @@ def row_label(keys: Mapping[str, Any]) -> str:
 
 
 def _rest(keys: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    rest = [(key, value) for key, value in keys.items() if key not in (FIRST, "experiment", "table") and value != ""]
+    rest = [
+        (key, value)
+        for key, value in keys.items()
+        if key not in (FIRST, "experiment", "table") and value != ""
+    ]
     return sorted(rest, key=lambda item: item[0] in KEYS_WITH_NAME)
 
 
@@ -121,7 +139,11 @@ def report_text(
     extensions = [row for row in stated if is_extension(str(row.get("where") or ""))]
     counts = [f"{len(scored)} published numbers: {counts_of(scored)}."] if scored else []
     counts += [f"{len(papers)} statements of the paper: {counts_of(papers)}."] if papers else []
-    counts += [f"{len(extensions)} extensions (not in the paper): {counts_of(extensions)}."] if extensions else []
+    counts += (
+        [f"{len(extensions)} extensions (not in the paper): {counts_of(extensions)}."]
+        if extensions
+        else []
+    )
     found = [row for row in scored if row["verdict"] in ("not reproduced", "inconclusive")]
     left = Counter(str(row["reason"]) for row in scored if row["verdict"] == "not comparable")
     reasons = [f"Not comparable ({count}): {reason}." for reason, count in left.items()]
@@ -132,10 +154,14 @@ def report_text(
         "" if summary else _list("Notes", notes),
         markdown_table("Published numbers by table and figure", PLACES, place_rows(scored)),
         markdown_table(
-            "Published numbers that are not reproduced, or inconclusive", NUMBERS, map(number_row, _sorted(found))
+            "Published numbers that are not reproduced, or inconclusive",
+            NUMBERS,
+            map(number_row, _sorted(found)),
         ),
         markdown_table("Statements of the paper", STATEMENTS, map(statement_row, _sorted(papers))),
-        markdown_table("Extensions (not in the paper)", STATEMENTS, map(statement_row, _sorted(extensions))),
+        markdown_table(
+            "Extensions (not in the paper)", STATEMENTS, map(statement_row, _sorted(extensions))
+        ),
         _list("Limitations", [*reasons, *limitations]),
         _list("Numerical validation", validation),
     ]
@@ -155,11 +181,15 @@ def place_rows(scored: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
         places.setdefault(str(row.get("source") or ""), []).append(row)
     found: list[Sequence[str]] = []
     for place, rows in places.items():
-        compared = [row for row in rows if row["verdict"] in COUNTED and row["verdict"] != "exact match"]
+        compared = [
+            row for row in rows if row["verdict"] in COUNTED and row["verdict"] != "exact match"
+        ]
         measured = [row for row in compared if float(row.get("margin") or 0) > 0]
         far = max(measured, key=_in_margins, default=None)
         name, _, printed, ours, *_ = ("",) * 6 if far is None else number_row(far)
-        farthest = "" if far is None else f"{name}: {ours}, published {printed} ({_in_margins(far):.2f})"
+        farthest = (
+            "" if far is None else f"{name}: {ours}, published {printed} ({_in_margins(far):.2f})"
+        )
         found.append((place, str(len(rows)), counts_of(rows), farthest))
     return found if len(found) < len(scored) else []
 
@@ -172,7 +202,9 @@ def number_name(row: Mapping[str, Any]) -> str:
     """The name of a published number: its metric and settings, in words."""
     columns = list(row)
     keys = columns[: columns.index("paper_mean")] if "paper_mean" in columns else []
-    whole = {key: int(v) if isinstance(v := row[key], float) and v.is_integer() else v for key in keys}
+    whole = {
+        key: int(v) if isinstance(v := row[key], float) and v.is_integer() else v for key in keys
+    }
     return row_label({key: value for key, value in whole.items() if _word(value)})
 
 
@@ -181,9 +213,19 @@ def number_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     name = number_name(row)
     printed = shown(row.get("paper_mean")) or f"at most {shown(row.get('upper_bound'))}"
     reason = "; ".join(text for text in (str(row.get("reason") or ""), _needed(row)) if text)
-    spread = [f" ± {shown(row.get(key), 2)}" if shown(row.get(key)) else "" for key in ("paper_std", "measured_std")]
+    spread = [
+        f" ± {shown(row.get(key), 2)}" if shown(row.get(key)) else ""
+        for key in ("paper_std", "measured_std")
+    ]
     ours = shown(row.get("measured_mean"))
-    return name, str(row.get("source") or ""), printed + spread[0], ours + spread[1], str(row["verdict"]), reason
+    return (
+        name,
+        str(row.get("source") or ""),
+        printed + spread[0],
+        ours + spread[1],
+        str(row["verdict"]),
+        reason,
+    )
 
 
 def statement_row(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -195,7 +237,13 @@ def statement_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
     if row["verdict"] == "not comparable":
         criterion = str(row.get("detail") or "")
-    return str(row["statement"]), str(row.get("where") or ""), shown(row.get("statistic")), criterion, verdict
+    return (
+        str(row["statement"]),
+        str(row.get("where") or ""),
+        shown(row.get("statistic")),
+        criterion,
+        verdict,
+    )
 
 
 def statement_line(row: Mapping[str, Any]) -> str:
@@ -219,13 +267,17 @@ def shown(value: Any, digits: int = 3) -> str:
 def _split(text: str) -> str:
     """Which variants of a statement have which verdict, where they differ; other seeds are left to the table."""
     by = variants_of(text)
-    parts = {verdict: [name for name in by.get(verdict, []) if "other seeds" not in name] for verdict in SPLIT}
+    parts = {
+        verdict: [name for name in by.get(verdict, []) if "other seeds" not in name]
+        for verdict in SPLIT
+    }
     parts = {verdict: names for verdict, names in parts.items() if names}
     if len(parts) < 2:
         return ""
     total = sum(len(names) for names in parts.values())
     named = {
-        v: ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}" for v, names in parts.items()
+        v: ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}"
+        for v, names in parts.items()
     }
     return f" (variants: {'; '.join(f'{names} {verdict}' for verdict, names in named.items())})"
 
@@ -234,21 +286,37 @@ def _needed(row: Mapping[str, Any]) -> str:
     needed = row.get("seeds_needed")
     if not isinstance(needed, float) or needed != needed:
         return ""
-    return "more seeds would not decide it" if needed == float("inf") else f"about {needed:.0f} seeds would decide it"
+    return (
+        "more seeds would not decide it"
+        if needed == float("inf")
+        else f"about {needed:.0f} seeds would decide it"
+    )
 
 
 def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted((row for row in rows if row["verdict"] in ORDER), key=lambda row: ORDER.index(row["verdict"]))
+    return sorted(
+        (row for row in rows if row["verdict"] in ORDER),
+        key=lambda row: ORDER.index(row["verdict"]),
+    )
 
 
 def markdown_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A heading and a table below it; '' without rows."""
-    cells = [[re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split())) for text in row] for row in rows]
+    cells = [
+        [re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split())) for text in row]
+        for row in rows
+    ]
     if not cells:
         return ""
     lines = [columns, ["---"] * len(columns), *cells[:MOST_ROWS]]
-    more = f"\n\n{len(cells) - MOST_ROWS} more rows are in the CSV files." if len(cells) > MOST_ROWS else ""
-    return f"## {heading}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + more + "\n"
+    more = (
+        f"\n\n{len(cells) - MOST_ROWS} more rows are in the CSV files."
+        if len(cells) > MOST_ROWS
+        else ""
+    )
+    return (
+        f"## {heading}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + more + "\n"
+    )
 
 
 def _list(heading: str, lines: Sequence[str]) -> str:
@@ -260,10 +328,21 @@ def _word(value: Any) -> bool:
 
 
 def counts_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{n} {verdict}" for verdict, n in Counter(str(row["verdict"]) for row in rows).most_common())
+    return ", ".join(
+        f"{n} {verdict}"
+        for verdict, n in Counter(str(row["verdict"]) for row in rows).most_common()
+    )
 
 
-COUNTED = ("exact match", "reproduced", "not reproduced", "inconclusive", "confirmed", "refuted", "minor error")
+COUNTED = (
+    "exact match",
+    "reproduced",
+    "not reproduced",
+    "inconclusive",
+    "confirmed",
+    "refuted",
+    "minor error",
+)
 PARTIAL = "{# shown for partial results, too #}"
 MOST_WORDS = 150
 """Words of a summary."""
@@ -277,7 +356,10 @@ def summary_path(name: str, experiment: Experiment) -> Path | None:
 
 
 def summary(
-    text: str, claims: pd.DataFrame, scorecard: pd.DataFrame, tables: Mapping[str, pd.DataFrame] | None = None
+    text: str,
+    claims: pd.DataFrame,
+    scorecard: pd.DataFrame,
+    tables: Mapping[str, pd.DataFrame] | None = None,
 ) -> str:
     """A summary with its numbers. Raises ValueError for a row that there is not, or several, and for too many words.
 
@@ -286,21 +368,35 @@ def summary(
     from jinja2 import Environment, StrictUndefined
 
     stated, scored = claims.to_dict("records"), scorecard.to_dict("records")
-    environment = Environment(undefined=StrictUndefined, finalize=_shown, autoescape=False, keep_trailing_newline=False)
+    environment = Environment(
+        undefined=StrictUndefined, finalize=_shown, autoescape=False, keep_trailing_newline=False
+    )
     environment.filters["exp"] = math.exp
     environment.filters["fixed"] = lambda value, digits: f"{value:.{digits}f}"
     environment.globals.update(
-        number=lambda metric, column="measured_mean", **keys: _row(scored, {"metric": metric, **keys})[column],
+        number=lambda metric, column="measured_mean", **keys: _row(
+            scored, {"metric": metric, **keys}
+        )[column],
         statement=lambda name, column="statistic": _row(stated, {"name": name})[column],
         verdict=lambda name: _row(stated, {"name": name})["verdict"],
-        numbers=lambda verdict="", **keys: _count([row for row in scored if _agrees(row, keys)], verdict),
-        mean=lambda table, column, over=None, **keys: mean_of((tables or {})[table], column, keys, over),
-        statements=lambda verdict="": _count([r for r in stated if not is_extension(str(r["where"]))], verdict),
-        extensions=lambda verdict="": _count([r for r in stated if is_extension(str(r["where"]))], verdict),
+        numbers=lambda verdict="", **keys: _count(
+            [row for row in scored if _agrees(row, keys)], verdict
+        ),
+        mean=lambda table, column, over=None, **keys: mean_of(
+            (tables or {})[table], column, keys, over
+        ),
+        statements=lambda verdict="": _count(
+            [r for r in stated if not is_extension(str(r["where"]))], verdict
+        ),
+        extensions=lambda verdict="": _count(
+            [r for r in stated if is_extension(str(r["where"]))], verdict
+        ),
     )
     found = " ".join(environment.from_string(text).render().split())
     if len(found.split()) > MOST_WORDS:
-        raise ValueError(f"summary: expected at most {MOST_WORDS} words, found {len(found.split())}")
+        raise ValueError(
+            f"summary: expected at most {MOST_WORDS} words, found {len(found.split())}"
+        )
     return found
 
 
@@ -323,7 +419,10 @@ def _agrees(row: Mapping[Any, Any], keys: Mapping[str, Any]) -> bool:
 
 
 def mean_of(
-    table: pd.DataFrame, column: str, keys: Mapping[str, Any], over: str | Mapping[str, Any] | None = None
+    table: pd.DataFrame,
+    column: str,
+    keys: Mapping[str, Any],
+    over: str | Mapping[str, Any] | None = None,
 ) -> float:
     """Mean of a column over the rows with these keys.
 

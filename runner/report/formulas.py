@@ -97,7 +97,9 @@ def _element(match: re.Match[str]) -> str:
         inside, _, scripts = match[0].strip(bar).partition("‖" if bar == "‖" else "||")
         return _with_scripts(f"<mrow><mo>‖</mo>{_row(inside)}<mo>‖</mo></mrow>", scripts)
     if match["letter"]:
-        return _with_scripts(f"<mi>{NAMES.get(match['letter'], match['letter'])}</mi>", match["scripts"])
+        return _with_scripts(
+            f"<mi>{NAMES.get(match['letter'], match['letter'])}</mi>", match["scripts"]
+        )
     if match["number"]:
         return _with_scripts(f"<mn>{match['number']}</mn>", match["power"])
     return f"<mo>{escape(match['other'].replace('-', '−'))}</mo>"

@@ -67,11 +67,15 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         record = read_json(folder / NAME)
     except (OSError, ValueError):
         return None
-    if not isinstance(record, dict) or not re.fullmatch(r"\w[\w.-]*", str(record.get("experiment"))):
+    if not isinstance(record, dict) or not re.fullmatch(
+        r"\w[\w.-]*", str(record.get("experiment"))
+    ):
         return None
     whole = record | {key: kind() for key, (kind, _) in TYPES.items() if key not in record}
     fits = all(_fits(whole[key], *types) for key, types in TYPES.items())
-    cells = fits and all(isinstance(cell.get(key), kind) for cell in whole["cells"] for key, kind in CELL.items())
+    cells = fits and all(
+        isinstance(cell.get(key), kind) for cell in whole["cells"] for key, kind in CELL.items()
+    )
     return whole if cells and all(map(_inside, whole["files"])) else None
 
 
@@ -114,7 +118,9 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 def _fits(value: Any, kind: type, items: type | None) -> bool:
     inside = value.values() if isinstance(value, dict) else value
-    return isinstance(value, kind) and (items is None or all(isinstance(item, items) for item in inside))
+    return isinstance(value, kind) and (
+        items is None or all(isinstance(item, items) for item in inside)
+    )
 
 
 def _inside(file: str) -> bool:
@@ -133,7 +139,9 @@ def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str
     if changed:
         warnings.append(f"{changed} cells were measured from a changed working tree")
     if missing:
-        shared = [word for word in missing[0].split() if all(word in label.split() for label in missing)]
+        shared = [
+            word for word in missing[0].split() if all(word in label.split() for label in missing)
+        ]
         cells = f"{len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured"
         warnings.append(f"incomplete: {cells}" + (f" ({' '.join(shared)})" if shared else ""))
     return warnings
@@ -186,7 +194,10 @@ NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
 
 
 def fingerprint(
-    experiment: Experiment, cells: Sequence[Stored], manifest: Mapping[str, Any], files: Iterable[Path]
+    experiment: Experiment,
+    cells: Sequence[Stored],
+    manifest: Mapping[str, Any],
+    files: Iterable[Path],
 ) -> str:
     """Hash of everything that decides the content of a report.
 
@@ -211,7 +222,10 @@ def start_fingerprint(root: Path) -> str:
     """Hash of everything that decides the start page of an output folder."""
     files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
     content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
-    content += [[path.name, sha256(path)] for path in (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))]
+    content += [
+        [path.name, sha256(path)]
+        for path in (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))
+    ]
     below = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json"))
     return digest([content, below, [_folder(RUNNER / name) for name in PACKAGES]])
 
@@ -246,7 +260,10 @@ def sources(experiment: type[Experiment]) -> tuple[Path, ...]:
     file = Path(str(sys.modules[own].__file__)).resolve()
     roots = {own.partition(".")[0]: file.parents[own.count(".") + (file.name == "__init__.py")]}
     roots["experiments"] = RUNNER.parent
-    waiting = {own, analysis.partition(":")[0] if isinstance(analysis, str) else analysis.__module__}
+    waiting = {
+        own,
+        analysis.partition(":")[0] if isinstance(analysis, str) else analysis.__module__,
+    }
     found: dict[str, Path] = {}
     while waiting:
         name = waiting.pop()
@@ -254,7 +271,9 @@ def sources(experiment: type[Experiment]) -> tuple[Path, ...]:
         for file in (path.with_suffix(".py"), path / "__init__.py"):
             if name not in found and file.is_file():
                 found[name] = file
-                waiting |= _imports(file, name if file.name == "__init__.py" else name.rpartition(".")[0])
+                waiting |= _imports(
+                    file, name if file.name == "__init__.py" else name.rpartition(".")[0]
+                )
     folders = {file.parent for file in found.values()} - {RUNNER.parent / "experiments"}
     texts = (path for folder in folders for path in folder.iterdir() if path.suffix in TEXTS)
     return tuple(sorted({*found.values(), *texts}))
@@ -272,7 +291,9 @@ def _imports(file: Path, package: str) -> set[str]:
             base = resolve_name("." * node.level + (node.module or ""), package)
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     if "import_module" in code:
-        below = (path.relative_to(file.parent).with_suffix("") for path in file.parent.rglob("*.py"))
+        below = (
+            path.relative_to(file.parent).with_suffix("") for path in file.parent.rglob("*.py")
+        )
         names |= {".".join((package, *path.parts)).removesuffix(".__init__") for path in below}
     return names
 

@@ -37,7 +37,9 @@ MEANINGS = {
 ALL = "all five"
 """The name under which experiments on every paper stand."""
 
-SCORE_COLUMNS = frozenset((*(column.name for column in fields(Score)), "margin_reason", "constructed"))
+SCORE_COLUMNS = frozenset(
+    (*(column.name for column in fields(Score)), "margin_reason", "constructed")
+)
 """Columns of scorecard.csv that are not keys of the value."""
 
 PAPERS = {
@@ -153,35 +155,86 @@ class Page:
         for row in rows:
             keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in ("", "nan")}
             pairs = (pair.partition(":") for pair in row.get("values", "").split())
-            seeds = [[int(float(seed)), _number(value)] for seed, _, value in pairs if _number(value) is not None]
-            numbers = {k: _number(row[k]) for k in row if k in SCORE_COLUMNS and _number(row[k]) is not None}
-            words = {k: row[k] for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95") if row.get(k)}
-            words |= {k: row[k] for k in ("in_their_prediction", "sign_kept", "margin_reason") if row.get(k)}
-            about = {"label": row_label(keys), "places": sorted(places(row.get("source", ""), PLACES))}
-            found.append({"id": self._anchor(row, keys), "keys": keys, **about, **numbers, **words, "values": seeds})
+            seeds = [
+                [int(float(seed)), _number(value)]
+                for seed, _, value in pairs
+                if _number(value) is not None
+            ]
+            numbers = {
+                k: _number(row[k])
+                for k in row
+                if k in SCORE_COLUMNS and _number(row[k]) is not None
+            }
+            words = {
+                k: row[k]
+                for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95")
+                if row.get(k)
+            }
+            words |= {
+                k: row[k]
+                for k in ("in_their_prediction", "sign_kept", "margin_reason")
+                if row.get(k)
+            }
+            about = {
+                "label": row_label(keys),
+                "places": sorted(places(row.get("source", ""), PLACES)),
+            }
+            found.append(
+                {
+                    "id": self._anchor(row, keys),
+                    "keys": keys,
+                    **about,
+                    **numbers,
+                    **words,
+                    "values": seeds,
+                }
+            )
         return _unique(found)
 
     @cached_property
     def claims(self) -> list[dict[str, Any]]:
         """Rows of the claims, each with its anchor."""
         paper = PAPERS.get(self.paper, slug(self.paper).lower())
-        kept = ("name", "statement", "where", "verdict", "statistic", "threshold", "detail", "group", "variants")
+        kept = (
+            "name",
+            "statement",
+            "where",
+            "verdict",
+            "statistic",
+            "threshold",
+            "detail",
+            "group",
+            "variants",
+        )
         found = []
         for row in self.table("claims"):
-            content = {k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")}
+            content = {
+                k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")
+            }
             ours: dict[str, Any] = {"extension": True} if is_extension(row["where"]) else {}
             ours["places"] = sorted(places(row["where"], PLACES))
-            found.append({"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours})
+            found.append(
+                {"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours}
+            )
         return _unique(found)
 
     def _anchor(self, row: Mapping[str, str], keys: Mapping[str, str]) -> str:
         paper = PAPERS.get(self.paper, slug(self.paper).lower())
-        return ".".join([paper, _place(row.get("source", "")), *(slug(keys[k]) for k in sorted(keys, key=_key_order))])
+        return ".".join(
+            [
+                paper,
+                _place(row.get("source", "")),
+                *(slug(keys[k]) for k in sorted(keys, key=_key_order)),
+            ]
+        )
 
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and of the paper's statements, in the order of tiles."""
-        return in_order(Counter(row["verdict"] for row in self.table("scorecard")), self._statements(extensions=False))
+        return in_order(
+            Counter(row["verdict"] for row in self.table("scorecard")),
+            self._statements(extensions=False),
+        )
 
     @property
     def extensions(self) -> dict[str, int]:
@@ -195,7 +248,11 @@ class Page:
     @cached_property
     def figures(self) -> list[Figure]:
         """Figures in the order in which the experiment gives them."""
-        files = [a for a in self.manifest["files"] if str(a).startswith("figures/") and a.endswith(".png")]
+        files = [
+            a
+            for a in self.manifest["files"]
+            if str(a).startswith("figures/") and a.endswith(".png")
+        ]
         return [self._figure(str(file)) for file in files if (self.folder / str(file)).is_file()]
 
     def _figure(self, file: str) -> Figure:
@@ -206,7 +263,16 @@ class Page:
         source = self.manifest["sources"].get(name, "")
         others = {suffix.upper(): str(Path(file).with_suffix(f".{suffix}")) for suffix in VECTOR}
         vector = {kind: other for kind, other in others.items() if (self.folder / other).is_file()}
-        return Figure(name, file, said, str(alts.get(name) or said), command, source, place_of(name, said), vector)
+        return Figure(
+            name,
+            file,
+            said,
+            str(alts.get(name) or said),
+            command,
+            source,
+            place_of(name, said),
+            vector,
+        )
 
     @property
     def findings(self) -> str:
@@ -228,7 +294,9 @@ class Page:
     @property
     def commits(self) -> list[tuple[str, int]]:
         """Commits that measured the cells, with how many each."""
-        return Counter(str(c.get("git_commit", "")) for c in self.manifest.get("cells", [])).most_common()
+        return Counter(
+            str(c.get("git_commit", "")) for c in self.manifest.get("cells", [])
+        ).most_common()
 
     @property
     def cells(self) -> list[dict[str, Any]]:
@@ -241,7 +309,9 @@ class Page:
 
 def _place(source: str) -> str:
     """'DAG paper, Table 5' -> 'T5', 'Fig. 2' -> 'F2', 'Appendix C' -> 'AppC'."""
-    found = re.search(r"\b(Table|Fig|Figure|Eq|Appendix|Section|Theorem|Prop)\w*\.?\s*([\w.]+)", source)
+    found = re.search(
+        r"\b(Table|Fig|Figure|Eq|Appendix|Section|Theorem|Prop)\w*\.?\s*([\w.]+)", source
+    )
     if not found:
         return slug(source.rsplit(",", 1)[-1]) or "text"
     letter = {"Table": "T", "Fig": "F", "Figure": "F", "Eq": "E", "Appendix": "App", "Section": "S"}

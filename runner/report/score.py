@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-VALUE_COLUMNS = ("mean", "std", "upper_bound", "n_seeds", "margin", "margin_reason", "constructed", "source", "note")
+VALUE_COLUMNS = (
+    "mean",
+    "std",
+    "upper_bound",
+    "n_seeds",
+    "margin",
+    "margin_reason",
+    "constructed",
+    "source",
+    "note",
+)
 BIBLIOGRAPHIC = ("experiment", "table")
 """Keys that say where a value is printed, not which value it is; measured values need not carry them."""
 ROUNDING = "rounding"
@@ -63,12 +73,16 @@ def read_reference(path: Path) -> pd.DataFrame:
     header = [name.strip() for name in rows[0]] if rows else []
     for column in ("metric", "mean"):
         if column not in header:
-            raise ValueError(f"{path}: expected a column {column!r}, found {', '.join(header) or 'an empty file'}")
+            raise ValueError(
+                f"{path}: expected a column {column!r}, found {', '.join(header) or 'an empty file'}"
+            )
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: column names repeat: {', '.join(header)}")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
-            raise ValueError(f"{path}, row {number}: expected {len(header)} fields, found {len(row)}")
+            raise ValueError(
+                f"{path}, row {number}: expected {len(header)} fields, found {len(row)}"
+            )
         try:
             published(dict(zip(header, row, strict=True)))
         except ValueError as error:
@@ -88,7 +102,9 @@ def published(row: Mapping[str, str]) -> Printed:
         raise ValueError(f"expected n_seeds as a whole number above zero, found {row['n_seeds']}")
     margin = row.get("margin", "").strip()
     if margin not in ("", ROUNDING) and not _number(row, "margin") >= 0:
-        raise ValueError(f"expected a margin of zero or more, or {ROUNDING!r}, found {row['margin']}")
+        raise ValueError(
+            f"expected a margin of zero or more, or {ROUNDING!r}, found {row['margin']}"
+        )
     return Printed(
         mean=mean,
         std=std,
@@ -114,14 +130,18 @@ def _number(row: Mapping[str, str], column: str) -> float:
     return value
 
 
-def resolution(row: Mapping[str, str], rows: Iterable[Mapping[str, str]], column: str = "mean") -> float:
+def resolution(
+    row: Mapping[str, str], rows: Iterable[Mapping[str, str]], column: str = "mean"
+) -> float:
     """Half a unit of the last printed digit of the row's mean or std (`_digits`); NaN where there is none."""
     if not row.get(column, "").strip():
         return NAN
     same = [
         r[column]
         for r in rows
-        if r[column].strip() and r["metric"] == row["metric"] and r.get("source") == row.get("source")
+        if r[column].strip()
+        and r["metric"] == row["metric"]
+        and r.get("source") == row.get("source")
     ]
     return 0.5 * 10.0 ** -_digits(row[column], same)
 
@@ -229,9 +249,19 @@ class Score:
     values: str = ""
 
 
-def score_of(paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str, ambiguous: str) -> Score:
+def score_of(
+    paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str, ambiguous: str
+) -> Score:
     """Verdict on one published value from the measured rows that match it."""
-    score = Score(paper.mean, paper.std, paper.bound, paper.n, paper.resolution, source=paper.source, note=paper.note)
+    score = Score(
+        paper.mean,
+        paper.std,
+        paper.bound,
+        paper.n,
+        paper.resolution,
+        source=paper.source,
+        note=paper.note,
+    )
     values = [m["value"] for m in matching if math.isfinite(m["value"])]
     if not values:
         return replace(score, reason=f"{len(matching)} seeds without a value" if matching else "")
@@ -245,7 +275,11 @@ def score_of(paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str,
         ratio=ours.mean / target if target else NAN,
         difference=ours.mean - target,
     )
-    lost = f"{len(matching) - ours.n} of {len(matching)} seeds without a value" if ours.n < len(matching) else ""
+    lost = (
+        f"{len(matching) - ours.n} of {len(matching)} seeds without a value"
+        if ours.n < len(matching)
+        else ""
+    )
     if len({row["seed"] for row in matching}) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
     if ambiguous:
@@ -260,7 +294,11 @@ def score_of(paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str,
     score = _bounded(score, ours) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
     calibrated = _said(matching, "calibrated")
     if calibrated and score.verdict != "exact match":
-        score = replace(score, verdict="calibrated", reason="; ".join(t for t in (calibrated, score.reason) if t))
+        score = replace(
+            score,
+            verdict="calibrated",
+            reason="; ".join(t for t in (calibrated, score.reason) if t),
+        )
     return replace(score, reason="; ".join(t for t in (score.reason, lost) if t))
 
 
@@ -271,15 +309,25 @@ def _bounded(score: Score, ours: Sample) -> Score:
     return replace(score, verdict=outcome, equivalence=outcome, seeds_needed=needed, reason=reason)
 
 
-def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping[str, Any]]) -> Score:
+def _held(
+    score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping[str, Any]]
+) -> Score:
     """Against a printed mean."""
     theirs = Sample.printed(paper.mean, paper.std, paper.n)
     named = NAN if paper.margin in ("", ROUNDING) else float(paper.margin)
-    margin = paper.resolution if paper.margin == ROUNDING else judge.margin_of(paper.mean, paper.resolution, named)
+    margin = (
+        paper.resolution
+        if paper.margin == ROUNDING
+        else judge.margin_of(paper.mean, paper.resolution, named)
+    )
     variance, image_df = (_mean(matching, c) for c in ("image_variance", "image_df"))
-    images = Part(variance, math.inf if math.isnan(image_df) else image_df) if variance > 0 else None
+    images = (
+        Part(variance, math.inf if math.isnan(image_df) else image_df) if variance > 0 else None
+    )
     paired = all(m.get("paired") in ("true", "1") for m in matching)
-    rounding, pairs = (_mean(matching, c) if paired else NAN for c in ("rounding_std", "rounding_df"))
+    rounding, pairs = (
+        _mean(matching, c) if paired else NAN for c in ("rounding_std", "rounding_df")
+    )
     if math.isnan(rounding):
         compared, how = judge.equal(ours, theirs, margin, images), ""
     else:  # the same networks: what is left between the two is rounding, its spread measured beforehand
@@ -348,7 +396,9 @@ def z_of(difference: Difference, rounding: float) -> float:
     """
     if not difference.error > 0:
         return NAN
-    return difference.value / math.hypot(difference.error, (rounding if rounding > 0 else 0.0) / math.sqrt(3))
+    return difference.value / math.hypot(
+        difference.error, (rounding if rounding > 0 else 0.0) / math.sqrt(3)
+    )
 
 
 def _said(matching: Sequence[Mapping[str, Any]], column: str) -> str:

@@ -38,7 +38,12 @@ def known_papers() -> Mapping[str, Mapping[str, Any]]:
 
 def bibtex(*papers: str) -> str:
     """BibTeX of this software and of some papers; papers without an entry are left out."""
-    software = {"author": "{The developers of hess-run}", "title": SOFTWARE, "version": __version__, "year": "2026"}
+    software = {
+        "author": "{The developers of hess-run}",
+        "title": SOFTWARE,
+        "version": __version__,
+        "year": "2026",
+    }
     entries = [_entry("software", "hess-run", software)]
     for about in (known_papers()[paper] for paper in papers if paper in known_papers()):
         fields = {"author": about["author"], "title": about["cited"], "year": about.get("year", "")}
@@ -67,7 +72,9 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.globals.update(tone=tone, signs=SIGNS, meanings=MEANINGS, seeds_line=seeds_line)
-    environment.globals.update(style=_asset("site.css"), script=_asset("site.js"), start_script=_asset("start.js"))
+    environment.globals.update(
+        style=_asset("site.css"), script=_asset("site.js"), start_script=_asset("start.js")
+    )
     environment.filters.update(island=island, formulas=formulas)
     return environment
 
@@ -89,7 +96,10 @@ def island(value: Any) -> Any:
 
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return Markup(
-        text.replace("</", "<\\/").replace("<!", "\\u003c!").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+        text.replace("</", "<\\/")
+        .replace("<!", "\\u003c!")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
     )
 
 
@@ -119,7 +129,11 @@ def _safe(address: str) -> bool:
 def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index.html") -> Path:
     """index.html next to the report's files, and stats.js, which the page loads when it is asked for."""
     statistics = page.table("stats")
-    columns = [c for c in (statistics[0] if statistics else ()) if any(r[c] not in ("", "nan") for r in statistics)]
+    columns = [
+        c
+        for c in (statistics[0] if statistics else ())
+        if any(r[c] not in ("", "nan") for r in statistics)
+    ]
     rows = [[r[c] for c in columns] for r in statistics]
     if not page.command:
         script = f"window.hessStats={island({'columns': columns, 'rows': rows})};\n"
@@ -130,7 +144,9 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
         "scores": [row | {"label": marked(row["label"])} for row in page.scores],
         "claims": [row | {"statement": marked(row["statement"])} for row in page.claims],
         "cells": cells,
-        "maths": table([*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]),
+        "maths": table(
+            [*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]
+        ),
         "figures": {figure.place: figure.name for figure in reversed(page.figures) if figure.place},
     }
     html = render(
@@ -141,7 +157,11 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
         lead=markdown(page.lead),
         findings=markdown(page.tables) if page.tables else "",
         statistics=len(rows),
-        files=[a for a in page.manifest["files"] if a.endswith((".csv", ".md")) and (page.folder / a).is_file()],
+        files=[
+            a
+            for a in page.manifest["files"]
+            if a.endswith((".csv", ".md")) and (page.folder / a).is_file()
+        ],
         cite=bibtex(*known_papers()) if page.paper == ALL else bibtex(page.paper),
         up=up,
     )
@@ -163,7 +183,9 @@ def _cards(papers: Mapping[str, Sequence[Page]], root: Path) -> list[dict[str, s
             }
             links = {key: file if (root / file).is_file() else "" for key, file in links.items()}
             words = {key: str(about[key]) for key in ("title", "finding")}
-            found.append({"paper": paper, **words, **links, "page": f"{name}/index.html#figure.{figure}"})
+            found.append(
+                {"paper": paper, **words, **links, "page": f"{name}/index.html#figure.{figure}"}
+            )
     return found
 
 
@@ -172,9 +194,19 @@ def start_rows(pages: Sequence[Page]) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for page in pages:
         for row in page.scores:
-            values = [row.get(key) and float(f"{row[key]:.5g}") for key in ("paper_mean", "measured_mean")]
+            values = [
+                row.get(key) and float(f"{row[key]:.5g}") for key in ("paper_mean", "measured_mean")
+            ]
             rows.append(
-                [page.name, row["id"], page.paper, row["label"], row.get("source", ""), row["verdict"], *values]
+                [
+                    page.name,
+                    row["id"],
+                    page.paper,
+                    row["label"],
+                    row.get("source", ""),
+                    row["verdict"],
+                    *values,
+                ]
             )
         for row in page.claims:
             text = (row["statement"], row.get("where", ""), row["verdict"])
@@ -205,17 +237,27 @@ def place_index(pages: Sequence[Page]) -> dict[str, dict[str, list[Place]]]:
         figures = {figure.place: figure.name for figure in reversed(page.figures)}
         for (paper, place), tones in counts.items():
             search = f"{paper} {place}" if page.paper == ALL else place
-            about = Place(page.name, {t: tones[t] for t in SIGNS if tones[t]}, search, figures.get(place, ""))
+            about = Place(
+                page.name, {t: tones[t] for t in SIGNS if tones[t]}, search, figures.get(place, "")
+            )
             found.setdefault(paper, {}).setdefault(place, []).append(about)
     return {
-        paper: {place: found[paper][place] for place in sorted(found[paper], key=_order)} for paper in _sorted(found)
+        paper: {place: found[paper][place] for place in sorted(found[paper], key=_order)}
+        for paper in _sorted(found)
     }
 
 
 def _sorted(papers: Iterable[str]) -> list[str]:
     """Papers in the order of papers.toml; others after them."""
     known = list(known_papers())
-    return sorted(papers, key=lambda paper: (known.index(paper) if paper in known else len(known), paper == ALL, paper))
+    return sorted(
+        papers,
+        key=lambda paper: (
+            known.index(paper) if paper in known else len(known),
+            paper == ALL,
+            paper,
+        ),
+    )
 
 
 def _order(place: str) -> tuple[bool, list[tuple[int, str]]]:
@@ -224,11 +266,16 @@ def _order(place: str) -> tuple[bool, list[tuple[int, str]]]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", text)]
+    return [
+        (int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", text)
+    ]
 
 
 def build_start(
-    root: Path, not_run: Mapping[str, str], errata: Sequence[Mapping[str, Any]] = (), origin: str = ""
+    root: Path,
+    not_run: Mapping[str, str],
+    errata: Sequence[Mapping[str, Any]] = (),
+    origin: str = "",
 ) -> Path:
     """index.html of an output folder: every experiment with a report, by paper; not_run: experiment -> reason.
 
@@ -243,7 +290,9 @@ def build_start(
     for page in pages:
         papers.setdefault(page.paper or "other", []).append(page)
     papers = {paper: papers[paper] for paper in _sorted(papers)}
-    totals = {paper: in_order(*(page.verdicts for page in members)) for paper, members in papers.items()}
+    totals = {
+        paper: in_order(*(page.verdicts for page in members)) for paper, members in papers.items()
+    }
     classes: dict[str, dict[str, int]] = {}
     for entry in errata:
         counts = classes.setdefault(str(entry["paper"]), {})
@@ -276,7 +325,9 @@ def build_start(
         legend={t: ", ".join(verdict for verdict in MEANINGS if tone(verdict) == t) for t in SIGNS},
         origin=origin,
         cite=bibtex(*papers),
-        summary="reproduction/index.html" if (root / "reproduction" / "index.html").is_file() else "",
+        summary="reproduction/index.html"
+        if (root / "reproduction" / "index.html").is_file()
+        else "",
     )
     path = root / "index.html"
     write_bytes(path, html.encode())

@@ -26,7 +26,13 @@ from runner.report.manifest import (
     warnings_of,
 )
 from runner.report.page import Page
-from runner.report.write import console_lines, remove_stale, write_manifest, write_page, write_report
+from runner.report.write import (
+    console_lines,
+    remove_stale,
+    write_manifest,
+    write_page,
+    write_report,
+)
 from runner.store import tables
 from runner.store.archive import published_folder, where_published
 from runner.store.identity import software
@@ -59,7 +65,9 @@ class Update:
         """The manifest, as far as it is known without an analysis."""
         found, experiment = self.collection, self.collection.job.experiment
         cells: list[Stored] = [*found.cells, *(cell for of in found.beside.values() for cell in of)]
-        read = sorted({*self.files, *references(experiment, self.files), *filter(None, [self.reference])})
+        read = sorted(
+            {*self.files, *references(experiment, self.files), *filter(None, [self.reference])}
+        )
         record = manifest(found)
         return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), read)}
 
@@ -67,7 +75,11 @@ class Update:
         """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None where there is none
         or one of its other files has changed."""
         earlier = read_manifest(folder)
-        if earlier is None or earlier["fingerprint"] != self.record["fingerprint"] or earlier["report_failures"]:
+        if (
+            earlier is None
+            or earlier["fingerprint"] != self.record["fingerprint"]
+            or earlier["report_failures"]
+        ):
             return None
         changed = changed_files(folder, earlier)
         return (earlier, changed) if all(map(is_merged, changed)) else None
@@ -143,7 +155,10 @@ def report(
     todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
-        return collection, [f"{job.name}: no stored cells for these settings{todo}; {where_published()}", *damage]
+        return collection, [
+            f"{job.name}: no stored cells for these settings{todo}; {where_published()}",
+            *damage,
+        ]
     claim_outputs(job.outputs)
     update = Update(collection, files)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
@@ -151,7 +166,11 @@ def report(
         update.fill(found[1])
         return collection, [f"{head}, unchanged", *_found(update.folder), *damage]
     if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):
-        return collection, [f"{head}, copied from the published results", *_found(update.folder), *damage]
+        return collection, [
+            f"{head}, copied from the published results",
+            *_found(update.folder),
+            *damage,
+        ]
     lines = [head, *update.make(only_figure, say), *damage]
     if collection.missing:
         lines.append(f"  missing: {len(collection.missing)} cells{todo}")
@@ -190,7 +209,9 @@ def draw(
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, to or collection.scope.folder
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
-    found = ask(job.experiment, merge(collection.cells), None, "", failures, beside, only_figures=True)
+    found = ask(
+        job.experiment, merge(collection.cells), None, "", failures, beside, only_figures=True
+    )
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {figure}")
@@ -199,12 +220,19 @@ def draw(
     record = manifest(collection)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    drawn = [draw_one(folder, name, found.figures[name], record, warnings, failures, suffix=suffix) for name in names]
+    drawn = [
+        draw_one(folder, name, found.figures[name], record, warnings, failures, suffix=suffix)
+        for name in names
+    ]
     files = [file for file in drawn if file is not None]
     earlier = read_manifest(folder)
     if earlier is not None:  # the figures that it lists are the report's still
-        redrawn = [f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]]
-        write_manifest(folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}})
+        redrawn = [
+            f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]
+        ]
+        write_manifest(
+            folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}}
+        )
         write_page(folder, warnings)
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]
 

@@ -62,7 +62,9 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     lines += [f"  {figures} figures, {merged} tables, page {directory / 'index.html'}"]
     if record["left_out"]:
         lines += [f"  not drawn, nothing of them is measured: {', '.join(record['left_out'])}"]
-    return lines + [f"  failed: {failure}" for failure in Failures(record["report_failures"]).lines()]
+    return lines + [
+        f"  failed: {failure}" for failure in Failures(record["report_failures"]).lines()
+    ]
 
 
 def write_report(
@@ -87,7 +89,9 @@ def write_report(
     """
     taken = [table for table in tables_by_name if table in ANSWERS]
     if taken:
-        raise ValueError(f"{name}: expected table names other than {', '.join(ANSWERS)}, found {taken[0]}")
+        raise ValueError(
+            f"{name}: expected table names other than {', '.join(ANSWERS)}, found {taken[0]}"
+        )
     reason = str(manifest.get("not_comparable") or "; ".join(said_of(manifest)))
     failures = Failures()
     found = ask(experiment, tables_by_name, reference, reason, failures, beside or {})
@@ -130,7 +134,9 @@ def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
     tables.write_bytes(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
 
 
-def _certificates(experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]) -> list[str]:
+def _certificates(
+    experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]
+) -> list[str]:
     """What is to be said about the certificates of the cells; nothing where there are no cells."""
     carried = [bool(cell.get("certificate")) for cell in manifest.get("cells", [])]
     rows = merged[CERTIFICATE].to_dict("records") if CERTIFICATE in merged else []
@@ -151,14 +157,20 @@ def _report_text(
     content = path.read_text(encoding="utf-8") if path is not None else ""
     incomplete = all(warning.startswith("incomplete") for warning in warnings)
     if content and (not warnings or (incomplete and PARTIAL in content)):
-        text = failures.guard("summary", lambda: summary(content, found.claims, found.scorecard, measured), "")
-    sentences = [line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings]
+        text = failures.guard(
+            "summary", lambda: summary(content, found.claims, found.scorecard, measured), ""
+        )
+    sentences = [
+        line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings
+    ]
     quick = next((line for line in sentences if line.startswith("Profile=quick")), "")
     answers = (found.claims, found.scorecard, found.notes)
     return report_text(experiment.title or name, text, *answers, sentences, trust, quick)
 
 
-def _write_answers(directory: Path, merged: Mapping[str, pd.DataFrame], found: Findings, text: str) -> list[str]:
+def _write_answers(
+    directory: Path, merged: Mapping[str, pd.DataFrame], found: Findings, text: str
+) -> list[str]:
     """Write tables and texts; returns their file names."""
     for table, frame in merged.items():
         tables.write(frame, directory / f"{table}.csv")
@@ -197,7 +209,11 @@ def write_overview(root: Path) -> Path:
 
 def not_run(root: Path) -> dict[str, str]:
     """What was not run, with the reason, as the files not_run.md say: lines of '- name: reason'."""
-    lines = [line for path in not_run_files(root) for line in path.read_text("utf-8", "replace").splitlines()]
+    lines = [
+        line
+        for path in not_run_files(root)
+        for line in path.read_text("utf-8", "replace").splitlines()
+    ]
     found = (re.fullmatch(r"- `?([^:`]+)`?: (.+)", line) for line in lines)
     return {match.group(1): match.group(2) for match in found if match}
 
@@ -218,7 +234,9 @@ def remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) ->
 
 
 def export_site(
-    folders: Iterable[Path], target: Path, draw: Callable[[Page, Path], object] = lambda page, place: None
+    folders: Iterable[Path],
+    target: Path,
+    draw: Callable[[Page, Path], object] = lambda page, place: None,
 ) -> list[str]:
     """Write the site into `target` and `target`.zip; returns names of folders whose report cannot be read.
 
@@ -241,13 +259,19 @@ def export_site(
         place = target / page.name
         shutil.rmtree(place, ignore_errors=True)
         (place / "figures").mkdir(parents=True)
-        for file in ("manifest.json", *(name for name in page.manifest["files"] if (folder / name).is_file())):
+        for file in (
+            "manifest.json",
+            *(name for name in page.manifest["files"] if (folder / name).is_file()),
+        ):
             shutil.copyfile(folder / file, place / file)
         draw(page, place)
         write_page(place, warnings_of(page.manifest, page.manifest["missing"]))
     write_documents(target)
     write_overview(target)
     files = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    content = ((f"{target.name}/{path.relative_to(target).as_posix()}", path.read_bytes()) for path in files)
+    content = (
+        (f"{target.name}/{path.relative_to(target).as_posix()}", path.read_bytes())
+        for path in files
+    )
     tables.write_bytes(target.with_name(f"{target.name}.zip"), archive_bytes(content))
     return left_out

@@ -56,11 +56,19 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
         store = Store(root, experiment)
         total += sum(1 for _ in store.all())
         for name, reason in sorted(store.damaged.items()):
-            lines.append(store.quarantine(name) if repair else f"{experiment}: damaged cell {name} ({reason})")
+            lines.append(
+                store.quarantine(name)
+                if repair
+                else f"{experiment}: damaged cell {name} ({reason})"
+            )
         lines += store.published_damage()
     reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
     text = "\n".join([*lines, *reports, f"{total} cells are whole, {len(lines)} damaged"])
-    print(json.dumps({"whole": total, "damaged": lines, "reports": reports}, indent=1) if as_json else text)
+    print(
+        json.dumps({"whole": total, "damaged": lines, "reports": reports}, indent=1)
+        if as_json
+        else text
+    )
     return 1 if lines or reports else 0
 
 
@@ -69,14 +77,20 @@ def _changed_report(folder: Path) -> list[str]:
     manifest = read_manifest(folder)
     changed = [MANIFEST] if manifest is None else changed_files(folder, manifest)
     there = ", ".join(file for file in changed if not is_merged(file) or (folder / file).exists())
-    return [f"{folder}: changed after the report: {there}; the next report makes them again"] if there else []
+    return (
+        [f"{folder}: changed after the report: {there}; the next report makes them again"]
+        if there
+        else []
+    )
 
 
 def _experiments(root: Path) -> list[str]:
     """Names of the experiments with cells in the working folder or published."""
     working = [path.parent.name for path in root.glob("*/cells") if path.is_dir()]
     folder = published_root()
-    published = [path.parent.name for path in folder.glob(f"*/{CELLS}")] if folder is not None else []
+    published = (
+        [path.parent.name for path in folder.glob(f"*/{CELLS}")] if folder is not None else []
+    )
     return sorted({*working, *published})
 
 
@@ -90,17 +104,31 @@ def verify_command(call: Call) -> int:
       hess-run verify experiment=scalar_spectrum sample=5
     """
     try:
-        sample, tolerance = int(call.keys.get("sample", "3")), float(call.keys.get("tolerance", TOLERANCE))
+        sample, tolerance = (
+            int(call.keys.get("sample", "3")),
+            float(call.keys.get("tolerance", TOLERANCE)),
+        )
     except ValueError as error:
-        raise SettingError(f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})") from error
+        raise SettingError(
+            f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})"
+        ) from error
     if sample < 0 or not tolerance >= 0:
-        raise SettingError(f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}")
+        raise SettingError(
+            f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}"
+        )
     return verify_jobs(read_jobs(call)[1], sample, tolerance, call.json)
 
 
-def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE, as_json: bool = False) -> int:
+def verify_jobs(
+    jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE, as_json: bool = False
+) -> int:
     """Measure a sample of the stored cells of `jobs` again and compare; 0 when all agree."""
-    stored = [(job, cell_id, cell) for job in jobs for cell_id, cell in job.cells() if job.store.has(cell_id)]
+    stored = [
+        (job, cell_id, cell)
+        for job in jobs
+        for cell_id, cell in job.cells()
+        if job.store.has(cell_id)
+    ]
     if not stored:
         found = f"found none; run the experiment first; {where_published()}"
         raise SettingError(f"verify: expected stored cells of these settings, {found}")
@@ -110,14 +138,21 @@ def verify_jobs(jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERAN
         agrees, line, elsewhere = _verify(job, cell_id, cell, tolerance)
         wrong += not agrees
         moved = moved or (elsewhere and not agrees)
-        records.append({"experiment": job.name, "seed": job.seed, "cell": cell_id, "agrees": agrees, "found": line})
+        records.append(
+            {
+                "experiment": job.name,
+                "seed": job.seed,
+                "cell": cell_id,
+                "agrees": agrees,
+                "found": line,
+            }
+        )
         if not as_json:
             print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
     counts = f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ"
     if moved:
-        counts += (
-            "\nAnother processor or torch rounds differently: errors of rounding, and what amplifies them, differ there"
-        )
+        counts += "\nAnother processor or torch rounds differently: errors of rounding, "
+        counts += "and what amplifies them, differ there"
     print(json.dumps({"stored": len(stored), "cells": records}, indent=1) if as_json else counts)
     return 1 if wrong else 0
 
@@ -137,7 +172,9 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
             tolerance,
         )
     here, there = meta["software"], kept.meta["software"]
-    changed = [key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]]
+    changed = [
+        key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]
+    ]
     other = [f"{key} {there.get(key)} -> {here[key]}" for key in changed]
     note = f" [{'; '.join(other)}]" if other and not found.identical else ""
     return found.agrees, f"{found.line()}{note}", bool(other)
@@ -198,7 +235,10 @@ def _listed(name: str) -> list[str]:
         size = sum(spec.sizes.values()) / 2**20
         state = f"{len(spec.sizes)} files, {size:.0f} MiB; hess-run data verify {name} compares their sums"
     origin = {data_root(): "$HESS_DATA", Path("data"): "data/ in the current folder"}
-    looked = [f"  {'folder' if p == folder else 'or':8} {p.absolute()} ({origin[p.parent]})" for p in places(spec)]
+    looked = [
+        f"  {'folder' if p == folder else 'or':8} {p.absolute()} ({origin[p.parent]})"
+        for p in places(spec)
+    ]
     sums = folder / SUMS
     noted = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
     return [
@@ -262,13 +302,19 @@ def demo(outputs: Path) -> int:
     """Measure the cells that are not stored, report them, and print both sides. 0, or 1 when a cell failed."""
     words = [f"experiment={DEMO_EXPERIMENT}", *DEMO_CELLS, f"outputs='{outputs}'"]
     # measured now, that is the point
-    jobs = [replace(job, published=False) for job in config.build_jobs(config.arguments(words, multirun=True))]
+    jobs = [
+        replace(job, published=False)
+        for job in config.build_jobs(config.arguments(words, multirun=True))
+    ]
     check_outputs(outputs)
     claim_outputs(outputs)
     begin = time.monotonic()
     missing = sum(not job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
     print(f"{jobs[0].experiment.title} (paper: {jobs[0].experiment.paper})")
-    print(f"  measuring {missing} small cells" if missing else "  stored; drawing the figure", flush=True)
+    print(
+        f"  measuring {missing} small cells" if missing else "  stored; drawing the figure",
+        flush=True,
+    )
     for job in jobs:
         outcome = run(job)
         if outcome.interrupted:
@@ -276,7 +322,10 @@ def demo(outputs: Path) -> int:
         if outcome.failed:
             print(f"  a cell failed: {job.store.failed()[outcome.failed[0]]['error']}")
             return 1
-    for line in [*_report(jobs), f"{time.monotonic() - begin:.0f} s. Next: hess-run list, hess-run experiment=NAME"]:
+    for line in [
+        *_report(jobs),
+        f"{time.monotonic() - begin:.0f} s. Next: hess-run list, hess-run experiment=NAME",
+    ]:
         print(line)
     return 0
 

@@ -21,7 +21,16 @@ from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
 from runner.run.config.overrides import TOP_LEVEL, Arguments, expand
 from runner.run.config.types import may_import
-from runner.run.console import FULL_ERROR, guarded, limit, limit_reached, protect, say, short, was_interrupted
+from runner.run.console import (
+    FULL_ERROR,
+    guarded,
+    limit,
+    limit_reached,
+    protect,
+    say,
+    short,
+    was_interrupted,
+)
 from runner.run.execute import dismiss, end_on_sigterm, prepare, run_job, was_terminated
 from runner.run.listing import survey
 from runner.run.reports import read_jobs, report_jobs
@@ -38,7 +47,9 @@ _PACKAGES = ("joblib", "submitit", "ray", "concurrent")
 def needs_no_job(call: Call) -> bool:
     """Whether a command asks Hydra for something that no experiment has a part in: its help, completion, plugins."""
     named = any(word.startswith("experiment=") for word in call.settings)
-    return call.shows[:1] in (("--hydra-help",), ("--shell-completion",)) or ("plugins" in call.shows and not named)
+    return call.shows[:1] in (("--hydra-help",), ("--shell-completion",)) or (
+        "plugins" in call.shows and not named
+    )
 
 
 def chosen(arguments: Arguments) -> bool:
@@ -58,11 +69,17 @@ def check_launcher(arguments: Arguments) -> None:
         with hydra.initialize_config_dir(str(files.CONF), **_defaults_of_hydra()):
             words += [f"hydra.searchpath=[{places}]"] if places else []
             cfg = hydra.compose("config", overrides=words, return_hydra_config=True)
-    except Exception as error:  # Hydra, OmegaConf and YAML raise many kinds; all are a mistake in what was read
+    except (
+        Exception
+    ) as error:  # Hydra, OmegaConf and YAML raise many kinds; all are a mistake in what was read
         if was_interrupted(error):
             raise KeyboardInterrupt from error
-        missing = re.search(r"(?:Could not find|Could not load) 'hydra/launcher/([^'/]+)'", str(error))
-        raise SettingError(missing_launcher(missing[1]) if missing else f"hydra: {_first_line(error)}") from error
+        missing = re.search(
+            r"(?:Could not find|Could not load) 'hydra/launcher/([^'/]+)'", str(error)
+        )
+        raise SettingError(
+            missing_launcher(missing[1]) if missing else f"hydra: {_first_line(error)}"
+        ) from error
     _check_section(cfg.hydra)
 
 
@@ -94,13 +111,22 @@ def _check_section(section: Any) -> None:
     node = OmegaConf.to_container(section, resolve=False)
     assert isinstance(node, dict)
     if node.get("callbacks") or node["job"].get("chdir") or node["run"]["dir"] != ".":
-        raise SettingError("hydra: expected no callbacks, run.dir=. and job.chdir=false, as in conf/config.yaml")
+        raise SettingError(
+            "hydra: expected no callbacks, run.dir=. and job.chdir=false, as in conf/config.yaml"
+        )
     for group in ("job_logging", "hydra_logging"):
-        if section.runtime.choices.get(f"hydra/{group}") != "disabled" or "handlers" in (node[group] or {}):
-            raise SettingError(f"hydra.{group}: expected disabled: every job keeps a log of its own")
+        if section.runtime.choices.get(f"hydra/{group}") != "disabled" or "handlers" in (
+            node[group] or {}
+        ):
+            raise SettingError(
+                f"hydra.{group}: expected disabled: every job keeps a log of its own"
+            )
     for group in ("launcher", "sweeper"):
         for target in _targets(node.get(group)):
-            if not (target.startswith(("hydra._internal.core_plugins.", "hydra_plugins.")) or may_import(target)):
+            if not (
+                target.startswith(("hydra._internal.core_plugins.", "hydra_plugins."))
+                or may_import(target)
+            ):
                 raise SettingError(
                     f"hydra.{group}: _target_ {short(target)} is no plugin of Hydra and was not imported"
                 )
@@ -149,7 +175,9 @@ def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) 
             if FULL_ERROR or restart > RESTARTS or not lost_worker(error):
                 raise
             reason = short(f"{type(error).__name__}: {error}", 300)
-            say(f"a process of the launcher ended early ({reason}); starting what is not stored again ({restart})")
+            say(
+                f"a process of the launcher ended early ({reason}); starting what is not stored again ({restart})"
+            )
     raise AssertionError("the last start returns")
 
 
@@ -162,7 +190,9 @@ def without_stored(arguments: Arguments, open_jobs: Sequence[Job]) -> Arguments:
 
 def lost_worker(error: BaseException) -> bool:
     """Whether a launcher reports that one of its processes ended early. What was not stored can be measured again."""
-    return any(kind.__module__.split(".")[0] in _PACKAGES for kind in type(error).__mro__) and not limit(error)
+    return any(
+        kind.__module__.split(".")[0] in _PACKAGES for kind in type(error).__mro__
+    ) and not limit(error)
 
 
 def _application(words: Sequence[str]) -> None:
@@ -170,9 +200,13 @@ def _application(words: Sequence[str]) -> None:
     import hydra
 
     sys.argv = [sys.argv[0], *words]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra would print its own pages of what went wrong, and exit
+    os.environ["HYDRA_FULL_ERROR"] = (
+        "1"  # Hydra would print its own pages of what went wrong, and exit
+    )
     try:
-        hydra.main(**_defaults_of_hydra(), config_path=str(files.CONF), config_name="config")(hydra_job)()
+        hydra.main(**_defaults_of_hydra(), config_path=str(files.CONF), config_name="config")(
+            hydra_job
+        )()
     finally:
         if not FULL_ERROR:
             os.environ.pop("HYDRA_FULL_ERROR", None)
@@ -201,7 +235,11 @@ def run_command(call: Call) -> int:
     lines, open_jobs = survey(jobs)
     lacking = missing_data({id(job.experiment): job.experiment for job in open_jobs}.values())
     able = [job for job in open_jobs if not (lacking and missing_data([job.experiment]))]
-    if lacking and not able and not any(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells()):
+    if (
+        lacking
+        and not able
+        and not any(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
+    ):
         raise SettingError(lacking)
     for outputs in {job.outputs for job in jobs}:
         claim_outputs(outputs)
@@ -214,7 +252,10 @@ def run_command(call: Call) -> int:
         print(line, file=sys.stderr, flush=True)
     at_work = {id(job) for job in open_jobs}
     for job in (job for job in jobs if id(job) not in at_work):
-        print(f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed", flush=True)
+        print(
+            f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed",
+            flush=True,
+        )
     if able:
         try:
             if arguments.multirun and chosen(arguments):
@@ -249,7 +290,11 @@ def _measure(jobs: Sequence[Job]) -> None:
 def workers_of(job: Job) -> int:
     """How many processes measure a job, apart from the command's own."""
     store = job.store
-    return min(job.jobs, sum(not store.has(cell_id, job.only_run) for cell_id, _ in job.cells())) if job.jobs > 1 else 0
+    return (
+        min(job.jobs, sum(not store.has(cell_id, job.only_run) for cell_id, _ in job.cells()))
+        if job.jobs > 1
+        else 0
+    )
 
 
 def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:
@@ -261,7 +306,9 @@ def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:
     if limit(error):
         return limit_reached(error)
     reason = short(f"{type(error).__name__}: {error}", 300)
-    say(f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on.")
+    say(
+        f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on."
+    )
     report_jobs(jobs)
     return 1
 
@@ -276,5 +323,7 @@ def report_status(jobs: Sequence[Job]) -> int:
             raise KeyboardInterrupt from error
         if FULL_ERROR:
             traceback.print_exc()
-        say(f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report")
+        say(
+            f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report"
+        )
         return 1

@@ -112,14 +112,22 @@ VERBS: Mapping[str, Verb] = {
     "report": Verb("runner.run.reports:report_command", keys=("figure", "figures"), settings=True),
     "why": Verb("runner.run.why:why_command", "FILE|ANCHOR", keys=("outputs",), json=True),
     "data": Verb("runner.run.checks:data_command", "list|fetch|verify [NAME]"),
-    "store": Verb("runner.run.checks:store_command", "check", keys=("outputs", "repair"), json=True),
-    "verify": Verb("runner.run.checks:verify_command", keys=("sample", "tolerance"), settings=True, json=True),
+    "store": Verb(
+        "runner.run.checks:store_command", "check", keys=("outputs", "repair"), json=True
+    ),
+    "verify": Verb(
+        "runner.run.checks:verify_command", keys=("sample", "tolerance"), settings=True, json=True
+    ),
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
     "open": Verb("runner.run.reports:open_command", "[NAME]", keys=("outputs",)),
     "site": Verb("runner.run.reports:site_command", keys=("to", "outputs", "figures")),
-    "results": Verb("runner.run.reports:results_command", "[EXPERIMENT]", keys=("outputs",), json=True),
-    "publish": Verb("runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs", "show"), settings=True),
+    "results": Verb(
+        "runner.run.reports:results_command", "[EXPERIMENT]", keys=("outputs",), json=True
+    ),
+    "publish": Verb(
+        "runner.run.publish:publish_command", "EXPERIMENT", keys=("outputs", "show"), settings=True
+    ),
 }
 """Verb -> what it is; "" is a run."""
 
@@ -146,27 +154,47 @@ def parse(argv: Sequence[str]) -> Call:
     rest = [word for word in words if word not in positional]
     if not len(known.required) <= len(positional) <= len(known.words.split()):
         wanted = "key=value" if known.settings and not known.words else known.usage(verb)
-        hint = _meant(verb, positional[0]) if positional and not known.words and known.settings else ""
-        raise SettingError(f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}{hint}")
-    keys = {key: value for key, _, value in (word.partition("=") for word in rest) if key in known.keys}
+        hint = (
+            _meant(verb, positional[0]) if positional and not known.words and known.settings else ""
+        )
+        raise SettingError(
+            f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}{hint}"
+        )
+    keys = {
+        key: value for key, _, value in (word.partition("=") for word in rest) if key in known.keys
+    }
     settings = tuple(word for word in rest if word.partition("=")[0] not in keys)
     if settings and not known.settings:
         hint = nearest(settings[0].partition("=")[0], known.keys)
-        raise SettingError(f"{verb}: expected {known.usage(verb)}, found {short(settings[0])}{hint}")
+        raise SettingError(
+            f"{verb}: expected {known.usage(verb)}, found {short(settings[0])}{hint}"
+        )
     if options.json and not known.json:
         others = ", ".join(other for other in VERBS if VERBS[other].json)
         raise SettingError(f"--json: {verb or 'a run'} has no JSON output; {others} have")
     if not verb:
         _check_first(settings)
     folder, shown = options.config_dir or "", tuple(shows)
-    return Call(verb, positional, keys, settings, options.multirun, folder, shown, options.json, options.quiet)
+    return Call(
+        verb,
+        positional,
+        keys,
+        settings,
+        options.multirun,
+        folder,
+        shown,
+        options.json,
+        options.quiet,
+    )
 
 
 def _is_positional(word: str, verb: Verb) -> bool:
     key, equals, _ = word.partition("=")
     if verb.settings or not verb.words:
         return not equals and not word.startswith("~")
-    return not equals or not (key in verb.keys or nearest(key, verb.keys))  # model=mlp, a file with = in its name
+    return not equals or not (
+        key in verb.keys or nearest(key, verb.keys)
+    )  # model=mlp, a file with = in its name
 
 
 def _meant(verb: str, word: str) -> str:
@@ -191,15 +219,27 @@ def _check_first(words: Sequence[str]) -> None:
     elif first in names:
         hint = f"did you mean experiment={first}?"
     else:
-        near = nearest(first, [verb for verb in VERBS if verb] + names).removeprefix(" (did you mean ")
+        near = nearest(first, [verb for verb in VERBS if verb] + names).removeprefix(
+            " (did you mean "
+        )
         name = near.removesuffix("?)")
-        hint = f"did you mean {f'experiment={name}' if name in names else name}?" if near else "see hess-run --help"
+        hint = (
+            f"did you mean {f'experiment={name}' if name in names else name}?"
+            if near
+            else "see hess-run --help"
+        )
     raise SettingError(f"expected key=value, found {short(repr(first))}; {short(hint, 160)}")
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="hess-run", add_help=False, allow_abbrev=False)
-    for names in (("-h", "--help"), ("-m", "--multirun"), ("-r", "--run"), ("--resolve",), ("--hydra-help",)):
+    for names in (
+        ("-h", "--help"),
+        ("-m", "--multirun"),
+        ("-r", "--run"),
+        ("--resolve",),
+        ("--hydra-help",),
+    ):
         parser.add_argument(*names, action="store_true")
     for names in (("--version",), ("--json",), ("-q", "--quiet")):
         parser.add_argument(*names, action="store_true")
@@ -212,13 +252,26 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
 
     def refuse(message: str) -> NoReturn:
-        wrong = next((word for word in argv if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known), "")
+        wrong = next(
+            (
+                word
+                for word in argv
+                if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known
+            ),
+            "",
+        )
         name = wrong.partition("=")[0].lstrip("-")
-        closed = next((word.partition("=")[0] for word in argv if word.partition("=")[0] in CLOSED), "")
+        closed = next(
+            (word.partition("=")[0] for word in argv if word.partition("=")[0] in CLOSED), ""
+        )
         if closed:
-            raise SettingError(f"{closed} cannot be set; add a folder of your own with --config-dir DIR")
+            raise SettingError(
+                f"{closed} cannot be set; add a folder of your own with --config-dir DIR"
+            )
         if name in ("pdf", "svg"):
-            raise SettingError(f"--{name}: write figures={name}, as in hess-run report experiment=NAME figures={name}")
+            raise SettingError(
+                f"--{name}: write figures={name}, as in hess-run report experiment=NAME figures={name}"
+            )
         if name and any(name in (*verb.keys, *overrides.KNOWN_KEYS) for verb in VERBS.values()):
             value = wrong.partition("=")[2] or ("true" if name in ("force", "repair") else "VALUE")
             raise SettingError(f"{short(wrong)}: write {name}={short(value)}, without dashes")
@@ -235,17 +288,25 @@ def _shows(options: argparse.Namespace) -> list[str]:
     if options.resolve and not options.cfg:
         raise SettingError("--resolve goes with --cfg")
     if len(asked) > 1 and not (options.multirun and len(asked) == 2 and options.cfg):
-        raise SettingError(f"expected one of {', '.join('--' + name for name in asked)}, found all of them")
+        raise SettingError(
+            f"expected one of {', '.join('--' + name for name in asked)}, found all of them"
+        )
     if options.shell_completion:
         if not re.match(r"(install|uninstall|query)=", (options.words or [""])[0]):
-            raise SettingError(f"--shell-completion: expected install=bash, fish or zsh, as in {COMPLETION}")
+            raise SettingError(
+                f"--shell-completion: expected install=bash, fish or zsh, as in {COMPLETION}"
+            )
         return ["--shell-completion"]
     if options.hydra_help:
         return ["--hydra-help"]
     if options.cfg:
         package = ["--package", options.package] if options.package else []
         return ["--cfg", options.cfg, *(["--resolve"] if options.resolve else []), *package]
-    if options.info and options.info != "plugins" and not any(w.startswith("experiment=") for w in options.words):
+    if (
+        options.info
+        and options.info != "plugins"
+        and not any(w.startswith("experiment=") for w in options.words)
+    ):
         raise SettingError(
             "--info: expected experiment=NAME as well, found none; --info plugins lists Hydra's plugins without one"
         )
@@ -265,5 +326,7 @@ def audit_command(call: Call) -> int:
 
     audit = getattr(experiment_class("paper_audit"), "audit", None)
     if audit is None:
-        raise SettingError("audit: expected conf/experiment/paper_audit.yaml to name an experiment that audits papers")
+        raise SettingError(
+            "audit: expected conf/experiment/paper_audit.yaml to name an experiment that audits papers"
+        )
     return int(audit(call.words))

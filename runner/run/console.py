@@ -59,14 +59,20 @@ def protect(quiet: bool = False) -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+            setattr(
+                sys,
+                name,
+                os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False),
+            )
     if quiet:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, Tolerant):
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="backslashreplace")  # ASCII streams cannot show every letter
+                stream.reconfigure(
+                    errors="backslashreplace"
+                )  # ASCII streams cannot show every letter
             setattr(sys, name, cast(TextIO, Tolerant(stream)))
 
 
@@ -76,15 +82,24 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     if not near:  # the last part may be right and the path wrong or missing
-        tails = {k.rpartition(".")[2]: k for k in reversed(known)}  # an experiment's own settings come first
-        near = [tails[t] for t in get_close_matches(name.rpartition(".")[2], list(tails), n=1, cutoff=0.6)]
+        tails = {
+            k.rpartition(".")[2]: k for k in reversed(known)
+        }  # an experiment's own settings come first
+        near = [
+            tails[t]
+            for t in get_close_matches(name.rpartition(".")[2], list(tails), n=1, cutoff=0.6)
+        ]
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def short(text: object, length: int = 60) -> str:
     """A value in one line of about `length` characters."""
     line = " ".join(str(text).split())
-    return line if len(line) <= length else f"{line[: length // 2]} … {line[-length // 4 :]} ({len(line)} characters)"
+    return (
+        line
+        if len(line) <= length
+        else f"{line[: length // 2]} … {line[-length // 4 :]} ({len(line)} characters)"
+    )
 
 
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -116,7 +131,9 @@ def limit(error: BaseException | None) -> str:
     text = f"{type(error).__name__}: {error}"
     if "LimitReached: " in text:
         return next((name for name in LIMITS if f"LimitReached: {name}" in text), "")
-    return next((name for name, words in LIMIT_TEXTS.items() if any(word in text for word in words)), "")
+    return next(
+        (name for name, words in LIMIT_TEXTS.items() if any(word in text for word in words)), ""
+    )
 
 
 def was_interrupted(error: BaseException | None) -> bool:
@@ -170,8 +187,12 @@ def limit_reached(error: Exception) -> int:
     """One line that names the limit of the system and what to do, status 1."""
     name = limit(error)
     cause = error.__cause__ if isinstance(error, SettingError) else error
-    detail = (str(cause).strip() or type(cause).__name__).splitlines()[-1].rpartition(f"{name}: ")[2]
-    say(f"{name} ({short(detail, 160)}); finished cells are stored. {LIMITS[name][1]} and run again.")
+    detail = (
+        (str(cause).strip() or type(cause).__name__).splitlines()[-1].rpartition(f"{name}: ")[2]
+    )
+    say(
+        f"{name} ({short(detail, 160)}); finished cells are stored. {LIMITS[name][1]} and run again."
+    )
     return 1
 
 
@@ -179,12 +200,16 @@ def unexpected(error: Exception) -> int:
     """One line: what lies in the way of a file, by name; anything else is a fault of this program."""
     if isinstance(error, OSError) and error.filename:
         path = error.filename2 or error.filename
-        say(f"{path}: {error.strerror}; finished cells are stored. Move it away or give access to it, and run again.")
+        say(
+            f"{path}: {error.strerror}; finished cells are stored. Move it away or give access to it, and run again."
+        )
         return 1
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"
+    place = (
+        f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"
+    )
     text = short(str(error).replace("\n", " ") or "no message", 200)
     say(
         f"a fault of this program: {type(error).__name__}: {text} ({place}); finished cells are stored. "
@@ -232,7 +257,11 @@ class _Counting(Progress):
         self._seconds, self._running = {cell.label: cell.seconds for cell in cells}, 0.0
 
     def start(self, label: str) -> None:
-        self._label, self._since, self._running = label, time.monotonic(), self._seconds.get(label, 0.0)
+        self._label, self._since, self._running = (
+            label,
+            time.monotonic(),
+            self._seconds.get(label, 0.0),
+        )
 
     def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
         self._done, self._running = self._done + 1, 0.0
@@ -252,11 +281,17 @@ class _Counting(Progress):
         pace = self._took / self._predicted if self._predicted else 1.0
         spent = time.monotonic() - self._since if self._running else 0.0
         if self._running:
-            pace = max(pace, spent / self._running)  # the running cell takes longer than was predicted
+            pace = max(
+                pace, spent / self._running
+            )  # the running cell takes longer than was predicted
         seconds = (self._to_go * pace - spent) / self._processes
         if self._done == self._total:
             return ""
-        return f"about {seconds:.0f} s to go" if seconds < 100 else f"about {seconds / 60:.0f} min to go"
+        return (
+            f"about {seconds:.0f} s to go"
+            if seconds < 100
+            else f"about {seconds / 60:.0f} min to go"
+        )
 
 
 class Bar(_Counting):
@@ -267,7 +302,9 @@ class Bar(_Counting):
 
         super().__init__(title, cells, processes)
         shape = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed} {postfix}"
-        self._bar = tqdm(total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape)
+        self._bar = tqdm(
+            total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape
+        )
         self._cell = tqdm(position=1, dynamic_ncols=True, leave=False, bar_format="  {desc}")
         self._last, self._first = 0.0, (0.0, 0.0, 0.0)
 
@@ -288,8 +325,14 @@ class Bar(_Counting):
         elif now - self._last <= 0.2:
             return
         self._last = now
-        rate = f", {(done - begin) / (now - since):.3g} a second" if done > begin and now > since else ""
-        self._cell.set_description_str(f"{self._label}: {note or 'step'} {done:g} of {total:g}{rate}")
+        rate = (
+            f", {(done - begin) / (now - since):.3g} a second"
+            if done > begin and now > since
+            else ""
+        )
+        self._cell.set_description_str(
+            f"{self._label}: {note or 'step'} {done:g} of {total:g}{rate}"
+        )
         self._bar.set_postfix_str(self.left)
 
     def ended(self, state: str, took: float) -> None:

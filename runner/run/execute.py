@@ -49,7 +49,9 @@ def _serve(pipe: Any, parent: int) -> None:
         end_with(parent)
         import torch  # noqa: F401  while the command still composes its first job
 
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)  # one that came meanwhile ends this worker here
+        signal.pthread_sigmask(
+            signal.SIG_UNBLOCK, POLITE
+        )  # one that came meanwhile ends this worker here
 
         while (job := _next(pipe)) is not None:
             kind, content = _loop(job, pipe)
@@ -117,7 +119,9 @@ class Worker:
 
     def outcome(self, progress: Progress) -> tuple[str, Any] | None:
         """(kind, content) where it has come; a worker that has died is busy no more. progress: of the running cell."""
-        alive = self.process.is_alive()  # before the look into the pipe, which may hold its last word
+        alive = (
+            self.process.is_alive()
+        )  # before the look into the pipe, which may hold its last word
         try:
             while self.pipe.poll():
                 kind, content = self.pipe.recv()
@@ -133,7 +137,9 @@ class Worker:
 
 
 _WORKERS: list[Worker] = []
-os.register_at_fork(after_in_child=_WORKERS.clear)  # they are children of the process that started them
+os.register_at_fork(
+    after_in_child=_WORKERS.clear
+)  # they are children of the process that started them
 
 
 def prepare(count: int) -> list[Worker]:
@@ -145,7 +151,9 @@ def prepare(count: int) -> list[Worker]:
     idle = [worker for worker in _WORKERS if not worker.busy]
     context = multiprocessing.get_context("spawn")
     if len(idle) < count:
-        atexit.unregister(dismiss)  # registered last, it runs before multiprocessing waits for its children
+        atexit.unregister(
+            dismiss
+        )  # registered last, it runs before multiprocessing waits for its children
         atexit.register(dismiss)
     while len(idle) < count:
         ours, theirs = context.Pipe()
@@ -185,7 +193,9 @@ def run_parallel(job: Job, store: Store) -> Outcome:
     for cell_id, cell in total:
         if cell_id in before:
             progress.advance("stored", cell)
-    stamps = {cell_id: store.working.stamp(cell_id) for cell_id, _ in total if cell_id not in before}
+    stamps = {
+        cell_id: store.working.stamp(cell_id) for cell_id, _ in total if cell_id not in before
+    }
     messages: list[tuple[str, Any]] = []
     workers: list[Worker] = []
     interrupted = False
@@ -200,7 +210,9 @@ def run_parallel(job: Job, store: Store) -> Outcome:
         _WORKERS.clear()
     finally:
         progress.close()
-    return _collect(job, store, before, messages, interrupted, [worker.process.exitcode for worker in workers])
+    return _collect(
+        job, store, before, messages, interrupted, [worker.process.exitcode for worker in workers]
+    )
 
 
 def _watch(
@@ -215,12 +227,16 @@ def _watch(
     open_cells = {cell_id: cell for cell_id, cell in job.cells() if cell_id in stamps}
     running = True
     while running:
-        messages += [found for worker in workers if worker.busy and (found := worker.outcome(progress))]
+        messages += [
+            found for worker in workers if worker.busy and (found := worker.outcome(progress))
+        ]
         running = any(worker.busy for worker in workers)
         for cell_id in [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]:
             stored, cell = store.find(cell_id), open_cells.pop(cell_id)
             progress.start(cell.label)
-            progress.advance("measured", cell, stored.meta["wall_seconds"] if stored is not None else None)
+            progress.advance(
+                "measured", cell, stored.meta["wall_seconds"] if stored is not None else None
+            )
         if running:
             time.sleep(0.1)
 
@@ -246,7 +262,9 @@ def _collect(
     exit_codes: list[int | None],
 ) -> Outcome:
     """The workers' outcomes as one, read from the store rather than from what each believes."""
-    interrupted = interrupted or was_terminated()  # the workers heeded what a library swallowed here
+    interrupted = (
+        interrupted or was_terminated()
+    )  # the workers heeded what a library swallowed here
     for kind, content in messages:
         if kind == "limit":
             raise LimitReached(content)
@@ -267,7 +285,16 @@ def _collect(
     return outcome
 
 
-__all__ = ["LimitReached", "Outcome", "dismiss", "end_on_sigterm", "prepare", "run", "run_job", "was_terminated"]
+__all__ = [
+    "LimitReached",
+    "Outcome",
+    "dismiss",
+    "end_on_sigterm",
+    "prepare",
+    "run",
+    "run_job",
+    "was_terminated",
+]
 
 _CLEANED: set[Path] = set()
 """Stores that this process has swept: a sweep of a thousand jobs need not look through all cells for each."""
@@ -282,7 +309,12 @@ def run(job: Job) -> Outcome:
     try:
         if job.jobs > 1:
             return run_parallel(job, store)
-        return loop(job, store, log, open_progress(f"{job.name} seed={job.seed}", [c for _, c in job.cells()]))
+        return loop(
+            job,
+            store,
+            log,
+            open_progress(f"{job.name} seed={job.seed}", [c for _, c in job.cells()]),
+        )
     finally:
         close_log(log)
 

@@ -48,7 +48,9 @@ class Costs:
             self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cell.meta)
         pairs = [(cell.seconds, self._trained(_params_key(cell.params))) for cell in grid]
         known = [(seconds, statistics.median(trained)) for seconds, trained in pairs if trained]
-        self._pace = sum(took for _, took in known) / sum(seconds for seconds, _ in known) if known else 1.0
+        self._pace = (
+            sum(took for _, took in known) / sum(seconds for seconds, _ in known) if known else 1.0
+        )
 
     def __call__(self, cell: Cell) -> tuple[float, float]:
         """(seconds, GiB)"""
@@ -58,9 +60,13 @@ class Costs:
         return self._known[key]
 
     def _trained(self, key: str) -> list[float]:
-        return [meta["cpu_seconds"] for meta in self._seen.get(key, []) if meta.get("resumed") is False]
+        return [
+            meta["cpu_seconds"] for meta in self._seen.get(key, []) if meta.get("resumed") is False
+        ]
 
-    def _cost(self, cell: Cell, seen: Sequence[Mapping[str, Any]], trained: Sequence[float]) -> tuple[float, float]:
+    def _cost(
+        self, cell: Cell, seen: Sequence[Mapping[str, Any]], trained: Sequence[float]
+    ) -> tuple[float, float]:
         if not seen:
             return cell.seconds * self._pace, cell.memory_gib
         memory = max(meta["peak_memory_mib"] for meta in seen) / 1024
@@ -115,13 +121,24 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
             records.append({"experiment": name, "error": str(error)})
             continue
         key = Identity.of(name, experiment).key
-        stored = [cell for cell in Store(outputs, name).all(tables=False) if cell.meta["settings_key"] == key]
+        stored = [
+            cell
+            for cell in Store(outputs, name).all(tables=False)
+            if cell.meta["settings_key"] == key
+        ]
         seeds = sorted({cell.meta["seed"] for cell in stored})
         cells = list(experiment.cells())
         costs = Costs(stored, cells)
         seconds = sum(costs(cell)[0] for cell in cells)
-        record = {"experiment": name, "paper": experiment.paper, "cells": len(cells), "stored": len(stored)}
-        records.append({**record, "seeds": seeds, "seconds": seconds, "reproduces": experiment.reproduces})
+        record = {
+            "experiment": name,
+            "paper": experiment.paper,
+            "cells": len(cells),
+            "stored": len(stored),
+        }
+        records.append(
+            {**record, "seeds": seeds, "seconds": seconds, "reproduces": experiment.reproduces}
+        )
     return records
 
 
@@ -130,13 +147,22 @@ def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [("experiment", "paper", "cells a seed", "stored", "cost a seed", "reproduces")]
     for record in records:
         if "error" in record:
-            rows.append((record["experiment"], "", "", "", "", f"cannot be read: {record['error']}"))
+            rows.append(
+                (record["experiment"], "", "", "", "", f"cannot be read: {record['error']}")
+            )
             continue
-        stored = f"{record['stored']} (seeds {_ranges(record['seeds'])})" if record["stored"] else "0"
+        stored = (
+            f"{record['stored']} (seeds {_ranges(record['seeds'])})" if record["stored"] else "0"
+        )
         cells, cost = str(record["cells"]), duration(record["seconds"])
-        rows.append((record["experiment"], record["paper"], cells, stored, cost, record["reproduces"]))
+        rows.append(
+            (record["experiment"], record["paper"], cells, stored, cost, record["reproduces"])
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(part.ljust(w) for part, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(part.ljust(w) for part, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -185,14 +211,32 @@ def _planned(jobs: Sequence[Job]) -> list[tuple[Job, list[dict[str, Any]]]]:
             stores[job.store.root] = _Stored(job.store)
         there, records = stores[job.store.root], []
         costs = there.costs(job)
-        of = {"experiment": job.name, "seed": job.seed, "profile": job.profile, "outputs": str(job.outputs)}
+        of = {
+            "experiment": job.name,
+            "seed": job.seed,
+            "profile": job.profile,
+            "outputs": str(job.outputs),
+        }
         for cell_id, cell in job.cells():
             seconds, memory = costs(cell)
             stored = cell_id in there.ids and not job.force
-            state = "stored" if stored else "to run, failed last time" if cell_id in there.failed else "to run"
+            state = (
+                "stored"
+                if stored
+                else "to run, failed last time"
+                if cell_id in there.failed
+                else "to run"
+            )
             published = stored and cell_id in there.published
-            cost = {"seconds": seconds, "gib": memory, "processes": job.jobs, "published": published}
-            records.append({**of, "cell": cell_id, "state": state, **cost, "params": dict(cell.params)})
+            cost = {
+                "seconds": seconds,
+                "gib": memory,
+                "processes": job.jobs,
+                "published": published,
+            }
+            records.append(
+                {**of, "cell": cell_id, "state": state, **cost, "params": dict(cell.params)}
+            )
         planned.append((job, records))
     return planned
 
@@ -212,7 +256,9 @@ def plan(jobs: Sequence[Job]) -> list[str]:
     peak = max((record["gib"] * record["processes"] for record in open_), default=0.0)
     about = f"about {duration(sum(record['seconds'] for record in open_))} of one core, up to {peak:.1f} GiB at a time"
     stored = len(records) - len(open_)
-    lines.append(f"{len(records)} cells: {stored} stored, {len(open_)} to run; {about if open_ else 'nothing to do'}")
+    lines.append(
+        f"{len(records)} cells: {stored} stored, {len(open_)} to run; {about if open_ else 'nothing to do'}"
+    )
     return lines
 
 
@@ -221,16 +267,35 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
     jobs that have a cell to measure."""
     planned, lines = _planned(jobs), []
     for outputs, name in dict.fromkeys((job.outputs, job.name) for job in jobs):
-        of_name = [record for job, of in planned if (job.outputs, job.name) == (outputs, name) for record in of]
-        records = list({record["cell"]: record for record in of_name}.values())  # jobs of a sweep may share cells
+        of_name = [
+            record
+            for job, of in planned
+            if (job.outputs, job.name) == (outputs, name)
+            for record in of
+        ]
+        records = list(
+            {record["cell"]: record for record in of_name}.values()
+        )  # jobs of a sweep may share cells
         missing = [record for record in records if record["state"] != "stored"]
-        known, published = len(records) - len(missing), sum(record["published"] for record in records)
+        known, published = (
+            len(records) - len(missing),
+            sum(record["published"] for record in records),
+        )
         shown = f" ({'all' if published == known else published} published)" if published else ""
         text = f"{name}: {known} of {len(records)} cells are stored{shown}"
         if missing:
-            seconds, processes = sum(record["seconds"] for record in missing), missing[0]["processes"]
+            seconds, processes = (
+                sum(record["seconds"] for record in missing),
+                missing[0]["processes"],
+            )
             peak = max(record["gib"] * record["processes"] for record in missing)
-            shared = f", {duration(seconds / processes)} with {processes} processes" if processes > 1 else ""
+            shared = (
+                f", {duration(seconds / processes)} with {processes} processes"
+                if processes > 1
+                else ""
+            )
             text += f"; {len(missing)} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
         lines.append(f"{text}; then the report, below {outputs / name}")
-    return lines, [job for job, records in planned if any(record["state"] != "stored" for record in records)]
+    return lines, [
+        job for job, records in planned if any(record["state"] != "stored" for record in records)
+    ]

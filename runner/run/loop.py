@@ -24,7 +24,10 @@ from runner.store.identity import software
 from runner.store.job import Job
 from runner.store.store import DiskCheckpoints, Store
 
-WAIT_FOR_OTHERS = (0.05, 0.5)  # seconds between looks at cells that another process is measuring: first, longest
+WAIT_FOR_OTHERS = (
+    0.05,
+    0.5,
+)  # seconds between looks at cells that another process is measuring: first, longest
 
 
 @dataclass
@@ -67,7 +70,9 @@ def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Out
     return outcome
 
 
-def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Logger, progress: Progress) -> str:
+def _one_cell(
+    job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Logger, progress: Progress
+) -> str:
     """'stored', 'measured', 'failed', or 'busy' when another process holds the cell."""
     if store.has(cell_id, job.only_run):
         return "stored"
@@ -86,7 +91,9 @@ def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Log
         try:
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
-        except Exception as error:  # whatever an experiment raises is a failed cell, never a lost run
+        except (
+            Exception
+        ) as error:  # whatever an experiment raises is a failed cell, never a lost run
             reached = limit(error)
             if reached and reached != "not enough memory":  # another cell may need less
                 log.error("%s: %s", reached, error)
@@ -96,7 +103,9 @@ def _one_cell(job: Job, store: Store, cell_id: str, cell: Cell, log: logging.Log
         return "measured"
 
 
-def measure(job: Job, store: Store, cell: Cell, log: logging.Logger, progress: Progress) -> tuple[dict, dict]:
+def measure(
+    job: Job, store: Store, cell: Cell, log: logging.Logger, progress: Progress
+) -> tuple[dict, dict]:
     """Tables of one cell as DataFrames, and the content of its cell.json."""
     import torch
 
@@ -151,11 +160,19 @@ def peak_memory_mib() -> float:
     return peak / 1024 if sys.platform != "darwin" else peak / 2**20
 
 
-def _failure(store: Store, cell_id: str, cell: Cell, job: Job, error: Exception, log: logging.Logger) -> str:
+def _failure(
+    store: Store, cell_id: str, cell: Cell, job: Job, error: Exception, log: logging.Logger
+) -> str:
     text = "".join(traceback.format_exception(error))
     log.error("cell %s failed\n%s", cell_id, text)
     message = f"{type(error).__name__}: {error}"
-    record = {"experiment": job.name, "params": dict(cell.params), "seed": job.seed, "run": job.run, "error": message}
+    record = {
+        "experiment": job.name,
+        "params": dict(cell.params),
+        "seed": job.seed,
+        "run": job.run,
+        "error": message,
+    }
     store.record_failure(cell_id, {**record, "settings_key": job.identity.key, "traceback": text})
     return "failed"
 

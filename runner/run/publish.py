@@ -39,11 +39,15 @@ def publish_command(call: Call) -> int:
     change.
     """
     outputs = Path(call.keys.get("outputs", "outputs"))
-    print("\n".join(publish(call.words[0], call.settings, outputs, call.keys.get("show") == "true")))
+    print(
+        "\n".join(publish(call.words[0], call.settings, outputs, call.keys.get("show") == "true"))
+    )
     return 0
 
 
-def publish(experiment: str, settings: Sequence[str], outputs: Path, show: bool = False) -> list[str]:
+def publish(
+    experiment: str, settings: Sequence[str], outputs: Path, show: bool = False
+) -> list[str]:
     """Publish the finished cells of an experiment and their report; returns what changed, one line each.
 
     Parameters
@@ -65,7 +69,9 @@ def publish(experiment: str, settings: Sequence[str], outputs: Path, show: bool 
     root = published_root()
     if root is None:
         raise SettingError(f"publish: {where_published()}")
-    job = config.build_jobs(config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"]))[0]
+    job = config.build_jobs(
+        config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"])
+    )[0]
     folder = root / experiment
     folder.mkdir(exist_ok=True)
     lock = FileLock(folder / ".publish.lock", timeout=0)
@@ -98,7 +104,11 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
             tables.write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
         _copy(place, target, files)
     count = f"{len(added)} cells added, {len(replaced)} replaced, {len(files)} files of the report changed"
-    done = "nothing to publish" if not (added or replaced or files) else f"{count}{'; shown only' if show else ''}"
+    done = (
+        "nothing to publish"
+        if not (added or replaced or files)
+        else f"{count}{'; shown only' if show else ''}"
+    )
     return [*lines, f"{job.name}: {done}"]
 
 
@@ -108,7 +118,9 @@ def _published(store: Store) -> dict[str, Stored]:
         return {}
     found = {name: store.archive.usable(name) for name in store.archive.names()}
     if damage := store.published_damage():
-        raise SettingError(f"publish: expected an undamaged archive, found {damage[0]}; restore it with git checkout")
+        raise SettingError(
+            f"publish: expected an undamaged archive, found {damage[0]}; restore it with git checkout"
+        )
     return {name: cell for name, cell in found.items() if cell is not None}
 
 
@@ -120,7 +132,9 @@ def _keys(job: Job, before: Mapping[str, Stored]) -> set[str]:
     return own | {job.identity.key} | {cell.meta["settings_key"] for cell in before.values()}
 
 
-def _changes(store: Store, before: Mapping[str, Stored], keys: Collection[str]) -> tuple[list[Stored], list[Stored]]:
+def _changes(
+    store: Store, before: Mapping[str, Stored], keys: Collection[str]
+) -> tuple[list[Stored], list[Stored]]:
     """(new cells, cells with other tables than the published ones) of the working folder, of these settings."""
     added, replaced = [], []
     working: CellFiles = store.working
@@ -163,7 +177,10 @@ def _files(cells: Collection[Stored]) -> list[tuple[str, bytes]]:
 
 
 def _named(what: str, cells: Sequence[Stored]) -> list[str]:
-    lines = [f"  cell {what}: {cell.id} seed={cell.meta['seed']} {Cell(cell.meta['params']).label}" for cell in cells]
+    lines = [
+        f"  cell {what}: {cell.id} seed={cell.meta['seed']} {Cell(cell.meta['params']).label}"
+        for cell in cells
+    ]
     more = [f"  and {len(lines) - SHOWN} more cells {what}"] if len(lines) > SHOWN else []
     return [*lines[:SHOWN], *more]
 
@@ -173,7 +190,10 @@ def _verdicts(before: Path, after: Path) -> list[str]:
     old, new = _rows(before), _rows(after)
     moved = [(name, old.get(name, "new"), new.get(name, "gone")) for name in sorted({*old, *new})]
     lines = [f"  verdict {name}: {was} -> {now}" for name, was, now in moved if was != now]
-    return [*lines[:SHOWN], *([f"  and {len(lines) - SHOWN} more verdicts"] if len(lines) > SHOWN else [])]
+    return [
+        *lines[:SHOWN],
+        *([f"  and {len(lines) - SHOWN} more verdicts"] if len(lines) > SHOWN else []),
+    ]
 
 
 def _rows(folder: Path) -> dict[str, str]:
@@ -194,21 +214,40 @@ def _report_files(place: Path) -> list[str]:
     """
     manifest = read_manifest(place)
     if manifest is None:
-        raise SettingError(f"publish: expected a report in {place}, found none; see hess-run report")
+        raise SettingError(
+            f"publish: expected a report in {place}, found none; see hess-run report"
+        )
     if failures := manifest["report_failures"]:
-        raise SettingError(f"publish: expected a report without failures, found {len(failures)} in {place}")
+        raise SettingError(
+            f"publish: expected a report without failures, found {len(failures)} in {place}"
+        )
     return [*(name for name in manifest["files"] if not is_merged(name)), MANIFEST]
 
 
 def _changed_files(place: Path, target: Path) -> list[str]:
     """Files of the report in `place` that are not the same in `target`, and files of `target` that it no longer has."""
     names = _report_files(place)
-    changed = [name for name in names if name != MANIFEST and _content(place / name) != _content(target / name)]
+    changed = [
+        name
+        for name in names
+        if name != MANIFEST and _content(place / name) != _content(target / name)
+    ]
     there = read_manifest(target)
-    if changed or there is None or there["fingerprint"] != (read_manifest(place) or {})["fingerprint"]:
+    if (
+        changed
+        or there is None
+        or there["fingerprint"] != (read_manifest(place) or {})["fingerprint"]
+    ):
         changed.append(MANIFEST)
-    present = [path for folder in (target, target / "figures") for path in folder.glob("*") if path.is_file()]
-    others = {path.relative_to(target).as_posix() for path in present if not path.name.startswith(".")}
+    present = [
+        path
+        for folder in (target, target / "figures")
+        for path in folder.glob("*")
+        if path.is_file()
+    ]
+    others = {
+        path.relative_to(target).as_posix() for path in present if not path.name.startswith(".")
+    }
     return [*changed, *sorted(others - {*names, CELLS})]
 
 
@@ -233,5 +272,7 @@ def _manifest_bytes(place: Path) -> bytes:
     """The manifest as it is published: its commands name no folder of this machine."""
     manifest = tables.read_json(place / MANIFEST)
     commands = [shlex.split(command) for command in manifest["fill_commands"]]
-    cleaned = [shlex.join(word for word in words if not word.startswith("outputs=")) for words in commands]
+    cleaned = [
+        shlex.join(word for word in words if not word.startswith("outputs=")) for words in commands
+    ]
     return (json.dumps({**manifest, "fill_commands": cleaned}, indent=1) + "\n").encode()

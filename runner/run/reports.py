@@ -26,7 +26,9 @@ def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
     arguments = call.arguments()
     jobs = config.build_jobs(arguments)
     _check_outputs(jobs)
-    for notice in dict.fromkeys(config.composition(words).notice for words in config.distinct(arguments)):
+    for notice in dict.fromkeys(
+        config.composition(words).notice for words in config.distinct(arguments)
+    ):
         if notice:
             say(notice)
     return arguments, jobs
@@ -37,7 +39,9 @@ def _check_outputs(jobs: Sequence[Job]) -> None:
         try:
             check_outputs(outputs)
         except OSError as error:
-            raise SettingError(f"outputs: {short(outputs)} cannot be used ({error.strerror})") from error
+            raise SettingError(
+                f"outputs: {short(outputs)} cannot be used ({error.strerror})"
+            ) from error
 
 
 def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
@@ -53,7 +57,9 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
     complete = True
     for outputs in {job.outputs for job in jobs}:
-        sweep(outputs)  # what a report that was killed has left: a run that finds all cells stored sweeps nothing
+        sweep(
+            outputs
+        )  # what a report that was killed has left: a run that finds all cells stored sweeps nothing
     for members in groups.values():
         paths = [files.CONF / "experiment" / f"{members[0].name}.yaml"]
         paths = [path for path in paths if path.is_file()]
@@ -63,7 +69,9 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
             collection, lines = report(members, config.protocol, **about)  # type: ignore[arg-type]
         except (SettingError, OSError, MemoryError):
             raise
-        except Exception as error:  # one experiment whose files are damaged must not stop the others
+        except (
+            Exception
+        ) as error:  # one experiment whose files are damaged must not stop the others
             say(f"{members[0].name}: no report ({type(error).__name__}: {error})")
             complete = False
             continue
@@ -73,7 +81,9 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
         # A companion's cells count as stored, too.
         shown = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
         stored = {cell.id for cell in shown}
-        complete = complete and all(cell_id in stored for job in members for cell_id, _ in job.cells())
+        complete = complete and all(
+            cell_id in stored for job in members for cell_id, _ in job.cells()
+        )
     for outputs in {job.outputs for job in jobs}:
         if outputs.is_dir():
             write_overview(outputs)
@@ -102,14 +112,20 @@ def report_command(call: Call) -> int:
         raise SettingError("figure: expected experiment=NAME next to it")
     jobs = read_jobs(call)[1] if one else _stored_jobs(call)
     if not jobs:
-        print(f"nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list); {where_published()}")
+        print(
+            f"nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list); {where_published()}"
+        )
         return 0
     any_seed = not any(word.startswith("seed=") for word in call.settings)
     if call.keys:
         from runner.report.update import draw
 
         for job in jobs:
-            print("\n".join(draw([job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed)))
+            print(
+                "\n".join(
+                    draw([job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed)
+                )
+            )
         return 0
     report_jobs(jobs, any_seed)
     return 0
@@ -117,7 +133,10 @@ def report_command(call: Call) -> int:
 
 def _stored_jobs(call: Call) -> list[Job]:
     """A job of every experiment that has cells."""
-    of_each = [replace(call, settings=(f"experiment={name}", *call.settings)) for name in config.experiment_names()]
+    of_each = [
+        replace(call, settings=(f"experiment={name}", *call.settings))
+        for name in config.experiment_names()
+    ]
     return [job for one in of_each for job in read_jobs(one)[1] if job.store.names()]
 
 
@@ -126,7 +145,11 @@ def results_command(call: Call) -> int:
 
     Tables of stored cells, published ones included: their rows, and of one experiment their columns.
     """
-    print("\n".join(results_lines("".join(call.words), Path(call.keys.get("outputs", "outputs")), call.json)))
+    print(
+        "\n".join(
+            results_lines("".join(call.words), Path(call.keys.get("outputs", "outputs")), call.json)
+        )
+    )
     return 0
 
 
@@ -134,7 +157,10 @@ def columns(experiment: str, outputs: Path) -> dict[str, dict[str, Any]]:
     """Table -> rows and columns (name -> type) of one experiment."""
     loaded = results.load(experiment, outputs=outputs)
     return {
-        name: {"rows": len(table), "columns": {str(key): str(kind) for key, kind in table.dtypes.items()}}
+        name: {
+            "rows": len(table),
+            "columns": {str(key): str(kind) for key, kind in table.dtypes.items()},
+        }
         for name, table in loaded.items()
     }
 
@@ -153,11 +179,17 @@ def results_lines(experiment: str, outputs: Path, as_json: bool = False) -> list
         return [f"no cells are stored below {outputs}; {where_published()}"]
     if not experiment:
         lines = [
-            f"{name}: {', '.join(f'{t} ({rows})' for t, rows in sorted(of.items()))}" for name, of in found.items()
+            f"{name}: {', '.join(f'{t} ({rows})' for t, rows in sorted(of.items()))}"
+            for name, of in found.items()
         ]
         return [*lines, "numbers of rows in brackets; columns: hess-run results EXPERIMENT"]
-    lines = [f"{name} ({of['rows']} rows): {', '.join(of['columns'])}" for name, of in found.items()]
-    return [*lines, f'in Python: from runner import results; results.load("{experiment}")["{next(iter(found))}"]']
+    lines = [
+        f"{name} ({of['rows']} rows): {', '.join(of['columns'])}" for name, of in found.items()
+    ]
+    return [
+        *lines,
+        f'in Python: from runner import results; results.load("{experiment}")["{next(iter(found))}"]',
+    ]
 
 
 def open_command(call: Call) -> int:
@@ -173,7 +205,9 @@ def open_command(call: Call) -> int:
     page = (outputs / name / "index.html").absolute()
     if not page.is_file():
         made = f"hess-run report experiment={name}" if name else "hess-run report"
-        raise SettingError(f"open: expected a page {page}, found none; make it with {made}; {where_published()}")
+        raise SettingError(
+            f"open: expected a page {page}, found none; make it with {made}; {where_published()}"
+        )
     print(page)
     webbrowser.open(page.as_uri())
     return 0
@@ -194,7 +228,9 @@ def site_command(call: Call) -> int:
     target, outputs = Path(call.keys.get("to", "site")), Path(call.keys.get("outputs", "outputs"))
     reports = report_folders(outputs)
     if not reports:
-        raise SettingError(f"site: expected reports below {outputs}, found none; {where_published()}")
+        raise SettingError(
+            f"site: expected reports below {outputs}, found none; {where_published()}"
+        )
     suffix = call.keys.get("figures", "")
     if suffix not in ("", *VECTOR):
         raise SettingError(f"figures: expected one of {', '.join(VECTOR)}, found {suffix}")

@@ -36,7 +36,11 @@ def help_text(call: Call) -> str:
     if call.verb:
         return str(getdoc(VERBS[call.verb].command))
     names = [word.partition("=")[2] for word in call.settings if word.startswith("experiment=")]
-    return show(names[0]) if names else f"{command_line.__doc__}\nexperiments: {', '.join(files.experiment_names())}"
+    return (
+        show(names[0])
+        if names
+        else f"{command_line.__doc__}\nexperiments: {', '.join(files.experiment_names())}"
+    )
 
 
 def show(word: str) -> str:
@@ -45,7 +49,9 @@ def show(word: str) -> str:
     if not equals:
         return "\n".join(_experiment_lines(group))
     if group not in GROUPS:
-        raise SettingError(f"show: {short(group)} is not a group{nearest(group, GROUPS)}; known: {', '.join(GROUPS)}")
+        raise SettingError(
+            f"show: {short(group)} is not a group{nearest(group, GROUPS)}; known: {', '.join(GROUPS)}"
+        )
     return "\n".join(_kind_lines(group, name))
 
 
@@ -68,14 +74,19 @@ def _experiment_lines(name: str) -> list[str]:
         known |= {key: text for key, text in meaning.items() if key not in own}
         lines += _table(type(settings), vars(settings), known, group)
     quick = " ".join(map(str, file.body.get("profiles", {}).get("quick", [])))
-    lines += ["", f"profile=quick: {quick or 'the same'}", f"devices: {', '.join(experiment.devices)}"]
+    lines += [
+        "",
+        f"profile=quick: {quick or 'the same'}",
+        f"devices: {', '.join(experiment.devices)}",
+    ]
     return [line.rstrip() for line in lines]
 
 
 def _kind_lines(group: str, name: str) -> list[str]:
     path, cls = files.find(group, name), files.kind_class(group, name)
     default = {
-        f.name: f.default_factory() if callable(f.default_factory) else f.default for f in dataclasses.fields(cls)
+        f.name: f.default_factory() if callable(f.default_factory) else f.default
+        for f in dataclasses.fields(cls)
     }
     values = {**default, **files.load(path)}
     users = []
@@ -85,7 +96,14 @@ def _kind_lines(group: str, name: str) -> list[str]:
         except SettingError:  # a file that cannot be read takes nothing
             continue
     table = _table(cls, values, comments(path), group) or ["  no settings of its own"]
-    return [f"{group}={name}", *_head(path), "", *table, "", f"taken by: {', '.join(users) or 'none'}"]
+    return [
+        f"{group}={name}",
+        *_head(path),
+        "",
+        *table,
+        "",
+        f"taken by: {', '.join(users) or 'none'}",
+    ]
 
 
 def _head(path: Path) -> list[str]:
@@ -94,15 +112,21 @@ def _head(path: Path) -> list[str]:
     return [line.removeprefix("#").strip() for line in lines if line.startswith("#")]
 
 
-def _table(cls: Any, values: Mapping[str, Any], meaning: Mapping[str, str], group: str = "") -> list[str]:
+def _table(
+    cls: Any, values: Mapping[str, Any], meaning: Mapping[str, str], group: str = ""
+) -> list[str]:
     """A line for each field (name, type, value, limits and meaning), two where one is too long."""
     shown = [f for f in dataclasses.fields(cls) if f.name in values and f.name != "kind"]
     names = {f.name: f"{group}.{f.name}" if group else f.name for f in shown}
     width, lines = max(map(len, names.values()), default=0), []
     columns = max(80, shutil.get_terminal_size((120, 24)).columns)
     for f in shown:
-        kind = f"{readable(hints(cls)[f.name])}{', one cell each' if f.metadata.get('grid') else ''}"
-        note = "; ".join(part for part in (str(f.metadata.get("limits", "")), meaning.get(f.name, "")) if part)
+        kind = (
+            f"{readable(hints(cls)[f.name])}{', one cell each' if f.metadata.get('grid') else ''}"
+        )
+        note = "; ".join(
+            part for part in (str(f.metadata.get("limits", "")), meaning.get(f.name, "")) if part
+        )
         note += " [report only]" if f.metadata.get("report") and not group else ""
         line = f"  {names[f.name].ljust(width)}  {kind} = {_value(values[f.name])}"
         if note and len(line) + len(note) + 4 <= columns:

@@ -62,7 +62,9 @@ def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
     if ANCHOR.fullmatch(anchor) and not Path(word).exists():
         return _anchor_lines(anchor, outputs)
     path, line = _place(word)
-    cell = next((folder for folder in (path, *path.parents) if (folder / "cell.json").is_file()), None)
+    cell = next(
+        (folder for folder in (path, *path.parents) if (folder / "cell.json").is_file()), None
+    )
     if cell is not None:
         return _cell_lines(cell)
     folder, record = _manifest(path, outputs)
@@ -77,7 +79,9 @@ def _place(word: str) -> tuple[Path, int]:
     if not path.exists() and colon and tail.isdecimal():
         path, line = Path(head), int(tail)
     if not path.exists():
-        raise SettingError(f"why: expected a figure, table, page or cell of an output folder, found no {path}")
+        raise SettingError(
+            f"why: expected a figure, table, page or cell of an output folder, found no {path}"
+        )
     return path.resolve(), line
 
 
@@ -89,7 +93,9 @@ def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
             return folder, record
     said = figure_record(path)
     if not said:
-        raise SettingError(f"why: {path.name} is not in a report and says nothing of its origin; expected a PNG or CSV")
+        raise SettingError(
+            f"why: {path.name} is not in a report and says nothing of its origin; expected a PNG or CSV"
+        )
     name = said.get("experiment", "")
     places = [outputs / name, *filter(None, [published_folder(name)])]
     for manifest in (path for place in places for path in sorted(place.rglob("manifest.json"))):
@@ -130,28 +136,43 @@ def _row(path: Path, line: int) -> dict[str, str]:
             line -= 1
             if line == 1:
                 return {str(k): str(v) for k, v in row.items()}
-    raise SettingError(f"why: expected a line of {path.name} from 2 on, found one that it does not have")
+    raise SettingError(
+        f"why: expected a line of {path.name} from 2 on, found one that it does not have"
+    )
 
 
 def _report_lines(path: Path, folder: Path, record: Record, row: Record) -> list[str]:
     said = figure_record(path) or record.get("said", {})
     table = path.name.removesuffix(".csv") if path.suffix == ".csv" else ""
     cells = [cell for cell in record.get("cells", []) if _matches(cell, row)]
-    files = {cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))}
+    files = {
+        cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))
+    }
     if table and any(table in meta.get("tables", {}) for meta in files.values()):
-        cells = [cell for cell in cells if table in files.get(cell["id"], {}).get("tables", {table: 0})]
+        cells = [
+            cell for cell in cells if table in files.get(cell["id"], {}).get("tables", {table: 0})
+        ]
     lines = [f"{path.name}: {record.get('experiment')}, {record.get('title', '')}".rstrip(", ")]
     if row:
         lines.append("  row       " + ", ".join(f"{k}={v}" for k, v in list(row.items())[:8]))
     if said:
-        lines.append("  says      " + ", ".join(f"{k}={v}" for k, v in said.items() if k != "warning"))
+        lines.append(
+            "  says      " + ", ".join(f"{k}={v}" for k, v in said.items() if k != "warning")
+        )
         lines += [f"  warning   {said['warning']}"] if said.get("warning") else []
     if not record.get("settings_key"):
-        return [*lines, "  its cells are not here; give the output folder that it was made from: outputs=PATH"]
+        return [
+            *lines,
+            "  its cells are not here; give the output folder that it was made from: outputs=PATH",
+        ]
     lines += _cells_lines(cells, files)
     changed = str(record.get("changed", ""))
-    lines.append(f"  settings  {record['settings_key']}, profile {record.get('profile')} {changed}".rstrip())
-    lines.append(f"  written   {record.get('written')}, by commit {record.get('software', {}).get('git_commit')}")
+    lines.append(
+        f"  settings  {record['settings_key']}, profile {record.get('profile')} {changed}".rstrip()
+    )
+    lines.append(
+        f"  written   {record.get('written')}, by commit {record.get('software', {}).get('git_commit')}"
+    )
     return [*lines, *_commands(folder, record, cells, said.get("figure", ""))]
 
 
@@ -165,7 +186,11 @@ def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
             continue
         for row in (*page.scores, *page.claims):
             if row["id"] == anchor:
-                return [f"{anchor}: {page.name}, {page.title}", *_row_lines(row), *_behind(folder, page, row)]
+                return [
+                    f"{anchor}: {page.name}, {page.title}",
+                    *_row_lines(row),
+                    *_behind(folder, page, row),
+                ]
             known.append(row["id"])
             if row["id"].startswith(f"{anchor}."):
                 parts.append(f"  {row['id']}  {row.get('verdict')}")
@@ -176,7 +201,9 @@ def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
             f"why: no report below {short(outputs)} has rows of this paper; make them with hess-run report; "
             + where_published()
         )
-    raise SettingError(f"why: no row has the anchor {short(anchor)}{nearest(anchor, known)}; the pages link to each")
+    raise SettingError(
+        f"why: no row has the anchor {short(anchor)}{nearest(anchor, known)}; the pages link to each"
+    )
 
 
 def _row_lines(row: Record) -> list[str]:
@@ -207,8 +234,14 @@ def _behind(folder: Path, page: Page, row: Record) -> list[str]:
     """The cells whose parameters a row names, and the command that measures them again."""
     record = page.manifest
     cells = [cell for cell in record.get("cells", []) if _matches(cell, row.get("keys", {}))]
-    files = {cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))}
-    named = {key: cells[0]["params"][key] for key in row.get("keys", {}) if cells and key in cells[0]["params"]}
+    files = {
+        cell["id"]: found for cell in cells if (found := _cell_json(folder, record, cell["id"]))
+    }
+    named = {
+        key: cells[0]["params"][key]
+        for key in row.get("keys", {})
+        if cells and key in cells[0]["params"]
+    }
     words = [f"{key}={value}" for key, value in named.items()]
     return [*_cells_lines(cells, files), *_commands(folder, record, cells, "", words)]
 
@@ -246,7 +279,9 @@ def _processor(meta: Record) -> str:
 
 
 def _counted(values: Iterable[Any]) -> str:
-    return ", ".join(f"{value} ({count})" for value, count in Counter(map(str, values)).most_common())
+    return ", ".join(
+        f"{value} ({count})" for value, count in Counter(map(str, values)).most_common()
+    )
 
 
 def _span(times: Iterable[str]) -> str:
@@ -269,7 +304,9 @@ def _commands(
     words = [f"experiment={name}"]
     words += [f"profile={record['profile']}"] if record.get("profile", "paper") != "paper" else []
     words += shlex.split(str(record.get("changed", "")))
-    elsewhere = root != published_folder(name) and not any(word.startswith("outputs=") for word in words)
+    elsewhere = root != published_folder(name) and not any(
+        word.startswith("outputs=") for word in words
+    )
     words += [f"outputs={_near(root.parent)}"] if elsewhere else []
     seeds = sorted({int(cell["seed"]) for cell in cells})
     seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
@@ -277,7 +314,9 @@ def _commands(
     words = [word for word in words if word != "outputs=outputs"]
     lines = [f"  command   {shlex.join(['hess-run', *many, *words, *part, *seed])}"]
     if figure:
-        lines.append(f"  redraw    {shlex.join(['hess-run', 'report', *words, f'figure={figure}'])}")
+        lines.append(
+            f"  redraw    {shlex.join(['hess-run', 'report', *words, f'figure={figure}'])}"
+        )
     return lines
 
 
@@ -292,7 +331,10 @@ def _cell_lines(folder: Path) -> list[str]:
         meta, state = _json(folder / "cell.json") or {}, f"damaged: {error}"
     software = meta.get("software", {})
     profile = meta.get("profile", "paper")
-    words = [f"experiment={meta.get('experiment')}", *([f"profile={profile}"] if profile != "paper" else [])]
+    words = [
+        f"experiment={meta.get('experiment')}",
+        *([f"profile={profile}"] if profile != "paper" else []),
+    ]
     words.append(f"seed={meta.get('seed')}")
     return [
         f"cell {folder.name} of {meta.get('experiment')}, {state}",

@@ -4,4 +4,14 @@ This module exports the functions that make `Statistic` rows for stats.csv; `run
 """
 
 from runner.contract.records import TESTS, About, Statistic
-from runner.stats.tests import Shift, correct, holm, linear, log_linear, mann_whitney, spearman, summary, wilcoxon
+from runner.stats.tests import (
+    Shift,
+    correct,
+    holm,
+    linear,
+    log_linear,
+    mann_whitney,
+    spearman,
+    summary,
+    wilcoxon,
+)

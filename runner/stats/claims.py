@@ -63,13 +63,23 @@ def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
         chosen = claims[main]
     else:
         verdict = overall([c.verdict for c in claims.values()])
-        chosen = next((c for c in claims.values() if c.verdict == verdict), next(iter(claims.values())))
+        chosen = next(
+            (c for c in claims.values() if c.verdict == verdict), next(iter(claims.values()))
+        )
     listed: dict[str, str] = {}
     for name, c in claims.items():
         listed |= _parts(name, c)
-    needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)]
+    needed = [
+        c.seeds_needed
+        for c in claims.values()
+        if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)
+    ]
     worst = max(needed) if needed and main is None else chosen.seeds_needed
-    return replace(chosen, variants=variants_text(listed) if len(listed) > 1 else chosen.variants, seeds_needed=worst)
+    return replace(
+        chosen,
+        variants=variants_text(listed) if len(listed) > 1 else chosen.variants,
+        seeds_needed=worst,
+    )
 
 
 def _parts(name: str, made: Claim) -> dict[str, str]:
@@ -77,7 +87,9 @@ def _parts(name: str, made: Claim) -> dict[str, str]:
     by = variants_of(made.variants)
     if len(by) < 2:
         return {name: made.verdict}
-    return {part if name in part else f"{name} {part}": v for v, parts in by.items() for part in parts}
+    return {
+        part if name in part else f"{name} {part}": v for v, parts in by.items() for part in parts
+    }
 
 
 def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
@@ -88,11 +100,15 @@ def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
     if not missing or made.verdict not in ("confirmed", "inconclusive", "refuted"):
         return made
     by = variants_of(made.variants) or {made.verdict: ["measured"]}
-    listed = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(missing, "not run")
+    listed = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(
+        missing, "not run"
+    )
     verdict: Verdict = "inconclusive" if made.verdict == "confirmed" else made.verdict
     detail = f"not run: {', '.join(missing)}; {made.detail}"
     needed = math.inf if verdict == "inconclusive" else made.seeds_needed
-    return replace(made, verdict=verdict, detail=detail, variants=variants_text(listed), seeds_needed=needed)
+    return replace(
+        made, verdict=verdict, detail=detail, variants=variants_text(listed), seeds_needed=needed
+    )
 
 
 def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
@@ -149,7 +165,9 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
     shown, against = count["yes"] / len(with_power), count["opposite"] / len(with_power)
     if shown >= rule.share and not count["opposite"]:
         return "confirmed", text
-    if shown <= 0.5 or against > 1 - rule.share + 1e-9:  # 1 of 5 is no more than 1 − 0.8, whatever floats say
+    if (
+        shown <= 0.5 or against > 1 - rule.share + 1e-9
+    ):  # 1 of 5 is no more than 1 − 0.8, whatever floats say
         return "refuted", text
     return "inconclusive", text
 
@@ -183,8 +201,13 @@ def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:
     if not draws:
         return "not run", "no draws"
     low, high = binomtest(kept, draws).proportion_ci(0.9, method="exact")  # 5 % on either side
-    verdict: Verdict = "refuted" if high < RARE else "confirmed" if low > 1 - RARE else "inconclusive"
-    return verdict, f"{kept} of {draws} draws keep it, 90 % interval [{100 * low:.0f}, {100 * high:.0f} %]"
+    verdict: Verdict = (
+        "refuted" if high < RARE else "confirmed" if low > 1 - RARE else "inconclusive"
+    )
+    return (
+        verdict,
+        f"{kept} of {draws} draws keep it, 90 % interval [{100 * low:.0f}, {100 * high:.0f} %]",
+    )
 
 
 # ------------------------------------------------------------------ statements
@@ -204,13 +227,17 @@ def read_statements(path: Path) -> dict[str, Statement]:
     for i, row in enumerate(rows, start=2):
         unknown = [str(c) for c in row if c not in COLUMNS]
         if unknown or None in row.values():
-            raise ValueError(f"{path}, row {i}: expected the columns {', '.join(COLUMNS)}, found {unknown or 'fewer'}")
+            raise ValueError(
+                f"{path}, row {i}: expected the columns {', '.join(COLUMNS)}, found {unknown or 'fewer'}"
+            )
         try:
             statement = _statement(row)
         except ValueError as error:
             raise ValueError(f"{path}, row {i}: {error}") from None
         if statement.name in found:
-            raise ValueError(f"{path}, row {i}: expected one row for {statement.name!r}, found another")
+            raise ValueError(
+                f"{path}, row {i}: expected one row for {statement.name!r}, found another"
+            )
         found[statement.name] = statement
     return found
 

@@ -41,7 +41,9 @@ class Sample:
         if n == 0:
             return cls(NAN, NAN, 0)
         mean = math.fsum(x) / n
-        return cls(mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (n - 1)) if n > 1 else NAN, n)
+        return cls(
+            mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (n - 1)) if n > 1 else NAN, n
+        )
 
     @classmethod
     def printed(cls, mean: float, std: float, n: int) -> Sample:
@@ -111,7 +113,10 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
         return Difference(value, NAN, NAN, "no spread is known on either side")
     how = ""
     if known and printed:
-        parts += [Part(ours.std**2 / ours.n, ours.n - 1), Part(theirs.std**2 / theirs.n, theirs.n - 1)]
+        parts += [
+            Part(ours.std**2 / ours.n, ours.n - 1),
+            Part(theirs.std**2 / theirs.n, theirs.n - 1),
+        ]
     else:
         given = ours if known else theirs
         parts.append(Part(given.std**2 * (1 / ours.n + 1 / theirs.n), given.n - 1))
@@ -145,7 +150,9 @@ def fewest(decides: Callable[[int], bool], least: int = 2) -> float:
     return float(high)
 
 
-def seeds_to_compare(ours: Sample, theirs: Sample, margin: float, level: float, images: Part | None = None) -> float:
+def seeds_to_compare(
+    ours: Sample, theirs: Sample, margin: float, level: float, images: Part | None = None
+) -> float:
     """How many seeds of ours would decide, were their mean and std those seen; inf where theirs alone straddles."""
 
     def decides(m: int) -> bool:
@@ -163,7 +170,13 @@ def seeds_for_limit(sample: Sample, limit: float, level: float) -> float:
         low, high = replace(sample, n=n).interval(level)
         return high - low < 2 * distance
 
-    return NAN if math.isnan(sample.std) or math.isnan(distance) else math.inf if distance == 0 else fewest(decides)
+    return (
+        NAN
+        if math.isnan(sample.std) or math.isnan(distance)
+        else math.inf
+        if distance == 0
+        else fewest(decides)
+    )
 
 
 # ------------------------------------------------------------------ equivalence
@@ -201,7 +214,9 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     wide = difference.interval(LEVEL)
     shifted = inside and not wide[0] <= 0 <= wide[1]
     outcome = "reproduced" if inside else "not reproduced" if outside else "inconclusive"
-    needed = NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
+    needed = (
+        NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
+    )
     if math.isnan(needed) and not (inside or outside):  # one seed has no spread to reckon with
         needed = float(FEWEST_SEEDS)
     return Comparison(outcome, difference, low, high, shifted, needed)
@@ -223,7 +238,11 @@ def below(ours: Sample, bound: float) -> tuple[str, float]:
     low, high = ours.interval(EQUIVALENCE)
     if high <= bound:
         return "reproduced", NAN
-    return ("not reproduced", NAN) if low > bound else ("inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE))
+    return (
+        ("not reproduced", NAN)
+        if low > bound
+        else ("inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE))
+    )
 
 
 def digits_agree(value: float, printed: float, rounding: float) -> bool:

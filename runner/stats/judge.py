@@ -67,7 +67,9 @@ def claim(
     seeds_needed: float = NAN,
 ) -> Claim:
     """A row of claims.csv; the reason of the criterion follows the details."""
-    text = "; ".join(t for t in (detail, f"criterion: {statement.reason}" if statement.reason else "") if t)
+    text = "; ".join(
+        t for t in (detail, f"criterion: {statement.reason}" if statement.reason else "") if t
+    )
     return Claim(
         statement.name,
         statement.text,
@@ -116,7 +118,9 @@ def bound(
     facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
     if not facts or not says.sharp:
         return _joined(says, samples, found, over=over)
-    own: dict[str, tuple[Verdict, float]] = {n: (decide(says.holds(v)), NAN) for n, v in facts.items()}
+    own: dict[str, tuple[Verdict, float]] = {
+        n: (decide(says.holds(v)), NAN) for n, v in facts.items()
+    }
     return _as_facts(_joined(says, samples, found | own, over=over), facts, found | own, found)
 
 
@@ -134,23 +138,38 @@ def number(says: Statement, parts: Parts, *, same: Mapping[str, float] | None = 
     theirs = Sample.printed(says.number, says.std, says.n)
     margin = margin_of(says.number, says.rounding, says.margin)
     samples = _samples(parts)
-    words: dict[str, Verdict] = {"reproduced": "confirmed", "not reproduced": "refuted", "inconclusive": "inconclusive"}
+    words: dict[str, Verdict] = {
+        "reproduced": "confirmed",
+        "not reproduced": "refuted",
+        "inconclusive": "inconclusive",
+    }
     found: dict[str, tuple[Verdict, float]] = {}
     for name, sample in samples.items():
         compared = equal(sample, theirs, margin)
         few = sample.n < FEWEST_SEEDS
-        found[name] = ("inconclusive", float(FEWEST_SEEDS)) if few else (words[compared.outcome], compared.seeds_needed)
+        found[name] = (
+            ("inconclusive", float(FEWEST_SEEDS))
+            if few
+            else (words[compared.outcome], compared.seeds_needed)
+        )
     facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
     identical = [n for n, v in facts.items() if digits_agree(v, says.number, says.rounding)]
     own: dict[str, tuple[Verdict, float]] = {n: ("confirmed", NAN) for n in identical}
-    own |= {n: ("refuted", NAN) for n, v in facts.items() if n not in own and abs(v - says.number) > margin}
+    own |= {
+        n: ("refuted", NAN)
+        for n, v in facts.items()
+        if n not in own and abs(v - says.number) > margin
+    }
     made = _joined(says, samples, found | own, f"{says.number:g} ± {margin:.3g}")
     if not own:
         return made
     made = _as_facts(made, {n: facts[n] for n in own}, found | own, found)
     if not identical:
         return made
-    text = "every printed digit on the published networks and images" + f": {', '.join(identical)}" * (len(found) > 1)
+    text = (
+        "every printed digit on the published networks and images"
+        + f": {', '.join(identical)}" * (len(found) > 1)
+    )
     return replace(made, detail=f"{text}; {made.detail}")
 
 
@@ -169,13 +188,20 @@ def _as_facts(
     marks |= {f"{n} (other seeds)" if n else "other seeds": elsewhere[n][0] for n in facts}
     numbers = ", ".join(f"{n}: {v:.4g}" if n else f"{v:.4g}" for n, v in facts.items())
     seeds = max(
-        (n for v, n in (elsewhere[name] for name in facts) if v == "inconclusive" and math.isfinite(n)), default=NAN
+        (
+            n
+            for v, n in (elsewhere[name] for name in facts)
+            if v == "inconclusive" and math.isfinite(n)
+        ),
+        default=NAN,
     )
     text = f"on the published networks and images {numbers}"
     text += "" if math.isnan(seeds) else f"; {seeds:g} seeds would decide it for others"
     shown = next((facts.get(n, NAN) for n, (v, _) in decided.items() if v == made.verdict), NAN)
     value = made.statistic if math.isnan(shown) else shown
-    return replace(made, statistic=value, detail=f"{text}; {made.detail}", variants=variants_text(marks))
+    return replace(
+        made, statistic=value, detail=f"{text}; {made.detail}", variants=variants_text(marks)
+    )
 
 
 def _samples(parts: Parts) -> dict[str, Sample]:
@@ -191,10 +217,13 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
         return _without_limits(statement)
     if not math.isnan(statement.number):
         statement = replace(
-            statement, low=statement.number - statement.rounding, high=statement.number + statement.rounding
+            statement,
+            low=statement.number - statement.rounding,
+            high=statement.number + statement.rounding,
         )
     found: dict[str, tuple[Verdict, float]] = {
-        name: ("not run" if math.isnan(v) else decide(statement.holds(v)), NAN) for name, v in parts.items()
+        name: ("not run" if math.isnan(v) else decide(statement.holds(v)), NAN)
+        for name, v in parts.items()
     }
     verdict = overall([v for v, _ in found.values()])
     value = next((parts[n] for n, (v, _) in found.items() if v == verdict), NAN)
@@ -214,7 +243,9 @@ def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
     return claim(statement, "true by construction", value, why)
 
 
-def _limited(statement: Statement, sample: Sample, level: float, known: int) -> tuple[Verdict, float]:
+def _limited(
+    statement: Statement, sample: Sample, level: float, known: int
+) -> tuple[Verdict, float]:
     """Verdict on one part of a bound, and the seeds needed."""
     if sample.n < known:
         return "inconclusive", float(known)
@@ -226,7 +257,9 @@ def _limited(statement: Statement, sample: Sample, level: float, known: int) -> 
         return "refuted", NAN
     limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
     asked = LEVEL if statement.holds(sample.mean) else level
-    needed = [seeds_for_limit(sample, limit, asked) for limit in limits if not math.isnan(sample.std)]
+    needed = [
+        seeds_for_limit(sample, limit, asked) for limit in limits if not math.isnan(sample.std)
+    ]
     return "inconclusive", max(needed, default=NAN)
 
 
@@ -245,7 +278,11 @@ def _joined(
         low, high = sample.interval(LEVEL)
         interval = "" if math.isnan(low) else f" [{low:.4g}, {high:.4g}]"
         listed.append(f"{name}{': ' if name else ''}{sample.mean:.4g}{interval}, n = {sample.n}")
-    detail = f"mean and 95 % interval over {over}: " + "; ".join(listed) if listed else "nothing measured"
+    detail = (
+        f"mean and 95 % interval over {over}: " + "; ".join(listed)
+        if listed
+        else "nothing measured"
+    )
     needed = [n for v, n in found.values() if v == "inconclusive" and not math.isnan(n)]
     return claim(
         statement,
@@ -309,13 +346,20 @@ class Evidence:
         }
 
     def claim(
-        self, statement: Statement, found: Mapping[int, str], values: Mapping[int, float], threshold: str, detail: str
+        self,
+        statement: Statement,
+        found: Mapping[int, str],
+        values: Mapping[int, float],
+        threshold: str,
+        detail: str,
     ) -> Claim:
         """The claim from what each data set shows, with the median of the quantity over data sets."""
         verdict, text = verdict_of_data_sets(found, self.rule)
         detail = "; ".join(t for t in (text, detail) if t)
         needed = data_sets_needed(found, self.rule) if verdict == "inconclusive" else math.nan
-        return claim(statement, verdict, median(values), detail, threshold=threshold, seeds_needed=needed)
+        return claim(
+            statement, verdict, median(values), detail, threshold=threshold, seeds_needed=needed
+        )
 
     def tested(self, statement: Statement, test: str, *, sign: int) -> Claim:
         """Claim decided by one test in every data set. sign: of the effect claimed, 0 for either."""
@@ -329,9 +373,13 @@ class Evidence:
                 found[seed] = "yes" if not sign or sign * row.effect > 0 else "opposite"
         strict = sum(row.p_holm < self.level for row in rows.values())
         listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
-        threshold = f"p < {self.level:g} in a data set" + (f", effect {'> 0' if sign > 0 else '< 0'}" if sign else "")
+        threshold = f"p < {self.level:g} in a data set" + (
+            f", effect {'> 0' if sign > 0 else '< 0'}" if sign else ""
+        )
         detail = f"effects {listed}; {strict} below {self.level:g} after Holm" if rows else ""
-        return self.claim(statement, found, {s: r.effect for s, r in rows.items()}, threshold, detail)
+        return self.claim(
+            statement, found, {s: r.effect for s, r in rows.items()}, threshold, detail
+        )
 
     def within(self, statement: Statement, test: str) -> Claim:
         """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set, compared with the limits.
@@ -348,22 +396,36 @@ class Evidence:
             else:
                 outside = row.shift_high < statement.low or row.shift_low > statement.high
                 found[seed] = "opposite" if outside else "inconclusive"
-        listed = ", ".join(f"{r.shift:.2g} [{r.shift_low:.2g}, {r.shift_high:.2g}]" for r in rows.values())
+        listed = ", ".join(
+            f"{r.shift:.2g} [{r.shift_low:.2g}, {r.shift_high:.2g}]" for r in rows.values()
+        )
         threshold = f"interval of the shift {statement.threshold}"
         detail = f"shifts {listed}" if rows else ""
-        return self.claim(statement, found, {s: r.shift for s, r in rows.items()}, threshold, detail)
+        return self.claim(
+            statement, found, {s: r.shift for s, r in rows.items()}, threshold, detail
+        )
 
     def unharmed(self, statement: Statement, test: str) -> Claim:
         """Claim of no harm: a data set shows the opposite where the effect is significantly below zero."""
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
             no_power = math.isnan(row.p) or row.p_min >= self.level
-            found[seed] = "inconclusive" if no_power else "opposite" if row.p < self.level and row.effect < 0 else "yes"
+            found[seed] = (
+                "inconclusive"
+                if no_power
+                else "opposite"
+                if row.p < self.level and row.effect < 0
+                else "yes"
+            )
         listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
         threshold = f"no effect < 0 with p < {self.level:g}"
-        return self.claim(statement, found, {s: r.effect for s, r in rows.items()}, threshold, f"effects {listed}")
+        return self.claim(
+            statement, found, {s: r.effect for s, r in rows.items()}, threshold, f"effects {listed}"
+        )
 
-    def compared(self, statement: Statement, values: Mapping[int, float], threshold: str = "") -> Claim:
+    def compared(
+        self, statement: Statement, values: Mapping[int, float], threshold: str = ""
+    ) -> Claim:
         """Claim decided by one number of every data set, compared with the limits."""
         found = {seed: finding_of(v, statement) for seed, v in values.items()}
         listed = "values " + ", ".join(f"{v:.3g}" for v in values.values()) if values else ""

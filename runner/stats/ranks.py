@@ -140,4 +140,6 @@ def permutation_spearman(x: Array, y: Array) -> tuple[float, float]:
     centre = rx.sum() * ry.sum() / rx.size
     distance = np.abs(products - centre)
     observed = abs(float(rx @ ry) - centre)
-    return float((distance >= observed - 1e-9).mean()), float((distance >= distance.max() - 1e-9).mean())
+    return float((distance >= observed - 1e-9).mean()), float(
+        (distance >= distance.max() - 1e-9).mean()
+    )

@@ -59,7 +59,11 @@ def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statisti
     different = np.unique(doubled).size
     u = int(doubled[:m].sum() - m * (m + 1)) / 2
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
-        null, seen = (ranks.untied_u_null(m, n), int(u)) if different == m + n else ranks.tied_u_null(doubled, m)
+        null, seen = (
+            (ranks.untied_u_null(m, n), int(u))
+            if different == m + n
+            else ranks.tied_u_null(doubled, m)
+        )
         p, p_min, method = ranks.two_sided(null, seen), ranks.smallest_two_sided(null), "exact"
     else:
         from scipy.stats import mannwhitneyu
@@ -69,7 +73,9 @@ def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statisti
     notes += ["ties" if different < m + n else "", power(p_min, f"n={m} and {n}")]
     shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), notes)
     effect = 2 * u / (m * n) - 1
-    return replace(base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=join(notes))
+    return replace(
+        base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=join(notes)
+    )
 
 
 def _mann_whitney_shift(x: Array, y: Array, deviation: float, notes: list[str]) -> Shift:
@@ -124,7 +130,10 @@ def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -
     else:
         from scipy.stats import wilcoxon as scipy_wilcoxon
 
-        p, p_min = float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue), 2.0 ** (1 - nonzero.size)
+        p, p_min = (
+            float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue),
+            2.0 ** (1 - nonzero.size),
+        )
     if np.unique(doubled).size < nonzero.size:
         notes.append("ties")
     notes.append(power(p_min, f"n={nonzero.size}"))
@@ -171,7 +180,9 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     u, v, notes = pairs(x, y, "spearman", about)
     base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, **about)
     if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
-        return replace(base, note=join(notes, "no test: fewer than three pairs, or a constant sample"))
+        return replace(
+            base, note=join(notes, "no test: fewer than three pairs, or a constant sample")
+        )
     from scipy.stats import spearmanr
 
     result = spearmanr(u, v)
@@ -229,7 +240,9 @@ def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
     return corrected
 
 
-def _interval(order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]) -> Shift:
+def _interval(
+    order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]
+) -> Shift:
     """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; no interval (NaN) for k = 0."""
     from runner.stats import ranks
 
@@ -284,7 +297,9 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
         notes.append("no R²: y is constant")
     if u.size == 2:
         notes.append("two points: the line passes through both")
-        return replace(base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=join(notes))
+        return replace(
+            base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=join(notes)
+        )
     return replace(
         base,
         statistic=slope,
@@ -329,7 +344,10 @@ def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list
 
     x = np.asarray(values, dtype=float).ravel()
     missing = int(np.isnan(x).sum())
-    return x[~np.isnan(x)], [*notes, f"{missing} of {x.size} {label} missing and left out" if missing else ""]
+    return x[~np.isnan(x)], [
+        *notes,
+        f"{missing} of {x.size} {label} missing and left out" if missing else "",
+    ]
 
 
 def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, Array, list[str]]:
@@ -338,11 +356,17 @@ def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, A
 
     u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
     if u.size != v.size:
-        raise ValueError(f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}")
+        raise ValueError(
+            f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}"
+        )
     complete = ~(np.isnan(u) | np.isnan(v))
     lost = int((~complete).sum())
     notes = [about.get("note", "")]
-    return u[complete], v[complete], [*notes, f"{lost} of {u.size} pairs missing and left out" if lost else ""]
+    return (
+        u[complete],
+        v[complete],
+        [*notes, f"{lost} of {u.size} pairs missing and left out" if lost else ""],
+    )
 
 
 def power(p_min: float, size: str) -> str:

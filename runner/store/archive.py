@@ -110,12 +110,16 @@ def _directory(file: int) -> dict[str, dict[str, Entry]]:
     found: dict[str, dict[str, Entry]] = {}
     directory, at = os.pread(file, min(length, total), place), 0
     while at < length:
-        mark, method, crc, packed, size, name, extra, comment, place = DIRECTORY.unpack_from(directory, at)
+        mark, method, crc, packed, size, name, extra, comment, place = DIRECTORY.unpack_from(
+            directory, at
+        )
         at += 46
         if mark != b"PK\1\2" or method not in (0, 8) or place + packed > total:
             raise ValueError("expected a directory of entries that are in the file")
         cell, _, inside = directory[at : at + name].decode().partition("/")
-        found.setdefault(cell, {})[inside] = Entry(place, LOCAL_HEADER + name, packed, size, crc, method == 8)
+        found.setdefault(cell, {})[inside] = Entry(
+            place, LOCAL_HEADER + name, packed, size, crc, method == 8
+        )
         at += name + extra + comment
     return found
 
@@ -177,7 +181,10 @@ def published_cells(experiment: str) -> Archive | None:
 def report_folders(outputs: Path) -> list[Path]:
     """Folder of the report of every experiment that has one: the one below `outputs`, else the published one."""
     root = published_root()
-    places = [*(root.glob("*/manifest.json") if root is not None else ()), *outputs.glob("*/manifest.json")]
+    places = [
+        *(root.glob("*/manifest.json") if root is not None else ()),
+        *outputs.glob("*/manifest.json"),
+    ]
     found = {path.parent.name: path.parent for path in places}
     return [found[name] for name in sorted(found)]
 

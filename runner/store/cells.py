@@ -62,7 +62,9 @@ def check_cell(name: str, content: bytes) -> dict[str, Any]:
     _check_identity(name, meta)
     for table in meta["tables"]:
         if not TABLE_NAME.fullmatch(table):
-            raise Damaged(f"cell.json: expected table names of a-z, 0-9 and _, found {_short(table)}")
+            raise Damaged(
+                f"cell.json: expected table names of a-z, 0-9 and _, found {_short(table)}"
+            )
     return meta
 
 
@@ -78,21 +80,30 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
     """The id and the key of the settings are hashes of what cell.json says (`Identity`)."""
-    key, content = meta["settings_key"], [meta[k] for k in ("experiment", "version", "settings", "threads", "device")]
+    key, content = (
+        meta["settings_key"],
+        [meta[k] for k in ("experiment", "version", "settings", "threads", "device")],
+    )
     if _KEYS.get(key) != content:
         if (expected := digest(content)) != key:
-            raise Damaged(f"cell.json: expected settings_key {expected} for its settings, found {_short(key)}")
+            raise Damaged(
+                f"cell.json: expected settings_key {expected} for its settings, found {_short(key)}"
+            )
         _KEYS[key] = content
     expected = digest([key, meta["params"], meta["seed"]])
     if expected != name or meta.get("id", name) != name:
-        raise Damaged(f"expected the folder and id {expected} for its settings, parameters and seed")
+        raise Damaged(
+            f"expected the folder and id {expected} for its settings, parameters and seed"
+        )
 
 
 def check_tables(meta: Mapping[str, Any], read: Callable[[str], bytes]) -> None:
     """Check the tables of a cell against their checksums. read: content of a file by name. Raises Damaged."""
     sums = meta["sha256"]
     if set(sums) != set(meta["tables"]):
-        raise Damaged(f"cell.json: expected one SHA-256 for each of its tables, found {_short(sums)}")
+        raise Damaged(
+            f"cell.json: expected one SHA-256 for each of its tables, found {_short(sums)}"
+        )
     for table in meta["tables"]:
         file = f"{table}.csv.gz"
         if hashlib.sha256(read(file)).hexdigest() != sums[table]:
@@ -221,6 +232,8 @@ def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict
     """Tables of many cells (of these names), one below the other in the order given."""
     parts: dict[str, list[bytes]] = {}
     for cell in cells:
-        for name in cell.meta["tables"] if names is None else [n for n in cell.meta["tables"] if n in names]:
+        for name in (
+            cell.meta["tables"] if names is None else [n for n in cell.meta["tables"] if n in names]
+        ):
             parts.setdefault(name, []).append(cell.content(name))
     return {name: csv.read_many(contents) for name, contents in parts.items()}

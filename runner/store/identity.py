@@ -27,7 +27,9 @@ def settings(value: Any) -> Any:
     attribute `retired`: settings of a part that was removed, so that stored cells of the other parts keep their ids.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        identifying = {f.name: settings(_identifying(f, value)) for f in fields(value) if _identifies(f, value)}
+        identifying = {
+            f.name: settings(_identifying(f, value)) for f in fields(value) if _identifies(f, value)
+        }
         return identifying | getattr(value, "retired", {})
     if isinstance(value, list | tuple):
         return [settings(item) for item in value]
@@ -58,7 +60,9 @@ class Identity:
     device: str
 
     @classmethod
-    def of(cls, name: str, experiment: Experiment, threads: int = 1, device: str = "cpu") -> Identity:
+    def of(
+        cls, name: str, experiment: Experiment, threads: int = 1, device: str = "cpu"
+    ) -> Identity:
         return cls(name, experiment.version, settings(experiment), threads, device)
 
     @cached_property
@@ -80,7 +84,11 @@ def git_commit() -> str:
     def git(*arguments: str) -> str:
         try:
             done = subprocess.run(
-                ["git", "-C", str(here), *arguments], capture_output=True, encoding="utf-8", timeout=10, check=True
+                ["git", "-C", str(here), *arguments],
+                capture_output=True,
+                encoding="utf-8",
+                timeout=10,
+                check=True,
             )
         except (FileNotFoundError, PermissionError, subprocess.SubprocessError):
             return ""
@@ -102,7 +110,11 @@ def cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Hardware"))]
+    names = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith(("model name", "Hardware"))
+    ]
     return names[0] if names else platform.processor()
 
 
@@ -138,5 +150,9 @@ def openblas_kernel() -> str:
     """
     from threadpoolctl import threadpool_info
 
-    found = (library.get("architecture") for library in threadpool_info() if library["internal_api"] == "openblas")
+    found = (
+        library.get("architecture")
+        for library in threadpool_info()
+        if library["internal_api"] == "openblas"
+    )
     return str(next(found, None) or "")

@@ -69,7 +69,9 @@ def claim_outputs(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         if not _is_marker(marker):
-            csv.write_bytes(marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n")
+            csv.write_bytes(
+                marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n"
+            )
     except OSError as error:
         reason = f"{root} cannot be written ({error.strerror})"
         raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
@@ -82,22 +84,32 @@ def check_outputs(root: Path) -> None:
         if not _is_marker(root / MARKER) and root.exists():
             _check_content(root)
     except OSError as error:
-        raise SettingError(f"outputs: {root!s:.80} cannot be used ({error.strerror}); choose outputs=PATH") from error
+        raise SettingError(
+            f"outputs: {root!s:.80} cannot be used ({error.strerror}); choose outputs=PATH"
+        ) from error
 
 
 def _check_place(root: Path) -> None:
     place = published_root()
     if place is not None and root.resolve().is_relative_to(place.resolve()):
-        raise SettingError(f"outputs: {root} holds published results; only hess-run publish writes there")
+        raise SettingError(
+            f"outputs: {root} holds published results; only hess-run publish writes there"
+        )
     if root.is_symlink() and not root.exists():
-        raise SettingError(f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH")
+        raise SettingError(
+            f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH"
+        )
     place = root
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
-        raise SettingError(f"outputs: expected a folder, found the file {place}; choose another with outputs=PATH")
+        raise SettingError(
+            f"outputs: expected a folder, found the file {place}; choose another with outputs=PATH"
+        )
     if not os.access(place, os.W_OK | os.X_OK):
-        raise SettingError(f"outputs: {root} cannot be written; choose another folder with outputs=PATH")
+        raise SettingError(
+            f"outputs: {root} cannot be written; choose another folder with outputs=PATH"
+        )
 
 
 def _is_marker(marker: Path) -> bool:
@@ -110,8 +122,14 @@ def _is_marker(marker: Path) -> bool:
         if isinstance(error, OSError) and error.errno in csv.EXHAUSTED:
             raise
         return False  # damaged: what else lies in the folder decides
-    if not isinstance(found, dict) or found.get("project") != "hess-run" or found.get("format") != FORMAT:
-        raise SettingError(f"outputs: {marker} is not this project's (format {FORMAT}); choose outputs=PATH")
+    if (
+        not isinstance(found, dict)
+        or found.get("project") != "hess-run"
+        or found.get("format") != FORMAT
+    ):
+        raise SettingError(
+            f"outputs: {marker} is not this project's (format {FORMAT}); choose outputs=PATH"
+        )
     return True
 
 

@@ -59,11 +59,19 @@ class DiskCheckpoints:
         content = path.read_bytes()
         try:
             state = torch.load(io.BytesIO(_checked(content)), map_location="cpu", weights_only=True)
-        except (Damaged, RuntimeError, EOFError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        except (
+            Damaged,
+            RuntimeError,
+            EOFError,
+            pickle.UnpicklingError,
+            zipfile.BadZipFile,
+        ) as error:
             if "allocate" in str(error):  # not enough memory says nothing about the file
                 raise
             path.rename(path.with_suffix(".damaged"))
-            logging.getLogger("hess_run").warning("checkpoint %s is damaged (%s); set aside", path, error)
+            logging.getLogger("hess_run").warning(
+                "checkpoint %s is damaged (%s); set aside", path, error
+            )
             return None
         self.loaded = True
         return state
@@ -75,7 +83,9 @@ class DiskCheckpoints:
         torch.save(state, buffer)
         content = buffer.getvalue()
         self.folder.mkdir(parents=True, exist_ok=True)
-        csv.write_bytes(self.folder / f"{name}.pt", CHECKED + hashlib.sha256(content).digest() + content)
+        csv.write_bytes(
+            self.folder / f"{name}.pt", CHECKED + hashlib.sha256(content).digest() + content
+        )
 
 
 CHECKED = b"hess-run checkpoint 1\n"
@@ -84,7 +94,10 @@ CHECKED = b"hess-run checkpoint 1\n"
 def _checked(content: bytes) -> bytes:
     """The state in a checkpoint file, whose SHA-256 stands before it; torch itself does not look. Raises Damaged."""
     start = len(CHECKED) + hashlib.sha256().digest_size
-    if not content.startswith(CHECKED) or hashlib.sha256(content[start:]).digest() != content[len(CHECKED) : start]:
+    if (
+        not content.startswith(CHECKED)
+        or hashlib.sha256(content[start:]).digest() != content[len(CHECKED) : start]
+    ):
         raise Damaged("SHA-256 differs")
     return content[start:]
 
@@ -106,7 +119,9 @@ class Store:
         self.experiment = experiment
         self.working = Folder(self.cells)
         self.archive = published_cells(experiment) if published else None
-        self.layers: tuple[CellFiles, ...] = (self.working, self.archive) if self.archive else (self.working,)
+        self.layers: tuple[CellFiles, ...] = (
+            (self.working, self.archive) if self.archive else (self.working,)
+        )
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -118,9 +133,13 @@ class Store:
         if self.archive is None:
             return []
         if self.archive.error:
-            return [f"{self.archive.path} cannot be read ({self.archive.error}); its cells count as not stored"]
+            return [
+                f"{self.archive.path} cannot be read ({self.archive.error}); its cells count as not stored"
+            ]
         lines = self.archive.damaged.items()
-        return [f"{self.archive.path}: damaged cell {name} ({reason})" for name, reason in sorted(lines)]
+        return [
+            f"{self.archive.path}: damaged cell {name} ({reason})" for name, reason in sorted(lines)
+        ]
 
     def prepare(self, *, clean: bool = True) -> None:
         """Make the folders; clean: and remove what killed writers left behind.
@@ -132,7 +151,9 @@ class Store:
                 if folder.name != QUARANTINE:
                     folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError as error:
-                raise SettingError(f"outputs: expected a folder, found the file {folder}; move it away") from error
+                raise SettingError(
+                    f"outputs: expected a folder, found the file {folder}; move it away"
+                ) from error
             except PermissionError as error:
                 raise SettingError(_no_access(folder)) from error
             if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -187,7 +208,9 @@ class Store:
         reason = self.damaged.pop(name, "")
         folder = self.root / QUARANTINE
         folder.mkdir(parents=True, exist_ok=True)
-        number = sum(1 for path in folder.iterdir() if path.name.startswith(name) and not path.suffix)
+        number = sum(
+            1 for path in folder.iterdir() if path.name.startswith(name) and not path.suffix
+        )
         target = folder / (name if number == 0 else f"{name}-{number}")
         os.rename(self.cells / name, target)
         csv.write_bytes(folder / f"{target.name}.txt", f"{reason}\n".encode())
@@ -204,7 +227,9 @@ class Store:
         self.locks.mkdir(parents=True, exist_ok=True)
         path = self.locks / f"{cell_id}.lock"
         if path.is_dir():
-            raise SettingError(f"outputs: expected a lock file, found the folder {path}; move it away")
+            raise SettingError(
+                f"outputs: expected a lock file, found the folder {path}; move it away"
+            )
         lock = FileLock(path, timeout=0)
         try:
             lock.acquire()
@@ -214,12 +239,16 @@ class Store:
         try:
             yield True
         finally:
-            if self.working.stamp(cell_id):  # whoever still waits on this file finds the cell stored
+            if self.working.stamp(
+                cell_id
+            ):  # whoever still waits on this file finds the cell stored
                 with suppress(OSError):
                     os.unlink(lock.lock_file)
             lock.release()
 
-    def write(self, cell_id: str, tables: Mapping[str, pd.DataFrame], meta: Mapping[str, Any]) -> None:
+    def write(
+        self, cell_id: str, tables: Mapping[str, pd.DataFrame], meta: Mapping[str, Any]
+    ) -> None:
         """Store a cell by one rename; the caller holds its lock. An earlier cell of the id is replaced whole."""
         scratch = self.cells / f".tmp-{cell_id}-{os.getpid()}"
         old = self.cells / f".tmp-{cell_id}-{os.getpid()}-old"
@@ -232,7 +261,10 @@ class Store:
                 sums[name] = hashlib.sha256((scratch / f"{name}.csv.gz").read_bytes()).hexdigest()
             rows = {k: len(v) for k, v in tables.items()}
             content = {**meta, "id": cell_id, "tables": rows, "sha256": sums, "status": "ok"}
-            csv.write_bytes(scratch / "cell.json", json.dumps(content, indent=1, sort_keys=True).encode() + b"\n")
+            csv.write_bytes(
+                scratch / "cell.json",
+                json.dumps(content, indent=1, sort_keys=True).encode() + b"\n",
+            )
             if final.exists():
                 final.rename(old)
             scratch.rename(final)

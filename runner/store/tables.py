@@ -96,7 +96,9 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
     for key, value in constants.items():
         own = arrays.pop(key, None)
         if own is not None and any(str(item) != str(value) for item in own):
-            raise ValueError(f"table {name}: column {key} must equal the cell's own {key}={value}, or be left out")
+            raise ValueError(
+                f"table {name}: column {key} must equal the cell's own {key}={value}, or be left out"
+            )
         data[key] = [value] * rows
     return pd.DataFrame({**data, **arrays})
 
@@ -114,7 +116,9 @@ def _column(table: str, name: str, values: Any) -> Any:
 
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"table {table}, column {name}: expected one dimension, found shape {array.shape}")
+        raise ValueError(
+            f"table {table}, column {name}: expected one dimension, found shape {array.shape}"
+        )
     if array.dtype.kind in "UO":
         for text in {value for value in array.tolist() if isinstance(value, str)}:
             if text.strip().lower().lstrip("+-") in NO_NUMBER:
@@ -138,15 +142,21 @@ def read(path: Path) -> pd.DataFrame:
 def _parsed(source: Path | io.BytesIO) -> pd.DataFrame:
     import pandas as pd
 
-    exact = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}  # 3: the only way
+    exact = (
+        {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
+    )  # 3: the only way
     how: dict[str, Any] = {"keep_default_na": False, "na_values": ["nan"], "low_memory": False}
     table = pd.read_csv(source, **how, **exact)
-    infinite = [name for name in table.select_dtypes("float") if bool((table[name].abs() == math.inf).any())]
+    infinite = [
+        name for name in table.select_dtypes("float") if bool((table[name].abs() == math.inf).any())
+    ]
     if infinite:
         if isinstance(source, io.BytesIO):
             source.seek(0)
         texts = pd.read_csv(source, usecols=infinite, dtype=str, **how)
-        for name in infinite:  # floats are written as inf: the whole word is text that pandas takes for a number
+        for name in (
+            infinite
+        ):  # floats are written as inf: the whole word is text that pandas takes for a number
             if bool((texts[name].str.strip().str.lower().str.lstrip("+-") == "infinity").any()):
                 table[name] = texts[name]
     return table
@@ -198,7 +208,9 @@ def write(table: pd.DataFrame, path: Path) -> None:
     """Write a table to .csv or .csv.gz by one rename, so that a reader never sees half a file."""
     content = to_bytes(table)
     if path.suffix == ".gz":
-        content = gzip.compress(content, compresslevel=6, mtime=0)  # no time stamp: same table, same bytes
+        content = gzip.compress(
+            content, compresslevel=6, mtime=0
+        )  # no time stamp: same table, same bytes
     write_bytes(path, content)
 
 
@@ -241,7 +253,9 @@ class Comparison:
         return f"differs: {self.first}"
 
 
-def compare(stored: Mapping[str, pd.DataFrame], measured: Mapping[str, pd.DataFrame], tolerance: float) -> Comparison:
+def compare(
+    stored: Mapping[str, pd.DataFrame], measured: Mapping[str, pd.DataFrame], tolerance: float
+) -> Comparison:
     """Hold the tables of a cell measured again against the stored ones.
 
     Floats agree when |a − b| <= tolerance · max(|a|, |b|); everything else must be equal. Columns of seconds are times,
@@ -252,12 +266,20 @@ def compare(stored: Mapping[str, pd.DataFrame], measured: Mapping[str, pd.DataFr
     if CERTIFICATE in measured and CERTIFICATE not in stored:
         measured = {name: table for name, table in measured.items() if name != CERTIFICATE}
         note = "the stored cell has no certificate, it was measured before"
-    if CERTIFICATE in measured and CERTIFICATE in stored and bool((measured[CERTIFICATE]["ok"] == 1).all()):
+    if (
+        CERTIFICATE in measured
+        and CERTIFICATE in stored
+        and bool((measured[CERTIFICATE]["ok"] == 1).all())
+    ):
         if not bool((stored[CERTIFICATE]["ok"] == 1).all()):
             note = "the stored certificate disagreed, measured again it agrees"
-        stored, measured = ({k: t for k, t in tables.items() if k != CERTIFICATE} for tables in (stored, measured))
+        stored, measured = (
+            {k: t for k, t in tables.items() if k != CERTIFICATE} for tables in (stored, measured)
+        )
     if set(stored) != set(measured):
-        return Comparison(False, f"tables {_names(stored)} stored, {_names(measured)} measured", math.inf, "")
+        return Comparison(
+            False, f"tables {_names(stored)} stored, {_names(measured)} measured", math.inf, ""
+        )
     largest, where, first, identical = 0.0, "", "", True
     for name in sorted(stored):
         for column, row, difference, text in _differences(name, stored[name], measured[name]):

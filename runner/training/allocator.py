@@ -22,4 +22,8 @@ def keep_freed_memory(most: int = 256 << 20, largest: int = 32 << 20) -> bool:
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(_MMAP_THRESHOLD, largest)) and bool(mallopt(_TRIM_THRESHOLD, most))
+    return (
+        mallopt is not None
+        and bool(mallopt(_MMAP_THRESHOLD, largest))
+        and bool(mallopt(_TRIM_THRESHOLD, most))
+    )

@@ -60,14 +60,20 @@ def gradient_function(network: Network, loss: str) -> Gradient:
     for p in network.parameters():
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-    return Backpropagation(network, LOSSES[loss]) if written_out(network) else _by_autograd(network, loss)
+    return (
+        Backpropagation(network, LOSSES[loss])
+        if written_out(network)
+        else _by_autograd(network, loss)
+    )
 
 
 def written_out(network: Network) -> bool:
     """True when every stage has a kernel here and no parameter serves two stages."""
     stages = network.graph()
     parameters = [id(p) for stage in stages for p in stage.module.parameters()]
-    return len(set(parameters)) == len(parameters) and all(type(stage.module) in KERNELS for stage in stages)
+    return len(set(parameters)) == len(parameters) and all(
+        type(stage.module) in KERNELS for stage in stages
+    )
 
 
 def _by_autograd(network: Network, loss: str) -> Gradient:
@@ -91,7 +97,9 @@ class Backpropagation:
 
     def __init__(self, network: Network, loss: LossGradient) -> None:
         self.loss = loss
-        self.stages = [(s.name, s.parents, KERNELS[type(s.module)](s.module)) for s in network.graph()]
+        self.stages = [
+            (s.name, s.parents, KERNELS[type(s.module)](s.module)) for s in network.graph()
+        ]
         self.output = self.stages[-1][0]
 
     @torch.no_grad()
@@ -115,7 +123,9 @@ class BlockKernel:
         linear, norm = block.linear, block.norm
         self.block, self.skip = block, block.skip
         self.act, self.act_gradient = block.act, block.act_gradient
-        self.spectral: SpectralLinear | None = linear if isinstance(linear, SpectralLinear) else None
+        self.spectral: SpectralLinear | None = (
+            linear if isinstance(linear, SpectralLinear) else None
+        )
         self.weight, self.bias = linear.weight.detach(), linear.bias.detach()
         self.weight_t = self.weight.t()
         self.d_weight, self.d_bias = linear.weight.grad, linear.bias.grad
@@ -179,4 +189,7 @@ class SumKernel:
         return [grad * saved**-0.5] * saved
 
 
-KERNELS: dict[type[nn.Module], type[BlockKernel] | type[SumKernel]] = {Block: BlockKernel, SumMerge: SumKernel}
+KERNELS: dict[type[nn.Module], type[BlockKernel] | type[SumKernel]] = {
+    Block: BlockKernel,
+    SumMerge: SumKernel,
+}

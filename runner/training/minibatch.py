@@ -108,7 +108,9 @@ def train(
     train_split, test_split = train_split.to(device), test_split.to(device)
     parameters = flatten_parameters(network)
     gradient = gradient_function(network, loss)
-    run = _Run(network, _optimizer(optimizer, parameters, rate, momentum, weight_decay), order, augment)
+    run = _Run(
+        network, _optimizer(optimizer, parameters, rate, momentum, weight_decay), order, augment
+    )
     if checkpoints and (saved := checkpoints.load("resume")) is not None:
         run.restore(saved)
     else:
@@ -154,7 +156,9 @@ def describe(device: torch.device) -> str:
     if device.type != "cuda":
         return device.type
     convolutions: Any = vars(torch.backends)["cudnn"].conv
-    return torch.cuda.get_device_name(device) + (", TF32" if convolutions.fp32_precision == "tf32" else "")
+    return torch.cuda.get_device_name(device) + (
+        ", TF32" if convolutions.fp32_precision == "tf32" else ""
+    )
 
 
 def _rate(schedule: str, rate: float, done: float) -> float:
@@ -217,14 +221,21 @@ def plain_order(vector: Tensor, network: nn.Module) -> Tensor:
     """A vector in the order of `flatten_parameters` in the parameters' own order, which no device changes."""
     parameters = list(network.parameters())
     parts = vector.split([p.numel() for p in parameters])
-    return torch.cat([_back(v.view(_in_order(p).shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)])
+    return torch.cat(
+        [
+            _back(v.view(_in_order(p).shape)).reshape(-1)
+            for v, p in zip(parts, parameters, strict=True)
+        ]
+    )
 
 
 def flat_order(vector: Tensor, network: nn.Module) -> Tensor:
     """The inverse of `plain_order`, on the device of the network."""
     parameters = list(network.parameters())
     parts = vector.to(parameters[0].device).split([p.numel() for p in parameters])
-    return torch.cat([_in_order(v.view(p.shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)])
+    return torch.cat(
+        [_in_order(v.view(p.shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)]
+    )
 
 
 def _optimizer(
@@ -256,12 +267,16 @@ def _epoch(
     total = torch.zeros((), device=device)
     assert vector.grad is not None
     read = split.reader(batch)
-    transform = StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
+    transform = (
+        StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
+    )
     for index in permutation.split(batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)
         scale = (clip / (norm + 1e-6)).clamp_(max=1.0)
-        if device.type != "cpu" or float(scale) != 1:  # times one changes no bit, and is a pass over all gradients
+        if (
+            device.type != "cpu" or float(scale) != 1
+        ):  # times one changes no bit, and is a pass over all gradients
             vector.grad.mul_(scale)
         run.optimizer.step()
     return float(total) / len(split)
@@ -303,7 +318,9 @@ class _Run:
             "network": self._parameters(),
             "optimizer": self._optimizer_state(self.optimizer.state_dict(), plain_order),
             "order": self.order.get_state(),
-            "augment": self.augment.get_state() if isinstance(self.augment, torch.Generator) else None,
+            "augment": self.augment.get_state()
+            if isinstance(self.augment, torch.Generator)
+            else None,
             "training": self.training.as_dict(),
         }
 
@@ -317,16 +334,26 @@ class _Run:
             self.augment.set_state(state["augment"])
         self.training = Training(**state["training"])
 
-    def _optimizer_state(self, state: dict[str, Any], order: Callable[[Tensor, nn.Module], Tensor]) -> dict[str, Any]:
+    def _optimizer_state(
+        self, state: dict[str, Any], order: Callable[[Tensor, nn.Module], Tensor]
+    ) -> dict[str, Any]:
         """The optimizer's state with its vectors over all parameters in another order: on disk in the plain one."""
 
         def ordered(value: Any) -> Any:
-            return order(value, self.network) if isinstance(value, Tensor) and value.dim() == 1 else value
+            return (
+                order(value, self.network)
+                if isinstance(value, Tensor) and value.dim() == 1
+                else value
+            )
 
         vectors = {
-            key: {name: ordered(value) for name, value in found.items()} for key, found in state["state"].items()
+            key: {name: ordered(value) for name, value in found.items()}
+            for key, found in state["state"].items()
         }
         return {**state, "state": vectors}
 
     def _parameters(self) -> State:
-        return {name: value.detach().to("cpu", copy=True) for name, value in self.network.state_dict().items()}
+        return {
+            name: value.detach().to("cpu", copy=True)
+            for name, value in self.network.state_dict().items()
+        }

@@ -89,5 +89,8 @@ class LoaderOrder(StreamOrder):
     """
 
     def permutation(self, count: int) -> Tensor:
-        _, seed = (int(torch.empty((), dtype=torch.int64).random_(generator=self.generator)) for _ in range(2))
+        _, seed = (
+            int(torch.empty((), dtype=torch.int64).random_(generator=self.generator))
+            for _ in range(2)
+        )
         return torch.randperm(count, generator=torch.Generator().manual_seed(seed))

@@ -125,7 +125,9 @@ class Steps:
         self.capture, self.reason = capture, "" if capture is not None else "not asked for"
         self.device = split.inputs.device
         self.total = torch.zeros((), device=self.device)
-        self.rate = torch.zeros((), device=self.device, dtype=torch.float64 if self.device.type == "cpu" else None)
+        self.rate = torch.zeros(
+            (), device=self.device, dtype=torch.float64 if self.device.type == "cpu" else None
+        )
         self._read = split.reader(batch)
         self._slots: dict[int, _Slot] = {}
 
@@ -152,7 +154,9 @@ class Steps:
     def _step(self, index: Tensor, draws: tuple[Tensor, ...]) -> None:
         size = len(index)
         if size not in self._slots:
-            self._slots[size] = _Slot(torch.empty_like(index), tuple(torch.empty_like(d) for d in draws))
+            self._slots[size] = _Slot(
+                torch.empty_like(index), tuple(torch.empty_like(d) for d in draws)
+            )
         slot = self._slots[size]
         for fixed, new in zip((slot.index, *slot.draws), (index, *draws), strict=True):
             fixed.copy_(new)
@@ -170,7 +174,9 @@ class Steps:
         assert self.capture is not None
         try:
             return self.capture.record(lambda: self._compute(slot))
-        except RuntimeError as error:  # what a captured stream refuses; nothing of the step has run then
+        except (
+            RuntimeError
+        ) as error:  # what a captured stream refuses; nothing of the step has run then
             self.capture, self.reason = None, str(error).splitlines()[0]
             return None
 
@@ -190,9 +196,22 @@ class Steps:
         return lambda pixels: shift_and_flip(pixels, top, left, flip, padding)
 
 
-def steps_of(split: Split, vector: nn.Parameter, run: Any, gradient: Gradient, batch: int, clip: float) -> Steps | None:
+def steps_of(
+    split: Split, vector: nn.Parameter, run: Any, gradient: Gradient, batch: int, clip: float
+) -> Steps | None:
     """The steps of a training on CUDA, None where the plain loop runs it. run: with `optimizer` and `augment`."""
-    augment = StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
+    augment = (
+        StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
+    )
     if not usable(split.inputs.device, run.optimizer, augment):
         return None
-    return Steps(split, vector, run.optimizer, gradient, batch=batch, clip=clip, augment=augment, capture=CudaGraphs())
+    return Steps(
+        split,
+        vector,
+        run.optimizer,
+        gradient,
+        batch=batch,
+        clip=clip,
+        augment=augment,
+        capture=CudaGraphs(),
+    )

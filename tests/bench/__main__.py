@@ -61,17 +61,25 @@ sweep run again) and 0.67 (the whole report) times the processor time of reading
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 1 when a part failed; a goal that is missed is a line of the table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Two ways in one run, as ratios.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench", description="Two ways in one run, as ratios."
+    )
     parser.add_argument("names", nargs="*", help=f"parts: {', '.join(GOALS)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="fewer repeats, smaller batches; kept on no page")
-    parser.add_argument("--page", type=Path, help="JSON file that keeps the rows; the page lies beside it")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer repeats, smaller batches; kept on no page"
+    )
+    parser.add_argument(
+        "--page", type=Path, help="JSON file that keeps the rows; the page lies beside it"
+    )
     given = parser.parse_args(arguments)
     if unknown := sorted({name.partition(":")[0] for name in given.names} - set(GOALS)):
         parser.error(f"expected names among {', '.join(GOALS)}, found {', '.join(unknown)}")
     if given.quick and given.page:
         parser.error("expected --page or --quick: a page holds whole runs alone")
     rows: list[Row] = []
-    failed = [name for name in given.names or GOALS if not _ran(name, given.quick, given.page, rows)]
+    failed = [
+        name for name in given.names or GOALS if not _ran(name, given.quick, given.page, rows)
+    ]
     if rows:
         print(f"\n{markdown(rows)}\n")
         print(f"{sum(row.met for row in rows)} of {len(rows)} goals met")
@@ -91,7 +99,10 @@ def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
         return False
     found = Row.from_lines(run.stdout)
     for row in found:
-        print(f"{'met ' if row.met else 'MISSED'} {row.what}: {row.ratio:.3g} ({row.note})", flush=True)
+        print(
+            f"{'met ' if row.met else 'MISSED'} {row.what}: {row.ratio:.3g} ({row.note})",
+            flush=True,
+        )
     rows += found
     if page is not None:
         keep(page, found, whole=not word)
@@ -104,7 +115,9 @@ def measured(name: str, word: str, quick: bool) -> None:
     if name in TIMED:
         keep_freed_memory()
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    for row in stamped(importlib.import_module(f"tests.bench.bench_{name}").rows(quick, word), date):
+    for row in stamped(
+        importlib.import_module(f"tests.bench.bench_{name}").rows(quick, word), date
+    ):
         print(row.as_json(), flush=True)
 
 

@@ -31,7 +31,10 @@ GOALS = {8: 82, 12: 156}
 def network(depth: int) -> tuple[Dag, list[str]]:
     """depth + 1 blocks, measured at the last `depth`."""
     torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.ReLU()) for _ in range(depth + 1)]
+    blocks = [
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.ReLU())
+        for _ in range(depth + 1)
+    ]
     names = [f"block{i}" for i in range(depth)]
     model = nn.ModuleList([*blocks, nn.Linear(WIDTH, CLASSES)])
     return Dag.from_sequential([*model], names=["projection", *names, "head"]), names
@@ -54,7 +57,9 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         )
         ours: tuple[float, ...] = ()
         theirs: tuple[float, ...] = ()
-        for _ in range(1 if quick else 7):  # in turns: the machine is not equally fast in every second
+        for _ in range(
+            1 if quick else 7
+        ):  # in turns: the machine is not equally fast in every second
             ours += in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=5)[0]
             theirs += (seconds(lambda d=dag, n=names: published_blocks(d, x, y, n)),)
         count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))

@@ -87,7 +87,10 @@ def convolutions_of(network: Network) -> tuple[Callable[[], object], float]:
     """Forward pass and both gradients of every convolution, on the shapes of a step, and their operations."""
     shapes: list[tuple[nn.Conv2d, torch.Size]] = []
     modules = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
-    handles = [m.register_forward_pre_hook(lambda m, args: shapes.append((m, args[0].shape))) for m in modules]
+    handles = [
+        m.register_forward_pre_hook(lambda m, args: shapes.append((m, args[0].shape)))
+        for m in modules
+    ]
     with torch.no_grad():
         network(torch.randn(BATCH, 3, 32, 32))
     for handle in handles:
@@ -103,7 +106,17 @@ def convolutions_of(network: Network) -> tuple[Callable[[], object], float]:
         for m, x, weight, g, by_input in work:
             nn.functional.conv2d(x, weight, None, m.stride, m.padding)
             torch.ops.aten.convolution_backward(
-                g, x, weight, None, m.stride, m.padding, m.dilation, False, [0, 0], 1, [by_input, True, False]
+                g,
+                x,
+                weight,
+                None,
+                m.stride,
+                m.padding,
+                m.dilation,
+                False,
+                [0, 0],
+                1,
+                [by_input, True, False],
             )
 
     return run, count

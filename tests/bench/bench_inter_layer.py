@@ -16,7 +16,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from runner.curvature import CurvatureOperator, Dag, frobenius_norms, gn_gaps, inter_layer_metrics, stable_ranks
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    frobenius_norms,
+    gn_gaps,
+    inter_layer_metrics,
+    stable_ranks,
+)
 from runner.curvature.metrics.pairs import metrics_from_blocks
 from runner.curvature.metrics.ratios import Asked
 from runner.models.architectures import mlp
@@ -45,7 +52,10 @@ def inputs(name: str) -> tuple[Dag, Tensor, Tensor, tuple[str, ...]]:
     """The network without gradients for its weights, and B = 32 random examples."""
     dag, nodes, shape = network(name)
     generator = torch.Generator().manual_seed(4)
-    x, y = torch.randn(32, *shape, generator=generator), torch.randint(0, 10, (32,), generator=generator)
+    x, y = (
+        torch.randn(32, *shape, generator=generator),
+        torch.randint(0, 10, (32,), generator=generator),
+    )
     for p in (p for node in dag.nodes.values() for p in node.parameters().values()):
         p.requires_grad_(False)
     return dag, x, y, nodes
@@ -57,10 +67,15 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
 
     def ours(ranks: bool = True, error: float | None = None) -> dict:
         generator = torch.Generator().manual_seed(5)
-        return inter_layer_metrics(dag, x, y, nodes, relative_error=error, generator=generator, ranks=ranks)
+        return inter_layer_metrics(
+            dag, x, y, nodes, relative_error=error, generator=generator, ranks=ranks
+        )
 
     found: dict = {}  # the calls that are counted warm up, too
-    ranked_count, norms_count = operations(lambda: found.update(ours())), operations(lambda: ours(ranks=False))
+    ranked_count, norms_count = (
+        operations(lambda: found.update(ours())),
+        operations(lambda: ours(ranks=False)),
+    )
     count = {"R": norms_count, "R and D": ranked_count, "gap": norms_count}
     small = name.startswith("MLP")
     pairs, repeats = list(found), 1 if quick else 9 if small else 2
@@ -73,23 +88,48 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         ranked.append(one)
         norms.append(other)
         if small or k == 0:
-            theirs.append(published_costs(dag, x, y, pairs, cpu_seconds, partial(cpu_seconds, count=timed)))
+            theirs.append(
+                published_costs(dag, x, y, pairs, cpu_seconds, partial(cpu_seconds, count=timed))
+            )
     few = 2  # examples: operations are in proportion
-    counts = [len(x) / few * each for each in published_costs(dag, x[:few], y[:few], pairs, operations)]
+    counts = [
+        len(x) / few * each for each in published_costs(dag, x[:few], y[:few], pairs, operations)
+    ]
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"
-    note += "" if timed == PROBES else f"; theirs from {timed} product of each kind and pair, times their number"
+    note += (
+        ""
+        if timed == PROBES
+        else f"; theirs from {timed} product of each kind and pair, times their number"
+    )
     if small or not quick:
-        exact = values(metrics_from_blocks(dag, x, y, nodes, Asked(pairs), 1 << 30)) if small else {}
+        exact = (
+            values(metrics_from_blocks(dag, x, y, nodes, Asked(pairs), 1 << 30)) if small else {}
+        )
         note += "; " + accuracy(dag, x, y, nodes, exact or values(ours(error=8e-3)), SEEDS[name])
-    for k, (what, seconds, goal) in enumerate(zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)):
+    for k, (what, seconds, goal) in enumerate(
+        zip(WHAT, (norms, ranked, norms), GOALS[name], strict=True)
+    ):
         if goal:
             published = tuple(costs[k] for costs in theirs)
             title = f"{name}, B = 32: {what} of all pairs, against the published way"
             both = count[what], counts[k]
-            yield Row("inter_layer", title, tuple(seconds), published, goal, True, "s", both, matmul_peak(), note)
+            yield Row(
+                "inter_layer",
+                title,
+                tuple(seconds),
+                published,
+                goal,
+                True,
+                "s",
+                both,
+                matmul_peak(),
+                note,
+            )
 
 
-def accuracy(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], truth: dict, seeds: int) -> str:
+def accuracy(
+    dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], truth: dict, seeds: int
+) -> str:
     """Relative errors of both ways over `seeds` of each, in words: R and gap of the call without D."""
     operator = CurvatureOperator(dag, x, y, nodes, check=False)
     pairs = list(truth)
@@ -102,17 +142,25 @@ def accuracy(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], truth: dict
         d = stable_ranks(operator, pairs, PROBES, STEPS, generators[1])
         gap = gn_gaps(dag, x, y, nodes, pairs, PROBES, generators[2])
         published = {p: {"R": r[p].value, "D": d[p].value, "gap": gap[p].gap.value} for p in pairs}
-        squares["own"].append(errors({p: m | {"D": ranked[p]["D"]} for p, m in plain.items()}, truth))
+        squares["own"].append(
+            errors({p: m | {"D": ranked[p]["D"]} for p, m in plain.items()}, truth)
+        )
         squares["theirs"].append(errors(published, truth))
     own, theirs = (
-        {k: (sum(e[k] ** 2 for e in found) / seeds) ** 0.5 for k in ("R", "D", "gap")} for found in squares.values()
+        {k: (sum(e[k] ** 2 for e in found) / seeds) ** 0.5 for k in ("R", "D", "gap")}
+        for found in squares.values()
     )
     return "relative error " + ", ".join(f"{k} {own[k]:.2g} (theirs {theirs[k]:.2g})" for k in own)
 
 
-def errors(found: dict[Pair, dict[str, float]], truth: dict[Pair, dict[str, float]]) -> dict[str, float]:
+def errors(
+    found: dict[Pair, dict[str, float]], truth: dict[Pair, dict[str, float]]
+) -> dict[str, float]:
     """Root mean square relative error over the pairs; 0 where the truth is."""
-    squares = {k: [(found[p][k] / truth[p][k] - 1) ** 2 for p in truth if truth[p][k] > 0] for k in ("R", "D", "gap")}
+    squares = {
+        k: [(found[p][k] / truth[p][k] - 1) ** 2 for p in truth if truth[p][k] > 0]
+        for k in ("R", "D", "gap")
+    }
     return {k: (sum(s) / max(1, len(s))) ** 0.5 for k, s in squares.items()}
 
 

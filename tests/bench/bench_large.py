@@ -49,8 +49,13 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (t.unflatten(2, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
-        x = x + self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        q, k, v = (
+            t.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for t in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        x = x + self.proj(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -86,13 +91,22 @@ class Bottleneck(nn.Module):
         super().__init__()
 
         def layer(inputs: int, outputs: int, size: int, stride: int = 1) -> list[nn.Module]:
-            return [nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs)]
+            return [
+                nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False),
+                nn.BatchNorm2d(outputs),
+            ]
 
         self.body = nn.Sequential(
-            *layer(inputs, width, 1), nn.ReLU(), *layer(width, width, 3, stride), nn.ReLU(), *layer(width, 4 * width, 1)
+            *layer(inputs, width, 1),
+            nn.ReLU(),
+            *layer(width, width, 3, stride),
+            nn.ReLU(),
+            *layer(width, 4 * width, 1),
         )
         changed = stride > 1 or inputs != 4 * width
-        self.shortcut = nn.Sequential(*layer(inputs, 4 * width, 1, stride)) if changed else nn.Identity()
+        self.shortcut = (
+            nn.Sequential(*layer(inputs, 4 * width, 1, stride)) if changed else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.shortcut(x) + self.body(x))
@@ -103,7 +117,9 @@ class ResNet50(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()
+        )
         self.pool, self.blocks, inputs = nn.MaxPool2d(3, 2, 1), nn.ModuleList(), 64
         for stage, count in enumerate((3, 4, 6, 3)):
             for k in range(count):
@@ -159,13 +175,21 @@ def image_case() -> Case:
             m.momentum = 1.0
     with torch.no_grad():
         net(x)
-    groups = {"stem": ["stem"], **{f"block {i}": [f"blocks.{i}"] for i in range(16)}, "head": ["head"]}
-    return Case(net.eval(), nn.CrossEntropyLoss(), (x, torch.randint(1000, (4,))), groups, budget=3 << 30)
+    groups = {
+        "stem": ["stem"],
+        **{f"block {i}": [f"blocks.{i}"] for i in range(16)},
+        "head": ["head"],
+    }
+    return Case(
+        net.eval(), nn.CrossEntropyLoss(), (x, torch.randint(1000, (4,))), groups, budget=3 << 30
+    )
 
 
 TINY = {"probes": 60, "steps": 40, "products": 400, "eigenpairs": 5, "between": 1 << 22}
 CASES: dict[str, Callable[[], Case]] = {
-    "gpt2": lambda: language_case(GPT2(), 64, probes=6, repeats=2, budget=9 << 30, between=4 << 30, products=200),
+    "gpt2": lambda: language_case(
+        GPT2(), 64, probes=6, repeats=2, budget=9 << 30, between=4 << 30, products=200
+    ),
     "resnet50": image_case,
     "tiny": lambda: language_case(GPT2(100, 16, 2, 8, 2), 16, **TINY),
 }
@@ -177,7 +201,9 @@ class Clock:
 
     results: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, name: str, measure: Callable[[], Any], products: int = 0, each: float = 0.0) -> Any:
+    def __call__(
+        self, name: str, measure: Callable[[], Any], products: int = 0, each: float = 0.0
+    ) -> Any:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")  # the peak begins anew
         start, cpu = time.perf_counter(), time.process_time()
@@ -185,20 +211,41 @@ class Clock:
         seconds, wall = time.process_time() - cpu, time.perf_counter() - start
         with open("/proc/self/status") as file:
             peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 2**20
-        price = f"{products * each:.0f} | {seconds / (products * each):.2f}" if products * each else "|"
-        cells = [name, told(found), str(products or ""), f"{seconds:.1f}", price, f"{wall:.0f}", f"{peak:.2f}"]
+        price = (
+            f"{products * each:.0f} | {seconds / (products * each):.2f}" if products * each else "|"
+        )
+        cells = [
+            name,
+            told(found),
+            str(products or ""),
+            f"{seconds:.1f}",
+            price,
+            f"{wall:.0f}",
+            f"{peak:.2f}",
+        ]
         print(f"| {' | '.join(cells)} |", flush=True)
         self.results[name] = found
         return found
 
 
-HEADER = ("quantity", "value", "products", "seconds", "predicted", "ratio", "wall seconds", "peak, GiB")
+HEADER = (
+    "quantity",
+    "value",
+    "products",
+    "seconds",
+    "predicted",
+    "ratio",
+    "wall seconds",
+    "peak, GiB",
+)
 
 
 def told(found: Any) -> str:
     """A result in one cell of a table."""
     if isinstance(found, ParameterOperator):
-        return f"{found.shape[0]:,} parameters, graphs {'kept' if found.planned.keep else 'not kept'}"
+        return (
+            f"{found.shape[0]:,} parameters, graphs {'kept' if found.planned.keep else 'not kept'}"
+        )
     return found.summary() if hasattr(found, "summary") else ""
 
 
@@ -214,21 +261,31 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
     operator, each = product(case, clock, "hessian")
     n, budget = case.probes, case.budget
 
-    def estimate(part: str, name: str, products: int, measure: Callable[[], Any], more: float = 0.0) -> None:
+    def estimate(
+        part: str, name: str, products: int, measure: Callable[[], Any], more: float = 0.0
+    ) -> None:
         if part in parts:
             clock(name, measure, products, each + more)
 
-    estimate("trace", "trace", n, lambda: trace_estimate(operator, n, "hutchinson", generator=seeded(1)))
+    estimate(
+        "trace", "trace", n, lambda: trace_estimate(operator, n, "hutchinson", generator=seeded(1))
+    )
     estimate("bound", "λ_sup", n, lambda: upper_bound_estimate(operator, n, generator=seeded(2)))
     columns = n // 3 * len(case.groups)
-    estimate("coupling", "Φ", columns, lambda: discarded_coupling(operator, n // 3, generator=seeded(3)))
+    estimate(
+        "coupling", "Φ", columns, lambda: discarded_coupling(operator, n // 3, generator=seeded(3))
+    )
     steps = case.steps
     estimate("density", "spectral density", 2 * steps, lambda: spectral_density(
         operator, 2, steps, memory_budget=0, generator=seeded(4)
     ))  # fmt: skip
     k, most = case.eigenpairs, case.products
     held = max(k + 3, min(4 * k, budget // (operator.dtype.itemsize * operator.shape[0]) - 1))
-    orthogonal = lanczos_seconds(operator, (k + 3 * held) / 4, budget, seconds_of) if "eigenpairs" in parts else 0.0
+    orthogonal = (
+        lanczos_seconds(operator, (k + 3 * held) / 4, budget, seconds_of)
+        if "eigenpairs" in parts
+        else 0.0
+    )
     estimate("eigenpairs", f"{k} eigenpairs", eigenpair_products(k, operator.shape[0]), lambda: top_eigenpairs(
         operator, k, max_products=most, memory_budget=budget, generator=seeded(5)
     ), orthogonal)  # fmt: skip
@@ -247,7 +304,9 @@ def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, flo
         x, y = case.batch
         return torch.autograd.grad(case.loss(case.module(x), y), parameters)
 
-    ours, one, whole = in_turns(lambda: operator @ v, gradient, lambda: view.matvec(wide.numpy()), repeats=case.repeats)
+    ours, one, whole = in_turns(
+        lambda: operator @ v, gradient, lambda: view.matvec(wide.numpy()), repeats=case.repeats
+    )
     counted = operations(lambda: operator @ v) / operations(gradient)
     ratio = f"{median(ours) / median(one):.2f} gradients ({counted:.2f} by operations)"
     print(f"| product, {part} | {ratio} | 1 | {median(ours):.2f} | | | | |", flush=True)
@@ -257,7 +316,9 @@ def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, flo
 def layers(case: Case, clock: Clock) -> None:
     """R, C and D between all blocks of the network: products with the Hessian and its tensor part on each of them."""
     x, y = case.batch
-    dag = clock("graph of the blocks", lambda: trace_module(case.module, case.loss, (x, y), ["blocks.*"]))
+    dag = clock(
+        "graph of the blocks", lambda: trace_module(case.module, case.loss, (x, y), ["blocks.*"])
+    )
     nodes = [v for v in dag.order if v.startswith("blocks.")]
     count, each = len(nodes), seconds_between(case, dag, nodes)
     products = (2 * WITHOUT_FACTORS + SWEPT) * count
@@ -282,7 +343,9 @@ def main() -> None:
     known = parser.parse_args()
     torch.manual_seed(0)
     machine = software()
-    print(f"{known.network}: {machine['cpu']}, {torch.get_num_threads()} thread(s), commit {machine['git_commit']}")
+    print(
+        f"{known.network}: {machine['cpu']}, {torch.get_num_threads()} thread(s), commit {machine['git_commit']}"
+    )
     measured(CASES[known.network](), Clock(), known.parts or PARTS)
 
 

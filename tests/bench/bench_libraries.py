@@ -50,7 +50,9 @@ def hessians(module: nn.Module, data: Data) -> dict[str, Any]:
         found["curvlinops"] = curvlinops.HessianLinearOperator(*given, check_deterministic=False)
     if eigenthings := library("hessian_eigenthings"):
         twin = copy.deepcopy(module)
-        found["hessian_eigenthings"] = eigenthings.HessianOperator(twin, [data], eigenthings.supervised_loss(loss))
+        found["hessian_eigenthings"] = eigenthings.HessianOperator(
+            twin, [data], eigenthings.supervised_loss(loss)
+        )
     if pyhessian := library("pyhessian"):
         found["pyhessian"] = pyhessian.hessian(copy.deepcopy(module), loss, data=data, cuda=False)
     return found
@@ -60,24 +62,35 @@ def products(ours: ParameterOperator, theirs: dict[str, Any], v: Tensor) -> Ways
     def by_parts(of: Any) -> Tensor:
         from pyhessian.utils import hessian_vector_product
 
-        parts = [piece.view_as(p) for piece, p in zip(v.split([p.numel() for p in of.params]), of.params, strict=True)]
+        parts = [
+            piece.view_as(p)
+            for piece, p in zip(v.split([p.numel() for p in of.params]), of.params, strict=True)
+        ]
         return torch.cat([t.flatten() for t in hessian_vector_product(of.gradsH, of.params, parts)])
 
     ways: Ways = {OURS: lambda: ours @ v}
     for name, of in theirs.items():
-        ways[name] = (lambda of=of: by_parts(of)) if name == "pyhessian" else (lambda of=of: (of @ v).detach())
+        ways[name] = (
+            (lambda of=of: by_parts(of))
+            if name == "pyhessian"
+            else (lambda of=of: (of @ v).detach())
+        )
     return ways
 
 
 def eigenvalues(ours: ParameterOperator, theirs: dict[str, Any]) -> Ways:
     ways: Ways = {OURS: lambda: top_eigenpairs(ours, EIGENVALUES).values}
     if of := theirs.get("curvlinops"):
-        ways["curvlinops and eigsh"] = lambda: eigsh(of.to_scipy(), EIGENVALUES, which="LA", tol=1e-4)[0][::-1].copy()
+        ways["curvlinops and eigsh"] = lambda: eigsh(
+            of.to_scipy(), EIGENVALUES, which="LA", tol=1e-4
+        )[0][::-1].copy()
     if thing := theirs.get("hessian_eigenthings"):
         lanczos = library("hessian_eigenthings").lanczos
         for steps in (2 * EIGENVALUES, 50):
             given = {"k": EIGENVALUES, "max_iter": steps, "which": "LA"}
-            ways[f"hessian-eigenthings, {steps} steps"] = lambda given=given: lanczos(thing, **given).eigenvalues
+            ways[f"hessian-eigenthings, {steps} steps"] = lambda given=given: (
+                lanczos(thing, **given).eigenvalues
+            )
     if powers := theirs.get("pyhessian"):
         ways["PyHessian, power iteration"] = lambda: powers.eigenvalues(top_n=EIGENVALUES)[0]
     return ways
@@ -91,14 +104,22 @@ def told(title: str, ways: Ways, repeats: int, error: Callable[[Any], float]) ->
     print(f"\n{title}\n\n| library | seconds | ratio | error |\n|---|---|---|---|")
     for name in ways:
         rms = (sum(e * e for e in outcomes[name]) / len(outcomes[name])) ** 0.5
-        print(f"| {name} | {seconds[name]:.3g} | {seconds[name] / seconds[OURS]:.2f} | {rms:.1e} |", flush=True)
+        print(
+            f"| {name} | {seconds[name]:.3g} | {seconds[name] / seconds[OURS]:.2f} | {rms:.1e} |",
+            flush=True,
+        )
 
 
 def digits() -> tuple[nn.Module, Data]:
     """A convolutional network of 902 parameters after 60 steps of Adam on 512 digits."""
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 6, 3, 2, 1), nn.Tanh(), nn.Conv2d(6, 9, 3, 2, 1), nn.Tanh(), nn.Flatten(), nn.Linear(36, 10)
+        nn.Conv2d(1, 6, 3, 2, 1),
+        nn.Tanh(),
+        nn.Conv2d(6, 9, 3, 2, 1),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(36, 10),
     )
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images[:512] / 16).float().view(-1, 1, 8, 8), torch.tensor(labels[:512])
@@ -118,16 +139,26 @@ def copies(starts: int = 20) -> None:
     x, y = 3 * torch.randn(40, 10, dtype=torch.float64), torch.randn(40, 10, dtype=torch.float64)
     head = ParameterOperator(net, "mse", (x, y), groups=["2"])
     values = torch.linalg.eigvalsh(head.dense()).flip(0)
-    print(f"\nHead of a network under squared error: starts of {starts} that miss a copy of an eigenvalue\n")
+    print(
+        f"\nHead of a network under squared error: starts of {starts} that miss a copy of an eigenvalue\n"
+    )
     print("| k | hess-run | eigsh |\n|---|---|---|")
     for k in (2, 5, 8, 10, 15):
         missed = [0, 0]
         for seed in range(starts):
             generator = torch.Generator().manual_seed(seed)
             start = torch.randn(len(values), generator=generator, dtype=torch.float64).numpy()
-            theirs = eigsh(as_linear_operator(head), k, which="LA", v0=start, return_eigenvectors=False)
-            found = top_eigenpairs(head, k, generator=generator).values, torch.tensor(theirs).sort().values.flip(0)
-            missed = [m + (not torch.allclose(f, values[:k], atol=1e-8)) for m, f in zip(missed, found, strict=True)]
+            theirs = eigsh(
+                as_linear_operator(head), k, which="LA", v0=start, return_eigenvectors=False
+            )
+            found = (
+                top_eigenpairs(head, k, generator=generator).values,
+                torch.tensor(theirs).sort().values.flip(0),
+            )
+            missed = [
+                m + (not torch.allclose(f, values[:k], atol=1e-8))
+                for m, f in zip(missed, found, strict=True)
+            ]
         print(f"| {k} | {missed[0]} | {missed[1]} |", flush=True)
 
 
@@ -135,7 +166,10 @@ def main() -> None:
     torch.set_num_threads(1)
     quick = "--quick" in sys.argv
     known = {name: package for name, package in PACKAGES.items() if library(name)}
-    print(f"torch {torch.__version__}, " + ", ".join(f"{p} {importlib.metadata.version(p)}" for p in known.values()))
+    print(
+        f"torch {torch.__version__}, "
+        + ", ".join(f"{p} {importlib.metadata.version(p)}" for p in known.values())
+    )
     net, data = digits()
     ours, theirs = ParameterOperator(net, "cross_entropy", data), hessians(net, data)
     wide = copy.deepcopy(net).double()

@@ -97,7 +97,10 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
         name = f"peak of a parameter operator of {case.budget} MiB: {name}"
         if word.lower() not in name.lower():
             continue
-        found = [peak_of(case) for _ in range(3 if case[0] == "convnet" and case.budget == 32 and not quick else 1)]
+        found = [
+            peak_of(case)
+            for _ in range(3 if case[0] == "convnet" and case.budget == 32 and not quick else 1)
+        ]
         _, needed, how = found[0]
         note = how + (f"; a warning says that one example takes {needed:.0f} MiB" if needed else "")
         peaks = tuple(one[0] for one in found)

@@ -35,15 +35,24 @@ def curvlinops_operators(module: nn.Module, loss: nn.Module, data: list) -> dict
     except ImportError:
         return {}
     parameters = [p for p in module.parameters() if p.requires_grad]
-    kinds = {"hessian": curvlinops.HessianLinearOperator, "gauss_newton": curvlinops.GGNLinearOperator}
-    return {part: kind(module, loss, parameters, data, check_deterministic=False) for part, kind in kinds.items()}
+    kinds = {
+        "hessian": curvlinops.HessianLinearOperator,
+        "gauss_newton": curvlinops.GGNLinearOperator,
+    }
+    return {
+        part: kind(module, loss, parameters, data, check_deterministic=False)
+        for part, kind in kinds.items()
+    }
 
 
 def products(batch: int, repeats: int) -> Iterator[Row]:
     """Hessian and Gauss-Newton products against a gradient, in time and memory, and against curvlinops."""
     generator = torch.Generator().manual_seed(0)
     module = resnet18(generator=generator).eval()
-    x, y = torch.randn(batch, 3, 32, 32, generator=generator), torch.randint(0, 10, (batch,), generator=generator)
+    x, y = (
+        torch.randn(batch, 3, 32, 32, generator=generator),
+        torch.randint(0, 10, (batch,), generator=generator),
+    )
     loss = nn.CrossEntropyLoss()
     parameters = list(module.parameters())
 
@@ -53,7 +62,9 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
     theirs = curvlinops_operators(module, loss, [(x, y)])
     for part, (title, goal) in PARTS.items():
         name = f"ResNet-18, B = {batch}: {title} product of all parameters"
-        operator = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=AMPLE, check=False)
+        operator = ParameterOperator(
+            module, loss, [(x, y)], part=part, memory_budget=AMPLE, check=False
+        )
         v = torch.randn(operator.shape[0], generator=generator)
         ways: list[Callable[[], object]] = [partial(operator.matvec, v), gradient]
         if part in theirs:
@@ -63,8 +74,20 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
         told = f"the graph is kept, as with 16 GiB; at the default budget: {at_default(module, loss, x, y, part)}"
         for what, k, most in (("gradients", 1, goal), ("products of curvlinops", 2, 1)):
             if k < len(ways):
-                seconds = {"ours": times[0], "theirs": times[k], "goal": most, "operations": (counts[0], counts[k])}
-                yield Row("parameters", f"{name}, in {what}", at_least=False, peak=matmul_peak(), note=told, **seconds)
+                seconds = {
+                    "ours": times[0],
+                    "theirs": times[k],
+                    "goal": most,
+                    "operations": (counts[0], counts[k]),
+                }
+                yield Row(
+                    "parameters",
+                    f"{name}, in {what}",
+                    at_least=False,
+                    peak=matmul_peak(),
+                    note=told,
+                    **seconds,
+                )
         del operator, ways
         if part == "hessian":
             yield from memory(module, loss, x, y, v, gradient)
@@ -72,26 +95,47 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
 
 def at_default(module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor, part: str) -> str:
     """What the default budget chooses."""
-    planned = ParameterOperator(module, loss, [(x, y)], part=part, memory_budget=DEFAULT, check=False).planned
+    planned = ParameterOperator(
+        module, loss, [(x, y)], part=part, memory_budget=DEFAULT, check=False
+    ).planned
     return "kept" if planned.keep else f"made anew, {planned.chunk or len(x)} examples at once"
 
 
 def memory(
-    module: nn.Module, loss: nn.Module, x: Tensor, y: Tensor, v: Tensor, gradient: Callable[[], object]
+    module: nn.Module,
+    loss: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    v: Tensor,
+    gradient: Callable[[], object],
 ) -> Iterator[Row]:
     """The most bytes of tensors that are alive at once, making and keeping the graph included."""
     operator = ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE, check=False)
     kept = max(allocations(lambda: operator.matvec(v))) / 2**20
     one = max(allocations(gradient)) / 2**20
     name = f"ResNet-18, B = {len(x)}: peak of a Hessian product, in peaks of a gradient"
-    yield Row("parameters", name, (kept,), (one,), 3, at_least=False, unit="MiB", note="bytes of tensors, graph kept")
+    yield Row(
+        "parameters",
+        name,
+        (kept,),
+        (one,),
+        3,
+        at_least=False,
+        unit="MiB",
+        note="bytes of tensors, graph kept",
+    )
 
 
 def eigenpairs(repeats: int) -> Iterator[Row]:
     """Ten largest, to the same residual."""
     torch.manual_seed(0)
     module = nn.Sequential(
-        nn.Conv2d(1, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10)
+        nn.Conv2d(1, 8, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, 2, 1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(256, 10),
     )
     data = [(torch.randn(256, 1, 16, 16), torch.randint(0, 10, (256,)))]
     loss = nn.CrossEntropyLoss()
@@ -108,12 +152,30 @@ def eigenpairs(repeats: int) -> Iterator[Row]:
         return eigsh(view, 10, which="LA", tol=1e-5)
 
     found, values = ours(), other()[0]
-    difference = float((found.values - torch.from_numpy(values[::-1].copy())).abs().max() / found.values[0])
+    difference = float(
+        (found.values - torch.from_numpy(values[::-1].copy())).abs().max() / found.values[0]
+    )
     own, others = in_turns(ours, other, repeats=repeats)
-    size, residual, count = operator.shape[0], float(found.residuals.max()), (operations(ours), operations(other))
+    size, residual, count = (
+        operator.shape[0],
+        float(found.residuals.max()),
+        (operations(ours), operations(other)),
+    )
     name = f"convolutional network, {size} parameters: ten largest eigenpairs, against curvlinops and eigsh"
-    note = f"{found.products} products, largest residual {residual:.1e}, difference {difference:.1e}"
-    yield Row("parameters", name, own, others, 1, at_least=False, operations=count, peak=matmul_peak(), note=note)
+    note = (
+        f"{found.products} products, largest residual {residual:.1e}, difference {difference:.1e}"
+    )
+    yield Row(
+        "parameters",
+        name,
+        own,
+        others,
+        1,
+        at_least=False,
+        operations=count,
+        peak=matmul_peak(),
+        note=note,
+    )
 
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:

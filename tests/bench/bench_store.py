@@ -24,13 +24,22 @@ from runner.store.store import Store, merge
 from tests.run.toy import Toy
 
 SEEDS, CELLS = 1000, 100
-TOY = Toy(width=list(range(1, CELLS + 1)), shape=["round"], samples=5, dataset=GaussianData(train=8))
+TOY = Toy(
+    width=list(range(1, CELLS + 1)), shape=["round"], samples=5, dataset=GaussianData(train=8)
+)
 LIMIT_SECONDS, LIMIT_GIB = 60.0, 2.0
 
 
 def simulate(outputs: Path, seeds: int) -> None:
     """Cells of which one is measured; the others are its copies, written without waiting for the disk."""
-    run(Job("toy", Toy(width=[1], shape=["round"], samples=5, dataset=GaussianData(train=8)), 0, outputs))
+    run(
+        Job(
+            "toy",
+            Toy(width=[1], shape=["round"], samples=5, dataset=GaussianData(train=8)),
+            0,
+            outputs,
+        )
+    )
     store = Store(outputs, "toy")
     first = next(store.all())
     found = {name: first.table(name) for name in first.meta["tables"]}
@@ -39,7 +48,9 @@ def simulate(outputs: Path, seeds: int) -> None:
         for cell_id, cell in job.cells():
             own = {**cell.params, "seed": job.seed}
             copies = {name: table.assign(**own) for name, table in found.items()}
-            store.write(cell_id, copies, {**first.meta, "params": dict(cell.params), "seed": job.seed})
+            store.write(
+                cell_id, copies, {**first.meta, "params": dict(cell.params), "seed": job.seed}
+            )
 
 
 def pack(outputs: Path, published: Path) -> None:
@@ -120,9 +131,14 @@ def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
         claim_outputs(empty)
         for step in steps:
             found = []
-            for where, folder, published in (("folders", outputs, ""), ("archive", empty, f"{name}/published")):
+            for where, folder, published in (
+                ("folders", outputs, ""),
+                ("archive", empty, f"{name}/published"),
+            ):
                 results = context.Queue()
-                process = context.Process(target=timed, args=(step, folder, seeds, published, results))
+                process = context.Process(
+                    target=timed, args=(step, folder, seeds, published, results)
+                )
                 process.start()
                 process.join()
                 if process.exitcode:
@@ -131,7 +147,10 @@ def main(seeds: int = SEEDS, steps: Sequence[str] = STEPS) -> None:
                 cpu, peak = results.get()
                 kept = "kept" if cpu <= LIMIT_SECONDS and peak <= LIMIT_GIB else "NOT KEPT"
                 found.append(cpu)
-                print(f"{step}, {where}: {cpu:.1f} s of processor, {peak:.2f} GiB; promise {kept}", flush=True)
+                print(
+                    f"{step}, {where}: {cpu:.1f} s of processor, {peak:.2f} GiB; promise {kept}",
+                    flush=True,
+                )
             if len(found) == 2:
                 print(f"{step}: archive / folders {found[1] / found[0]:.2f}", flush=True)
 

@@ -18,12 +18,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def took(seeds: int, processes: int, outputs: Path) -> tuple[float, float]:
     """Seconds to the last cell and to the end."""
-    words = ["-m", "experiment=exp1_resonance", "profile=quick", f"seed=range(0,{seeds})", f"jobs={processes}"]
+    words = [
+        "-m",
+        "experiment=exp1_resonance",
+        "profile=quick",
+        f"seed=range(0,{seeds})",
+        f"jobs={processes}",
+    ]
     command = [sys.executable, "-m", "runner.cli", *words, f"outputs={outputs}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     begin = time.time()
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    last = max(path.stat().st_mtime for path in (outputs / "exp1_resonance" / "cells").glob("*/cell.json"))
+    last = max(
+        path.stat().st_mtime for path in (outputs / "exp1_resonance" / "cells").glob("*/cell.json")
+    )
     return last - begin, time.time() - begin
 
 
@@ -31,7 +39,9 @@ def main(seeds: int = 5) -> None:
     with tempfile.TemporaryDirectory() as name:
         one, two = (took(seeds, processes, Path(name) / str(processes)) for processes in (1, 2))
     for what, k in (("to the last cell", 0), ("in all", 1)):
-        print(f"{what}: one process {one[k]:.1f} s, two {two[k]:.1f} s, ratio {one[k] / two[k]:.2f}")
+        print(
+            f"{what}: one process {one[k]:.1f} s, two {two[k]:.1f} s, ratio {one[k] / two[k]:.2f}"
+        )
 
 
 if __name__ == "__main__":

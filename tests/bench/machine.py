@@ -41,7 +41,9 @@ def seconds(function: Callable[[], object], count: int = 1) -> float:
     return (time.process_time() - start) / count
 
 
-def in_turns(*functions: Callable[[], object], repeats: int, warm: bool = False) -> list[tuple[float, ...]]:
+def in_turns(
+    *functions: Callable[[], object], repeats: int, warm: bool = False
+) -> list[tuple[float, ...]]:
     """CPU seconds of `repeats` calls of each function, one after the other in every round, after one to warm up
     (warm: they have been called before)."""
     for function in () if warm else functions:

@@ -39,11 +39,15 @@ class PublishedPair:
 
     def product(self, z: Tensor) -> Tensor:
         """H[v, w] z."""
-        return self._backward((self.gradient_last * z.view(1, *self.last.shape[1:])).sum(), self.first)
+        return self._backward(
+            (self.gradient_last * z.view(1, *self.last.shape[1:])).sum(), self.first
+        )
 
     def adjoint(self, u: Tensor) -> Tensor:
         """H[v, w]^T u."""
-        return self._backward((self.gradient_first * u.view(1, *self.first.shape[1:])).sum(), self.last)
+        return self._backward(
+            (self.gradient_first * u.view(1, *self.first.shape[1:])).sum(), self.last
+        )
 
     def jacobian(self, at: Tensor) -> Tensor:
         """d output / d `at` of each example, (B, K, d)."""
@@ -80,7 +84,11 @@ def _jacobian(output: Tensor, at: Tensor) -> Tensor:
     """d output / d `at` of each example, (B, K, d), one backward pass for each output."""
     columns = range(output.shape[1])
     return torch.stack(
-        [torch.autograd.grad(output[:, k].sum(), at, retain_graph=True)[0].flatten(1) for k in columns], 1
+        [
+            torch.autograd.grad(output[:, k].sum(), at, retain_graph=True)[0].flatten(1)
+            for k in columns
+        ],
+        1,
     )
 
 
@@ -93,7 +101,9 @@ def published_costs(
     return resonance, ranks, gap
 
 
-def _costs_of_pair(dag: Dag, x: Tensor, y: Tensor, pair: Pair, once: Cost, each: Cost) -> tuple[float, float, float]:
+def _costs_of_pair(
+    dag: Dag, x: Tensor, y: Tensor, pair: Pair, once: Cost, each: Cost
+) -> tuple[float, float, float]:
     found: dict[str, PublishedPair] = {}
     set_up = once(lambda: found.update(graph=PublishedPair(dag, x, y, pair)))
     set_up_both = once(lambda: found.update(both=PublishedPair(dag, x, y, pair, adjoint=True)))
@@ -103,8 +113,14 @@ def _costs_of_pair(dag: Dag, x: Tensor, y: Tensor, pair: Pair, once: Cost, each:
     u = both.product(v)
     there, back = each(lambda: both.product(v)), each(lambda: float(both.adjoint(u).norm()))
     passes, jacobian = once(lambda: graph.jacobian(graph.last)), graph.jacobian(graph.last)
-    pulled = PROBES * each(lambda: graph.gauss_newton(jacobian, graph.signs()).square().sum().item())
-    return set_up + norm, set_up_both + norm + STEPS * (there + back) + there, set_up + norm + passes + pulled
+    pulled = PROBES * each(
+        lambda: graph.gauss_newton(jacobian, graph.signs()).square().sum().item()
+    )
+    return (
+        set_up + norm,
+        set_up_both + norm + STEPS * (there + back) + there,
+        set_up + norm + passes + pulled,
+    )
 
 
 def published_blocks(

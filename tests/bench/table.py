@@ -58,7 +58,10 @@ class Row:
     def from_lines(cls, text: str) -> list[Row]:
         """Rows from lines of JSON; other lines are passed over."""
         found = [json.loads(line.rstrip(",")) for line in text.splitlines() if line.startswith("{")]
-        return [cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}) for row in found]
+        return [
+            cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
+            for row in found
+        ]
 
     def cells(self) -> list[str]:
         """Of the printed table, in the order of HEADER."""
@@ -68,17 +71,29 @@ class Row:
             share = f"{self.operations[0] / median(self.ours) / self.peak:.0%}"
         return [
             self.what,
-            " / ".join(_gigaflop(count) for count in self.operations) if any(self.operations) else "",
+            " / ".join(_gigaflop(count) for count in self.operations)
+            if any(self.operations)
+            else "",
             _spread(self.ours, self.unit),
             _spread(self.theirs, self.unit),
             f"{self.ratio:.3g}",
             f"{sign} {self.goal:g}",
-            ("yes" if self.met else "**no**") + (", narrowly" if abs(self.ratio / self.goal - 1) < NARROW else ""),
+            ("yes" if self.met else "**no**")
+            + (", narrowly" if abs(self.ratio / self.goal - 1) < NARROW else ""),
             share,
         ]
 
 
-HEADER = ("what", "Gflop, ours / theirs", "ours", "theirs", "ratio", "goal", "met", "of matmul peak")
+HEADER = (
+    "what",
+    "Gflop, ours / theirs",
+    "ours",
+    "theirs",
+    "ratio",
+    "goal",
+    "met",
+    "of matmul peak",
+)
 
 
 def stamped(rows: Iterable[Row], date: str) -> Iterator[Row]:

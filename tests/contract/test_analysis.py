@@ -6,7 +6,17 @@ from functools import cached_property
 import pandas as pd
 import pytest
 
-from runner.contract import Analysis, Experiment, Limits, SettingError, check, free, grid, report_only, setting
+from runner.contract import (
+    Analysis,
+    Experiment,
+    Limits,
+    SettingError,
+    check,
+    free,
+    grid,
+    report_only,
+    setting,
+)
 from runner.run.config.types import check_names
 from runner.store.store import settings
 
@@ -59,11 +69,21 @@ def test_free_fields_decide_numbers_and_no_departure():
 
 
 CASES = [
-    ({"above": 0, "unit": "steps"}, [1, 0.5, [1, 2], {"a": 3}], [0, -1, float("nan"), [1, 0]], "> 0 steps"),
+    (
+        {"above": 0, "unit": "steps"},
+        [1, 0.5, [1, 2], {"a": 3}],
+        [0, -1, float("nan"), [1, 0]],
+        "> 0 steps",
+    ),
     ({"above": 0, "below": 1}, [0.5], [0, 1], "> 0 and < 1"),
     ({"at_least": 2, "at_most": 5}, [2, 5], [1, 6], ">= 2 and <= 5"),
     ({"at_least": 0, "off": -1}, [-1, 0], [-2], "-1 or >= 0"),
-    ({"choices": ("relu", "tanh")}, ["relu", ["tanh"]], ["tanhh", ["relu", "x"]], "one of relu, tanh"),
+    (
+        {"choices": ("relu", "tanh")},
+        ["relu", ["tanh"]],
+        ["tanhh", ["relu", "x"]],
+        "one of relu, tanh",
+    ),
     ({"keys": ("a",), "above": 0}, [{"a": 1}, {}], [{"b": 1}, {"a": 0}], "keys a; > 0"),
     ({"filled": True}, [[1]], [[]], ""),
 ]
@@ -100,5 +120,7 @@ def test_an_experiment_checks_its_fields_and_its_groups():
 
 
 def test_a_name_that_does_not_resolve_is_one_line():
-    with pytest.raises(SettingError, match=r"Grouped\.measure: tests\.contract\.test_analysis has no nothing"):
+    with pytest.raises(
+        SettingError, match=r"Grouped\.measure: tests\.contract\.test_analysis has no nothing"
+    ):
         check_names(Grouped)

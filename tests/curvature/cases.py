@@ -45,12 +45,15 @@ def linear(i: int, o: int) -> nn.Linear:
 
 def graph(loss: Any = "cross_entropy", **nodes: tuple[str, Callable[..., Tensor]]) -> Dag:
     """Nodes by name, each with the names of its parents and its function."""
-    return Dag([Node(name, tuple(parents.split()), fn) for name, (parents, fn) in nodes.items()], loss)
+    return Dag(
+        [Node(name, tuple(parents.split()), fn) for name, (parents, fn) in nodes.items()], loss
+    )
 
 
 def chain(act: Callable[[], nn.Module]) -> Dag:
     return Dag.from_sequential(
-        [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)], names=["a", "b", "c", "out"]
+        [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)],
+        names=["a", "b", "c", "out"],
     )
 
 
@@ -167,7 +170,16 @@ def convolution(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-KINDS = (chain, chain_layer_norm, residual, skip, diamond_sum, diamond_cat, shared_weights, attention)
+KINDS = (
+    chain,
+    chain_layer_norm,
+    residual,
+    skip,
+    diamond_sum,
+    diamond_cat,
+    shared_weights,
+    attention,
+)
 GRAPHS: dict[str, Callable[[Callable[[], nn.Module]], Dag]] = {
     made.__name__: made for made in (*KINDS, nested_branches, convolution)
 }
@@ -180,13 +192,18 @@ def make(graph: str, activation: str = "smooth", batch: int = 3, seed: int = 0) 
     x = torch.randn(batch, *shape, dtype=torch.float64)
     with torch.no_grad():
         output = dag.forward(x)[dag.output]
-    y = torch.randint(0, output.shape[1], (batch,)) if dag.loss.name == "cross_entropy" else torch.randn_like(output)
+    y = (
+        torch.randint(0, output.shape[1], (batch,))
+        if dag.loss.name == "cross_entropy"
+        else torch.randn_like(output)
+    )
     return Case(f"{graph}-{activation}", dag, x, y)
 
 
 KINKED = ("chain_layer_norm", "skip", "convolution")
 ALL = [(graph, "smooth") for graph in GRAPHS] + [
-    pytest.param(graph, "relu", marks=[] if graph in KINKED else [pytest.mark.slow]) for graph in GRAPHS
+    pytest.param(graph, "relu", marks=[] if graph in KINKED else [pytest.mark.slow])
+    for graph in GRAPHS
 ]
 """(graph, activation): every graph with a smooth activation; with ReLU, three of them every day."""
 
@@ -199,7 +216,9 @@ def shapes_of(case: Case, nodes: tuple[str, ...]) -> dict[str, torch.Size]:
 
 def dense_hessian(case: Case, nodes: tuple[str, ...]) -> Blocks:
     """Blocks of the dense Hessian with respect to perturbations added to node outputs (the oracle)."""
-    return hessian_blocks(lambda shifts: case.dag.mean_loss(case.x, case.y, shifts), shapes_of(case, nodes))
+    return hessian_blocks(
+        lambda shifts: case.dag.mean_loss(case.x, case.y, shifts), shapes_of(case, nodes)
+    )
 
 
 def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> Blocks:
@@ -233,7 +252,9 @@ def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
     """input -> h (Linear) -> a (fn) -> out (Linear)."""
     torch.manual_seed(2)
     first, last = nn.Linear(6, 5).to(dtype), nn.Linear(5, outputs).to(dtype)
-    return Dag([Node("h", ("input",), first), Node("a", ("h",), fn), Node("out", ("a",), last)], loss)
+    return Dag(
+        [Node("h", ("input",), first), Node("a", ("h",), fn), Node("out", ("a",), last)], loss
+    )
 
 
 def seeded(seed=0):

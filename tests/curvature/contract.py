@@ -33,7 +33,11 @@ class OperatorContract(ABC):
 
     @abstractmethod
     def build(
-        self, dtype: torch.dtype = torch.float64, scale: float = 1.0, budget: int | None = None, poison: bool = False
+        self,
+        dtype: torch.dtype = torch.float64,
+        scale: float = 1.0,
+        budget: int | None = None,
+        poison: bool = False,
     ) -> Any:
         """The operator, its loss times `scale`; budget: memory_budget; poison: one value of the data is NaN."""
 
@@ -52,7 +56,8 @@ class OperatorContract(ABC):
     def directions(self, operator: Any, count: int = 3, seed: int = 0) -> dict[str, Tensor]:
         generator = seeded(seed)
         return {
-            v: torch.randn(count, operator.sizes[v], generator=generator).to(operator.dtype) for v in operator.nodes
+            v: torch.randn(count, operator.sizes[v], generator=generator).to(operator.dtype)
+            for v in operator.nodes
         }
 
     @staticmethod
@@ -63,7 +68,13 @@ class OperatorContract(ABC):
         """All columns by `apply` alone."""
         n = sum(operator.sizes[v] for v in operator.nodes)
         eye = torch.eye(n, dtype=operator.dtype)
-        pieces = dict(zip(operator.nodes, eye.split([operator.sizes[v] for v in operator.nodes], 1), strict=True))
+        pieces = dict(
+            zip(
+                operator.nodes,
+                eye.split([operator.sizes[v] for v in operator.nodes], 1),
+                strict=True,
+            )
+        )
         return self.stacked(operator, operator.apply(pieces)).mT
 
     @staticmethod
@@ -91,7 +102,9 @@ class OperatorContract(ABC):
     def test_chunks_do_not_change_it(self):
         whole, cut = self.build(), self.build(budget=1)
         r = self.directions(whole, 5)
-        assert self.error(self.stacked(cut, cut.apply(r)), self.stacked(whole, whole.apply(r))) < 1e-12
+        assert (
+            self.error(self.stacked(cut, cut.apply(r)), self.stacked(whole, whole.apply(r))) < 1e-12
+        )
 
     def test_products_are_counted_and_do_not_depend_on_earlier_ones_or_on_the_gradient_mode(self):
         operator = self.build()
@@ -115,7 +128,10 @@ class OperatorContract(ABC):
             v = operator.nodes[0]
             rank = rc.stable_ranks(operator, [(v, v)], 20, 10, seeded())[v, v]
             values = torch.linalg.svdvals(self.truth()[: operator.sizes[v], : operator.sizes[v]])
-            assert rank.reason == "" and abs(rank.value - float((values / values[0]).square().sum())) <= 5 * rank.error
+            assert (
+                rank.reason == ""
+                and abs(rank.value - float((values / values[0]).square().sum())) <= 5 * rank.error
+            )
 
     def test_its_device_is_that_of_the_network(self):
         """Whatever the default device is: one without values stands for another."""
@@ -124,7 +140,9 @@ class OperatorContract(ABC):
         products = operator.apply(r)
         with torch.device("meta"):
             inside = operator.apply(r)
-        assert all(p.device == operator.device and torch.equal(p, products[v]) for v, p in inside.items())
+        assert all(
+            p.device == operator.device and torch.equal(p, products[v]) for v, p in inside.items()
+        )
 
     def test_mistakes_are_refused(self):
         operator = self.build()
@@ -178,7 +196,13 @@ class EstimatorContract(BlockContract):
     def test_estimates_agree_with_the_truth(self):
         operator, truth = self.build(), self.truth()
         pairs = [(v, w) for v in operator.nodes for w in operator.nodes]
-        rows = dict(zip(operator.nodes, truth.split([operator.sizes[v] for v in operator.nodes]), strict=True))
+        rows = dict(
+            zip(
+                operator.nodes,
+                truth.split([operator.sizes[v] for v in operator.nodes]),
+                strict=True,
+            )
+        )
         found = rc.frobenius_norms(operator, pairs, 60, seeded())
         for (v, w), estimate in found.items():
             columns = rows[v].split([operator.sizes[u] for u in operator.nodes], 1)

@@ -21,12 +21,17 @@ SIZE = 39
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)).double()
+    return nn.Sequential(
+        nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)
+    ).double()
 
 
 def data(ignored: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
     generator = seeded(1)
-    x, y = torch.randn(23, 4, generator=generator, dtype=torch.float64), torch.randint(3, (23,), generator=generator)
+    x, y = (
+        torch.randn(23, 4, generator=generator, dtype=torch.float64),
+        torch.randint(3, (23,), generator=generator),
+    )
     y[list(ignored)] = -100
     return x, y
 
@@ -40,8 +45,12 @@ def shares(x: Tensor, y: Tensor) -> list[Batches]:
     return [[p] for p in pieces[:-1]] + [[(last[0][:6], last[1][:6]), (last[0][6:], last[1][6:])]]
 
 
-def operator(module: nn.Module, loss: Any, batches: Batches, part: Any = "hessian", **options: Any) -> Any:
-    return rc.ParameterOperator(module, loss, batches, part=part, process_group=dist.group.WORLD, **options)
+def operator(
+    module: nn.Module, loss: Any, batches: Batches, part: Any = "hessian", **options: Any
+) -> Any:
+    return rc.ParameterOperator(
+        module, loss, batches, part=part, process_group=dist.group.WORLD, **options
+    )
 
 
 def matrices() -> None:
@@ -50,9 +59,17 @@ def matrices() -> None:
     cases: list[tuple[Any, tuple[int, ...], tuple[str, ...]]] = [
         (plain, (), ("hessian", "gauss_newton", "empirical_fisher")),
         (plain, (0, 1, 4, 8, 20, 21, 22), ("hessian",)),
-        (plain, tuple(range(7)), ("hessian", "fisher")),  # all labels of the first process are ignored
+        (
+            plain,
+            tuple(range(7)),
+            ("hessian", "fisher"),
+        ),  # all labels of the first process are ignored
         (nn.CrossEntropyLoss(weight=weights), (2, 9), ("hessian",)),
-        (lambda f, t: nn.functional.mse_loss(f, nn.functional.one_hot(t, 3).double()), (), ("hessian",)),
+        (
+            lambda f, t: nn.functional.mse_loss(f, nn.functional.one_hot(t, 3).double()),
+            (),
+            ("hessian",),
+        ),
     ]
     module, rank = network(), dist.get_rank()
     vectors = torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
@@ -61,12 +78,17 @@ def matrices() -> None:
         for part in parts:
             found = operator(DistributedDataParallel(module), loss, shares(x, y)[rank], part)
             assert found.examples == len(x)
-            assert relative(found @ vectors, parameter_matrix(part, module, loss, x, y) @ vectors) < 1e-11, (
+            assert (
+                relative(found @ vectors, parameter_matrix(part, module, loss, x, y) @ vectors)
+                < 1e-11
+            ), (
                 part,
                 ignored,
             )
         value = loss(module(x), y)
-        expected = torch.cat([g.flatten() for g in torch.autograd.grad(value, list(module.parameters()))])
+        expected = torch.cat(
+            [g.flatten() for g in torch.autograd.grad(value, list(module.parameters()))]
+        )
         assert relative(found.gradient(), expected) < 1e-11
 
 
@@ -85,9 +107,15 @@ def estimators() -> None:
 
     both: dict[str, Callable[[Any, int], Any]] = {
         "trace": lambda o, s: numbers(*rc.trace_estimate(o, 15, generator=seeded(s))[:2]),
-        "hutchinson": lambda o, s: numbers(*rc.trace_estimate(o, 15, "hutchinson", generator=seeded(s))[:2]),
-        "bound": lambda o, s: numbers(*rc.upper_bound_estimate(o, 10, generator=seeded(s)).trace_of_square),
-        "eigenvalues": lambda o, s: rc.top_eigenpairs(o, 2, "magnitude", generator=seeded(s)).values,
+        "hutchinson": lambda o, s: numbers(
+            *rc.trace_estimate(o, 15, "hutchinson", generator=seeded(s))[:2]
+        ),
+        "bound": lambda o, s: numbers(
+            *rc.upper_bound_estimate(o, 10, generator=seeded(s)).trace_of_square
+        ),
+        "eigenvalues": lambda o, s: (
+            rc.top_eigenpairs(o, 2, "magnitude", generator=seeded(s)).values
+        ),
         "density": lambda o, s: rc.spectral_density(o, 2, 8, generator=seeded(s)).density,
         "Phi": lambda o, s: numbers(rc.discarded_coupling(o, 4, generator=seeded(s)).value),
         "metrics": lambda o, s: torch.cat(
@@ -101,10 +129,15 @@ def estimators() -> None:
     }
     for name, estimate in both.items():  # the generator of the first process is the one that counts
         assert relative(estimate(several, 5 + rank), estimate(one, 5)) < 1e-9, name
-    assert relative(numbers(rc.trace_estimate(several, 400).value), one.dense().trace()[None]) < 1e-11
+    assert (
+        relative(numbers(rc.trace_estimate(several, 400).value), one.dense().trace()[None]) < 1e-11
+    )
     vector = torch.ones(SIZE)
     sampled = rc.ParameterOperator(module, loss, one.data, part="fisher", samples=3)
-    assert relative(operator(module, loss, own[rank], "fisher", samples=3) @ vector, sampled @ vector) < 1e-11
+    assert (
+        relative(operator(module, loss, own[rank], "fisher", samples=3) @ vector, sampled @ vector)
+        < 1e-11
+    )
     single = operator(network().float(), loss, [(x.float(), y) for x, y in own[rank]])
     assert relative(single.in_float64() @ vector, one @ vector) < 1e-6
     assert relative(several.with_part("fisher") @ vector, one.with_part("fisher") @ vector) < 1e-11
@@ -117,29 +150,47 @@ def mistakes() -> None:
 
     def refused(message: str, run: Callable[[], Any], elsewhere: str = "") -> None:
         """Raised by process 1, and by the others with the number of that process."""
-        with pytest.raises(rc.MeasurementError, match=message if rank == 1 or not elsewhere else elsewhere):
+        with pytest.raises(
+            rc.MeasurementError, match=message if rank == 1 or not elsewhere else elsewhere
+        ):
             run()
 
     x, y = own[0]
     empty = own if rank != 1 else [(x[:0], y[:0])]
-    refused("^the data are empty", lambda: operator(module, loss, empty), "^process 1 failed: the data are empty")
+    refused(
+        "^the data are empty",
+        lambda: operator(module, loss, empty),
+        "^process 1 failed: the data are empty",
+    )
     unequal = network()
     with torch.no_grad():
         unequal[0].weight[0, 0] += float(rank == 1)
-    refused("0.weight differs between process 0 and process 1", lambda: operator(unequal, loss, own))
+    refused(
+        "0.weight differs between process 0 and process 1", lambda: operator(unequal, loss, own)
+    )
     part = "hessian" if rank == 1 else "gauss_newton"
-    refused("part differs between process 0 and process 1", lambda: operator(module, loss, own, part))
+    refused(
+        "part differs between process 0 and process 1", lambda: operator(module, loss, own, part)
+    )
     found = operator(module, loss, own)
     refused("multiply different vectors", lambda: found @ torch.full((SIZE,), 1.0 + rank))
     refused("verify an operator without process_group", lambda: rc.verify(found))
     if rank == 1:
         module[0].weight.data.mul_(2)
-    refused("0.weight has changed since", lambda: found @ torch.ones(SIZE), "^process 1 failed during this product")
+    refused(
+        "0.weight has changed since",
+        lambda: found @ torch.ones(SIZE),
+        "^process 1 failed during this product",
+    )
 
 
 def spread() -> None:
     """Parameters that FSDP2 spreads over the processes, of layers and of the rest, before and after a forward pass."""
-    mesh, loss, rank = init_device_mesh("cpu", (dist.get_world_size(),)), nn.CrossEntropyLoss(), dist.get_rank()
+    mesh, loss, rank = (
+        init_device_mesh("cpu", (dist.get_world_size(),)),
+        nn.CrossEntropyLoss(),
+        dist.get_rank(),
+    )
     (x, y), module, called = data(), network(), []
     module[2].register_forward_hook(lambda *_: called.append(rank))
     module[4].weight = module[2].weight  # tied

@@ -11,9 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-for _name in () if torch.cuda.is_available() else ("nms", "qnms"):  # torchvision has no wheel for the CPU in every
+for _name in (
+    () if torch.cuda.is_available() else ("nms", "qnms")
+):  # torchvision has no wheel for the CPU in every
     # registry; its models need neither
-    torch.library.define(f"torchvision::{_name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+    torch.library.define(
+        f"torchvision::{_name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor"
+    )
 
 
 @dataclass
@@ -81,7 +85,12 @@ def of_images(module: nn.Module, nodes: Sequence[str], pick: Any = None, side: i
 # ---------------------------------------------------------------------- transformers
 
 TEXT = {"vocab_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-ROPE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
+ROPE = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 
 
 def text(length: int = 7) -> tuple[Tensor, Tensor]:
@@ -92,12 +101,16 @@ def text(length: int = 7) -> tuple[Tensor, Tensor]:
 def gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    return GPT2LMHeadModel(GPT2Config(**TEXT, n_positions=16, n_embd=16, n_layer=2, n_head=2)).eval()
+    return GPT2LMHeadModel(
+        GPT2Config(**TEXT, n_positions=16, n_embd=16, n_layer=2, n_head=2)
+    ).eval()
 
 
 def gpt2_plain() -> Case:
     ids, labels = text()
-    return Case(gpt2(), {"input_ids": ids}, labels, logits, tokens, ["transformer.h.0", "transformer.h.1"])
+    return Case(
+        gpt2(), {"input_ids": ids}, labels, logits, tokens, ["transformer.h.0", "transformer.h.1"]
+    )
 
 
 def gpt2_masked() -> Case:
@@ -106,13 +119,22 @@ def gpt2_masked() -> Case:
     mask[0, 4:] = 0
     mask[1, 6:] = 0
     given = {"input_ids": ids, "attention_mask": mask}
-    return Case(gpt2(), given, labels.where(mask == 1, -100), logits, tokens, ["transformer.h.0", "transformer.h.1"])
+    return Case(
+        gpt2(),
+        given,
+        labels.where(mask == 1, -100),
+        logits,
+        tokens,
+        ["transformer.h.0", "transformer.h.1"],
+    )
 
 
 def gpt2_labels() -> Case:
     ids, labels = text()
     nodes = ["transformer.h.0", "transformer.h.1"]
-    return Case(gpt2(), {"input_ids": ids, "labels": ids}, labels, lambda o: o.loss, lambda f, _: f, nodes)
+    return Case(
+        gpt2(), {"input_ids": ids, "labels": ids}, labels, lambda o: o.loss, lambda f, _: f, nodes
+    )
 
 
 def gpt2_cache() -> Case:
@@ -120,7 +142,9 @@ def gpt2_cache() -> Case:
     with torch.no_grad():
         cache = module(ids[:, :3], use_cache=True).past_key_values
     given = {"input_ids": ids[:, 3:], "past_key_values": cache}
-    return Case(module, given, labels[:, 3:], logits, tokens, ["transformer.h.0", "transformer.h.1"])
+    return Case(
+        module, given, labels[:, 3:], logits, tokens, ["transformer.h.0", "transformer.h.1"]
+    )
 
 
 def bert() -> Case:
@@ -131,13 +155,17 @@ def bert() -> Case:
     ids[0, 4:] = 0
     given = {"input_ids": ids, "attention_mask": (ids != 0).long()}
     nodes = ["bert.encoder.layer.0", "bert.encoder.layer.1"]
-    return Case(BertForSequenceClassification(config).eval(), given, torch.arange(3), logits, nodes=nodes)
+    return Case(
+        BertForSequenceClassification(config).eval(), given, torch.arange(3), logits, nodes=nodes
+    )
 
 
 def distilbert() -> Case:
     from transformers import DistilBertConfig, DistilBertForTokenClassification
 
-    config = DistilBertConfig(vocab_size=40, dim=16, hidden_dim=24, n_layers=2, n_heads=2, num_labels=4)
+    config = DistilBertConfig(
+        vocab_size=40, dim=16, hidden_dim=24, n_layers=2, n_heads=2, num_labels=4
+    )
     ids, _ = text()
     nodes = ["distilbert.transformer.layer.0", "distilbert.transformer.layer.1"]
     module = DistilBertForTokenClassification(config).eval()
@@ -180,14 +208,18 @@ def whisper() -> Case:
     decoder, labels = text(5)
     given = {"input_features": torch.randn(3, 8, 20), "decoder_input_ids": decoder}
     nodes = ["model.encoder.layers.0", "model.decoder.layers.0"]
-    return Case(WhisperForConditionalGeneration(config).eval(), given, labels, logits, tokens, nodes)
+    return Case(
+        WhisperForConditionalGeneration(config).eval(), given, labels, logits, tokens, nodes
+    )
 
 
 def vit() -> Case:
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(**ROPE, image_size=16, patch_size=8, num_labels=5)
-    return of_images(ViTForImageClassification(config), ["vit.layers.0", "vit.layers.1"], logits, 16)
+    return of_images(
+        ViTForImageClassification(config), ["vit.layers.0", "vit.layers.1"], logits, 16
+    )
 
 
 def clip() -> Case:
@@ -200,7 +232,9 @@ def clip() -> Case:
     x, _ = images(side=16)
     given = {"input_ids": text()[0], "pixel_values": x}
     nodes = ["text_model.encoder.layers.0", "vision_model.encoder.layers.0"]
-    return Case(CLIPModel(config).eval(), given, torch.arange(3), lambda o: o.logits_per_image, nodes=nodes)
+    return Case(
+        CLIPModel(config).eval(), given, torch.arange(3), lambda o: o.logits_per_image, nodes=nodes
+    )
 
 
 # ---------------------------------------------------------------------- timm and torchvision
@@ -216,13 +250,17 @@ def timm_resnet() -> Case:
     from timm.models.resnet import BasicBlock, ResNet
 
     options = {"stem_width": 4, "stem_type": "deep", "avg_down": True, "channels": (8, 8, 12, 12)}
-    return of_images(ResNet(BasicBlock, [1, 1, 1, 1], num_classes=5, **options), ["layer1", "layer2", "layer3"])
+    return of_images(
+        ResNet(BasicBlock, [1, 1, 1, 1], num_classes=5, **options), ["layer1", "layer2", "layer3"]
+    )
 
 
 def timm_mixer() -> Case:
     from timm.models.mlp_mixer import MlpMixer
 
-    return of_images(MlpMixer(num_classes=5, img_size=32, patch_size=16, num_blocks=2, embed_dim=16), BLOCKS)
+    return of_images(
+        MlpMixer(num_classes=5, img_size=32, patch_size=16, num_blocks=2, embed_dim=16), BLOCKS
+    )
 
 
 def vision(name: str) -> Case:
@@ -233,20 +271,31 @@ def vision(name: str) -> Case:
         layers = ["encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1"]
         return of_images(m.VisionTransformer(32, 16, 2, 2, 16, 24, num_classes=5), layers)
     if name == "swin":
-        kinds = {"block": swin_transformer.SwinTransformerBlockV2, "downsample_layer": swin_transformer.PatchMergingV2}
+        kinds = {
+            "block": swin_transformer.SwinTransformerBlockV2,
+            "downsample_layer": swin_transformer.PatchMergingV2,
+        }
         net = m.SwinTransformer([4, 4], 8, [1, 1], [2, 2], [4, 4], num_classes=5, **kinds)
         return of_images(net, ["features.1", "features.3"])
     if name == "convnext":
         blocks = [convnext.CNBlockConfig(8, 16, 1), convnext.CNBlockConfig(16, None, 1)]
         return of_images(m.ConvNeXt(blocks, num_classes=5), ["features.1", "features.3"])
     if name == "densenet":
-        return of_images(m.DenseNet(4, (2, 2), 8, num_classes=5), ["features.denseblock1", "features.denseblock2"])
+        return of_images(
+            m.DenseNet(4, (2, 2), 8, num_classes=5),
+            ["features.denseblock1", "features.denseblock2"],
+        )
     if name == "regnet":
-        params = regnet.BlockParams.from_init_params(depth=3, w_0=8, w_a=4.0, w_m=2.0, group_width=8, se_ratio=0.25)
-        return of_images(m.RegNet(params, num_classes=5), ["trunk_output.block1", "trunk_output.block2"])
+        params = regnet.BlockParams.from_init_params(
+            depth=3, w_0=8, w_a=4.0, w_m=2.0, group_width=8, se_ratio=0.25
+        )
+        return of_images(
+            m.RegNet(params, num_classes=5), ["trunk_output.block1", "trunk_output.block2"]
+        )
     if name.startswith("efficientnet"):
         setting = [
-            efficientnet.MBConvConfig(e, k, s, c, d, 1, 1, 1) for e, k, s, c, d in ((1, 3, 1, 8, 8), (4, 3, 2, 8, 12))
+            efficientnet.MBConvConfig(e, k, s, c, d, 1, 1, 1)
+            for e, k, s, c, d in ((1, 3, 1, 8, 8), (4, 3, 2, 8, 12))
         ]
         net = m.EfficientNet(setting, dropout=0.2, num_classes=5, last_channel=24)
         case = of_images(net, ["features.1", "features.2"])
@@ -288,7 +337,9 @@ def unet() -> Case:
     )  # fmt: skip
     x = torch.randn(3, 2, 8, 8)
     given = {"sample": x, "timestep": torch.tensor([3, 50, 700])}
-    return Case(module.eval(), given, torch.randn_like(x), sample, squared, ["conv_in", "mid_block"])
+    return Case(
+        module.eval(), given, torch.randn_like(x), sample, squared, ["conv_in", "mid_block"]
+    )
 
 
 def unet_with_text() -> Case:
@@ -300,8 +351,14 @@ def unet_with_text() -> Case:
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
     )  # fmt: skip
     x = torch.randn(3, 2, 8, 8)
-    given = {"sample": x, "timestep": torch.tensor([3, 50, 700]), "encoder_hidden_states": torch.randn(3, 4, 6)}
-    return Case(module.eval(), given, torch.randn_like(x), sample, squared, ["conv_in", "mid_block"])
+    given = {
+        "sample": x,
+        "timestep": torch.tensor([3, 50, 700]),
+        "encoder_hidden_states": torch.randn(3, 4, 6),
+    }
+    return Case(
+        module.eval(), given, torch.randn_like(x), sample, squared, ["conv_in", "mid_block"]
+    )
 
 
 def autoencoder() -> Case:
@@ -322,9 +379,18 @@ def dit() -> Case:
         2, 6, 2, 2, num_layers=2, norm_num_groups=2, sample_size=8, patch_size=2, num_embeds_ada_norm=20,
     )  # fmt: skip
     x = torch.randn(3, 2, 8, 8)
-    given = {"hidden_states": x, "timestep": torch.tensor([3, 50, 700]), "class_labels": torch.arange(3)}
+    given = {
+        "hidden_states": x,
+        "timestep": torch.tensor([3, 50, 700]),
+        "class_labels": torch.arange(3),
+    }
     return Case(
-        module.eval(), given, torch.randn_like(x), sample, squared, ["transformer_blocks.0", "transformer_blocks.1"]
+        module.eval(),
+        given,
+        torch.randn_like(x),
+        sample,
+        squared,
+        ["transformer_blocks.0", "transformer_blocks.1"],
     )
 
 
@@ -357,10 +423,18 @@ def pyg_data() -> Case:
             return self.gcn(data.x, data.edge_index)
 
     x, edges, y = graph()
-    return Case(OfData().eval(), Data(x=x, edge_index=edges), y, nodes=["gcn.convs.0", "gcn.convs.1"])
+    return Case(
+        OfData().eval(), Data(x=x, edge_index=edges), y, nodes=["gcn.convs.0", "gcn.convs.1"]
+    )
 
 
-HF, TIMM, VISION, DIFFUSERS, PYG = "transformers", "timm", "torchvision", "diffusers", "torch-geometric"
+HF, TIMM, VISION, DIFFUSERS, PYG = (
+    "transformers",
+    "timm",
+    "torchvision",
+    "diffusers",
+    "torch-geometric",
+)
 RIGHT = "right"
 ACTIVATIONS = "right between layers; parameters not finished"
 TINY = {"img_size": 32, "embed_dim": 16, "depth": 2, "num_heads": 2}

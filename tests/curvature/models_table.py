@@ -31,7 +31,12 @@ from runner.curvature import CurvatureOperator, ParameterOperator, trace_module
 from tests.curvature.models_of_others import MODELS, Case
 from tests.curvature.oracles import arguments, factored, shifted, twice
 
-PARTS = {"hessian": "Hessian", "gauss_newton": "Gauss–Newton", "fisher": "Fisher", "layers": "between layers"}
+PARTS = {
+    "hessian": "Hessian",
+    "gauss_newton": "Gauss–Newton",
+    "fisher": "Fisher",
+    "layers": "between layers",
+}
 TOLERANCES = {torch.float64: 1e-6, torch.float32: 1e-4, torch.bfloat16: 5e-2}
 START, END = "<!-- models: made by `make models` -->", "<!-- end of models -->"
 
@@ -42,12 +47,16 @@ def widened(value: Any, dtype: torch.dtype) -> Any:
     """A copy with floating tensors in `dtype`, caches of keys and values included."""
     value = copy.deepcopy(value)
     leaves = [vars(layer) for cache in tree_leaves(value) for layer in getattr(cache, "layers", ())]
-    leaves += [cache._store._mapping for cache in tree_leaves(value) if hasattr(cache, "edge_index")]
+    leaves += [
+        cache._store._mapping for cache in tree_leaves(value) if hasattr(cache, "edge_index")
+    ]
     for held in leaves:
         for name, t in held.items():
             if isinstance(t, Tensor) and t.is_floating_point():
                 held[name] = t.to(dtype)
-    return tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, value)
+    return tree_map(
+        lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, value
+    )
 
 
 def called(module: nn.Module, given: Any) -> Any:
@@ -58,7 +67,11 @@ def called(module: nn.Module, given: Any) -> Any:
 def reference(case: Case, part: str, direction: Vectors) -> Vectors:
     """The product by double backward in float64, without the engine."""
     module = copy.deepcopy(case.module).double()
-    for config in [m.config for m in module.modules() if hasattr(getattr(m, "config", None), "num_local_experts")]:
+    for config in [
+        m.config
+        for m in module.modules()
+        if hasattr(getattr(m, "config", None), "num_local_experts")
+    ]:
         config._experts_implementation = "eager"  # the grouped product has no float64
     target = widened(case.target, torch.float64)
     smooth = lambda x, inplace=False: F.hardtanh(x / 6 + 0.5, 0, 1)  # noqa: E731, torch's has no second derivative
@@ -82,7 +95,10 @@ def reference(case: Case, part: str, direction: Vectors) -> Vectors:
 
 def between(case: Case, module: nn.Module, target: Any, direction: Vectors) -> Vectors:
     """Along shifts of the submodules' outputs, one for all examples."""
-    shifts = {v: torch.zeros_like(r, dtype=torch.float64, requires_grad=True) for v, r in direction.items()}
+    shifts = {
+        v: torch.zeros_like(r, dtype=torch.float64, requires_grad=True)
+        for v, r in direction.items()
+    }
 
     def hook(e: Tensor) -> Callable[..., Any]:
         return lambda _, __, out: shifted(out, lambda t: e.view(1, *t.shape[1:]))
@@ -102,7 +118,9 @@ def measured(case: Case, part: str, dtype: torch.dtype, seed: int) -> tuple[Vect
     generator = torch.Generator().manual_seed(seed)
 
     def draw(size: int) -> Tensor:
-        return torch.randn(size, generator=generator, device="cpu").to(torch.get_default_device(), dtype)
+        return torch.randn(size, generator=generator, device="cpu").to(
+            torch.get_default_device(), dtype
+        )
 
     if part == "layers":
         dag = trace_module(module, case.full_loss, (given, target), case.nodes, **case.options)
@@ -116,7 +134,9 @@ def measured(case: Case, part: str, dtype: torch.dtype, seed: int) -> tuple[Vect
     split = [
         {
             k: piece.view(shapes[k])
-            for k, piece in zip(shapes, flat.split([s.numel() for s in shapes.values()]), strict=True)
+            for k, piece in zip(
+                shapes, flat.split([s.numel() for s in shapes.values()]), strict=True
+            )
         }
         for flat in (v, operator @ v)
     ]
@@ -188,7 +208,9 @@ def page(rows: Sequence[str], lines: Lines) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", help="parts of names: these models alone (no page is written)")
+    parser.add_argument(
+        "names", nargs="*", help="parts of names: these models alone (no page is written)"
+    )
     parser.add_argument("--page", type=Path)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
@@ -196,12 +218,16 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     lines = Lines()
-    chosen = [name for name in MODELS if not given.names or any(word in name for word in given.names)]
+    chosen = [
+        name for name in MODELS if not given.names or any(word in name for word in given.names)
+    ]
     rows = [row(name, lines) for name in chosen]
     if given.page and not given.names:
         text = given.page.read_text()
         before, rest = text.split(START)
-        given.page.write_text(f"{before}{START}\n\n{page(rows, lines)}\n\n{END}{rest.split(END)[1]}")
+        given.page.write_text(
+            f"{before}{START}\n\n{page(rows, lines)}\n\n{END}{rest.split(END)[1]}"
+        )
     if any("**" in r for r in [*rows, *lines.known]):
         sys.exit(1)
 

@@ -31,7 +31,9 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         identity = x
@@ -49,7 +51,10 @@ class ResNet(nn.Module):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(1, 2, 3, 1, 1, bias=False), nn.BatchNorm2d(2)
         self.relu = nn.ReLU(inplace=True)
-        stages = [nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o)) for i, o, s in ((2, 2, 1), (2, 3, 2), (3, 4, 2))]
+        stages = [
+            nn.Sequential(BasicBlock(i, o, s), BasicBlock(o, o))
+            for i, o, s in ((2, 2, 1), (2, 3, 2), (3, 4, 2))
+        ]
         self.layer1, self.layer2, self.layer3 = stages
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(4, 3)
 
@@ -81,7 +86,9 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList([PreNorm(), PreNorm()])
         self.head = nn.Linear(4, 3)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> dict[str, Tensor]:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, scale: float = 1.0
+    ) -> dict[str, Tensor]:
         h = self.embed(x) * scale
         for block in self.blocks:
             h = block(h, mask=mask)
@@ -95,16 +102,24 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (t.unflatten(2, (2, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
-        return self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return self.proj(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        )
 
 
 class LanguageModel(nn.Module):
     """Tied embedding, causal attention, and logits of all tokens; flat: as (B * S, vocabulary)."""
 
-    def __init__(self, flat: bool = False, vocabulary: int = 5, width: int = 4, length: int = 3) -> None:
+    def __init__(
+        self, flat: bool = False, vocabulary: int = 5, width: int = 4, length: int = 3
+    ) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.ln1, self.attn, self.ln2 = nn.LayerNorm(width), CausalAttention(width), nn.LayerNorm(width)
+        self.ln1, self.attn, self.ln2 = (
+            nn.LayerNorm(width),
+            CausalAttention(width),
+            nn.LayerNorm(width),
+        )
         self.mlp = nn.Sequential(nn.Linear(width, 6), nn.SiLU(), nn.Linear(6, width))
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.wte.weight
@@ -120,7 +135,11 @@ class LanguageModel(nn.Module):
 class Recurrent(nn.Module):
     def __init__(self, batch_first: bool = True) -> None:
         super().__init__()
-        self.embed, self.lstm, self.head = nn.Linear(2, 3), nn.LSTM(3, 3, batch_first=batch_first), nn.Linear(3, 2)
+        self.embed, self.lstm, self.head = (
+            nn.Linear(2, 3),
+            nn.LSTM(3, 3, batch_first=batch_first),
+            nn.Linear(3, 2),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         sequence, (hidden, _) = self.lstm(torch.tanh(self.embed(x)))
@@ -153,7 +172,12 @@ class Reused(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.layer, self.act, self.head = nn.Linear(3, 4), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)
+        self.embed, self.layer, self.act, self.head = (
+            nn.Linear(3, 4),
+            nn.Linear(4, 4),
+            nn.Tanh(),
+            nn.Linear(4, 2),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         h = start = self.act(self.embed(x))
@@ -224,12 +248,21 @@ def classes(n: int, k: int = 3) -> Tensor:
 
 
 def convnet() -> nn.Module:
-    parts = [nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.SiLU(), nn.Conv2d(2, 2, 2), nn.BatchNorm2d(2), nn.SiLU()]
+    parts = [
+        nn.Conv2d(1, 2, 3),
+        nn.BatchNorm2d(2),
+        nn.SiLU(),
+        nn.Conv2d(2, 2, 2),
+        nn.BatchNorm2d(2),
+        nn.SiLU(),
+    ]
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(8, 3))
 
 
 def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.SiLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+    return nn.Sequential(
+        nn.Linear(4, 5), nn.LayerNorm(5), nn.SiLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)
+    )
 
 
 def x(*shape: int) -> Tensor:
@@ -239,19 +272,35 @@ def x(*shape: int) -> Tensor:
 def lstm(batch_first: bool) -> ModuleCase:
     given = x(3, 2, 2) if batch_first else x(2, 3, 2)
     options, dims = ({}, {}) if batch_first else ({"batch_dim": 1}, {"embed": 1, "lstm": 1})
-    return ModuleCase(ready(Recurrent(batch_first)), given, classes(3, 2), nn.CrossEntropyLoss(), None, options, dims)
+    return ModuleCase(
+        ready(Recurrent(batch_first)),
+        given,
+        classes(3, 2),
+        nn.CrossEntropyLoss(),
+        None,
+        options,
+        dims,
+    )
 
 
 def hidden_state() -> ModuleCase:
     nodes, place = {"embed": None, "lstm": "1.0"}, {"lstm": 1}
-    return ModuleCase(ready(Recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, place, place)
+    return ModuleCase(
+        ready(Recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, place, place
+    )
 
 
 def transformer() -> ModuleCase:
-    layer = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.1, activation="gelu", batch_first=True, norm_first=True)
-    module = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Flatten(), nn.Linear(12, 3))
+    layer = nn.TransformerEncoderLayer(
+        4, 2, 5, dropout=0.1, activation="gelu", batch_first=True, norm_first=True
+    )
+    module = nn.Sequential(
+        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Flatten(), nn.Linear(12, 3)
+    )
     nodes = ["0.layers.*", "0.layers.1.self_attn", "0.layers.*.linear1"]
-    return ModuleCase(ready(module), x(2, 3, 4), classes(2), nn.CrossEntropyLoss(label_smoothing=0.1), nodes)
+    return ModuleCase(
+        ready(module), x(2, 3, 4), classes(2), nn.CrossEntropyLoss(label_smoothing=0.1), nodes
+    )
 
 
 def mixture() -> ModuleCase:
@@ -303,7 +352,9 @@ def tokens_and_features() -> ModuleCase:
         F.silu(h, inplace=True)
         return m.head(h)
 
-    module = ready(Own(forward, embed=nn.Embedding(5, 4), features=nn.Linear(2, 4), head=nn.Linear(4, 2)))
+    module = ready(
+        Own(forward, embed=nn.Embedding(5, 4), features=nn.Linear(2, 4), head=nn.Linear(4, 2))
+    )
     given = {"tokens": classes(6, 5).view(3, 2), "features": x(3, 2)}
     return ModuleCase(module, given, classes(3, 2), nn.CrossEntropyLoss())
 
@@ -366,7 +417,9 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.down = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.SiLU())
-        self.deep = nn.Sequential(nn.Conv2d(4, 4, 3, stride=2, padding=1), nn.InstanceNorm2d(4), nn.GELU())
+        self.deep = nn.Sequential(
+            nn.Conv2d(4, 4, 3, stride=2, padding=1), nn.InstanceNorm2d(4), nn.GELU()
+        )
         self.up = nn.ConvTranspose2d(4, 4, 2, stride=2)
         self.out = nn.Conv2d(8, 2, 1)
 
@@ -381,7 +434,14 @@ def bag_of_words() -> ModuleCase:
     def forward(m: Own, words: Tensor, weights: Tensor, features: Tensor) -> Tensor:
         return m.head(torch.tanh(m.mix(m.bag(words, per_sample_weights=weights), features)))
 
-    module = ready(Own(forward, bag=nn.EmbeddingBag(7, 3, mode="sum"), mix=nn.Bilinear(3, 2, 4), head=nn.Linear(4, 2)))
+    module = ready(
+        Own(
+            forward,
+            bag=nn.EmbeddingBag(7, 3, mode="sum"),
+            mix=nn.Bilinear(3, 2, 4),
+            head=nn.Linear(4, 2),
+        )
+    )
     words = torch.tensor([[0, 1, 6], [2, 2, 3], [4, 5, 0], [6, 1, 1]])
     given = {"words": words, "weights": torch.rand(4, 3, dtype=torch.float64), "features": x(4, 2)}
     return ModuleCase(module, given, classes(4, 2), nn.CrossEntropyLoss())
@@ -389,21 +449,28 @@ def bag_of_words() -> ModuleCase:
 
 MODULES: dict[str, Callable[[], ModuleCase]] = {
     "mlp": lambda: ModuleCase(ready(mlp()), x(3, 4), classes(3), nn.CrossEntropyLoss(), "*"),
-    "convnet": lambda: ModuleCase(ready(convnet()), x(2, 1, 5, 5), classes(2), nn.CrossEntropyLoss(), ["0", "2", "5"]),
+    "convnet": lambda: ModuleCase(
+        ready(convnet()), x(2, 1, 5, 5), classes(2), nn.CrossEntropyLoss(), ["0", "2", "5"]
+    ),
     "resnet": resnet,
     "multihead attention": mask_case,
     "language model": lambda: ModuleCase(
         ready(LanguageModel()), classes(6, 5).view(2, 3), classes(6, 4).view(2, 3), tokens_loss
     ),
     "flat language model": lambda: ModuleCase(
-        ready(LanguageModel(flat=True)), classes(6, 5).view(2, 3), classes(6, 4), nn.CrossEntropyLoss()
+        ready(LanguageModel(flat=True)),
+        classes(6, 5).view(2, 3),
+        classes(6, 4),
+        nn.CrossEntropyLoss(),
     ),
     "lstm": lambda: lstm(True),
     "lstm sequence first": lambda: lstm(False),
     "lstm hidden state": hidden_state,
     "transformer encoder": transformer,
     "mixture": mixture,
-    "reused": lambda: ModuleCase(ready(Reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]),
+    "reused": lambda: ModuleCase(
+        ready(Reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]
+    ),
     "two inputs": two_inputs,
     "tokens and features": tokens_and_features,
     "unusual": lambda: ModuleCase(ready(Unusual()), x(1, 3), classes(1, 2), nn.CrossEntropyLoss()),
@@ -415,7 +482,11 @@ MODULES: dict[str, Callable[[], ModuleCase]] = {
     ),
     "weight norm": weight_normed,
     "unet": lambda: ModuleCase(
-        ready(UNet()), x(2, 1, 4, 4), classes(32, 2).view(2, 4, 4), nn.CrossEntropyLoss(), ["down", "up", "out"]
+        ready(UNet()),
+        x(2, 1, 4, 4),
+        classes(32, 2).view(2, 4, 4),
+        nn.CrossEntropyLoss(),
+        ["down", "up", "out"],
     ),
     "embedding bag": bag_of_words,
 }
@@ -429,7 +500,11 @@ def make_module(name: str) -> ModuleCase:
 def hessian_by_hooks(case: ModuleCase, nodes: Sequence[str]) -> Blocks:
     """Blocks of torch's dense Hessian in e_v, which forward hooks add to the first tensor of each call's output."""
     module = case.oracle or getattr(case.module, "_orig_mod", case.module)
-    calls = {node: (node.partition("#")[0], int(node.partition("#")[2] or 1)) for node in nodes if node != "output"}
+    calls = {
+        node: (node.partition("#")[0], int(node.partition("#")[2] or 1))
+        for node in nodes
+        if node != "output"
+    }
     args, kwargs = arguments(case.given)
     shapes: dict[str, torch.Size] = {}
 
@@ -440,7 +515,9 @@ def hessian_by_hooks(case: ModuleCase, nodes: Sequence[str]) -> Blocks:
         if node not in shifts:
             return t.clone()
         e = shifts[node]
-        return t + (e.repeat(case.examples, *(1,) * (t.dim() - 1)) if rows > 1 else e.unsqueeze(dim))
+        return t + (
+            e.repeat(case.examples, *(1,) * (t.dim() - 1)) if rows > 1 else e.unsqueeze(dim)
+        )
 
     def run(shifts: dict[str, Tensor]) -> Tensor:
         counts: Counter[str] = Counter()
@@ -459,7 +536,8 @@ def hessian_by_hooks(case: ModuleCase, nodes: Sequence[str]) -> Blocks:
             return add
 
         handles = [
-            module.get_submodule(name).register_forward_hook(hook(name)) for name in {n for n, _ in calls.values()}
+            module.get_submodule(name).register_forward_hook(hook(name))
+            for name in {n for n, _ in calls.values()}
         ]
         try:
             with sdpa_kernel(SDPBackend.MATH):
@@ -472,7 +550,11 @@ def hessian_by_hooks(case: ModuleCase, nodes: Sequence[str]) -> Blocks:
             out = {**out, "logits": added("output", out["logits"], 0, shifts)}
         elif "output" in nodes:
             out = added("output", out, 0, shifts)
-        return F.cross_entropy(out, case.target) if case.loss == "cross_entropy" else case.loss(out, case.target)
+        return (
+            F.cross_entropy(out, case.target)
+            if case.loss == "cross_entropy"
+            else case.loss(out, case.target)
+        )
 
     with torch.no_grad():
         run({})

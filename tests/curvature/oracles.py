@@ -17,7 +17,9 @@ from runner.curvature.parameters.model import layout
 Blocks = dict[tuple[str, str], Tensor]
 
 
-def placed(function: Callable[[dict[str, Tensor]], Any], shapes: Mapping[str, Sequence[int]]) -> Any:
+def placed(
+    function: Callable[[dict[str, Tensor]], Any], shapes: Mapping[str, Sequence[int]]
+) -> Any:
     """A function of shifts as one of a flat vector, and that vector at zero."""
     sizes = [torch.Size(shape).numel() for shape in shapes.values()]
 
@@ -34,12 +36,16 @@ def blocks_of(dense: Tensor, shapes: Mapping[str, Sequence[int]]) -> Blocks:
     return {(v, w): b for v, row in rows for w, b in zip(shapes, row.split(sizes, 1), strict=True)}
 
 
-def hessian_blocks(value: Callable[[dict[str, Tensor]], Tensor], shapes: Mapping[str, Sequence[int]]) -> Blocks:
+def hessian_blocks(
+    value: Callable[[dict[str, Tensor]], Tensor], shapes: Mapping[str, Sequence[int]]
+) -> Blocks:
     """Blocks of the dense Hessian of value(shifts) at zero shifts of these shapes."""
     return blocks_of(hessian(*placed(value, shapes)), shapes)
 
 
-def gauss_newton_matrix(output: Callable[[Tensor], Tensor], at: Tensor, loss: Callable[[Tensor], Tensor]) -> Tensor:
+def gauss_newton_matrix(
+    output: Callable[[Tensor], Tensor], at: Tensor, loss: Callable[[Tensor], Tensor]
+) -> Tensor:
     """J^T (d2 loss / df2) J of loss(output(at))."""
     rows, f = jacobian(output, at).flatten(0, -2), output(at).detach()
     return rows.mT @ hessian(loss, f).reshape(f.numel(), f.numel()) @ rows
@@ -60,13 +66,17 @@ def flat_function(
     """Output as a function of the flat vector of the named parameters, by default those of an operator, and that
     vector."""
     known = dict(module.named_parameters())
-    named = {name: known[name] for name in (layout(module, None).parameters if names is None else names)}
+    named = {
+        name: known[name] for name in (layout(module, None).parameters if names is None else names)
+    }
     sizes, (args, kwargs) = [p.numel() for p in named.values()], arguments(given)
 
     def output(flat: Tensor) -> Any:
         pieces = zip(named.items(), flat.split(sizes), strict=True)
         with sdpa_kernel(SDPBackend.MATH):
-            return functional_call(module, {k: piece.view_as(p) for (k, p), piece in pieces}, args, kwargs)
+            return functional_call(
+                module, {k: piece.view_as(p) for (k, p), piece in pieces}, args, kwargs
+            )
 
     return output, torch.cat([p.detach().flatten() for p in named.values()])
 
@@ -75,7 +85,12 @@ PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
 
 
 def parameter_matrix(
-    part: str, module: nn.Module, loss: Callable[[Any, Any], Tensor], given: Any, y: Any, names: Any = None
+    part: str,
+    module: nn.Module,
+    loss: Callable[[Any, Any], Tensor],
+    given: Any,
+    y: Any,
+    names: Any = None,
 ) -> Tensor:
     """The dense matrix over the parameters; "fisher": of a loss for which it is the Gauss-Newton matrix."""
     output, theta = flat_function(module, given, names)
@@ -83,7 +98,9 @@ def parameter_matrix(
         return hessian(lambda t: loss(output(t), y), theta)
     if part == "empirical_fisher":
         rows, at = jacobian(output, theta).flatten(0, -2), output(theta).detach()
-        slopes = torch.stack([jacobian(lambda o, t=t: loss(o[None], t[None]), o) for o, t in zip(at, y, strict=True)])
+        slopes = torch.stack(
+            [jacobian(lambda o, t=t: loss(o[None], t[None]), o) for o, t in zip(at, y, strict=True)]
+        )
         gradients = torch.einsum("bk,bkn->bn", slopes.flatten(1), rows.view(len(y), -1, len(theta)))
         return gradients.mT @ gradients / len(y)
     return gauss_newton_matrix(output, theta, lambda o: loss(o, y))
@@ -96,9 +113,13 @@ def relative(a: Tensor, b: Tensor) -> float:
 # ------------------------------------------------------------------ products by double backward
 
 
-def pulled(value: Any, at: Sequence[Tensor], weights: Any = None, create: bool = True) -> list[Tensor]:
+def pulled(
+    value: Any, at: Sequence[Tensor], weights: Any = None, create: bool = True
+) -> list[Tensor]:
     """J^T weights at `at`, zero where the value does not depend on it."""
-    found = torch.autograd.grad(value, at, weights, create_graph=create, retain_graph=True, allow_unused=True)
+    found = torch.autograd.grad(
+        value, at, weights, create_graph=create, retain_graph=True, allow_unused=True
+    )
     return [torch.zeros_like(p) if g is None else g for p, g in zip(at, found, strict=True)]
 
 
@@ -109,7 +130,11 @@ def dotted(left: Sequence[Tensor], right: Sequence[Tensor]) -> Tensor:
 def twice(value: Tensor, at: Sequence[Tensor], direction: Sequence[Tensor]) -> list[Tensor]:
     """The second derivative of a scalar along a direction."""
     slope = dotted(pulled(value, at), direction)
-    return pulled(slope, at, create=False) if slope.requires_grad else [torch.zeros_like(p) for p in at]
+    return (
+        pulled(slope, at, create=False)
+        if slope.requires_grad
+        else [torch.zeros_like(p) for p in at]
+    )
 
 
 def factored(

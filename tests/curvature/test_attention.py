@@ -55,18 +55,27 @@ def test_every_closed_form_against_autodiff(problem: tuple[Tensor, ...]) -> None
     x, w, v, b = problem
     flat = att.vec(x)
     assert relative(att.loss(x, w, v, b, GAMMA), objective(flat, w, v, b)) < 1e-12
-    assert relative(att.vec(att.gradient(x, w, v, b, GAMMA)), torch.func.grad(objective)(flat, w, v, b)) < 1e-10
+    assert (
+        relative(
+            att.vec(att.gradient(x, w, v, b, GAMMA)), torch.func.grad(objective)(flat, w, v, b)
+        )
+        < 1e-10
+    )
     jacobian, second = (f(residual)(flat, w, v, b) for f in (torch.func.jacrev, torch.func.hessian))
     assert relative(att.jacobian(x, w, v), jacobian) < 1e-10
     assert relative(att.output_hessians(x, w, v), second) < 1e-10
-    for found, expected in zip(att.output_hessians(x, w, v).flatten(0, 1), second.flatten(0, 1), strict=True):
+    for found, expected in zip(
+        att.output_hessians(x, w, v).flatten(0, 1), second.flatten(0, 1), strict=True
+    ):
         assert (found - expected).norm() <= 1e-10 * expected.norm().clamp_min(1e-3)
     dense, found = torch.func.hessian(objective)(flat, w, v, b), att.hessian(x, w, v, b, GAMMA)
     assert relative(found, dense) < 1e-10 and relative(found, found.mT) < 1e-15
     rows = jacobian.flatten(0, 1)
     assert relative(att.gauss_newton(x, w, v), 2 * rows.T @ rows) < 1e-10
     regulariser = 2 * GAMMA * torch.eye(x.numel(), dtype=x.dtype)
-    assert relative(found, att.gauss_newton(x, w, v) + att.curvature(x, w, v, b) + regulariser) < 1e-14
+    assert (
+        relative(found, att.gauss_newton(x, w, v) + att.curvature(x, w, v, b) + regulariser) < 1e-14
+    )
     fitted = att.curvature(x, w, v, att.outputs(x, w, v))
     assert fitted.abs().max() < 1e-12, "the tensor part vanishes where the target is fitted"
     directions = torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
@@ -80,7 +89,9 @@ def test_value_curvature_is_linear_and_the_sum_over_rows() -> None:
     combined = att.value_curvature(x, w, 2 * first - 3 * second)
     separate = 2 * att.value_curvature(x, w, first) - 3 * att.value_curvature(x, w, second)
     assert relative(combined, separate) < 1e-12
-    assert relative(att.value_curvature(x, w, first), att.value_hessians(x, w, first).sum(0)) < 1e-12
+    assert (
+        relative(att.value_curvature(x, w, first), att.value_hessians(x, w, first).sum(0)) < 1e-12
+    )
 
 
 def test_batches_match_single_instances() -> None:

@@ -9,12 +9,22 @@ from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, 
 from tests.curvature.oracles import blocks_of
 
 
-@pytest.mark.parametrize("graph", ["chain_layer_norm", "skip", "nested_branches", "attention", "shared_weights"])
+@pytest.mark.parametrize(
+    "graph", ["chain_layer_norm", "skip", "nested_branches", "attention", "shared_weights"]
+)
 def test_any_subset_of_nodes_gives_the_same_blocks(graph):
     case = make(graph)
     full = rc.exact_blocks(case.dag, case.x, case.y)
     names = case.nodes
-    subsets = [names[:1], names[-1:], names[1:2], (names[0], names[2]), names[1:3], (names[0], names[-2]), names[1:-1]]
+    subsets = [
+        names[:1],
+        names[-1:],
+        names[1:2],
+        (names[0], names[2]),
+        names[1:3],
+        (names[0], names[-2]),
+        names[1:-1],
+    ]
     for subset in subsets:
         found = rc.exact_blocks(case.dag, case.x, case.y, reversed(subset))
         assert set(found) == {(v, w) for v in subset for w in subset}
@@ -49,13 +59,19 @@ def test_per_example_blocks_are_those_of_single_examples(graph):
 def assert_exact(dag, x, y, nodes=None):
     """Of exact blocks, by default with the input among the nodes."""
     nodes = nodes or ("input", *dag.order)
-    assert relative_error(rc.exact_blocks(dag, x, y, nodes), dense_hessian(Case("", dag, x, y), nodes)) < 1e-10
+    assert (
+        relative_error(rc.exact_blocks(dag, x, y, nodes), dense_hessian(Case("", dag, x, y), nodes))
+        < 1e-10
+    )
 
 
 def test_targets_may_be_probabilities_and_a_repeated_parent_counts_twice():
     case = make("chain")
     assert_exact(case.dag, case.x, torch.softmax(torch.randn(3, 4, dtype=torch.float64), 1))
-    dag = rc.Dag([rc.Node("a", ("input",), torch.tanh), rc.Node("out", ("a", "a"), lambda a, b: a * b)], loss="mse")
+    dag = rc.Dag(
+        [rc.Node("a", ("input",), torch.tanh), rc.Node("out", ("a", "a"), lambda a, b: a * b)],
+        loss="mse",
+    )
     assert_exact(dag, case.x, torch.zeros_like(case.x))
 
 
@@ -67,11 +83,18 @@ def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation)
     case = make(graph, activation, seed=3)
     nodes, split = case.nodes, rc.split_blocks(case.dag, case.x, case.y)
     total, gauss_newton = dense_hessian(case, nodes), dense_gauss_newton(case, nodes)
-    expected = {"total": total, "gauss_newton": gauss_newton, "tensor": {p: total[p] - gauss_newton[p] for p in total}}
+    expected = {
+        "total": total,
+        "gauss_newton": gauss_newton,
+        "tensor": {p: total[p] - gauss_newton[p] for p in total},
+    }
     scale = max(float(b.abs().max()) for b in total.values())
 
     def far(found, part):
-        return max(float((found[pair] - block).abs().max()) for pair, block in expected[part].items()) / scale
+        return (
+            max(float((found[pair] - block).abs().max()) for pair, block in expected[part].items())
+            / scale
+        )
 
     assert set(split.total) == set(total)
     assert far(rc.exact_blocks(case.dag, case.x, case.y), "total") < 1e-10
@@ -79,10 +102,18 @@ def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation)
     for part in PARTS:
         assert far(getattr(split, part), part) < 1e-10
         operator = rc.CurvatureOperator(case.dag, case.x, case.y, part=part)
-        assert far(blocks_of(operator.dense(), {v: [operator.sizes[v]] for v in operator.nodes}), part) < 1e-10
+        assert (
+            far(blocks_of(operator.dense(), {v: [operator.sizes[v]] for v in operator.nodes}), part)
+            < 1e-10
+        )
         v, w = nodes[0], nodes[-2]
-        assert float((operator.block(v, w).dense() - expected[part][v, w]).abs().max()) < 1e-10 * scale
-    assert all(torch.equal(split.total[p], split.gauss_newton[p] + block) for p, block in split.tensor.items())
+        assert (
+            float((operator.block(v, w).dense() - expected[part][v, w]).abs().max()) < 1e-10 * scale
+        )
+    assert all(
+        torch.equal(split.total[p], split.gauss_newton[p] + block)
+        for p, block in split.tensor.items()
+    )
     network = Perturbed.of(case.dag, case.x, nodes)
     factors = OutputFactors(network, case.dag.loss.hessian(network.output.detach(), case.y))
     tensor = TensorPart(case.dag, case.x, case.y, network, 0.0, 1 << 30)
@@ -94,13 +125,17 @@ def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation)
             assert float((newton - gauss_newton[v, w]).abs().max()) <= 1e-11 * scale
             assert float((newton + rest - total[v, w]).abs().max()) <= 1e-11 * scale
             square = float(gauss_newton[v, w].square().sum())
-            assert factors.scale**2 * factors.square(v, w) == pytest.approx(square, rel=1e-9, abs=1e-24 * scale**2)
+            assert factors.scale**2 * factors.square(v, w) == pytest.approx(
+                square, rel=1e-9, abs=1e-24 * scale**2
+            )
 
 
 @pytest.mark.parametrize("graph", ["chain", "diamond_cat", "convolution"])
 def test_tensor_part_of_piecewise_linear_networks_is_exactly_zero(graph):
     case = make(graph, "relu")
-    assert all(not block.any() for block in rc.split_blocks(case.dag, case.x, case.y).tensor.values())
+    assert all(
+        not block.any() for block in rc.split_blocks(case.dag, case.x, case.y).tensor.values()
+    )
 
 
 def test_mistakes_are_refused():

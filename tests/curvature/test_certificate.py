@@ -33,7 +33,9 @@ def test_right_numbers_are_certified(graph, activation):
 @pytest.mark.parametrize(("part", "activation"), [("gauss_newton", "relu"), ("tensor", "smooth")])
 def test_operators_of_every_part_are_certified(part, activation):
     case = make("residual", activation, batch=2)
-    assert rc.verify(rc.CurvatureOperator(case.dag, case.x, case.y, part=part), generator=seeded()).ok
+    assert rc.verify(
+        rc.CurvatureOperator(case.dag, case.x, case.y, part=part), generator=seeded()
+    ).ok
 
 
 def test_float32_and_weights_hidden_in_closures_are_certified():
@@ -77,7 +79,9 @@ def test_wrong_products_are_caught_at_their_node(monkeypatch):
 
 @pytest.mark.parametrize("name", ["cumsum", "LSTM over dimension 0"])
 def test_examples_that_mix_are_caught_without_the_guards(name):
-    found = rc.verify(rc.CurvatureOperator(between(MIXING[name]), X, Y, check=False), generator=seeded())
+    found = rc.verify(
+        rc.CurvatureOperator(between(MIXING[name]), X, Y, check=False), generator=seeded()
+    )
     assert not found.ok and max(found.nodes.values()) > 1e-3
     assert any("mix" in reason for reason in found.reasons)
 
@@ -107,7 +111,9 @@ def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
         operator.block("0", "0").dense()
     net[0].weight.data = 0.8 * net[0].weight.data
     found = rc.verify(operator, generator=seeded())
-    assert not found.ok and any("other weights" in reason or "every example" in reason for reason in found.reasons)
+    assert not found.ok and any(
+        "other weights" in reason or "every example" in reason for reason in found.reasons
+    )
 
 
 class Detached(torch.autograd.Function):
@@ -129,7 +135,11 @@ def test_backwards_without_a_second_derivative_are_caught_and_named(monkeypatch)
     for module in (derivatives, operators):
         monkeypatch.setattr(module, "refuse_cut_backwards", lambda *_: None)
     found = rc.verify(between(Swish.apply), X, Y, generator=seeded())
-    assert not found.ok and len(found.reasons) == 2 and all("node 'a'" in reason for reason in found.reasons)
+    assert (
+        not found.ok
+        and len(found.reasons) == 2
+        and all("node 'a'" in reason for reason in found.reasons)
+    )
 
 
 def test_refusals_and_values_that_are_not_finite_are_reported_not_raised():
@@ -152,7 +162,10 @@ def own_operator(factor=1.0):
     def loss(flat, b):
         return F.cross_entropy(X[b : b + 1] @ flat.view(3, 6).T, Y[b : b + 1])
 
-    matrix = sum(torch.autograd.functional.hessian(lambda f, b=b: loss(f, b), weight) for b in range(4)) / 4
+    matrix = (
+        sum(torch.autograd.functional.hessian(lambda f, b=b: loss(f, b), weight) for b in range(4))
+        / 4
+    )
     return SimpleNamespace(
         nodes=("w",),
         sizes={"w": 18},
@@ -196,8 +209,12 @@ def test_a_saturated_example_is_no_false_alarm():
 
 def test_curvature_that_is_exactly_zero_is_no_false_alarm():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)).double()
-    dag = rc.Dag.from_sequential(net, loss=lambda f, t: f.sum(1))  # linear: the curvature is zero everywhere
+    net = nn.Sequential(
+        nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3)
+    ).double()
+    dag = rc.Dag.from_sequential(
+        net, loss=lambda f, t: f.sum(1)
+    )  # linear: the curvature is zero everywhere
     assert rc.verify(dag, X, Y, generator=seeded()).ok
     net[2].bias.data.fill_(-50)  # dead: nothing before it has any influence
     found = rc.verify(rc.Dag.from_sequential(net), X, Y, generator=seeded())
@@ -213,7 +230,9 @@ def test_rounding_of_float32_is_told_as_such():
     x, y = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0])
     found = rc.verify(rc.CurvatureOperator(rc.Dag.from_sequential(net), x, y), generator=seeded())
     assert not found.ok and "rounding of float32, in float64 they are right" in found.reasons[0]
-    assert rc.verify(rc.Dag.from_sequential(net).to(torch.float64), x.double(), y, generator=seeded()).ok
+    assert rc.verify(
+        rc.Dag.from_sequential(net).to(torch.float64), x.double(), y, generator=seeded()
+    ).ok
 
 
 def kept(m, t):
@@ -250,7 +269,13 @@ def cubic(theta):
 
 
 @pytest.mark.parametrize(
-    "form", [lambda h: h, lambda h: lambda v: h @ v, Symmetric, lambda h: Symmetric(aslinearoperator(h.numpy()))]
+    "form",
+    [
+        lambda h: h,
+        lambda h: lambda v: h @ v,
+        Symmetric,
+        lambda h: Symmetric(aslinearoperator(h.numpy())),
+    ],
 )
 def test_a_plain_operator_is_certified_beside_its_gradient(form):
     theta = torch.tensor([1.0, 2.0, -0.5, 0.7], dtype=torch.float64)
@@ -287,7 +312,9 @@ def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
     assert not found.ok
     assert "rounding of float32" in str(found) and "cancel" not in str(found)
     net, x = net.double(), x.double()
-    for seed in range(12):  # one less a probability has few digits there, too: neighbouring steps may agree by accident
+    for seed in range(
+        12
+    ):  # one less a probability has few digits there, too: neighbouring steps may agree by accident
         found = rc.verify(rc.Dag.from_sequential(net), x, y, generator=seeded(seed))
         assert found.ok, (seed, str(found))
 
@@ -322,7 +349,9 @@ def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     reference = FiniteDifferences(dag, x, y, nodes, part)
     ones = {v: torch.ones(8, dtype=torch.float64) * reference.scales[v] for v in nodes}
     wide, narrow = (reference.difference(ones, 2, step) for step in (1e-4, 1e-9))
-    assert any(float((wide[v] - narrow[v]).norm()) > 1e-3 * float(narrow[v].norm()) for v in nodes), "a kink it is"
+    assert any(
+        float((wide[v] - narrow[v]).norm()) > 1e-3 * float(narrow[v].norm()) for v in nodes
+    ), "a kink it is"
     found = rc.verify(dag, x, y, blocks=blocks, part=part, generator=seeded(), tolerance=1e-4)
     assert found.ok and not found.reasons and not found.kinks, str(found)
 
@@ -350,7 +379,10 @@ def test_a_kink_at_the_point_is_named_and_the_others_are_certified():
         rc.verify(rc.CurvatureOperator(dag, x, y, nodes, part=part), generator=seeded()),
     ):
         assert found.ok and found.kinks == (2,) and max(found.nodes.values()) < 1e-6, str(found)
-        assert "(relu) of example 2 of 5: not certified there, certified on the other 4" in found.reasons[0]
+        assert (
+            "(relu) of example 2 of 5: not certified there, certified on the other 4"
+            in found.reasons[0]
+        )
         assert "wrong" not in str(found)
 
 
@@ -366,7 +398,9 @@ def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():
         raise AssertionError("no such network")
     dag, _, blocks = measured(net, x, y, "gauss_newton")
     found = rc.verify(dag, x, y, blocks=blocks, part="gauss_newton", generator=seeded())
-    assert found.ok and found.kinks == (2,) and "relu, within rounding" in found.reasons[0], str(found)
+    assert found.ok and found.kinks == (2,) and "relu, within rounding" in found.reasons[0], str(
+        found
+    )
     wrong = {pair: 1.002 * block for pair, block in blocks.items()}
     found = rc.verify(dag, x, y, blocks=wrong, part="gauss_newton", generator=seeded())
     assert not found.ok and "blocks are wrong" in found.reasons[0], str(found)
@@ -389,7 +423,9 @@ def test_products_over_parameters_are_certified_beside_a_kink():
     operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)])
     assert rc.verify(operator, generator=seeded()).ok
     near_zero(net.double(), x.double(), 2, 0.0)
-    found = rc.verify(rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded())
+    found = rc.verify(
+        rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded()
+    )
     assert not found.ok and "(relu) in the only batch" in found.reasons[0]
 
 
@@ -440,12 +476,16 @@ def test_smooth_functions_and_unknown_ones_have_no_sides():
 def test_a_certificate_costs_at_most_sixty_gradients(graph):
     """By operations, the exact blocks and the products of parameters included."""
     if graph == "wide":
-        net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5))
+        net = nn.Sequential(
+            nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5)
+        )
         data = torch.randn(16, 8), torch.arange(16) % 5
         operator = rc.ParameterOperator(net, "cross_entropy", data)
         dag = rc.trace_module(net, nn.CrossEntropyLoss(), data)
         x, y = dag.x, dag.y
-        assert operations(lambda: rc.verify(operator, generator=seeded())) <= 60 * operations(operator.gradient)
+        assert operations(lambda: rc.verify(operator, generator=seeded())) <= 60 * operations(
+            operator.gradient
+        )
     else:
         case = make(graph)
         dag, x, y = case.dag, case.x, case.y

@@ -8,7 +8,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
 from runner.curvature.exact.checks import exact_elements, plan_chunk
-from tests.curvature.cases import MIXING, PAIR, Own, Swish, X, Y, between, graph, make, mlp, relative_error, seeded
+from tests.curvature.cases import (
+    MIXING,
+    PAIR,
+    Own,
+    Swish,
+    X,
+    Y,
+    between,
+    graph,
+    make,
+    mlp,
+    relative_error,
+    seeded,
+)
 
 SMALL = X[:, :3].float()
 
@@ -27,20 +40,40 @@ def of_layer(layer, **options):
 
 def wide():
     return rc.exact_blocks(
-        graph(wide=("input", nn.Linear(3, 1_000_000)), out=("wide", nn.Linear(1_000_000, 3))), SMALL, Y
+        graph(wide=("input", nn.Linear(3, 1_000_000)), out=("wide", nn.Linear(1_000_000, 3))),
+        SMALL,
+        Y,
     )
 
 
 BEFORE_MEASURING = {
     "BatchNorm": (of_layer(nn.BatchNorm1d(3)), "BatchNorm1d normalises by the batch"),
-    "no statistics": (of_layer(nn.BatchNorm1d(3, track_running_stats=False).eval()), "normalises by the batch"),
+    "no statistics": (
+        of_layer(nn.BatchNorm1d(3, track_running_stats=False).eval()),
+        "normalises by the batch",
+    ),
     "dropout": (of_layer(nn.Dropout(0.5)), "Dropout is in training mode"),
-    "randomness": (lambda: rc.exact_blocks(between(lambda h: F.dropout(h, 0.5)), X, Y), "'a' is not deterministic"),
-    "sum": (loss_of(lambda f, y: F.cross_entropy(f, y, reduction="sum")), r"looks like a sum.*mean over the examples"),
-    "no mean": (loss_of(lambda f, y: F.cross_entropy(f, y) + f.mean(0).square().sum()), "not the mean"),
-    "random loss": (loss_of(lambda f, y: F.cross_entropy(f, y) * torch.rand(())), "not deterministic"),
+    "randomness": (
+        lambda: rc.exact_blocks(between(lambda h: F.dropout(h, 0.5)), X, Y),
+        "'a' is not deterministic",
+    ),
+    "sum": (
+        loss_of(lambda f, y: F.cross_entropy(f, y, reduction="sum")),
+        r"looks like a sum.*mean over the examples",
+    ),
+    "no mean": (
+        loss_of(lambda f, y: F.cross_entropy(f, y) + f.mean(0).square().sum()),
+        "not the mean",
+    ),
+    "random loss": (
+        loss_of(lambda f, y: F.cross_entropy(f, y) * torch.rand(())),
+        "not deterministic",
+    ),
     "loss of rows": (loss_of(lambda f, y: f), "one value per example"),
-    "targets": (lambda: rc.exact_blocks(network(nn.Tanh()), SMALL, Y[:2]), "as many targets as examples"),
+    "targets": (
+        lambda: rc.exact_blocks(network(nn.Tanh()), SMALL, Y[:2]),
+        "as many targets as examples",
+    ),
     "empty": (lambda: rc.exact_blocks(network(nn.Tanh()), SMALL[:0], Y[:0]), "empty"),
     "rows": (lambda: rc.exact_blocks(between(lambda h: h.sum(1)), X, Y), "one row per example"),
     "memory": (wide, r"TiB.*frobenius_norms.*spectral_norms.*lanczos_extremes"),
@@ -50,7 +83,9 @@ BEFORE_MEASURING = {
         r"found the class MSELoss: pass an instance, MSELoss\(\)",
     ),
     "transposed": (
-        lambda: rc.exact_blocks(graph("mse", out=("input", nn.Tanh())), torch.ones(2, 3, 4), torch.ones(2, 4, 3)),
+        lambda: rc.exact_blocks(
+            graph("mse", out=("input", nn.Tanh())), torch.ones(2, 3, 4), torch.ones(2, 4, 3)
+        ),
         r"\(2, 4, 3\) does not match the output's \(2, 3, 4\)",
     ),
     "blocks of examples": (
@@ -58,10 +93,15 @@ BEFORE_MEASURING = {
         "found those of each example",
     ),
     "groups of verify": (
-        lambda: rc.verify(torch.eye(3), at=torch.ones(3), gradient=lambda t: t, groups={"a": slice(2)}),
+        lambda: rc.verify(
+            torch.eye(3), at=torch.ones(3), gradient=lambda t: t, groups={"a": slice(2)}
+        ),
         "cover the 3 numbers",
     ),
-    "unknown node": (lambda: rc.exact_blocks(rc.Dag.from_sequential(mlp()), X, Y, "fc"), r"unknown nodes \['fc'\]"),
+    "unknown node": (
+        lambda: rc.exact_blocks(rc.Dag.from_sequential(mlp()), X, Y, "fc"),
+        r"unknown nodes \['fc'\]",
+    ),
 }
 
 
@@ -74,7 +114,11 @@ def test_what_would_be_wrong_is_refused_before_measuring(name):
 
 def test_evaluation_mode_is_measured():
     modules = nn.BatchNorm1d(3).eval(), nn.Dropout(0.5).eval(), nn.Dropout(0.0)
-    assert rc.exact_blocks(network(nn.Linear(3, 3), *modules), SMALL, Y)["body", "body"].isfinite().all()
+    assert (
+        rc.exact_blocks(network(nn.Linear(3, 3), *modules), SMALL, Y)["body", "body"]
+        .isfinite()
+        .all()
+    )
 
 
 def test_chunks_shrink_with_the_budget():
@@ -91,9 +135,13 @@ def test_chunks_shrink_with_the_budget():
 
 def attention_with_a_fused_kernel():
     def attend(h):
-        return F.scaled_dot_product_attention(h.unsqueeze(1), h.unsqueeze(1), h.unsqueeze(1)).squeeze(1)
+        return F.scaled_dot_product_attention(
+            h.unsqueeze(1), h.unsqueeze(1), h.unsqueeze(1)
+        ).squeeze(1)
 
-    return rc.Dag.from_sequential([nn.Linear(2, 8), attend, nn.Flatten()], loss=lambda f, y: f.square().mean(1))
+    return rc.Dag.from_sequential(
+        [nn.Linear(2, 8), attend, nn.Flatten()], loss=lambda f, y: f.square().mean(1)
+    )
 
 
 def block_of(measure, dag, x, y, pair=("h", "h")):
@@ -109,7 +157,9 @@ def test_a_fused_kernel_has_a_gauss_newton_matrix_and_no_hessian():
             block_of(measure, dag, x, x, ("0", "0"))
     fused = rc.gauss_newton_blocks(dag, x, x)
     with sdpa_kernel(SDPBackend.MATH):
-        assert torch.allclose(fused["0", "0"], rc.split_blocks(dag, x, x).gauss_newton["0", "0"], atol=1e-6)
+        assert torch.allclose(
+            fused["0", "0"], rc.split_blocks(dag, x, x).gauss_newton["0", "0"], atol=1e-6
+        )
 
 
 # ------------------------------------------------------------------ examples that mix
@@ -168,13 +218,19 @@ def test_equal_halves_and_a_single_example_hide_no_mixing():
 def test_guards_hold_in_half_precision(dtype):
     """While tracing, or before measuring, where one example more changes less than half precision tells."""
     norm = nn.BatchNorm1d(5).to(dtype)
-    for fn in (lambda t: torch.tanh(norm(t)), MIXING["batch statistics"], lambda t: F.dropout(torch.tanh(t), 0.5)):
+    for fn in (
+        lambda t: torch.tanh(norm(t)),
+        MIXING["batch statistics"],
+        lambda t: F.dropout(torch.tanh(t), 0.5),
+    ):
         with pytest.raises(ValueError, match="'a'"):
             rc.exact_blocks(between(fn, dtype), X.to(dtype), Y)
     for seed in range(3):
         torch.manual_seed(seed)
         parts = {"a": nn.Linear(6, 5), "b": nn.Linear(5, 5), "c": nn.Linear(5, 3)}
-        mixed = Own(lambda m, t: m.c(torch.tanh(m.b(m.a(t))) + 0.5 * m.a(t).mean(0)), **parts).to(dtype)
+        mixed = Own(lambda m, t: m.c(torch.tanh(m.b(m.a(t))) + 0.5 * m.a(t).mean(0)), **parts).to(
+            dtype
+        )
         with pytest.raises(ValueError, match="mixes the examples"):
             dag = rc.trace_module(mixed, "cross_entropy", (torch.randn(4, 6).to(dtype), Y))
             rc.exact_blocks(dag, dag.x, dag.y)
@@ -192,7 +248,9 @@ def test_a_summed_loss_is_refused_however_small(dtype, batch):
         net[2].bias.copy_(torch.tensor([14.0, 0, 0]))
     y = torch.zeros(batch, dtype=torch.long)
     with pytest.raises(ValueError, match="looks like a sum"):
-        rc.exact_blocks(rc.Dag.from_sequential(net, loss=nn.CrossEntropyLoss(reduction="sum")), x, y)
+        rc.exact_blocks(
+            rc.Dag.from_sequential(net, loss=nn.CrossEntropyLoss(reduction="sum")), x, y
+        )
     mean = rc.exact_blocks(rc.Dag.from_sequential(net, loss=nn.CrossEntropyLoss()), x, y)
     named = rc.exact_blocks(rc.Dag.from_sequential(net), x, y)
     assert relative_error(mean, named) < 1e-4
@@ -221,20 +279,28 @@ def test_labels_of_any_integer_type(dtype):
 def test_labels_out_of_range_are_refused(label):
     for measure in (rc.exact_blocks, rc.CurvatureOperator):
         for check in (True, False):
-            with pytest.raises(ValueError, match=rf"expected classes 0 to 2, found {label} for example 2"):
-                measure(rc.Dag.from_sequential(mlp()), X, torch.tensor([0, 1, label, 0]), check=check)
+            with pytest.raises(
+                ValueError, match=rf"expected classes 0 to 2, found {label} for example 2"
+            ):
+                measure(
+                    rc.Dag.from_sequential(mlp()), X, torch.tensor([0, 1, label, 0]), check=check
+                )
 
 
 def test_ignored_labels_are_refused_where_that_many_classes_exist():
     for loss, message in (("cross_entropy", "ignore_index"), (nn.CrossEntropyLoss(), "ignores")):
         with pytest.raises(ValueError, match=message):
-            rc.exact_blocks(rc.Dag.from_sequential(mlp(120), loss=loss), X, torch.tensor([0, 1, -100, 0]))
+            rc.exact_blocks(
+                rc.Dag.from_sequential(mlp(120), loss=loss), X, torch.tensor([0, 1, -100, 0])
+            )
 
 
 # ------------------------------------------------------------------ backwards without a second derivative
 
 
-@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator, rc.inter_layer_metrics])
+@pytest.mark.parametrize(
+    "measure", [rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator, rc.inter_layer_metrics]
+)
 def test_a_backward_that_is_differentiable_once_is_refused(measure):
     with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):
         block_of(measure, between(Swish.apply), X, Y)
@@ -243,14 +309,20 @@ def test_a_backward_that_is_differentiable_once_is_refused(measure):
 def test_gauss_newton_needs_it_once():
     expected = rc.gauss_newton_blocks(between(F.silu), X, Y)
     assert relative_error(rc.gauss_newton_blocks(between(Swish.apply), X, Y), expected) < 1e-12
-    with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):  # its products differentiate J^T u by u
-        rc.CurvatureOperator(between(Swish.apply), X, Y, part="gauss_newton").block("h", "h").dense()
+    with pytest.raises(
+        ValueError, match=r"node 'a'.*once_differentiable"
+    ):  # its products differentiate J^T u by u
+        rc.CurvatureOperator(between(Swish.apply), X, Y, part="gauss_newton").block(
+            "h", "h"
+        ).dense()
 
 
 # ------------------------------------------------------------------ mistakes: one line with the node and what to do
 
 SEQUENTIAL, SMOOTH = rc.Dag.from_sequential(mlp()), between(torch.tanh)
-EMBEDDING = rc.Dag.from_sequential([nn.Embedding(7, 3).double(), lambda h: torch.tanh(h[:, 0])], names=["embed", "out"])
+EMBEDDING = rc.Dag.from_sequential(
+    [nn.Embedding(7, 3).double(), lambda h: torch.tanh(h[:, 0])], names=["embed", "out"]
+)
 TOKENS = torch.randint(0, 7, (4, 2), generator=seeded())
 
 
@@ -263,7 +335,10 @@ MISTAKES = {
     "dtype": ((SEQUENTIAL, X.float(), Y), r"node '0' failed on \(4, 6\) float32.*one dtype"),
     "width": ((SEQUENTIAL, X[:, :4], Y), r"node '0' failed on \(4, 4\) float64.*Check the widths"),
     "dtype of a node": ((between(nn.Linear(5, 5)), X, Y), r"node 'a' failed.*one dtype"),
-    "arguments": ((between(lambda a, b: a), X, Y), r"node 'a' failed.*one argument for each parent"),
+    "arguments": (
+        (between(lambda a, b: a), X, Y),
+        r"node 'a' failed.*one argument for each parent",
+    ),
     "error": ((between(lambda a: {}["missing"]), X, Y), r"node 'a' failed.*KeyError"),
     "tuple": ((between(lambda t: (t, t)), X, Y), r"'a' returned a tuple.*\[0\]"),
     "dict": ((between(lambda t: {"logits": t}), X, Y), r"'a' returned a dict.*\['logits'\]"),
@@ -273,15 +348,27 @@ MISTAKES = {
         (between(lambda t: torch.tanh(t.view(4, 5).add(torch.zeros(4, 1)))), X, Y),
         r"node 'a' failed.*must take any number",
     ),
-    "float loss": (under(lambda f, y: float(F.cross_entropy(f, y))), "the loss returned a float: expected a tensor"),
-    "cut loss": (under(lambda f, y: F.cross_entropy(f.detach(), y)), "does not depend on the output"),
-    "failing loss": (under(lambda f, y: F.cross_entropy(f, y[:, None, None])), "the loss failed on output"),
+    "float loss": (
+        under(lambda f, y: float(F.cross_entropy(f, y))),
+        "the loss returned a float: expected a tensor",
+    ),
+    "cut loss": (
+        under(lambda f, y: F.cross_entropy(f.detach(), y)),
+        "does not depend on the output",
+    ),
+    "failing loss": (
+        under(lambda f, y: F.cross_entropy(f, y[:, None, None])),
+        "the loss failed on output",
+    ),
     "loss of one": (under(lambda f: f.sum(1)), r"the loss failed.*loss\(output, target\)"),
     "shape of squares": (
         (between(torch.tanh, loss="mse"), X, torch.zeros(4, 2, dtype=torch.float64)),
         r"mse: target shape \(4, 2\) does not match the output's \(4, 3\)",
     ),
-    "shape of labels": ((SMOOTH, X, Y[:, None]), r"cross_entropy: expected class indices of shape \(4,\)"),
+    "shape of labels": (
+        (SMOOTH, X, Y[:, None]),
+        r"cross_entropy: expected class indices of shape \(4,\)",
+    ),
     "type of labels": ((SMOOTH, X, Y.double()), "integer type, or probabilities"),
     "tokens": (
         (EMBEDDING, TOKENS, Y, ["input", "embed"]),
@@ -322,7 +409,10 @@ def test_unknown_pairs(pairs):
         (lambda op: rc.lanczos_extremes(op, steps=0), "steps as a whole number of at least 1"),
         (lambda op: rc.lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
         (lambda op: rc.spectral_norms(op, PAIR, 0), "iterations as a whole number of at least 1"),
-        (lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1), "probes as a whole number of at least 2"),
+        (
+            lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1),
+            "probes as a whole number of at least 2",
+        ),
         (lambda op: rc.gn_gaps(op, PAIR), r'operator of part="tensor"'),
         (lambda op: rc.gn_gaps(op.dag, pairs=PAIR), "needs the batch"),
     ],
@@ -341,10 +431,16 @@ def test_integer_targets_of_a_regression():
 @pytest.mark.parametrize("measure", [rc.exact_blocks, rc.CurvatureOperator])
 def test_autocast_is_refused(measure):
     dag = between(torch.tanh, torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match=r"autocast is on.*outside"):
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(ValueError, match=r"autocast is on.*outside"),
+    ):
         measure(dag, X.float(), Y)
     operator = rc.CurvatureOperator(dag, X.float(), Y)
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="autocast is on"):
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(ValueError, match="autocast is on"),
+    ):
         operator.block("h", "h").dense()
 
 

@@ -31,7 +31,11 @@ class CurvatureContract(BlockContract):
     def dense(self):
         case = make(self.graph)
         total, newton = dense_hessian(case, case.nodes), dense_gauss_newton(case, case.nodes)
-        blocks = {"total": total, "gauss_newton": newton, "tensor": {p: total[p] - newton[p] for p in total}}[self.part]
+        blocks = {
+            "total": total,
+            "gauss_newton": newton,
+            "tensor": {p: total[p] - newton[p] for p in total},
+        }[self.part]
         return torch.cat([torch.cat([blocks[v, w] for w in case.nodes], 1) for v in case.nodes])
 
 
@@ -61,7 +65,10 @@ class ParameterContract(BlockContract):
     def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).to(dtype)
-        x, y = torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).to(dtype), torch.arange(6) % 3
+        x, y = (
+            torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).to(dtype),
+            torch.arange(6) % 3,
+        )
         if poison:
             x[1, 0] = math.nan
         memory = {} if budget is None else {"memory_budget": budget}
@@ -83,7 +90,9 @@ class TestParameterHessian(ParameterContract, EstimatorContract):
             assert set(found.nodes) == {"0", "2"} and "batches alone" in str(found)
         operator = self.build()
         right = operator._product
-        operator._product = lambda *a: right(*a) * torch.cat([torch.ones(16), torch.full((15,), 1.01)])
+        operator._product = lambda *a: (
+            right(*a) * torch.cat([torch.ones(16), torch.full((15,), 1.01)])
+        )
         wrong = verify(operator, generator=torch.Generator().manual_seed(0))
         assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
 

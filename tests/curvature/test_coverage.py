@@ -46,7 +46,14 @@ def perceptron(activation: nn.Module) -> Network:
 
 def convolutional() -> Network:
     torch.manual_seed(2)
-    layers = [nn.Conv2d(2, 4, 3, 1, 1), nn.SiLU(), nn.Conv2d(4, 3, 3, 2, 1), nn.SiLU(), nn.Flatten(), nn.Linear(27, 4)]
+    layers = [
+        nn.Conv2d(2, 4, 3, 1, 1),
+        nn.SiLU(),
+        nn.Conv2d(4, 3, 3, 2, 1),
+        nn.SiLU(),
+        nn.Flatten(),
+        nn.Linear(27, 4),
+    ]
     net = nn.Sequential(*layers).double()
     dag = Dag.from_sequential([net[:2], net[2:4], net[4:]])
     return dag, torch.randn(6, 2, 6, 6, dtype=torch.float64), torch.arange(6) % 4, dag.order[:2]
@@ -105,11 +112,17 @@ class Exact:
         self.values = {
             "R": {p: norms[p] for p in self.pairs},
             "D": {p: stable_rank(split.total[p]) for p in self.pairs},
-            "C": {p: norms[p] / math.sqrt(norms[p[0], p[0]] * norms[p[1], p[1]]) for p in self.pairs},
-            "gap": {p: resonance(split.tensor[p]) / resonance(split.gauss_newton[p]) for p in self.pairs},
+            "C": {
+                p: norms[p] / math.sqrt(norms[p[0], p[0]] * norms[p[1], p[1]]) for p in self.pairs
+            },
+            "gap": {
+                p: resonance(split.tensor[p]) / resonance(split.gauss_newton[p]) for p in self.pairs
+            },
         }
 
-    def require(self, estimates: Callable[[torch.Generator], Mapping[str, Mapping[Pair, Estimate]]]) -> None:
+    def require(
+        self, estimates: Callable[[torch.Generator], Mapping[str, Mapping[Pair, Estimate]]]
+    ) -> None:
         """Each quantity is within its interval in 90 to 99 % of all pairs and seeds."""
         hits: dict[str, list[bool]] = {name: [] for name in self.values}
         for seed in range(SEEDS):
@@ -123,7 +136,9 @@ class Exact:
 
 
 def every_day(cases: Iterable[tuple[Any, ...]], *daily: tuple[Any, ...]) -> list[Any]:
-    return [case if case in daily else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+    return [
+        case if case in daily else pytest.param(*case, marks=pytest.mark.slow) for case in cases
+    ]
 
 
 COUNTS = [(name, probes) for name in NETWORKS for probes in (4, 10, 30)]
@@ -145,10 +160,14 @@ def test_intervals_cover_at_every_number_of_probes(name, probes):
     exact.require(estimates)
 
 
-METHODS = [(name, method) for name in ("tanh", "gelu", "convolution") for method in ("factors", "products")]
+METHODS = [
+    (name, method) for name in ("tanh", "gelu", "convolution") for method in ("factors", "products")
+]
 
 
-@pytest.mark.parametrize(("name", "method"), every_day(METHODS, ("gelu", "factors"), ("tanh", "products")))
+@pytest.mark.parametrize(
+    ("name", "method"), every_day(METHODS, ("gelu", "factors"), ("tanh", "products"))
+)
 def test_intervals_of_inter_layer_metrics_cover(name, method):
     exact = Exact(NETWORKS[name]())
     network = Perturbed.of(exact.dag, exact.x, exact.nodes)
@@ -162,6 +181,8 @@ def test_intervals_of_inter_layer_metrics_cover(name, method):
             found = metrics_from_products(exact.hessian, tensor, asked)  # type: ignore[arg-type]
         else:
             found = FactorMetrics(factors, tensor, curved, asked).measure()
-        return {name: {pair: getattr(row, name) for pair, row in found.items()} for name in exact.values}
+        return {
+            name: {pair: getattr(row, name) for pair, row in found.items()} for name in exact.values
+        }
 
     exact.require(estimates)

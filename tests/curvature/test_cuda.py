@@ -30,7 +30,13 @@ MIB = 1 << 20
 
 def convnet() -> nn.Module:
     torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.SiLU()]
+    layers = [
+        nn.Conv2d(3, 16, 3, 1, 1),
+        nn.BatchNorm2d(16),
+        nn.SiLU(),
+        nn.Conv2d(16, 32, 3, 2, 1),
+        nn.SiLU(),
+    ]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 10)).eval()
 
 
@@ -38,12 +44,16 @@ def images(count: int = 32) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 3, 16, 16, generator=seeded(1)), torch.arange(count) % 10
 
 
-def pair(part: Any = "hessian", dtype: torch.dtype = torch.float64, **options: Any) -> list[rc.ParameterOperator]:
+def pair(
+    part: Any = "hessian", dtype: torch.dtype = torch.float64, **options: Any
+) -> list[rc.ParameterOperator]:
     """The same operator on the processor and on the GPU."""
     x, y = images()
     loss = nn.CrossEntropyLoss()
     return [
-        rc.ParameterOperator(convnet().to(d, dtype), loss, [(x.to(d, dtype), y.to(d))], part=part, **options)
+        rc.ParameterOperator(
+            convnet().to(d, dtype), loss, [(x.to(d, dtype), y.to(d))], part=part, **options
+        )
         for d in ("cpu", CUDA)
     ]
 
@@ -82,7 +92,9 @@ ESTIMATES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", list(ESTIMATES))
 def test_estimates_of_parameters_agree_with_the_processor(name):
     here, there = (ESTIMATES[name](operator) for operator in pair())
-    assert torch.tensor(there).flatten().tolist() == pytest.approx(torch.tensor(here).flatten().tolist(), rel=1e-4)
+    assert torch.tensor(there).flatten().tolist() == pytest.approx(
+        torch.tensor(here).flatten().tolist(), rel=1e-4
+    )
 
 
 LIKE_MODULES = [name for name in GRAPHS if name not in ("skip", "attention", "convolution")]
@@ -99,7 +111,10 @@ def test_exact_blocks_and_factors_agree_with_the_processor(name):
     for part in ("total", "gauss_newton", "tensor"):
         one, two = getattr(there, part), getattr(here, part)
         assert relative_error({k: one[k].cpu() for k in two}, dict(two.items())) < 1e-10
-    metrics = [rc.inter_layer_metrics(*c, generator=seeded(1)) for c in ((case.dag, case.x, case.y), (dag, x, y))]
+    metrics = [
+        rc.inter_layer_metrics(*c, generator=seeded(1))
+        for c in ((case.dag, case.x, case.y), (dag, x, y))
+    ]
     for key, m in metrics[0].items():
         assert metrics[1][key].R.value == pytest.approx(m.R.value, rel=1e-8)
         assert metrics[1][key].D.value == pytest.approx(m.D.value, rel=1e-6)
@@ -115,10 +130,14 @@ def test_layers_of_modules_agree_with_the_processor(dtype):
         loss = lambda f, t: F.cross_entropy(f["logits"] if isinstance(f, dict) else f, t)  # noqa: E731
         module = module.double().eval()
         dag = rc.trace_module(module, loss, (x.double(), y))
-        there = rc.trace_module(copy.deepcopy(module).to(CUDA, dtype), loss, (x.to(CUDA, dtype), y.to(CUDA)))
+        there = rc.trace_module(
+            copy.deepcopy(module).to(CUDA, dtype), loss, (x.to(CUDA, dtype), y.to(CUDA))
+        )
         found = [rc.inter_layer_metrics(d, d.x, d.y, generator=seeded(1)) for d in (dag, there)]
         for key, m in found[0].items():
-            assert found[1][key].R.value == pytest.approx(m.R.value, rel=1e-8 if dtype == torch.float64 else 1e-4)
+            assert found[1][key].R.value == pytest.approx(
+                m.R.value, rel=1e-8 if dtype == torch.float64 else 1e-4
+            )
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -130,13 +149,17 @@ def test_certificates_say_ok(dtype):
     tokens = torch.randint(5, (3, 4), device=CUDA)
     loss = lambda f, t: F.cross_entropy(f.flatten(0, 1), t.flatten())  # noqa: E731
     module = LanguageModel().to(CUDA, dtype)
-    found = rc.verify(rc.ParameterOperator(module, loss, [(tokens[:, :-1], tokens[:, 1:])]), generator=seeded())
+    found = rc.verify(
+        rc.ParameterOperator(module, loss, [(tokens[:, :-1], tokens[:, 1:])]), generator=seeded()
+    )
     assert found.ok, str(found)
 
 
 def test_draws_of_dropout_are_refused_or_leave_the_generator():
     x, y = (t.to(CUDA) for t in images())
-    module = nn.Sequential(nn.Flatten(), nn.Linear(768, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 10)).to(CUDA)
+    module = nn.Sequential(
+        nn.Flatten(), nn.Linear(768, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 10)
+    ).to(CUDA)
     before = torch.cuda.get_rng_state()
     with pytest.raises(ValueError, match="training mode"):
         rc.ParameterOperator(module.train(), nn.CrossEntropyLoss(), [(x, y)])
@@ -167,7 +190,9 @@ def test_memory_stays_within_the_budget(part):
     x, y = (t.to(CUDA) for t in images(512))
     budget = 64 * MIB
     module = convnet().to(CUDA)
-    operator = rc.ParameterOperator(module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget)
+    operator = rc.ParameterOperator(
+        module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget
+    )
     v = torch.randn(operator.shape[0], device=CUDA)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -189,7 +214,10 @@ class Scattered(nn.Module):
 
 
 def graph_data(device: str) -> tuple[tuple[Tensor, ...], Tensor]:
-    x, edges = torch.randn(40, 8, generator=seeded(1)), torch.randint(40, (2, 4000), generator=seeded(2))
+    x, edges = (
+        torch.randn(40, 8, generator=seeded(1)),
+        torch.randint(40, (2, 4000), generator=seeded(2)),
+    )
     return tuple(t.to(device) for t in (x, *edges)), (torch.arange(40) % 3).to(device)
 
 
@@ -207,7 +235,10 @@ def test_an_index_out_of_range_in_a_part_of_a_batch_does_not_end_the_process():
     """Edges that point to nodes of another part, and labels that count the examples of a batch."""
     loss = nn.CrossEntropyLoss()
     module = Scattered().to(CUDA)
-    for options in ({"part": "empirical_fisher"}, {"part": "gauss_newton", "memory_budget": 1 << 16}):
+    for options in (
+        {"part": "empirical_fisher"},
+        {"part": "gauss_newton", "memory_budget": 1 << 16},
+    ):
         with contextlib.suppress(ValueError):
             rc.ParameterOperator(module, loss, [graph_data(CUDA)], **options)
     with pytest.raises(ValueError, match="cannot be measured alone"):
@@ -249,7 +280,11 @@ def test_attention_in_half_precision(dtype):
 def test_networks_on_another_device_than_the_data_are_refused_in_one_line():
     x, y = images()
     two = nn.Sequential(nn.Flatten(), nn.Linear(768, 4), nn.Linear(4, 10).to(CUDA))
-    for module, given, target in ((convnet().to(CUDA), x, y), (convnet(), x.to(CUDA), y.to(CUDA)), (two, x, y)):
+    for module, given, target in (
+        (convnet().to(CUDA), x, y),
+        (convnet(), x.to(CUDA), y.to(CUDA)),
+        (two, x, y),
+    ):
         for build in (
             lambda m, g, t: rc.ParameterOperator(m, nn.CrossEntropyLoss(), [(g, t)]),
             lambda m, g, t: rc.trace_module(m, nn.CrossEntropyLoss(), (g, t)),
@@ -276,14 +311,26 @@ def test_every_public_function_runs_there_and_with_that_default_device(device):
     before = torch.get_default_device()
     torch.set_default_device(device)
     try:
-        operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x[:5], y[:5]), (x[5:], y[5:])])
-        for function in (rc.trace_estimate, rc.upper_bound_estimate, rc.spectral_density, rc.discarded_coupling):
+        operator = rc.ParameterOperator(
+            net, nn.CrossEntropyLoss(), [(x[:5], y[:5]), (x[5:], y[5:])]
+        )
+        for function in (
+            rc.trace_estimate,
+            rc.upper_bound_estimate,
+            rc.spectral_density,
+            rc.discarded_coupling,
+        ):
             function(operator)
         rc.top_eigenpairs(operator, 2)
         rc.group_metrics(operator)
         assert rc.verify(operator, generator=seeded()).ok
         dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, y))
-        for measure in (rc.exact_blocks, rc.split_blocks, rc.gauss_newton_blocks, rc.gauss_newton_factors):
+        for measure in (
+            rc.exact_blocks,
+            rc.split_blocks,
+            rc.gauss_newton_blocks,
+            rc.gauss_newton_factors,
+        ):
             measure(dag, dag.x, dag.y)
         rc.inter_layer_metrics(dag, dag.x, dag.y)
         rc.gn_gaps(dag, dag.x, dag.y, list(dag.order), pairs)

@@ -64,7 +64,9 @@ def test_distance_is_the_shortest_undirected_path():
     dag = make("diamond_sum").dag
     distances = {("a1", "b1"): 2, ("a0", "b0"): 2, ("a1", "b0"): 3, ("stem", "stem"): 0}
     assert {pair: dag.distance(*pair) for pair in distances} == distances
-    assert make("attention").dag.distance("q", "k") == 2, "through attend, or else through the input"
+    assert make("attention").dag.distance("q", "k") == 2, (
+        "through attend, or else through the input"
+    )
 
 
 def test_from_sequential_on_an_unmodified_network():
@@ -78,7 +80,10 @@ def test_from_sequential_on_an_unmodified_network():
     assert torch.equal(single.forward(x)["5"], net(x))
     grouped = Dag.from_sequential([net[:3], net[3:5], net[5]], names=["first", "second", "head"])
     assert grouped.order == ("first", "second", "head")
-    fine, coarse = exact_blocks(single, x, y, ["2", "4"]), exact_blocks(grouped, x, y, ["first", "second"])
+    fine, coarse = (
+        exact_blocks(single, x, y, ["2", "4"]),
+        exact_blocks(grouped, x, y, ["first", "second"]),
+    )
     assert torch.allclose(fine["2", "4"], coarse["first", "second"], rtol=1e-12, atol=1e-15)
     for modules in (nn.ModuleList([nn.Linear(2, 2), nn.Tanh()]), [torch.tanh, torch.sigmoid]):
         assert Dag.from_sequential(modules, loss="mse").order == ("0", "1")

@@ -23,9 +23,20 @@ def test_processes_agree_with_the_whole_data(tmp_path, count):
 @pytest.mark.slow
 def test_the_example_of_the_guide(tmp_path):
     guide = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
-    (tmp_path / "measure.py").write_text(re.search(r"```python\n(# measure\.py\n.*?)```", guide, re.DOTALL)[1])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "measure.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    (tmp_path / "measure.py").write_text(
+        re.search(r"```python\n(# measure\.py\n.*?)```", guide, re.DOTALL)[1]
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=4",
+        "measure.py",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     examples, trace, top = line.split(maxsplit=2)

@@ -86,7 +86,9 @@ class Spectral(Core):
         self.filter = nn.Parameter(torch.randn(2, dtype=torch.complex64))
 
     def hidden(self, t: Tensor) -> Tensor:
-        return torch.fft.irfft(torch.fft.rfft(torch.tanh(self.second(self.first(t)))) * self.filter, n=3)
+        return torch.fft.irfft(
+            torch.fft.rfft(torch.tanh(self.second(self.first(t)))) * self.filter, n=3
+        )
 
 
 class Language(Core):
@@ -152,8 +154,12 @@ OUTPUTS = {
     "nested": Kind(lambda f, h: {"a": [h, {"f": f}], "b": "name"}, lambda out: out["a"][1]["f"]),
     "named": Kind(Pair, lambda out: out.logits),
     "dataclass": Kind(Output, lambda out: out.logits),
-    "ordered": Kind(lambda f, h: Ordered(logits=f, hidden=h), lambda out: (out.logits + out["logits"]) / 2),
-    "categorical": Kind(lambda f, h: torch.distributions.Categorical(logits=f), lambda out: out.logits),
+    "ordered": Kind(
+        lambda f, h: Ordered(logits=f, hidden=h), lambda out: (out.logits + out["logits"]) / 2
+    ),
+    "categorical": Kind(
+        lambda f, h: torch.distributions.Categorical(logits=f), lambda out: out.logits
+    ),
     "several": Kind(Pair, lambda out: (out.logits, out.hidden), lambda f, h: f + h.sin()),
 }
 
@@ -215,8 +221,12 @@ class Given(NamedTuple):
 INPUTS = {
     "tensor": Given(lambda t: t, lambda net, t: net.run(t)),
     "keywords": Given(lambda t: {"t": t, "mask": None}, lambda net, t, mask: net.run(t)),
-    "both": Given(lambda t: ((t,), {"scale": 0.7}), lambda net, t, scale: tuple(scale * u for u in net.run(t))),
-    "dataclass": Given(lambda t: Batch(t, 0.5), lambda net, b: tuple(b.scale * u for u in net.run(b.t))),
+    "both": Given(
+        lambda t: ((t,), {"scale": 0.7}), lambda net, t, scale: tuple(scale * u for u in net.run(t))
+    ),
+    "dataclass": Given(
+        lambda t: Batch(t, 0.5), lambda net, b: tuple(b.scale * u for u in net.run(b.t))
+    ),
     "cache": Given(lambda t: (t, Cache()), of_cache),
     "in place": Given(lambda t: t, in_place),
 }
@@ -258,7 +268,12 @@ class Case:
 
     def output(self) -> Any:
         known = dict(self.module.named_parameters())
-        return self.run({k: torch.view_as_complex(p) if known[k].is_complex() else p for k, p in self.leaves.items()})
+        return self.run(
+            {
+                k: torch.view_as_complex(p) if known[k].is_complex() else p
+                for k, p in self.leaves.items()
+            }
+        )
 
     def product(self, part: str, v: list[Tensor]) -> list[Tensor]:
         kind, wrt = self.kind, list(self.leaves.values())
@@ -310,7 +325,9 @@ def case(module: str, output: str, loss: str, given: str) -> Case:
 def margin(f: Tensor, t: Tensor) -> Tensor:
     f, t = f.flatten(0, -2), t.flatten()
     own = F.one_hot(t, K).bool()
-    return ((1 - f[own].unsqueeze(1) + f).clamp(min=0).square().masked_fill(own, 0).sum(1) / K).mean()
+    return (
+        (1 - f[own].unsqueeze(1) + f).clamp(min=0).square().masked_fill(own, 0).sum(1) / K
+    ).mean()
 
 
 PARTS = ("hessian", "gauss_newton", "fisher", "activations")
@@ -320,7 +337,10 @@ REFUSED = {
 
 
 def refused(output: str, loss: str, part: str) -> bool:
-    kinked = (loss, part) == ("margin", "activations")  # a loss between layers is taken as torch differentiates it
+    kinked = (loss, part) == (
+        "margin",
+        "activations",
+    )  # a loss between layers is taken as torch differentiates it
     return part in REFUSED.get(output, ()) or (part == "fisher" and loss not in FISHER) or kinked
 
 
@@ -338,7 +358,10 @@ def every_day(output: str, loss: str, part: str) -> bool:
 
 
 CASES = cases()
-MARKED = [pytest.param(*c, id="-".join(c), marks=() if every_day(*c[1:3], c[4]) else pytest.mark.slow) for c in CASES]
+MARKED = [
+    pytest.param(*c, id="-".join(c), marks=() if every_day(*c[1:3], c[4]) else pytest.mark.slow)
+    for c in CASES
+]
 
 
 @pytest.mark.parametrize(("module", "output", "loss", "given", "part"), MARKED)
@@ -362,7 +385,13 @@ def same(a: Any, b: Any) -> bool:
         return torch.equal(a, b)
     if isinstance(a, tuple):
         return all(map(same, a, b))
-    return same(a.t, b.t) if isinstance(a, Batch) else len(a.seen) == len(b.seen) if isinstance(a, Cache) else True
+    return (
+        same(a.t, b.t)
+        if isinstance(a, Batch)
+        else len(a.seen) == len(b.seen)
+        if isinstance(a, Cache)
+        else True
+    )
 
 
 def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
@@ -385,7 +414,10 @@ def differentiable(monkeypatch: Any) -> None:
 def activations(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
     """Of e added to the outputs of `second` and `head` for every example."""
     names = ["core.second", "core.head"]
-    picks = {"core.second": "0" if isinstance(made.module.core.second, nn.GRU) else None, "core.head": None}
+    picks = {
+        "core.second": "0" if isinstance(made.module.core.second, nn.GRU) else None,
+        "core.head": None,
+    }
     dag = trace_module(made.module, made.loss, (made.given, made.target), picks)
     operator = CurvatureOperator(dag, dag.x, dag.y, names)
     z = {v: x(1, operator.sizes[v]) for v in names}
@@ -405,4 +437,6 @@ def activations(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor
         handle.remove()
     images = twice(value, list(shifts.values()), [z[v].view_as(e) for v, e in shifts.items()])
     expected = dict(zip(shifts, images, strict=True))
-    return torch.cat([found[v].flatten() for v in names]), torch.cat([expected[v].flatten() for v in names])
+    return torch.cat([found[v].flatten() for v in names]), torch.cat(
+        [expected[v].flatten() for v in names]
+    )

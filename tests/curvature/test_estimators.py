@@ -33,8 +33,12 @@ def test_power_iteration_converges_within_its_residual_and_stops_at_the_toleranc
             assert estimate.products == 2 * steps
             assert estimate.value <= float(singular[pair][0]) * (1 + 1e-12)
             assert float((singular[pair] - estimate.value).abs().min()) <= estimate.error + 1e-14
-    assert all(found[pair].value == pytest.approx(float(s[0]), rel=1e-9) for pair, s in singular.items())
-    estimate = rc.spectral_norms(OPERATOR, [("a0", "b0")], 10_000, seeded(), tolerance=1e-6)["a0", "b0"]
+    assert all(
+        found[pair].value == pytest.approx(float(s[0]), rel=1e-9) for pair, s in singular.items()
+    )
+    estimate = rc.spectral_norms(OPERATOR, [("a0", "b0")], 10_000, seeded(), tolerance=1e-6)[
+        "a0", "b0"
+    ]
     assert estimate.products < 2_000
     assert estimate.error <= 1e-6 * estimate.value
 
@@ -45,13 +49,17 @@ def coupling_of(norms, v, w):
 
 def test_stable_ranks_couplings_and_gaps_agree_with_the_exact_ones():
     pairs = [("stem", "a0"), ("a0", "b0"), ("a0", "a0")]
-    total, tensor, newton = ({p: rc.resonance(b) for p, b in getattr(EXACT, part).items()} for part in PARTS)
+    total, tensor, newton = (
+        {p: rc.resonance(b) for p, b in getattr(EXACT, part).items()} for part in PARTS
+    )
     for pair, estimate in rc.stable_ranks(OPERATOR, pairs, 2000, 100, seeded()).items():
         assert abs(estimate.value - rc.stable_rank(EXACT.total[pair])) <= 5 * estimate.error
         assert estimate.reason == "" and estimate.error < 0.2
     for pair, estimate in rc.couplings(OPERATOR, pairs, 1000, seeded()).items():
         assert abs(estimate.value - coupling_of(total, *pair)) <= 5 * estimate.error + 1e-12
-    for pair, found in rc.gn_gaps(OPERATOR.dag, OPERATOR.x, OPERATOR.y, None, pairs[1:], 1000, seeded()).items():
+    for pair, found in rc.gn_gaps(
+        OPERATOR.dag, OPERATOR.x, OPERATOR.y, None, pairs[1:], 1000, seeded()
+    ).items():
         for estimate, expected in (
             (found.gap, tensor[pair] / newton[pair]),
             (found.tensor, tensor[pair]),
@@ -102,14 +110,22 @@ def test_ratios_at_the_ends_of_float64(factor):
     rank = rc.stable_ranks(operator, PAIR, 200, 50, seeded())["0", "0"]
     assert abs(rank.value - rc.stable_rank(split.total["0", "0"])) <= 4 * rank.error
     c = rc.couplings(operator, [("0", "1")], 200, seeded())["0", "1"]
-    assert abs(c.value - coupling_of({p: rc.resonance(b) for p, b in split.total.items()}, "0", "1")) <= 4 * c.error
+    assert (
+        abs(c.value - coupling_of({p: rc.resonance(b) for p, b in split.total.items()}, "0", "1"))
+        <= 4 * c.error
+    )
     gap = rc.gn_gaps(dag, X, Y, None, PAIR, 200, seeded())["0", "0"].gap
     assert (
-        abs(gap.value - rc.resonance(split.tensor["0", "0"]) / rc.resonance(split.gauss_newton["0", "0"]))
+        abs(
+            gap.value
+            - rc.resonance(split.tensor["0", "0"]) / rc.resonance(split.gauss_newton["0", "0"])
+        )
         <= 4 * gap.error
     )
     largest = rc.lanczos_extremes(operator, ["0"], 5, seeded()).largest
-    assert largest.value == pytest.approx(factor * float(torch.linalg.eigvalsh(split.total["0", "0"])[-1]), rel=1e-9)
+    assert largest.value == pytest.approx(
+        factor * float(torch.linalg.eigvalsh(split.total["0", "0"])[-1]), rel=1e-9
+    )
     columns = rc.block_metrics(rc.split_blocks(dag, X, Y))
     assert columns["D"][0] == pytest.approx(rc.stable_rank(split.total["0", "0"]))
     assert columns["R"][0] == pytest.approx(factor * rc.resonance(split.total["0", "0"]))
@@ -144,7 +160,9 @@ def test_a_small_part_that_is_not_rounding_keeps_its_rank():
 def test_probes_of_a_node_do_not_depend_on_the_other_pairs():
     operator = rc.CurvatureOperator(rc.Dag.from_sequential(mlp()), X, Y)
     alone = rc.frobenius_norms(operator, [("0", "2")], generator=seeded(5))["0", "2"]
-    beside = rc.frobenius_norms(operator, [("1", "1"), ("0", "0"), ("0", "2")], generator=seeded(5))["0", "2"]
+    beside = rc.frobenius_norms(
+        operator, [("1", "1"), ("0", "0"), ("0", "2")], generator=seeded(5)
+    )["0", "2"]
     assert alone == beside
     a = rc.stable_ranks(operator, [("0", "2")], generator=seeded(5))["0", "2"]
     b = rc.stable_ranks(operator, [("1", "1"), ("0", "2")], generator=seeded(5))["0", "2"]
@@ -152,11 +170,16 @@ def test_probes_of_a_node_do_not_depend_on_the_other_pairs():
 
 
 def nan_with_a_reason(estimates, reason):
-    return all(math.isnan(e.value) and math.isnan(e.error) and reason in e.reason for e in estimates)
+    return all(
+        math.isnan(e.value) and math.isnan(e.error) and reason in e.reason for e in estimates
+    )
 
 
 def of_operator(operator, pair):
-    found = [estimate(operator, [pair])[pair] for estimate in (rc.frobenius_norms, rc.stable_ranks, rc.couplings)]
+    found = [
+        estimate(operator, [pair])[pair]
+        for estimate in (rc.frobenius_norms, rc.stable_ranks, rc.couplings)
+    ]
     return [*found, rc.lanczos_extremes(operator).largest]
 
 
@@ -170,7 +193,9 @@ def test_values_that_are_not_finite():
         pair = (dag.order[0], dag.order[0])
         found = of_operator(rc.CurvatureOperator(dag, x, Y, part="tensor"), pair)
         found.append(rc.gn_gaps(dag, x, Y, None, [pair])[pair].gap)
-        assert nan_with_a_reason(found, "not finite") and all("example 1" in e.reason for e in found)
+        assert nan_with_a_reason(found, "not finite") and all(
+            "example 1" in e.reason for e in found
+        )
     columns = rc.block_metrics(rc.exact_blocks(dag, x, Y, check=False))
     assert math.isnan(columns["D"][0]) and columns["status"][0] == "block is not finite"
 
@@ -211,7 +236,12 @@ class DenseGroups:
     """A matrix over groups of parameters as an operator."""
 
     def __init__(self, matrix, operator):
-        self.matrix, self.groups, self.sizes, self.products = matrix, operator.groups, operator.sizes, 0
+        self.matrix, self.groups, self.sizes, self.products = (
+            matrix,
+            operator.groups,
+            operator.sizes,
+            0,
+        )
 
     def drawn(self, vectors):
         return vectors
@@ -227,7 +257,9 @@ def test_the_interval_of_the_discarded_share_covers(part):
     torch.manual_seed(0)
     layers = [nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3)]
     data = [(torch.randn(40, 8, dtype=torch.float64), torch.randint(3, (40,)))]
-    operator = rc.ParameterOperator(nn.Sequential(*layers).double(), nn.CrossEntropyLoss(), data, part=part)
+    operator = rc.ParameterOperator(
+        nn.Sequential(*layers).double(), nn.CrossEntropyLoss(), data, part=part
+    )
     matrix = operator.dense()
     inside = sum(float(matrix[s, s].square().sum()) for s in operator.groups.values())
     truth = 1 - inside / float(matrix.square().sum())
@@ -241,8 +273,16 @@ def test_the_interval_of_the_discarded_share_covers(part):
 
 def test_a_matrix_in_place_of_an_operator_is_answered_in_one_line():
     pairs = [("a", "a")]
-    for measure in (rc.frobenius_norms, rc.spectral_norms, rc.stable_ranks, rc.couplings, rc.lanczos_extremes):
-        with pytest.raises(ValueError, match="expected a CurvatureOperator or ParameterOperator, found Tensor"):
+    for measure in (
+        rc.frobenius_norms,
+        rc.spectral_norms,
+        rc.stable_ranks,
+        rc.couplings,
+        rc.lanczos_extremes,
+    ):
+        with pytest.raises(
+            ValueError, match="expected a CurvatureOperator or ParameterOperator, found Tensor"
+        ):
             measure(torch.eye(3), pairs)
     with pytest.raises(ValueError, match='expected a ParameterOperator with part="hessian"'):
         rc.group_metrics(torch.eye(3))

@@ -22,7 +22,9 @@ from tests.curvature.oracles import blocks_of
 VALUES = ("R", "C", "D", "gap")
 
 
-def truth(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]) -> dict[tuple[str, str], dict[str, float]]:
+def truth(
+    dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]
+) -> dict[tuple[str, str], dict[str, float]]:
     split = split_blocks(dag, x, y, nodes)
     r = {pair: float(b.norm()) for pair, b in split.total.items()}
     found = {}
@@ -34,7 +36,9 @@ def truth(dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]) -> dict[tuple[
                 "R": r[v, w],
                 "C": r[v, w] / math.sqrt(r[v, v] * r[w, w]) if r[v, v] * r[w, w] > 0 else math.nan,
                 "D": float(s.square().sum() / s[0] ** 2) if s[0] > 0 else math.nan,
-                "gap": float(split.tensor[v, w].norm()) / gauss_newton if gauss_newton > 0 else math.nan,
+                "gap": float(split.tensor[v, w].norm()) / gauss_newton
+                if gauss_newton > 0
+                else math.nan,
             }
     return found
 
@@ -53,7 +57,10 @@ def compare(case: Case, expected: dict) -> set[str]:
             assert math.isnan(estimate.value) == math.isnan(value), (pair, name, estimate, value)
             assert bool(estimate.reason) == math.isnan(estimate.value)
             if not math.isnan(value):
-                assert abs(estimate.value - value) <= 5 * estimate.error + 1e-9 * abs(value), (pair, name)
+                assert abs(estimate.value - value) <= 5 * estimate.error + 1e-9 * abs(value), (
+                    pair,
+                    name,
+                )
     return {m.method for m in found.values()}
 
 
@@ -78,7 +85,9 @@ def test_piecewise_linear_networks_are_exact_without_probes():
 
 def test_a_loss_that_is_not_convex_has_signed_factors(no_exact_blocks):
     case = make("nested_branches", "relu")
-    dag = Dag(list(case.dag.nodes.values()), loss=lambda o, t: torch.sin(3 * o).sum(1) + o[:, 0] * o[:, 1])
+    dag = Dag(
+        list(case.dag.nodes.values()), loss=lambda o, t: torch.sin(3 * o).sum(1) + o[:, 0] * o[:, 1]
+    )
     compare(Case("signed", dag, case.x, case.y), truth(dag, case.x, case.y, case.nodes))
 
 
@@ -105,7 +114,9 @@ def test_zero_blocks_are_nan_with_a_reason():
     dead = linear(4, 4)
     nn.init.zeros_(dead.weight)
     dag = Dag.from_sequential([linear(5, 4), dead, linear(4, 3)], names=["a", "b", "out"])
-    found = inter_layer_metrics(dag, torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 1, 2]))
+    found = inter_layer_metrics(
+        dag, torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 1, 2])
+    )
     assert found["a", "a"].R.value == 0
     for name in ("C", "D", "gap"):
         estimate = getattr(found["a", "a"], name)
@@ -159,10 +170,18 @@ def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypat
 @pytest.mark.parametrize("seed", [388, 1203])
 def test_signs_that_agree_on_two_components(no_exact_blocks, monkeypatch, seed):
     """Twelve probes of signs that are equal up to a factor gave R 5 % off, with error 0."""
-    monkeypatch.setattr(by_factors, "on_sphere", lambda shape, dtype, generator: torch.ones(shape, dtype=dtype))
+    monkeypatch.setattr(
+        by_factors, "on_sphere", lambda shape, dtype, generator: torch.ones(shape, dtype=dtype)
+    )
     x, y = torch.tensor([[0.3, -0.2], [0.1, 0.5]], dtype=torch.float64), torch.zeros(2, 2).double()
     torch.manual_seed(seed)
-    dag = Dag([Node("h", ("input",), torch.sin), Node("out", ("h",), nn.Sequential(linear(2, 2), nn.Tanh()))], "mse")
+    dag = Dag(
+        [
+            Node("h", ("input",), torch.sin),
+            Node("out", ("h",), nn.Sequential(linear(2, 2), nn.Tanh())),
+        ],
+        "mse",
+    )
     found = inter_layer_metrics(dag, x, y, ["h"])["h", "h"]
     expected = truth(dag, x, y, ("h",))["h", "h"]
     assert found.R.value == pytest.approx(expected["R"], rel=1e-9)
@@ -178,7 +197,10 @@ def test_probes_on_the_sphere_have_covariance_one_and_never_agree():
 
 def test_pairs_in_either_order_and_the_same_seed():
     case, pairs = make("chain"), [("c", "a"), ("b", "b")]
-    one, two = (inter_layer_metrics(case.dag, case.x, case.y, pairs=pairs, generator=seeded(4)) for _ in range(2))
+    one, two = (
+        inter_layer_metrics(case.dag, case.x, case.y, pairs=pairs, generator=seeded(4))
+        for _ in range(2)
+    )
     assert list(one) == pairs and one == two
     other = inter_layer_metrics(case.dag, case.x, case.y, pairs=[("a", "c")])
     assert other["a", "c"].R.value == pytest.approx(one["c", "a"].R.value)
@@ -187,11 +209,16 @@ def test_pairs_in_either_order_and_the_same_seed():
 @pytest.mark.parametrize("error", [None, 0.05])
 def test_a_pair_and_its_transpose_may_both_be_asked_for(no_exact_blocks, error):
     torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(60, 60), nn.Tanh()), nn.Sequential(nn.Linear(60, 60), nn.Tanh())]
+    layers = [
+        nn.Sequential(nn.Linear(60, 60), nn.Tanh()),
+        nn.Sequential(nn.Linear(60, 60), nn.Tanh()),
+    ]
     dag = Dag.from_sequential([*layers, nn.Linear(60, 60), nn.Tanh(), nn.Linear(60, 3)])
     x, y = torch.randn(3, 60), torch.tensor([0, 1, 2])
     pairs = [("1", "0"), ("0", "1")]
-    there, back = inter_layer_metrics(dag, x, y, pairs=pairs, relative_error=error, ranks=False).values()
+    there, back = inter_layer_metrics(
+        dag, x, y, pairs=pairs, relative_error=error, ranks=False
+    ).values()
     for name in ("R", "C", "gap"):
         assert getattr(there, name).value == pytest.approx(getattr(back, name).value, rel=1e-6)
     assert there.R.error > 0
@@ -210,17 +237,29 @@ def test_mistakes_say_what_to_do():
 def test_without_ranks_only_the_stable_rank_is_missing(no_exact_blocks):
     case = make("chain")
     found = inter_layer_metrics(case.dag, case.x, case.y, ranks=False)
-    assert all(math.isnan(m.D.value) and m.D.reason == "not asked for" and m.R.value > 0 for m in found.values())
+    assert all(
+        math.isnan(m.D.value) and m.D.reason == "not asked for" and m.R.value > 0
+        for m in found.values()
+    )
 
 
 def test_students_factor():
-    for freedom, point in ((1, 12.7062), (2, 4.3027), (5, 2.5706), (7, 2.3646), (15, 2.1314), (60, 2.0003)):
+    for freedom, point in (
+        (1, 12.7062),
+        (2, 4.3027),
+        (5, 2.5706),
+        (7, 2.3646),
+        (15, 2.1314),
+        (60, 2.0003),
+    ):
         assert 1.959964 * student(freedom) == pytest.approx(point, rel=2e-3)
 
 
 def test_probes_without_a_generator_are_new_ones_and_follow_torchs_seed():
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(6, 40), torch.nn.SiLU(), torch.nn.Linear(40, 40), torch.nn.SiLU())
+    net = torch.nn.Sequential(
+        torch.nn.Linear(6, 40), torch.nn.SiLU(), torch.nn.Linear(40, 40), torch.nn.SiLU()
+    )
     dag = Dag.from_sequential([*net, torch.nn.Linear(40, 3)])
     x, y = torch.randn(8, 6), torch.randint(0, 3, (8,))
 
@@ -260,7 +299,10 @@ def matrix(seed: int) -> dict[tuple[str, str], Tensor]:
     torch.manual_seed(seed)
     n = sum(SIZES.values())
     basis, _ = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64))
-    values = torch.arange(1, n + 1, dtype=torch.float64) ** -0.4 * torch.randn(n, dtype=torch.float64).sign()
+    values = (
+        torch.arange(1, n + 1, dtype=torch.float64) ** -0.4
+        * torch.randn(n, dtype=torch.float64).sign()
+    )
     return blocks_of((basis * values) @ basis.mT, {v: [d] for v, d in SIZES.items()})
 
 
@@ -282,18 +324,32 @@ def test_sweeps_take_directions_together_and_end_exactly():
     blocks = matrix(1)
     found, calls = swept(blocks, 1e-8)
     for pair in PAIRS:
-        assert found[pair].value == pytest.approx(float(torch.linalg.matrix_norm(blocks[pair], 2)), rel=1e-7)
+        assert found[pair].value == pytest.approx(
+            float(torch.linalg.matrix_norm(blocks[pair], 2)), rel=1e-7
+        )
     assert sum(calls) / len(calls) >= FEW - 1
 
 
 def test_directions_are_cut_into_what_fits():
-    assert [_fitting((1, 4, 16), count) for count in (1, 2, 3, 4, 8, 12, 16, 40)] == [1, 1, 4, 4, 4, 16, 16, 16]
+    assert [_fitting((1, 4, 16), count) for count in (1, 2, 3, 4, 8, 12, 16, 40)] == [
+        1,
+        1,
+        4,
+        4,
+        4,
+        16,
+        16,
+        16,
+    ]
     assert _fitting((16,), 3) == 16
 
 
 def test_operations_of_convolutions_and_their_gradients():
     conv, x = nn.Conv2d(3, 4, 3, padding=1, bias=False), torch.randn(2, 3, 8, 8)
-    for given, gradients in ((x, 2), (x.clone().requires_grad_(), 3)):  # without a gradient at x, and with one
+    for given, gradients in (
+        (x, 2),
+        (x.clone().requires_grad_(), 3),
+    ):  # without a gradient at x, and with one
         with Operations() as counted:
             conv(given).sum().backward()
         assert counted.total == gradients * 2 * 2 * 4 * 64 * 27

@@ -29,7 +29,9 @@ class Output:
     loss: Tensor | None = None
 
 
-def operator(module: nn.Module, loss: Any = F.cross_entropy, given: Any = None, **options: Any) -> ParameterOperator:
+def operator(
+    module: nn.Module, loss: Any = F.cross_entropy, given: Any = None, **options: Any
+) -> ParameterOperator:
     return ParameterOperator(module, loss, [(X if given is None else given, Y)], **options)
 
 
@@ -58,7 +60,10 @@ def test_a_loss_inside_the_model_has_a_hessian_and_no_gauss_newton_matrix():
 
 def test_a_penalty_on_the_module_is_measured_and_one_on_tensors_held_outside_is_refused():
     net = mlp()
-    loss = lambda f, y: F.cross_entropy(f, y) + 0.5 * sum(p.square().sum() for p in net.parameters())  # noqa: E731
+
+    def loss(f, y):
+        return F.cross_entropy(f, y) + 0.5 * sum(p.square().sum() for p in net.parameters())
+
     found = operator(net, loss)
     assert torch.allclose(found.dense(), PLAIN + torch.eye(len(PLAIN)), atol=1e-12)
     assert verify(found, generator=seeded()).ok
@@ -68,7 +73,9 @@ def test_a_penalty_on_the_module_is_measured_and_one_on_tensors_held_outside_is_
     for frozen in (False, True):
         net.requires_grad_(not frozen)
         with pytest.raises(ValueError, match=r"holds parameter '0.weight' itself"):
-            operator(net, lambda f, y: F.cross_entropy(f, y) + held.square().sum(), groups=["0", "2"])
+            operator(
+                net, lambda f, y: F.cross_entropy(f, y) + held.square().sum(), groups=["0", "2"]
+            )
         assert held.requires_grad is not frozen
 
 
@@ -101,9 +108,16 @@ def test_one_draw_for_the_whole_batch_is_refused_whatever_it_gives(coin):
 def test_rows_for_padding_and_complex_parameters_are_no_false_alarm(dtype, part):
     tokens = torch.tensor([[0, 1, 2], [0, 3, 1], [2, 2, 0]])
     net = nn.Sequential(nn.Embedding(5, 4, padding_idx=0), nn.Flatten(), nn.Linear(12, 3)).to(dtype)
-    assert verify(ParameterOperator(net, "cross_entropy", (tokens, Y[:3]), part=part), generator=seeded()).ok
-    weight = nn.Parameter(torch.randn(3, dtype=torch.complex64 if dtype == torch.float32 else torch.complex128))
-    module = own(lambda s, t: s.net.to(t.dtype)(t) * (torch.fft.fft(t)[:, :3] * s.filter).abs(), filter=weight)
+    assert verify(
+        ParameterOperator(net, "cross_entropy", (tokens, Y[:3]), part=part), generator=seeded()
+    ).ok
+    weight = nn.Parameter(
+        torch.randn(3, dtype=torch.complex64 if dtype == torch.float32 else torch.complex128)
+    )
+    module = own(
+        lambda s, t: s.net.to(t.dtype)(t) * (torch.fft.fft(t)[:, :3] * s.filter).abs(),
+        filter=weight,
+    )
     assert verify(operator(module.to(dtype), given=X.to(dtype), part=part), generator=seeded()).ok
 
 
@@ -128,7 +142,9 @@ def test_a_certificate_costs_at_most_what_is_allowed_and_shows_its_progress(monk
     wrong._product = lambda *a: 1.01 * right(*a)
     found = verify(wrong, generator=seeded(), gradients=20)
     assert not found.ok and found.gradients <= 45 and "gradients=80" in found.reasons[-1]
-    monkeypatch.setattr("runner.curvature.certificate.compare.Differences.best", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(
+        "runner.curvature.certificate.compare.Differences.best", lambda *_: pytest.fail("measured")
+    )
     found = verify(between(F.hardsigmoid), X, Y, generator=seeded())
     assert not found.ok and "F.hardtanh(x / 6 + 0.5, 0, 1)" in found.reasons[0]
 
@@ -140,7 +156,10 @@ def test_the_distribution_of_the_targets_is_named_where_the_loss_does_not_tell()
         with pytest.raises(ValueError, match="name the distribution with likelihood='categorical'"):
             operator(mlp(), loss, part="fisher")
         found = operator(mlp(), loss, part="fisher", likelihood="categorical")
-        assert torch.allclose(found.dense(), expected, atol=1e-12) and verify(found, generator=seeded()).ok
+        assert (
+            torch.allclose(found.dense(), expected, atol=1e-12)
+            and verify(found, generator=seeded()).ok
+        )
     with pytest.raises(ValueError, match="likelihood is for part"):
         operator(mlp(), likelihood="categorical")
 
@@ -152,7 +171,9 @@ class Doubles(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        sizes = [t.numel() for t in tree_leaves(out) if isinstance(t, Tensor) and t.dtype.itemsize == 8]
+        sizes = [
+            t.numel() for t in tree_leaves(out) if isinstance(t, Tensor) and t.dtype.itemsize == 8
+        ]
         self.largest = max([self.largest, *sizes])
         return out
 
@@ -160,8 +181,13 @@ class Doubles(TorchDispatchMode):
 @pytest.mark.parametrize("part", ["gauss_newton", "fisher", "sampled"])
 def test_a_large_vocabulary_is_never_copied_to_float64(part, monkeypatch):
     monkeypatch.setattr("runner.curvature.parameters.likelihood.DRAWN_AT_ONCE", 1 << 10)
-    net, tokens = nn.Sequential(nn.Embedding(7, 2), nn.Linear(2, 1000)), torch.arange(12).view(2, 6) % 7
-    options: dict[str, Any] = {"part": "fisher", "samples": 2} if part == "sampled" else {"part": part}
+    net, tokens = (
+        nn.Sequential(nn.Embedding(7, 2), nn.Linear(2, 1000)),
+        torch.arange(12).view(2, 6) % 7,
+    )
+    options: dict[str, Any] = (
+        {"part": "fisher", "samples": 2} if part == "sampled" else {"part": part}
+    )
     loss = lambda f, y: F.cross_entropy(f.flatten(0, 1), y.flatten())  # noqa: E731
     found = ParameterOperator(net, loss, (tokens, tokens), check=False, **options)
     with Doubles() as seen:
@@ -178,7 +204,10 @@ REFUSED = {
         lambda: operator(own(lambda s, t: (lambda u: (u.exp_(), u)[1])(torch.tanh(s.net(t))))),
         "inplace",
     ),
-    "no gradient": (lambda: operator(own(lambda s, t: s.net(t).detach())), "does not depend on the parameters"),
+    "no gradient": (
+        lambda: operator(own(lambda s, t: s.net(t).detach())),
+        "does not depend on the parameters",
+    ),
     "no module": (lambda: operator(F.relu), "expected an nn.Module"),
     "a distribution": (
         lambda: operator(

@@ -9,7 +9,15 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
-from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, inter_layer_metrics, trace_module, verify
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    Node,
+    exact_blocks,
+    inter_layer_metrics,
+    trace_module,
+    verify,
+)
 from runner.curvature.graph.tracing.prepare import ATTENTION_NOTE
 from runner.curvature.graph.tracing.segment import Segment
 from tests.curvature.cases import Own, X, Y, between, patched, relative_error, seeded
@@ -33,7 +41,9 @@ def trace(case, **options):
 LONG = ("transformer encoder", "cells", "flat language model", "unet", "weight norm")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in MODULES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in MODULES]
+)
 def test_blocks_of_unmodified_modules(name):
     case = make_module(name)
     dag = trace(case)
@@ -50,12 +60,16 @@ def test_blocks_of_unmodified_modules(name):
 CERTIFIED = ("mixture", "unusual", "embedding bag")
 
 
-@pytest.mark.parametrize("name", [n if n in CERTIFIED else pytest.param(n, marks=pytest.mark.slow) for n in MODULES])
+@pytest.mark.parametrize(
+    "name", [n if n in CERTIFIED else pytest.param(n, marks=pytest.mark.slow) for n in MODULES]
+)
 def test_certificates_of_unmodified_modules(name):
     case = make_module(name)
     dag = trace(case)
     certificate = verify(dag, dag.x, dag.y)
-    stopped = name == "unusual"  # a part without gradient: the blocks are autograd's, not those of the function
+    stopped = (
+        name == "unusual"
+    )  # a part without gradient: the blocks are autograd's, not those of the function
     assert certificate.ok is not stopped, str(certificate)
 
 
@@ -65,7 +79,9 @@ def parents(dag):
 
 def test_edges_are_the_data_flow():
     """Of a residual stream: what is added up stays a parent of everything that reads the sum."""
-    dag = trace_module(ready(Encoder()), F.cross_entropy, (x(2, 3, 2), classes(2)), "blocks.*.*", output="logits")
+    dag = trace_module(
+        ready(Encoder()), F.cross_entropy, (x(2, 3, 2), classes(2)), "blocks.*.*", output="logits"
+    )
     stream = ("input", "blocks.0.attn", "blocks.0.mlp", "blocks.1.attn", "blocks.1.mlp")
     assert parents(dag) == {
         "blocks.0.norm1": stream[:1],
@@ -80,7 +96,10 @@ def test_edges_are_the_data_flow():
     }
     assert ATTENTION_NOTE in dag.notes and not any("of its output" in note for note in dag.notes)
     lstm = trace(make_module("lstm"))
-    assert "node 'lstm' is tensor 0 of the 3 of its output" in lstm.notes and ATTENTION_NOTE not in lstm.notes
+    assert (
+        "node 'lstm' is tensor 0 of the 3 of its output" in lstm.notes
+        and ATTENTION_NOTE not in lstm.notes
+    )
 
 
 def test_each_call_of_a_module_is_a_node():
@@ -97,11 +116,20 @@ def test_a_replay_runs_only_what_its_node_needs():
     for name, m in case.module.named_modules():
         if isinstance(m, nn.Conv2d):
             original = m._conv_forward
-            m._conv_forward = lambda *a, name=name, original=original: (ran.append(name), original(*a))[1]
+            m._conv_forward = lambda *a, name=name, original=original: (
+                ran.append(name),
+                original(*a),
+            )[1]
     node = dag.nodes["layer3.0"]
     assert isinstance(node.fn, Segment) and node.parents == ("layer2.0",)
     assert torch.allclose(node(*(values[p] for p in node.parents)), values["layer3.0"])
-    assert ran == ["layer2.1.conv1", "layer2.1.conv2", "layer3.0.conv1", "layer3.0.conv2", "layer3.0.downsample.0"]
+    assert ran == [
+        "layer2.1.conv1",
+        "layer2.1.conv2",
+        "layer3.0.conv1",
+        "layer3.0.conv2",
+        "layer3.0.downsample.0",
+    ]
 
 
 def test_weights_and_constants_of_the_code_are_live():
@@ -111,13 +139,17 @@ def test_weights_and_constants_of_the_code_are_live():
         for p in case.module.parameters():
             p.add_(0.1 * torch.randn_like(p))
         case.module.head.weight.data = 0.5 * case.module.head.weight
-    assert relative_error(exact_blocks(dag, dag.x, dag.y), hessian_by_hooks(case, dag.order)) < 1e-10
+    assert (
+        relative_error(exact_blocks(dag, dag.x, dag.y), hessian_by_hooks(case, dag.order)) < 1e-10
+    )
     parts = {"layer": nn.Linear(3, 4), "head": nn.Linear(4, 2), "s": 1.0}
     module = ready(Own(lambda m, t: m.head(torch.tanh(m.layer(t) * m.s)), **parts))
     dag = trace_module(module, "cross_entropy", (x(3, 3), classes(3, 2)))
     module.s = 1.001
     fresh = trace_module(module, "cross_entropy", (dag.x, dag.y))
-    assert relative_error(exact_blocks(dag, dag.x, dag.y), exact_blocks(fresh, dag.x, dag.y)) < 1e-14
+    assert (
+        relative_error(exact_blocks(dag, dag.x, dag.y), exact_blocks(fresh, dag.x, dag.y)) < 1e-14
+    )
 
 
 def stateful(m, t):
@@ -131,7 +163,11 @@ WRONG = {
     "mixing": (lambda m, t: m.head(m.layer(t) - m.layer(t).mean(0)), None, "mixes the examples"),
     "causal": (lambda m, t: m.head(m.layer(t).cumsum(0)), None, "mixes the examples"),
     "stateful": (stateful, None, "mixes the examples|keeps values"),
-    "dead": (lambda m, t: (m.unused(t), m.head(m.layer(t)))[1], ["layer", "unused"], "does not depend on"),
+    "dead": (
+        lambda m, t: (m.unused(t), m.head(m.layer(t)))[1],
+        ["layer", "unused"],
+        "does not depend on",
+    ),
     "uncalled": (lambda m, t: m.head(m.layer(t)), ["layer", "unused"], "never called"),
     "name": (lambda m, t: m.head(m.layer(t)), ["layr"], "nearest is 'layer'"),
     "no nodes": (lambda m, t: m.head(m.layer(t)), [], "nodes is empty"),
@@ -141,9 +177,16 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_refusals_name_the_cause(name):
     forward, nodes, message = WRONG[name]
-    parts = {"layer": nn.Linear(3, 4), "head": nn.Linear(4, 2), "unused": nn.Linear(3, 3), "last": 0.0}
+    parts = {
+        "layer": nn.Linear(3, 4),
+        "head": nn.Linear(4, 2),
+        "unused": nn.Linear(3, 3),
+        "last": 0.0,
+    }
     with pytest.raises(ValueError, match=message):
-        trace_module(Own(forward, **parts).double(), "cross_entropy", (x(5, 3), classes(5, 2)), nodes)
+        trace_module(
+            Own(forward, **parts).double(), "cross_entropy", (x(5, 3), classes(5, 2)), nodes
+        )
 
 
 def test_parts_left_out_are_said():
@@ -154,7 +197,11 @@ def test_parts_left_out_are_said():
     assert parents(dag)["head"] == ("stem", "gate")
 
 
-SEEN = {"item": lambda t: t.item(), "tolist": lambda t: t.tolist(), "numpy": lambda t: float(t.detach().numpy())}
+SEEN = {
+    "item": lambda t: t.item(),
+    "tolist": lambda t: t.tolist(),
+    "numpy": lambda t: float(t.detach().numpy()),
+}
 
 
 @pytest.mark.parametrize("seen", SEEN)
@@ -177,12 +224,17 @@ def test_another_precision_and_another_batch():
     half = dag.to(torch.float32)
     assert half.x.dtype == torch.float32 and case.module.head.weight.dtype == torch.float64
     found = exact_blocks(half, half.x, half.y)
-    assert relative_error({k: v.double() for k, v in found.items()}, exact_blocks(dag, dag.x, dag.y)) < 1e-4
+    assert (
+        relative_error({k: v.double() for k, v in found.items()}, exact_blocks(dag, dag.x, dag.y))
+        < 1e-4
+    )
     given = ((x(5, 3, 2),), {"mask": torch.zeros(5, 3, dtype=torch.bool), "scale": 0.7})
     fresh = trace_module(case.module, case.loss, (given, classes(5)), case.nodes)
     packed, y = dag.pack(given), dag.pack_target(classes(5))
     assert torch.equal(packed, fresh.x)
-    assert relative_error(exact_blocks(dag, packed, y), exact_blocks(fresh, fresh.x, fresh.y)) < 1e-12
+    assert (
+        relative_error(exact_blocks(dag, packed, y), exact_blocks(fresh, fresh.x, fresh.y)) < 1e-12
+    )
 
 
 # ------------------------------------------------------------------ hooks, losses and memory of their own
@@ -200,11 +252,16 @@ def agrees(case: ModuleCase, **options) -> bool:
     operator = CurvatureOperator(dag, dag.x, dag.y, names)
     products = {p: operator.block(*p).dense() for p in expected}
     assert relative_error(products, expected) < 1e-10
-    return bool(dag.no_graph) or relative_error(exact_blocks(dag, dag.x, dag.y, names), expected) < 1e-10
+    return (
+        bool(dag.no_graph)
+        or relative_error(exact_blocks(dag, dag.x, dag.y, names), expected) < 1e-10
+    )
 
 
 def test_a_hook_for_all_modules_is_part_of_them():
-    handle = register_module_forward_hook(lambda m, _, out: out.sin() if isinstance(m, nn.Linear) else None)
+    handle = register_module_forward_hook(
+        lambda m, _, out: out.sin() if isinstance(m, nn.Linear) else None
+    )
     try:
         assert agrees(ModuleCase(net(), X, Y, F.cross_entropy))
     finally:
@@ -235,7 +292,10 @@ def hooked_loss():
 LOSSES = {
     "focal": (Focal, Y),
     "hook": (hooked_loss, Y),
-    "forward of the object": (lambda: patched(nn.CrossEntropyLoss(), lambda own: lambda f, y: own(2 * f, y)), Y),
+    "forward of the object": (
+        lambda: patched(nn.CrossEntropyLoss(), lambda own: lambda f, y: own(2 * f, y)),
+        Y,
+    ),
     "plain": (nn.CrossEntropyLoss, Y),
     "plain squares": (nn.MSELoss, x(4, 3)),
 }
@@ -318,12 +378,23 @@ def test_a_mask_that_is_an_item_and_an_attribute_is_kept():
     )
     assert torch.allclose(exact_blocks(dag, dag.x, dag.y)["c", "c"], expected, rtol=1e-10)
     with pytest.raises(ValueError, match="is not that of the tensors that it computes with"):
-        trace_module(module, lambda o, y: F.cross_entropy(o.logits, y) * (2 if o.keep is not None else 1), (X, Y))
+        trace_module(
+            module,
+            lambda o, y: F.cross_entropy(o.logits, y) * (2 if o.keep is not None else 1),
+            (X, Y),
+        )
 
 
 def test_labels_next_to_a_weight_do_not_survive_every_precision():
     torch.manual_seed(0)
-    module = ready(own(lambda s, t: {"logits": s.c(s.b(s.a(t))) @ torch.ones(3, 600).double(), "w": t[:, 0].exp()}))
+    module = ready(
+        own(
+            lambda s, t: {
+                "logits": s.c(s.b(s.a(t))) @ torch.ones(3, 600).double(),
+                "w": t[:, 0].exp(),
+            }
+        )
+    )
     loss = lambda o, y: (F.cross_entropy(o["logits"], y, reduction="none") * o["w"].detach()).mean()  # noqa: E731
     dag = trace_module(module, loss, (X, torch.full((len(X),), 513)), ["c"])
     assert dag.to(torch.float32).y.dtype == torch.float32
@@ -348,7 +419,9 @@ def test_a_loss_of_what_the_module_keeps_is_refused(how):
     with pytest.raises(ValueError, match="by another way than its output"):
         trace_module(ready(module), loss, (X, Y))
     penalised = ready(own(lambda s, t: s.c(s.b(s.a(t)))))
-    dag = trace_module(penalised, lambda f, y: F.cross_entropy(f, y) + penalised.a.weight.square().sum(), (X, Y))
+    dag = trace_module(
+        penalised, lambda f, y: F.cross_entropy(f, y) + penalised.a.weight.square().sum(), (X, Y)
+    )
     assert dag.order[-1] == "c"  # a penalty on the weights does not change from call to call
 
 
@@ -356,13 +429,17 @@ def test_a_loss_without_a_second_derivative_is_named():
     labels = torch.tensor([[0, -1, -1], [1, 2, -1], [2, -1, 0], [0, 1, -1]])
     dag = trace_module(net(), nn.MultiLabelMarginLoss(), (X, labels))
     for measure in (exact_blocks, lambda *data: inter_layer_metrics(*data)):
-        with pytest.raises(ValueError, match="the loss uses an operation without a second derivative"):
+        with pytest.raises(
+            ValueError, match="the loss uses an operation without a second derivative"
+        ):
             measure(dag, dag.x, dag.y)
 
 
 OWN = {
     "vmap": lambda s, t: s.c(vmap(lambda row: torch.tanh(s.b(torch.tanh(s.a(row)))))(t)),
-    "func.grad": lambda s, t: s.c(s.b(vmap(grad(lambda row: torch.tanh(row).pow(3).sum()))(s.a(t)))),
+    "func.grad": lambda s, t: s.c(
+        s.b(vmap(grad(lambda row: torch.tanh(row).pow(3).sum()))(s.a(t)))
+    ),
 }
 
 
@@ -373,7 +450,10 @@ def test_functional_transforms_inside(name):
 
 
 def test_complex_numbers_between_nodes_are_refused_with_the_way_out():
-    parts = [Node("f", ("input",), torch.fft.rfft), Node("out", ("f",), lambda t: torch.fft.irfft(t * t.abs()))]
+    parts = [
+        Node("f", ("input",), torch.fft.rfft),
+        Node("out", ("f",), lambda t: torch.fft.irfft(t * t.abs())),
+    ]
     with pytest.raises(ValueError, match=r"'f' holds .* complex128.*comes back to real numbers"):
         exact_blocks(Dag(parts, "mse"), X, X)
 
@@ -403,14 +483,21 @@ def test_tracing_is_the_same_in_every_gradient_mode(mode):
         plain = trace_module(module, loss, (X, Y), node)
         with mode():
             inside = trace_module(module, loss, (X.clone(), Y), node)
-        assert relative_error(exact_blocks(inside, inside.x, inside.y), exact_blocks(plain, plain.x, plain.y)) < 1e-14
+        assert (
+            relative_error(
+                exact_blocks(inside, inside.x, inside.y), exact_blocks(plain, plain.x, plain.y)
+            )
+            < 1e-14
+        )
 
 
 def test_an_input_that_belongs_to_no_example_is_named_by_shared():
     """A table, with as many rows as there are examples, in which the module looks its tokens up."""
     torch.manual_seed(0)
     parts = {"body": nn.Linear(3, 4), "head": nn.Linear(4, 2)}
-    module = ready(Own(lambda m, tokens, table: m.head(torch.tanh(m.body(table[tokens].sum(1)))), **parts))
+    module = ready(
+        Own(lambda m, tokens, table: m.head(torch.tanh(m.body(table[tokens].sum(1)))), **parts)
+    )
     tokens, table, y = torch.tensor([[0, 1], [2, 3], [3, 1], [0, 0]]), x(4, 3), classes(4, 2)
     dag = trace_module(module, "cross_entropy", ((tokens, table), y))
     with pytest.raises(ValueError, match="mixes the examples"):
@@ -421,7 +508,9 @@ def test_an_input_that_belongs_to_no_example_is_named_by_shared():
         expected = hessian_by_hooks(ModuleCase(module, given, y, F.cross_entropy), ["body"])
         assert relative_error(exact_blocks(dag, dag.x, dag.y), expected) < 1e-10
     with pytest.raises(ValueError, match=r"shared names \['tabel'\].*\['tokens', 'table'\]"):
-        trace_module(module, "cross_entropy", ({"tokens": tokens, "table": table}, y), shared=["tabel"])
+        trace_module(
+            module, "cross_entropy", ({"tokens": tokens, "table": table}, y), shared=["tabel"]
+        )
 
 
 def traced(module, given=X, target=Y, loss="cross_entropy", nodes=None):
@@ -468,7 +557,10 @@ def test_batches_and_modules_that_cannot_be_measured_are_told_in_a_line(name):
 
 
 def test_autocast_around_a_trace_is_refused():
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(ValueError, match="autocast is on"):
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(ValueError, match="autocast is on"),
+    ):
         trace_module(net().float(), "cross_entropy", (X.float(), Y))
 
 
@@ -487,9 +579,13 @@ def test_a_module_that_refuses_to_be_copied_is_measured_and_has_no_other_precisi
 def test_a_callable_picks_a_tensor_of_an_output():
     case = make_module("lstm hidden state")
     by_path = trace_module(case.module, case.loss, case.batch, case.nodes)
-    by_call = trace_module(case.module, case.loss, case.batch, {"embed": None, "lstm": lambda out: out[1][0]})
+    by_call = trace_module(
+        case.module, case.loss, case.batch, {"embed": None, "lstm": lambda out: out[1][0]}
+    )
     found, expected = (exact_blocks(dag, dag.x, dag.y) for dag in (by_call, by_path))
     assert all(torch.equal(found[pair], expected[pair]) for pair in expected)
     picks = ("logits", lambda out: out["logits"])
-    one, other = (trace_module(ready(labelled()), "cross_entropy", (X, Y), output=pick) for pick in picks)
+    one, other = (
+        trace_module(ready(labelled()), "cross_entropy", (X, Y), output=pick) for pick in picks
+    )
     assert one.order == other.order == ("body", "head")

@@ -89,14 +89,24 @@ def one_parent(rng: random.Random, i: int, dtype: torch.dtype) -> tuple[Callable
     return nn.Sequential(layer, module()), lambda h: act(wide(h)), o
 
 
-def merge(rng: random.Random, widths: list[int], dtype: torch.dtype) -> tuple[Callable, Callable, int]:
+def merge(
+    rng: random.Random, widths: list[int], dtype: torch.dtype
+) -> tuple[Callable, Callable, int]:
     """The same for several parents."""
     kind = rng.choice(["cat", "varargs", "axis", "product", "sum"])
     if kind == "sum" and len(set(widths)) == 1:
         weights = [rng.uniform(-1, 1) for _ in widths]
-        return rc.WeightedSum(*weights), lambda *h: sum(c * t for c, t in zip(weights, h, strict=True)), widths[0]
+        return (
+            rc.WeightedSum(*weights),
+            lambda *h: sum(c * t for c, t in zip(weights, h, strict=True)),
+            widths[0],
+        )
     if kind == "product" and len(set(widths)) == 1:
-        return lambda a, *rest: a * torch.tanh(sum(rest)), lambda a, *rest: a * torch.tanh(sum(rest)), widths[0]
+        return (
+            lambda a, *rest: a * torch.tanh(sum(rest)),
+            lambda a, *rest: a * torch.tanh(sum(rest)),
+            widths[0],
+        )
     o = rng.randint(1, 3)
     head, wide = linear(rng, sum(widths), o, dtype)
     module, act = ACTIVATIONS[rng.choice(list(ACTIVATIONS))]
@@ -123,7 +133,9 @@ def draw(seed: int) -> Graph:
             parents = (known[-1], *(p for p in parents if p != known[-1]))
         else:
             parents = (known[-1],)
-        if len(parents) == 1 and widths[parents[0]] in shared and rng.random() < 0.3:  # a module used twice
+        if (
+            len(parents) == 1 and widths[parents[0]] in shared and rng.random() < 0.3
+        ):  # a module used twice
             fn, oracle = shared[widths[parents[0]]]
             o = widths[parents[0]]
         elif len(parents) == 1:
@@ -146,17 +158,26 @@ def draw(seed: int) -> Graph:
     return Graph(steps, *losses(rng, kind, batch, classes, dtype, x), dtype)
 
 
-def losses(rng: random.Random, kind: str, batch: int, classes: int, dtype: torch.dtype, x: Tensor) -> tuple:
+def losses(
+    rng: random.Random, kind: str, batch: int, classes: int, dtype: torch.dtype, x: Tensor
+) -> tuple:
     """(loss for the engine, for the oracle, x, y)."""
     if kind == "cross_entropy":
-        y = torch.randint(0, classes, (batch,)).to(rng.choice([torch.int64, torch.uint8, torch.int32]))
+        y = torch.randint(0, classes, (batch,)).to(
+            rng.choice([torch.int64, torch.uint8, torch.int32])
+        )
         return "cross_entropy", lambda f, t: F.cross_entropy(f, t.long()), x, y
     if kind == "mse":
         return "mse", F.mse_loss, x, torch.randn(batch, classes, dtype=dtype)
     if kind == "mean":
         scale = 10.0 ** rng.choice([-12, 0, 12])
         y = torch.randn(batch, classes, dtype=dtype)
-        return lambda f, t: scale * F.huber_loss(f, t), lambda f, t: scale * F.huber_loss(f, t), x, y
+        return (
+            lambda f, t: scale * F.huber_loss(f, t),
+            lambda f, t: scale * F.huber_loss(f, t),
+            x,
+            y,
+        )
     if kind == "bce":
         y = torch.rand(batch, 1, dtype=dtype)
         return nn.BCEWithLogitsLoss(), F.binary_cross_entropy_with_logits, x, y
@@ -170,9 +191,13 @@ def dense(graph: Graph) -> Tensor:
 
     def total(shifts: dict[str, Tensor]) -> Tensor:
         examples = zip(graph.x.double(), y, strict=True)
-        return torch.stack([graph.oracle_loss(graph.evaluate(x[None], shifts), t[None]) for x, t in examples]).mean()
+        return torch.stack(
+            [graph.oracle_loss(graph.evaluate(x[None], shifts), t[None]) for x, t in examples]
+        ).mean()
 
-    return torch.autograd.functional.hessian(*placed(total, {s.name: (s.width,) for s in graph.steps}))
+    return torch.autograd.functional.hessian(
+        *placed(total, {s.name: (s.width,) for s in graph.steps})
+    )
 
 
 def far(found: Tensor, expected: Tensor) -> float:
@@ -181,7 +206,9 @@ def far(found: Tensor, expected: Tensor) -> float:
     return error / scale if scale > 0 else error
 
 
-SWEEP = [pytest.param(group, marks=[pytest.mark.slow] if group % 5 else []) for group in range(GROUPS)]
+SWEEP = [
+    pytest.param(group, marks=[pytest.mark.slow] if group % 5 else []) for group in range(GROUPS)
+]
 
 
 @pytest.mark.parametrize("group", SWEEP)
@@ -191,17 +218,28 @@ def test_random_graphs_agree_with_the_dense_hessian(group):
         dag = rc.Dag([rc.Node(s.name, s.parents, s.fn) for s in graph.steps], graph.loss)
         names = [s.name for s in graph.steps]
         expected = dense(graph)
-        allowed = 1e-11 if graph.dtype == torch.float64 else 1e-3  # two-unit layer norms are ill-conditioned
+        allowed = (
+            1e-11 if graph.dtype == torch.float64 else 1e-3
+        )  # two-unit layer norms are ill-conditioned
         blocks = rc.exact_blocks(dag, graph.x, graph.y)
         matrix = torch.cat([torch.cat([blocks[v, w] for w in names], 1) for v in names])
-        assert matrix.dtype == graph.dtype and far(matrix, expected) < allowed, f"exact blocks of graph {seed}"
+        assert matrix.dtype == graph.dtype and far(matrix, expected) < allowed, (
+            f"exact blocks of graph {seed}"
+        )
         operator = rc.CurvatureOperator(dag, graph.x, graph.y, names)
         order = torch.cat(
-            [torch.arange(len(expected)).split([s.width for s in graph.steps])[names.index(v)] for v in operator.nodes]
+            [
+                torch.arange(len(expected)).split([s.width for s in graph.steps])[names.index(v)]
+                for v in operator.nodes
+            ]
         )
-        assert far(operator.dense(), expected[order][:, order]) < allowed, f"products of graph {seed}"
+        assert far(operator.dense(), expected[order][:, order]) < allowed, (
+            f"products of graph {seed}"
+        )
         if seed % 4 == 0:
             newton = rc.gauss_newton_blocks(dag, graph.x, graph.y)
             part = rc.CurvatureOperator(dag, graph.x, graph.y, names, part="gauss_newton")
-            whole = torch.cat([torch.cat([newton[v, w] for w in operator.nodes], 1) for v in operator.nodes])
+            whole = torch.cat(
+                [torch.cat([newton[v, w] for w in operator.nodes], 1) for v in operator.nodes]
+            )
             assert far(part.dense(), whole.double()) < allowed, f"Gauss-Newton of graph {seed}"

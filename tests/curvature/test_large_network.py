@@ -38,7 +38,9 @@ def test_eigenpairs_trace_bound_density_and_coupling(tiny, hessian):
     found, n = tiny[1], len(hessian)
     values = torch.linalg.eigvalsh((hessian + hessian.mT) / 2).flip(0)
     pairs = found["5 eigenpairs"]
-    assert bool(pairs.converged.all()) and bool(((pairs.value - values[:5]).abs() <= pairs.error).all())
+    assert bool(pairs.converged.all()) and bool(
+        ((pairs.value - values[:5]).abs() <= pairs.error).all()
+    )
     trace, square = hessian.trace(), hessian.square().sum()
     assert abs(found["trace"].value - float(trace)) <= 3 * found["trace"].error
     bound = float(wolkowicz_styan_upper(n, trace, square))
@@ -47,7 +49,9 @@ def test_eigenpairs_trace_bound_density_and_coupling(tiny, hessian):
     mean = float((density.weights * density.nodes).sum(1).mean())
     assert mean == pytest.approx(float(trace) / n, abs=4 * (2 * float(square)) ** 0.5 / n / 2**0.5)
     assert float(density.nodes.max()) == pytest.approx(float(values[0]), rel=0.02)
-    inside = sum(float(hessian[at, at].square().sum()) for at in found["operator, hessian"].groups.values())
+    inside = sum(
+        float(hessian[at, at].square().sum()) for at in found["operator, hessian"].groups.values()
+    )
     assert abs(found["Φ"].value - (1 - inside / float(square))) <= 3 * found["Φ"].error
 
 

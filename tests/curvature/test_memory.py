@@ -26,7 +26,11 @@ MIB = 1 << 20
 def test_tensors_of_exact_blocks_and_products_stay_within_the_budget():
     torch.manual_seed(0)
     body = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.SiLU()) for _ in range(6)]
-    dag, x, y = Dag.from_sequential([*body, nn.Linear(64, 10)]), torch.randn(64, 64), torch.arange(64) % 10
+    dag, x, y = (
+        Dag.from_sequential([*body, nn.Linear(64, 10)]),
+        torch.randn(64, 64),
+        torch.arange(64) % 10,
+    )
     for measure in (exact_blocks, split_blocks):
         live = max(allocations(lambda m=measure: m(dag, x, y, memory_budget=8 * MIB)))
         assert 0.2 * 8 * MIB < live <= 8 * MIB
@@ -40,15 +44,24 @@ def test_tensors_of_exact_blocks_and_products_stay_within_the_budget():
 def test_tensors_of_parameter_products_stay_within_the_budget(part):
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, 1, 1), nn.SiLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.SiLU(), nn.Flatten(), nn.Linear(512, 10)
+        nn.Conv2d(3, 8, 3, 1, 1),
+        nn.SiLU(),
+        nn.Conv2d(8, 8, 3, 2, 1),
+        nn.SiLU(),
+        nn.Flatten(),
+        nn.Linear(512, 10),
     )
     x, y = torch.randn(64, 3, 16, 16), torch.arange(64) % 10
-    operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=4 * MIB)
+    operator = ParameterOperator(
+        net, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=4 * MIB
+    )
     live = max(allocations(lambda: operator @ torch.ones(operator.shape[0])))
     assert 0.2 * 4 * MIB < live <= 1.2 * 4 * MIB / graphs.UNSEEN
 
 
-RESIDENT = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc")
+RESIDENT = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="reads peaks from /proc"
+)
 
 PEAK = """
 import ctypes
@@ -89,7 +102,9 @@ for part in ("total", "tensor"):
 @pytest.mark.slow
 def test_peaks_stay_within_the_budget():
     """Products reached 1.37 times the budget before the gradients under way were counted."""
-    run = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, timeout=240)
+    run = subprocess.run(
+        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True, timeout=240
+    )
     rows = [tuple(map(float, line.split())) for line in run.stdout.splitlines()]
     assert len(rows) == 4
     for used, budget in rows:
@@ -110,7 +125,9 @@ def test_a_deep_wide_network_is_streamed_within_the_default_budget_or_says_what_
 def test_the_split_keeps_two_sets_where_three_do_not_fit():
     """Its total is added up when it is asked for."""
     torch.manual_seed(0)
-    dag = Dag.from_sequential([nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(20)]).to(torch.float64)
+    dag = Dag.from_sequential([nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(20)]).to(
+        torch.float64
+    )
     x, y = torch.randn(4, 16, dtype=torch.float64), torch.randint(16, (4,))
     sizes = dict.fromkeys(("input", *dag.order), 16)
     working, result = exact_elements(dag, sizes, dag.order, kept=2)
@@ -157,7 +174,9 @@ def test_peaks_of_parameter_products_stay_within_the_budget(part, budget):
 def test_a_budget_below_one_example_says_what_it_takes():
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     data = [(torch.randn(6, 4), torch.randint(2, (6,)))]
-    with pytest.warns(RuntimeWarning, match=r"one example at a time takes about .* MiB: it is exceeded"):
+    with pytest.warns(
+        RuntimeWarning, match=r"one example at a time takes about .* MiB: it is exceeded"
+    ):
         operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, memory_budget=1)
     assert operator.planned.chunk == 1
     assert operator.planned.bytes > 1
@@ -203,5 +222,7 @@ def test_building_an_operator_costs_at_most_eight_gradients(part, examples, budg
     one = operations(lambda: torch.autograd.grad(loss(net(x), y), list(net.parameters())))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        built = operations(lambda: ParameterOperator(net, loss, [(x, y)], part=part, memory_budget=budget))
+        built = operations(
+            lambda: ParameterOperator(net, loss, [(x, y)], part=part, memory_budget=budget)
+        )
     assert one < built <= 8 * one

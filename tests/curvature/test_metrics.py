@@ -36,11 +36,16 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
         if rc.resonance(matrix) > 1e-10:
             assert d == pytest.approx(rc.stable_rank(matrix))
             assert 1 - 1e-12 <= d <= d_eff + 1e-12
-            assert d_eff <= math.sqrt(max(int(torch.linalg.matrix_rank(matrix)), 1) * d) * (1 + 1e-6)
+            assert d_eff <= math.sqrt(max(int(torch.linalg.matrix_rank(matrix)), 1) * d) * (
+                1 + 1e-6
+            )
     if graph != "nested_branches":
         matrix = rc.assemble(split.gauss_newton, case.nodes)
         assert float(torch.linalg.eigvalsh(matrix)[0]) > -1e-12 * float(matrix.abs().max())
-        assert max(c for c in rc.block_metrics(split.gauss_newton)["C"] if not math.isnan(c)) <= 1 + 1e-12
+        assert (
+            max(c for c in rc.block_metrics(split.gauss_newton)["C"] if not math.isnan(c))
+            <= 1 + 1e-12
+        )
 
 
 def test_block_metrics_columns():
@@ -55,7 +60,9 @@ def test_block_metrics_columns():
         ("a1", "b1", 2),
         ("b1", "b1", 0),
     ]
-    total, tensor, newton = (part["a0", "b1"] for part in (split.total, split.tensor, split.gauss_newton))
+    total, tensor, newton = (
+        part["a0", "b1"] for part in (split.total, split.tensor, split.gauss_newton)
+    )
     expected = {
         "R": rc.resonance(total),
         "sigma1": float(torch.linalg.matrix_norm(total, 2)),
@@ -66,7 +73,9 @@ def test_block_metrics_columns():
     assert {name: columns[name][2] for name in expected} == pytest.approx(expected)
     assert columns["C"][0] == pytest.approx(1.0)
     assert set(columns["status"]) == {""}
-    by_hand = rc.block_metrics(split.total, ["a0", "a1", "b1"], {(v, w): 7 for v in case.nodes for w in case.nodes})
+    by_hand = rc.block_metrics(
+        split.total, ["a0", "a1", "b1"], {(v, w): 7 for v in case.nodes for w in case.nodes}
+    )
     assert by_hand["distance"] == [7] * 6
     assert by_hand["R"] == columns["R"]
     with pytest.raises(ValueError, match="no blocks"):
@@ -79,8 +88,12 @@ def test_dead_blocks_are_nan_with_a_reason():
     dead = block(4, 4, nn.ReLU)
     with torch.no_grad():
         dead[0].bias.fill_(-100.0)
-    dag = rc.Dag.from_sequential([block(3, 4, nn.ReLU), dead, linear(4, 2)], names=["a", "b", "out"])
-    columns = rc.block_metrics(rc.split_blocks(dag, torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1])))
+    dag = rc.Dag.from_sequential(
+        [block(3, 4, nn.ReLU), dead, linear(4, 2)], names=["a", "b", "out"]
+    )
+    columns = rc.block_metrics(
+        rc.split_blocks(dag, torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1]))
+    )
     rows = dict(zip(zip(columns["v"], columns["w"], strict=True), range(6), strict=True))
     assert columns["status"][rows["a", "b"]] == "diagonal block is zero"
     assert math.isnan(columns["D"][rows["a", "a"]]) and math.isnan(columns["C"][rows["a", "out"]])
@@ -106,7 +119,9 @@ def blocks_of(factors):
 def test_gauss_newton_factors_give_the_blocks(graph):
     case = make(graph)
     exact = rc.gauss_newton_blocks(case.dag, case.x, case.y)
-    assert relative_error(blocks_of(rc.gauss_newton_factors(case.dag, case.x, case.y)), exact) < 1e-12
+    assert (
+        relative_error(blocks_of(rc.gauss_newton_factors(case.dag, case.x, case.y)), exact) < 1e-12
+    )
 
 
 def test_a_loss_that_is_not_convex_has_no_factors():
@@ -122,7 +137,13 @@ def test_factors_and_metrics_in_bfloat16():
     exact = rc.gauss_newton_factors(case.dag, case.x, case.y)
     found = rc.gauss_newton_factors(narrow, x, case.y)
     assert next(iter(found.factors.values())).dtype == torch.bfloat16
-    assert relative_error({k: b.double() for k, b in blocks_of(found).items()}, blocks_of(exact)) < 0.05
+    assert (
+        relative_error({k: b.double() for k, b in blocks_of(found).items()}, blocks_of(exact))
+        < 0.05
+    )
     pair = (case.nodes[0], case.nodes[0])
-    wide, low = (rc.inter_layer_metrics(d, z, case.y, pairs=[pair])[pair] for d, z in ((case.dag, case.x), (narrow, x)))
+    wide, low = (
+        rc.inter_layer_metrics(d, z, case.y, pairs=[pair])[pair]
+        for d, z in ((case.dag, case.x), (narrow, x))
+    )
     assert low.R.value == pytest.approx(wide.R.value, rel=0.05, abs=3 * low.R.error)

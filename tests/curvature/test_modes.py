@@ -10,7 +10,12 @@ from runner.curvature.graph.modes import Convolutions, Operations
 from tests.curvature.cases import Own
 
 CASES = {
-    "stride and padding": (torch.conv2d, (2, 3, 7, 7), (4, 3, 3, 3), {"stride": 2, "padding": (1, 2)}),
+    "stride and padding": (
+        torch.conv2d,
+        (2, 3, 7, 7),
+        (4, 3, 3, 3),
+        {"stride": 2, "padding": (1, 2)},
+    ),
     "groups and dilation": (F.conv2d, (2, 4, 9, 9), (6, 2, 3, 3), {"dilation": 2, "groups": 2}),
     "one dimension": (F.conv1d, (3, 2, 11), (5, 2, 4), {"stride": (3,)}),
     "three dimensions": (F.conv3d, (2, 2, 5, 5, 5), (3, 2, 2, 2, 2), {"padding": 1}),
@@ -69,7 +74,9 @@ def test_weights_that_depend_on_the_input_are_differentiated():
     operator = CurvatureOperator(dag, x, y)
     blocks = exact_blocks(dag, x, y)
     first = dag.order[0]
-    assert torch.allclose(operator.block(first, first).dense(), blocks[first, first], rtol=1e-9, atol=1e-14)
+    assert torch.allclose(
+        operator.block(first, first).dense(), blocks[first, first], rtol=1e-9, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("way", ["backwards", "forwards"])
@@ -93,7 +100,12 @@ def test_convolutions_inside_of_a_derivative_that_the_network_takes(way):
     assert torch.allclose(CurvatureOperator(dag, x, y).block("h", "h").dense(), exact, rtol=1e-10)
 
 
-DIRECTIONS = {"all": (1, 1, 1), "the weights": (0, 1, 0), "the input": (1, 0, 0), "the bias": (0, 0, 1)}
+DIRECTIONS = {
+    "all": (1, 1, 1),
+    "the weights": (0, 1, 0),
+    "the input": (1, 0, 0),
+    "the bias": (0, 0, 1),
+}
 
 
 def along(function, tensors, options, moved):
@@ -102,8 +114,14 @@ def along(function, tensors, options, moved):
     leaves = [t.clone().requires_grad_() for t in tensors]
     value = torch.tanh(function(*leaves, **options)).square().sum()
     first = torch.autograd.grad(value, leaves, create_graph=True)
-    pairs = [(g, torch.cos(leaf.detach())) for g, leaf, moves in zip(first, leaves, moved, strict=True) if moves]
-    second = torch.autograd.grad([g for g, _ in pairs], leaves, [v for _, v in pairs], create_graph=True)
+    pairs = [
+        (g, torch.cos(leaf.detach()))
+        for g, leaf, moves in zip(first, leaves, moved, strict=True)
+        if moves
+    ]
+    second = torch.autograd.grad(
+        [g for g, _ in pairs], leaves, [v for _, v in pairs], create_graph=True
+    )
     return *first, *second, *torch.autograd.grad(sum(t.square().sum() for t in second), leaves)
 
 
@@ -124,7 +142,9 @@ def test_all_derivatives_over_input_weights_and_bias_are_torchs(name, moved):
 def test_products_over_parameters_cost_no_more_than_their_formulas(part, most):
     """6 F and 4 F, F the operations of a forward pass, less what the first layer saves: its input has no gradient."""
     torch.manual_seed(0)
-    net = nn.Sequential(*(nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.Tanh()) for _ in range(4)), nn.Flatten())
+    net = nn.Sequential(
+        *(nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.Tanh()) for _ in range(4)), nn.Flatten()
+    )
     x, y = torch.randn(3, 6, 8, 8), torch.randint(6 * 64, (3,))
     operator = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
     v = torch.randn(operator.shape[0])

@@ -55,7 +55,9 @@ def test_the_estimators_take_whatever_multiplies(form):
         lambda a: rc.top_eigenpairs(a, 2, generator=seeded()).values,
         lambda a: rc.trace_estimate(a, 80).value,
     ):
-        assert torch.allclose(torch.as_tensor(estimate(forms[form])), torch.as_tensor(estimate(matrix)), atol=1e-9)
+        assert torch.allclose(
+            torch.as_tensor(estimate(forms[form])), torch.as_tensor(estimate(matrix)), atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -69,7 +71,12 @@ def test_operators_of_curvlinops_give_the_numbers_of_ours(curvlinops, part):
         lambda a: rc.upper_bound_estimate(a, 10, generator=seeded()).value,
         lambda a: rc.spectral_density(a, 3, 20, generator=seeded()).value,
     ):
-        assert torch.allclose(torch.as_tensor(estimate(theirs)), torch.as_tensor(estimate(ours)), rtol=1e-8, atol=1e-10)
+        assert torch.allclose(
+            torch.as_tensor(estimate(theirs)),
+            torch.as_tensor(estimate(ours)),
+            rtol=1e-8,
+            atol=1e-10,
+        )
     jacobian = curvlinops.JacobianLinearOperator(net, list(net.parameters()), [batch])
     with pytest.raises(ValueError, match="expected a symmetric operator"):
         rc.trace_estimate(jacobian)
@@ -83,13 +90,17 @@ def test_curvlinops_takes_ours(curvlinops, dtype):
     assert torch.allclose(products, between.dense().sum(1), atol=1e-6)
     ours = rc.ParameterOperator(net, loss, batch, part="gauss_newton")
     view, dense = rc.as_curvlinops(ours), ours.dense()
-    close = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
+    close = (
+        {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-6}
+    )
     assert view.dtype == dtype and torch.equal(view @ torch.eye(len(dense), dtype=dtype), dense)
     direction = [torch.randn_like(p) for p in net.parameters()]
     flat = torch.cat([t.flatten() for t in view @ direction])
     assert torch.allclose(flat, dense @ torch.cat([t.flatten() for t in direction]), **close)
     theirs = curvlinops.GGNLinearOperator(net, loss, list(net.parameters()), [batch])
-    assert torch.allclose((2 * view - theirs) @ direction[0].new_ones(len(dense)), dense.sum(1), **close)
+    assert torch.allclose(
+        (2 * view - theirs) @ direction[0].new_ones(len(dense)), dense.sum(1), **close
+    )
     assert np.allclose(view.to_scipy() @ np.ones(len(dense)), dense.sum(1).numpy(), **close)
 
 
@@ -103,10 +114,16 @@ def test_conjugate_gradients_and_kfac_solve_with_ours(curvlinops):
     damped = ours.dense() + damping * torch.eye(ours.shape[0], dtype=torch.float64)
     expected = torch.linalg.solve(damped, gradient)
     identity = IdentityLinearOperator([p.shape for p in parameters], ours.device, ours.dtype)
-    inverse = curvlinops.CGInverseLinearOperator(rc.as_curvlinops(ours) + damping * identity, tolerance=1e-6)
+    inverse = curvlinops.CGInverseLinearOperator(
+        rc.as_curvlinops(ours) + damping * identity, tolerance=1e-6
+    )
     assert float((damped @ (inverse @ gradient) - gradient).norm()) < 1e-4 * float(gradient.norm())
-    kfac = curvlinops.KFACLinearOperator(net, loss, parameters, [batch], fisher_type=curvlinops.FisherType.TYPE2)
-    preconditioner = curvlinops.KFACInverseLinearOperator(kfac, damping=damping).to_scipy(np.float64)
+    kfac = curvlinops.KFACLinearOperator(
+        net, loss, parameters, [batch], fisher_type=curvlinops.FisherType.TYPE2
+    )
+    preconditioner = curvlinops.KFACInverseLinearOperator(kfac, damping=damping).to_scipy(
+        np.float64
+    )
     system = rc.as_linear_operator(ours) + damping * rc.as_linear_operator(torch.eye(ours.shape[0]))
     found, status = cg(system, gradient.numpy(), rtol=1e-8, M=preconditioner)
     assert status == 0 and np.allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
@@ -117,7 +134,9 @@ def test_hessian_eigenthings_takes_ours_and_its_operators_are_taken():
     net, loss, batch = network()
     ours = rc.ParameterOperator(net, loss, batch)
     theirs = eigenthings.HessianOperator(net, [batch], eigenthings.supervised_loss(loss))
-    assert torch.allclose(rc.top_eigenpairs(theirs, 3).values, rc.top_eigenpairs(ours, 3).values, atol=1e-10)
+    assert torch.allclose(
+        rc.top_eigenpairs(theirs, 3).values, rc.top_eigenpairs(ours, 3).values, atol=1e-10
+    )
     wrapped = eigenthings.LambdaOperator(ours.matvec, ours.shape[0], dtype=ours.dtype)
     assert float(eigenthings.lanczos(wrapped, k=1, max_iter=60).eigenvalues[0]) == pytest.approx(
         float(rc.top_eigenpairs(ours, 1, "magnitude").values[0]), rel=1e-3
@@ -126,7 +145,9 @@ def test_hessian_eigenthings_takes_ours_and_its_operators_are_taken():
 
 def test_the_example_of_the_guide_solves_its_system(curvlinops):
     page = (Path(__file__).parents[2] / "docs" / "own-network.md").read_text()
-    setting, example = (re.search(rf"```{mark}\n(.*?)```", page, re.S)[1] for mark in ("python", "py"))
+    setting, example = (
+        re.search(rf"```{mark}\n(.*?)```", page, re.S)[1] for mark in ("python", "py")
+    )
     names: dict = {"__name__": "guide"}
     exec(f"{setting}\n{example}", names)
     newton, step = names["newton"], names["step"]

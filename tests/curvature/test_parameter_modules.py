@@ -13,7 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from runner.curvature import CurvatureOperator, ParameterOperator, group_metrics, trace_module, verify
+from runner.curvature import (
+    CurvatureOperator,
+    ParameterOperator,
+    group_metrics,
+    trace_module,
+    verify,
+)
 from runner.curvature.graph.tracing.calls import measurable
 from tests.curvature.cases import Own, Swish, seeded
 from tests.curvature.module_cases import (
@@ -32,10 +38,19 @@ from tests.curvature.oracles import parameter_matrix
 LEFT_OUT = ("lstm hidden state", "checkpointed reentrant", "resnet", "embedding bag")
 """These differ from another in their nodes alone; ResNet's 4,000 parameters take a minute of dense Hessians; a bag of
 embeddings has no second derivative in torch."""
-LONG = ("transformer encoder", "lstm sequence first", "flat language model", "cells", "compiled", "unet")
+LONG = (
+    "transformer encoder",
+    "lstm sequence first",
+    "flat language model",
+    "cells",
+    "compiled",
+    "unet",
+)
 LONG += ("multihead attention", "mlp", "weight norm", "checkpointed", "reused")
 NAMES = [
-    pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODULES if name not in LEFT_OUT
+    pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+    for name in MODULES
+    if name not in LEFT_OUT
 ]
 
 
@@ -61,12 +76,16 @@ def test_products_of_unmodified_modules_whole_and_split(name):
         expected = parameter_matrix("hessian", plain, loss, case.given, case.target, names)
     v = torch.randn(2, len(expected), dtype=torch.float64, generator=seeded(3))
     for found in (operator, build(case, memory_budget=1, check=False)):
-        assert torch.allclose(found.matvec(v.mT), expected @ v.mT, rtol=1e-8, atol=1e-10 * float(expected.norm()))
+        assert torch.allclose(
+            found.matvec(v.mT), expected @ v.mT, rtol=1e-8, atol=1e-10 * float(expected.norm())
+        )
     assert len(build(case, memory_budget=1, check=False).batches) == case.examples
     smooth = build(case, part="gauss_newton")
     a, b = v
     assert float(a @ (smooth @ b)) == pytest.approx(float(b @ (smooth @ a)), rel=1e-8, abs=1e-12)
-    if name == "unusual":  # a part without gradient: the products are autograd's, not those of the function
+    if (
+        name == "unusual"
+    ):  # a part without gradient: the products are autograd's, not those of the function
         assert not verify(operator, generator=seeded()).ok
     else:
         assert verify(smooth, generator=seeded()).ok
@@ -75,13 +94,17 @@ def test_products_of_unmodified_modules_whole_and_split(name):
 STRUCTURED = ["flat language model", "multihead attention", "two inputs", "lstm sequence first"]
 
 
-@pytest.mark.parametrize(("name", "part"), zip(STRUCTURED, ["gauss_newton", "empirical_fisher"] * 2, strict=True))
+@pytest.mark.parametrize(
+    ("name", "part"), zip(STRUCTURED, ["gauss_newton", "empirical_fisher"] * 2, strict=True)
+)
 def test_other_parts_of_structured_outputs_and_flat_targets(name, part):
     case = make_module(name)
     operator = build(case, part=part)
     assert verify(operator, generator=seeded()).ok
     v = torch.randn(operator.shape[0], dtype=torch.float64, generator=seeded(3))
-    assert torch.allclose(operator @ v, build(case, part=part, memory_budget=1, check=False) @ v, atol=1e-11)
+    assert torch.allclose(
+        operator @ v, build(case, part=part, memory_budget=1, check=False) @ v, atol=1e-11
+    )
 
 
 class TimeFirst(nn.Module):
@@ -97,7 +120,9 @@ class TimeFirst(nn.Module):
 
 
 def time_first(target, loss=F.cross_entropy, **options):
-    return lambda: ParameterOperator(TimeFirst().double(), loss, [(x(3, 4, 2), target)], batch_dim=1, **options)
+    return lambda: ParameterOperator(
+        TimeFirst().double(), loss, [(x(3, 4, 2), target)], batch_dim=1, **options
+    )
 
 
 REFUSED = {
@@ -111,12 +136,19 @@ REFUSED = {
     ),
     "target without examples": (
         lambda: ParameterOperator(
-            ready(Recurrent()), lambda f, t: (f - t).square().mean(), [(x(4, 2, 2), x(2))], memory_budget=1
+            ready(Recurrent()),
+            lambda f, t: (f - t).square().mean(),
+            [(x(4, 2, 2), x(2))],
+            memory_budget=1,
         ),
         "without a row",
     ),
     "fisher of rows in another order": (
-        time_first(classes(12, 2).view(4, 3), lambda f, t: F.cross_entropy(f, t.T.flatten()), part="empirical_fisher"),
+        time_first(
+            classes(12, 2).view(4, 3),
+            lambda f, t: F.cross_entropy(f, t.T.flatten()),
+            part="empirical_fisher",
+        ),
         "rows of its 4 examples|not the mean",
     ),
 }
@@ -136,7 +168,13 @@ WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.7], dtype=torch.float64)
 
 @pytest.mark.parametrize(
     ("part", "weight"),
-    [("hessian", None), ("hessian", WEIGHTS), ("gauss_newton", WEIGHTS), ("fisher", None), ("fisher", WEIGHTS)],
+    [
+        ("hessian", None),
+        ("hessian", WEIGHTS),
+        ("gauss_newton", WEIGHTS),
+        ("fisher", None),
+        ("fisher", WEIGHTS),
+    ],
 )
 def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(part, weight):
     torch.manual_seed(0)
@@ -164,25 +202,36 @@ def test_an_output_is_picked_by_name():
     picked = ParameterOperator(case.module, nn.CrossEntropyLoss(), [case.batch], output="logits")
     v = torch.randn(whole.shape[0], dtype=torch.float64)
     assert torch.allclose(whole @ v, picked @ v, atol=1e-12)
-    fisher = ParameterOperator(case.module, nn.CrossEntropyLoss(), [case.batch], part="fisher", output="logits")
+    fisher = ParameterOperator(
+        case.module, nn.CrossEntropyLoss(), [case.batch], part="fisher", output="logits"
+    )
     assert torch.allclose(fisher @ v, whole.with_part("gauss_newton") @ v, atol=1e-12)
 
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_a_backward_without_second_derivative_is_refused(part):
     torch.manual_seed(0)
-    module = Own(lambda m, t: m.b(Swish.apply(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2)).double()
+    module = Own(
+        lambda m, t: m.b(Swish.apply(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2)
+    ).double()
     for budget in (1 << 30, 1):
         with pytest.raises(ValueError, match=r"differentiated twice|second derivative"):
             ParameterOperator(
-                module, nn.CrossEntropyLoss(), [(x(4, 3), classes(4, 2))], part=part, memory_budget=budget
+                module,
+                nn.CrossEntropyLoss(),
+                [(x(4, 3), classes(4, 2))],
+                part=part,
+                memory_budget=budget,
             ).dense()
 
 
 def test_an_embedding_bag_has_no_second_derivative_in_torch_and_is_told():
     case = make_module("embedding bag")
     for part in ("hessian", "gauss_newton"):
-        with pytest.raises(ValueError, match=r"embedding_bag.*nn\.Embedding and a sum\), or leave its parameters out"):
+        with pytest.raises(
+            ValueError,
+            match=r"embedding_bag.*nn\.Embedding and a sum\), or leave its parameters out",
+        ):
             ParameterOperator(case.module, case.loss, [case.batch], part=part)
         operator = ParameterOperator(case.module, case.loss, [case.batch], ["mix", "head"], part)
         assert verify(operator, generator=seeded()).ok
@@ -230,7 +279,9 @@ def test_a_module_that_changes_its_mode_is_refused():
 PAIR = torch.randn(4, 3, generator=seeded()), torch.tensor([0, 1, 2, 0])
 IGNORED = PAIR[0], torch.tensor([2, -100, -100, -100])
 WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 1.0]))
-LOADER = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*PAIR), batch_size=2, shuffle=True)
+LOADER = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(*PAIR), batch_size=2, shuffle=True
+)
 ZEROS = torch.zeros(4, 3)
 
 
@@ -240,7 +291,9 @@ def summed(output, target):
 
 def two_means(output, target):
     """Over the labels that are not 2, and over those that are not 1."""
-    return F.cross_entropy(output, target, ignore_index=2) + F.cross_entropy(output, target, ignore_index=1)
+    return F.cross_entropy(output, target, ignore_index=2) + F.cross_entropy(
+        output, target, ignore_index=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,7 +338,10 @@ def mean_over_labels(output, target):
 
 def texts(*labels):
     """Two labels each."""
-    return [(torch.randn(1, 2, 3, generator=seeded(i)), torch.tensor([label])) for i, label in enumerate(labels)]
+    return [
+        (torch.randn(1, 2, 3, generator=seeded(i)), torch.tensor([label]))
+        for i, label in enumerate(labels)
+    ]
 
 
 @pytest.mark.parametrize("labels", [([0, 1], [2, 0], [1, -100]), ([0, -100], [2, 0])])
@@ -295,14 +351,23 @@ def test_a_mean_over_examples_next_to_one_over_labels_is_noticed_from_single_exa
         ParameterOperator(module, mean_and_penalty, texts(*labels))
     whole = [torch.cat(t) for t in zip(*texts(*labels), strict=True)]
     direction = torch.ones(12)
-    plain = [ParameterOperator(module, mean_over_labels, data) @ direction for data in (texts(*labels), tuple(whole))]
+    plain = [
+        ParameterOperator(module, mean_over_labels, data) @ direction
+        for data in (texts(*labels), tuple(whole))
+    ]
     assert torch.allclose(*plain, rtol=1e-4, atol=1e-6)
 
 
 def test_an_empirical_fisher_of_a_tuple_needs_the_rows_of_the_examples():
     given = torch.randn(4, 6, 3), torch.randn(4, 6, 2)
     with pytest.raises(ValueError, match="rows of its 6 examples"):
-        ParameterOperator(nn.GRU(3, 2), lambda o, t: F.mse_loss(o[0], t), [given], part="empirical_fisher", batch_dim=1)
+        ParameterOperator(
+            nn.GRU(3, 2),
+            lambda o, t: F.mse_loss(o[0], t),
+            [given],
+            part="empirical_fisher",
+            batch_dim=1,
+        )
 
 
 def test_weights_that_a_call_rescales_are_refused_and_left_alone():
@@ -318,7 +383,12 @@ class Counting(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.outer, self.calls, self.loose = nn.Linear(3, 4), nn.Linear(4, 2), 0, torch.zeros(1)
+        self.inner, self.outer, self.calls, self.loose = (
+            nn.Linear(3, 4),
+            nn.Linear(4, 2),
+            0,
+            torch.zeros(1),
+        )
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -333,13 +403,21 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_a_module_that_changes_itself_is_measured_as_it_was_and_put_back(part, budget):
     torch.manual_seed(0)
-    module, data = Counting().double(), (torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64))
+    module, data = (
+        Counting().double(),
+        (torch.randn(6, 3, dtype=torch.float64), torch.randn(6, 2, dtype=torch.float64)),
+    )
     plain = nn.Sequential(module.inner, nn.Tanh(), module.outer)
     expected = ParameterOperator(plain, "mse", data, part=part).dense()
     operator = ParameterOperator(module, "mse", data, part=part, memory_budget=budget)
     for _ in range(2):
         assert torch.allclose(operator.dense(), expected, atol=1e-12)
-    assert (float(module.count), float(module.loose), module.calls, hasattr(module, "kept")) == (0, 0, 0, False)
+    assert (float(module.count), float(module.loose), module.calls, hasattr(module, "kept")) == (
+        0,
+        0,
+        0,
+        False,
+    )
     assert verify(operator).ok
 
 
@@ -357,14 +435,18 @@ def test_data_that_change_in_place_are_refused():
 def test_a_mean_over_labels_next_to_one_over_examples_is_refused_where_a_later_batch_ignores_labels():
     torch.manual_seed(0)
     with pytest.raises(ValueError, match="not the mean of its parts"):
-        ParameterOperator(nn.Linear(3, 3), lambda o, t: F.cross_entropy(o, t) + o.square().mean(), [PAIR, IGNORED])
+        ParameterOperator(
+            nn.Linear(3, 3), lambda o, t: F.cross_entropy(o, t) + o.square().mean(), [PAIR, IGNORED]
+        )
 
 
 def test_a_mean_of_a_network_that_fits_its_data_is_no_sum():
     module, x = nn.Linear(3, 2), torch.randn(6, 3)
     data = [(x, module(x).detach()), (x, torch.zeros(6, 2))]
     found = ParameterOperator(module, lambda output, target: F.mse_loss(output, target), data)
-    assert torch.allclose(found.dense(), ParameterOperator(module, "mse", data[1]).dense(), atol=1e-6)
+    assert torch.allclose(
+        found.dense(), ParameterOperator(module, "mse", data[1]).dense(), atol=1e-6
+    )
 
 
 def test_single_examples_whose_target_has_fewer_dimensions_are_measured():
@@ -373,9 +455,13 @@ def test_single_examples_whose_target_has_fewer_dimensions_are_measured():
     x, y = torch.randn(3, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
     module = nn.Linear(3, 1).double()
     found = ParameterOperator(
-        module, lambda o, t: (o - t).square().mean(), [(x[i : i + 1], y[i : i + 1]) for i in range(3)]
+        module,
+        lambda o, t: (o - t).square().mean(),
+        [(x[i : i + 1], y[i : i + 1]) for i in range(3)],
     )
-    assert torch.allclose(found.dense(), ParameterOperator(module, "mse", (x, y[:, None])).dense(), atol=1e-12)
+    assert torch.allclose(
+        found.dense(), ParameterOperator(module, "mse", (x, y[:, None])).dense(), atol=1e-12
+    )
 
 
 KEPT = torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
@@ -440,7 +526,9 @@ class Quantised(nn.Module):
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_a_parameter_whose_backward_gives_nothing_has_zero_curvature(part):
-    operator = ParameterOperator(Quantised(), nn.MSELoss(), (torch.randn(6, 4), torch.randn(6, 3)), part=part)
+    operator = ParameterOperator(
+        Quantised(), nn.MSELoss(), (torch.randn(6, 4), torch.randn(6, 3)), part=part
+    )
     image = operator @ torch.ones(16)
     assert not image[operator.groups["module"]].any() and image[operator.groups["inner"]].any()
     assert operator.rows({"inner": torch.ones(1, 15)}, []) == {}
@@ -483,20 +571,29 @@ class Force(nn.Module):
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_a_module_that_differentiates_is_measured(part):
     data = torch.randn(6, 4, generator=seeded()), torch.randn(6, 4, generator=seeded(1))
-    operators = [ParameterOperator(Force(), nn.MSELoss(), data, part=part, memory_budget=b) for b in (1 << 30, 1)]
+    operators = [
+        ParameterOperator(Force(), nn.MSELoss(), data, part=part, memory_budget=b)
+        for b in (1 << 30, 1)
+    ]
     assert all(verify(operator).ok for operator in operators)
 
 
-@pytest.mark.parametrize("keys", [{}, {"memory_budget": 1}, {"part": "gauss_newton", "memory_budget": 1}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"memory_budget": 1}, {"part": "gauss_newton", "memory_budget": 1}]
+)
 def test_threads_get_the_same_products(keys):
     data = torch.randn(16, 4), classes(16, 3)
-    operators = [ParameterOperator(nn.Linear(4, 3), "cross_entropy", data, **keys) for _ in range(2)]
+    operators = [
+        ParameterOperator(nn.Linear(4, 3), "cross_entropy", data, **keys) for _ in range(2)
+    ]
     directions = torch.randn(15, 4)
     expected = [operator.matvec(directions) for operator in operators]
     asked = [(k, j) for j in range(4) for k in range(2)] * 5
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda at: operators[at[0]].matvec(directions[:, at[1]]), asked))
-    assert all(torch.equal(image, expected[k][:, j]) for image, (k, j) in zip(found, asked, strict=True))
+    assert all(
+        torch.equal(image, expected[k][:, j]) for image, (k, j) in zip(found, asked, strict=True)
+    )
 
 
 class Warm(nn.Module):
@@ -510,7 +607,9 @@ class Warm(nn.Module):
 
 def test_settings_of_the_module_and_tensors_of_the_loss_that_changed_are_refused():
     module, weight = Warm(), torch.ones(3)
-    operator = ParameterOperator(module, nn.CrossEntropyLoss(weight=weight), (torch.randn(6, 4), classes(6, 3)))
+    operator = ParameterOperator(
+        module, nn.CrossEntropyLoss(weight=weight), (torch.randn(6, 4), classes(6, 3))
+    )
     module.temperature = 2.0
     with pytest.raises(ValueError, match="its temperature"):
         operator @ torch.ones(15)
@@ -538,10 +637,17 @@ class AnyOrder(torch.utils.data.Sampler):
 def test_batches_of_several_sizes_in_any_order_are_weighted_by_what_they_have():
     x, y = torch.randn(15, 6), classes(15, 3)
     module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_sampler=AnyOrder())
-    operator, direction = ParameterOperator(module, "cross_entropy", loader, memory_budget=300), torch.randn(53)
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(x, y), batch_sampler=AnyOrder()
+    )
+    operator, direction = (
+        ParameterOperator(module, "cross_entropy", loader, memory_budget=300),
+        torch.randn(53),
+    )
     expected = ParameterOperator(module, "cross_entropy", (x, y)) @ direction
-    assert all(torch.allclose(operator @ direction, expected, rtol=1e-4, atol=1e-6) for _ in range(3))
+    assert all(
+        torch.allclose(operator @ direction, expected, rtol=1e-4, atol=1e-6) for _ in range(3)
+    )
 
 
 class AtTime(nn.Module):
@@ -567,7 +673,9 @@ def test_examples_that_are_fitted_to_rounding_do_not_make_an_operation_wrong():
     module[2].bias.data.copy_(torch.tensor([15.0, -15.0]))
     labels = torch.zeros(12, dtype=torch.long)
     labels[-1] = 1
-    assert verify(ParameterOperator(module, "cross_entropy", (torch.randn(12, 3).double(), labels))).ok
+    assert verify(
+        ParameterOperator(module, "cross_entropy", (torch.randn(12, 3).double(), labels))
+    ).ok
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -687,7 +795,9 @@ class OneSize(nn.Module):
 
 @pytest.mark.parametrize("error", [AssertionError, KeyError, type("Own", (Exception,), {})])
 def test_a_module_of_one_batch_size_may_refuse_others_in_any_way(error):
-    assert ParameterOperator(OneSize(error), "cross_entropy", (x(4, 3).float(), classes(4))).shape == (12, 12)
+    assert ParameterOperator(
+        OneSize(error), "cross_entropy", (x(4, 3).float(), classes(4))
+    ).shape == (12, 12)
 
 
 class Drawing(nn.Module):
@@ -727,7 +837,9 @@ def test_verify_refuses_a_loader_that_gives_others_each_time():
 
 
 def test_cumulative_log_sums_have_a_gauss_newton_matrix():
-    module = ready(Own(lambda m, t: m.b(torch.logcumsumexp(m.a(t), -1)), a=nn.Linear(3, 3), b=nn.Linear(3, 3)))
+    module = ready(
+        Own(lambda m, t: m.b(torch.logcumsumexp(m.a(t), -1)), a=nn.Linear(3, 3), b=nn.Linear(3, 3))
+    )
     data = (x(4, 3), classes(4))
     operator = ParameterOperator(module, "cross_entropy", data, part="gauss_newton")
     expected = parameter_matrix("gauss_newton", module, F.cross_entropy, *data)
@@ -775,10 +887,14 @@ def test_tracing_in_several_threads_leaves_the_module_as_it_was():
     sys.setswitchinterval(1e-5)
     try:
         with ThreadPoolExecutor(4) as pool:
-            orders = list(pool.map(lambda _: trace_module(net, "cross_entropy", data).order, range(12)))
+            orders = list(
+                pool.map(lambda _: trace_module(net, "cross_entropy", data).order, range(12))
+            )
     finally:
         sys.setswitchinterval(before)
-    assert set(orders) == {("0", "2")} and not any("forward" in vars(module) for module in net.modules())
+    assert set(orders) == {("0", "2")} and not any(
+        "forward" in vars(module) for module in net.modules()
+    )
 
 
 def test_groups_without_components_are_left_out_or_refused():
@@ -804,5 +920,7 @@ def test_probes_of_a_group_of_two_components_are_no_signs():
     operator = ParameterOperator(net, "cross_entropy", (x(4, 3), classes(4, 2)), groups)
     exact = float(operator.block("bias", "bias").dense().norm())
     for seed in range(20):
-        found = group_metrics(operator, [("bias", "bias")], probes=2, ranks=[], generator=seeded(seed))["bias", "bias"]
+        found = group_metrics(
+            operator, [("bias", "bias")], probes=2, ranks=[], generator=seeded(seed)
+        )["bias", "bias"]
         assert found.R.error > 0 or found.R.value == pytest.approx(exact, rel=1e-6)

@@ -26,7 +26,9 @@ def perceptron() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
 
 
 def convolution() -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
-    net = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)
+    )
     return net, nn.MSELoss(), torch.randn(6, 1, 3, 3).double(), torch.randn(6, 2).double()
 
 
@@ -50,7 +52,9 @@ def build(name: str) -> tuple[nn.Module, nn.Module, Tensor, Tensor]:
 CROSS = nn.CrossEntropyLoss()
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose: everything is cut as small as it goes
+@pytest.mark.filterwarnings(
+    "ignore:memory_budget is"
+)  # one byte on purpose: everything is cut as small as it goes
 @pytest.mark.parametrize(
     ("name", "part"),
     [
@@ -68,8 +72,15 @@ def test_dense_truth_however_the_data_are_cut(name, part):
     assert operator.shape == expected.shape
     assert relative(operator.dense(), expected) < 1e-11
     v = torch.randn(len(expected), dtype=torch.float64)
-    for data, budget in (([(x[:2], y[:2]), (x[2:], y[2:])], 1 << 30), (loader, 1 << 30), (loader, 1), ([(x, y)], 1)):
-        operator = ParameterOperator(module, loss, data, part=part, memory_budget=budget, check=False)
+    for data, budget in (
+        ([(x[:2], y[:2]), (x[2:], y[2:])], 1 << 30),
+        (loader, 1 << 30),
+        (loader, 1),
+        ([(x, y)], 1),
+    ):
+        operator = ParameterOperator(
+            module, loss, data, part=part, memory_budget=budget, check=False
+        )
         assert relative(operator @ v, expected @ v) < 1e-11
 
 
@@ -79,14 +90,20 @@ class Waits(TorchDispatchMode):
     count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        self.count += func in (
+            torch.ops.aten._local_scalar_dense.default,
+            torch.ops.aten.nonzero.default,
+        )
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_products_do_not_make_the_host_wait_but_for_the_weights(part, monkeypatch):
     module, loss, x, y = build("perceptron")
-    operator, looks = ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])], part=part), []
+    operator, looks = (
+        ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])], part=part),
+        [],
+    )
     monkeypatch.setattr(operator._fingerprint, "changed", lambda: looks.append(1))
     vectors = torch.randn(operator.shape[0], 3, dtype=torch.float64)
     operator @ vectors
@@ -101,7 +118,8 @@ def test_products_do_not_make_the_host_wait_but_for_the_weights(part, monkeypatc
 def test_sampled_fisher_converges_to_the_exact_one(name):
     module, loss, x, y = build(name)
     exact, few, many = (
-        ParameterOperator(module, loss, [(x, y)], part="fisher", samples=s).dense() for s in (None, 10, 1000)
+        ParameterOperator(module, loss, [(x, y)], part="fisher", samples=s).dense()
+        for s in (None, 10, 1000)
     )
     assert relative(many, exact) < min(0.08, relative(few, exact) / 3)
 
@@ -113,13 +131,17 @@ def test_gradient_and_examples():
     expected = torch.autograd.functional.jacobian(lambda t: loss(output(t), y), theta)
     assert torch.allclose(operator.gradient(), expected, atol=1e-13)
     rows = example_gradients(loss, output(theta), y, len(x))
-    single = vmap(torch.func.grad(lambda o, t: F.cross_entropy(o[None], t[None])))(output(theta).detach(), y)
+    single = vmap(torch.func.grad(lambda o, t: F.cross_entropy(o[None], t[None])))(
+        output(theta).detach(), y
+    )
     assert torch.allclose(rows, single, atol=1e-13)
 
 
 def test_inputs_by_name_and_frozen_parameters():
     torch.manual_seed(0)
-    module = Own(lambda m, left, right: m.a(left) * m.b(right), a=nn.Linear(3, 2), b=nn.Linear(3, 2)).double()
+    module = Own(
+        lambda m, left, right: m.a(left) * m.b(right), a=nn.Linear(3, 2), b=nn.Linear(3, 2)
+    ).double()
     x, y = torch.randn(4, 3).double(), torch.randn(4, 2).double()
     both = ParameterOperator(module, nn.MSELoss(), [({"left": x, "right": 2 * x}, y)]).dense()
     assert torch.allclose(both, ParameterOperator(module, nn.MSELoss(), [((x, 2 * x), y)]).dense())
@@ -133,11 +155,19 @@ def test_inputs_by_name_and_frozen_parameters():
 
 def test_groups_of_a_submodule_called_module_and_of_a_name_with_brackets():
     torch.manual_seed(0)
-    root = Own(lambda m, t: m.module(m.gain * t), module=nn.Linear(3, 2), gain=nn.Parameter(torch.ones(3))).double()
+    root = Own(
+        lambda m, t: m.module(m.gain * t), module=nn.Linear(3, 2), gain=nn.Parameter(torch.ones(3))
+    ).double()
     x, y = torch.randn(4, 3).double(), torch.tensor([0, 1, 0, 1])
     operator = ParameterOperator(root, nn.CrossEntropyLoss(), [(x, y)])
-    assert operator.layout.members == {"module()": ("gain",), "module": ("module.weight", "module.bias")}
-    assert relative(operator.dense(), parameter_matrix("hessian", root, nn.CrossEntropyLoss(), x, y)) < 1e-11
+    assert operator.layout.members == {
+        "module()": ("gain",),
+        "module": ("module.weight", "module.bias"),
+    }
+    assert (
+        relative(operator.dense(), parameter_matrix("hessian", root, nn.CrossEntropyLoss(), x, y))
+        < 1e-11
+    )
     root.module.requires_grad_(False)
     assert list(ParameterOperator(root, nn.CrossEntropyLoss(), [(x, y)]).groups) == ["module()"]
     net = nn.ModuleDict({"a[0]": nn.Linear(2, 2), "a0": nn.Linear(2, 1)})
@@ -149,18 +179,25 @@ def test_groups_of_a_submodule_called_module_and_of_a_name_with_brackets():
 @pytest.mark.parametrize("loss", [nn.MSELoss(), F.l1_loss, lambda o, t: ((o - t) ** 2).mean()])
 def test_a_loss_that_compares_every_output_with_every_target_is_refused(loss):
     torch.manual_seed(0)
-    net, x = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double(), torch.randn(6, 4).double()
+    net, x = (
+        nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double(),
+        torch.randn(6, 4).double(),
+    )
     fresh = nn.Sequential(nn.Linear(4, 1)).double()
     nn.init.zeros_(fresh[0].weight)
     fitting = (lambda o, t: loss(o.squeeze(1), t)), (lambda o, t: loss(o, t[:, None]))
     for module in (net, fresh):
         for measure in (ParameterOperator, trace_module):
-            with pytest.raises(ValueError, match=r"broadcasts the output \(\d, 1\) and the target \(\d,\)"):
+            with pytest.raises(
+                ValueError, match=r"broadcasts the output \(\d, 1\) and the target \(\d,\)"
+            ):
                 measure(module, loss, (x, x[:, 0]))
             assert all(measure(module, f, (x, x[:, 0])) for f in fitting)
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose: everything is cut as small as it goes
+@pytest.mark.filterwarnings(
+    "ignore:memory_budget is"
+)  # one byte on purpose: everything is cut as small as it goes
 def test_an_operation_without_forward_derivative_falls_back():
     class Odd(torch.autograd.Function):
         @staticmethod
@@ -180,7 +217,9 @@ def test_an_operation_without_forward_derivative_falls_back():
     for part in ("hessian", "gauss_newton"):
         expected = parameter_matrix(part, plain, nn.CrossEntropyLoss(), x, y)
         for budget in (1 << 30, 1):
-            operator = ParameterOperator(module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget)
+            operator = ParameterOperator(
+                module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget
+            )
             assert relative(operator.dense(), expected) < 1e-11
 
 
@@ -188,7 +227,9 @@ def test_progress_is_shown():
     module, loss, x, y = build("perceptron")
     seen: list[tuple[int, int]] = []
     data = [(x[:3], y[:3]), (x[3:], y[3:])]
-    operator = ParameterOperator(module, loss, data, check=False, progress=lambda i, n: seen.append((i, n)))
+    operator = ParameterOperator(
+        module, loss, data, check=False, progress=lambda i, n: seen.append((i, n))
+    )
     operator @ torch.zeros(operator.shape[0], 3)
     assert seen == [(1, 2), (2, 2)] * 3
 
@@ -209,7 +250,9 @@ class Turning(torch.autograd.Function):
         return g * (1 + torch.rand(()))
 
 
-TURNING = nn.Sequential(nn.Linear(4, 5), Own(lambda m, t: Turning.apply(t)), nn.Tanh(), nn.Linear(5, 3)).double()
+TURNING = nn.Sequential(
+    nn.Linear(4, 5), Own(lambda m, t: Turning.apply(t)), nn.Tanh(), nn.Linear(5, 3)
+).double()
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
@@ -252,13 +295,22 @@ MISTAKES = {
     "noise backwards": (lambda m, x, y: built()(TURNING, x, y), "module is random"),
     "training": (lambda m, x, y: built()(nn.Sequential(nn.Dropout(0.5), m), x, y), "training mode"),
     "NaN": (lambda m, x, y: built()(m, x / 0, y), "not finite"),
-    "NaN later": (lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]).dense(), "not finite"),
-    "gradient": (lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]).gradient(), "not finite"),
+    "NaN later": (
+        lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]).dense(),
+        "not finite",
+    ),
+    "gradient": (
+        lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]).gradient(),
+        "not finite",
+    ),
     "vector": (lambda m, x, y: built()(m, x, y) @ torch.zeros(3), "expected a tensor"),
     "array": (lambda m, x, y: built()(m, x, y) @ np.zeros(53), "expected a tensor.*found ndarray"),
     "no column": (lambda m, x, y: built()(m, x, y) @ torch.zeros(53, 0), "at least one"),
     "None": (lambda m, x, y: ParameterOperator(m, CROSS, None), "found NoneType"),
-    "empty": (lambda m, x, y: built()(Own(lambda m, t: t + m.w.sum(), w=nn.Parameter(x[:0])), x, y), "are empty"),
+    "empty": (
+        lambda m, x, y: built()(Own(lambda m, t: t + m.w.sum(), w=nn.Parameter(x[:0])), x, y),
+        "are empty",
+    ),
     "block": (lambda m, x, y: built()(m, x, y).block("0", "9"), "'9' is not one of"),
 }
 
@@ -272,7 +324,9 @@ def test_mistakes_say_what_to_do(name):
 
 
 def phi(dense: Tensor, groups: dict[str, slice]) -> float:
-    return 1 - sum(float(dense[s, s].square().sum()) for s in groups.values()) / float(dense.square().sum())
+    return 1 - sum(float(dense[s, s].square().sum()) for s in groups.values()) / float(
+        dense.square().sum()
+    )
 
 
 def test_discarded_coupling_is_exact_where_it_is_cheap_and_its_interval_lies_in_the_unit_interval():
@@ -282,7 +336,9 @@ def test_discarded_coupling_is_exact_where_it_is_cheap_and_its_interval_lies_in_
     assert exact.low == exact.value == exact.high == pytest.approx(expected, rel=1e-10)
     for seed in range(4):
         for probes in (2, 8):
-            found = discarded_coupling(operator, probes, generator=torch.Generator().manual_seed(seed))
+            found = discarded_coupling(
+                operator, probes, generator=torch.Generator().manual_seed(seed)
+            )
             assert 0 <= found.low <= found.value <= found.high < 1
             assert found.products == probes * len(operator.groups)
         assert abs(found.value - expected) < 2 * (found.high - found.low)
@@ -295,7 +351,9 @@ def test_discarded_coupling_of_nothing_is_nan_with_a_reason():
     found = discarded_coupling(operator)
     assert found.value != found.value
     assert found.reason == "the matrix is zero"
-    operator.column = lambda g, z: {h: torch.full((n,), torch.nan) for h, n in operator.sizes.items()}
+    operator.column = lambda g, z: {
+        h: torch.full((n,), torch.nan) for h, n in operator.sizes.items()
+    }
     assert discarded_coupling(operator, 2).reason == "a product is not finite"
 
 
@@ -311,7 +369,9 @@ def test_group_metrics_against_dense_blocks():
         r = [float(h[a, b].norm()) for a, b in ((rows, columns), (rows, rows), (columns, columns))]
         assert m.R.value == pytest.approx(r[0])
         assert m.C.value == pytest.approx(r[0] / (r[1] * r[2]) ** 0.5)
-        assert m.D.value == pytest.approx(float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2))
+        assert m.D.value == pytest.approx(
+            float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2)
+        )
         assert m.gap.value == pytest.approx(float((block - smooth).norm() / smooth.norm()))
         for name in ("R", "C", "D", "gap"):
             estimate = getattr(rough[g, w], name)

@@ -13,12 +13,22 @@ import runner.curvature as rc
 from runner.curvature.graph.precision import full_precision
 from tests.curvature.cases import seeded
 
-KINDS = {"cuda": (cuda.matmul,), "cudnn": (cudnn.conv, cudnn.rnn), "mkldnn": (mkldnn.matmul, mkldnn.conv, mkldnn.rnn)}
+KINDS = {
+    "cuda": (cuda.matmul,),
+    "cudnn": (cudnn.conv, cudnn.rnn),
+    "mkldnn": (mkldnn.matmul, mkldnn.conv, mkldnn.rnn),
+}
 
 
 def state() -> tuple[Any, ...]:
-    found: list[Any] = [setting.fp32_precision for settings in KINDS.values() for setting in settings]
-    for read in (lambda: cudnn.allow_tf32, lambda: cuda.matmul.allow_tf32, torch.get_float32_matmul_precision):
+    found: list[Any] = [
+        setting.fp32_precision for settings in KINDS.values() for setting in settings
+    ]
+    for read in (
+        lambda: cudnn.allow_tf32,
+        lambda: cuda.matmul.allow_tf32,
+        torch.get_float32_matmul_precision,
+    ):
         try:
             found.append(read())
         except RuntimeError:
@@ -64,7 +74,9 @@ def test_settings_are_full_inside_and_put_back(name):
 
 def network() -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 3))
+    net = nn.Sequential(
+        nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 3)
+    )
     return net, torch.randn(32, 64), torch.arange(32) % 3
 
 
@@ -73,13 +85,19 @@ def numbers(part: str) -> Any:
     if part in ("hessian", "gauss_newton", "fisher", "empirical_fisher"):
         operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
         product = operator @ torch.randn(operator.shape[0], generator=seeded())
-        return product, operator.gradient(), rc.top_eigenpairs(operator, 2, generator=seeded()).values
+        return (
+            product,
+            operator.gradient(),
+            rc.top_eigenpairs(operator, 2, generator=seeded()).values,
+        )
     dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, y))
     if part == "blocks":
         blocks = rc.split_blocks(dag, dag.x, dag.y)
         return blocks.total["0", "2"], blocks.gauss_newton["0", "2"]
     layers = rc.CurvatureOperator(dag, dag.x, dag.y, part="total" if part == "layers" else "tensor")
-    return rc.frobenius_norms(layers, [("0", "2")], generator=seeded())["0", "2"].value, rc.verify(layers).ok
+    return rc.frobenius_norms(layers, [("0", "2")], generator=seeded())["0", "2"].value, rc.verify(
+        layers
+    ).ok
 
 
 @pytest.mark.parametrize(

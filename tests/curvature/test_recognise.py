@@ -5,7 +5,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import CurvatureOperator, Dag, Node, Residual, exact_blocks, gauss_newton_blocks
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    Node,
+    Residual,
+    exact_blocks,
+    gauss_newton_blocks,
+)
 from runner.curvature.exact.derivatives import evaluate
 from runner.models.network import SumMerge
 from tests.curvature.cases import (
@@ -33,7 +40,12 @@ class OwnBlock(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.linear, self.norm, self.act, self.scale = nn.Linear(4, 4), nn.LayerNorm(4), nn.SiLU(), 0.5
+        self.linear, self.norm, self.act, self.scale = (
+            nn.Linear(4, 4),
+            nn.LayerNorm(4),
+            nn.SiLU(),
+            0.5,
+        )
 
     def forward(self, h):
         return h + self.scale * self.act(self.norm(self.linear(h)))
@@ -53,7 +65,15 @@ def without_gradient(h):
         return torch.tanh(LIN(h))
 
 
-ACTIVATIONS = [nn.GELU(), nn.GELU("tanh"), nn.Softplus(), nn.Tanh(), nn.Sigmoid(), nn.ELU(), nn.Mish()]
+ACTIVATIONS = [
+    nn.GELU(),
+    nn.GELU("tanh"),
+    nn.Softplus(),
+    nn.Tanh(),
+    nn.Sigmoid(),
+    nn.ELU(),
+    nn.Mish(),
+]
 ACTIVATIONS += [nn.LeakyReLU(), nn.Hardtanh()]
 RECOGNISED = {
     "functional": lambda h: F.relu(NORM(LIN(h))),
@@ -65,7 +85,9 @@ RECOGNISED = {
     "layer_norm": lambda h: F.silu(F.layer_norm(h, (4,), B.abs(), B, 1e-3)),
     "residual": lambda h: h + 0.5 * F.silu(LIN(h)),
     "residual, other order": lambda h: torch.tanh(LIN(h)) + h,
-    "residual in the middle": lambda h: torch.tanh(OTHER((lambda z: z + F.softplus(OTHER(z)))(LIN(h)))),
+    "residual in the middle": lambda h: torch.tanh(
+        OTHER((lambda z: z + F.softplus(OTHER(z)))(LIN(h)))
+    ),
     "alpha": lambda h: torch.add(h, torch.tanh(LIN(h)), alpha=0.3),
     "subtraction": lambda h: torch.exp(0.1 * h) - 2,
     "twice": lambda h: torch.tanh(h + h) / 2 - B,
@@ -74,10 +96,16 @@ RECOGNISED = {
     "module with parameters": OwnParameters().double(),
     "constant in front": lambda h: 1.5 * torch.tanh(B + h),
     "norm first": nn.Sequential(NORM, nn.GELU()),
-    "residual of a residual": Residual(nn.Sequential(Residual(nn.Sequential(LIN, nn.SiLU())), nn.Tanh()), 2.0),
-    "scaled residual inside": nn.Sequential(LIN, Residual(nn.Sequential(NORM, OTHER, nn.Tanh()), 0.7), nn.SiLU()),
+    "residual of a residual": Residual(
+        nn.Sequential(Residual(nn.Sequential(LIN, nn.SiLU())), nn.Tanh()), 2.0
+    ),
+    "scaled residual inside": nn.Sequential(
+        LIN, Residual(nn.Sequential(NORM, OTHER, nn.Tanh()), 0.7), nn.SiLU()
+    ),
     "nothing": nn.Sequential(),
-    "no bias": nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4, bias=False), nn.Softplus()).double(),
+    "no bias": nn.Sequential(
+        nn.Linear(4, 4, bias=False), nn.LayerNorm(4, bias=False), nn.Softplus()
+    ).double(),
     "plain norm": nn.Sequential(nn.LayerNorm(4, elementwise_affine=False), nn.Tanh()),
     **{str(act): nn.Sequential(LIN, NORM, act, OTHER, nn.Tanh()) for act in ACTIVATIONS},
 }
@@ -103,7 +131,11 @@ def network(fn):
 
 
 def error(dag):
-    x, y, nodes = torch.randn(2, 4, dtype=torch.float64), torch.tensor([0, 2]), ("input", *dag.order)
+    x, y, nodes = (
+        torch.randn(2, 4, dtype=torch.float64),
+        torch.tensor([0, 2]),
+        ("input", *dag.order),
+    )
     return relative_error(exact_blocks(dag, x, y, nodes), dense_hessian(Case("", dag, x, y), nodes))
 
 
@@ -192,7 +224,9 @@ def hooked(module):
 
 
 NOT_THEIR_CLASS = {
-    "forward of the object": lambda: patched(nn.Linear(5, 5).double(), lambda own: lambda t: torch.tanh(own(t))),
+    "forward of the object": lambda: patched(
+        nn.Linear(5, 5).double(), lambda own: lambda t: torch.tanh(own(t))
+    ),
     "call of the class": lambda: Called(5, 5).double(),
     "forward of a subclass": lambda: Doubled(5, 5).double(),
     "hook": lambda: hooked(nn.Linear(5, 5).double()),
@@ -211,7 +245,9 @@ def test_closed_forms_are_of_what_a_module_computes(name):
     assert "a" not in evaluate(dag, X).structures
     case = Case("", dag, X, Y)
     assert relative_error(exact_blocks(dag, X, Y), dense_hessian(case, dag.order)) < 1e-10
-    assert relative_error(gauss_newton_blocks(dag, X, Y), dense_gauss_newton(case, dag.order)) < 1e-10
+    assert (
+        relative_error(gauss_newton_blocks(dag, X, Y), dense_gauss_newton(case, dag.order)) < 1e-10
+    )
 
 
 def test_a_small_change_of_a_traced_constant_is_seen():
@@ -269,7 +305,10 @@ def test_legal_networks_are_measured(name):
 def test_outputs_that_are_no_contiguous_memory_or_empty():
     dag = Dag.from_sequential([torch.sin, lambda t: t.unflatten(1, (2, 3)).transpose(1, 2)], "mse")
     y = x(4, 3, 2)
-    found, expected = CurvatureOperator(dag, X, y, part="gauss_newton"), gauss_newton_blocks(dag, X, y)
+    found, expected = (
+        CurvatureOperator(dag, X, y, part="gauss_newton"),
+        gauss_newton_blocks(dag, X, y),
+    )
     assert relative_error({p: found.block(*p).dense() for p in expected}, expected) < 1e-12
     out = ("none a", lambda n, a: torch.cat([n, a], 1).tanh())
     dag = graph("mse", a=("input", torch.sin), none=("a", lambda t: t[:, :0]), out=out)

@@ -27,7 +27,12 @@ class Scaled(nn.Module):
 class Switching(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.act, self.b, self.h = nn.Linear(3, 4), Scaled(), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.a, self.act, self.b, self.h = (
+            nn.Linear(3, 4),
+            Scaled(),
+            nn.Linear(4, 4),
+            nn.Linear(4, 2),
+        )
 
     def forward(self, t, e=0.0):
         u = self.act(self.a(t) + e)
@@ -62,11 +67,15 @@ def test_what_a_module_puts_back_at_its_end_is_put_back_where_a_replay_stops(kin
     torch.manual_seed(0)
     net = kind().double()
     size = net.a.out_features
-    expected = torch.autograd.functional.hessian(lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(size).double())
+    expected = torch.autograd.functional.hessian(
+        lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(size).double()
+    )
     before = [dict(vars(m)) for m in net.modules()]
     dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
     for _ in range(2):
-        torch.testing.assert_close(rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14)
+        torch.testing.assert_close(
+            rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14
+        )
     found = rc.inter_layer_metrics(dag, dag.x, dag.y)["a", "a"]
     assert found.R.value == pytest.approx(float(expected.norm()), rel=1e-10)
     assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
@@ -87,17 +96,25 @@ def test_hooks_on_a_wrapper_are_refused():
 def test_another_batch_may_differ_in_its_examples_alone():
     torch.manual_seed(0)
     net = Own(
-        lambda m, t, mask, scale=1.0: m.h(torch.tanh(m.a(t) * mask) * scale), a=nn.Linear(3, 4), h=nn.Linear(4, 2)
+        lambda m, t, mask, scale=1.0: m.h(torch.tanh(m.a(t) * mask) * scale),
+        a=nn.Linear(3, 4),
+        h=nn.Linear(4, 2),
     )
     net.double()
     mask = torch.rand(4, dtype=torch.float64)
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "scale": 0.5}, Y), shared="mask")
+    dag = rc.trace_module(
+        net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "scale": 0.5}, Y), shared="mask"
+    )
     assert torch.equal(dag.pack({"t": 2 * X, "mask": mask, "scale": 0.5}), 2 * X)
     for other in ({"mask": mask + 1, "scale": 0.5}, {"mask": mask, "scale": 1.0}):
-        with pytest.raises(ValueError, match="differs from the traced one in more than its examples"):
+        with pytest.raises(
+            ValueError, match="differs from the traced one in more than its examples"
+        ):
             dag.pack({"t": X, **other})
     several = Own(
-        lambda m, t, u: m.h(torch.tanh(m.a(t)) + u.sum(1, keepdim=True)), a=nn.Linear(3, 4), h=nn.Linear(4, 2)
+        lambda m, t, u: m.h(torch.tanh(m.a(t)) + u.sum(1, keepdim=True)),
+        a=nn.Linear(3, 4),
+        h=nn.Linear(4, 2),
     )
     dag = rc.trace_module(several.double(), nn.CrossEntropyLoss(), ((X, X[:, :2]), Y))
     with pytest.raises(ValueError, match="in more than its examples"):
@@ -109,7 +126,9 @@ def test_layers_of_several_types_are_refused_by_what_is_exact():
     upcast = Own(lambda m, t: m.net(t).float(), net=net)
     dag = rc.trace_module(upcast, nn.CrossEntropyLoss(), (X.bfloat16(), Y), ["net.0", "net.2"])
     for measure in (rc.exact_blocks, rc.split_blocks):
-        with pytest.raises(ValueError, match=r"nodes have several types \(torch.bfloat16, torch.float32\)"):
+        with pytest.raises(
+            ValueError, match=r"nodes have several types \(torch.bfloat16, torch.float32\)"
+        ):
             measure(dag, dag.x, dag.y)
 
 
@@ -126,7 +145,9 @@ def test_complex_weights_are_certified():
 
 def test_the_loss_of_sequences_along_another_dimension_gets_contiguous_tensors():
     torch.manual_seed(0)
-    net = Own(lambda m, t: m.h(torch.tanh(m.e(t))), e=nn.Embedding(7, 3), h=nn.Linear(3, 7)).double()
+    net = Own(
+        lambda m, t: m.h(torch.tanh(m.e(t))), e=nn.Embedding(7, 3), h=nn.Linear(3, 7)
+    ).double()
     tokens, labels = torch.randint(7, (4, 3)), torch.randint(7, (4, 3))
     loss = lambda o, y: F.cross_entropy(o.view(-1, 7), y.view(-1))  # noqa: E731
     dag = rc.trace_module(net, loss, (tokens, labels), batch_dim=1)
@@ -142,7 +163,9 @@ class Kept(nn.Module):
         super().__init__()
         self.kind, self.calls = kind, 0
         self.a, self.b, self.h = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-        self.scale = {"dict": {"s": 1.0}, "list": [1.0], "tensor": torch.tensor(1.0).double()}.get(kind, 1.0)
+        self.scale = {"dict": {"s": 1.0}, "list": [1.0], "tensor": torch.tensor(1.0).double()}.get(
+            kind, 1.0
+        )
         self.register_buffer("level", torch.tensor(1.0).double())
 
     def put(self, value):
@@ -157,9 +180,11 @@ class Kept(nn.Module):
         self.calls += 1
 
     def get(self):
-        return {"dict": lambda: self.scale["s"], "list": lambda: self.scale[0], "tensor": lambda: self.scale}.get(
-            self.kind, lambda: self.level
-        )()
+        return {
+            "dict": lambda: self.scale["s"],
+            "list": lambda: self.scale[0],
+            "tensor": lambda: self.scale,
+        }.get(self.kind, lambda: self.level)()
 
     def forward(self, t, e=0.0):
         u = torch.tanh(self.get() * (self.a(t) + e))
@@ -173,9 +198,13 @@ class Kept(nn.Module):
 def test_wherever_it_is_kept(kind):
     torch.manual_seed(0)
     net = Kept(kind).double()
-    expected = torch.autograd.functional.hessian(lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(4).double())
+    expected = torch.autograd.functional.hessian(
+        lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(4).double()
+    )
     dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
-    torch.testing.assert_close(rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(
+        rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14
+    )
     assert dag.replay.resets == (kind != "count")
 
 
@@ -184,14 +213,21 @@ def test_a_module_that_casts_its_input_has_exact_blocks():
     cast = Own(lambda m, t: m.net(t.float()), net=net)
     dag = rc.trace_module(cast, nn.CrossEntropyLoss(), (X, Y), ["net.0", "net.2"])
     own = rc.trace_module(net, nn.CrossEntropyLoss(), (X.float(), Y), ["0", "2"])
-    one, two = rc.exact_blocks(dag, dag.x, dag.y)["net.0", "net.2"], rc.exact_blocks(own, own.x, own.y)["0", "2"]
+    one, two = (
+        rc.exact_blocks(dag, dag.x, dag.y)["net.0", "net.2"],
+        rc.exact_blocks(own, own.x, own.y)["0", "2"],
+    )
     torch.testing.assert_close(one.float(), two, rtol=1e-4, atol=1e-6)
 
 
 def test_numbers_that_are_not_a_number_and_missing_inputs():
-    net = Own(lambda m, t, mask, fill=0.0: m.h(t.masked_fill(mask, 0.0)), h=nn.Linear(3, 2)).double()
+    net = Own(
+        lambda m, t, mask, fill=0.0: m.h(t.masked_fill(mask, 0.0)), h=nn.Linear(3, 2)
+    ).double()
     mask = torch.zeros(4, 3, dtype=torch.bool)
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "fill": float("nan")}, Y))
+    dag = rc.trace_module(
+        net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "fill": float("nan")}, Y)
+    )
     assert len(dag.pack({"t": X, "mask": mask, "fill": float("nan")})) == 4
     with pytest.raises(ValueError, match="in more than its examples"):
         dag.pack({"t": X, "mask": mask})
@@ -201,7 +237,9 @@ def test_numbers_that_are_not_a_number_and_missing_inputs():
 def test_a_module_that_ends_in_squeeze_is_certified(loss):
     """It has no output for one example alone, so that the batch is compared only."""
     torch.manual_seed(0)
-    net = Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)).double()
+    net = Own(
+        lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)
+    ).double()
     dag = rc.trace_module(net, loss, (X, Y.double()))
     assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
 

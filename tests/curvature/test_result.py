@@ -19,7 +19,12 @@ import runner.curvature as rc
 def problem():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
-    return net, rc.Dag.from_sequential(net, names=["a", "b", "out"]), torch.randn(5, 3).double(), torch.arange(5) % 2
+    return (
+        net,
+        rc.Dag.from_sequential(net, names=["a", "b", "out"]),
+        torch.randn(5, 3).double(),
+        torch.arange(5) % 2,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +40,9 @@ def results(problem):
         "UpperBound": rc.upper_bound_estimate(matrix, 8, generator=generator),
         "Eigenpairs": rc.top_eigenpairs(matrix, 3, generator=generator),
         "SpectralDensity": rc.spectral_density(matrix, 3, 20, points=50, generator=generator),
-        "DiscardedCoupling": rc.discarded_coupling(rc.ParameterOperator(net, "cross_entropy", [(x, y)]), 2),
+        "DiscardedCoupling": rc.discarded_coupling(
+            rc.ParameterOperator(net, "cross_entropy", [(x, y)]), 2
+        ),
         "Certificate": rc.verify(dag, x, y),
     }
 
@@ -49,7 +56,11 @@ def test_a_result_has_an_interval_a_dictionary_and_two_short_forms(results):
         factor = 1.0 if name == "Eigenpairs" else 1.96
         if name not in ("UpperBound", "DiscardedCoupling"):
             assert torch.allclose(high - low, 2 * factor * torch.as_tensor(fields["error"])), name
-        assert repr(result).startswith(f"{name}(") and len(repr(result)) < 120 and "\n" not in repr(result)
+        assert (
+            repr(result).startswith(f"{name}(")
+            and len(repr(result)) < 120
+            and "\n" not in repr(result)
+        )
         html = result._repr_html_()
         assert name in html and "value" in html and len(html) < 3000
 
@@ -70,7 +81,10 @@ def test_graphs_and_pairs_become_tables_and_a_map(problem):
     pair = metrics["a", "out"]
     assert metrics.to_dict()["a, out"] == pair.to_dict() and f"R={pair.R.value:.4g}" in repr(pair)
     frame = metrics.to_frame()
-    assert frame.loc[("a", "out"), "C"] == pair.C.value and frame.loc[("a", "out"), "C_error"] == pair.C.error
+    assert (
+        frame.loc[("a", "out"), "C"] == pair.C.value
+        and frame.loc[("a", "out"), "C_error"] == pair.C.error
+    )
     figure = metrics.plot()
     assert figure._repr_png_().startswith(b"\x89PNG")
     shown = figure.axes[0].images[0].get_array()
@@ -110,13 +124,21 @@ def same(a, b):
 
 def test_what_is_saved_comes_back_bit_for_bit(results, problem, tmp_path):
     _, dag, x, y = problem
-    nan = dataclasses.replace(results["Certificate"], examples=(*results["Certificate"].examples, math.nan))
+    nan = dataclasses.replace(
+        results["Certificate"], examples=(*results["Certificate"].examples, math.nan)
+    )
     odd = {
         "nan": (math.nan, -math.inf, -0.0, 5e-324, 2**80),
         3: [None, True, "é"],
         "t": torch.randn(3, 2).bfloat16().mT,
     }
-    for result in (*results.values(), nan, rc.inter_layer_metrics(dag, x, y), dict(rc.exact_blocks(dag, x, y)), odd):
+    for result in (
+        *results.values(),
+        nan,
+        rc.inter_layer_metrics(dag, x, y),
+        dict(rc.exact_blocks(dag, x, y)),
+        odd,
+    ):
         rc.save(result, tmp_path / "result.npz")
         same(rc.load(str(tmp_path / "result.npz")), result)
         assert [p.name for p in tmp_path.iterdir()] == ["result.npz"]
@@ -136,13 +158,19 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_line(results, tmp_path):
             refused += 1
             assert "damaged" in str(error) and str(path) in str(error) and "\n" not in str(error)
     assert refused > 0.8 * len(places)
-    for foreign in (lambda: np.savez(path, a=np.ones(2)), lambda: torch.save({}, path), lambda: path.write_bytes(b"")):
+    for foreign in (
+        lambda: np.savez(path, a=np.ones(2)),
+        lambda: torch.save({}, path),
+        lambda: path.write_bytes(b""),
+    ):
         foreign()
         with pytest.raises(ValueError, match="damaged file or one of another kind"):
             rc.load(path)
     later = {"format": "hess-run result", "version": 2, "content": 1}
     np.savez(path, result=np.frombuffer(json.dumps(later).encode(), np.uint8))
-    with pytest.raises(ValueError, match="version 1, as `save` writes it, found hess-run result, version 2"):
+    with pytest.raises(
+        ValueError, match="version 1, as `save` writes it, found hess-run result, version 2"
+    ):
         rc.load(path)
     with pytest.raises(FileNotFoundError):
         rc.load(tmp_path / "absent.npz")

@@ -6,7 +6,12 @@ import torch
 from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import cases as oracle
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
-from experiments.scalar_spectrum.training import Network, phase_of_slope, relu_pairs, smallest_eigenvalue_bound
+from experiments.scalar_spectrum.training import (
+    Network,
+    phase_of_slope,
+    relu_pairs,
+    smallest_eigenvalue_bound,
+)
 from runner.curvature.closed_form import scalar
 
 F64 = torch.float64
@@ -26,7 +31,9 @@ def assert_same_spectrum(spectrum, hessian, tolerance=1e-10):
     assert float(spectrum.sharpness) == float(found[0])
     assert float(spectrum.smallest) == float(found[-1])
     assert abs(float(spectrum.trace() - hessian.trace())) <= 1e-10 * scale * len(hessian)
-    assert abs(float(spectrum.trace_of_square() - (hessian**2).sum())) <= 1e-10 * scale**2 * len(hessian)
+    assert abs(float(spectrum.trace_of_square() - (hessian**2).sum())) <= 1e-10 * scale**2 * len(
+        hessian
+    )
 
 
 W = torch.tensor([0.7, -1.1, 0.4, 2.0, 0.3], dtype=F64)
@@ -53,7 +60,9 @@ def test_spectra_equal_dense(m, n):
         assert_same_spectrum(relu, oracle.autodiff_hessian(oracle.relu_network, [v, w], x, y))
         assert int(linear.select("bulk").multiplicities.sum()) == 2 * (m - 1)
         q = int((v > 0).sum())
-        assert int(relu.select("bulk", "+").multiplicities.sum() if q > 1 else 0) == max(2 * (q - 1), 0)
+        assert int(relu.select("bulk", "+").multiplicities.sum() if q > 1 else 0) == max(
+            2 * (q - 1), 0
+        )
     (w, v, b), x, y = oracle.random_instance(2000 + m * 100 + n, m, n, layers=3)
     spectrum = scalar.bias_spectrum(w, v, b, x, y)
     assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y))
@@ -75,7 +84,9 @@ def test_linear_degenerate_cases(kind, data):
 
 
 @pytest.mark.parametrize("kind", DEGENERATE)
-@pytest.mark.parametrize("case", ["all +", "none +", "x positive", "x negative", "x with zero", "dead", "one"])
+@pytest.mark.parametrize(
+    "case", ["all +", "none +", "x positive", "x negative", "x with zero", "dead", "one"]
+)
 def test_relu_degenerate_cells(kind, case):
     w, v = DEGENERATE[kind]
     _, x, y = oracle.random_instance(5, 5, 9)
@@ -93,7 +104,9 @@ def test_relu_degenerate_cells(kind, case):
 
 
 BIAS, DATA = ("zero", "like v", "like w", "free"), ("random", "solved", "constant x", "zero x")
-PAIRS = [(bias, data) for i, bias in enumerate(BIAS) for j, data in enumerate(DATA) if (i + j) % 2 == 0]
+PAIRS = [
+    (bias, data) for i, bias in enumerate(BIAS) for j, data in enumerate(DATA) if (i + j) % 2 == 0
+]
 
 
 @pytest.mark.parametrize("kind", DEGENERATE)
@@ -113,7 +126,9 @@ def test_theorem6_equals_dense_and_stays_in_its_bounds():
     for seed in range(8):
         w, v, b, x, y = theorem6_instance(seed, m=3 + seed)
         pair, triple = theorem6_outliers(w, v, b)
-        values = torch.linalg.eigvalsh(oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y))
+        values = torch.linalg.eigvalsh(
+            oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y)
+        )
         r = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
         m = len(w)
         bulk = torch.cat([r.expand(m - 2), -r.expand(m - 2), torch.zeros(m - 1, dtype=F64)])
@@ -141,20 +156,29 @@ def test_theorem6_refuses_other_weights():
 
 
 def largest_of_cells(w, v, x, y):
-    return torch.stack([p.outliers()[0] for p in relu_pairs(w, v, scalar.CellMoments.of(x, y)).values()]).max()
+    return torch.stack(
+        [p.outliers()[0] for p in relu_pairs(w, v, scalar.CellMoments.of(x, y)).values()]
+    ).max()
 
 
 def test_larger_outliers_of_the_pairs_equal_the_sharpness_of_the_spectrum():
     for seed in range(6):
         (w, v), x, y = oracle.random_instance(seed, 1 + 3 * seed, 6)
         linear = scalar.PairProblem.of(w, v, scalar.Moments.of(x, y)).outliers()[0]
-        torch.testing.assert_close(linear, scalar.linear_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            linear, scalar.linear_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0
+        )
         found = largest_of_cells(w, v, x, y)
-        torch.testing.assert_close(found, scalar.relu_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            found, scalar.relu_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0
+        )
     (w, v), x, y = oracle.random_instance(1, 4, 6)
     y = torch.where(x < 0, 100 * x, y)  # a large residual of a cell that no neuron sees
     hessian = oracle.autodiff_hessian(oracle.relu_network, [v.abs(), w], x, y)
-    assert relative_error(largest_of_cells(w, v.abs(), x, y), torch.linalg.eigvalsh(hessian)[-1]) < 1e-10
+    assert (
+        relative_error(largest_of_cells(w, v.abs(), x, y), torch.linalg.eigvalsh(hessian)[-1])
+        < 1e-10
+    )
     assert not relu_pairs(w, 0 * v, scalar.CellMoments.of(x, y))
 
 
@@ -180,7 +204,10 @@ def test_million_neurons_top_eigenpair_has_no_residual(network):
         return torch.cat([in_v, in_w])
 
     _, product = torch.func.jvp(flat_gradient, (torch.cat([v, w]),), (top,))
-    assert float(torch.linalg.vector_norm(product - spectrum.sharpness * top) / spectrum.sharpness) < 1e-10
+    assert (
+        float(torch.linalg.vector_norm(product - spectrum.sharpness * top) / spectrum.sharpness)
+        < 1e-10
+    )
     assert spectrum.dimension == 2 * 10**6
 
 
@@ -203,7 +230,13 @@ def test_phases_tell_the_sign_of_the_second_outlier(target):
     (w, v), x, _ = oracle.random_instance(2, 6, 8)
     y = target * x
     slope = torch.dot(w, v)
-    for share, expected in [(-0.4, "early"), (0.2, "early"), (0.4, "late"), (0.9, "late"), (1.1, "divergent")]:
+    for share, expected in [
+        (-0.4, "early"),
+        (0.2, "early"),
+        (0.4, "late"),
+        (0.9, "late"),
+        (1.1, "divergent"),
+    ]:
         scaled = w * share * target / slope
         assert phase_of_slope(share * target, target) == expected
         outliers = scalar.linear_spectrum(scaled, v, x, y).select("outlier").expanded()
@@ -234,6 +267,8 @@ def test_wrong_shapes_are_named(call):
 def test_float32_arguments_are_computed_in_float64():
     (w, v), x, y = oracle.random_instance(0, 4, 5)
     single = scalar.linear_spectrum(w.float(), v.float(), x.float(), y.float())
-    double = scalar.linear_spectrum(w.float().double(), v.float().double(), x.float().double(), y.float().double())
+    double = scalar.linear_spectrum(
+        w.float().double(), v.float().double(), x.float().double(), y.float().double()
+    )
     assert torch.equal(single.eigenvalues, double.eigenvalues)
     assert single.eigenvalues.dtype == F64

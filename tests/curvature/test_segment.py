@@ -13,10 +13,14 @@ def hooked_case(name: str) -> ModuleCase:
     torch.manual_seed(0)
     if name == "fixed batch":
         parts = {"a": nn.Linear(6, 5), "c": nn.Linear(5, 3), "gain": nn.Parameter(torch.rand(4, 5))}
-        module = Own(lambda m, t: m.c(torch.tanh(m.a(t)) * m.gain), **parts)  # of four examples and no other number
+        module = Own(
+            lambda m, t: m.c(torch.tanh(m.a(t)) * m.gain), **parts
+        )  # of four examples and no other number
         return ModuleCase(ready(module), X, Y, nn.CrossEntropyLoss(), ["a", "c"])
     case = make_module("mixture")
-    return ModuleCase(case.module, case.given, case.target, case.loss, ["stem", "gate", "experts.0", "experts.1"])
+    return ModuleCase(
+        case.module, case.given, case.target, case.loss, ["stem", "gate", "experts.0", "experts.1"]
+    )
 
 
 @pytest.mark.parametrize("name", ["fixed batch", "mixture"])
@@ -25,7 +29,9 @@ def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(nam
     dag = rc.trace_module(case.module, case.loss, case.batch, case.nodes)
     names = [v for v in dag.order if v != "output"]
     assert dag.no_graph and any("not checked" in note for note in dag.notes)
-    assert names == (["a", "c"] if name == "fixed batch" else ["stem", "gate", "experts.0", "experts.1"])
+    assert names == (
+        ["a", "c"] if name == "fixed batch" else ["stem", "gate", "experts.0", "experts.1"]
+    )
     expected = hessian_by_hooks(case, names)
     operator = rc.CurvatureOperator(dag, dag.x, dag.y)
     assert relative_error({p: operator.block(*p).dense() for p in expected}, expected) < 1e-10
@@ -37,16 +43,24 @@ def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(nam
     smooth = rc.CurvatureOperator(dag, dag.x, dag.y, part="gauss_newton")
     for pair, metrics in found.items():
         block, bent = expected[pair], expected[pair] - smooth.block(*pair).dense()
-        assert metrics.method == "products" and metrics.R.error == 0  # nodes of at most 30 components: unit vectors
+        assert (
+            metrics.method == "products" and metrics.R.error == 0
+        )  # nodes of at most 30 components: unit vectors
         assert metrics.R.value == pytest.approx(float(block.norm()), rel=1e-10, abs=1e-14)
         if block.any():
             stable = float(block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2
             assert metrics.D.value == pytest.approx(stable, rel=0.03)
             ratio = float(bent.norm() / smooth.block(*pair).dense().norm())
             assert metrics.gap.value == pytest.approx(ratio, rel=1e-8, abs=1e-12)
-    why = "cannot be run on 5 examples" if name == "fixed batch" else r"experts\.0.*no output with one row per example"
+    why = (
+        "cannot be run on 5 examples"
+        if name == "fixed batch"
+        else r"experts\.0.*no output with one row per example"
+    )
     for exact in (rc.exact_blocks, rc.gauss_newton_blocks):
-        with pytest.raises(ValueError, match=rf"no exact blocks without a graph.*{why}.*CurvatureOperator"):
+        with pytest.raises(
+            ValueError, match=rf"no exact blocks without a graph.*{why}.*CurvatureOperator"
+        ):
             exact(dag, dag.x, dag.y)
     with pytest.raises(ValueError, match="failed on input"):
         rc.CurvatureOperator(dag, dag.x[:, :2], dag.y)
@@ -72,20 +86,28 @@ def test_experts_with_as_many_rows_for_one_example_more():
     experts = nn.ModuleList([nn.Linear(40, 40), nn.Linear(40, 40)])
     module = Own(routed, **parts, experts=experts).double().eval()
     given, target = torch.randn(16, 6).double(), torch.arange(16) % 3
-    dag = rc.trace_module(module, nn.CrossEntropyLoss(), (given, target), ["stem", "experts.0", "experts.1"])
-    case = ModuleCase(module, given, target, nn.CrossEntropyLoss(), ["stem", "experts.0", "experts.1"])
+    dag = rc.trace_module(
+        module, nn.CrossEntropyLoss(), (given, target), ["stem", "experts.0", "experts.1"]
+    )
+    case = ModuleCase(
+        module, given, target, nn.CrossEntropyLoss(), ["stem", "experts.0", "experts.1"]
+    )
     sizes = rc.CurvatureOperator(dag, dag.x, dag.y).sizes
     assert [sizes[v] for v in case.nodes] == [40, 40, 40]
     expected = hessian_by_hooks(case, case.nodes)
     few, enough = (
-        rc.inter_layer_metrics(dag, dag.x, dag.y, case.nodes, relative_error=error, generator=seeded())
+        rc.inter_layer_metrics(
+            dag, dag.x, dag.y, case.nodes, relative_error=error, generator=seeded()
+        )
         for error in (None, 0.03)
     )
     for pair, block in expected.items():
         if block.any() and pair in few:
             truth = float(block.norm())
             assert few[pair].R.error > 0 and abs(few[pair].R.value - truth) <= 4 * few[pair].R.error
-            assert enough[pair].R.error == 0 and enough[pair].R.value == pytest.approx(truth, rel=1e-10)
+            assert enough[pair].R.error == 0 and enough[pair].R.value == pytest.approx(
+                truth, rel=1e-10
+            )
     assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
 
 
@@ -98,8 +120,17 @@ def sparing(m, t):
 
 def test_differences_whose_step_leaves_an_expert_without_examples():
     torch.manual_seed(0)
-    parts = {"stem": nn.Linear(6, 4), "expert": nn.Linear(4, 4), "head": nn.Linear(4, 3), "bound": torch.tensor(0.0)}
-    module, given, target = Own(sparing, **parts).double().eval(), torch.randn(5, 6).double(), torch.arange(5) % 3
+    parts = {
+        "stem": nn.Linear(6, 4),
+        "expert": nn.Linear(4, 4),
+        "head": nn.Linear(4, 3),
+        "bound": torch.tensor(0.0),
+    }
+    module, given, target = (
+        Own(sparing, **parts).double().eval(),
+        torch.randn(5, 6).double(),
+        torch.arange(5) % 3,
+    )
     with torch.no_grad():
         module.bound = module.stem(given)[:, 0].max() - 1e-4
     dag = rc.trace_module(module, nn.CrossEntropyLoss(), (given, target), ["stem", "expert"])

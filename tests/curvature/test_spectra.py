@@ -13,13 +13,19 @@ from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
 import runner.curvature as rc
-from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_lower, wolkowicz_styan_upper
+from runner.curvature.spectra.bounds import (
+    spectrum_moments,
+    wolkowicz_styan_lower,
+    wolkowicz_styan_upper,
+)
 from tests.curvature.cases import seeded
 from tests.curvature.test_coverage import NETWORKS, SEEDS
 
 
 def symmetric(values: Tensor, seed: int = 0) -> Tensor:
-    q, _ = torch.linalg.qr(torch.randn(len(values), len(values), dtype=torch.float64, generator=seeded(seed)))
+    q, _ = torch.linalg.qr(
+        torch.randn(len(values), len(values), dtype=torch.float64, generator=seeded(seed))
+    )
     return (q * values) @ q.mT
 
 
@@ -28,7 +34,9 @@ SPECTRA = {
     "even": torch.linspace(-1, 1, 150, dtype=torch.float64),
     "flat": torch.linspace(1, 2, 150, dtype=torch.float64),
     "decaying": 0.8 ** torch.arange(150, dtype=torch.float64),
-    "indefinite": torch.cat([torch.linspace(-1, 1, 146), torch.tensor([5.0, 8.0, -6.0, -3.0])]).double(),
+    "indefinite": torch.cat(
+        [torch.linspace(-1, 1, 146), torch.tensor([5.0, 8.0, -6.0, -3.0])]
+    ).double(),
 }
 LOW_RANK = {
     "rank 13": torch.cat([torch.linspace(1, 3, 13), torch.zeros(137)]).double(),
@@ -47,7 +55,10 @@ def test_eigenpairs_against_the_dense_matrix(name, k, which):
     values = SPECTRA[name]
     matrix = symmetric(values)
     found = rc.top_eigenpairs(matrix, k, which, generator=seeded(1))
-    if (name, which) == ("decaying", "smallest"):  # nothing converges below the rounding of the largest
+    if (name, which) == (
+        "decaying",
+        "smallest",
+    ):  # nothing converges below the rounding of the largest
         assert not bool(found.converged.all())
         return
     assert_eigenpairs(found, matrix, values, which, 1e-8)
@@ -58,12 +69,16 @@ def assert_eigenpairs(found, matrix, values, which, tolerance):
     """Values, orthonormal vectors and residuals, all converged."""
     key = {"largest": -values, "smallest": values, "magnitude": -values.abs()}[which]
     expected = values[key.argsort()[: len(found.values)]]
-    same = (found.values.abs(), expected.abs()) if which == "magnitude" else (found.values, expected)  # +-t are ties
+    same = (
+        (found.values.abs(), expected.abs()) if which == "magnitude" else (found.values, expected)
+    )  # +-t are ties
     assert torch.allclose(*same, atol=tolerance)
     vectors = found.vectors.double()
     assert torch.allclose(vectors.mT @ vectors, torch.eye(len(expected)).double(), atol=1e-6)
     residuals = (matrix.double() @ vectors - vectors * found.values).norm(dim=0)
-    assert torch.allclose(residuals, found.residuals, atol=1e-12 if found.vectors.dtype == torch.float64 else 1e-5)
+    assert torch.allclose(
+        residuals, found.residuals, atol=1e-12 if found.vectors.dtype == torch.float64 else 1e-5
+    )
     assert bool(found.converged.all())
 
 
@@ -75,7 +90,11 @@ def test_eigenpairs_that_do_not_converge_say_so():
     assert found.products < 60
 
 
-CASES = [(9, "largest", torch.float32), (12, "smallest", torch.float64), (9, "magnitude", torch.float64)]
+CASES = [
+    (9, "largest", torch.float32),
+    (12, "smallest", torch.float64),
+    (9, "magnitude", torch.float64),
+]
 CASES += [(30, "largest", torch.float64)]
 
 
@@ -84,7 +103,9 @@ def test_eigenpairs_in_little_memory(vectors, which, dtype):
     """Five pairs of a matrix of size 150 with restarts after `vectors` - 1 products or fewer."""
     values = SPECTRA["indefinite"]
     matrix = symmetric(values).to(dtype)
-    found = rc.top_eigenpairs(matrix, 5, which, memory_budget=vectors * 150 * dtype.itemsize, generator=seeded(1))
+    found = rc.top_eigenpairs(
+        matrix, 5, which, memory_budget=vectors * 150 * dtype.itemsize, generator=seeded(1)
+    )
     tolerance = 1e-4 if dtype == torch.float32 else 1e-8
     assert_eigenpairs(found, matrix, torch.linalg.eigvalsh(matrix.double()), which, tolerance)
     assert found.products > vectors and found.vectors.dtype == dtype
@@ -104,7 +125,9 @@ def test_all_copies_of_an_eigenvalue_are_found(name, spare):
     values = torch.tensor(REPEATED[name], dtype=torch.float64)
     matrix = symmetric(values)
     for k, which in [(4, "largest"), (10, "largest"), (6, "magnitude")]:
-        found = rc.top_eigenpairs(matrix, k, which, memory_budget=(k + spare) * 8 * 200, generator=seeded(1))
+        found = rc.top_eigenpairs(
+            matrix, k, which, memory_budget=(k + spare) * 8 * 200, generator=seeded(1)
+        )
         assert_eigenpairs(found, matrix, values, which, 1e-8)
 
 
@@ -113,9 +136,13 @@ def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 10)).double()
     x = 3 * torch.randn(40, 10, dtype=torch.float64)
-    head = rc.ParameterOperator(net, "mse", (x, torch.randn(40, 10, dtype=torch.float64)), groups=["2"])
+    head = rc.ParameterOperator(
+        net, "mse", (x, torch.randn(40, 10, dtype=torch.float64)), groups=["2"]
+    )
     found = rc.top_eigenpairs(head, 12, generator=seeded(0))
-    assert torch.allclose(found.values, torch.linalg.eigvalsh(head.dense()).flip(0)[:12], atol=1e-10)
+    assert torch.allclose(
+        found.values, torch.linalg.eigvalsh(head.dense()).flip(0)[:12], atol=1e-10
+    )
     assert torch.allclose(found.values[:10], found.values[0].expand(10), atol=1e-10)
 
 
@@ -157,7 +184,9 @@ def test_every_method_takes_a_parameter_operator(dtype):
 def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_float64():
     """It fits its first two examples to 4e-7, so that products of these alone are rounding."""
     torch.manual_seed(4)
-    net = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 3))
+    net = nn.Sequential(
+        nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 3)
+    )
     x, loss = torch.randn(120, 10), nn.CrossEntropyLoss()
     y = x[:, :3].argmax(1)
     optimiser = torch.optim.Adam(net.parameters(), 1e-2)
@@ -166,7 +195,9 @@ def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_fl
         loss(net(x), y).backward()
         optimiser.step()
     operator = rc.ParameterOperator(net, loss, (x, y))
-    found = rc.top_eigenpairs(operator, 5, memory_budget=10 * 4 * operator.shape[0], generator=seeded(1))
+    found = rc.top_eigenpairs(
+        operator, 5, memory_budget=10 * 4 * operator.shape[0], generator=seeded(1)
+    )
     assert found.products > 20 and bool(found.converged.all())
     matrix = rc.ParameterOperator(net.double(), loss, (x.double(), y)).dense()
     expected = torch.linalg.eigvalsh((matrix + matrix.mT) / 2).flip(0)[:5]
@@ -194,8 +225,12 @@ def test_trace_errors_cover(name, method):
     for seed in range(60):
         found = rc.trace_estimate(matrix, 60, method, generator=seeded(seed))
         assert found.products <= 62
-        z.append((found.value - expected) / (found.error + 1e-12))  # a sketch that holds the range leaves rounding
-    assert sum(abs(v) <= 1.96 for v in z) >= 51  # 95 % of 60 is 57, four standard deviations less is 50
+        z.append(
+            (found.value - expected) / (found.error + 1e-12)
+        )  # a sketch that holds the range leaves rounding
+    assert (
+        sum(abs(v) <= 1.96 for v in z) >= 51
+    )  # 95 % of 60 is 57, four standard deviations less is 50
     assert abs(sum(z) / len(z)) < 0.5
 
 
@@ -208,12 +243,16 @@ def test_a_sketch_that_holds_the_range_gives_the_trace_itself(name, method):
         assert found.value == pytest.approx(float(values.sum()), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["decaying", *(pytest.param(n, marks=SLOW) for n in SPECTRA if n != "decaying")])
+@pytest.mark.parametrize(
+    "name", ["decaying", *(pytest.param(n, marks=SLOW) for n in SPECTRA if n != "decaying")]
+)
 def test_the_default_is_nearly_as_good_as_the_best_method(name):
     matrix, total, products = symmetric(SPECTRA[name]), float(SPECTRA[name].sum()), 18
     errors = {}
     for method in ("auto", "hutchinson", "hutch++", "xtrace"):
-        runs = [rc.trace_estimate(matrix, products, method, generator=seeded(s)) for s in range(150)]
+        runs = [
+            rc.trace_estimate(matrix, products, method, generator=seeded(s)) for s in range(150)
+        ]
         assert all(products - 2 <= found.products <= products for found in runs)
         errors[method] = math.fsum((found.value - total) ** 2 for found in runs) ** 0.5
     assert errors.pop("auto") <= 1.2 * min(errors.values())
@@ -230,19 +269,27 @@ def test_hutchinson_holds_two_vectors():
             assert sum(vector() is not None for vector in seen) <= 2
             return 2 * z
 
-    assert rc.trace_estimate(Watched(), 40, "hutchinson", generator=seeded(0)).value == pytest.approx(100)
+    assert rc.trace_estimate(
+        Watched(), 40, "hutchinson", generator=seeded(0)
+    ).value == pytest.approx(100)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_every_estimate_scales_with_the_operator(scale):
     matrix = symmetric(SPECTRA["indefinite"])
     pairs, scaled = (rc.top_eigenpairs(m, 3, generator=seeded(0)) for m in (matrix, scale * matrix))
-    assert torch.allclose(scaled.values / scale, pairs.values, rtol=1e-9) and bool(scaled.converged.all())
+    assert torch.allclose(scaled.values / scale, pairs.values, rtol=1e-9) and bool(
+        scaled.converged.all()
+    )
     for method in ("hutchinson", "hutch++", "xtrace"):
-        one, other = (rc.trace_estimate(m, 60, method, generator=seeded(0)) for m in (matrix, scale * matrix))  # type: ignore[arg-type]
+        one, other = (
+            rc.trace_estimate(m, 60, method, generator=seeded(0)) for m in (matrix, scale * matrix)
+        )  # type: ignore[arg-type]
         assert other.value / scale == pytest.approx(one.value, rel=1e-8)
         assert other.error / scale == pytest.approx(one.error, rel=1e-8)
-    low, high = (rc.upper_bound_estimate(m, 20, generator=seeded(0)) for m in (matrix, scale * matrix))
+    low, high = (
+        rc.upper_bound_estimate(m, 20, generator=seeded(0)) for m in (matrix, scale * matrix)
+    )
     assert high.value / scale == pytest.approx(low.value, rel=1e-9)
     assert high.high / scale == pytest.approx(low.high, rel=1e-6)
     density = rc.spectral_density(scale * matrix, 3, 40, generator=seeded(0))
@@ -270,7 +317,10 @@ def test_sketches_win_where_the_spectrum_decays():
     assert worst("xtrace") < worst("hutchinson") / 20
     assert worst("hutch++") < worst("hutchinson") / 8
     assert rc.trace_estimate(matrix, 60, generator=seeded(0)).method == "xtrace"
-    assert rc.trace_estimate(symmetric(SPECTRA["even"]), 60, generator=seeded(0)).method == "hutchinson"
+    assert (
+        rc.trace_estimate(symmetric(SPECTRA["even"]), 60, generator=seeded(0)).method
+        == "hutchinson"
+    )
 
 
 @pytest.mark.parametrize("name", ["decaying", "indefinite", "rank 3", "one spike"])
@@ -313,22 +363,34 @@ def parameter_spectrum(network: str) -> Tensor:
     """Eigenvalues of the Hessian in all parameters of a network of test_coverage."""
     dag, x, y, _ = NETWORKS[network]()
     module = nn.Module()
-    module.parts = nn.ModuleList(node.fn for node in dag.nodes.values() if isinstance(node.fn, nn.Module))
+    module.parts = nn.ModuleList(
+        node.fn for node in dag.nodes.values() if isinstance(node.fn, nn.Module)
+    )
     module.forward = lambda x: dag.forward(x)[dag.output]
-    return torch.linalg.eigvalsh(rc.ParameterOperator(module, lambda f, y: dag.loss.value(f, y).mean(), (x, y)).dense())
+    return torch.linalg.eigvalsh(
+        rc.ParameterOperator(module, lambda f, y: dag.loss.value(f, y).mean(), (x, y)).dense()
+    )
 
 
 EVERY = [(name, probes, SEEDS, 0.90, 0.99) for name in NETWORKS for probes in (4, 10, 30)]
-BANDS = [("decaying", 4, 12, 0.82, 0.99), ("indefinite", 10, 6, 0.85, 0.99), ("attention", 4, 40, 0.90, 0.99)]
+BANDS = [
+    ("decaying", 4, 12, 0.82, 0.99),
+    ("indefinite", 10, 6, 0.85, 0.99),
+    ("attention", 4, 40, 0.90, 0.99),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "probes", "repeats", "least", "most"), [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)]
+    ("name", "probes", "repeats", "least", "most"),
+    [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)],
 )
 def test_the_band_of_the_density_covers(name, probes, repeats, least, most):
     """Point by point, where there is any density, on average over many estimates."""
     values = SPECTRA[name] if name in SPECTRA else parameter_spectrum(name)
-    matrix, covered = torch.sparse.spdiags(values, torch.tensor([0]), (len(values), len(values))), []
+    matrix, covered = (
+        torch.sparse.spdiags(values, torch.tensor([0]), (len(values), len(values))),
+        [],
+    )
     for seed in range(repeats):
         found = rc.spectral_density(matrix, probes, 60, points=150, generator=seeded(seed))
         expected = smoothed(found, values)
@@ -341,7 +403,10 @@ def test_the_band_of_the_density_covers(name, probes, repeats, least, most):
 def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
     """120 steps are six times what the outliers need: without reorthogonalisation each of them comes back."""
     matrix = symmetric(torch.cat([torch.linspace(-1, 1, 396, dtype=torch.float64), OUTLIERS]))
-    whole, little = (rc.spectral_density(matrix, 3, 120, memory_budget=b, generator=seeded(0)) for b in (1 << 30, 0))
+    whole, little = (
+        rc.spectral_density(matrix, 3, 120, memory_budget=b, generator=seeded(0))
+        for b in (1 << 30, 0)
+    )
     assert little.outliers == pytest.approx((9.0, 8.0, 6.0, -7.0), abs=1e-6)
     assert int((little.weights[0] > 0).sum()) < 120  # copies were there
     assert torch.allclose(little.weights.sum(1), torch.ones(3, dtype=torch.float64))
@@ -360,7 +425,10 @@ def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
         (lambda m: rc.trace_estimate(1e200 * m, 20), "squares are out of range"),
         (lambda m: rc.spectral_density(m.triu()), "differs from its transpose"),
         (lambda m: rc.discarded_coupling(m), "expected a ParameterOperator"),
-        (lambda m: rc.discarded_coupling(parameters(), probes=1), "probes as a whole number of at least 2"),
+        (
+            lambda m: rc.discarded_coupling(parameters(), probes=1),
+            "probes as a whole number of at least 2",
+        ),
         (lambda m: rc.top_eigenpairs(m, 1, "biggest"), "which must be one of"),
         (lambda m: rc.spectral_density(m, 1), "probes as a whole number of at least 2"),
         (lambda m: rc.trace_estimate(m, 5), "at least 6 products"),
@@ -380,12 +448,17 @@ def test_a_product_that_is_not_finite_gives_nan_with_a_reason(size):
     matrix = symmetric(torch.linspace(1, 2, size, dtype=torch.float64))
     matrix[3, 3] = math.nan
     traces = [
-        rc.trace_estimate(matrix, 60, m, generator=seeded(0)) for m in ("hutchinson", "hutch++", "xtrace", "auto")
+        rc.trace_estimate(matrix, 60, m, generator=seeded(0))
+        for m in ("hutchinson", "hutch++", "xtrace", "auto")
     ]  # type: ignore[arg-type]
     for found in (*traces, rc.upper_bound_estimate(matrix, 21, generator=seeded(0))):
         assert math.isnan(found.value) and "finite" in found.reason
     pairs = rc.top_eigenpairs(matrix, 2, generator=seeded(0))
-    assert bool(pairs.values.isnan().all()) and not bool(pairs.converged.any()) and "finite" in pairs.reason
+    assert (
+        bool(pairs.values.isnan().all())
+        and not bool(pairs.converged.any())
+        and "finite" in pairs.reason
+    )
     density = rc.spectral_density(matrix, 2, 10, generator=seeded(0))
     assert bool(density.density.isnan().all()) and "finite" in density.reason
 
@@ -423,7 +496,9 @@ def test_rounding_never_makes_the_variance_negative():
 
 def test_matrices_of_whole_numbers_are_taken_as_real_and_complex_ones_refused():
     counts = torch.diag(torch.arange(1, 101))
-    assert rc.top_eigenpairs(counts, 2, generator=seeded()).values.tolist() == pytest.approx([100, 99])
+    assert rc.top_eigenpairs(counts, 2, generator=seeded()).values.tolist() == pytest.approx(
+        [100, 99]
+    )
     assert rc.trace_estimate(counts, 20, generator=seeded()).value == pytest.approx(5050, rel=0.1)
     for matrix in (torch.eye(3, dtype=torch.complex64), np.eye(3) * 1j):
         with pytest.raises(ValueError, match="found complex numbers"):
@@ -454,7 +529,9 @@ def test_products_that_are_right_are_given_at_any_scale():
 def test_an_operator_of_scipy_in_float32_is_given_float32():
     matrix = torch.diag(torch.arange(1.0, 41.0))
     operator = LinearOperator(
-        (40, 40), matvec=lambda v: (matrix @ torch.from_numpy(np.ascontiguousarray(v))).numpy(), dtype=np.float32
+        (40, 40),
+        matvec=lambda v: (matrix @ torch.from_numpy(np.ascontiguousarray(v))).numpy(),
+        dtype=np.float32,
     )
     assert float(rc.top_eigenpairs(operator, 1).values[0]) == pytest.approx(40, rel=1e-5)
 
@@ -477,7 +554,10 @@ def test_a_product_that_is_not_finite_later_is_told(size):
 
 
 def test_an_operator_may_use_the_memory_of_its_result_again():
-    diagonal, buffer = torch.linspace(1, 2, 50, dtype=torch.float64), torch.zeros(50, dtype=torch.float64)
+    diagonal, buffer = (
+        torch.linspace(1, 2, 50, dtype=torch.float64),
+        torch.zeros(50, dtype=torch.float64),
+    )
     found = rc.trace_estimate(Own(diagonal, lambda v: torch.mul(diagonal, v, out=buffer)), 50)
     assert found.value == pytest.approx(75, rel=1e-12)
 
@@ -493,10 +573,14 @@ def test_an_operator_that_says_whole_numbers_is_given_real_ones():
     matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     matrix = matrix + matrix.mT
     found = rc.top_eigenpairs(Own(matrix, matrix.__matmul__, torch.int64), 1)
-    assert float(found.values[0]) == pytest.approx(float(torch.linalg.eigvalsh(matrix).abs().max()), rel=1e-6)
+    assert float(found.values[0]) == pytest.approx(
+        float(torch.linalg.eigvalsh(matrix).abs().max()), rel=1e-6
+    )
 
 
-@pytest.mark.parametrize("kind", [lambda m: m.numpy(), lambda m: csr_matrix(m.numpy()), lambda m: m])
+@pytest.mark.parametrize(
+    "kind", [lambda m: m.numpy(), lambda m: csr_matrix(m.numpy()), lambda m: m]
+)
 def test_matrices_that_are_not_symmetric_are_refused_however_they_are_kept(kind):
     shift = torch.diag(torch.ones(19, dtype=torch.float64), 1)
     with pytest.raises(ValueError, match="differs from its transpose"):

@@ -34,8 +34,12 @@ MEASURED = {
     "exact_blocks": lambda dag, x: norms(rc.exact_blocks(dag, x, Y)),
     "split_blocks": lambda dag, x: norms(rc.split_blocks(dag, x, Y).tensor),
     "gn_gaps": lambda dag, x: rc.gn_gaps(dag, x, Y, None, [PAIR], 4, seeded())[PAIR].gap.value,
-    "CurvatureOperator": lambda dag, x: float(rc.CurvatureOperator(dag, x, Y).block(*PAIR).dense().norm()),
-    "inter_layer_metrics": lambda dag, x: rc.inter_layer_metrics(dag, x, Y, generator=seeded())[PAIR].R.value,
+    "CurvatureOperator": lambda dag, x: float(
+        rc.CurvatureOperator(dag, x, Y).block(*PAIR).dense().norm()
+    ),
+    "inter_layer_metrics": lambda dag, x: (
+        rc.inter_layer_metrics(dag, x, Y, generator=seeded())[PAIR].R.value
+    ),
     "block_jacobians": lambda dag, x: norms(rc.block_jacobians(dag, x)),
     "gauss_newton_factors": lambda dag, x: norms(rc.gauss_newton_factors(dag, x, Y).factors),
 }
@@ -76,10 +80,15 @@ def test_every_measurement_is_guarded_and_leaves_the_model_as_it_was(name):
 
 
 def test_parameters_are_measured_alike_in_inference_mode():
-    dag, operator = rc.Dag.from_sequential(mlp()), rc.ParameterOperator(mlp(), nn.CrossEntropyLoss(), [(X, Y)])
+    dag, operator = (
+        rc.Dag.from_sequential(mlp()),
+        rc.ParameterOperator(mlp(), nn.CrossEntropyLoss(), [(X, Y)]),
+    )
     expected = [m.R.value for m in rc.group_metrics(operator, generator=seeded()).values()]
     with torch.inference_mode():
-        assert [m.R.value for m in rc.group_metrics(operator, generator=seeded()).values()] == pytest.approx(expected)
+        assert [
+            m.R.value for m in rc.group_metrics(operator, generator=seeded()).values()
+        ] == pytest.approx(expected)
         assert rc.verify(operator, generator=seeded()).ok
         assert rc.verify(dag, X, Y, generator=seeded()).ok
 
@@ -101,7 +110,9 @@ class Restless(nn.Module):
         self.log.append(h)
         self.new = h
         noise = torch.rand(()) if self.how == "random" else 0
-        return self.head(torch.tanh(h)) + noise + (self.head(h).mean(0) if self.how == "mixing" else 0)
+        return (
+            self.head(torch.tanh(h)) + noise + (self.head(h).mean(0) if self.how == "mixing" else 0)
+        )
 
 
 @pytest.mark.parametrize("how", ["", "random", "mixing", "name"])
@@ -112,7 +123,9 @@ def test_tracing_and_measuring_leave_the_module_as_it_was(how):
     given, target = classes(8, 7).view(4, 2), classes(4, 2)
     if how:
         with pytest.raises(ValueError, match=r"random|mixes|nearest"):
-            rc.trace_module(module, "cross_entropy", (given, target), ["hed"] if how == "name" else None)
+            rc.trace_module(
+                module, "cross_entropy", (given, target), ["hed"] if how == "name" else None
+            )
     else:
         dag = rc.trace_module(module, "cross_entropy", (given, target))
         rc.exact_blocks(dag, dag.x, dag.y)
@@ -121,9 +134,16 @@ def test_tracing_and_measuring_leave_the_module_as_it_was(how):
         assert rc.verify(operator, generator=seeded()).ok
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(module.state_dict()[k], v) for k, v in weights.items())
-    assert module.calls == 0 and module.last is None and module.log == [] and not hasattr(module, "new")
+    assert (
+        module.calls == 0
+        and module.last is None
+        and module.log == []
+        and not hasattr(module, "new")
+    )
     assert not any("forward" in vars(m) for m in module.modules())
-    assert not module.head.bias.requires_grad and module.head.weight.requires_grad and module.training
+    assert (
+        not module.head.bias.requires_grad and module.head.weight.requires_grad and module.training
+    )
 
 
 # ------------------------------------------------------------------ weights changed under an operator
@@ -136,11 +156,15 @@ def step(net):
 
 
 CHANGES = {
-    "load_state_dict": lambda net: net.load_state_dict({k: 0.8 * v for k, v in net.state_dict().items()}),
+    "load_state_dict": lambda net: net.load_state_dict(
+        {k: 0.8 * v for k, v in net.state_dict().items()}
+    ),
     "step": step,
     "data": lambda net: setattr(net[0].weight, "data", 0.8 * net[0].weight.data),
     "in place on data": lambda net: net[0].weight.data.mul_(0.8),
-    "another parameter": lambda net: setattr(net[0], "weight", nn.Parameter(0.8 * net[0].weight.detach())),
+    "another parameter": lambda net: setattr(
+        net[0], "weight", nn.Parameter(0.8 * net[0].weight.detach())
+    ),
     "permuted": lambda net: setattr(net[0].weight, "data", net[0].weight.data.flip(0)),
     "permuted in place": lambda net: net[0].weight.data.copy_(net[0].weight.data.flip(0)),
 }

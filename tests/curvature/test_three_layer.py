@@ -8,7 +8,11 @@ import torch
 from experiments.three_layer.hsr_gradient import cost as double_sum
 from experiments.three_layer.ws_bound.measure import hidden_gram_norm_squared
 from experiments.three_layer.ws_bound.portraits import numerical_hessian
-from experiments.three_layer.ws_bound.theorems import trace_of_square_bound, trace_vv_bound, trace_ww_bound
+from experiments.three_layer.ws_bound.theorems import (
+    trace_of_square_bound,
+    trace_vv_bound,
+    trace_ww_bound,
+)
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.model import CHUNK_WORDS
 
@@ -79,7 +83,9 @@ def test_every_closed_form_against_autodiff(sizes, name):
         "trace_of_square_frobenius": square,
         "upper_bound": eigenvalues.mean() + spread,
         "lower_bound": eigenvalues.mean() - spread,
-        "trace_parts": torch.stack([hessian[:count, :count].trace(), hessian[count:, count:].trace()]),
+        "trace_parts": torch.stack(
+            [hessian[:count, :count].trace(), hessian[count:, count:].trace()]
+        ),
         "mean_and_std": torch.stack([eigenvalues.mean(), eigenvalues.std(correction=0)]),
     }
     for function, value in expected.items():
@@ -91,10 +97,20 @@ def test_every_closed_form_against_autodiff(sizes, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_leading_dimensions_are_a_batch(name):
     theta, x, q = instance((2, 3, 9), batch=(2, 3))
-    functions = ("loss", "gradient", "hessian", "trace", "trace_of_square", "upper_bound", "lower_bound")
+    functions = (
+        "loss",
+        "gradient",
+        "hessian",
+        "trace",
+        "trace_of_square",
+        "upper_bound",
+        "lower_bound",
+    )
     for function in (*functions, "trace_of_square_double_sum", *SCALARS):
         whole = getattr(tl, function)(theta, x, q, name)
-        single = torch.stack([getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)])
+        single = torch.stack(
+            [getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)]
+        )
         torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
     assert tl.predict(theta, x, name).shape == (2, 3, 9)
     assert tl.hidden_representation(theta, x, name).shape == (2, 3, 9, 3)
@@ -128,11 +144,17 @@ def test_derivatives_of_the_activation_and_their_suprema(name):
     for found in activation.derivatives(y, 3):
         torch.testing.assert_close(found, torch.func.vmap(function)(y), rtol=1e-10, atol=1e-12)
         function = torch.func.grad(function)
-    y = torch.cat([torch.linspace(-8, 8, 400001, dtype=torch.float64), torch.tensor([40.0, -40.0]).double()])
+    y = torch.cat(
+        [torch.linspace(-8, 8, 400001, dtype=torch.float64), torch.tensor([40.0, -40.0]).double()]
+    )
     f, f1, f2 = (float(d.abs().max()) for d in activation.derivatives(y, 2))
     assert f1 == pytest.approx(activation.sup_slope, rel=1e-9)
     assert f2 == pytest.approx(activation.sup_bend, rel=1e-9, abs=1e-15)
-    assert f == pytest.approx(activation.sup_abs, rel=1e-12) if math.isfinite(activation.sup_abs) else f >= 40
+    assert (
+        f == pytest.approx(activation.sup_abs, rel=1e-12)
+        if math.isfinite(activation.sup_abs)
+        else f >= 40
+    )
 
 
 def test_split_and_join_are_inverse_and_ordered_as_in_the_paper():
@@ -147,7 +169,9 @@ def test_split_and_join_are_inverse_and_ordered_as_in_the_paper():
 def test_numerical_hessian_converges_with_the_square_of_the_step():
     theta, x, q = instance((2, 3, 50))
     exact = tl.hessian(theta, x, q)
-    far = [float((numerical_hessian(theta, x, q, step=h) - exact).norm()) for h in (4e-2, 2e-2, 1e-2)]
+    far = [
+        float((numerical_hessian(theta, x, q, step=h) - exact).norm()) for h in (4e-2, 2e-2, 1e-2)
+    ]
     assert [far[0] / far[1], far[1] / far[2]] == pytest.approx([4, 4], rel=0.05)
 
 
@@ -167,7 +191,9 @@ def test_limits_of_the_hidden_gram():
         theta, x, _ = instance(sizes, batch=(4,))
         r = tl.hidden_representation(theta, x, "tanh")
         expected = (r @ r.mT).square().sum((-2, -1))
-        torch.testing.assert_close(hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(
+            hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0
+        )
 
 
 def test_mistakes_name_what_was_expected():
@@ -183,7 +209,14 @@ def test_mistakes_name_what_was_expected():
         ((theta[0], x, q), "found a scalar"),
         ((theta, x, q, "sigmoyd"), "did you mean 'sigmoid'"),
     ]:
-        for function in (tl.loss, tl.gradient, tl.hessian, tl.trace, tl.trace_of_square, tl.upper_bound):
+        for function in (
+            tl.loss,
+            tl.gradient,
+            tl.hessian,
+            tl.trace,
+            tl.trace_of_square,
+            tl.upper_bound,
+        ):
             with pytest.raises(ValueError, match=pattern):
                 function(*arguments)
     with pytest.raises(ValueError, match="bias first"):
@@ -205,7 +238,12 @@ def test_bounds_hold_at_every_scale(bias):
     assert relative_error(upper / scale, exact) < TOLERANCE
     assert torch.equal(tl.upper_bound(theta[2], x, q), upper[2])
     mixed = torch.stack([theta[0], instance((2, 3, 9))[0]])
-    assert relative_error(tl.upper_bound(mixed, x, q), torch.stack([tl.upper_bound(t, x, q) for t in mixed])) < 1e-13
+    assert (
+        relative_error(
+            tl.upper_bound(mixed, x, q), torch.stack([tl.upper_bound(t, x, q) for t in mixed])
+        )
+        < 1e-13
+    )
 
 
 GRADIENT_TOLERANCE = 1e-9
@@ -239,7 +277,9 @@ def autodiff(theta, x, q, name, hessian=oracle_hessian):
 
 def assert_gradients(theta, x, q, name, hessian=oracle_hessian):
     for function, expected in autodiff(theta, x, q, name, hessian).items():
-        assert relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE, function
+        assert (
+            relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE
+        ), function
 
 
 # Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form Hessian.
@@ -267,7 +307,9 @@ def test_as_sigma_falls_to_zero(margin):
     theta, x, q = separable(margin)
     assert_gradients(theta, x, q, "linear", tl.hessian)
     for function in SCALARS:
-        assert float(getattr(tl, function)(theta, x, q, "linear").abs().max()) < 10 * margin**3 * math.exp(-margin)
+        assert float(
+            getattr(tl, function)(theta, x, q, "linear").abs().max()
+        ) < 10 * margin**3 * math.exp(-margin)
 
 
 def test_where_sigma_vanishes_its_term_is_left_out():
@@ -275,7 +317,9 @@ def test_where_sigma_vanishes_its_term_is_left_out():
     theta, x, q = separable(800.0)
     assert not tl.hessian(theta, x, q, "linear").any()
     for function in SCALARS:
-        assert torch.equal(getattr(tl, function)(theta, x, q, "linear"), torch.zeros(4, dtype=torch.float64))
+        assert torch.equal(
+            getattr(tl, function)(theta, x, q, "linear"), torch.zeros(4, dtype=torch.float64)
+        )
 
 
 def test_squares_that_underflow_do_not_lose_sigma():
@@ -293,11 +337,16 @@ def test_squares_that_underflow_do_not_lose_sigma():
 @pytest.mark.parametrize("name", NAMES)
 def test_contraction_with_any_symmetric_matrix(name):
     theta, x, q = instance((3, 4, 11))
-    matrix = torch.randn(len(theta), len(theta), generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    matrix = torch.randn(
+        len(theta), len(theta), generator=torch.Generator().manual_seed(5), dtype=torch.float64
+    )
     matrix = matrix + matrix.T
     leaf = theta.clone().requires_grad_()
     (expected,) = torch.autograd.grad((matrix * oracle_hessian(leaf, x, q, name)).sum(), leaf)
-    assert relative_error(tl.contraction_gradient(theta, x, q, matrix, name), expected) < GRADIENT_TOLERANCE
+    assert (
+        relative_error(tl.contraction_gradient(theta, x, q, matrix, name), expected)
+        < GRADIENT_TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -308,4 +357,7 @@ def test_the_paper_s_double_sums_agree(name):
         assert relative_error(tl.trace_of_square(theta, x, q, name), value) < GRADIENT_TOLERANCE
         for function in ("trace_of_square_gradient", "upper_bound_gradient"):
             expected = getattr(double_sum, function)(theta, x, q, name)
-            assert relative_error(getattr(tl, function)(theta, x, q, name), expected) < GRADIENT_TOLERANCE, function
+            assert (
+                relative_error(getattr(tl, function)(theta, x, q, name), expected)
+                < GRADIENT_TOLERANCE
+            ), function

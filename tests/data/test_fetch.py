@@ -29,7 +29,10 @@ def records(count, seed, limits=(4,)):
 
 def members():
     files = {**TRAIN, **TEST}
-    content = {f"{FOLDER}/{file}": records(n, seed).tobytes() for seed, (file, n) in enumerate(files.items())}
+    content = {
+        f"{FOLDER}/{file}": records(n, seed).tobytes()
+        for seed, (file, n) in enumerate(files.items())
+    }
     return {**content, f"{FOLDER}/names.txt": b"one\ntwo\n", f"{FOLDER}/readme.html": b"hello"}
 
 
@@ -45,7 +48,9 @@ def tar_bytes(content, extra=()):
     return buffer.getvalue()
 
 
-SPEC = Archive("cifar10", "tiny.tar.gz", "", FOLDER, train=TRAIN, test=TEST, limits=(4,), names=("names.txt",))
+SPEC = Archive(
+    "cifar10", "tiny.tar.gz", "", FOLDER, train=TRAIN, test=TEST, limits=(4,), names=("names.txt",)
+)
 
 
 def spec_of(packed, **changes):
@@ -68,7 +73,9 @@ def served(content, drop_after=None, ranges=True, status=200):
                 return self.send_error(416)
             self.send_response(206 if start else 200)
             if start:
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+                self.send_header(
+                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
+                )
             self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
             end = len(content) if drop_after is None else min(len(content), start + drop_after)
@@ -78,9 +85,13 @@ def served(content, drop_after=None, ranges=True, status=200):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         try:
-            yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}/tiny.tar.gz", requests=requests)
+            yield SimpleNamespace(
+                url=f"http://127.0.0.1:{server.server_port}/tiny.tar.gz", requests=requests
+            )
         finally:
             server.shutdown()
 
@@ -102,11 +113,21 @@ def left(root):
 def test_fetch_then_read_then_verify(tmp_path, official):
     spec, seen = spec_of(PACKED), []
     with served(PACKED) as server:
-        folder = fetch_archive(spec, tmp_path, mirrors=[server.url], progress=lambda *a: seen.append(a))
-        assert fetch_archive(spec, tmp_path, mirrors=[server.url]) == folder  # complete: nothing is asked for
+        folder = fetch_archive(
+            spec, tmp_path, mirrors=[server.url], progress=lambda *a: seen.append(a)
+        )
+        assert (
+            fetch_archive(spec, tmp_path, mirrors=[server.url]) == folder
+        )  # complete: nothing is asked for
         assert len(server.requests) == 1
     assert seen[-1] == (len(PACKED), len(PACKED))
-    assert sorted(p.name for p in folder.iterdir()) == ["SHA256SUMS", "a.bin", "b.bin", "names.txt", "t.bin"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "SHA256SUMS",
+        "a.bin",
+        "b.bin",
+        "names.txt",
+        "t.bin",
+    ]
     assert left(tmp_path) == [FOLDER]
     verify(spec, folder)
     data = read(spec, folder)
@@ -124,7 +145,10 @@ def test_dropped_connection_goes_on_where_it_stopped(tmp_path, official):
 
 def test_interrupted_download_resumes_next_time(tmp_path, official):
     step = len(PACKED) // 5
-    with served(PACKED, drop_after=step) as server, pytest.raises(DataError, match="connection ended early"):
+    with (
+        served(PACKED, drop_after=step) as server,
+        pytest.raises(DataError, match="connection ended early"),
+    ):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     part = tmp_path / "tiny.tar.gz.part"
     assert part.read_bytes() == PACKED[: 3 * step]  # three attempts
@@ -152,13 +176,18 @@ def test_next_mirror_is_tried(tmp_path, official):
 
 
 def test_wrong_checksum_is_refused(tmp_path, official):
-    with served(PACKED[:-1] + b"?") as server, pytest.raises(DataError, match=r"expected MD5 .* found"):
+    with (
+        served(PACKED[:-1] + b"?") as server,
+        pytest.raises(DataError, match=r"expected MD5 .* found"),
+    ):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     assert left(tmp_path) == []
 
 
 def test_no_address_answers(tmp_path, official):
-    with pytest.raises(DataError, match=r"hess-run data fetch cifar10.*profile=quick.*mirrors") as error:
+    with pytest.raises(
+        DataError, match=r"hess-run data fetch cifar10.*profile=quick.*mirrors"
+    ) as error:
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=["ftp://127.0.0.1/x"])
     assert "http:, https: or file:" in str(error.value)
 
@@ -193,11 +222,17 @@ HOSTILE = {
     "fifo": (linked(tarfile.FIFOTYPE, ""), "or device"),
     "member twice": (tar_bytes(members(), [tarfile.TarInfo(f"{FOLDER}/a.bin")]), "twice"),
     "missing member": (tar_bytes(without(f"{FOLDER}/b.bin")), r"expected b\.bin"),
-    "elsewhere": (tar_bytes({k.replace(FOLDER, "other"): v for k, v in members().items()}), "a.bin, b.bin, t.bin"),
+    "elsewhere": (
+        tar_bytes({k.replace(FOLDER, "other"): v for k, v in members().items()}),
+        "a.bin, b.bin, t.bin",
+    ),
     "too short": (tar_bytes({**members(), f"{FOLDER}/a.bin": b"x" * 3073}), "found 3073"),
     "too long": (tar_bytes({**members(), f"{FOLDER}/a.bin": b"x" * 99999}), "found 99999"),
     "huge names": (tar_bytes({**members(), f"{FOLDER}/names.txt": b"x" * 70000}), "at most 65536"),
-    "label out of range": (tar_bytes(bad_label()), r"labels 0 to 3 in .*b\.bin, found 4 in record 1"),
+    "label out of range": (
+        tar_bytes(bad_label()),
+        r"labels 0 to 3 in .*b\.bin, found 4 in record 1",
+    ),
     "truncated": (PACKED[: len(PACKED) // 2], "unreadable"),
     "not a tar file": (b"hello" * 100, "unreadable"),
     "corrupted": (PACKED[:2000] + bytes(200) + PACKED[2200:], "unreadable|found none"),

@@ -15,7 +15,16 @@ from runner.data.synthetic import MEAN, STD, gaussian_classes, linear, wedge
 from runner.kinds.dataset import AttentionData, CifarData, GaussianData, SurrogateData
 from tests.data.test_fetch import records
 
-SPEC = Archive("cifar100", "none", "", "bin", train={"train.bin": 5}, test={"test.bin": 3}, limits=(2, 6), names=())
+SPEC = Archive(
+    "cifar100",
+    "none",
+    "",
+    "bin",
+    train={"train.bin": 5},
+    test={"test.bin": 3},
+    limits=(2, 6),
+    names=(),
+)
 
 
 def generator(seed=0):
@@ -34,9 +43,14 @@ def test_fine_labels_pixels_and_order(root):
     raw = np.fromfile(root / "bin" / "train.bin", np.uint8).reshape(5, 3074)
     data = read(SPEC, root / "bin")
     assert data.classes == 6 and data.source == "cifar100"
-    assert data.train.targets.dtype == torch.int64 and data.train.targets.tolist() == raw[:, 1].tolist()
+    assert (
+        data.train.targets.dtype == torch.int64
+        and data.train.targets.tolist() == raw[:, 1].tolist()
+    )
     assert data.train.inputs.dtype == torch.uint8
-    assert (data.train.inputs.numpy()[2, 1, 31] == raw[2, 2 + 1024 + 31 * 32 :][:32]).all()  # green, last row
+    assert (
+        data.train.inputs.numpy()[2, 1, 31] == raw[2, 2 + 1024 + 31 * 32 :][:32]
+    ).all()  # green, last row
     assert len(read(SPEC, root / "bin", train=4, test=1).train) == 4
 
 
@@ -60,7 +74,9 @@ def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
     rows[3, 1] = 6
     rows.tofile(root / "bin" / "train.bin")
     (root / "bin" / "test.bin").write_bytes(bytes(9222))
-    with pytest.raises(DataError, match=r"expected labels 0 to 5 in .*train.bin, found 6 in record 3"):
+    with pytest.raises(
+        DataError, match=r"expected labels 0 to 5 in .*train.bin, found 6 in record 3"
+    ):
         read(SPEC, root / "bin")
     monkeypatch.setenv("HESS_DATA", str(root / "nowhere"))
     assert data_root() == root / "nowhere"
@@ -69,7 +85,12 @@ def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
         with pytest.raises(DataError) as error:
             cifar.load(settings)
         assert settings.missing() == str(error.value)
-        for part in ("expected", "found no such file", f"hess-run data fetch {name}", "profile=quick"):
+        for part in (
+            "expected",
+            "found no such file",
+            f"hess-run data fetch {name}",
+            "profile=quick",
+        ):
             assert part in str(error.value)
 
 
@@ -93,19 +114,26 @@ def test_normalisation_of_every_byte():
     torch.testing.assert_close(x.double(), expected.flatten(1), rtol=0, atol=2e-7)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.4, 0.25)
     x, _ = replace(split, mean=mean, std=std, flat=False).batch(slice(1))
-    expected = (values.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    expected = (values.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(
+        3, 1, 1
+    )
     torch.testing.assert_close(x.double(), expected, rtol=0, atol=1e-6)
 
 
 def test_reader_gives_the_same_batches():
-    split = Split(torch.randint(0, 256, (20, 3, 8, 8), generator=generator(), dtype=torch.uint8), torch.arange(20))
+    split = Split(
+        torch.randint(0, 256, (20, 3, 8, 8), generator=generator(), dtype=torch.uint8),
+        torch.arange(20),
+    )
     read_batch = split.reader(6)
     for index in torch.randperm(20, generator=generator(1)).split(6):
         x, y = read_batch(index, None)
         expected, labels = split.batch(index)
         assert torch.equal(x, expected) and torch.equal(y, labels)
     mirrored, _ = read_batch(torch.arange(3), lambda images: images.flip(-1))
-    assert torch.equal(mirrored.view(3, 3, 8, 8), split.batch(slice(3))[0].view(3, 3, 8, 8).flip(-1))
+    assert torch.equal(
+        mirrored.view(3, 3, 8, 8), split.batch(slice(3))[0].view(3, 3, 8, 8).flip(-1)
+    )
 
 
 def test_subsamples():
@@ -123,7 +151,10 @@ def test_subsamples():
 def test_gaussian_classes():
     x, q = gaussian_classes(4001, 3, 1.5, 2.0, generator())
     assert x.shape == (4001, 3) and x.dtype == torch.float64 and q.sum() == 2001
-    for label, mean in ((0.0, 1.5), (1.0, -1.5)):  # WS bound, Appendix C: class 0 at [1 1], class 1 at [-1 -1]
+    for label, mean in (
+        (0.0, 1.5),
+        (1.0, -1.5),
+    ):  # WS bound, Appendix C: class 0 at [1 1], class 1 at [-1 -1]
         rows = x[q == label]
         assert (rows.mean(0) - mean).abs().max() < 4 * (2 / 2000) ** 0.5
         covariance = torch.cov(rows.T)
@@ -138,7 +169,9 @@ def test_wedge_and_linear():
     x, y = wedge(1000, np.random.default_rng(0), noise=0.3)
     assert np.std(y - np.abs(x)) == pytest.approx(0.3, rel=0.1)
     x, y = linear(20000, np.random.default_rng(1), slope=3.0, scale=2.0, noise=0.5)
-    assert np.std(y - 3 * x) == pytest.approx(0.5, rel=0.03) and np.std(x) == pytest.approx(2, rel=0.03)
+    assert np.std(y - 3 * x) == pytest.approx(0.5, rel=0.03) and np.std(x) == pytest.approx(
+        2, rel=0.03
+    )
 
 
 def test_sequences_with_a_teacher():
@@ -161,10 +194,14 @@ def test_surrogate_has_natural_brightness_spectrum_and_colour():
     data = load(SurrogateData(train=2000, test=100), Context(seed=1))
     pixels = data.train.inputs.double()
     assert data.train.inputs.dtype == torch.uint8 and data.train.inputs.shape == (2000, 3, 32, 32)
-    assert pixels.mean() == pytest.approx(MEAN, abs=6) and pixels.std() == pytest.approx(STD, rel=0.1)
+    assert pixels.mean() == pytest.approx(MEAN, abs=6) and pixels.std() == pytest.approx(
+        STD, rel=0.1
+    )
     channels = torch.corrcoef(pixels.transpose(0, 1).reshape(3, -1))
     assert (channels[0, 1] > 0.8) and (channels[0, 2] > 0.8)
-    power = torch.fft.rfft2(pixels - pixels.mean((-1, -2), keepdim=True)).abs().square().mean((0, 1))
+    power = (
+        torch.fft.rfft2(pixels - pixels.mean((-1, -2), keepdim=True)).abs().square().mean((0, 1))
+    )
     frequency = torch.arange(1, 13)
     slope = np.polyfit(np.log(frequency.numpy()), np.log(power[0, 1:13].numpy()), 1)[0]
     assert -2.4 < slope < -1.6  # power 1/f²
@@ -188,7 +225,10 @@ def test_surrogate_classes_are_balanced_and_tell_apart():
 
 def test_every_kind_is_loaded_by_the_module_of_its_settings():
     splits = load(GaussianData(train=6, test=[4, 9]), Context(seed=1))
-    assert splits.train[0].shape == (6, 2) and {n: len(q) for n, (_, q) in splits.test.items()} == {4: 4, 9: 9}
+    assert splits.train[0].shape == (6, 2) and {n: len(q) for n, (_, q) in splits.test.items()} == {
+        4: 4,
+        9: 9,
+    }
     tokens = load(AttentionData(train=8, validation=4, tokens=3, width=5), Context(seed=1))
     assert tokens.train.inputs.shape == (8, 3, 5)
     with pytest.raises(DataError, match="expected a function load"):

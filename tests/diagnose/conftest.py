@@ -19,10 +19,14 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiagnosisAnalysis, "figures", lambda self: {})
 
 
-def diagnose(function: str, folder: Path, *words: str, file: str = targets.__file__) -> tuple[int, list[str], Path]:
+def diagnose(
+    function: str, folder: Path, *words: str, file: str = targets.__file__
+) -> tuple[int, list[str], Path]:
     """(exit status, lines, folder of the diagnosis) of a target."""
     said: list[str] = []
-    status = measure(parse([f"target={file}:{function}", f"outputs={folder}", "name=it", *words]), said.append)
+    status = measure(
+        parse([f"target={file}:{function}", f"outputs={folder}", "name=it", *words]), said.append
+    )
     return status, said, folder / "it"
 
 

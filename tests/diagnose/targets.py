@@ -12,7 +12,11 @@ LOSS = nn.CrossEntropyLoss()
 
 def network(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)).double().eval()
+    return (
+        nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
+        .double()
+        .eval()
+    )
 
 
 def data(rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
@@ -134,7 +138,9 @@ def in_a_group():
 batch = of()
 mixing = of(module=lambda: seeded(Mixing))
 no_graph = of(module=lambda: seeded(Experts))
-in_training_mode = of(module=lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double())
+in_training_mode = of(
+    module=lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double()
+)
 no_module = of(module=lambda: "net")
 frozen = of(module=lambda: network().requires_grad_(False))
 empty_batch = of(change=lambda x, y: (x[:0], y[:0]))
@@ -149,7 +155,9 @@ random_loss = of(lambda o, t: LOSS(o, t) * torch.rand(()))
 class_of_loss = of(nn.CrossEntropyLoss)
 number_of_loss = of(lambda o, t: LOSS(o, t).item())
 perceptron = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
-flat_regression = of(nn.MSELoss(), lambda x, y: (x, x[:, 0]), lambda: perceptron)  # torch broadcasts to (B, B)
+flat_regression = of(
+    nn.MSELoss(), lambda x, y: (x, x[:, 0]), lambda: perceptron
+)  # torch broadcasts to (B, B)
 three = 3
 
 

@@ -61,7 +61,10 @@ MISTAKES = [
         "The module returns a Result with logits, hidden.0: name",
     ),
     (["target=tests.diagnose.targets:empty_batch"], "batch 0 has no examples"),
-    (["target=tests.diagnose.targets:empty_loader"], "expected batches (input, target), found nothing"),
+    (
+        ["target=tests.diagnose.targets:empty_loader"],
+        "expected batches (input, target), found nothing",
+    ),
     (["target=tests.diagnose.targets:frozen"], "no parameter of the module requires a gradient"),
     (["target=tests.diagnose.targets:summed"], "the loss is a sum over the examples"),
     (["target=tests.diagnose.targets:one_each"], "expected a scalar tensor, the mean of the batch"),
@@ -69,14 +72,25 @@ MISTAKES = [
     (["target=tests.diagnose.targets:random_loss"], "two evaluations of the loss differ"),
     (["target=tests.diagnose.targets:flat_regression"], "give the target the shape (6, 1)"),
     (["target=tests.diagnose.targets:of_dicts"], "found dict: give ({name: input, ...}, target)"),
-    (["target=tests.diagnose.targets:of_three"], "found (Tensor, Tensor, Tensor): give ((input, input, ...), target)"),
-    (["target=tests.diagnose.targets:class_of_loss"], "found the class CrossEntropyLoss; return CrossEntropyLoss()"),
-    (["target=tests.diagnose.targets:number_of_loss"], "the loss returned a float, expected a scalar tensor"),
+    (
+        ["target=tests.diagnose.targets:of_three"],
+        "found (Tensor, Tensor, Tensor): give ((input, input, ...), target)",
+    ),
+    (
+        ["target=tests.diagnose.targets:class_of_loss"],
+        "found the class CrossEntropyLoss; return CrossEntropyLoss()",
+    ),
+    (
+        ["target=tests.diagnose.targets:number_of_loss"],
+        "the loss returned a float, expected a scalar tensor",
+    ),
     (["nodes=0"], "target=package.module:function or target=file.py:function is missing"),
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+@pytest.mark.parametrize(
+    ("words", "expected"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
+)
 def test_a_mistake_is_one_line_and_nothing_is_written(words, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(Path(TARGETS).parents[2]))
@@ -111,7 +125,9 @@ def test_tables_hold_what_the_engine_measures(tmp_path):
     found = scalars(folder)
     assert found["loss"] == pytest.approx(F.cross_entropy(module(x), y).item(), rel=1e-12)
     grads = torch.autograd.grad(F.cross_entropy(module(x), y), list(module.parameters()))
-    assert found["gradient norm"] == pytest.approx(float(torch.cat([g.flatten() for g in grads]).norm()), rel=1e-10)
+    assert found["gradient norm"] == pytest.approx(
+        float(torch.cat([g.flatten() for g in grads]).norm()), rel=1e-10
+    )
     assert found["parameters"] == sum(p.numel() for p in module.parameters())
     page = (folder / "index.html").read_text()
     assert "predicted" in page and any("predicted" in line for line in said)
@@ -138,14 +154,20 @@ def test_cells_of_earlier_versions_are_found(tmp_path):
     _, _, folder = diagnose("batch", tmp_path, "parts=network")
     store = Store(tmp_path, folder.name, published=False)
     (cell,) = store.all()
-    old = {"predicted_gradients": "foretold_gradients", "predicted_bytes": "foretold_bytes", "method": "how"}
+    old = {
+        "predicted_gradients": "foretold_gradients",
+        "predicted_bytes": "foretold_bytes",
+        "method": "how",
+    }
     tables = {name: cell.table(name).drop(columns=["seed"]) for name in cell.meta["tables"]}
     tables["cost"] = tables["cost"].rename(columns=old)
     store.write(cell.id, tables, cell.meta)
     status, said, _ = diagnose("batch", tmp_path, "parts=network,trace")
     assert status == 0 and "1 parts to measure, 1 stored" in said[0]
     cost = table(folder, "cost")
-    assert cost["part"].tolist() == ["network", "trace"] and not cost[list(old)].isna().any(axis=None)
+    assert cost["part"].tolist() == ["network", "trace"] and not cost[list(old)].isna().any(
+        axis=None
+    )
 
 
 def test_a_training_that_breaks_off_gets_the_page_of_what_came_before(tmp_path):
@@ -160,7 +182,9 @@ def test_steps_of_a_training(tmp_path):
     diagnose("training", tmp_path, "parts=network")
     status, said, folder = diagnose("training", tmp_path, "parts=network", "steps=0,2")
     assert status == 0
-    assert set(table(folder, "scalars")["step"]) == {0, 2} and not any("took" in line for line in said)
+    assert set(table(folder, "scalars")["step"]) == {0, 2} and not any(
+        "took" in line for line in said
+    )
     with pytest.raises(ValueError, match=r"steps: the target never yielded step\(s\) \[7\]"):
         diagnose("training", tmp_path, "parts=network", "steps=7")
 
@@ -251,7 +275,11 @@ ACTIONS = {
         "net.py:4 reads command-line arguments (argparse)",
     ),
     "fork": ("import os\nos.fork()\n", 2, "net.py:2 forks its process (os.fork)"),
-    "kill": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", 1, "its process was ended by SIGKILL"),
+    "kill": (
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n",
+        1,
+        "its process was ended by SIGKILL",
+    ),
     "print": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', default=1.0)\np.parse_args()\n"
         "print('loading')\nprint('done')\n",
@@ -265,7 +293,9 @@ def fork_the_target() -> None:
     """A fork in place of a new interpreter, which takes seconds to import torch."""
     forks = multiprocessing.get_context("fork")
     usual = lambda method, force: None  # noqa: E731
-    command.multiprocessing = SimpleNamespace(get_context=lambda kind: forks, set_start_method=usual)
+    command.multiprocessing = SimpleNamespace(
+        get_context=lambda kind: forks, set_start_method=usual
+    )
 
 
 @pytest.mark.parametrize("what", ACTIONS)
@@ -273,7 +303,9 @@ def test_a_target_cannot_end_or_copy_the_command(what, tmp_path):
     code, status, line = ACTIONS[what]
     (tmp_path / "net.py").write_text(f"{code}\nfrom tests.diagnose.targets import batch\n")
     words = ["diagnose", "target=net.py:batch", "outputs=out", "parts=network"]
-    prepare = (lambda: None) if what == "print" else fork_the_target  # one target in a new interpreter
+    prepare = (
+        (lambda: None) if what == "print" else fork_the_target
+    )  # one target in a new interpreter
     ended = forked(words, tmp_path, command_environment(), prepare)
     assert ended.returncode == status, ended
     assert line in ended.stdout + ended.stderr and "Traceback" not in ended.stderr
@@ -301,7 +333,15 @@ def test_under_torchrun_the_first_process_measures(tmp_path, monkeypatch, capsys
 @pytest.mark.slow
 def test_torchrun_measures_once(tmp_path):
     words = ["diagnose", f"target={TARGETS}:in_a_group", f"outputs={tmp_path}", "parts=network"]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "runner"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "runner",
+    ]
     ended = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert sum(line.startswith("  gradient norm:") for line in ended.stdout.splitlines()) == 1

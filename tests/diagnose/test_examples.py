@@ -22,7 +22,11 @@ def test_the_code_of_the_guide(capsys):
     ("target", "words", "nodes"),
     [
         ("digits.py:convnet", ["steps=0", "parts=network,layers"], {"0", "2", "5"}),
-        ("characters.py:transformer", ["nodes=layers.layers.*", "parts=network,layers"], {"layers.layers.0", "output"}),
+        (
+            "characters.py:transformer",
+            ["nodes=layers.layers.*", "parts=network,layers"],
+            {"layers.layers.0", "output"},
+        ),
     ],
 )
 def test_the_examples(target, words, nodes, tmp_path):

@@ -71,7 +71,9 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
     for row in tables["groups"].to_dict("records"):
         block = matrix[spans[row["v"]], spans[row["w"]]]
         assert row["R"] == pytest.approx(float(block.norm()), rel=1e-9)
-        assert row["D"] == pytest.approx(float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2), rel=1e-8)
+        assert row["D"] == pytest.approx(
+            float((block.norm() / torch.linalg.matrix_norm(block, 2)) ** 2), rel=1e-8
+        )
     values = torch.linalg.eigvalsh(matrix).flip(0)
     assert tables["eigenvalues"]["value"].tolist() == pytest.approx(values[:10].tolist(), rel=1e-9)
     density = tables["density"]
@@ -106,8 +108,16 @@ class Dense(nn.Module):
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
-        self.d1, self.d2, self.d3 = nn.Linear(16, width), nn.Linear(width, width), nn.Linear(width, width)
-        self.u2, self.u1, self.out = nn.Linear(2 * width, width), nn.Linear(2 * width, width), nn.Linear(width, 5)
+        self.d1, self.d2, self.d3 = (
+            nn.Linear(16, width),
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+        )
+        self.u2, self.u1, self.out = (
+            nn.Linear(2 * width, width),
+            nn.Linear(2 * width, width),
+            nn.Linear(width, 5),
+        )
 
     def forward(self, x):
         a = torch.tanh(self.d1(x))
@@ -144,7 +154,10 @@ def test_small_networks_take_exact_blocks_and_convolutions_products():
 def test_exact_blocks_are_certified_next_to_the_products(monkeypatch):
     small = next(problems())
     assert certificate_between_layers(small)["certificate"][0]["ok"]
-    doubled = lambda *of, **options: {pair: 2 * block for pair, block in exact_blocks(*of, **options).items()}  # noqa: E731
+
+    def doubled(*of, **options):
+        return {pair: 2 * block for pair, block in exact_blocks(*of, **options).items()}
+
     monkeypatch.setattr("runner.curvature.certificate.verify.exact_blocks", doubled)
     assert "2 times the mean" in certificate_between_layers(small)["certificate"][0]["status"]
 
@@ -156,7 +169,10 @@ def test_the_predicted_costs_agree_with_the_measured_ones(which):
     found = list(problems())[which]
     dag = found.dag
     measured = [
-        (cost_of_layers, lambda: inter_layer_metrics(dag, dag.x, dag.y, generator=found.generator("layers"))),
+        (
+            cost_of_layers,
+            lambda: inter_layer_metrics(dag, dag.x, dag.y, generator=found.generator("layers")),
+        ),
         (cost_of_certificate, lambda: certificate_between_layers(found)),
         (cost_of("density"), lambda: density(found)),
     ]

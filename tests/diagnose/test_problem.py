@@ -22,7 +22,13 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 3)
-        self.act, self.dims, self.scale, self.shift, self.plan = act, dims, scale, torch.tensor(shift), plan or {}
+        self.act, self.dims, self.scale, self.shift, self.plan = (
+            act,
+            dims,
+            scale,
+            torch.tensor(shift),
+            plan or {},
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(self.act(self.a(x) * self.scale + self.shift)) * SCALE
@@ -44,14 +50,29 @@ def key(module=None, loss=None, behaviour=()):
     x, y = targets.data()
     module = Net() if module is None else module
     return content(
-        Snapshot(0, module, nn.CrossEntropyLoss() if loss is None else loss, [(x.float(), y)], False), behaviour
+        Snapshot(
+            0, module, nn.CrossEntropyLoss() if loss is None else loss, [(x.float(), y)], False
+        ),
+        behaviour,
     )
 
 
 CHANGES = {
-    "label smoothing": (lambda amount: key(loss=nn.CrossEntropyLoss(label_smoothing=amount)), 0.0, 0.1),
-    "class weights": (lambda w: key(loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, w]))), 3.0, 4.0),
-    "partial": (lambda amount: key(loss=functools.partial(F.cross_entropy, label_smoothing=amount)), 0.1, 0.2),
+    "label smoothing": (
+        lambda amount: key(loss=nn.CrossEntropyLoss(label_smoothing=amount)),
+        0.0,
+        0.1,
+    ),
+    "class weights": (
+        lambda w: key(loss=nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, w]))),
+        3.0,
+        4.0,
+    ),
+    "partial": (
+        lambda amount: key(loss=functools.partial(F.cross_entropy, label_smoothing=amount)),
+        0.1,
+        0.2,
+    ),
     "closure": (lambda c: key(loss=weighted(c)), 1.0, 2.0),
     "object": (lambda amount: key(loss=Smoothed(amount)), 0.1, 0.2),
     "activation": (lambda act: key(Net(act)), torch.tanh, torch.sigmoid),
@@ -84,7 +105,9 @@ def test_the_same_made_again_gives_the_same_content():
 def test_what_a_function_calls_elsewhere_is_seen_by_its_numbers(monkeypatch):
     def now():
         x, y = targets.data()
-        problem = Problem(Snapshot(0, Net(), nn.CrossEntropyLoss(), [(x.float(), y)], False), Options())
+        problem = Problem(
+            Snapshot(0, Net(), nn.CrossEntropyLoss(), [(x.float(), y)], False), Options()
+        )
         found = problem.first_gradients
         return content(problem.snapshot, (*found.values, *found.norms))
 

@@ -49,17 +49,25 @@ def test_the_cost_is_predicted_before_and_measured_after(whole):
     said, folder = whole
     first, last = said[0], next(line for line in said if "cost: predicted" in line)
     number = re.search(
-        r"8 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s of processor", first
+        r"8 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s of processor",
+        first,
     )
     assert number, first
-    assert float(number[1]) == pytest.approx(float(re.search(r"predicted ([\d.e+]+)", last)[1]), rel=1e-3)
+    assert float(number[1]) == pytest.approx(
+        float(re.search(r"predicted ([\d.e+]+)", last)[1]), rel=1e-3
+    )
     for name in PARTS:
         before, after = (
-            next(i for i, line in enumerate(said) if f"{name}: {verb} " in line) for verb in ("about", "took")
+            next(i for i, line in enumerate(said) if f"{name}: {verb} " in line)
+            for verb in ("about", "took")
         )
         assert 0 < before < after, name
     cost = table(folder, "cost")
-    assert list(cost["part"]) == list(PARTS) and (cost["gradients"] > 0).all() and cost["method"].notna().all()
+    assert (
+        list(cost["part"]) == list(PARTS)
+        and (cost["gradients"] > 0).all()
+        and cost["method"].notna().all()
+    )
     assert f"{cost['gradients'].sum():.4g}" in last
 
 
@@ -88,10 +96,15 @@ def test_a_wrong_certificate_is_reported(tmp_path, monkeypatch):
 
     right = CurvatureOperator.whole
     monkeypatch.setattr(
-        CurvatureOperator, "whole", lambda self, r: tuple({v: 1.1 * p for v, p in f.items()} for f in right(self, r))
+        CurvatureOperator,
+        "whole",
+        lambda self, r: tuple({v: 1.1 * p for v, p in f.items()} for f in right(self, r)),
     )
     said, folder = run("batch", tmp_path, "parts=certificate", "nodes=0,2")
-    assert any("between layers: NOT certified: products are wrong" in line and "1.1 times" in line for line in said)
+    assert any(
+        "between layers: NOT certified: products are wrong" in line and "1.1 times" in line
+        for line in said
+    )
     assert "products are wrong" in (folder / "index.html").read_text()
 
 
@@ -105,7 +118,14 @@ def test_the_page_shows_figures_and_tables_of_the_report(whole):
         assert data[:4] == b"\x89PNG" and width > 400 and height > 300
     page = (folder / "index.html").read_text()
     assert all(f'src="figures/{name}.png"' in page for name in names)
-    headings = ("Numbers", "Numerical check", "Between layers", "Between groups of parameters", "Eigenvalues", "Cost")
+    headings = (
+        "Numbers",
+        "Numerical check",
+        "Between layers",
+        "Between groups of parameters",
+        "Eigenvalues",
+        "Cost",
+    )
     assert all(f">{heading}<" in page for heading in headings)
     assert "share of its squared norm that block-diagonal methods such as K-FAC discard" in page
     assert "hess-run diagnose target=" in page and "hess-run -m experiment" not in page
@@ -134,7 +154,10 @@ def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypat
     kept = {p.stem for p in (folder / "tables").glob("*.csv")}
     assert {"layers", "density", "scalars"} <= kept
     said, folder = run("batch", tmp_path, "parts=network")
-    assert not any("took" in line for line in said) and {p.stem for p in (folder / "tables").glob("*.csv")} == kept
+    assert (
+        not any("took" in line for line in said)
+        and {p.stem for p in (folder / "tables").glob("*.csv")} == kept
+    )
 
 
 def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_path, monkeypatch):
@@ -149,13 +172,23 @@ def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_pa
         rows = scalars[scalars["quantity"] == quantity]
         assert rows["step"].tolist() == [0, 1, 2] and rows["value"].nunique() == 3
     losses = [loss(module(x), y).item() for _, module, loss, (x, y) in targets.training()]
-    assert scalars[scalars["quantity"] == "loss"]["value"].tolist() == pytest.approx(losses, rel=1e-12)
-    assert (folder / "figures" / "training.png").is_file() and "3 snapshots" in (folder / "index.html").read_text()
+    assert scalars[scalars["quantity"] == "loss"]["value"].tolist() == pytest.approx(
+        losses, rel=1e-12
+    )
+    assert (folder / "figures" / "training.png").is_file() and "3 snapshots" in (
+        folder / "index.html"
+    ).read_text()
     assert "| quantity | step 0 | step 1 | step 2 | method |" in (folder / "report.md").read_text()
 
 
 def test_batch_dim_and_shared_reach_the_engine(tmp_path):
-    _, folder = run("time_first_masked", tmp_path, "parts=network,certificate,layers", "batch_dim=1", "shared=mask")
+    _, folder = run(
+        "time_first_masked",
+        tmp_path,
+        "parts=network,certificate,layers",
+        "batch_dim=1",
+        "shared=mask",
+    )
     assert table(folder, "certificate")["ok"].all(), table(folder, "certificate")["status"].tolist()
     assert table(folder, "scalars").set_index("quantity")["value"]["examples"] == 4
     assert (table(folder, "layers")["status"] == "ok").all()
@@ -194,9 +227,17 @@ LOSS = nn.CrossEntropyLoss()
 BAD = {
     "": (LOSS, lambda x, y: (x, y), ""),
     "training mode": (LOSS, lambda x, y: (x, y), r"module 'norm'.*call .eval"),
-    "summed loss": (nn.CrossEntropyLoss(reduction="sum"), lambda x, y: (x, y), "a sum over the examples|='mean'"),
+    "summed loss": (
+        nn.CrossEntropyLoss(reduction="sum"),
+        lambda x, y: (x, y),
+        "a sum over the examples|='mean'",
+    ),
     "label": (LOSS, lambda x, y: (x, y + 7), "range of the labels"),
-    "width": (LOSS, lambda x, y: (x[:, :3], y), r"failed on input \(\d, 3\) float64 and target .*shapes"),
+    "width": (
+        LOSS,
+        lambda x, y: (x[:, :3], y),
+        r"failed on input \(\d, 3\) float64 and target .*shapes",
+    ),
     "nan": (LOSS, lambda x, y: (x * torch.nan, y), "loss of a batch is not finite"),
     "random loss": (lambda o, t: LOSS(o, t) * torch.rand(()), lambda x, y: (x, y), "random"),
 }
@@ -221,10 +262,13 @@ def test_a_diagnosis_leaves_the_module_as_it_was(kind, tmp_path, monkeypatch):
     module, (loss, change, _) = Watched().double().train(kind == "training mode"), BAD[kind]
     before, batch = state(module), change(*targets.data())
     monkeypatch.setattr(
-        "runner.diagnose.experiment.snapshots", lambda *_: iter([Snapshot(0, module, loss, [batch], False)])
+        "runner.diagnose.experiment.snapshots",
+        lambda *_: iter([Snapshot(0, module, loss, [batch], False)]),
     )
     try:
-        assert diagnose("batch", tmp_path, "parts=network,certificate,layers,trace")[0] in ((0, 1) if kind else (0,))
+        assert diagnose("batch", tmp_path, "parts=network,certificate,layers,trace")[0] in (
+            (0, 1) if kind else (0,)
+        )
     except ValueError:
         assert kind
     torch.set_rng_state(before[4])  # the command seeds it, as it says

@@ -79,17 +79,23 @@ def act(t):
 """
 
 
-def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(tmp_path, monkeypatch):
+def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(
+    tmp_path, monkeypatch
+):
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def run(factor="2", unused="0", act="torch.tanh(t)", share="1.0", scale="1.0", wrapped="") -> tuple[int, float]:
+    def run(
+        factor="2", unused="0", act="torch.tanh(t)", share="1.0", scale="1.0", wrapped=""
+    ) -> tuple[int, float]:
         (tmp_path / "edited.py").write_text(EDITED.format(factor=factor, unused=unused))
         helpers = HELPERS.format(share=share, act=act, scale=scale, wrapped=wrapped)
         (tmp_path / "helpers_of_edited.py").write_text(helpers)
         for name in ("edited", "helpers_of_edited"):
             sys.modules.pop(name, None)
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        status, said, folder = diagnose("f", tmp_path / "out", "parts=trace", file=str(tmp_path / "edited.py"))
+        status, said, folder = diagnose(
+            "f", tmp_path / "out", "parts=trace", file=str(tmp_path / "edited.py")
+        )
         assert status == 0
         stored = next(int(line.split()[4]) for line in said if line.endswith("were stored before"))
         return stored, float(table(folder, "scalars")["value"].iloc[0])
@@ -98,7 +104,12 @@ def test_parts_are_measured_again_where_code_that_the_module_uses_has_changed(tm
     assert first[0] == 0
     assert run() == (1, first[1])
     assert run(unused="1") == (1, first[1])
-    for change in ({"factor": "2.00000001"}, {"act": "torch.tanh(t) + 0 * t"}, {"share": "1.00000001"}, *MORE):
+    for change in (
+        {"factor": "2.00000001"},
+        {"act": "torch.tanh(t) + 0 * t"},
+        {"share": "1.00000001"},
+        *MORE,
+    ):
         assert run(**change)[0] == 0, change
     assert run() == (1, first[1])
 
@@ -137,7 +148,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "own generator", "sampler", "batch sampler", "workers that stay"])
+@pytest.mark.parametrize(
+    "kind", ["shuffled", "own generator", "sampler", "batch sampler", "workers that stay"]
+)
 def test_reading_a_loader_leaves_its_order_as_it_was(kind):
     data = TensorDataset(torch.arange(12.0).view(12, 1), torch.arange(12))
     own = torch.Generator().manual_seed(5)
@@ -146,7 +159,12 @@ def test_reading_a_loader_leaves_its_order_as_it_was(kind):
         "own generator": {"shuffle": True, "generator": own, "batch_size": 3},
         "sampler": {"sampler": sampler, "batch_size": 3},
         "batch sampler": {"batch_sampler": BatchSampler(sampler, 3, drop_last=False)},
-        "workers that stay": {"shuffle": True, "num_workers": 1, "persistent_workers": True, "batch_size": 3},
+        "workers that stay": {
+            "shuffle": True,
+            "num_workers": 1,
+            "persistent_workers": True,
+            "batch_size": 3,
+        },
     }.get(kind, {"shuffle": True, "batch_size": 3})
 
     def order(read: bool) -> list[int]:
@@ -169,20 +187,28 @@ def test_tensors_of_every_kind_have_bytes(strange):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_training_with_a_shuffled_loader_is_the_same_with_and_without_a_diagnosis(tmp_path, workers):
+def test_a_training_with_a_shuffled_loader_is_the_same_with_and_without_a_diagnosis(
+    tmp_path, workers
+):
     (tmp_path / "loaded.py").write_text(LOADED.replace("WORKERS", str(workers)))
     (tmp_path / "beside.py").write_text(
         "from torch import nn\ndef network():\n"
         "    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()\n"
     )
-    alone = subprocess.run([sys.executable, "loaded.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    alone = subprocess.run(
+        [sys.executable, "loaded.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     words = ["diagnose", "target=loaded.py:train", "outputs=out", "parts=trace,noise", "name=it"]
     made = subprocess.run(
         [sys.executable, "-m", "runner", *words],
         cwd=tmp_path, capture_output=True, text=True, env=command_environment(),
     )  # fmt: skip
     assert made.returncode == 0, made.stdout + made.stderr
-    final = [line for line in (*alone.stdout.splitlines(), *made.stderr.splitlines()) if line.startswith("FINAL")]
+    final = [
+        line
+        for line in (*alone.stdout.splitlines(), *made.stderr.splitlines())
+        if line.startswith("FINAL")
+    ]
     assert len(final) == 2
     assert final[0] == final[1]
     assert "hess-run diagnose target=loaded.py:train outputs=out parts=trace,noise name=it" in (
@@ -205,7 +231,9 @@ def test_noise_without_a_loader_is_answered_in_one_line(tmp_path):
         diagnose("batch", tmp_path, "parts=noise")
 
 
-@pytest.mark.parametrize("word", ["memory=inf", "memory=nan", "threads=100000", "seed=-1", f"seed={2**70}"])
+@pytest.mark.parametrize(
+    "word", ["memory=inf", "memory=nan", "threads=100000", "seed=-1", f"seed={2**70}"]
+)
 def test_numbers_out_of_range_are_refused(word):
     with pytest.raises(SettingError, match=word.split("=", maxsplit=1)[0]):
         parse(["target=a.py:f", word])
@@ -235,7 +263,16 @@ def test_the_folder_of_results_is_that_of_the_command(tmp_path):
     )
     root = str(Path(__file__).parents[2])
     environment = command_environment() | {"PYTHONPATH": root}
-    words = [sys.executable, "-m", "runner", "diagnose", "target=moving.py:f", "outputs=out", "parts=trace", "name=it"]
+    words = [
+        sys.executable,
+        "-m",
+        "runner",
+        "diagnose",
+        "target=moving.py:f",
+        "outputs=out",
+        "parts=trace",
+        "name=it",
+    ]
     made = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout + made.stderr
     assert (tmp_path / "out/it/index.html").exists()

@@ -20,12 +20,21 @@ def test_the_page_is_made_from_its_rows(path):
 def test_a_page_names_the_pages_of_other_machines(tmp_path):
     slow = Row("memory", "one", (4.0,), (2.0,), 1, machine="a slow one")
     keep(tmp_path / "benchmarks-slow.json", [slow], whole=True)
-    keep(tmp_path / "benchmarks.json", [Row("memory", "one", (1.0,), (2.0,), 1, machine="here")], whole=True)
+    keep(
+        tmp_path / "benchmarks.json",
+        [Row("memory", "one", (1.0,), (2.0,), 1, machine="here")],
+        whole=True,
+    )
     text = (tmp_path / "benchmarks.md").read_text()
-    assert "1 of 1 goals are met. [On a slow one](benchmarks-slow.md): 0 of 1 goals (missed: one: 0.5)." in text
+    assert (
+        "1 of 1 goals are met. [On a slow one](benchmarks-slow.md): 0 of 1 goals (missed: one: 0.5)."
+        in text
+    )
 
 
-@pytest.mark.parametrize(("at_least", "goal", "met"), [(True, 4, True), (True, 4.1, False), (False, 0.25, True)])
+@pytest.mark.parametrize(
+    ("at_least", "goal", "met"), [(True, 4, True), (True, 4.1, False), (False, 0.25, True)]
+)
 def test_a_ratio_is_of_the_medians_the_way_round_its_goal_is_stated(at_least, goal, met):
     row = Row("epoch", "a step", (3.0, 1.0, 2.0), (8.0,), goal, at_least=at_least)
     assert row.ratio == (4 if at_least else 0.25)

@@ -19,13 +19,17 @@ MODULES = [
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings_run(name, published):
-    failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    failed, tried = doctest.testmod(
+        importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE
+    )
     assert tried and not failed
 
 
 def run(name: str) -> dict[str, Any]:
     """The names that the code cells of a notebook define."""
-    cells = json.loads((ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))[
+        "cells"
+    ]
     names: dict[str, Any] = {}
     for cell in cells:
         if cell["cell_type"] == "code":

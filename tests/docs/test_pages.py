@@ -43,13 +43,17 @@ def test_every_page_is_in_the_table_of_contents_once():
 
 def test_the_api_page_names_every_public_name():
     page = (DOCS / "api.md").read_text(encoding="utf-8").split("currentmodule:: ")[1:]
-    listed = [(part.split()[0], name) for part in page for name in re.findall(r"^   (\w+)$", part, re.M)]
+    listed = [
+        (part.split()[0], name) for part in page for name in re.findall(r"^   (\w+)$", part, re.M)
+    ]
     assert {("runner.curvature", name) for name in runner.curvature.__all__} <= set(listed)
     assert len(listed) == len(set(listed))
 
 
 def test_the_examples_of_the_api_page_run(published):
-    text = "\n\n".join(re.findall(r"```python\n(>>> .*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.S))
+    text = "\n\n".join(
+        re.findall(r"```python\n(>>> .*?)```", (DOCS / "api.md").read_text(encoding="utf-8"), re.S)
+    )
     test = doctest.DocTestParser().get_doctest(text, {}, "api.md", "api.md", 0)
     runner = doctest.DocTestRunner()
     runner.run(test)
@@ -58,10 +62,18 @@ def test_the_examples_of_the_api_page_run(published):
 
 def test_every_path_of_the_architecture_page_exists():
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    named = {p for p in re.findall(r"`([a-z_./]+/[a-z_.]*)`", text) if p not in ("quarantine/", "reference/")}
+    named = {
+        p
+        for p in re.findall(r"`([a-z_./]+/[a-z_.]*)`", text)
+        if p not in ("quarantine/", "reference/")
+    }
     roots = ("", "runner/", "runner/curvature/")
     missing = [
-        p for p in named if not any((DOCS.parent / f"{root}{p}{end}").exists() for root in roots for end in ("", ".py"))
+        p
+        for p in named
+        if not any(
+            (DOCS.parent / f"{root}{p}{end}").exists() for root in roots for end in ("", ".py")
+        )
     ]
     assert len(named) > 30 and not missing
 

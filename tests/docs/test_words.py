@@ -39,42 +39,63 @@ WORDS = re.compile(rf"(?<![.`])\b(?:{'|'.join(REPLACED)})\b(?!:)", re.I)
 NAMES = ("slip", "undecided", "no power", "beside")
 """Whole strings that are names: of verdicts in stored tables, of a key of manifests."""
 TEXTS = ("*.py", "*.md", "*.yaml", "*.toml", "*.html", "*.js", "Makefile")
-OUTSIDE = ("outputs/", "tests/", "experiments/reference/", "docs/errata", "docs/archive/", "docs/benchmarks")
+OUTSIDE = (
+    "outputs/",
+    "tests/",
+    "experiments/reference/",
+    "docs/errata",
+    "docs/archive/",
+    "docs/benchmarks",
+)
 """Results, tests, quotations from the papers, and pages that a program writes from checked text."""
 
 
 def files() -> list[str]:
-    listed = subprocess.run(["git", "ls-files", *TEXTS], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", *TEXTS], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     return [file for file in listed.splitlines() if not file.startswith(OUTSIDE)]
 
 
 def texts(path: Path) -> list[tuple[int, str]]:
     """(line, text) of what a person reads: of Python its strings and comments, of other files every line."""
     content = path.read_text(encoding="utf-8")
-    if not WORDS.search(" ".join(re.sub(r'"\s*f?"', "", content).split())):  # strings joined, lines too
+    if not WORDS.search(
+        " ".join(re.sub(r'"\s*f?"', "", content).split())
+    ):  # strings joined, lines too
         return []
     if path.suffix != ".py":
         return list(enumerate(content.splitlines(), start=1))
     strings = [
         (node.lineno, " ".join(node.value.split()))
         for node in ast.walk(ast.parse(content))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in NAMES
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value not in NAMES
     ]
     tokens = tokenize.generate_tokens(io.StringIO(content).readline)
-    return strings + [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    return strings + [
+        (token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT
+    ]
 
 
 def test_replaced_words_occur_nowhere():
     found = []
     for file in files():
         if (ROOT / file).exists():
-            found += [f"{file}:{line}: {m[0]}" for line, text in texts(ROOT / file) for m in WORDS.finditer(text)]
+            found += [
+                f"{file}:{line}: {m[0]}"
+                for line, text in texts(ROOT / file)
+                for m in WORDS.finditer(text)
+            ]
     assert not found, "\n".join([f"{len(found)} places; see REPLACED for other words", *found])
 
 
 FOLDS = re.compile(r"<details>.*?</details>", re.S)
 NOTES = re.compile(r"^## Notes\n.*?(?=^## |\Z)", re.S | re.M)
-SUMMARIES = {p.stem: p for p in sorted((ROOT / "experiments").rglob("*.md")) if p.name != "README.md"}
+SUMMARIES = {
+    p.stem: p for p in sorted((ROOT / "experiments").rglob("*.md")) if p.name != "README.md"
+}
 LENGTHS = {
     "README.md": 900,
     "docs/reproduction/*.md": 1000,
@@ -88,7 +109,9 @@ LENGTHS = {
 def words(path: Path) -> int:
     text = FOLDS.sub("", path.read_text(encoding="utf-8"))
     if path.name == "report.md":
-        text = NOTES.sub("", text) if path.parent.name in SUMMARIES else text  # made before its summary was written
+        text = (
+            NOTES.sub("", text) if path.parent.name in SUMMARIES else text
+        )  # made before its summary was written
         text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
     return len(re.findall(r"\S*\w\S*", text))  # the bars of tables are no words
 
@@ -97,5 +120,9 @@ def words(path: Path) -> int:
 def test_pages_keep_their_length(pattern, published):
     pages = sorted(ROOT.glob(pattern))
     assert pages
-    long = {path.relative_to(ROOT).as_posix(): words(path) for path in pages if words(path) > LENGTHS[pattern]}
+    long = {
+        path.relative_to(ROOT).as_posix(): words(path)
+        for path in pages
+        if words(path) > LENGTHS[pattern]
+    }
     assert not long

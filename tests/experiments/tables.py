@@ -8,10 +8,14 @@ from runner.contract import Cell, Context, Experiment, measure
 from runner.store.tables import frame
 
 
-def merged(experiment: Experiment, seeds: tuple[int, ...], cells: Iterable[Cell] = ()) -> dict[str, pd.DataFrame]:
+def merged(
+    experiment: Experiment, seeds: tuple[int, ...], cells: Iterable[Cell] = ()
+) -> dict[str, pd.DataFrame]:
     """These cells, or all, merged as the store would; measured at the first seed, and the same as the others."""
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in cells or experiment.cells():
         for name, table in measure(experiment, cell, Context(seed=seeds[0])).items():
-            parts.setdefault(name, []).extend(frame(name, table, {**cell.params, "seed": seed}) for seed in seeds)
+            parts.setdefault(name, []).extend(
+                frame(name, table, {**cell.params, "seed": seed}) for seed in seeds
+            )
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}

@@ -101,4 +101,6 @@ def test_reference_can_be_read(name: str) -> None:
         pytest.skip("the paper prints no number for this experiment")
     table = read_reference(path)
     assert len(table)
-    assert not table.duplicated([c for c in table.columns if c not in ("mean", "std", "note")]).any()
+    assert not table.duplicated(
+        [c for c in table.columns if c not in ("mean", "std", "note")]
+    ).any()

@@ -17,20 +17,38 @@ from tests.experiments.verdicts import Reports, counted, findings, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUTS = ROOT / "outputs" / "published"
-MAXIMUM = "the statement bounds the largest discrepancy, the row with that value is one activation's mean"
+MAXIMUM = (
+    "the statement bounds the largest discrepancy, the row with that value is one activation's mean"
+)
 J1 = "another clause of the theorem"
 APART = {
-    ("exp1_resonance", "decay after training", "dag.remark38"): "a decay measured; the display of a mean",
-    ("exp1_resonance", "cancellation", "dag.remark38"): "the explanation, measured; the display of a mean",
+    (
+        "exp1_resonance",
+        "decay after training",
+        "dag.remark38",
+    ): "a decay measured; the display of a mean",
+    (
+        "exp1_resonance",
+        "cancellation",
+        "dag.remark38",
+    ): "the explanation, measured; the display of a mean",
     ("exp2_bottleneck", "rank bound, mean", "dag.prop31"): "the mean over a batch; one example",
-    ("exp2_bottleneck", "rank bound, mean", "dag.prop31.text"): "the mean over a batch; one example",
+    (
+        "exp2_bottleneck",
+        "rank bound, mean",
+        "dag.prop31.text",
+    ): "the mean over a batch; one example",
     ("exp3_stochastic", "discrepancy at init", "abs_rel_discrepancy_percent"): MAXIMUM,
     ("exp3_stochastic", "discrepancy at the end", "abs_rel_discrepancy_percent"): MAXIMUM,
     ("exp6_resnet18", "gap of the SiLU ResNet at init", "C"): "a gap; a coupling",
     ("hsr_gradient", "Proposition 1", "hsr.proposition1"): "at fixed weights; to the letter",
     ("scalar_spectrum", "normalising_sharpens", "outliers"): "a factor; a count",
     ("ws_bound", "Theorem 7", "ws.theorem7"): "along rays; to the letter",
-    ("ws_bound", "tighter than Chebyshev's", "ws.theorem1"): "a comparison of inequalities; the bound",
+    (
+        "ws_bound",
+        "tighter than Chebyshev's",
+        "ws.theorem1",
+    ): "a comparison of inequalities; the bound",
     ("ws_bound", "tighter than Chebyshev's", "ws.discussion.square"): "a comparison; a direction",
     ("ws_bound", "tighter than Chebyshev's", "ws.discussion.trace"): "a comparison; a direction",
     **{
@@ -46,7 +64,9 @@ def test_no_print_has_two_verdicts():
 
 
 def test_what_may_be_one_print_is_linked_or_told_apart():
-    assert set(Reports(OUTPUTS).unlinked()) == set(APART)  # nothing missing, and no reason left without its pair
+    assert set(Reports(OUTPUTS).unlinked()) == set(
+        APART
+    )  # nothing missing, and no reason left without its pair
 
 
 def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row: str) -> Reports:
@@ -71,16 +91,28 @@ def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row
     ("experiment", "table", "verdict", "row"),
     [
         ("exp1_deep", "claims", "confirmed", {"name": "start of the U"}),
-        ("exp1_resonance", "scorecard", "inconclusive", {"metric": "lyapunov_1", "paper_mean": "-0.02", "depth": "8"}),
+        (
+            "exp1_resonance",
+            "scorecard",
+            "inconclusive",
+            {"metric": "lyapunov_1", "paper_mean": "-0.02", "depth": "8"},
+        ),
         ("exp5_attention", "claims", "refuted", {"name": "attention MSE at the end"}),
         ("scalar_spectrum", "claims", "confirmed", {"name": "phases"}),
         ("paper_audit", "claims", "refuted", {"name": "ws.theorem3"}),
-        ("ws_bound", "claims", "confirmed", {"name": "Theorem 7 without a condition on the weights"}),
+        (
+            "ws_bound",
+            "claims",
+            "confirmed",
+            {"name": "Theorem 7 without a condition on the weights"},
+        ),
     ],
 )
 def test_a_second_verdict_is_noticed(tmp_path, experiment, table, verdict, row):
     assert with_verdict(tmp_path, experiment, table, verdict, **row).quarrels()
-    listed = table == "claims" and experiment != "paper_audit"  # whose report.md has tables of its own
+    listed = (
+        table == "claims" and experiment != "paper_audit"
+    )  # whose report.md has tables of its own
     assert list(counted(tmp_path)) and bool(list(findings(tmp_path))) is listed
 
 
@@ -104,33 +136,48 @@ def test_what_has_no_power_says_how_many_seeds_would_decide_it():
 def test_the_table_of_experiments_is_made_from_the_reports():
     """But for its last column, the cost of what this checkout has measured."""
     text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
-    assert not [name for name in experiment_names() if verdict_table.row(name).rpartition(" | ")[0] not in text]
+    assert not [
+        name
+        for name in experiment_names()
+        if verdict_table.row(name).rpartition(" | ")[0] not in text
+    ]
 
 
 def audit_is_published() -> None:
     """Skips where the published report is of another version of the audit than the pages in docs/."""
     published = json.loads((OUTPUTS / "paper_audit" / "manifest.json").read_text())["version"]
     if published != PaperAudit.version:
-        pytest.skip(f"the published audit is of version {published}, the code of version {PaperAudit.version}")
+        pytest.skip(
+            f"the published audit is of version {published}, the code of version {PaperAudit.version}"
+        )
 
 
 def test_counts_of_the_audit_agree():
     """Rows of claims.csv by verdict, the sentences of the errata pages, the table above them, the audit's README."""
     audit_is_published()
     papers = {p.title: p for p in audited()}
-    claims = [row for row in rows(OUTPUTS / "paper_audit" / "claims.csv") if row["name"] != "dag.zeros.cells"]
+    claims = [
+        row
+        for row in rows(OUTPUTS / "paper_audit" / "claims.csv")
+        if row["name"] != "dag.zeros.cells"
+    ]
     overview = (ROOT / "docs" / "errata.md").read_text()
     for title, paper in papers.items():
         found = Counter(row["verdict"] for row in claims if row["group"] == title)
         page = (ROOT / "docs" / "errata" / f"{paper.key}.md").read_text()
         assert f"{sum(found.values())} clauses were checked: {found['confirmed']} hold" in page
         told = {
-            words: int(n) for n, words in re.findall(r"(\d+) (with an? [a-z ]+)[,.]", page.partition("Root causes")[0])
+            words: int(n)
+            for n, words in re.findall(
+                r"(\d+) (with an? [a-z ]+)[,.]", page.partition("Root causes")[0]
+            )
         }
         assert told.get("with a major error", 0) == found["refuted"], title
         assert sum(told.values()) == found["refuted"] + found["minor error"], title
         counted = sum(found.values()) - found["true by construction"]
-        assert re.search(rf"\[{title}\][^|]*\| {counted} \| {found['confirmed']} \|", overview), title
+        assert re.search(rf"\[{title}\][^|]*\| {counted} \| {found['confirmed']} \|", overview), (
+            title
+        )
     readme = (ROOT / "experiments" / "paper_audit" / "README.md").read_text()
     assert f"check: {len(claims)} clauses" in readme
 
@@ -143,4 +190,6 @@ def test_the_errata_say_what_the_audit_says():
         decided.setdefault(row["where"].partition(", ")[2], set()).add(row["verdict"])
     words = {"major error": "refuted", "minor error": "minor error"}
     for entry in [e for e in entries if e["verdict"] in words]:
-        assert all(words[entry["verdict"]] in decided[place] for place in entry["also_affects"]), entry["id"]
+        assert all(words[entry["verdict"]] in decided[place] for place in entry["also_affects"]), (
+            entry["id"]
+        )

@@ -43,7 +43,9 @@ def drawn(cells: list[Stored]) -> dict[str, list[Stored]]:
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("parts", [drawn, pytest.param(along_axes, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", experiment_names())
-def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name: str, parts: Parts, tmp_path: Path) -> None:
+def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(
+    name: str, parts: Parts, tmp_path: Path
+) -> None:
     job = build_job([f"experiment={name}"])
     cells = [c for c in Store(tmp_path, name).all() if c.meta["settings_key"] == job.identity.key]
     if not cells:

@@ -15,7 +15,8 @@ EXPERIMENT = preview("phi_block_diagonal")
 
 
 @pytest.mark.parametrize(
-    ("architecture", "residual"), [("mlp", False), ("mlp", True), ("convnet", True), ("transformer", False)]
+    ("architecture", "residual"),
+    [("mlp", False), ("mlp", True), ("convnet", True), ("transformer", False)],
 )
 def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     torch.manual_seed(0)
@@ -26,13 +27,17 @@ def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     operator = ParameterOperator(model, nn.CrossEntropyLoss(), [(x, y)])
     h = operator.dense()
     found = dense_curvature(model, x, y)
-    for matrix, expected in zip(found, (h, operator.with_part("gauss_newton").dense()), strict=True):
+    for matrix, expected in zip(
+        found, (h, operator.with_part("gauss_newton").dense()), strict=True
+    ):
         assert float((matrix - expected).norm()) < 1e-12 * float(expected.norm())
     assert sum(layer["trace"] for layer in layers) == pytest.approx(float(h.trace()))
     names = list(operator.groups)
     for row in (r for r in rows if r["part"] == "hessian"):
         label = labels(operator.layout, row["partition"])
-        inside = sum(float(h[label == b][:, label == b].square().sum()) for b in range(row["blocks"]))
+        inside = sum(
+            float(h[label == b][:, label == b].square().sum()) for b in range(row["blocks"])
+        )
         known = label >= 0
         assert row["phi"] == pytest.approx(1 - inside / float(h[known][:, known].square().sum()))
         assert 0 <= row["phi"] < 1

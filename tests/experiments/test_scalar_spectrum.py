@@ -76,22 +76,39 @@ def test_claims_say_what_holds(setup, tables):
     claims = analyse(setup, tables).claims()
     found = {claim.name: claim for claim in claims}
     assert len(found) == len(claims)  # one row for each statement
-    names = "relu_closed_form density theorem6 theorem6_multiplicities triple_bounds bias_closed_form"
+    names = (
+        "relu_closed_form density theorem6 theorem6_multiplicities triple_bounds bias_closed_form"
+    )
     for name in (*names.split(), "settled_below_threshold", "live_meter", "phases_corrected"):
         assert found[name].verdict == "confirmed"
     assert found["proportional"].variants == "refuted: targets fixed; confirmed: targets scaled"
-    assert found["proportional"].verdict == "not comparable" and "does not say" in found["proportional"].detail
+    assert (
+        found["proportional"].verdict == "not comparable"
+        and "does not say" in found["proportional"].detail
+    )
     assert found["phases"].verdict == "minor error"
     assert found["phases"].variants == "confirmed: θ* > 0; refuted: θ* < 0"
     assert is_extension(found["catapult"].where) and not is_extension(found["theorem6"].where)
 
 
 def test_claims_about_random_starts_need_seeds(setup, tables):
-    voted = {"starts_negative", "turns_positive", "drops_first", "wiggles", "ends_negative", "damping", "catapult"}
+    voted = {
+        "starts_negative",
+        "turns_positive",
+        "drops_first",
+        "wiggles",
+        "ends_negative",
+        "damping",
+        "catapult",
+    }
     found = [claim for claim in analyse(setup, tables).claims() if claim.name in voted]
     assert found and all(claim.verdict == "inconclusive" for claim in found)
     enough = dataclasses.replace(setup, runs=2)
-    assert any(claim.verdict != "inconclusive" for claim in analyse(enough, tables).claims() if claim.name in voted)
+    assert any(
+        claim.verdict != "inconclusive"
+        for claim in analyse(enough, tables).claims()
+        if claim.name in voted
+    )
 
 
 def test_the_figure_with_an_unprinted_scale_refutes_nothing(setup, tables):
@@ -103,7 +120,10 @@ def test_the_figure_with_an_unprinted_scale_refutes_nothing(setup, tables):
 
 def test_wiggles_at_one_scale_confirm_nothing(setup, tables):
     waves = tables["pairs"].assign(second=-np.cos(tables["pairs"]["step"]))
-    found = {c.name: c for c in analyse(dataclasses.replace(setup, runs=2), {**tables, "pairs": waves}).claims()}
+    found = {
+        c.name: c
+        for c in analyse(dataclasses.replace(setup, runs=2), {**tables, "pairs": waves}).claims()
+    }
     assert found["wiggles"].verdict == "not comparable" and "confirmed" in found["wiggles"].variants
 
 
@@ -146,9 +166,16 @@ def test_edge_runs_tell_settled_oscillating_and_diverged(tables):
 def test_figures_and_notes_from_any_part(setup, tables):
     assert len(analyse(setup, tables).figures()) == 8 and len(tables["certificate"])
     notes = analyse(setup, tables).notes()
-    assert len(notes) == 2 and any("density as a principle" in note for note in notes)  # what the text says unchecked
+    assert len(notes) == 2 and any(
+        "density as a principle" in note for note in notes
+    )  # what the text says unchecked
     nothing = analyse(setup, {})
-    assert nothing.figures() == {} and nothing.claims() == [] and nothing.notes() == [] and nothing.measured() is None
+    assert (
+        nothing.figures() == {}
+        and nothing.claims() == []
+        and nothing.notes() == []
+        and nothing.measured() is None
+    )
 
 
 def test_same_seed_same_table(setup):

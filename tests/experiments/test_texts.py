@@ -44,7 +44,11 @@ def test_all_five_papers_are_listed():
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_statement_of_a_text_is_decided_somewhere(paper):
-    lost = [(s.place, s.statement, s.row) for s in said(paper) if s.kind not in KINDS or not decided(paper, s)]
+    lost = [
+        (s.place, s.statement, s.row)
+        for s in said(paper)
+        if s.kind not in KINDS or not decided(paper, s)
+    ]
     assert not lost
     assert all(s.place and s.statement for s in said(paper))
     assert len(set(said(paper))) == len(said(paper))
@@ -69,6 +73,8 @@ def test_what_is_not_checked_is_said_with_its_reason():
 
 @pytest.mark.parametrize("path", SUMMARIES, ids=lambda path: path.stem)
 def test_every_summary_takes_its_numbers_from_the_published_results(path, published):
-    claims, scorecard = (pd.read_csv(published / path.stem / f"{table}.csv") for table in ("claims", "scorecard"))
+    claims, scorecard = (
+        pd.read_csv(published / path.stem / f"{table}.csv") for table in ("claims", "scorecard")
+    )
     text = summary(path.read_text(encoding="utf-8"), claims, scorecard, results.load(path.stem))
     assert len(text.split()) > 10 and not re.search(r"\bnan\b", text) and "{" not in text

@@ -31,7 +31,13 @@ def test_small_data_turn_positive_once_and_large_ones_do_not(table):
 
 def test_shape_of_a_run():
     found = wedge_scale.shape([-1.0, -2.0, 0.5, 0.1, 1e-9])
-    assert (found["first"], found["lowest"], found["highest"], found["changes"], found["last"]) == (-1, -2, 0.5, 1, 0.1)
+    assert (found["first"], found["lowest"], found["highest"], found["changes"], found["last"]) == (
+        -1,
+        -2,
+        0.5,
+        1,
+        0.1,
+    )
     assert wedge_scale.shape([])["first"] != wedge_scale.shape([])["first"]
 
 
@@ -39,7 +45,11 @@ def test_the_fit_is_a_mark_and_no_verdict(table):
     claim = Claim("turns_positive", "…", wedge_scale.FIG3, "not comparable")
     other = Claim("else", "…", "Section 1", "confirmed")
     one, two = wedge_scale.with_fit([claim, other], table)
-    assert one.verdict == "not comparable" and one.variants.startswith("fitted: at the printed rate") and two is other
+    assert (
+        one.verdict == "not comparable"
+        and one.variants.startswith("fitted: at the printed rate")
+        and two is other
+    )
     assert wedge_scale.with_fit([claim], None) == [claim]
     (said,) = wedge_scale.notes(table)
     assert "Fig. 3, fitted: of 2 data scales" in said and "no evidence" in said

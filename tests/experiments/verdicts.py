@@ -73,7 +73,11 @@ class Reports:
         """The verdicts of what a line points at; none where the experiment was not run."""
         if s.kind == "number":
             found = [r for r in self.scores[s.experiment] if r["metric"] == s.row]
-            return [r["verdict"] for r in found if not s.value or number(r["paper_mean"]) == float(s.value)]
+            return [
+                r["verdict"]
+                for r in found
+                if not s.value or number(r["paper_mean"]) == float(s.value)
+            ]
         row = self.claims.get(s.experiment, {}).get(s.row)
         return [row["verdict"]] if row else []
 
@@ -103,13 +107,19 @@ class Reports:
         for experiment, scores in self.scores.items():
             for r in scores:
                 value = r["paper_mean"] if r["paper_mean"] not in ("", "nan") else r["upper_bound"]
-                keys = sorted(f"{k}={v}" for k, v in r.items() if k in keys_of(r) and v not in ("", "nan"))
+                keys = sorted(
+                    f"{k}={v}" for k, v in r.items() if k in keys_of(r) and v not in ("", "nan")
+                )
                 found[(r["source"], value, *keys)][f"{experiment} {' '.join(keys)}"] = r["verdict"]
         for experiment, claims in self.claims.items():
             for r in claims.values():
                 if not is_extension(r["where"]):
-                    found[(paper_of(experiment), r["where"], r["statement"])][experiment] = r["verdict"]
-        return [f"{key}: {by}" for key, by in found.items() if len(by) > 1 and contradict(by.values())]
+                    found[(paper_of(experiment), r["where"], r["statement"])][experiment] = r[
+                        "verdict"
+                    ]
+        return [
+            f"{key}: {by}" for key, by in found.items() if len(by) > 1 and contradict(by.values())
+        ]
 
     def unlinked(self) -> list[tuple[str, str, str]]:
         """(experiment, statement, what) for pairs of rows that may speak of one print and stand in no common group."""
@@ -128,7 +138,11 @@ class Reports:
                 places = {p for p in covered(s.where) if p[0] in NUMBERED}
                 of_paper = audited.get(paper_of(experiment), [])
                 meeting = [i for i, named in of_paper if places & named]
-                own = [i for i in meeting if frozenset(((experiment, name), ("paper_audit", i))) in linked]
+                own = [
+                    i
+                    for i in meeting
+                    if frozenset(((experiment, name), ("paper_audit", i))) in linked
+                ]
                 found += [(experiment, name, i) for i in meeting if not own]
         return found
 
@@ -154,7 +168,13 @@ def keys_of(row: Mapping[str, str]) -> set[str]:
 
 def paper_of(experiment: str) -> str:
     """Key of the audited paper that an experiment is about."""
-    folder = {"attention": "attention", "scalar": "scalar", "ws": "ws_bound", "hsr": "hsr", "exp": "dag"}
+    folder = {
+        "attention": "attention",
+        "scalar": "scalar",
+        "ws": "ws_bound",
+        "hsr": "hsr",
+        "exp": "dag",
+    }
     return next((key for start, key in folder.items() if experiment.startswith(start)), experiment)
 
 
@@ -170,7 +190,9 @@ def printed(experiment: str) -> dict[str, Statement]:
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
     """(experiment, line, what is wrong) where report.md lists a statement under another verdict than claims.csv."""
     for path in sorted(outputs.glob("*/report.md")):
-        said_of = {(r["statement"], r["where"]): r["verdict"] for r in rows(path.parent / "claims.csv")}
+        said_of = {
+            (r["statement"], r["where"]): r["verdict"] for r in rows(path.parent / "claims.csv")
+        }
         for line in path.read_text(encoding="utf-8").splitlines():
             cells = line.strip("| ").split(" | ")
             verdict = said_of.get((cells[0], cells[1])) if len(cells) == 5 else None

@@ -6,7 +6,13 @@ from torch.nn import functional as F
 
 from runner.models.resnet import ByPositions, Convolution
 
-SHAPES = [((5, 3, 1, 1), 3, 1), ((5, 3, 2, 2), 3, 2), ((5, 3, 2, 2), 1, 2), ((4, 3, 2, 2), 3, 1), ((2, 3, 4, 3), 3, 2)]
+SHAPES = [
+    ((5, 3, 1, 1), 3, 1),
+    ((5, 3, 2, 2), 3, 2),
+    ((5, 3, 2, 2), 1, 2),
+    ((4, 3, 2, 2), 3, 1),
+    ((2, 3, 4, 3), 3, 2),
+]
 
 
 def gradients(out, *leaves):
@@ -17,26 +23,40 @@ def gradients(out, *leaves):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype, tolerance):
     generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(*s, generator=generator).to(dtype) for s in (shape, (7, 3, size, size)))
+    x, weight = (
+        torch.randn(*s, generator=generator).to(dtype) for s in (shape, (7, 3, size, size))
+    )
     leaves = x.requires_grad_(), weight.requires_grad_()
     expected = F.conv2d(x, weight, None, stride, size // 2)
     out = ByPositions.apply(x, weight, stride, size // 2)
-    for found, wanted in zip((out, *gradients(out, *leaves)), (expected, *gradients(expected, *leaves)), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance * float(wanted.detach().abs().max()))
+    for found, wanted in zip(
+        (out, *gradients(out, *leaves)), (expected, *gradients(expected, *leaves)), strict=True
+    ):
+        torch.testing.assert_close(
+            found, wanted, rtol=tolerance, atol=tolerance * float(wanted.detach().abs().max())
+        )
 
 
 @pytest.mark.parametrize("side", [2, 6])
 def test_convolution_in_training_is_the_one_in_evaluation(side):
     convolution = Convolution(3, 4, 3, 1).double()
-    x = torch.randn(2, 3, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(convolution.train()(x), convolution.eval()(x), rtol=1e-12, atol=1e-12)
+    x = torch.randn(
+        2, 3, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    torch.testing.assert_close(
+        convolution.train()(x), convolution.eval()(x), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_second_derivatives_in_training_are_those_in_evaluation():
     convolution = Convolution(2, 3, 3, 1).double()
-    x = torch.randn(2, 2, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    x = torch.randn(
+        2, 2, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
     found = []
     for training in (False, True):
-        (grad,) = torch.autograd.grad(convolution.train(training)(x).pow(3).sum(), x, create_graph=True)
+        (grad,) = torch.autograd.grad(
+            convolution.train(training)(x).pow(3).sum(), x, create_graph=True
+        )
         found.append(torch.autograd.grad(grad.pow(2).sum(), [x, convolution.weight]))
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)

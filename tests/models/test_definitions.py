@@ -40,7 +40,9 @@ def layer(block, h):
 
 
 def test_plain_network_by_hand():
-    network = mlp(inputs=7, outputs=3, depth=2, width=5, activation="silu", generator=generator()).double()
+    network = mlp(
+        inputs=7, outputs=3, depth=2, width=5, activation="silu", generator=generator()
+    ).double()
     x = torch.randn(4, 7, generator=generator(1), dtype=torch.float64)
     h = x
     for name in ("projection", "block0", "block1"):
@@ -53,8 +55,12 @@ def test_plain_network_by_hand():
 
 
 def test_residual_network_by_hand():
-    network = mlp(inputs=7, outputs=3, depth=4, width=5, residual=True, generator=generator()).double()
-    assert network.stages["projection"].norm is not None  # the projection keeps LayerNorm, the blocks have none
+    network = mlp(
+        inputs=7, outputs=3, depth=4, width=5, residual=True, generator=generator()
+    ).double()
+    assert (
+        network.stages["projection"].norm is not None
+    )  # the projection keeps LayerNorm, the blocks have none
     x = torch.randn(4, 7, generator=generator(1), dtype=torch.float64)
     h = layer(network.stages["projection"], x).clamp(min=0)
     for i in range(4):
@@ -78,7 +84,11 @@ def test_diamond_by_hand(merge, extra, k):
             h = layer(network.stages[f"{branch}{i}"], h).relu()
         ends.append(h)
     join = network.stages["merge"]
-    h = (ends[0] + ends[1]) / math.sqrt(2) if merge == "sum" else layer(join, torch.cat(ends, 1)).relu()
+    h = (
+        (ends[0] + ends[1]) / math.sqrt(2)
+        if merge == "sum"
+        else layer(join, torch.cat(ends, 1)).relu()
+    )
     torch.testing.assert_close(network(x), layer(network.stages["head"], h))
     if merge == "cat":
         assert join.norm is None
@@ -87,12 +97,18 @@ def test_diamond_by_hand(merge, extra, k):
         for j in range(k):
             assert graph_distance(k, i, j) == 2 * k - i - j
             through_merge = 2 + (k - 1 - i) + (k - 1 - j)
-            assert dag.distance(f"a{i}", f"b{j}") == min(through_merge, i + j + 2)  # or back through the stem
+            assert dag.distance(f"a{i}", f"b{j}") == min(
+                through_merge, i + j + 2
+            )  # or back through the stem
 
 
 def test_bottleneck_is_at_block_half_depth():
-    network = bottleneck_mlp(narrow=4, width=32, depth=6, inputs=10, outputs=7, generator=generator())
-    widths = {name: value.shape[1] for name, value in network.activations(torch.randn(2, 10)).items()}
+    network = bottleneck_mlp(
+        narrow=4, width=32, depth=6, inputs=10, outputs=7, generator=generator()
+    )
+    widths = {
+        name: value.shape[1] for name, value in network.activations(torch.randn(2, 10)).items()
+    }
     names = ("projection", *(f"block{i}" for i in range(6)), "head")
     assert widths == dict(zip(names, (32, 32, 32, 32, 4, 32, 32, 7), strict=True))
     assert network.stages["block3"].norm is not None
@@ -134,7 +150,10 @@ def test_attention_and_its_control():
     control = positionwise_mlp(generator=generator())
     assert (count(network), count(control)) == (785, 833)
     assert (network.parameter_count, control.parameter_count) == (785, 833)
-    network, x = network.double(), torch.randn(5, 8, 16, generator=generator(1), dtype=torch.float64)
+    network, x = (
+        network.double(),
+        torch.randn(5, 8, 16, generator=generator(1), dtype=torch.float64),
+    )
     q, k, v = (x @ network.stages[name].weight.T for name in "qkv")
     attended = F.scaled_dot_product_attention(q, k, v)
     head = network.stages["head"].linear
@@ -174,7 +193,9 @@ def test_resnet_block_by_hand():
     block = resnet18(activation="silu", generator=generator()).eval().stages["layer2"][0]
     x = torch.randn(2, 64, 8, 8, generator=generator(1))
     h = F.conv2d(
-        F.silu(block.norm1(F.conv2d(x, block.conv1.weight, stride=2, padding=1))), block.conv2.weight, padding=1
+        F.silu(block.norm1(F.conv2d(x, block.conv1.weight, stride=2, padding=1))),
+        block.conv2.weight,
+        padding=1,
     )
     short = block.shortcut[1](F.conv2d(x, block.shortcut[0].weight, stride=2))
     torch.testing.assert_close(block(x), F.silu(block.norm2(h) + short))
@@ -189,7 +210,9 @@ def test_default_torch_initialisation_from_the_stream():
     assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
     assert not torch.equal(a.stages["block0"].linear.weight, c.stages["block0"].linear.weight)
     for name, fan_in in (("projection", 3072), ("block1", 64)):
-        for p in a.stages[name].linear.parameters():  # uniform within 1/√fan_in, weights and biases alike
+        for p in a.stages[
+            name
+        ].linear.parameters():  # uniform within 1/√fan_in, weights and biases alike
             assert p.abs().max() <= fan_in**-0.5 and p.abs().max() > 0.9 * fan_in**-0.5
     weight = a.stages["projection"].linear.weight
     assert weight.std().item() == pytest.approx((3 * 3072) ** -0.5, rel=0.02)
@@ -197,10 +220,24 @@ def test_default_torch_initialisation_from_the_stream():
 
 NETWORKS = {
     "plain": (mlp(inputs=9, outputs=4, depth=3, width=5, generator=generator()), (6, 9)),
-    "spectral": (mlp(inputs=9, outputs=4, depth=3, width=5, norm=False, spectral=True, generator=generator()), (6, 9)),
-    "residual": (mlp(inputs=9, outputs=4, depth=3, width=5, residual=True, generator=generator()), (6, 9)),
-    "diamond-cat": (diamond(inputs=9, outputs=4, width=5, merge="cat", generator=generator()), (6, 9)),
-    "diamond-sum": (diamond(inputs=9, outputs=4, width=5, merge="sum", generator=generator()), (6, 9)),
+    "spectral": (
+        mlp(
+            inputs=9, outputs=4, depth=3, width=5, norm=False, spectral=True, generator=generator()
+        ),
+        (6, 9),
+    ),
+    "residual": (
+        mlp(inputs=9, outputs=4, depth=3, width=5, residual=True, generator=generator()),
+        (6, 9),
+    ),
+    "diamond-cat": (
+        diamond(inputs=9, outputs=4, width=5, merge="cat", generator=generator()),
+        (6, 9),
+    ),
+    "diamond-sum": (
+        diamond(inputs=9, outputs=4, width=5, merge="sum", generator=generator()),
+        (6, 9),
+    ),
     "attention": (attention_regressor(width=4, generator=generator()), (6, 3, 4)),
     "control": (positionwise_mlp(width=4, generator=generator()), (6, 3, 4)),
     "flat control": (flat_mlp(inputs=12, width=4, generator=generator()), (6, 3, 4)),
@@ -219,7 +256,9 @@ def test_graph_is_the_network(name):
         torch.testing.assert_close(values[stage], value)
     assert set(network.measured) < set(dag.order) and dag.output == "head"
     assert INPUT not in network.measured
-    if network.parameter_count < 1e6:  # the copy for exact blocks; float64 convolutions would take seconds
+    if (
+        network.parameter_count < 1e6
+    ):  # the copy for exact blocks; float64 convolutions would take seconds
         double = dag.to(torch.float64).forward(x.double())["head"]
         torch.testing.assert_close(double.float(), network(x), rtol=1e-3, atol=1e-4)
 

@@ -26,7 +26,10 @@ def networks():
     yield "bottleneck", bottleneck_mlp(narrow=2, width=6, depth=4, **small)
     for merge in ("sum", "cat"):
         for k in (1, 2, 3):
-            yield f"diamond-{merge}-{k}", diamond(branch_depth=k, merge=merge, activation="silu", width=4, **small)
+            yield (
+                f"diamond-{merge}-{k}",
+                diamond(branch_depth=k, merge=merge, activation="silu", width=4, **small),
+            )
 
 
 CASES = dict(networks())
@@ -50,7 +53,9 @@ def test_written_out_gradient_is_autograds(name, mode):
     y = torch.randint(4, (9,), generator=generator(6))
     state = {k: v.clone() for k, v in network.state_dict().items()}
     expected, gradients = autograd(network, x, y, "cross_entropy")
-    network.load_state_dict(state)  # the power iteration of spectral normalisation moves on in training mode
+    network.load_state_dict(
+        state
+    )  # the power iteration of spectral normalisation moves on in training mode
     value = gradient_function(network, "cross_entropy")(x, y)
     torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-14)
     for p, g in zip(network.parameters(), gradients, strict=True):
@@ -69,12 +74,22 @@ def test_mean_squared_error_gradient():
 
 STRUCTURED = {
     "plain": lambda: mlp(inputs=5, outputs=3, depth=3, width=4),
-    "plain smooth without norm": lambda: mlp(inputs=5, outputs=3, depth=3, width=4, activation="gelu", norm=False),
-    "residual": lambda: mlp(inputs=5, outputs=3, depth=3, width=4, residual=True, activation="silu"),
-    "spectral": lambda: mlp(inputs=5, outputs=3, depth=2, width=4, norm=False, spectral=True, activation="tanh"),
+    "plain smooth without norm": lambda: mlp(
+        inputs=5, outputs=3, depth=3, width=4, activation="gelu", norm=False
+    ),
+    "residual": lambda: mlp(
+        inputs=5, outputs=3, depth=3, width=4, residual=True, activation="silu"
+    ),
+    "spectral": lambda: mlp(
+        inputs=5, outputs=3, depth=2, width=4, norm=False, spectral=True, activation="tanh"
+    ),
     "leaky": lambda: mlp(inputs=5, outputs=3, depth=2, width=4, activation="leaky_relu"),
-    "sum": lambda: diamond(inputs=5, outputs=3, branch_depth=2, width=4, merge="sum", activation="softplus"),
-    "cat": lambda: diamond(inputs=5, outputs=3, branch_depth=2, width=4, merge="cat", activation="silu"),
+    "sum": lambda: diamond(
+        inputs=5, outputs=3, branch_depth=2, width=4, merge="sum", activation="softplus"
+    ),
+    "cat": lambda: diamond(
+        inputs=5, outputs=3, branch_depth=2, width=4, merge="cat", activation="silu"
+    ),
 }
 
 
@@ -90,7 +105,9 @@ def test_stated_structure_gives_the_blocks_of_automatic_differentiation(name):
     for part in ("total", "gauss_newton", "tensor"):
         blocks, exact = getattr(found, part), getattr(expected, part)
         scale = max(float(block.abs().max()) for block in expected.total.values())
-        assert max(float((blocks[pair] - exact[pair]).abs().max()) for pair in exact) < 1e-12 * scale
+        assert (
+            max(float((blocks[pair] - exact[pair]).abs().max()) for pair in exact) < 1e-12 * scale
+        )
 
 
 def test_spectral_weights_in_training_mode_are_refused():

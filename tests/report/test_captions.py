@@ -4,20 +4,57 @@ import pandas as pd
 import pytest
 
 from runner.report import figures
-from runner.report.captions import LONGEST_ALT, Drawing, caption, finding, place_of, places, plain_label, read_drawing
+from runner.report.captions import (
+    LONGEST_ALT,
+    Drawing,
+    caption,
+    finding,
+    place_of,
+    places,
+    plain_label,
+    read_drawing,
+)
 
 CLAIMS = pd.DataFrame(
     [
-        {"verdict": "confirmed", "statement": "R falls", "where": "Fig. 12A", "statistic": -0.4, "threshold": "< 0"},
-        {"verdict": "refuted", "statement": "C stays", "where": "Section 5, Figs. 3 and 12", "statistic": 0.2},
+        {
+            "verdict": "confirmed",
+            "statement": "R falls",
+            "where": "Fig. 12A",
+            "statistic": -0.4,
+            "threshold": "< 0",
+        },
+        {
+            "verdict": "refuted",
+            "statement": "C stays",
+            "where": "Section 5, Figs. 3 and 12",
+            "statistic": 0.2,
+        },
         {"verdict": "confirmed", "statement": "elsewhere", "where": "Fig. 1", "statistic": 1.0},
-        {"verdict": "refuted", "statement": "ours, at every depth", "where": "extension of Fig. 12", "statistic": 9.0},
+        {
+            "verdict": "refuted",
+            "statement": "ours, at every depth",
+            "where": "extension of Fig. 12",
+            "statistic": 9.0,
+        },
     ]
 )
 SCORES = pd.DataFrame(
     [
-        {"metric": "R", "depth": 8, "paper_mean": 2.0, "measured_mean": 2.1, "verdict": "reproduced"},
-        {"metric": "R", "depth": 9, "paper_mean": 2.0, "measured_mean": 4.0, "verdict": "not reproduced"},
+        {
+            "metric": "R",
+            "depth": 8,
+            "paper_mean": 2.0,
+            "measured_mean": 2.1,
+            "verdict": "reproduced",
+        },
+        {
+            "metric": "R",
+            "depth": 9,
+            "paper_mean": 2.0,
+            "measured_mean": 4.0,
+            "verdict": "not reproduced",
+        },
     ]
 ).assign(source="DAG paper, Tables 6 and N.4", reason="", n=5)
 ROWS = {"claims": CLAIMS, "scorecard": SCORES}
@@ -47,7 +84,10 @@ def test_places_are_read_in_all_their_spellings():
 
 def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     text = finding("Fig. 12", ROWS)
-    assert text.startswith("2 statements on Fig. 12: 1 confirmed, 1 refuted; refuted: C stays") and "0.2" in text
+    assert (
+        text.startswith("2 statements on Fig. 12: 1 confirmed, 1 refuted; refuted: C stays")
+        and "0.2" in text
+    )
     text = finding("Table N.4", ROWS)
     assert text.startswith(
         "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; not reproduced: R, depth 9: 4,"
@@ -55,7 +95,9 @@ def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
     open_rows = {name: table.assign(verdict="inconclusive") for name, table in ROWS.items()}
     assert "; inconclusive: R falls" in finding("Fig. 12", open_rows)
-    assert finding("Table N.4", open_rows).endswith("2 inconclusive")  # numbers: the count says it all
+    assert finding("Table N.4", open_rows).endswith(
+        "2 inconclusive"
+    )  # numbers: the count says it all
 
 
 def test_a_drawing_says_its_axes_lines_and_where_they_begin_and_end():
@@ -69,7 +111,9 @@ def test_a_drawing_says_its_axes_lines_and_where_they_begin_and_end():
     axes[0, 0].set_yscale("log")
     drawing = read_drawing(figure)
     assert drawing.axes.startswith("2 panels: resonance ‖H‖_F (logarithmic) against distance d")
-    assert drawing.axes.endswith("against distance d") and drawing.has_bars  # the legend's lines are in the reading
+    assert (
+        drawing.axes.endswith("against distance d") and drawing.has_bars
+    )  # the legend's lines are in the reading
     assert "In panel shallow: " in drawing.reading
     assert "init: 4 at 0, 1 at 2" in drawing.reading and "λ_1: 1 at 0, 1 at 1" in drawing.reading
     assert plain_label(r"$\partial w$, $\quad x$") == "∂w, quad x"
@@ -88,10 +132,17 @@ def test_points_and_empty_panels_can_be_read_too():
 def test_a_caption_holds_numbers_bars_seeds_cells_and_notes_and_the_alt_text_begins_with_the_finding():
     drawing = Drawing("R against d", "init: 4 at 0, 1 at 2", True, "a point a seed")
     made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, bars="± std over seeds")
-    for text in ("Resonance. Bars and bands: ± std over seeds", "1 refuted", "Seeds 42–44 (n = 3)", "A point a seed."):
+    for text in (
+        "Resonance. Bars and bands: ± std over seeds",
+        "1 refuted",
+        "Seeds 42–44 (n = 3)",
+        "A point a seed.",
+    ):
         assert text in made.text
     assert "2 cells of commits abc, def+changes" in made.text and "init: 4 at 0" not in made.text
     assert "R against d. Init: 4 at 0, 1 at 2." in made.alt
     assert made.alt.startswith("2 statements on Fig. 12") and len(made.alt) <= LONGEST_ALT
-    said = caption("fig12_x", "Mean and quartiles", drawing, ROWS, MANIFEST, bars="± std over seeds")
+    said = caption(
+        "fig12_x", "Mean and quartiles", drawing, ROWS, MANIFEST, bars="± std over seeds"
+    )
     assert "± std" not in said.text

@@ -34,8 +34,16 @@ def test_the_papers_own_settings_depart_in_nothing(name):
         ("ws_bound", ["training.starts=20"], ["training.starts=20 instead of 500"]),
         ("ws_bound", ["hidden=[3]", "tight=2.0", "line_points=11"], []),  # grid, report only, free
         ("exp1_resonance", ["activation=tanh"], ["activation=tanh instead of relu"]),
-        ("exp1_resonance", ["metric.subsamples=3", "metric.double=true", "metric.memory_gib=1.0"], []),
-        ("exp1_resonance", ["metric.subsample=random"], ["metric.subsample=random instead of first"]),
+        (
+            "exp1_resonance",
+            ["metric.subsamples=3", "metric.double=true", "metric.memory_gib=1.0"],
+            [],
+        ),
+        (
+            "exp1_resonance",
+            ["metric.subsample=random"],
+            ["metric.subsample=random instead of first"],
+        ),
         ("exp1_resonance", ["dataset=surrogate"], ["dataset=surrogate instead of cifar10"]),
         ("exp1_resonance", ["dataset=cifar100"], ["dataset=cifar100 instead of cifar10"]),
         ("exp3_gn_gap", ["model.norm=true"], ["model.norm=True instead of False"]),
@@ -51,7 +59,9 @@ def test_settings_that_matter_are_named(name, words, expected):
 def test_an_entry_beside_the_papers_departs_in_nothing_and_a_changed_one_does():
     more = "+experiment.protocols.mine={training.rate: 0.5}"
     assert against_the_paper("exp5_attention", more) == []
-    (found,) = against_the_paper("exp5_attention", "+experiment.protocols.recovered={training.rate: 0.5}")
+    (found,) = against_the_paper(
+        "exp5_attention", "+experiment.protocols.recovered={training.rate: 0.5}"
+    )
     assert found.startswith("protocols.recovered=") and found.endswith("instead of {}")
 
 
@@ -87,7 +97,10 @@ class Shifted(Experiment):
     def companions(self):
         if self.shift:
             return {}
-        return {"shifted": Companion(replace(self, shift=100.0), range(1, 3)), "later": Companion(self, range(5, 8))}
+        return {
+            "shifted": Companion(replace(self, shift=100.0), range(1, 3)),
+            "later": Companion(self, range(5, 8)),
+        }
 
 
 def job(outputs: Path, seed: int, shift: float = 0.0) -> Job:
@@ -113,13 +126,21 @@ def protocol(name: str, profile: str) -> Experiment:
 
 def test_companions_stand_beside_and_their_seeds_are_no_part_of_the_report(outputs):
     found = collect([job(outputs, seed) for seed in (1, 2, 5)], protocol)
-    assert {c.meta["seed"] for c in found.cells} == {1, 2} and found.seeds == (1, 2) and not found.missing
-    assert {name: sorted(c.meta["seed"] for c in cells) for name, cells in found.beside.items()} == {
+    assert (
+        {c.meta["seed"] for c in found.cells} == {1, 2}
+        and found.seeds == (1, 2)
+        and not found.missing
+    )
+    assert {
+        name: sorted(c.meta["seed"] for c in cells) for name, cells in found.beside.items()
+    } == {
         "shifted": [1, 1],
         "later": [5, 5, 6, 6],
     }
     further = Job("shifted", Shifted(k=[3]), 42, outputs)
-    assert [cell.seed for cell in collect([further], protocol, any_seed=True).missing] == [1]  # the first stored one
+    assert [cell.seed for cell in collect([further], protocol, any_seed=True).missing] == [
+        1
+    ]  # the first stored one
 
 
 def test_seeds_of_a_companion_alone_are_reported_as_asked(outputs, tmp_path):

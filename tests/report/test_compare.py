@@ -21,12 +21,16 @@ def reference(tmp_path: Path, *rows: str, header: str = HEADER) -> pd.DataFrame:
 
 
 def measured(metric: str, values, **keys) -> pd.DataFrame:
-    return pd.DataFrame({"metric": metric, "seed": range(42, 42 + len(values)), "value": values, **keys})
+    return pd.DataFrame(
+        {"metric": metric, "seed": range(42, 42 + len(values)), "value": values, **keys}
+    )
 
 
 def score(tmp_path, row: str, values, reason: str = "", **keys):
     keys = {"arch": "plain", "checkpoint": "init", **keys}
-    return compare.scorecard(measured("gap", values, **keys), reference(tmp_path, row), reason).iloc[0]
+    return compare.scorecard(
+        measured("gap", values, **keys), reference(tmp_path, row), reason
+    ).iloc[0]
 
 
 def test_z_is_the_difference_over_the_combined_standard_error(tmp_path):
@@ -35,7 +39,9 @@ def test_z_is_the_difference_over_the_combined_standard_error(tmp_path):
     sample = 0.2 * math.sqrt(5 / 4)  # the paper prints the population std
     error = math.sqrt(np.std(values, ddof=1) ** 2 / 5 + sample**2 / 5)
     assert s.standard_error == pytest.approx(error)
-    assert s.z == pytest.approx((1.1 - 1.52) / math.hypot(error, 0.005 / math.sqrt(3)))  # 1.52 is known to ± 0.005
+    assert s.z == pytest.approx(
+        (1.1 - 1.52) / math.hypot(error, 0.005 / math.sqrt(3))
+    )  # 1.52 is known to ± 0.005
     assert (s.measured_mean, s.n, s.ratio) == pytest.approx((1.1, 5, 1.1 / 1.52))
     assert s.measured_std == pytest.approx(np.std(values, ddof=1))
     assert s.std_ratio == pytest.approx(np.std(values, ddof=1) / sample) and s.std_p > 0.4
@@ -71,7 +77,11 @@ def test_margins_are_fixed_in_the_reference(tmp_path):
     ]
     found = pd.concat(
         measured(m, v, arch="plain", checkpoint="init")
-        for m, v in (("rho", [-0.021, -0.019, -0.02]), ("count", [6.0, 6.0]), ("starts", [3000.0, 3000.0]))
+        for m, v in (
+            ("rho", [-0.021, -0.019, -0.02]),
+            ("count", [6.0, 6.0]),
+            ("starts", [3000.0, 3000.0]),
+        )
     )
     scores = compare.scorecard(found, reference(tmp_path, *rows, header=MARGIN))
     assert list(scores.verdict) == ["reproduced", "not reproduced", "true by construction"]
@@ -114,12 +124,22 @@ def test_images_enter_the_variance(tmp_path):
 
 
 def test_a_fit_is_never_scored(tmp_path):
-    s = score(tmp_path, "e,1,plain,init,gap,1.0,0.02,,5,T 1,", [1.0, 1.01, 0.99], calibrated="chosen by this number")
-    assert (s.verdict, s.equivalence) == ("calibrated", "reproduced") and s.reason.startswith("chosen by")
+    s = score(
+        tmp_path,
+        "e,1,plain,init,gap,1.0,0.02,,5,T 1,",
+        [1.0, 1.01, 0.99],
+        calibrated="chosen by this number",
+    )
+    assert (s.verdict, s.equivalence) == ("calibrated", "reproduced") and s.reason.startswith(
+        "chosen by"
+    )
 
 
 def test_other_criteria(tmp_path):
-    rows = [f"e,1,plain,{c},d,{v},0.1,,5,T 1," for c, v in (("init", -0.2), ("mid", 0.3), ("final", 0.5))]
+    rows = [
+        f"e,1,plain,{c},d,{v},0.1,,5,T 1,"
+        for c, v in (("init", -0.2), ("mid", 0.3), ("final", 0.5))
+    ]
     found = pd.concat(
         measured("d", [v, v + 0.01, v - 0.01], arch="plain", checkpoint=c)
         for c, v in (("init", 0.1), ("mid", 0.6), ("final", 0.5))
@@ -152,7 +172,9 @@ def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
     keys = {"paired": True, "rounding_std": 1e-9, "rounding_df": 5.0}
     s = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.003 for v in values], **keys)
     assert s.verdict == "exact match" and s.standard_error < 1e-9
-    assert abs(s.z) < 1.8  # √3 at most, where 3e6 standard errors of rounding would be no information
+    assert (
+        abs(s.z) < 1.8
+    )  # √3 at most, where 3e6 standard errors of rounding would be no information
     off = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.05 for v in values], **keys)
     assert abs(off.z) > 10
 
@@ -172,13 +194,21 @@ def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
 )
 def test_printed_precision(tmp_path, text, others, resolution):
     rows = [f"e,1,plain,init{i},gap,{t},,,5,T 1," for i, t in enumerate([text, *others])]
-    scores = compare.scorecard(measured("gap", [1.0], arch="x", checkpoint="y"), reference(tmp_path, *rows))
+    scores = compare.scorecard(
+        measured("gap", [1.0], arch="x", checkpoint="y"), reference(tmp_path, *rows)
+    )
     assert scores.resolution[0] == pytest.approx(resolution)
 
 
 def test_other_tables_do_not_sharpen_the_precision(tmp_path):
-    rows = ["e,1,plain,init,gap,2.5,,,5,T 1,", "e,2,plain,init,gap,2.512,,,5,T 2,", "e,1,plain,init,R,2.512,,,5,T 1,"]
-    scores = compare.scorecard(measured("gap", [2.5, 2.5], arch="plain", checkpoint="init"), reference(tmp_path, *rows))
+    rows = [
+        "e,1,plain,init,gap,2.5,,,5,T 1,",
+        "e,2,plain,init,gap,2.512,,,5,T 2,",
+        "e,1,plain,init,R,2.512,,,5,T 1,",
+    ]
+    scores = compare.scorecard(
+        measured("gap", [2.5, 2.5], arch="plain", checkpoint="init"), reference(tmp_path, *rows)
+    )
     assert list(scores.resolution) == pytest.approx([0.05, 0.0005, 0.0005])
 
 
@@ -204,7 +234,9 @@ def test_not_comparable_is_never_scored(tmp_path):
     s = score(tmp_path, "e,1,plain,init,gap,1.0,0.1,,5,T 1,", [1.0, 1.0], reason="surrogate data")
     assert (s.verdict, s.reason, s.n) == ("not comparable", "surrogate data", 2)
     assert math.isnan(s.z)
-    own = score(tmp_path, "e,1,plain,init,gap,1.0,0.1,,5,T 1,", [1.0, 1.0], reason="short", comparable="")
+    own = score(
+        tmp_path, "e,1,plain,init,gap,1.0,0.1,,5,T 1,", [1.0, 1.0], reason="short", comparable=""
+    )
     assert own.verdict == "reproduced"
 
 
@@ -219,19 +251,30 @@ def test_absent_and_lost_values(tmp_path):
 
 def test_keys_match_as_numbers_and_blank_keys_match_anything(tmp_path):
     header = HEADER.replace("arch", "depth")
-    ref = reference(tmp_path, "e,1,8,init,gap,1.0,,,5,T 1,", "e,1,,init,gap,1.0,,,5,T 1,", header=header)
+    ref = reference(
+        tmp_path, "e,1,8,init,gap,1.0,,,5,T 1,", "e,1,,init,gap,1.0,,,5,T 1,", header=header
+    )
     scores = compare.scorecard(measured("gap", [1.0, 1.0], depth=8.0, checkpoint="init"), ref)
     assert list(scores.verdict) == ["reproduced", "reproduced"]
 
 
 def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
-    two = pd.concat([measured("gap", [1.0, 1.0], arch="plain", checkpoint=c) for c in ("init", "final")])
+    two = pd.concat(
+        [measured("gap", [1.0, 1.0], arch="plain", checkpoint=c) for c in ("init", "final")]
+    )
     rows = ["e,1,plain,init,gap,1.0,,,5,T 1,", "e,1,plain,final,gap,2.0,,,5,T 1,"]
-    assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == ["reproduced", "not reproduced"]
+    assert list(compare.scorecard(two, reference(tmp_path, *rows)).verdict) == [
+        "reproduced",
+        "not reproduced",
+    ]
     lacking = compare.scorecard(two.drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(lacking.verdict) == {"inconclusive"}
     twice = pd.concat([measured("gap", [1.0, 1.0], arch="plain", checkpoint="init")] * 2)
-    assert compare.scorecard(twice, reference(tmp_path, *rows)).reason[0].startswith("several measured values")
+    assert (
+        compare.scorecard(twice, reference(tmp_path, *rows))
+        .reason[0]
+        .startswith("several measured values")
+    )
     once = compare.scorecard(two[:2].drop(columns="checkpoint"), reference(tmp_path, *rows))
     assert set(once.reason) == {"measured values do not say checkpoint"}
     with pytest.raises(ValueError, match="missing seed"):
@@ -245,7 +288,10 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
         ("metric,value\n", "expected a column 'mean', found metric, value"),
         ("metric,mean,mean\n", "column names repeat"),
         ("metric,mean\ngap,1,2\n", "row 2: expected 2 fields, found 3"),
-        ("metric,mean\ngap,1\ngap,about 2\n", "row 3: expected a number in column mean, found 'about 2'"),
+        (
+            "metric,mean\ngap,1\ngap,about 2\n",
+            "row 3: expected a number in column mean, found 'about 2'",
+        ),
         ("metric,mean\ngap,\n", "row 2: expected a mean or an upper_bound"),
         ("metric,mean,std\ngap,1,-2\n", "expected std of zero or more"),
         ("metric,mean,n_seeds\ngap,1,2.5\n", "expected n_seeds as a whole number"),
@@ -265,7 +311,10 @@ def test_malformed_files_get_one_line(tmp_path, text, message):
 
 
 def test_claims_table():
-    claims = [Claim("a", "s", "Fig. 1", "confirmed", 0.5, "< 1"), Claim("a", "s", "Fig. 1", "refuted", group="x")]
+    claims = [
+        Claim("a", "s", "Fig. 1", "confirmed", 0.5, "< 1"),
+        Claim("a", "s", "Fig. 1", "refuted", group="x"),
+    ]
     table = compare.claims_table(claims)
     assert list(table.verdict) == ["confirmed", "refuted"]
     assert list(compare.claims_table([]).columns) == list(table.columns)

@@ -31,7 +31,9 @@ PAPERS = {"dag": dag.STYLES, "three_layer": three_layer.STYLES}
 FAMILIES = [(paper, family) for paper, looks in PAPERS.items() for family in looks.families]
 
 
-@pytest.mark.parametrize(("paper", "family"), FAMILIES, ids=lambda x: x if isinstance(x, str) else x[0])
+@pytest.mark.parametrize(
+    ("paper", "family"), FAMILIES, ids=lambda x: x if isinstance(x, str) else x[0]
+)
 def test_members_of_a_family_never_share_a_sign(paper, family):
     looks = [PAPERS[paper].style(label) for label in family]
     for key in ("color", "marker", "linestyle"):
@@ -47,7 +49,11 @@ def test_families_that_cannot_be_told_apart_are_refused():
 
 def test_styles_are_stable_for_any_label():
     looks = PlotStyles(("plain", "residual"))
-    assert looks.style("plain") == looks.style("Plain") == {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
+    assert (
+        looks.style("plain")
+        == looks.style("Plain")
+        == {"color": COLOURS[0], "marker": "o", "linestyle": "-"}
+    )
     heavy = ("matplotlib", "pandas", "scipy", "torch")
     code = (
         "import sys, runner.stats; from runner.report.figures import DEFAULT_STYLES as styles\n"
@@ -82,7 +88,11 @@ def test_panels_draw_every_key_once_and_label_the_outer_axes():
     titles = {1: "one", 2: "two", 3: "three"}
     figure = figures.panels(titles, draw, x="depth", y="norm", columns=2, log="y", caption="n = 5")
     assert drawn == [1, 2, 3] and len(figure.axes) == 3
-    assert [ax.get_title(loc="left") for ax in figure.axes] == ["(a) one", "(b) two", "(c) its own title"]
+    assert [ax.get_title(loc="left") for ax in figure.axes] == [
+        "(a) one",
+        "(b) two",
+        "(c) its own title",
+    ]
     assert [ax.get_ylabel() for ax in figure.axes] == ["norm", "", "norm"]
     assert [ax.get_xlabel() for ax in figure.axes] == ["", "depth", "depth"]
     assert all(ax.get_yscale() == "log" for ax in figure.axes)
@@ -91,7 +101,9 @@ def test_panels_draw_every_key_once_and_label_the_outer_axes():
     figures.head(figure, "DAG paper, Fig. 3")
     assert figure.get_suptitle() == "DAG paper, Fig. 3"
     figures.head(figure, "HSR paper")
-    assert figure.get_suptitle() == "HSR paper: DAG paper, Fig. 3"  # a title that the figure has is kept
+    assert (
+        figure.get_suptitle() == "HSR paper: DAG paper, Fig. 3"
+    )  # a title that the figure has is kept
     with pytest.raises(figures.NothingToDraw):
         figures.panels({}, draw)
 
@@ -150,13 +162,24 @@ def draw():
 
 @pytest.mark.parametrize("suffix", saving.FORMATS)
 def test_saved_files_are_deterministic_and_hold_their_provenance(tmp_path, suffix):
-    stamp = {"experiment": "demo", "figure": "one", "commit": "abc123", "profile": "paper", "warning": ""}
-    first, again = (saving.save(draw(), tmp_path / name, stamp, suffix=suffix) for name in ("v1.5", "again"))
+    stamp = {
+        "experiment": "demo",
+        "figure": "one",
+        "commit": "abc123",
+        "profile": "paper",
+        "warning": "",
+    }
+    first, again = (
+        saving.save(draw(), tmp_path / name, stamp, suffix=suffix) for name in ("v1.5", "again")
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"again.{suffix}", f"v1.5.{suffix}"]
     assert first.read_bytes() == again.read_bytes() and b"abc123" in first.read_bytes()
     if suffix == "png":
         image = Image.open(first)
-        assert json.loads(image.info["Description"])["commit"] == "abc123" and 149 < image.info["dpi"][0] < 201
+        assert (
+            json.loads(image.info["Description"])["commit"] == "abc123"
+            and 149 < image.info["dpi"][0] < 201
+        )
 
 
 @pytest.mark.parametrize("stamp", [{"data": "surrogate"}, {"profile": "quick"}])
@@ -176,5 +199,8 @@ def test_a_shared_legend_stays_above_the_footer(tmp_path):
     for data in ("images", "surrogate"):
         image = Image.open(saving.save(figure, tmp_path / data, {"data": data})).convert("RGB")
         red, _, blue = np.moveaxis(np.asarray(image, dtype=int), -1, 0)
-        saved[data] = np.flatnonzero((blue > red + 60).any(axis=1)).max(), len(red)  # last row of the legend, height
+        saved[data] = (
+            np.flatnonzero((blue > red + 60).any(axis=1)).max(),
+            len(red),
+        )  # last row of the legend, height
     assert saved["images"][0] == saved["surrogate"][0] < saved["surrogate"][1] - 15

@@ -18,7 +18,9 @@ SEEDS = (42, 43, 44, 45, 46)
 def scores(*values: float) -> pd.DataFrame:
     """A scorecard of one printed value for each of ours, all of them 1.0 ± 0.01 in print."""
     keys = range(len(values))
-    reference = pd.DataFrame({"metric": "m", "depth": map(str, keys), "mean": "1.0", "std": "0.01", "n_seeds": "5"})
+    reference = pd.DataFrame(
+        {"metric": "m", "depth": map(str, keys), "mean": "1.0", "std": "0.01", "n_seeds": "5"}
+    )
     measured = [
         {"metric": "m", "depth": k, "seed": s, "value": v * (1 + 0.01 * (s - 44))}
         for k, v in zip(keys, values, strict=True)
@@ -29,7 +31,10 @@ def scores(*values: float) -> pd.DataFrame:
 
 def test_a_summary_has_its_numbers_from_the_results():
     claims = claims_table(
-        [Claim("a", "it holds", "Fig. 1", "confirmed", 0.51234), Claim("b", "ours", "extension", "refuted")]
+        [
+            Claim("a", "it holds", "Fig. 1", "confirmed", 0.51234),
+            Claim("b", "ours", "extension", "refuted"),
+        ]
     )
     text = "{{ number('m', depth=2) }} and {{ number('m', 'paper_mean', depth=2) }}; {{ statement('a') | fixed(1) }},"
     text += " {{ verdict('a') }}; {{ numbers() }}, {{ numbers('reproduced') }}, {{ statements() }}, {{ extensions() }}"
@@ -37,12 +42,21 @@ def test_a_summary_has_its_numbers_from_the_results():
     for wrong in ("{{ number('n') }}", "{{ number('m') }}", "{{ statement('c') }}"):
         with pytest.raises(ValueError, match="expected one row"):
             summary(wrong, claims, scores(1.0, 1.0))
-    tables = {"distances": pd.DataFrame({"arch": ["plain", "plain", "residual"], "R": [1.0, 2.0, 9.0]})}
-    text = "{{ numbers(depth=2) }}, {{ numbers(depth=5) }}, {{ mean('distances', 'R', arch='plain') }}"
+    tables = {
+        "distances": pd.DataFrame({"arch": ["plain", "plain", "residual"], "R": [1.0, 2.0, 9.0]})
+    }
+    text = (
+        "{{ numbers(depth=2) }}, {{ numbers(depth=5) }}, {{ mean('distances', 'R', arch='plain') }}"
+    )
     assert summary(text, claims, scores(1.0, 1.0, 0.9), tables) == "1, 0, 1.5"
     with pytest.raises(ValueError, match="expected rows with"):
         summary("{{ mean('distances', 'R', arch='other') }}", claims, scores(1.0), tables)
-    rows = {"seed": [1, 2, 2, 1], "d": [0, 0, 4, 4], "R": [2.0, 9.0, 3.0, 2.0], "gn": [1.0, 3.0, 1.0, 1.0]}
+    rows = {
+        "seed": [1, 2, 2, 1],
+        "d": [0, 0, 4, 4],
+        "R": [2.0, 9.0, 3.0, 2.0],
+        "gn": [1.0, 3.0, 1.0, 1.0],
+    }
     text = "{{ mean('t', 'R', d=0, over='gn') }}, {{ mean('t', 'R', d=0, over={'d': 4}) }}"
     assert summary(text, claims, scores(1.0), {"t": pd.DataFrame(rows)}) == "2.5, 2"
     with pytest.raises(ValueError, match="at most 150 words"):
@@ -51,7 +65,9 @@ def test_a_summary_has_its_numbers_from_the_results():
 
 def test_a_report_lists_what_is_not_reproduced_with_its_reason():
     text = report_text("x", "All is well.", claims_table(()), scores(1.0, 2.0), ["a detail"])
-    assert text.startswith("# x\n\nAll is well.\n\n2 published numbers: 1 reproduced, 1 not reproduced.")
+    assert text.startswith(
+        "# x\n\nAll is well.\n\n2 published numbers: 1 reproduced, 1 not reproduced."
+    )
     assert "| m, depth 1 |" in text and "| m, depth 0 |" not in text and "a detail" not in text
     assert "a detail" in report_text("x", "", claims_table(()), scores(1.0), ["a detail"])
     assert "published number" not in report_text("x", "", claims_table(()), pd.DataFrame(), [])
@@ -59,9 +75,20 @@ def test_a_report_lists_what_is_not_reproduced_with_its_reason():
 
 def test_places_name_the_number_that_is_farthest():
     rows = [
-        {"metric": "R", "depth": depth, "paper_mean": 1.0, "measured_mean": mean, "margin": 0.25, "verdict": verdict}
+        {
+            "metric": "R",
+            "depth": depth,
+            "paper_mean": 1.0,
+            "measured_mean": mean,
+            "margin": 0.25,
+            "verdict": verdict,
+        }
         | {"source": "Table 5", "reason": ""}
-        for depth, mean, verdict in ((1.0, 1.01, "reproduced"), (2.0, 0.9, "reproduced"), (3.0, 9.0, "exact match"))
+        for depth, mean, verdict in (
+            (1.0, 1.01, "reproduced"),
+            (2.0, 0.9, "reproduced"),
+            (3.0, 9.0, "exact match"),
+        )
     ]
     (found,) = place_rows(rows)
     assert found[:3] == ("Table 5", "3", "2 reproduced, 1 exact match")
@@ -72,7 +99,9 @@ def test_places_name_the_number_that_is_farthest():
 @pytest.mark.parametrize(("same", "word"), [({"": 0.908}, True), (None, False)])
 def test_a_statement_says_of_which_networks(same, word):
     says = Statement(name="s", text="R² > 0.9", where="Section 1", low=0.9)
-    (row,) = claims_table([judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)]).to_dict("records")
+    (row,) = claims_table([judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)]).to_dict(
+        "records"
+    )
     assert ("published networks" in statement_row(row)[-1]) == word
     assert (statement_row(row)[2] == "0.908") == word
 
@@ -80,7 +109,10 @@ def test_a_statement_says_of_which_networks(same, word):
 @pytest.mark.parametrize(
     ("variants", "said"),
     [
-        ("confirmed: a; refuted: b (other seeds)", " (published networks; other seeds: claims.csv)"),
+        (
+            "confirmed: a; refuted: b (other seeds)",
+            " (published networks; other seeds: claims.csv)",
+        ),
         ("confirmed: a; not run: b", " (variants: a confirmed; b not run)"),
         ("confirmed: a; true by construction: b", ""),
         ("refuted: a, b", ""),
@@ -90,20 +122,38 @@ def test_a_statement_says_of_which_networks(same, word):
     ],
 )
 def test_variants_of_a_statement_are_named_where_they_differ(variants, said):
-    row = {"statement": "s", "verdict": "refuted", "statistic": 0.5, "threshold": ">= 1", "variants": variants}
+    row = {
+        "statement": "s",
+        "verdict": "refuted",
+        "statistic": 0.5,
+        "threshold": ">= 1",
+        "variants": variants,
+    }
     assert statement_row(row) == ("s", "", "0.5", "≥ 1", f"refuted{said}")
 
 
 def test_statements_of_the_paper_come_before_extensions_and_refuted_ones_first():
-    rows = [Claim("a", "ours", "extension", "confirmed"), Claim("b", "theirs", "Fig. 1", "confirmed")]
-    rows += [Claim("c", "a | b", "Fig. 2", "refuted"), Claim("d", "open", "Fig. 3", "not comparable", detail="no rate")]
+    rows = [
+        Claim("a", "ours", "extension", "confirmed"),
+        Claim("b", "theirs", "Fig. 1", "confirmed"),
+    ]
+    rows += [
+        Claim("c", "a | b", "Fig. 2", "refuted"),
+        Claim("d", "open", "Fig. 3", "not comparable", detail="no rate"),
+    ]
     text = report_text("x", "", claims_table(rows), pd.DataFrame(), [])
-    places = [text.index(word) for word in ("| a \\| b |", "| theirs |", "| open | Fig. 3 |  | no rate |", "| ours |")]
+    places = [
+        text.index(word)
+        for word in ("| a \\| b |", "| theirs |", "| open | Fig. 3 |  | no rate |", "| ours |")
+    ]
     assert places == sorted(places)
 
 
 def test_labels_put_the_quantity_first():
-    assert row_label({"experiment": "e", "depth": "8", "metric": "R_d0", "probes": ""}) == "R at distance 0, depth 8"
+    assert (
+        row_label({"experiment": "e", "depth": "8", "metric": "R_d0", "probes": ""})
+        == "R at distance 0, depth 8"
+    )
 
 
 TREES = {

@@ -83,7 +83,11 @@ class Readings(Analysis):
     def measured(self):
         self._fail("measured")
         return pd.DataFrame(
-            {"metric": "ratio", "seed": self.tables["ratios"]["seed"], "value": self.tables["ratios"]["ratio"]}
+            {
+                "metric": "ratio",
+                "seed": self.tables["ratios"]["seed"],
+                "value": self.tables["ratios"]["ratio"],
+            }
         )
 
     def notes(self):
@@ -92,7 +96,9 @@ class Readings(Analysis):
 
 
 TABLES = {
-    "ratios": pd.DataFrame({"width": 3, "seed": [42, 43, 44], "ratio": [1.1, 1.2, 0.1], "status": "ok"}),
+    "ratios": pd.DataFrame(
+        {"width": 3, "seed": [42, 43, 44], "ratio": [1.1, 1.2, 0.1], "status": "ok"}
+    ),
     "empty": pd.DataFrame({"seed": [], "x": []}),
 }
 MANIFEST = {
@@ -137,7 +143,12 @@ def check_html(path):
     assert checker.open == []
     for link in checker.links:
         target = link.partition("#")[0]
-        if target and not target.startswith("data:") and target != "../index.html" and target != "../../index.html":
+        if (
+            target
+            and not target.startswith("data:")
+            and target != "../index.html"
+            and target != "../../index.html"
+        ):
             assert (path.parent / target).exists(), link
     return path.read_text()
 
@@ -145,19 +156,32 @@ def check_html(path):
 @pytest.fixture
 def reference(tmp_path):
     path = tmp_path / "reference.csv"
-    path.write_text("metric,mean,std,n_seeds,margin,source,note\nratio,1.0,0.1,5,5,T 1,\nother,2.0,,5,,T 1,\n")
+    path.write_text(
+        "metric,mean,std,n_seeds,margin,source,note\nratio,1.0,0.1,5,5,T 1,\nother,2.0,,5,,T 1,\n"
+    )
     return path
 
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     made = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    assert made["claims"] == {v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS}
+    assert made["claims"] == {
+        v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS
+    }
     assert made["extensions"] == {"refuted": 1}
-    assert made["scorecard"] == {verdict: int(verdict in ("reproduced", "not run")) for verdict in VERDICTS}
+    assert made["scorecard"] == {
+        verdict: int(verdict in ("reproduced", "not run")) for verdict in VERDICTS
+    }
     assert not made["report_failures"]
     csv = (*TABLES, "stats", "claims", "scorecard")
-    names = {"report.md", "stats.js", "index.html", "manifest.json", "figures", *(f"{name}.csv" for name in csv)}
+    names = {
+        "report.md",
+        "stats.js",
+        "index.html",
+        "manifest.json",
+        "figures",
+        *(f"{name}.csv" for name in csv),
+    }
     assert {p.name for p in out.iterdir()} == names
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig06.png", "fig07.png"]
     assert "1.1000000000000001" in (out / "ratios.csv").read_text()
@@ -165,13 +189,20 @@ def test_a_complete_report(tmp_path, reference):
     assert saved["settings"]["half"] is None
     assert all((out / item).exists() for item in saved["files"])
     tests = pd.read_csv(out / "stats.csv")
-    assert tests.p_min[0] == 0.25 and tests.p_holm.isna().all()  # three seeds have no power: not corrected
+    assert (
+        tests.p_min[0] == 0.25 and tests.p_holm.isna().all()
+    )  # three seeds have no power: not corrected
     html = check_html(out / "index.html")
     assert "Ratio &lt;of&gt; bound &amp; eigenvalue" in html
     assert "the ratio stays below &lt;2&gt;" in html
-    assert "</span> confirmed" in html and "</span> inconclusive" in html and "Incomplete" not in html
+    assert (
+        "</span> confirmed" in html and "</span> inconclusive" in html and "Incomplete" not in html
+    )
     found = (out / "report.md").read_text()
-    assert "1 reproduced, 1 not run" in found and "| the bound is tight | Fig. 2 | 1.1 | < 2 | confirmed |" in found
+    assert (
+        "1 reproduced, 1 not run" in found
+        and "| the bound is tight | Fig. 2 | 1.1 | < 2 | confirmed |" in found
+    )
     assert console_lines(out, made) == [
         "  statements: 1 confirmed, 1 inconclusive",
         "  extensions: 1 refuted",
@@ -179,13 +210,24 @@ def test_a_complete_report(tmp_path, reference):
         f"  2 figures, 2 tables, page {out / 'index.html'}",
     ]
     page = Page.read(out)  # extensions are counted apart
-    assert (page.verdicts["confirmed"], page.verdicts.get("refuted"), page.extensions) == (1, None, {"refuted": 1})
+    assert (page.verdicts["confirmed"], page.verdicts.get("refuted"), page.extensions) == (
+        1,
+        None,
+        {"refuted": 1},
+    )
     assert saved["extensions"] == {"refuted": 1}
     assert 'Extensions: <a href="#rows?verdict=refuted&amp;kind=extension"><b>1</b>' in html
     assert '<a href="#rows?verdict=confirmed&amp;kind=paper"' in html and '"extension":true' in html
-    assert found.index("## Statements of the paper") < found.index("## Extensions") < found.index("| extension |")
+    assert (
+        found.index("## Statements of the paper")
+        < found.index("## Extensions")
+        < found.index("| extension |")
+    )
     write_report(tmp_path / "again", "demo", Synthetic(), TABLES, MANIFEST, [], reference)
-    one, two = ({p.relative_to(top): p.read_bytes() for p in top.rglob("*.*")} for top in (out, tmp_path / "again"))
+    one, two = (
+        {p.relative_to(top): p.read_bytes() for p in top.rglob("*.*")}
+        for top in (out, tmp_path / "again")
+    )
     assert one == two  # the same cells, the same files
 
 
@@ -206,7 +248,10 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
     record = json.loads((out / "manifest.json").read_text())
     assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
     whole = write_report(out, "demo", Bare(), TABLES, MANIFEST)
-    assert len(whole["report_failures"]) == 1 and "expected at least one panel" in whole["report_failures"][0]["error"]
+    assert (
+        len(whole["report_failures"]) == 1
+        and "expected at least one panel" in whole["report_failures"][0]["error"]
+    )
     with pytest.raises(figures.NothingToDraw, match="at least one panel"):
         figures.new_figure(0, 2)
 
@@ -226,13 +271,17 @@ def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stag
     made = write_report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
     stages, failures = [stage] if lost else stage.split(), Failures(made["report_failures"]).lines()
     assert sorted(failure.partition(":")[0] for failure in failures) == sorted(stages)
-    assert all(any("failed: " + stage in line for line in console_lines(out, made)) for stage in stages)
+    assert all(
+        any("failed: " + stage in line for line in console_lines(out, made)) for stage in stages
+    )
     drawn = {p.name for p in (out / "figures").iterdir()} if (out / "figures").exists() else set()
     assert {"fig06.png", "fig07.png"} - drawn == lost
     for name in ("ratios", "stats", "claims", "scorecard"):
         assert (out / f"{name}.csv").read_text().count("\n") >= 1
     kinds = {stage.split()[0] for stage in stages}
-    assert {f["stage"] for f in json.loads((out / "manifest.json").read_text())["report_failures"]} == kinds
+    assert {
+        f["stage"] for f in json.loads((out / "manifest.json").read_text())["report_failures"]
+    } == kinds
     html = check_html(out / "index.html")
     assert all(f"Could not be made: {kind}" in html for kind in kinds)
 
@@ -253,7 +302,12 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
 
 
 def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
-    manifest = {**MANIFEST, "surrogate": True, "profile": "quick", "not_comparable": "surrogate data"}
+    manifest = {
+        **MANIFEST,
+        "surrogate": True,
+        "profile": "quick",
+        "not_comparable": "surrogate data",
+    }
     out = tmp_path / "demo"
     made = write_report(out, "demo", Synthetic(), TABLES, manifest, [], reference)
     assert made["scorecard"]["not comparable"] == 1 and made["scorecard"]["reproduced"] == 0
@@ -263,9 +317,14 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     assert "nothing is scored" in (out / "report.md").read_text().split("\n\n")[1]
     assert b"surrogate data" in (out / "figures" / "fig06.png").read_bytes()
     without_reason = {**MANIFEST, "profile": "quick", "changed": "training.epochs=2"}
-    made = write_report(out, "demo", Synthetic(drawing=False), TABLES, without_reason, [], reference)
+    made = write_report(
+        out, "demo", Synthetic(drawing=False), TABLES, without_reason, [], reference
+    )
     assert (made["scorecard"]["not comparable"], made["scorecard"]["reproduced"]) == (1, 0)
-    assert "Settings changed on the command line: training.epochs=2." in (out / "index.html").read_text()
+    assert (
+        "Settings changed on the command line: training.epochs=2."
+        in (out / "index.html").read_text()
+    )
 
 
 def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
@@ -312,16 +371,28 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
 def test_a_bad_reference_file_is_named(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    made = write_report(tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path)
+    made = write_report(
+        tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path
+    )
     failures = Failures(made["report_failures"]).lines()
     assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
     write_report(tmp_path / "out/a", "a", Synthetic(drawing=False), TABLES, MANIFEST, [], reference)
-    write_report(tmp_path / "out/b", "b", Synthetic(broken="claims", drawing=False), TABLES, MANIFEST, ["x"], reference)
+    write_report(
+        tmp_path / "out/b",
+        "b",
+        Synthetic(broken="claims", drawing=False),
+        TABLES,
+        MANIFEST,
+        ["x"],
+        reference,
+    )
     quick = {**MANIFEST, "profile": "quick", "surrogate": True}
-    write_report(tmp_path / "out/a/quick", "a", Synthetic(drawing=False), TABLES, quick, [], reference)
+    write_report(
+        tmp_path / "out/a/quick", "a", Synthetic(drawing=False), TABLES, quick, [], reference
+    )
     (tmp_path / "out/c").mkdir()
     (tmp_path / "out/c/manifest.json").write_text("[1]")
     path = write_overview(tmp_path / "out")
@@ -346,7 +417,15 @@ def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, refer
             return Counting(self, tables)
 
     write_report(tmp_path / "demo", "demo", Counted(drawing=False), TABLES, MANIFEST, [], reference)
-    assert sorted(asked) == ["analyse", "claims", "documents", "figures", "measured", "notes", "statistics"]
+    assert sorted(asked) == [
+        "analyse",
+        "claims",
+        "documents",
+        "figures",
+        "measured",
+        "notes",
+        "statistics",
+    ]
     assert asked[0] == "analyse"
 
 
@@ -364,5 +443,9 @@ def test_captions_are_those_of_the_functions_that_draw():
 
 def test_cells_of_changed_trees_are_named_in_a_warning():
     cells = [{"git_commit": commit} for commit in ("abc", "def+changes", "abc+changes")]
-    assert warnings_of({"cells": cells}, ()) == ["2 cells were measured from a changed working tree"]
-    assert warnings_of({"cells": cells[:1]}, ["seed=1"]) == ["incomplete: 1 cell is not measured (seed=1)"]
+    assert warnings_of({"cells": cells}, ()) == [
+        "2 cells were measured from a changed working tree"
+    ]
+    assert warnings_of({"cells": cells[:1]}, ["seed=1"]) == [
+        "incomplete: 1 cell is not measured (seed=1)"
+    ]

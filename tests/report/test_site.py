@@ -15,7 +15,15 @@ from runner.report.documents import write_documents
 from runner.report.formulas import mathml
 from runner.report.manifest import checksums
 from runner.report.page import Page
-from runner.report.site import Place, build_experiment, build_start, island, markdown, place_index, start_rows
+from runner.report.site import (
+    Place,
+    build_experiment,
+    build_start,
+    island,
+    markdown,
+    place_index,
+    start_rows,
+)
 from runner.report.write import export_site
 
 FLAGS = (
@@ -40,13 +48,36 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
         keys = dict(zip(KEYS, ("gap", ("relu", "silu")[i % 2], "final", i // 2), strict=True))
         verdict = ("reproduced", "not reproduced", "inconclusive")[i % 3]
         scores.append(
-            {**keys, "paper_mean": 1.0, "paper_std": 0.1, "margin": 0.25, "measured_mean": 1.0 + i / 100, "n": 5}
-            | {"measured_std": 0.1, "difference": i / 100, "low": i / 100 - 0.1, "high": i / 100 + 0.1, "ratio": 1.0}
-            | {"verdict": verdict, "seeds_needed": "nan", "reason": "<b>why</b>", "source": "DAG paper, Table 5"}
+            {
+                **keys,
+                "paper_mean": 1.0,
+                "paper_std": 0.1,
+                "margin": 0.25,
+                "measured_mean": 1.0 + i / 100,
+                "n": 5,
+            }
+            | {
+                "measured_std": 0.1,
+                "difference": i / 100,
+                "low": i / 100 - 0.1,
+                "high": i / 100 + 0.1,
+                "ratio": 1.0,
+            }
+            | {
+                "verdict": verdict,
+                "seeds_needed": "nan",
+                "reason": "<b>why</b>",
+                "source": "DAG paper, Table 5",
+            }
             | {"values": f"42:{1 + i / 100} 43:{1 + i / 100}"}
         )
     written(folder / "scorecard.csv", scores)
-    claim = {"name": "falls", "statement": "R falls with d", "where": "Section 5", "verdict": "confirmed"}
+    claim = {
+        "name": "falls",
+        "statement": "R falls with d",
+        "where": "Section 5",
+        "verdict": "confirmed",
+    }
     written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
     written(folder / "stats.csv", [{"name": "t", "p": 0.0625, "empty": ""}])
     (folder / "report.md").write_text("# Gap\n\nThe *gap* holds.\n\n## Statements\n\n- one\n")
@@ -56,7 +87,13 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
         "paper": "DAG",
         "seeds": [42, 43],
         "cells": [
-            {"id": f"{k}", "params": {"activation": a}, "seed": 42, "git_commit": "abc", "finished": "2026"}
+            {
+                "id": f"{k}",
+                "params": {"activation": a},
+                "seed": 42,
+                "git_commit": "abc",
+                "finished": "2026",
+            }
             for k, a in enumerate(("relu", "silu"))
         ],
         "captions": {"gap": "Gap against distance, mean ± std over seeds. Seeds 42, 43 (n = 2)."},
@@ -82,18 +119,32 @@ def test_every_row_has_an_anchor_of_its_own_that_lasts(tmp_path):
     assert ids[0] == "dag.T5.relu.final.0.gap" and ids[-1] == "dag.exp3.falls"
     assert len(set(ids)) == len(ids)
     assert page.scores[0]["values"] == [[42, 1.0], [43, 1.0]]
-    assert page.verdicts == {"reproduced": 4, "confirmed": 1, "not reproduced": 4, "inconclusive": 4}
+    assert page.verdicts == {
+        "reproduced": 4,
+        "confirmed": 1,
+        "not reproduced": 4,
+        "inconclusive": 4,
+    }
 
 
 def test_the_page_holds_what_it_must_and_nothing_from_elsewhere(tmp_path):
     html = built(tmp_path).read_text()
-    for text in ("Made with other settings", "<em>gap</em>", "mean ± std over seeds. Seeds 42, 43 (n = 2)", "abc (2"):
+    for text in (
+        "Made with other settings",
+        "<em>gap</em>",
+        "mean ± std over seeds. Seeds 42, 43 (n = 2)",
+        "abc (2",
+    ):
         assert text in html
     assert 'alt="3 printed numbers: all reproduced."' in html
     assert html.index('id="figures"') < html.index('id="rows"')
     assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", html)
     assert "<b>why</b>" not in html  # what comes from tables is text
-    assert (tmp_path / "exp3" / "stats.js").read_text().startswith('window.hessStats={"columns":["name","p"]')
+    assert (
+        (tmp_path / "exp3" / "stats.js")
+        .read_text()
+        .startswith('window.hessStats={"columns":["name","p"]')
+    )
     assert html.count("@misc{") == 1 and "eprint={2604.11639}" in html  # the paper of this page
     assert (tmp_path / "pages.js").read_text() == 'window.hessPages=["exp3"];\n'
     start = (tmp_path / "index.html").read_text()
@@ -117,13 +168,17 @@ def test_nothing_that_is_shown_can_run():
         "file:///etc/passwd",
     ):
         assert "href" not in markdown(f"[a]({address})")
-    assert 'href="figures/a.png"' in markdown("[a](figures/a.png)") and "href" in markdown("[a](https://arxiv.org)")
+    assert 'href="figures/a.png"' in markdown("[a](figures/a.png)") and "href" in markdown(
+        "[a](https://arxiv.org)"
+    )
 
 
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, where it and its driver are installed."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed (extra: browser)")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed (extra: browser)"
+    )
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("chromium and chromedriver are not installed")
     options = webdriver.ChromeOptions()
@@ -138,7 +193,9 @@ def browser():
 
 
 def rows_of(browser) -> int:
-    return browser.execute_script("return document.querySelectorAll('#table tbody tr:not(.detail)').length")
+    return browser.execute_script(
+        "return document.querySelectorAll('#table tbody tr:not(.detail)').length"
+    )
 
 
 def typed(browser, text: str) -> float:
@@ -216,21 +273,39 @@ def test_a_site_is_one_folder_and_one_zip_of_whole_reports(tmp_path):
     assert export_site(folders, tmp_path / "site") == ["exp4"]
     with zipfile.ZipFile(tmp_path / "site.zip") as archive:
         names = set(archive.namelist())
-    assert {"site/index.html", "site/rows.js", "site/exp3/index.html", "site/exp3/figures/gap.png"} <= names
+    assert {
+        "site/index.html",
+        "site/rows.js",
+        "site/exp3/index.html",
+        "site/exp3/figures/gap.png",
+    } <= names
     assert not any("exp4" in name for name in names)
     before = (tmp_path / "site.zip").read_bytes()
     export_site(folders, tmp_path / "site")
     assert (tmp_path / "site.zip").read_bytes() == before
     html = (tmp_path / "site" / "exp3" / "index.html").read_text()
     assert "gap.pdf" not in html and "figures=pdf" in html
-    export_site(folders, tmp_path / "site", lambda page, place: (place / "figures" / "gap.pdf").write_bytes(b"%PDF"))
-    assert '<a href="figures/gap.pdf" download>PDF</a>' in (tmp_path / "site" / "exp3" / "index.html").read_text()
+    export_site(
+        folders,
+        tmp_path / "site",
+        lambda page, place: (place / "figures" / "gap.pdf").write_bytes(b"%PDF"),
+    )
+    assert (
+        '<a href="figures/gap.pdf" download>PDF</a>'
+        in (tmp_path / "site" / "exp3" / "index.html").read_text()
+    )
 
 
 def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
     page = Page.read(report(tmp_path))
     rows = start_rows([page])
-    assert rows[0] == ["exp3", "dag.T5.relu.final.0.gap", "DAG", page.scores[0]["label"], *rows[0][4:]]
+    assert rows[0] == [
+        "exp3",
+        "dag.T5.relu.final.0.gap",
+        "DAG",
+        page.scores[0]["label"],
+        *rows[0][4:],
+    ]
     assert rows[0][4:] == ["DAG paper, Table 5", "reproduced", 1.0, 1.0] and len(rows) == 13
     counts = {"good": 4, "bad": 4, "open": 4}
     assert place_index([page]) == {"DAG": {"Table 5": [Place("exp3", counts, "Table 5")]}}
@@ -238,11 +313,20 @@ def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
 
 def test_the_index_leads_to_the_figure_of_a_place_and_to_what_the_audit_says_of_theorems(tmp_path):
     folder = report(tmp_path, "paper_audit")
-    claim = {"name": "bound", "statement": "R(d) ≤ ρ^d", "where": "DAG, Theorem 25, Eq. 9", "verdict": "refuted"}
+    claim = {
+        "name": "bound",
+        "statement": "R(d) ≤ ρ^d",
+        "where": "DAG, Theorem 25, Eq. 9",
+        "verdict": "refuted",
+    }
     written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["captions"]["gap"] = "Fig. 5: gap against distance."
-    manifest |= {"paper": "all five", "files": checksums(folder, FILES), "sources": {"gap": "experiments/dag/x.py:7"}}
+    manifest |= {
+        "paper": "all five",
+        "files": checksums(folder, FILES),
+        "sources": {"gap": "experiments/dag/x.py:7"},
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     page = Page.read(folder)
     assert page.figures[0].place == "Fig. 5"
@@ -253,7 +337,9 @@ def test_the_index_leads_to_the_figure_of_a_place_and_to_what_the_audit_says_of_
     assert mathml("R(d)").replace("</", "<\\/") in html  # of the statement, for the script
 
 
-def test_reports_and_errata_of_the_documentation_are_pages_whose_links_lead_to_pages(tmp_path, monkeypatch):
+def test_reports_and_errata_of_the_documentation_are_pages_whose_links_lead_to_pages(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "outputs" / "published"))
     docs, site = tmp_path / "docs", tmp_path / "site"
     for name, text in {
@@ -267,7 +353,9 @@ def test_reports_and_errata_of_the_documentation_are_pages_whose_links_lead_to_p
         path.write_text(text)
     write_documents(site, docs)
     written_pages = ("errata.html", "errata/dag.html", "reproduction/index.html")
-    assert {path.relative_to(site).as_posix() for path in site.rglob("*.html")} == set(written_pages)
+    assert {path.relative_to(site).as_posix() for path in site.rglob("*.html")} == set(
+        written_pages
+    )
     top, dag, all_papers = ((site / page).read_text() for page in written_pages)
     assert '<a href="errata/dag.html">DAG</a>, audit' in top and "<title>Errata" in top
     assert f"<details><summary>More</summary>\n<p>log {mathml('λ_sup')} of <code>a_b</code>" in dag

@@ -35,7 +35,11 @@ class Demo(Experiment):
 
 class Readings(Analysis):
     def claims(self):
-        return [Claim("sum", "x is large", "Fig. 1", "confirmed", self.tables["t"]["x"].sum() / 3, "> 0")]
+        return [
+            Claim(
+                "sum", "x is large", "Fig. 1", "confirmed", self.tables["t"]["x"].sum() / 3, "> 0"
+            )
+        ]
 
     def figures(self):
         def line():
@@ -67,26 +71,43 @@ def job(reported, tmp_path):
 
 
 def files(folder):
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
 
 
 def first_line(job, **about):
-    return update.report([job], protocol, **about)[1][0].partition(", report in ")[2].partition(", ")[2]
+    return (
+        update.report([job], protocol, **about)[1][0]
+        .partition(", report in ")[2]
+        .partition(", ")[2]
+    )
 
 
 CHANGES = {
-    "edited": lambda path: path.write_text(path.read_text(errors="replace").replace("confirmed", "refuted") + "x"),
+    "edited": lambda path: path.write_text(
+        path.read_text(errors="replace").replace("confirmed", "refuted") + "x"
+    ),
     "emptied": lambda path: path.write_bytes(b""),
     "truncated": lambda path: path.write_bytes(path.read_bytes()[:-9]),
     "not UTF-8": lambda path: path.write_bytes(b"\xff\xfe\x00"),
     "lost": lambda path: path.unlink(),
 }
 
-FILES = {"report.md": ["edited"], "figures/fig01.png": ["lost"], "t.csv": ["edited", "lost"], "index.html": ["lost"]}
-FILES |= {file: [*CHANGES] for file in ("claims.csv", "manifest.json")}  # those that the next report reads
+FILES = {
+    "report.md": ["edited"],
+    "figures/fig01.png": ["lost"],
+    "t.csv": ["edited", "lost"],
+    "index.html": ["lost"],
+}
+FILES |= {
+    file: [*CHANGES] for file in ("claims.csv", "manifest.json")
+}  # those that the next report reads
 
 
-@pytest.mark.parametrize(("file", "change"), [(file, change) for file in FILES for change in FILES[file]])
+@pytest.mark.parametrize(
+    ("file", "change"), [(file, change) for file in FILES for change in FILES[file]]
+)
 def test_a_changed_file_is_made_again(job, file, change):
     folder = job.store.root
     before = files(folder)
@@ -95,10 +116,15 @@ def test_a_changed_file_is_made_again(job, file, change):
     unseen = file == "index.html" or (change == "lost" and file in ("manifest.json", "t.csv"))
     assert check_store(job.outputs) == (not unseen)
     again = first_line(job)
-    assert again == ("unchanged" if file in ("t.csv", "index.html") else "")  # those are written without an analysis
+    assert again == (
+        "unchanged" if file in ("t.csv", "index.html") else ""
+    )  # those are written without an analysis
     after = files(folder)
     changed = {name for name in before if after[name] != before[name]}
-    assert after.keys() == before.keys() and changed <= {"manifest.json", "index.html"}  # the date of the report
+    assert after.keys() == before.keys() and changed <= {
+        "manifest.json",
+        "index.html",
+    }  # the date of the report
     assert first_line(job) == "unchanged"
 
 
@@ -134,19 +160,26 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
     before = files(job.store.root)
     published = tmp_path / "published" / "demo"
     shutil.copytree(
-        job.store.root, published, ignore=shutil.ignore_patterns("cells", "logs", ".locks", "t.csv", "*.html")
+        job.store.root,
+        published,
+        ignore=shutil.ignore_patterns("cells", "logs", ".locks", "t.csv", "*.html"),
     )
     there = Job("demo", Demo(), 42, tmp_path / "clone")
     run(there)  # other times, another processor for all that the fingerprint knows
     monkeypatch.setattr(update, "write_report", lambda *_, **__: pytest.fail("the report was made"))
     assert first_line(there, published=published) == "copied from the published results"
     report = {name for name in before if not name.startswith(("cells/", "logs/", ".locks/"))}
-    assert {name: content for name, content in files(there.store.root).items() if name in report} == {
-        name: before[name] for name in report
-    }
+    assert {
+        name: content for name, content in files(there.store.root).items() if name in report
+    } == {name: before[name] for name in report}
     assert first_line(there, published=published) == "unchanged"
-    _, lines = update.report([there], protocol, published=published)  # what was found, and where its page is
-    assert lines[1:] == ["  1 statements of the paper: 1 confirmed.", f"  page {there.store.root / 'index.html'}"]
+    _, lines = update.report(
+        [there], protocol, published=published
+    )  # what was found, and where its page is
+    assert lines[1:] == [
+        "  1 statements of the paper: 1 confirmed.",
+        f"  page {there.store.root / 'index.html'}",
+    ]
     CHANGES["edited"](there.store.root / "claims.csv")
     assert first_line(there, published=published) == "copied from the published results"
     monkeypatch.undo()
@@ -162,7 +195,9 @@ def test_a_new_cell_and_changed_code_make_the_report_again(job, monkeypatch):
     assert first_line(job) == ""
 
 
-def test_a_setting_that_only_reports_read_makes_the_report_again_and_a_part_of_the_grid_does_not(job):
+def test_a_setting_that_only_reports_read_makes_the_report_again_and_a_part_of_the_grid_does_not(
+    job,
+):
     assert first_line(replace(job, experiment=Demo(k=[2]))) == "unchanged"
     other = replace(job, experiment=Demo(tight=1.1))
     assert first_line(other) == "" and first_line(other) == "unchanged"
@@ -182,13 +217,19 @@ MODULES = {f"{name}.py": "" for name in EMPTY.split()} | {
 }
 
 
-def test_a_report_depends_on_what_its_analysis_imports_and_on_the_texts_next_to_it(tmp_path, monkeypatch):
+def test_a_report_depends_on_what_its_analysis_imports_and_on_the_texts_next_to_it(
+    tmp_path, monkeypatch
+):
     for name, text in MODULES.items():
         (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "mine" / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     paths = sources(import_module("mine.settings").Mine)
-    own = {path.relative_to(tmp_path / "mine").as_posix() for path in paths if path.is_relative_to(tmp_path)}
+    own = {
+        path.relative_to(tmp_path / "mine").as_posix()
+        for path in paths
+        if path.is_relative_to(tmp_path)
+    }
     assert own == MODULES.keys() - {"measure.py", "engine.py", "unused.py", "mine.pdf"}
     others = {path.name for path in paths if not path.is_relative_to(tmp_path)}
     assert others == {"__init__.py", "printed.py"}
@@ -197,7 +238,9 @@ def test_a_report_depends_on_what_its_analysis_imports_and_on_the_texts_next_to_
 def test_a_report_depends_on_the_printed_statements():
     read = references(preview("ws_bound"), [])
     assert REFERENCE / "ws_bound.csv" in read and REFERENCE / "claims" / "ws_bound.csv" in read
-    assert REFERENCE / "claims" / "exp2_bottleneck.csv" not in read and not any(path.suffix == ".zip" for path in read)
+    assert REFERENCE / "claims" / "exp2_bottleneck.csv" not in read and not any(
+        path.suffix == ".zip" for path in read
+    )
 
 
 def test_the_audit_depends_on_the_published_cells_that_it_reads(published):
@@ -222,8 +265,12 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     assert first_line(job) == "unchanged"
     assert '<a href="figures/fig02.svg" download>SVG</a>' in (folder / "index.html").read_text()
     (folder / "claims.csv").write_text("changed")
-    assert first_line(job) != "unchanged" and files(folder).keys() == before.keys()  # no figure of other data is left
+    assert (
+        first_line(job) != "unchanged" and files(folder).keys() == before.keys()
+    )  # no figure of other data is left
     with pytest.raises(SettingError, match="expected one of png, pdf, svg, found gif"):
         update.draw([job], protocol, suffix="gif")
-    with pytest.raises(SettingError, match=r"expected one of fig01, fig02 \(of the last report\), found fig1"):
+    with pytest.raises(
+        SettingError, match=r"expected one of fig01, fig02 \(of the last report\), found fig1"
+    ):
         update.draw([job], protocol, figure="fig1")

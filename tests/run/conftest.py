@@ -55,7 +55,11 @@ GRID = Toy(width=[1, 2, 3], shape=["round", "square"], dataset=GaussianData(trai
 def toy_configuration(folder: Path) -> Path:
     """A copy of conf/ that knows the toy alone."""
     conf = folder / "conf"
-    shutil.copytree(ROOT / "conf", conf, ignore=lambda place, names: names if place.endswith("experiment") else ())
+    shutil.copytree(
+        ROOT / "conf",
+        conf,
+        ignore=lambda place, names: names if place.endswith("experiment") else (),
+    )
     (conf / "experiment" / "toy.yaml").write_text(TOY)
     return conf
 
@@ -118,7 +122,11 @@ def forked(
                         setattr(sys, name, os.fdopen(number, "w", encoding=encoding, closefd=False))
                 os.chdir(folder)
                 os.environ.update(environment)
-                sys.path[:0] = [place for place in environment["PYTHONPATH"].split(os.pathsep) if place != str(ROOT)]
+                sys.path[:0] = [
+                    place
+                    for place in environment["PYTHONPATH"].split(os.pathsep)
+                    if place != str(ROOT)
+                ]
                 sys.argv = ["hess-run", *arguments]
                 forget()
                 cli.main()
@@ -155,7 +163,9 @@ def cell_tables(outputs: Path) -> dict[str, bytes]:
 
 def packed(cells: Path) -> list[tuple[str, bytes]]:
     """Every file of the cells of a folder, as an archive takes them."""
-    return [(p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()]
+    return [
+        (p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -168,7 +178,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def command(toy_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+def command(
+    toy_conf: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
     """Call the command in this process, in an empty working folder: (status, output, errors)."""
     folder = tmp_path / "work"
     folder.mkdir()

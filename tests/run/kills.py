@@ -54,7 +54,14 @@ class Command:
         places = {"HESS_CONF": self.conf, "HESS_KILLS": self.work, "HESS_PUBLISHED": self.published}
         with open(self.work / "stderr", "w") as errors, open(self.work / "stdout", "w") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", "experiment=toy", "experiment.pause=0.05", *self.words],
+                [
+                    sys.executable,
+                    "-m",
+                    "runner.cli",
+                    "experiment=toy",
+                    "experiment.pause=0.05",
+                    *self.words,
+                ],
                 cwd=self.work,
                 env=command_environment(HESS_MODULES="tests", OMP_NUM_THREADS="1", **places),
                 text=True,
@@ -91,14 +98,19 @@ class Command:
 
     def phase(self) -> str:
         """How far the command has come, from what it has written."""
-        if any({"numbers.csv", "manifest.json"} & set(files) for _, _, files in os.walk(self.outputs / "toy")):
+        if any(
+            {"numbers.csv", "manifest.json"} & set(files)
+            for _, _, files in os.walk(self.outputs / "toy")
+        ):
             return "report"  # os.walk passes over folders that vanish meanwhile, as glob does not
         if any(self.outputs.glob("toy/cells/[!.]*")):
             return "cells"
         return "claimed" if self.outputs.exists() else "start"
 
 
-def wait_for_moment(command: Command, process: subprocess.Popen[str], length: float, rng: random.Random) -> None:
+def wait_for_moment(
+    command: Command, process: subprocess.Popen[str], length: float, rng: random.Random
+) -> None:
     """Sleep until a random moment of the run, or until its end."""
     begin, event = time.monotonic(), rng.choice(["", "", "", "claimed", "cells", "report"])
     if event:
@@ -126,7 +138,11 @@ def kill_and_resume(
     length = time.monotonic() - begin
     archive = publish_first(calm.outputs, layer)
     published, before = set(Archive(archive).names()), archive.read_bytes()
-    expected = {name: content for name, content in calm.content().items() if name.split("/")[-2] not in published}
+    expected = {
+        name: content
+        for name, content in calm.content().items()
+        if name.split("/")[-2] not in published
+    }
     while phases.total() < kills:
         command = Command(folder / f"{way}-{phases.total()}", conf, WAYS[way], str(layer))
         for _ in range(min(KILLS_A_FOLDER, kills - phases.total())):
@@ -146,9 +162,14 @@ def kill_and_resume(
 
 def publish_first(outputs: Path, layer: Path) -> Path:
     """Pack the cells of the smallest width, as published ones are; their archive."""
-    metas = {path.parent: tables.read_json(path) for path in (outputs / "toy" / "cells").glob("[!.]*/cell.json")}
+    metas = {
+        path.parent: tables.read_json(path)
+        for path in (outputs / "toy" / "cells").glob("[!.]*/cell.json")
+    }
     cells = [cell for cell, meta in metas.items() if meta["params"]["width"] == 1]
-    files = [(f"{cell.name}/{path.name}", path.read_bytes()) for cell in cells for path in cell.iterdir()]
+    files = [
+        (f"{cell.name}/{path.name}", path.read_bytes()) for cell in cells for path in cell.iterdir()
+    ]
     archive = layer / "toy" / "cells.zip"
     archive.parent.mkdir(parents=True)
     archive.write_bytes(archive_bytes(files))
@@ -160,14 +181,20 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
     found = [f"exit status {status}: {command.errors[-300:]}"] if status else []
     content = command.content()
     wrong = [name for name in expected if content.get(name) != expected[name]]
-    found += [f"differs: {name}" for name in wrong] + [f"extra: {name}" for name in set(content) - set(expected)]
+    found += [f"differs: {name}" for name in wrong] + [
+        f"extra: {name}" for name in set(content) - set(expected)
+    ]
     left = [
-        path.name for path in command.outputs.rglob(".*") if tables.is_scratch(path) or path.name.startswith(".tmp-")
+        path.name
+        for path in command.outputs.rglob(".*")
+        if tables.is_scratch(path) or path.name.startswith(".tmp-")
     ]
     return found + [f"left behind: {name}" for name in left]
 
 
-def interrupt(way: str, signals: int, folder: Path, conf: Path, rng: random.Random) -> tuple[Counter[str], list[str]]:
+def interrupt(
+    way: str, signals: int, folder: Path, conf: Path, rng: random.Random
+) -> tuple[Counter[str], list[str]]:
     """SIGTERM and Ctrl-C in turn: exit status 130, one line that says so, no traceback; or the run had ended."""
     phases: Counter[str] = Counter()
     wrong: list[str] = []
@@ -178,12 +205,18 @@ def interrupt(way: str, signals: int, folder: Path, conf: Path, rng: random.Rand
         asked = [signal.SIGTERM, signal.SIGINT][i % 2]
         phase = "the end" if process.poll() is not None else command.phase()
         with suppress(ProcessLookupError):
-            os.kill(process.pid, asked) if asked == signal.SIGTERM else os.killpg(process.pid, asked)
+            os.kill(process.pid, asked) if asked == signal.SIGTERM else os.killpg(
+                process.pid, asked
+            )
         status, text = process.wait(LIMIT), command.errors
         lines = [line for line in text.splitlines() if line.startswith("hess-run: interrupted")]
         if phase == "start" and status in (-asked, 1) and "runner.cli" not in text and not lines:
             phase = "before the first line of the program"
-        elif status in (0, -asked) and not lines and any(command.outputs.glob("toy/**/manifest.json")):
+        elif (
+            status in (0, -asked)
+            and not lines
+            and any(command.outputs.glob("toy/**/manifest.json"))
+        ):
             phase = "the end"  # all is written: what is left is Python's own end, which heeds no handler any more
         elif status != 130 or len(lines) != 1 or "Traceback" in text:
             wrong.append(f"{asked.name} at {phase}: exit status {status}: {text[-600:]}")
@@ -193,7 +226,9 @@ def interrupt(way: str, signals: int, folder: Path, conf: Path, rng: random.Rand
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kills", type=int)
     parser.add_argument("--signals", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
@@ -203,10 +238,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, conf = Path(name), toy_configuration(Path(name))
-        for send, count, some in ((kill_and_resume, chosen.kills, ways), (interrupt, chosen.signals, ways[:2])):
+        for send, count, some in (
+            (kill_and_resume, chosen.kills, ways),
+            (interrupt, chosen.signals, ways[:2]),
+        ):
             for i, way in enumerate(some if count else ()):
-                phases, found = send(way, count // len(some) + (i < count % len(some)), folder, conf, rng)
-                print(f"{send.__name__} {way}: {dict(phases)}, {len(found)} faults", *found, sep="\n  ", flush=True)
+                phases, found = send(
+                    way, count // len(some) + (i < count % len(some)), folder, conf, rng
+                )
+                print(
+                    f"{send.__name__} {way}: {dict(phases)}, {len(found)} faults",
+                    *found,
+                    sep="\n  ",
+                    flush=True,
+                )
                 wrong += found
     return 1 if wrong else 0
 

@@ -41,18 +41,25 @@ def test_run_multirun_report_and_list(command):
     stored = (root / "numbers.csv").read_bytes()
     assert len(pd.read_csv(root / "numbers.csv")) == 6 * 20
     assert "0 measured, 6 were stored" in command("experiment=toy")[1]
-    for other, rows in (("profile=quick", 2 * 5), ("scale=3.0", 6 * 20)):  # into folders of their own
+    for other, rows in (
+        ("profile=quick", 2 * 5),
+        ("scale=3.0", 6 * 20),
+    ):  # into folders of their own
         assert command("experiment=toy", other)[0] == 0
         assert (root / "numbers.csv").read_bytes() == stored
         (folder,) = root.glob("quick" if other == "profile=quick" else "paper-*")
         assert len(pd.read_csv(folder / "numbers.csv")) == rows
-    assert command("-m", "experiment=toy", "seed=43,44", "width=3,1,2", "shape=square,round")[0] == 0
+    assert (
+        command("-m", "experiment=toy", "seed=43,44", "width=3,1,2", "shape=square,round")[0] == 0
+    )
     table = pd.read_csv(root / "numbers.csv")
     assert set(table["seed"]) == {42, 43, 44} and len(table) == 3 * 6 * 20
     manifest = json.loads((root / "manifest.json").read_text())
     assert manifest["seeds"] == [42, 43, 44] and manifest["missing"] == []
     assert pd.read_csv(root / "claims.csv")["verdict"].tolist() == ["confirmed"]
-    assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n" and "toy.md" in manifest["files"]
+    assert (root / "toy.md").read_text() == "# Toy\n\n360 numbers\n" and "toy.md" in manifest[
+        "files"
+    ]
     assert "18 (seeds 42-44)" in command("list")[1]
     assert "6 stored, 0 to run" in command("plan", "experiment=toy")[1]
     stored = (root / "numbers.csv").read_bytes()
@@ -66,8 +73,19 @@ def test_run_multirun_report_and_list(command):
 @pytest.mark.slow
 def test_a_launcher_gives_the_same_bytes(command, measured):
     launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    words = ["-m", "experiment=toy", "seed=42", *launcher, "shape=square,round"]  # in new interpreters
-    subprocess.run([sys.executable, "-m", "runner.cli", *words], env=command_environment(), check=True, timeout=300)
+    words = [
+        "-m",
+        "experiment=toy",
+        "seed=42",
+        *launcher,
+        "shape=square,round",
+    ]  # in new interpreters
+    subprocess.run(
+        [sys.executable, "-m", "runner.cli", *words],
+        env=command_environment(),
+        check=True,
+        timeout=300,
+    )
     assert cell_tables(Path("outputs")) == cell_tables(measured)
 
 
@@ -88,7 +106,9 @@ def test_failing_cells_on_and_off_the_grid_say_why_and_how_to_fill_them(command,
     assert "failed: seed=42 width=-7 shape=round: RuntimeError: widths have no sign" in err
     page = command.folder / "outputs/toy/manifest.json"
     manifest = json.loads(page.read_text())
-    assert [(f["cell"], "no sign" in f["error"]) for f in manifest["failures"]] == [("width=-7 shape=round", True)]
+    assert [(f["cell"], "no sign" in f["error"]) for f in manifest["failures"]] == [
+        ("width=-7 shape=round", True)
+    ]
     assert len(manifest["missing"]) == 5
     grid, own = manifest["fill_commands"]
     assert grid == "hess-run experiment=toy seed=42"
@@ -135,11 +155,17 @@ def stored(command, measured, monkeypatch):
     return command
 
 
-def test_one_data_set_that_is_not_there_keeps_no_other_experiment_from_measuring(stored, monkeypatch):
+def test_one_data_set_that_is_not_there_keeps_no_other_experiment_from_measuring(
+    stored, monkeypatch
+):
     lacks = lambda made: "wide: get it" if any(2 in e.width for e in made) else ""  # noqa: E731
     monkeypatch.setattr("runner.run.command.missing_data", lacks)
     status, out, error = stored("-m", "experiment=toy", "width=1,2", "shape=round", "seed=44")
-    assert status == 1 and "1 measured, 0 were stored" in out and "some cannot be measured: wide: get it" in error
+    assert (
+        status == 1
+        and "1 measured, 0 were stored" in out
+        and "some cannot be measured: wide: get it" in error
+    )
     status, out, error = stored("experiment=toy", "width=2", "shape=round", "seed=45")
     assert status == 2 and "measured" not in out and error.strip() == "hess-run: wide: get it"
 
@@ -148,7 +174,12 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     assert stored("report", "experiment=toy")[0] == 0
     status, out, _ = stored("list", "--json")
     (toy,) = json.loads(out)
-    assert status == 0 and (toy["experiment"], toy["cells"], toy["stored"], toy["seeds"]) == ("toy", 6, 6, [42])
+    assert status == 0 and (toy["experiment"], toy["cells"], toy["stored"], toy["seeds"]) == (
+        "toy",
+        6,
+        6,
+        [42],
+    )
     status, out, _ = stored("plan", "-m", "experiment=toy", "width=1,2", "seed=42,43", "--json")
     states = [record["state"] for record in json.loads(out)]
     assert status == 0 and (states.count("stored"), states.count("to run")) == (4, 4)
@@ -166,7 +197,10 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
 
 def test_the_command_of_a_published_row_names_no_published_folder(stored, published):
     _, out, _ = stored("why", "dag.T5.gelu.final.gap_global")
-    assert "hess-run -m experiment=exp3_gn_gap activation=gelu seed=42,43,44,45,46" in out.splitlines()[-1]
+    assert (
+        "hess-run -m experiment=exp3_gn_gap activation=gelu seed=42,43,44,45,46"
+        in out.splitlines()[-1]
+    )
 
 
 def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
@@ -176,15 +210,23 @@ def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
     status, out, _ = stored(*words)
     record = json.loads(out)
     assert status == 0 and record["stored"] == 1
-    assert [(cell["experiment"], cell["seed"], cell["agrees"]) for cell in record["cells"]] == [("toy", 42, True)]
+    assert [(cell["experiment"], cell["seed"], cell["agrees"]) for cell in record["cells"]] == [
+        ("toy", 42, True)
+    ]
     folder = Store(Path("outputs"), "toy").cells / record["cells"][0]["cell"]
     meta, table = tables.read_json(folder / "cell.json"), tables.read(folder / "numbers.csv.gz")
-    tables.write(table.assign(value=table["value"].where(table.index != 3, 0.5)), folder / "numbers.csv.gz")
+    tables.write(
+        table.assign(value=table["value"].where(table.index != 3, 0.5)), folder / "numbers.csv.gz"
+    )
     meta["sha256"]["numbers"] = sha256((folder / "numbers.csv.gz").read_bytes()).hexdigest()
     (folder / "cell.json").write_text(json.dumps(meta))
     status, out, _ = stored(*words)
     (cell,) = json.loads(out)["cells"]
-    assert status == 1 and not cell["agrees"] and "differs: numbers.value row 3: 0.5 stored" in cell["found"]
+    assert (
+        status == 1
+        and not cell["agrees"]
+        and "differs: numbers.value row 3: 0.5 stored" in cell["found"]
+    )
     assert stored(*words[:4])[1].endswith("2 of 2 stored cells measured again: 1 agree, 1 differ\n")
     meta["software"]["cpu"] = "another"
     (folder / "cell.json").write_text(json.dumps(meta))
@@ -199,10 +241,18 @@ def test_quiet_runs_print_nothing_and_mistakes_stay_visible(stored):
 
 def test_data_list_says_where_it_looks_and_what_to_do(stored, tmp_path, monkeypatch):
     status, out, _ = stored("data", "list")
-    assert status == 0 and "hess-run data fetch cifar10" in out and "data/ in the current folder" in out
+    assert (
+        status == 0
+        and "hess-run data fetch cifar10" in out
+        and "data/ in the current folder" in out
+    )
     monkeypatch.setenv("HESS_DATA", str(tmp_path / "pixels"))
     status, out, _ = stored("data", "list", "cifar100")
-    assert status == 0 and f"{tmp_path / 'pixels' / 'cifar-100-binary'} ($HESS_DATA)" in out and "cifar10:" not in out
+    assert (
+        status == 0
+        and f"{tmp_path / 'pixels' / 'cifar-100-binary'} ($HESS_DATA)" in out
+        and "cifar10:" not in out
+    )
     assert "  note " not in out
 
 

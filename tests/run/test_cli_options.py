@@ -83,7 +83,10 @@ MISTAKES = [
     (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher cannot be set"),
     (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging cannot be set"),
     (["-m", "experiment=toy", "hydra/launcher=nope"], "hydra/launcher=nope: no such launcher"),
-    (["experiment=toy", "experiment._target_=evil.Thing"], "_target_ cannot be set on the command line"),
+    (
+        ["experiment=toy", "experiment._target_=evil.Thing"],
+        "_target_ cannot be set on the command line",
+    ),
     (["experiment=toy", "dataset.kind=other"], "the kind belongs to its file"),
     (["experiment=toy", "samples=" + "x" * 3000], "characters)"),
     (["-m", "experiment=toy", "seed=interval(0,1)"], "seed: expected values to sweep over"),
@@ -101,7 +104,13 @@ MISTAKES = [
 def test_a_mistake_is_one_line(command):
     for argv, expected in MISTAKES:
         status, out, err = command(*argv)
-        assert status == 2 and expected in err and err.count("\n") == 1 and out == "" and len(err) < 400, (argv, err)
+        assert (
+            status == 2
+            and expected in err
+            and err.count("\n") == 1
+            and out == ""
+            and len(err) < 400
+        ), (argv, err)
         assert list(command.folder.iterdir()) == [], argv
 
 
@@ -135,7 +144,9 @@ def test_jobs_that_differ_in_the_seed_are_composed_once(monkeypatch, tmp_path):
     assert len({id(job.experiment) for job in jobs}) == 1
     lines = plan(jobs)
     cells = len(jobs[0].experiment.cells())
-    assert len(lines) == 30 * (cells + 1) + 1 and lines[-1].startswith(f"{30 * cells} cells: 0 stored")
+    assert len(lines) == 30 * (cells + 1) + 1 and lines[-1].startswith(
+        f"{30 * cells} cells: 0 stored"
+    )
 
 
 def test_a_value_that_follows_the_seed_is_composed_for_each():
@@ -196,8 +207,14 @@ def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
 
 
 ABSURD = [
-    (["-m", "seed=range(0,1e8)"], "seed: expected a sweep of at most 100,000 jobs, found 100,000,000"),
-    (["-m", "seed=range(0,1000)", "training.starts=range(1,1001)"], "at most 100,000 jobs, found 1,000,000"),
+    (
+        ["-m", "seed=range(0,1e8)"],
+        "seed: expected a sweep of at most 100,000 jobs, found 100,000,000",
+    ),
+    (
+        ["-m", "seed=range(0,1000)", "training.starts=range(1,1001)"],
+        "at most 100,000 jobs, found 1,000,000",
+    ),
     (["-m", "seed=range(0,inf)"], "seed: expected a sweep of at most 100,000 jobs"),
     (["jobs=1000000"], "jobs: expected a value above zero and of at most 1024, found 1000000"),
     (["threads=99999"], "threads: expected a value above zero and of at most 1024"),

@@ -27,7 +27,9 @@ COMMANDS = (
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("clone") / "hess"
-    found = subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], capture_output=True, text=True)
+    found = subprocess.run(
+        ["git", "clone", "-q", str(ROOT), str(folder)], capture_output=True, text=True
+    )
     if found.returncode:
         pytest.skip(f"no git history here to clone: {found.stderr}")
     return folder
@@ -38,7 +40,9 @@ def hess_run(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key not in outside}
     command = [sys.executable, "-m", "runner", *words]
     environment["PYTHONPATH"] = str(clone)
-    return subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        command, cwd=clone, env=environment, capture_output=True, text=True, timeout=600
+    )
 
 
 def test_every_command_works_without_data_and_leaves_nothing_for_git(clone):
@@ -48,7 +52,9 @@ def test_every_command_works_without_data_and_leaves_nothing_for_git(clone):
         if words == ["experiment=exp3_stochastic"]:
             assert "3 of 3 cells are stored (all published)" in ended.stderr
             assert (clone / "outputs" / "exp3_stochastic" / "index.html").is_file()
-        status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
+        status = subprocess.run(
+            ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True
+        )
         assert status.stdout == "", words
 
 

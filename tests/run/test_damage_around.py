@@ -35,7 +35,11 @@ def report(measured, command, monkeypatch):
 
 def written() -> dict[str, bytes]:
     """Every file of the report."""
-    found = (p for p in Path("outputs").rglob("*") if p.is_file() and not {"cells", ".locks", "logs"} & set(p.parts))
+    found = (
+        p
+        for p in Path("outputs").rglob("*")
+        if p.is_file() and not {"cells", ".locks", "logs"} & set(p.parts)
+    )
     return {str(p): p.read_bytes() for p in found}
 
 
@@ -68,11 +72,17 @@ FILES = (
 )
 MANIFESTS = {"a list": b"[1]", "nested beyond reading": b"[" * 200_000}
 DAMAGE: dict[str, tuple[Callable[[], object], str]] = {
-    **{f"a folder in place of {name}": (partial(folder, f"outputs/{name}"), Path(name).name) for name in FILES},
+    **{
+        f"a folder in place of {name}": (partial(folder, f"outputs/{name}"), Path(name).name)
+        for name in FILES
+    },
     "a file in place of the figures": (partial(file, "outputs/toy/figures"), "figures"),
     "a file in place of the locks": (partial(file, "outputs/toy/.locks"), ""),
     "a file in place of the failures": (partial(file, "outputs/toy/failures"), ""),
-    **{f"a manifest: {how}": (partial(file, "outputs/toy/manifest.json", text), "") for how, text in MANIFESTS.items()},
+    **{
+        f"a manifest: {how}": (partial(file, "outputs/toy/manifest.json", text), "")
+        for how, text in MANIFESTS.items()
+    },
     "a figure, a table, the page lost, words of what was not run in another encoding": (lose, ""),
 }
 """Damage -> what is done, and what the line has to name; '' where the report mends it or does without."""
@@ -85,7 +95,12 @@ def test_damage_around_the_cells_is_mended_or_named(kind, report):
     change()
     status, said = report()
     if named:
-        assert status in (1, 2) and len(said) == 1 and said[0].startswith("hess-run: ") and named in said[0]
+        assert (
+            status in (1, 2)
+            and len(said) == 1
+            and said[0].startswith("hess-run: ")
+            and named in said[0]
+        )
     else:
         assert (status, said) == (0, [])
         after = written()
@@ -123,7 +138,9 @@ def test_a_disk_full_at_any_write_of_a_report_is_one_line_and_the_next_report_is
         monkeypatch.setattr(tables.os, "fsync", sync)
         if len(writes) <= at:
             break
-        assert status == 1 and len(said) == 1 and said[0].startswith("hess-run: no space left ("), said
+        assert status == 1 and len(said) == 1 and said[0].startswith("hess-run: no space left ("), (
+            said
+        )
         assert not list(Path("outputs").rglob("*.tmp"))
         assert report() == (0, []) and written() == whole, f"after a disk full at write {at}"
     assert at >= 12

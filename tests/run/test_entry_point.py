@@ -64,7 +64,9 @@ def crowded(tmp_path):
         (work / name / "__init__.py").write_text("raise SystemExit('the wrong package')\n")
     (work / "runner.py").write_text("raise SystemExit('the wrong module')\n")
     (work / "bin").mkdir()
-    (work / "bin" / "hess-run").write_text("from hess_run import main\n\nif __name__ == '__main__':\n    main()\n")
+    (work / "bin" / "hess-run").write_text(
+        "from hess_run import main\n\nif __name__ == '__main__':\n    main()\n"
+    )
     return work
 
 
@@ -75,12 +77,19 @@ def test_folders_with_the_names_of_our_packages_are_no_obstacle(crowded, toy_con
     def call(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(crowded / "bin" / "hess-run"), *words]
         return subprocess.run(
-            command, cwd=crowded, env={**environment, **variables}, text=True, capture_output=True, timeout=120
+            command,
+            cwd=crowded,
+            env={**environment, **variables},
+            text=True,
+            capture_output=True,
+            timeout=120,
         )
 
     listed = call("list", "hsr_gradient", HESS_CONF="")
     assert listed.returncode == 0 and "hsr_gradient" in listed.stdout, listed.stderr
-    measured = call("experiment=toy", "width=[1]", "jobs=2", "samples=3")  # workers import the packages anew
+    measured = call(
+        "experiment=toy", "width=[1]", "jobs=2", "samples=3"
+    )  # workers import the packages anew
     assert measured.returncode == 0 and "2 measured" in measured.stdout, measured.stderr
 
 
@@ -103,7 +112,9 @@ def test_a_running_cell_shows_phase_step_and_rate_before_it_ends(clock, monkeypa
         clock[0] += 0.5
     text = capsys.readouterr().err
     bar.close()
-    assert "0/2" in text and "k=1: loss 0.5 2 of 50, 2 a second" in text and "about 29 s to go" in text
+    assert (
+        "0/2" in text and "k=1: loss 0.5 2 of 50, 2 a second" in text and "about 29 s to go" in text
+    )
     assert "\x1b[3" not in text  # no colour
 
 
@@ -136,7 +147,10 @@ def test_several_processes_share_the_remaining_time_and_the_second_line(clock, m
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bar = console.open_progress("toy", CELLS, 2)
     pipe = Pipe()
-    sent, worker = execute._Sent(pipe), execute.Worker(multiprocessing.current_process(), pipe, busy=True)
+    sent, worker = (
+        execute._Sent(pipe),
+        execute.Worker(multiprocessing.current_process(), pipe, busy=True),
+    )
     for step in range(3):
         for label in ("k=1", "k=2"):
             sent.start(label)
@@ -147,4 +161,6 @@ def test_several_processes_share_the_remaining_time_and_the_second_line(clock, m
     assert worker.outcome(bar) == ("done", "outcome") and not worker.busy
     text = capsys.readouterr().err
     bar.close()
-    assert "k=1: epoch 0 of 50" in text and "k=2: epoch 2 of 50" in text and "about 15 s to go" in text
+    assert (
+        "k=1: epoch 0 of 50" in text and "k=2: epoch 2 of 50" in text and "about 15 s to go" in text
+    )

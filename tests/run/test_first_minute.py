@@ -43,7 +43,10 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
     lines = capsys.readouterr().out.splitlines()
     sides = {line.split()[0]: line for line in lines if line.strip()}
     assert "stored" in lines[1] and "Theorem 4" in sides["claim"]
-    published, ours = ([float(n) for n in re.findall(r"-?\d+\.\d{14}", sides[side])] for side in ("published", "ours"))
+    published, ours = (
+        [float(n) for n in re.findall(r"-?\d+\.\d{14}", sides[side])]
+        for side in ("published", "ours")
+    )
     assert len(published) == 2 and published == pytest.approx(ours, rel=1e-10)
     assert sides["verdict"].startswith("verdict    confirmed: ") and "<= 1e-10" in sides["verdict"]
     assert all(Path(sides[place].split()[1]).is_file() for place in ("figure", "page"))
@@ -53,7 +56,9 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
 def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checks, "DEMO_CELLS", ("part=[cells]", "seed=42"))
     monkeypatch.setattr(checks, "DEMO_FIGURE", "none")
-    monkeypatch.setattr(spectra, "dense_eigenvalues", lambda *about: 1.001 * dense_eigenvalues(*about))
+    monkeypatch.setattr(
+        spectra, "dense_eigenvalues", lambda *about: 1.001 * dense_eigenvalues(*about)
+    )
     assert demo(tmp_path) == 0
     assert "verdict    refuted: largest relative difference 1.0e-03" in capsys.readouterr().out
 
@@ -63,7 +68,10 @@ def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
     figure = next(shown.rglob("figures/*.png"))
     text = "\n".join(why(str(figure)))
     assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
-    assert "and 7 more\n" in text and f"hess-run -m experiment=scalar_spectrum outputs={shown} " in text
+    assert (
+        "and 7 more\n" in text
+        and f"hess-run -m experiment=scalar_spectrum outputs={shown} " in text
+    )
     assert f"figure={DEMO_FIGURE}" in text
     for verb in ("  command   hess-run ", "  redraw    hess-run report "):
         assert f"\n{verb}" in text, text
@@ -99,7 +107,9 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     run(Job("toy", toy, 42, tmp_path))
     both = [Job("toy", toy, seed, tmp_path, jobs=2) for seed in (42, 43)]
     line = survey(both)[0][0]
-    assert line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
+    assert (
+        line.startswith("toy: 3 of 6 cells are stored; 3 to measure") and "with 2 processes" in line
+    )
     assert survey(both)[1] == [both[1]]
     assert survey([Job("toy", toy, 42, tmp_path)])[0] == [
         f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
@@ -112,7 +122,10 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
         ([(4.0, False), (6.0, False), (0.1, True)], 5.0),  # those that trained
         ([(0.1, True), (0.2, True)], 60.0),  # none trained: what the experiment says
         ([(4.2, None), (4.3, None), (78.0, None)], 78.0),  # not recorded: the longest
-        ([(4.2, None), (4.3, None)], 60.0),  # far below what the experiment says: taken from a checkpoint
+        (
+            [(4.2, None), (4.3, None)],
+            60.0,
+        ),  # far below what the experiment says: taken from a checkpoint
         ([], 60.0),
     ],
 )
@@ -120,26 +133,39 @@ def test_costs_are_those_of_cells_that_trained(seen, predicted):
     about = {"params": {"depth": 8}, "peak_memory_mib": 512.0, "wall_seconds": 1.0}
     cells = [
         Stored(
-            "x", about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}), Folder(Path())
+            "x",
+            about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}),
+            Folder(Path()),
         )
         for seconds, resumed in seen
     ]
     told = Cell({"depth": 8}, seconds=60.0)
     assert Costs(cells)(told)[0] == predicted
-    pace = predicted / 60 if any(resumed is False for _, resumed in seen) else 1  # of cells with other parameters
+    pace = (
+        predicted / 60 if any(resumed is False for _, resumed in seen) else 1
+    )  # of cells with other parameters
     assert Costs(cells, [told])(Cell({"depth": 16}, seconds=120.0))[0] == pytest.approx(120 * pace)
 
 
 def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
     sweep = Arguments(("experiment=toy", "seed=range(0,5)", "samples=3,4"), multirun=True)
-    left = [Job("toy", Toy(width=[1], shape=["round"], dataset=GaussianData()), seed, tmp_path) for seed in (4, 2, 4)]
+    left = [
+        Job("toy", Toy(width=[1], shape=["round"], dataset=GaussianData()), seed, tmp_path)
+        for seed in (4, 2, 4)
+    ]
     assert without_stored(sweep, left).overrides == ("experiment=toy", "seed=2,4", "samples=3,4")
 
 
 def test_why_opens_a_row_by_its_anchor(tmp_path):
     report(tmp_path)
     text = "\n".join(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path))
-    expected = ("printed   1 ± 0.1", "seeds     42: 1, 43: 1", "cells     1", "activation=relu seed=42", "reproduced")
+    expected = (
+        "printed   1 ± 0.1",
+        "seeds     42: 1, 43: 1",
+        "cells     1",
+        "activation=relu seed=42",
+        "reproduced",
+    )
     assert all(line in text for line in expected), text
     assert "R falls with d" in "\n".join(why("dag.exp3.falls", tmp_path))
     with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):

@@ -81,7 +81,9 @@ def test_a_killed_worker_of_joblib_costs_nothing_but_time(toy_conf, tmp_path):
 
 def test_a_command_that_ends_before_its_first_job_does_not_wait_for_its_workers(tmp_path):
     script = tmp_path / "ends.py"
-    script.write_text('from runner.run import execute\n\nif __name__ == "__main__":\n    execute.prepare(1)\n')
+    script.write_text(
+        'from runner.run import execute\n\nif __name__ == "__main__":\n    execute.prepare(1)\n'
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run([sys.executable, script], env=environment, timeout=60).returncode == 0
 
@@ -93,14 +95,20 @@ def test_workers_end_soon_after_a_command_that_was_killed(toy_conf, tmp_path):
     def kill(process_id):
         def in_their_cells():
             logs = (command.outputs / "toy" / "logs").glob("seed-42-*.log")
-            begun.update(int(path.stem.rpartition("-")[2]) for path in logs if "measuring" in path.read_text())
+            begun.update(
+                int(path.stem.rpartition("-")[2])
+                for path in logs
+                if "measuring" in path.read_text()
+            )
             return len(begun) == 2
 
         wait_until(in_their_cells)
         os.kill(process_id, signal.SIGKILL)
 
     forked(command.words, tmp_path, command_environment(), fork_workers, kill)
-    wait_until(lambda: not begun & {int(p.name) for p in Path("/proc").glob("[0-9]*") if command_line(p)})
+    wait_until(
+        lambda: not begun & {int(p.name) for p in Path("/proc").glob("[0-9]*") if command_line(p)}
+    )
     assert not list((command.outputs / "toy" / "cells").glob("[!.]*"))
 
 
@@ -116,13 +124,21 @@ def test_what_counts_as_a_lost_worker():
 
     assert lost_worker(Lost("a worker process was killed"))
     assert not lost_worker(RuntimeError("the experiment's own"))
-    assert not lost_worker(Lost("job 3 failed: runner.run.console.LimitReached: no space left: [Errno 28]"))
-    assert limit(LimitReached("no space left: full")) == limit(OSError(28, "No space left")) == "no space left"
+    assert not lost_worker(
+        Lost("job 3 failed: runner.run.console.LimitReached: no space left: [Errno 28]")
+    )
+    assert (
+        limit(LimitReached("no space left: full"))
+        == limit(OSError(28, "No space left"))
+        == "no space left"
+    )
     assert limit(OSError(2, "no such file")) == "" and limit(MemoryError()) == "not enough memory"
 
 
 @pytest.mark.parametrize(("losses", "starts"), [(0, 1), (3, 4), (4, 4)])
-def test_a_launcher_that_loses_processes_is_started_again_three_times(losses, starts, tmp_path, monkeypatch, capsys):
+def test_a_launcher_that_loses_processes_is_started_again_three_times(
+    losses, starts, tmp_path, monkeypatch, capsys
+):
     lost, calls = type("Lost", (Exception,), {"__module__": "joblib.process"}), []
 
     def application(words):
@@ -168,7 +184,9 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeyp
     dismiss()
     run(Job("toy", failing, 42, tmp_path / "alone"))
     assert cell_tables(tmp_path) == cell_tables(tmp_path / "alone") != {}
-    monkeypatch.setattr(execute, "prepare", Mock(side_effect=KeyboardInterrupt))  # without the command's handlers
+    monkeypatch.setattr(
+        execute, "prepare", Mock(side_effect=KeyboardInterrupt)
+    )  # without the command's handlers
     stopped = run(Job("toy", failing, 42, tmp_path / "stopped", jobs=2))
     assert stopped.interrupted and not stopped.measured
 

@@ -38,7 +38,10 @@ def memory(mib: int) -> Callable[[], None]:
     """Let this process take so much more memory."""
 
     def prepare() -> None:
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + mib * 2**20
+        size = (
+            int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            + mib * 2**20
+        )
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
     return prepare
@@ -51,13 +54,17 @@ def size(limit: int) -> Callable[[], None]:
 
 CASES = {
     "too many open files": [files(more) for more in (0, 1, 2)],
-    "no space left": [size(limit) for limit in (450, 2000, 8000)],  # at the first cell, within one, in the report
+    "no space left": [
+        size(limit) for limit in (450, 2000, 8000)
+    ],  # at the first cell, within one, in the report
 }
 
 
 def content(work: Path) -> dict[str, bytes]:
     """Every table and figure, of cells and of the report, by path."""
-    found = [path for ending in ("*.csv.gz", "*.csv", "*.png", "*.md") for path in work.rglob(ending)]
+    found = [
+        path for ending in ("*.csv.gz", "*.csv", "*.png", "*.md") for path in work.rglob(ending)
+    ]
     return {str(path.relative_to(work)): path.read_bytes() for path in found}
 
 
@@ -95,7 +102,11 @@ def test_a_limit_is_one_line_and_the_next_run_is_whole(name, started, undisturbe
         said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
         assert "Traceback" not in ended.stderr + ended.stdout
         if ended.returncode != 0:
-            assert ended.returncode == 1 and len(said) == 1 and said[0].startswith(f"hess-run: {name} ("), said
+            assert (
+                ended.returncode == 1
+                and len(said) == 1
+                and said[0].startswith(f"hess-run: {name} (")
+            ), said
             assert not list(work.rglob("*.tmp")) and not list(work.rglob("quarantine"))
             reached += 1
         assert forked(RUN, work, command_environment()).returncode == 0
@@ -115,7 +126,9 @@ def test_a_cell_without_enough_memory_fails_alone_and_is_measured_next_time(toy_
 def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, toy_conf, tmp_path):
     cases = [("no space left", ["prlimit", "--fsize=2000"])]
     if os.geteuid() == 0 and shutil.which("setpriv"):
-        cases += [("too many processes", [*NOBODY, "prlimit", f"--nproc={count}"]) for count in (1, 3, 5)]
+        cases += [
+            ("too many processes", [*NOBODY, "prlimit", f"--nproc={count}"]) for count in (1, 3, 5)
+        ]
     command = [sys.executable, "-m", "runner.cli", *RUN, "jobs=2"]
     environment = command_environment(OPENBLAS_NUM_THREADS="1")
     for number, (name, limited) in enumerate(cases):
@@ -125,9 +138,13 @@ def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, t
             if folder.is_relative_to(tmp_path.parents[1]):
                 folder.chmod(0o777)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        ended = subprocess.run([*limited, *command], cwd=work, env=environment, text=True, timeout=120, **pipes)
+        ended = subprocess.run(
+            [*limited, *command], cwd=work, env=environment, text=True, timeout=120, **pipes
+        )
         said = [line for line in ended.stderr.splitlines() if line.startswith("hess-run: ")]
-        assert ended.returncode == 1 and len(said) == 1 and said[0].startswith(f"hess-run: {name} ("), ended.stderr
+        assert (
+            ended.returncode == 1 and len(said) == 1 and said[0].startswith(f"hess-run: {name} (")
+        ), ended.stderr
         assert "Traceback" not in ended.stderr
         assert forked(RUN, work, command_environment()).returncode == 0
         assert content(work) == undisturbed
@@ -136,12 +153,21 @@ def test_limits_of_workers_are_one_line_and_the_next_run_is_whole(undisturbed, t
 def test_a_locale_without_utf8_gives_the_same_bytes(undisturbed, toy_conf, tmp_path):
     work = tmp_path / "ascii"
     work.mkdir()
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    ascii_only = {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONIOENCODING": "ascii",
+    }
     environment = command_environment(**ascii_only)
-    ended = forked(RUN, work, environment, lambda: locale.setlocale(locale.LC_ALL, "C"), encoding="ascii")
+    ended = forked(
+        RUN, work, environment, lambda: locale.setlocale(locale.LC_ALL, "C"), encoding="ascii"
+    )
     assert ended.returncode == 0 and content(work) == undisturbed
     code = "from runner.run.console import protect; protect(); print('a \\xb1 b'); print('c')"
-    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True
+    )
     assert shown.stdout == b"a \\xb1 b\nc\n"
 
 
@@ -156,7 +182,12 @@ COMMANDS = {
 STREAMS = ("closed", "broken", "full")
 FAST = {
     *[("run", 0, "closed"), ("run", 1, "broken"), ("run", 2, "closed"), ("run", 2, "full")],
-    *[("run", None, "closed"), ("sweep", 1, "broken"), ("report", 1, "full"), ("list", 1, "broken")],
+    *[
+        ("run", None, "closed"),
+        ("sweep", 1, "broken"),
+        ("report", 1, "full"),
+        ("list", 1, "broken"),
+    ],
     ("a mistake", 2, "closed"),
 }
 STREAM_CASES = [
@@ -182,15 +213,28 @@ def replace_stream(number: int | None, how: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "number", "how"), STREAM_CASES)
-def test_the_work_is_done_and_the_status_is_true(name, number, how, measured, toy_conf, tmp_path, monkeypatch):
+def test_the_work_is_done_and_the_status_is_true(
+    name, number, how, measured, toy_conf, tmp_path, monkeypatch
+):
     words, status = COMMANDS[name]
     work = tmp_path / "work"
     shutil.copytree(measured, work / "outputs")
     before = {path.name for path in (work / "outputs/toy/cells").iterdir()}
     monkeypatch.delenv("TOY_FIGURES", raising=False)
     if name == "two processes":  # a new interpreter starts without any
-        shell = ["bash", "-c", 'exec "$@" 0<&- 1<&- 2<&-', "-", sys.executable, "-m", "runner", *words]
-        done = subprocess.run(shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120)
+        shell = [
+            "bash",
+            "-c",
+            'exec "$@" 0<&- 1<&- 2<&-',
+            "-",
+            sys.executable,
+            "-m",
+            "runner",
+            *words,
+        ]
+        done = subprocess.run(
+            shell, cwd=work, env=command_environment(), text=True, capture_output=True, timeout=120
+        )
     else:
         done = forked(words, work, command_environment(), lambda: replace_stream(number, how))
     said = done.stdout + done.stderr

@@ -40,20 +40,27 @@ def measure(outputs: Path, *words: str) -> None:
 
 def state(folder: Path) -> dict[str, tuple[bytes, int]]:
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+    return {
+        path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in files
+    }
 
 
 def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(places):
     outputs, folder = places
     lines = published("toy", [], outputs)
-    assert lines[-1].startswith("toy: 2 cells added, 0 replaced") and "new -> confirmed" in "\n".join(lines)
+    assert lines[-1].startswith(
+        "toy: 2 cells added, 0 replaced"
+    ) and "new -> confirmed" in "\n".join(lines)
     with zipfile.ZipFile(folder / "cells.zip") as archive:
         inside = {name: archive.read(name) for name in archive.namelist()}
     assert inside == dict(packed(outputs / "toy" / "cells"))
     before = state(folder)
     assert {"cells.zip", "manifest.json", "claims.csv"} < set(before)
     assert not {"index.html", "numbers.csv"} & set(before)
-    assert json.loads(before["manifest.json"][0])["fill_commands"] == ["hess-run experiment=toy seed=42"]
+    assert json.loads(before["manifest.json"][0])["fill_commands"] == [
+        "hess-run experiment=toy seed=42"
+    ]
     assert published("toy", [], outputs) == ["toy: nothing to publish"]
     measure(outputs, "force=true")  # other times, the same tables
     (outputs / "toy" / "manifest.json").unlink()
@@ -61,7 +68,9 @@ def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(p
     assert state(folder) == before
 
 
-def test_further_cells_are_added_and_changed_ones_replaced_with_their_verdicts_named(places, monkeypatch):
+def test_further_cells_are_added_and_changed_ones_replaced_with_their_verdicts_named(
+    places, monkeypatch
+):
     outputs, folder = places
     published("toy", [], outputs)
     measure(outputs, "seed=43")
@@ -71,12 +80,16 @@ def test_further_cells_are_added_and_changed_ones_replaced_with_their_verdicts_n
     shown = published("toy", [], outputs, show=True)
     assert state(folder) == before
     lines = published("toy", [], outputs)
-    assert "  verdict nowhere: centred: confirmed -> refuted" in lines and "; shown only" in shown[-1]
+    assert (
+        "  verdict nowhere: centred: confirmed -> refuted" in lines and "; shown only" in shown[-1]
+    )
     assert lines[-1].startswith("toy: 2 cells added, 0 replaced")
     name = next(config.build_job([*TOY, f"outputs={outputs}"]).store.all()).id
     changed = outputs / "toy" / "cells" / name
     assert "0 cells added, 0 replaced" not in published("toy", [], outputs)[-1]
-    monkeypatch.setattr("tests.run.toy.Toy.measure", lambda self, cell, ctx: {"numbers": {"value": [2.0]}})
+    monkeypatch.setattr(
+        "tests.run.toy.Toy.measure", lambda self, cell, ctx: {"numbers": {"value": [2.0]}}
+    )
     measure(outputs, "force=true")
     assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 2 replaced")
     with zipfile.ZipFile(folder / "cells.zip") as archive:
@@ -88,7 +101,9 @@ def test_cells_of_changed_trees_are_refused_and_nothing_is_written(places, monke
     outputs, folder = places
     committed(monkeypatch, commit)
     measure(outputs, "seed=43")
-    with pytest.raises(SettingError, match="expected cells measured from a clean commit, found 2 cells"):
+    with pytest.raises(
+        SettingError, match="expected cells measured from a clean commit, found 2 cells"
+    ):
         published("toy", [], outputs)
     assert state(folder) == {}
 

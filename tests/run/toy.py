@@ -38,13 +38,19 @@ class Toy(Experiment):
         for _ in range(10):
             time.sleep(self.pause / 10)
         values = ctx.torch_generator(f"values/{cell.label}").initial_seed()
-        numbers = ctx.numpy_generator(f"numbers/{cell.label}").standard_normal(self.samples) * self.scale
+        numbers = (
+            ctx.numpy_generator(f"numbers/{cell.label}").standard_normal(self.samples) * self.scale
+        )
         state = ctx.checkpoints({"width": cell.params["width"]})
         if state is not None:
             state.save("last", {"seed": ctx.seed})
             assert state.load("last") == {"seed": ctx.seed}
         return {
-            "numbers": {"index": range(self.samples), "value": numbers, "status": ["ok"] * self.samples},
+            "numbers": {
+                "index": range(self.samples),
+                "value": numbers,
+                "status": ["ok"] * self.samples,
+            },
             "keys": {"stream": [str(values)]},
         }
 
@@ -68,4 +74,6 @@ class ToyAnalysis(Analysis):
 
     def claims(self):
         mean = self.tables["numbers"]["value"].mean()
-        return [Claim("centred", "the mean is near zero", "nowhere", decide(abs(mean) < 1), mean, "1")]
+        return [
+            Claim("centred", "the mean is near zero", "nowhere", decide(abs(mean) < 1), mean, "1")
+        ]

@@ -51,7 +51,9 @@ def test_equivalence_passes_fails_and_straddles(mean, std, outcome):
 
 
 def test_equivalence_holds_its_level_at_the_margin(monkeypatch):
-    monkeypatch.setattr("runner.stats.intervals.seeds_to_compare", lambda *_: math.nan)  # it takes nearly all the time
+    monkeypatch.setattr(
+        "runner.stats.intervals.seeds_to_compare", lambda *_: math.nan
+    )  # it takes nearly all the time
     rng = np.random.default_rng(1)
     draws = ((Sample.of(rng.normal(mean, 0.1, 5)) for mean in (1.25, 1.0)) for _ in range(4000))
     passed = [judge.equal(ours, theirs, 0.25).outcome == "reproduced" for ours, theirs in draws]
@@ -67,7 +69,10 @@ def test_seeds_needed_decide():
     assert judge.equal(short, theirs, margin).outcome == "inconclusive"
     assert math.isinf(judge.equal(Sample(1.1, 0.3, 5), Sample(1.0, 0.5, 5), margin).seeds_needed)
     for mean in (0.75, 1.25):  # on the margin
-        assert seeds_to_compare(Sample(mean, 0.0, 5), Sample(1.0, 0.0, 5), margin, judge.EQUIVALENCE) == 2
+        assert (
+            seeds_to_compare(Sample(mean, 0.0, 5), Sample(1.0, 0.0, 5), margin, judge.EQUIVALENCE)
+            == 2
+        )
 
 
 def test_seeds_for_a_limit():
@@ -104,7 +109,9 @@ def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
     _, high = Sample.of(near).interval(0.95)
     assert high < 0.7
     alone = judge.bound(statement(low=0.7), {"x": near})
-    among = judge.bound(statement(low=0.7), {f"x{i}": near if i == 0 else [1.0, 1.01, 1.02] for i in range(40)})
+    among = judge.bound(
+        statement(low=0.7), {f"x{i}": near if i == 0 else [1.0, 1.01, 1.02] for i in range(40)}
+    )
     assert alone.verdict == "refuted" and among.verdict == "inconclusive"
     assert among.variants.startswith("inconclusive: x0; confirmed: x1")
 
@@ -166,7 +173,10 @@ def test_variants_are_marks_of_one_row():
         "printed": judge.claim(statement(high=1.0), "inconclusive"),
     }
     found = judge.together(claims, main="fitted")
-    assert (found.verdict, found.variants) == ("confirmed", "confirmed: fitted; inconclusive: printed")
+    assert (found.verdict, found.variants) == (
+        "confirmed",
+        "confirmed: fitted; inconclusive: printed",
+    )
     assert judge.together(claims).verdict == "inconclusive"
     with pytest.raises(ValueError, match="at least one variant"):
         judge.together({})
@@ -183,9 +193,15 @@ def test_marks_are_read_back_and_nothing_else_is():
 
 def test_a_variant_whose_parts_differ_is_marked_by_them():
     parts = {"L=6 init": 0.5, "L=8 init": 2.0}
-    claims = {"init": judge.exact(statement(high=1.0), parts), "final": judge.exact(statement(high=1.0), {"": 0.5})}
+    claims = {
+        "init": judge.exact(statement(high=1.0), parts),
+        "final": judge.exact(statement(high=1.0), {"": 0.5}),
+    }
     found = judge.together(claims, main="final")
-    assert found.verdict == "confirmed" and found.variants == "confirmed: L=6 init, final; refuted: L=8 init"
+    assert (
+        found.verdict == "confirmed"
+        and found.variants == "confirmed: L=6 init, final; refuted: L=8 init"
+    )
     named = judge.together({"printed": claims["init"], "fitted": claims["final"]}, main="fitted")
     assert named.variants == "confirmed: printed L=6 init, fitted; refuted: printed L=8 init"
 
@@ -227,7 +243,10 @@ def test_overall():
 def test_statements_are_read_from_a_file(tmp_path):
     path = tmp_path / "x.csv"
     header = "name,statement,where,low,high,number,rounding,std,n,strict,reason\n"
-    path.write_text(header + 'a,"R² > 0.91, always",Fig. 3,0.91,,,,,,yes,\nb,about 5,Sec. 5,,,5,0.5,,5,,read so\n')
+    path.write_text(
+        header
+        + 'a,"R² > 0.91, always",Fig. 3,0.91,,,,,,yes,\nb,about 5,Sec. 5,,,5,0.5,,5,,read so\n'
+    )
     found = read_statements(path)
     assert found["a"].threshold == "> 0.91" and found["a"].strict
     assert found["b"].threshold == "5 ± 0.5" and (found["b"].n, found["b"].reason) == (5, "read so")
@@ -252,8 +271,14 @@ def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
     for value, verdict in ((0.908, "confirmed"), (0.9, "refuted"), (0.8, "refuted")):
         found = judge.bound(above, spread, same={"init": value})
         assert found.verdict == verdict  # the other part is confirmed
-        assert f"{verdict}: init" in found.variants and "inconclusive: init (other seeds)" in found.variants
-        assert f"init: {value:.4g}" in found.detail and "seeds would decide it for others" in found.detail
+        assert (
+            f"{verdict}: init" in found.variants
+            and "inconclusive: init (other seeds)" in found.variants
+        )
+        assert (
+            f"init: {value:.4g}" in found.detail
+            and "seeds would decide it for others" in found.detail
+        )
     assert judge.bound(above, spread, same={"other": 0.0}) == judge.bound(above, spread)
     alone = judge.bound(above, spread["init"], same={"": 0.908})
     assert alone.variants == "confirmed: published networks; inconclusive: other seeds"
@@ -262,7 +287,10 @@ def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
 
 def test_criteria_that_we_chose_are_decided_by_the_interval():
     spread = [0.5, 1.5, 1.0, 0.7, 1.2]
-    assert judge.bound(statement(low=0.9, sharp=False), {"": spread}, same={"": 0.899}).verdict == "inconclusive"
+    assert (
+        judge.bound(statement(low=0.9, sharp=False), {"": spread}, same={"": 0.899}).verdict
+        == "inconclusive"
+    )
     assert judge.bound(statement(low=0.9), {"": spread}, same={"": 0.899}).verdict == "refuted"
 
 
@@ -277,7 +305,9 @@ def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refute
     assert judge.number(says, spread).verdict == "inconclusive"
     exact = judge.number(says, spread, same={"": 0.98})  # every printed digit
     assert exact.verdict == "confirmed" and "on the published networks and images; " in exact.detail
-    assert judge.number(says, spread, same={"": 1.2}).verdict == "inconclusive"  # within the margin, not the digits
+    assert (
+        judge.number(says, spread, same={"": 1.2}).verdict == "inconclusive"
+    )  # within the margin, not the digits
     assert judge.number(says, spread, same={"": 1.3}).verdict == "refuted"
 
 
@@ -292,7 +322,9 @@ def evidence(*tests: tuple[float, float], p_min: float = 0.001, **kept) -> Evide
         )
         for i, (p, effect) in enumerate(tests)
     }
-    rows["t", "protocol=fitted activation=tanh seed=0"] = Statistic(name="t", kind="mann_whitney", p=0.9, p_min=0.001)
+    rows["t", "protocol=fitted activation=tanh seed=0"] = Statistic(
+        name="t", kind="mann_whitney", p=0.9, p_min=0.001
+    )
     return Evidence(judge.DataSetRule(0.8, 3), 0.01, "protocol=fitted", rows)
 
 
@@ -303,9 +335,14 @@ def test_only_tests_of_the_variant_are_counted():
 def test_the_sign_of_a_test_decides():
     found = evidence(*[(0.001, 0.5)] * 4, (0.01, 0.1)).tested(SAYS, "t", sign=1)
     assert found.verdict == "confirmed" and found.detail.endswith("4 below 0.01 after Holm")
-    assert evidence(*[(0.001, 0.5)] * 3, *[(0.001, -0.5)] * 2).tested(SAYS, "t", sign=1).verdict == "refuted"
+    assert (
+        evidence(*[(0.001, 0.5)] * 3, *[(0.001, -0.5)] * 2).tested(SAYS, "t", sign=1).verdict
+        == "refuted"
+    )
     assert evidence(*[(0.001, -0.5)] * 4).tested(SAYS, "t", sign=0).verdict == "confirmed"
-    assert evidence(*[(0.001, 0.0)] * 4).tested(SAYS, "t", sign=1).verdict == "refuted"  # a tie shows neither side
+    assert (
+        evidence(*[(0.001, 0.0)] * 4).tested(SAYS, "t", sign=1).verdict == "refuted"
+    )  # a tie shows neither side
 
 
 def test_tests_that_cannot_reach_the_level_are_inconclusive():
@@ -320,7 +357,11 @@ def test_shifts_against_limits():
         limits = Statement(name="s", text="t", where="w", low=-0.1, high=0.1)
         return rows.within(limits, "t").verdict
 
-    assert (within(-0.05, 0.05), within(0.2, 0.3), within(-0.05, 0.3)) == ("confirmed", "refuted", "inconclusive")
+    assert (within(-0.05, 0.05), within(0.2, 0.3), within(-0.05, 0.3)) == (
+        "confirmed",
+        "refuted",
+        "inconclusive",
+    )
 
 
 def test_absence_is_refuted_by_significance_alone():
@@ -340,7 +381,10 @@ def test_numbers_of_data_sets():
 def test_the_part_that_needs_most_seeds_gives_their_number():
     wide, narrow = [0.9, 1.0, 1.25, 0.95], [0.98, 1.02, 1.01, 1.08]
     parts = {"wide": wide, "narrow": narrow}
-    alone = {name: judge.bound(statement(high=1.03), {name: values}).seeds_needed for name, values in parts.items()}
+    alone = {
+        name: judge.bound(statement(high=1.03), {name: values}).seeds_needed
+        for name, values in parts.items()
+    }
     both = judge.bound(statement(high=1.03), parts)
     assert alone["wide"] != alone["narrow"] and both.verdict == "inconclusive"
     assert both.seeds_needed >= max(alone.values())
@@ -348,7 +392,10 @@ def test_the_part_that_needs_most_seeds_gives_their_number():
 
 def test_the_limit_that_needs_most_seeds_gives_their_number():
     values = [0.8, 1.0, 1.2, 1.1]
-    sides = [judge.bound(statement(**limit), values).seeds_needed for limit in ({"low": 0.9}, {"high": 1.2})]
+    sides = [
+        judge.bound(statement(**limit), values).seeds_needed
+        for limit in ({"low": 0.9}, {"high": 1.2})
+    ]
     both = judge.bound(statement(low=0.9, high=1.2), values).seeds_needed
     assert sides[0] != sides[1] and both == max(sides)
 

@@ -24,7 +24,10 @@ def enumerate_wilcoxon(d):
     d = d[d != 0]
     rank = np.rint(2 * reference.rankdata(np.abs(d))).astype(int)
     sums = np.array(
-        [sum(r for r, s in zip(rank, signs, strict=True) if s) for signs in itertools.product((0, 1), repeat=len(d))]
+        [
+            sum(r for r, s in zip(rank, signs, strict=True) if s)
+            for signs in itertools.product((0, 1), repeat=len(d))
+        ]
     )
     seen = rank[d > 0].sum()
     return min(1.0, 2 * min((sums <= seen).mean(), (sums >= seen).mean()))
@@ -57,14 +60,18 @@ def test_mann_whitney_large_is_scipys_approximation():
     a, b = rng.normal(0.1, 1, 400).round(2), rng.normal(0, 1, 300).round(2)
     ours = stats.mann_whitney(a, b, name="t")
     assert ours.method == "asymptotic"
-    assert ours.p == pytest.approx(reference.mannwhitneyu(a, b, method="asymptotic").pvalue, rel=1e-12)
+    assert ours.p == pytest.approx(
+        reference.mannwhitneyu(a, b, method="asymptotic").pvalue, rel=1e-12
+    )
 
 
 def test_mann_whitney_signs_and_swap():
     a, b = [3.0, 4, 5, 9, 10], [1.0, 2, 3.5, 4.5]
     one, two = stats.mann_whitney(a, b, name="t"), stats.mann_whitney(b, a, name="t")
     assert one.effect == pytest.approx(2 * 17 / 20 - 1)
-    assert (one.effect, one.shift, one.shift_low) == pytest.approx((-two.effect, -two.shift, -two.shift_high))
+    assert (one.effect, one.shift, one.shift_low) == pytest.approx(
+        (-two.effect, -two.shift, -two.shift_high)
+    )
     assert one.p == two.p
     assert one.shift == np.median(np.subtract.outer(a, b))
 
@@ -82,7 +89,10 @@ def test_shift_interval_inverts_the_test(m):
         assert outside <= 0.05 < inside
     s = stats.wilcoxon(a, name="t")
     for edge, outward in ((s.shift_low, -1), (s.shift_high, 1)):
-        inside, outside = (reference.wilcoxon(a - edge + k * outward * step, method="exact").pvalue for k in (1, -1))
+        inside, outside = (
+            reference.wilcoxon(a - edge + k * outward * step, method="exact").pvalue
+            for k in (1, -1)
+        )
         assert outside <= 0.05 < inside
 
 
@@ -159,7 +169,9 @@ def test_spearman():
     ours = stats.spearman(x, y, name="t")
     assert (ours.statistic, ours.p) == pytest.approx((theirs.statistic, theirs.pvalue))
     small = stats.spearman([1, 2, 3, 4], [2, 1, 3, 4], name="t")
-    rhos = [reference.spearmanr([1, 2, 3, 4], q).statistic for q in itertools.permutations([2, 1, 3, 4])]
+    rhos = [
+        reference.spearmanr([1, 2, 3, 4], q).statistic for q in itertools.permutations([2, 1, 3, 4])
+    ]
     assert small.p == pytest.approx(np.mean(np.abs(rhos) >= 0.8 - 1e-12))
     assert small.p_min == pytest.approx(2 / 24)
     assert "cannot reach" in small.note
@@ -177,14 +189,18 @@ def test_fits():
     rng = np.random.default_rng(5)
     y = 2 - 0.5 * x + rng.normal(size=8)
     theirs, ours = reference.linregress(x, y), stats.linear(x, y, name="t")
-    assert (ours.slope, ours.p, ours.r2) == pytest.approx((theirs.slope, theirs.pvalue, theirs.rvalue**2))
+    assert (ours.slope, ours.p, ours.r2) == pytest.approx(
+        (theirs.slope, theirs.pvalue, theirs.rvalue**2)
+    )
     assert ours.slope_error == pytest.approx(theirs.stderr)
 
 
 def test_summary():
     s = stats.summary([1, 2, 4, math.nan], name="t")
     assert (s.n_a, s.mean, s.median) == (3, pytest.approx(7 / 3), 2)
-    assert (s.std, s.std_population) == pytest.approx((np.std([1, 2, 4], ddof=1), np.std([1, 2, 4])))
+    assert (s.std, s.std_population) == pytest.approx(
+        (np.std([1, 2, 4], ddof=1), np.std([1, 2, 4]))
+    )
     assert "1 of 4 values missing" in s.note
     assert math.isnan(stats.summary([3], name="t").std)
     assert stats.summary([], name="t").note == "no values"
@@ -200,7 +216,9 @@ def test_input_that_allows_no_test_gives_a_row_and_never_raises(a, b):
 
 
 @pytest.mark.parametrize("call", [stats.wilcoxon, stats.spearman, stats.linear, stats.log_linear])
-@pytest.mark.parametrize("value", [[], [math.nan] * 3, [1.0], [2.0, 2, 2], [math.inf] * 3, [-1.0, -2, -3]])
+@pytest.mark.parametrize(
+    "value", [[], [math.nan] * 3, [1.0], [2.0, 2, 2], [math.inf] * 3, [-1.0, -2, -3]]
+)
 def test_degenerate_pairs_never_raise(call, value):
     s = call(value, [0.0] * len(value), name="t")
     assert s.n_a <= len(value)
@@ -225,7 +243,12 @@ def test_correction_is_within_a_figure_and_kind_over_all_groups():
     def test(p, figure, group="", kind="wilcoxon", p_min=0.01):
         return stats.Statistic(name="t", kind=kind, figure=figure, group=group, p=p, p_min=p_min)
 
-    rows = [test(0.01, "7", "a"), test(0.04, "7", "b"), test(0.04, "11"), test(0.03, "7", kind="mann_whitney")]
+    rows = [
+        test(0.01, "7", "a"),
+        test(0.04, "7", "b"),
+        test(0.04, "11"),
+        test(0.03, "7", kind="mann_whitney"),
+    ]
     rows += [test(0.0625, "7", "c", p_min=0.0625), test(0.03, "7", kind="log_linear")]
     corrected = stats.correct(rows)
     assert [r.p_holm for r in corrected[:4]] == pytest.approx([0.02, 0.04, 0.04, 0.03])
@@ -240,10 +263,16 @@ def test_wilcoxon_is_exact_up_to_300_pairs(n, method):
     differences = np.where(np.arange(n) % 3, 1.0, -1.0) * np.arange(1, n + 1)
     found = stats.wilcoxon(differences, name="t")
     assert found.method == method
-    assert found.p == pytest.approx(float(reference.wilcoxon(differences, method=method).pvalue), rel=1e-6)
+    assert found.p == pytest.approx(
+        float(reference.wilcoxon(differences, method=method).pvalue), rel=1e-6
+    )
 
 
 def test_a_line_through_two_points_has_no_error_and_no_p():
     found = stats.linear([1.0, 3.0], [2.0, 6.0], name="t")
-    assert found.slope == pytest.approx(2) and found.intercept == pytest.approx(0) and "two points" in found.note
+    assert (
+        found.slope == pytest.approx(2)
+        and found.intercept == pytest.approx(0)
+        and "two points" in found.note
+    )
     assert math.isnan(found.p) and math.isnan(found.slope_error) and math.isnan(found.statistic)

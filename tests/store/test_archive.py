@@ -87,7 +87,9 @@ def broken(content: bytes, file: str) -> bytes:
 
 
 @pytest.mark.parametrize("file", ["cell.json", "numbers.csv.gz"])
-def test_a_damaged_entry_is_named_and_its_cell_measured_into_the_working_folder(archive, tmp_path, capsys, file):
+def test_a_damaged_entry_is_named_and_its_cell_measured_into_the_working_folder(
+    archive, tmp_path, capsys, file
+):
     name = Store(tmp_path, "toy").names()[1]
     content = broken(archive.read_bytes(), f"{name}/{file}")
     archive.write_bytes(content)
@@ -125,7 +127,9 @@ def test_the_bytes_of_an_archive_depend_on_its_content_alone(files):
         assert {name: archive.read(name) for name in archive.namelist()} == dict(files)
 
 
-def test_an_archive_packed_by_another_program_is_read_and_a_new_one_replaces_it(files, archive, tmp_path, monkeypatch):
+def test_an_archive_packed_by_another_program_is_read_and_a_new_one_replaces_it(
+    files, archive, tmp_path, monkeypatch
+):
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 0)  # as with more than 65,535 entries
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as other:
@@ -136,5 +140,7 @@ def test_an_archive_packed_by_another_program_is_read_and_a_new_one_replaces_it(
     archive.write_bytes(buffer.getvalue())
     assert len(list(Store(tmp_path, "toy").all())) == 3
     first = files[0][0].split("/")[0]
-    tables.write_bytes(archive, archive_bytes([item for item in files if not item[0].startswith(first)]))
+    tables.write_bytes(
+        archive, archive_bytes([item for item in files if not item[0].startswith(first)])
+    )
     assert first not in Store(tmp_path, "toy").names() and first in store.names()

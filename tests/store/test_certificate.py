@@ -8,7 +8,9 @@ from runner.curvature import Certificate
 from runner.store.tables import compare
 
 GOOD = Certificate(True, (1e-9,), {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)
-BAD = Certificate(False, (), {"a": float("nan"), "b": 1.0}, 1e-6, 1e-5, ("products are wrong: first at node 'a'",))
+BAD = Certificate(
+    False, (), {"a": float("nan"), "b": 1.0}, 1e-6, 1e-5, ("products are wrong: first at node 'a'",)
+)
 
 
 def test_a_row_names_the_worst_node_and_the_reason():
@@ -18,21 +20,37 @@ def test_a_row_names_the_worst_node_and_the_reason():
         "difference_step": 1e-5, "status": "ok",
     }  # fmt: skip
     bad = certificate_row("blocks", BAD)
-    assert (bad["ok"], bad["where"], bad["status"]) == (0, "a", "products are wrong: first at node 'a'")
+    assert (bad["ok"], bad["where"], bad["status"]) == (
+        0,
+        "a",
+        "products are wrong: first at node 'a'",
+    )
 
 
 @pytest.mark.parametrize(
     ("carried", "found", "never", "expected"),
     [
         ([True, True], [GOOD, GOOD], "", ["2 of 2 cells carry a certificate"]),
-        ([True, False, False], [GOOD], "", ["1 of 3 cells carry", "2 of 3 cells carry no certificate: they are older"]),
+        (
+            [True, False, False],
+            [GOOD],
+            "",
+            ["1 of 3 cells carry", "2 of 3 cells carry no certificate: they are older"],
+        ),
         ([False], [], "", ["1 of 1 cells carry no certificate"]),
         ([False], [], "it is an audit", ["No cell carries a certificate: it is an audit."]),
-        ([True, True], [BAD, GOOD], "", ["NOT certified, seed=42 blocks: products are wrong", "1 of 2 agree"]),
+        (
+            [True, True],
+            [BAD, GOOD],
+            "",
+            ["NOT certified, seed=42 blocks: products are wrong", "1 of 2 agree"],
+        ),
     ],
 )
 def test_what_a_report_says(carried, found, never, expected):
-    lines = certificate_lines(carried, [certificate_row("blocks", c, seed=42) for c in found], never)
+    lines = certificate_lines(
+        carried, [certificate_row("blocks", c, seed=42) for c in found], never
+    )
     assert len(lines) == len(expected)
     assert all(part in line for part, line in zip(expected, lines, strict=True))
 
@@ -52,7 +70,10 @@ def table(certificate: Certificate) -> pd.DataFrame:
 def test_a_cell_from_before_certificates_agrees_and_says_so():
     numbers = {"points": pd.DataFrame({"x": [1.0]})}
     found = compare(numbers, {**numbers, "certificate": table(GOOD)}, 0.0)
-    assert found.identical and found.line() == "identical; the stored cell has no certificate, it was measured before"
+    assert (
+        found.identical
+        and found.line() == "identical; the stored cell has no certificate, it was measured before"
+    )
     assert not compare({**numbers, "certificate": table(GOOD)}, numbers, 0.0).agrees
 
 
@@ -61,5 +82,8 @@ def test_rounding_in_a_certificate_is_no_difference_and_its_verdict_is():
     assert compare({"certificate": table(GOOD)}, {"certificate": table(other)}, 0.0).identical
     wrong = Certificate(False, (), {"b": 1e-8}, 1e-6, 1e-5, ("kink",))
     mended = compare({"certificate": table(wrong)}, {"certificate": table(GOOD)}, 0.0)
-    assert mended.identical and "the stored certificate disagreed, measured again it agrees" in mended.line()
+    assert (
+        mended.identical
+        and "the stored certificate disagreed, measured again it agrees" in mended.line()
+    )
     assert not compare({"certificate": table(GOOD)}, {"certificate": table(wrong)}, 0.0).agrees

@@ -71,7 +71,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "json with another key": lambda c: described(c, settings_key="0" * 16),
     "json with another id": lambda c: described(c, id="0" * 16),
     "json that leads outside": lambda c: described(c, tables={"../../evil": 1}),
-    "json that names a table more": lambda c: described(c, tables={"numbers": 20, "keys": 1, "more": 1}),
+    "json that names a table more": lambda c: described(
+        c, tables={"numbers": 20, "keys": 1, "more": 1}
+    ),
     "json a folder": lambda c: instead(c / "cell.json", Path.mkdir),
     "json missing": lambda c: (c / "cell.json").unlink(),
     "table empty": lambda c: (c / "numbers.csv.gz").write_bytes(b""),
@@ -80,15 +82,27 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "table missing": lambda c: (c / "numbers.csv.gz").unlink(),
     "table not packed": lambda c: changed(c / "numbers.csv.gz", gzip.decompress),
     "table a folder": lambda c: instead(c / "numbers.csv.gz", Path.mkdir),
-    "a number edited": lambda c: edited(c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "123.456")),
-    "a number replaced by text": lambda c: edited(c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "many")),
-    "rows cut off": lambda c: edited(c / "numbers.csv.gz", lambda r: r.__delitem__(slice(10, None))),
+    "a number edited": lambda c: edited(
+        c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "123.456")
+    ),
+    "a number replaced by text": lambda c: edited(
+        c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "many")
+    ),
+    "rows cut off": lambda c: edited(
+        c / "numbers.csv.gz", lambda r: r.__delitem__(slice(10, None))
+    ),
     "a column lost": lambda c: edited(c / "numbers.csv.gz", lambda r: [row.pop() for row in r]),
-    "a header renamed": lambda c: edited(c / "numbers.csv.gz", lambda r: r[0].__setitem__(4, "worth")),
+    "a header renamed": lambda c: edited(
+        c / "numbers.csv.gz", lambda r: r[0].__setitem__(4, "worth")
+    ),
     "a file in place of the cell": lambda c: instead(c, Path.touch),
-    "a dangling link in place of the cell": lambda c: instead(c, lambda path: path.symlink_to("nowhere")),
+    "a dangling link in place of the cell": lambda c: instead(
+        c, lambda path: path.symlink_to("nowhere")
+    ),
     "json nested beyond reading": lambda c: (c / "cell.json").write_text("[" * 200_000),
-    "json in another encoding": lambda c: changed(c / "cell.json", lambda content: content.replace(b"toy", b"t\xf6y")),
+    "json in another encoding": lambda c: changed(
+        c / "cell.json", lambda content: content.replace(b"toy", b"t\xf6y")
+    ),
     "json of another experiment": lambda c: described(c, experiment="other"),
     "json of another version": lambda c: described(c, version=2),
     "json of other threads": lambda c: described(c, threads=7),
@@ -100,12 +114,18 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "json with another sum": lambda c: described(c, sha256={"numbers": "0" * 64, "keys": "0" * 64}),
     "json with a sum less": lambda c: described(c, sha256={"keys": "0" * 64}),
     "json with a word for the sums": lambda c: described(c, sha256="many"),
-    "json a loop of links": lambda c: instead(c / "cell.json", lambda path: path.symlink_to(path.name)),
+    "json a loop of links": lambda c: instead(
+        c / "cell.json", lambda path: path.symlink_to(path.name)
+    ),
     "json a pipe": lambda c: instead(c / "cell.json", os.mkfifo),
     "table a bit changed": lambda c: changed(c / "numbers.csv.gz", flipped),
-    "table with more behind it": lambda c: changed(c / "numbers.csv.gz", lambda content: content + b"more"),
+    "table with more behind it": lambda c: changed(
+        c / "numbers.csv.gz", lambda content: content + b"more"
+    ),
     "table packed twice": lambda c: changed(c / "numbers.csv.gz", gzip.compress),
-    "table a dangling link": lambda c: instead(c / "numbers.csv.gz", lambda path: path.symlink_to("nowhere")),
+    "table a dangling link": lambda c: instead(
+        c / "numbers.csv.gz", lambda path: path.symlink_to("nowhere")
+    ),
     "table the other one": lambda c: shutil.copy(c / "keys.csv.gz", c / "numbers.csv.gz"),
     "table a pipe": lambda c: instead(c / "numbers.csv.gz", os.mkfifo),
     "the last digit of a number": lambda c: edited(c / "numbers.csv.gz", last_digit),
@@ -142,7 +162,9 @@ def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
     damaged = dict(zip(store.names(), DAMAGE, strict=False))
     for name, kind in damaged.items():
         DAMAGE[kind](store.cells / name)
-    assert [kind for name, kind in damaged.items() if store.has(name)] == [] and len(list(store.all())) == 1
+    assert [kind for name, kind in damaged.items() if store.has(name)] == [] and len(
+        list(store.all())
+    ) == 1
     assert [kind for name, kind in damaged.items() if not store.damaged.get(name)] == []
     capsys.readouterr()
     assert check_store(job.outputs) == 1
@@ -151,7 +173,9 @@ def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
     outcome = run(job)
     assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(DAMAGE), 1, 0)
     err = capsys.readouterr().err
-    assert [kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err] == []
+    assert [
+        kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err
+    ] == []
     assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
     quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
     assert quarantined == {file for name in damaged for file in (name, f"{name}.txt")}
@@ -191,7 +215,9 @@ def test_records_and_locks_that_cannot_be_read(outputs):
 def test_a_folder_without_access_is_named_before_anything_is_measured(outputs, monkeypatch, folder):
     place = outputs / "toy" / folder
     place.mkdir(exist_ok=True)
-    monkeypatch.setattr(os, "access", lambda path, mode, access=os.access: path != place and access(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, access=os.access: path != place and access(path, mode)
+    )
     with pytest.raises(SettingError, match=f"{place} cannot be written"):
         run(Job("toy", TOY, 43, outputs))
     assert len(Store(outputs, "toy").names()) == 3
@@ -204,7 +230,11 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
     (fresh / ".multirun").mkdir()
     claim_outputs(fresh)
     assert (fresh / MARKER).is_file()
-    for damage in (lambda p: p.unlink(), lambda p: p.write_text("{"), lambda p: p.write_bytes(b"\xff\xfe")):
+    for damage in (
+        lambda p: p.unlink(),
+        lambda p: p.write_text("{"),
+        lambda p: p.write_bytes(b"\xff\xfe"),
+    ):
         damage(outputs / MARKER)
         check_outputs(outputs)
         claim_outputs(outputs)
@@ -218,8 +248,14 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
 
 
 def test_scratch_of_dead_writers_is_swept_and_that_of_others_is_left(outputs):
-    dead = [outputs / "toy" / ".a.csv.999999.tmp", outputs / "toy" / f".b.csv.999999@{machine()}.tmp"]
-    alive = [outputs / "toy" / f".c.csv.{os.getpid()}@{machine()}.tmp", outputs / "toy" / ".d.csv.999999@elsewhere.tmp"]
+    dead = [
+        outputs / "toy" / ".a.csv.999999.tmp",
+        outputs / "toy" / f".b.csv.999999@{machine()}.tmp",
+    ]
+    alive = [
+        outputs / "toy" / f".c.csv.{os.getpid()}@{machine()}.tmp",
+        outputs / "toy" / ".d.csv.999999@elsewhere.tmp",
+    ]
     for path in (*dead, *alive):
         path.touch()
     Store(outputs, "toy").prepare()
@@ -238,7 +274,10 @@ def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(
         shutil.copytree(cell, outputs / "copy")
         store.quarantine(name)
         (outputs / "copy").rename(cell)
-    kept = [outputs / "toy" / "quarantine" / found / "numbers.csv.gz" for found in (name, f"{name}-1", f"{name}-2")]
+    kept = [
+        outputs / "toy" / "quarantine" / found / "numbers.csv.gz"
+        for found in (name, f"{name}-1", f"{name}-2")
+    ]
     assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
 
 
@@ -248,7 +287,10 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path):
 
     checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
     path = checkpoints.folder / "last.pt"
-    for damage in (lambda content: flipped(content, content.index(bytes(2000)) + 1000), lambda content: b""):
+    for damage in (
+        lambda content: flipped(content, content.index(bytes(2000)) + 1000),
+        lambda content: b"",
+    ):
         checkpoints.save("last", {"weights": torch.zeros(1000)})
         changed(path, damage)
         assert checkpoints.load("last") is None
@@ -274,9 +316,14 @@ def test_a_checkpoint_cannot_execute_anything(tmp_path):
     checkpoints = Store(tmp_path, "toy").checkpoints({"width": 1})
     checkpoints.folder.mkdir(parents=True)
     torch.save({"state": Evil(tmp_path / "executed")}, checkpoints.folder / "last.pt")
-    (checkpoints.folder / "first.pt").write_bytes(pickle.dumps(Evil(tmp_path / "executed"), protocol=2))
+    (checkpoints.folder / "first.pt").write_bytes(
+        pickle.dumps(Evil(tmp_path / "executed"), protocol=2)
+    )
     assert checkpoints.load("last") is None and checkpoints.load("first") is None
-    assert not (tmp_path / "executed").exists() and len(list(checkpoints.folder.glob("*.damaged"))) == 2
+    assert (
+        not (tmp_path / "executed").exists()
+        and len(list(checkpoints.folder.glob("*.damaged"))) == 2
+    )
 
 
 def test_comparison_knows_rounding_from_change():
@@ -289,5 +336,8 @@ def test_comparison_knows_rounding_from_change():
     assert compare(a, {"t": a["t"].copy()}, 0).identical
     assert not compare(a, {"t": a["t"].assign(name=["a", "c"])}, 1).agrees
     shorter = "2 rows of x, name, seconds stored, 1 rows of x, name, seconds measured"
-    assert not compare(a, {"t": a["t"].iloc[:1]}, 1).agrees and shorter in compare(a, {"t": a["t"].iloc[:1]}, 1).first
+    assert (
+        not compare(a, {"t": a["t"].iloc[:1]}, 1).agrees
+        and shorter in compare(a, {"t": a["t"].iloc[:1]}, 1).first
+    )
     assert not compare(a, {}, 1).agrees

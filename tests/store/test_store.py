@@ -46,7 +46,11 @@ def test_tables_refuse_ragged_and_contradicting_columns():
         tables.frame("t", {"a": np.zeros((2, 2))}, {})
     with pytest.raises(ValueError, match="must equal"):
         tables.frame("t", {"seed": [1, 2]}, {"seed": 1})
-    assert list(tables.frame("t", {"a": [1.0]}, {"width": 3, "seed": 42}).columns) == ["width", "seed", "a"]
+    assert list(tables.frame("t", {"a": [1.0]}, {"width": 3, "seed": 42}).columns) == [
+        "width",
+        "seed",
+        "a",
+    ]
 
 
 def test_identity_moves_with_what_changes_numbers_and_only_with_it():
@@ -63,7 +67,10 @@ def test_identity_moves_with_what_changes_numbers_and_only_with_it():
         Identity.of("toy", TOY, device="cuda"),
         Identity.of("other", TOY),
     ]
-    ids = {identity.cell_id(cell, 42) for identity in others} | {base.cell_id(cell, 42), base.cell_id(cell, 43)}
+    ids = {identity.cell_id(cell, 42) for identity in others} | {
+        base.cell_id(cell, 42),
+        base.cell_id(cell, 43),
+    }
     assert len(ids) == len(others) + 2
 
 
@@ -156,14 +163,21 @@ def test_no_clock_decides_what_is_measured_again(tmp_path, monkeypatch):
             clock.setattr(tables, "write_bytes", dated)
             first = Job("toy", failing, 42, tmp_path / name)
             assert (len(run(first).measured), len(run(first).failed)) == (1, 1)
-            assert len(run(first).failed) == 1  # as another process of the same run would: not tried again
-            assert sum(log.read_text().count("Traceback") for log in first.store.logs.iterdir()) == 1
+            assert (
+                len(run(first).failed) == 1
+            )  # as another process of the same run would: not tried again
+            assert (
+                sum(log.read_text().count("Traceback") for log in first.store.logs.iterdir()) == 1
+            )
             (record,) = first.store.failed().values()
             assert "told to" in record["error"] and record["params"]["width"] == 2
             again = run(Job("toy", failing, 42, tmp_path / name, force=True))
             assert (len(again.measured), len(again.failed)) == (1, 1)
         monkeypatch.setenv("TOY_MENDED", "1")
-        assert len(run(Job("toy", failing, 42, tmp_path / name)).measured) == 1 and first.store.failed() == {}
+        assert (
+            len(run(Job("toy", failing, 42, tmp_path / name)).measured) == 1
+            and first.store.failed() == {}
+        )
         monkeypatch.delenv("TOY_MENDED")
 
 
@@ -171,7 +185,9 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     """Else a power cut leaves an empty file under the name of a finished one."""
     calls = []
     monkeypatch.setattr(os, "fsync", lambda number: calls.append(os.fstat(number).st_size))
-    monkeypatch.setattr(os, "replace", lambda *names, replace=os.replace: calls.append("named") or replace(*names))
+    monkeypatch.setattr(
+        os, "replace", lambda *names, replace=os.replace: calls.append("named") or replace(*names)
+    )
     tables.write_bytes(tmp_path / "a", b"four")
     assert calls == [4, "named"]
 
@@ -179,7 +195,9 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
 def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path, monkeypatch):
     wanted = Job("toy", TOY, 42, tmp_path / "wanted")
     run(wanted)
-    bytes_of = {cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in wanted.store.all()}
+    bytes_of = {
+        cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in wanted.store.all()
+    }
     for allowed in range(8):  # four writes a cell: two tables, a checkpoint, cell.json
         job, left = Job("toy", TOY, 42, tmp_path / str(allowed)), iter(range(allowed))
 
@@ -190,8 +208,13 @@ def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path
         with monkeypatch.context() as disk, pytest.raises(LimitReached):
             disk.setattr(os, "fsync", full)
             run(job)
-        kept = {cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in job.store.all()}
-        assert len(kept) == allowed // 4 and kept.items() <= bytes_of.items() and not job.store.damaged
+        kept = {
+            cell.id: [cell.content(name) for name in cell.meta["tables"]]
+            for cell in job.store.all()
+        }
+        assert (
+            len(kept) == allowed // 4 and kept.items() <= bytes_of.items() and not job.store.damaged
+        )
         assert not [path for path in job.store.root.rglob("*") if ".tmp" in path.name]
         assert all("no space left: " in log.read_text() for log in job.store.logs.iterdir())
         assert len(run(job).measured) == 2 - allowed // 4
@@ -236,7 +259,11 @@ def test_tables_take_rows_as_well_as_columns():
 
 
 def test_a_text_column_of_infinity_alone_stays_text_and_floats_stay_floats(tmp_path):
-    kinds = {"kind": ["infinity", "infinity"], "sign": ["-Infinity", "infinity"], "size": [math.inf, -math.inf]}
+    kinds = {
+        "kind": ["infinity", "infinity"],
+        "sign": ["-Infinity", "infinity"],
+        "size": [math.inf, -math.inf],
+    }
     path = tmp_path / "t.csv.gz"
     tables.write(tables.frame("t", kinds, {}), path)
     packed = path.read_bytes()

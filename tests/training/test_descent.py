@@ -15,7 +15,9 @@ def problem(starts=7, width=3, seed=0, samples=20, inputs=2, scale=3.0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
     q = (torch.arange(samples) % 2).double()
-    theta = torch.randn(starts, tl.parameter_count(inputs, width), generator=generator, dtype=torch.float64)
+    theta = torch.randn(
+        starts, tl.parameter_count(inputs, width), generator=generator, dtype=torch.float64
+    )
     return scale * theta, x, q
 
 
@@ -37,8 +39,12 @@ def plain(theta, x, q, activation, rate, steps, ratios):
 
 @pytest.mark.parametrize(("name", "width"), zip(NAMES, [1, 4, 4, 1, 4], strict=True))
 def test_every_start_follows_the_plain_loop(name, width):
-    theta, x, q = problem(starts=4, width=width, scale=1.0)  # steeper starts are chaotic under the linear activation
-    result = descend(theta, LossGradient(x, q, name), rate=0.01, max_steps=120, stop_ratios=(0.2, 0.03))
+    theta, x, q = problem(
+        starts=4, width=width, scale=1.0
+    )  # steeper starts are chaotic under the linear activation
+    result = descend(
+        theta, LossGradient(x, q, name), rate=0.01, max_steps=120, stop_ratios=(0.2, 0.03)
+    )
     assert sorted(result.endpoints) == [0.03, 0.2]
     for k, start in enumerate(theta):
         expected_ends = plain(start, x, q, name, 0.01, 120, (0.2, 0.03))
@@ -65,7 +71,9 @@ def test_a_start_does_not_depend_on_its_company(name, width):
 
 def test_more_starts_than_one_block():
     theta, x, q = problem(starts=1100, width=1, samples=5)
-    whole = descend(theta, LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,), record=(3, 1099))
+    whole = descend(
+        theta, LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,), record=(3, 1099)
+    )
     tail = descend(theta[1000:], LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,))
     assert torch.equal(whole.final.theta[1000:], tail.final.theta)
     assert sorted(whole.trajectories) == [3, 1099]
@@ -74,14 +82,24 @@ def test_more_starts_than_one_block():
 def test_recorded_points_are_those_of_the_descent():
     theta, x, q = problem(starts=60)
     result = descend(
-        theta, LossGradient(x, q), rate=0.05, max_steps=100, stop_ratios=(0.2,), record=(5, 50), record_every=7
+        theta,
+        LossGradient(x, q),
+        rate=0.05,
+        max_steps=100,
+        stop_ratios=(0.2,),
+        record=(5, 50),
+        record_every=7,
     )
     for start, path in result.trajectories.items():
         end = int(result.final.steps[start])
         assert path.steps.tolist() == sorted({*range(0, end + 1, 7), end})
-        assert torch.equal(path.theta[0], theta[start]) and torch.equal(path.theta[-1], result.final.theta[start])
+        assert torch.equal(path.theta[0], theta[start]) and torch.equal(
+            path.theta[-1], result.final.theta[start]
+        )
         for number, point in zip(path.steps.tolist(), path.theta, strict=True):
-            again = descend(theta[start : start + 1], LossGradient(x, q), rate=0.05, max_steps=number)
+            again = descend(
+                theta[start : start + 1], LossGradient(x, q), rate=0.05, max_steps=number
+            )
             assert torch.equal(again.final.theta[0], point)
 
 
@@ -94,7 +112,9 @@ def test_diverged_and_unfinished_starts_are_told_apart():
 
 
 def test_a_critical_start_converges_at_once():
-    ends = descend(torch.zeros(2, 3, dtype=torch.float64), lambda t, _: t, rate=0.1, max_steps=10).final
+    ends = descend(
+        torch.zeros(2, 3, dtype=torch.float64), lambda t, _: t, rate=0.1, max_steps=10
+    ).final
     assert ends.status == ["converged"] * 2 and ends.steps.tolist() == [0, 0]
 
 
@@ -102,13 +122,21 @@ def test_ratio_met_before_divergence_stays_met():
     def direction(theta, number):
         return theta if number < 3 else torch.full_like(theta, math.nan)
 
-    result = descend(torch.ones(1, 1), RowDirection(direction), rate=0.9, max_steps=9, stop_ratios=(0.5, 1e-9))
-    assert result.endpoints[0.5].status == ["converged"] and result.endpoints[0.5].steps.tolist() == [1]
-    assert result.endpoints[1e-9].status == ["diverged"] and result.endpoints[1e-9].steps.tolist() == [3]
+    result = descend(
+        torch.ones(1, 1), RowDirection(direction), rate=0.9, max_steps=9, stop_ratios=(0.5, 1e-9)
+    )
+    assert result.endpoints[0.5].status == ["converged"] and result.endpoints[
+        0.5
+    ].steps.tolist() == [1]
+    assert result.endpoints[1e-9].status == ["diverged"] and result.endpoints[
+        1e-9
+    ].steps.tolist() == [3]
 
 
 def test_two_ratios_met_by_one_step():
-    result = descend(torch.ones(2, 3), lambda t, _: t, rate=1.0, max_steps=5, stop_ratios=(0.5, 0.1))
+    result = descend(
+        torch.ones(2, 3), lambda t, _: t, rate=1.0, max_steps=5, stop_ratios=(0.5, 0.1)
+    )
     assert [ends.steps.tolist() for ends in result.endpoints.values()] == [[1, 1], [1, 1]]
 
 
@@ -121,7 +149,12 @@ def test_switch_and_watched_gradient():
         return slope + points, slope
 
     result = descend(
-        theta, Switch(RowDirection(pull), gradient, 20), rate=0.05, max_steps=60, stop_ratios=(0.1,), stop_from=30
+        theta,
+        Switch(RowDirection(pull), gradient, 20),
+        rate=0.05,
+        max_steps=60,
+        stop_ratios=(0.1,),
+        stop_from=30,
     )
     for k, point in enumerate(theta):
         initial = tl.gradient(point, x, q).norm()
@@ -141,7 +174,9 @@ def test_duplicates_keep_one_of_each_cluster():
     theta = torch.cat([centres, centres[:3] + 1e-6, centres[:1] - 1e-6])
     assert duplicates(theta).nonzero()[:, 0].tolist() == [40, 41, 42, 43]
     distance = torch.pdist(theta)
-    assert float(distance.mean() - 3 * distance.std(correction=0)) > 1e-5, "the rule's threshold must be positive"
+    assert float(distance.mean() - 3 * distance.std(correction=0)) > 1e-5, (
+        "the rule's threshold must be positive"
+    )
     assert not duplicates(theta[:2]).any()
     assert not duplicates(torch.zeros(0, 3)).any()
 

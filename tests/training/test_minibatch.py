@@ -83,7 +83,9 @@ def plain_torch(network, optimizer, rate, epochs, clip, batch=16):
     for _ in range(epochs):
         for index in torch.randperm(len(x), generator=order).split(batch):
             opt.zero_grad()
-            nn.functional.cross_entropy(network(x[index].flatten(1)), TRAIN.targets[index]).backward()
+            nn.functional.cross_entropy(
+                network(x[index].flatten(1)), TRAIN.targets[index]
+            ).backward()
             nn.utils.clip_grad_norm_(parameters, clip)
             opt.step()
         cosine.step()
@@ -96,7 +98,14 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
     make = {"norm": not spectral, "spectral": spectral}
     rate = 0.05 if optimizer == "sgd" else 0.01
     expected = plain_torch(small(**make), optimizer, rate, 4, clip=0.5)
-    settings = {"optimizer": optimizer, "rate": rate, "weight_decay": 1e-2, "clip": 0.5, "batch": 16, "epochs": 4}
+    settings = {
+        "optimizer": optimizer,
+        "rate": rate,
+        "weight_decay": 1e-2,
+        "clip": 0.5,
+        "batch": 16,
+        "epochs": 4,
+    }
     result = train(small(**make), TRAIN, TEST, order=generator(7), **settings)
     assert result.status == "ok"
     for name, value in expected.state_dict().items():
@@ -137,7 +146,10 @@ def convolutional():
 
 
 def sequences(count, seed):
-    return Split(torch.randn(count, 3, 4, generator=generator(seed)), torch.randn(count, generator=generator(seed + 1)))
+    return Split(
+        torch.randn(count, 3, 4, generator=generator(seed)),
+        torch.randn(count, generator=generator(seed + 1)),
+    )
 
 
 ADAM = {"optimizer": "adam", "rate": 1e-3}
@@ -165,7 +177,13 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
     def run(store=None, progress=None, order=7, plain=False):
         augmented = case == "augmented" and not plain
         streams = {"order": generator(order), "augment": generator(8) if augmented else None}
-        about = {"epochs": 8, "batch": 16, "save_every": 2, "checkpoints": store, "progress": progress}
+        about = {
+            "epochs": 8,
+            "batch": 16,
+            "save_every": 2,
+            "checkpoints": store,
+            "progress": progress,
+        }
         return train(make(), *data, **{**about, **settings, **streams})
 
     whole, store, done = run(), Store(), []
@@ -174,19 +192,32 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
             run(store, kill_at(epoch))
     same_bits(whole, run(store, lambda d, *_: done.append(d)))
     assert done == [7, 8]  # it went on from epoch 6, it did not start again
-    same_bits(whole, run(store, kill_at(1), order=99))  # a finished training is loaded, nothing runs
+    same_bits(
+        whole, run(store, kill_at(1), order=99)
+    )  # a finished training is loaded, nothing runs
     if case == "augmented":
         still = run(plain=True).states["final"]
-        assert any(not torch.equal(value, whole.states["final"][name]) for name, value in still.items())
+        assert any(
+            not torch.equal(value, whole.states["final"][name]) for name, value in still.items()
+        )
 
 
 def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
     settings = {"epochs": 7, "batch": 16, "save_every": 5}
     whole, store = train(small(), TRAIN, TEST, order=generator(7), **settings), Store()
-    half = train(small(), TRAIN, TEST, order=generator(7), checkpoints=store, until="mid", **settings)
+    half = train(
+        small(), TRAIN, TEST, order=generator(7), checkpoints=store, until="mid", **settings
+    )
     assert list(half.states) == ["init", "mid"] and half.history["epoch"] == [0, 1, 2, 3]
     again = train(
-        small(), TRAIN, TEST, order=generator(7), checkpoints=store, until="mid", progress=kill_at(1), **settings
+        small(),
+        TRAIN,
+        TEST,
+        order=generator(7),
+        checkpoints=store,
+        until="mid",
+        progress=kill_at(1),
+        **settings,
     )
     assert half.history["test_loss"] == again.history["test_loss"]
     same_bits(whole, train(small(), TRAIN, TEST, order=generator(7), checkpoints=store, **settings))
@@ -206,7 +237,9 @@ def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
 
 def test_data_order_comes_from_its_stream():
     def final(order):
-        return train(small(), TRAIN, TEST, order=generator(order), epochs=1, batch=16).states["final"]
+        return train(small(), TRAIN, TEST, order=generator(order), epochs=1, batch=16).states[
+            "final"
+        ]
 
     torch.rand(3)  # the global stream does not matter
     a, b, c = final(7), final(7), final(8)
@@ -217,7 +250,15 @@ def test_data_order_comes_from_its_stream():
 def test_divergence_is_a_status():
     store = Store()
     result = train(
-        small(norm=False), TRAIN, TEST, order=generator(7), rate=1e20, clip=1e30, epochs=5, batch=16, checkpoints=store
+        small(norm=False),
+        TRAIN,
+        TEST,
+        order=generator(7),
+        rate=1e20,
+        clip=1e30,
+        epochs=5,
+        batch=16,
+        checkpoints=store,
     )
     assert result.status.startswith("diverged in epoch")
     assert "init" in result.states and "final" not in result.states
@@ -300,9 +341,22 @@ def by_steps(monkeypatch):
 
     def install(capture):
         def steps_of(split, vector, run, gradient, batch, clip):
-            augment = StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
+            augment = (
+                StreamAugment(run.augment)
+                if isinstance(run.augment, torch.Generator)
+                else run.augment
+            )
             made.append(
-                Steps(split, vector, run.optimizer, gradient, batch=batch, clip=clip, augment=augment, capture=capture)
+                Steps(
+                    split,
+                    vector,
+                    run.optimizer,
+                    gradient,
+                    batch=batch,
+                    clip=clip,
+                    augment=augment,
+                    capture=capture,
+                )
             )
             return made[-1]
 
@@ -316,8 +370,14 @@ def runs(augmented):
     g = generator(9)
     if augmented is None:
         return train(small(), TRAIN, TEST, order=generator(7), rate=0.1, batch=16, epochs=3)
-    augment, order = (generator(8), generator(7)) if augmented == "stream" else (LoaderAugment(g), LoaderOrder(g))
-    return train(convolutional(), IMAGES, OTHERS, order=order, augment=augment, rate=0.1, batch=16, epochs=3)
+    augment, order = (
+        (generator(8), generator(7))
+        if augmented == "stream"
+        else (LoaderAugment(g), LoaderOrder(g))
+    )
+    return train(
+        convolutional(), IMAGES, OTHERS, order=order, augment=augment, rate=0.1, batch=16, epochs=3
+    )
 
 
 @pytest.mark.parametrize("augmented", [None, "stream", "loader"])
@@ -326,7 +386,9 @@ def test_the_same_bytes_as_the_plain_loop(augmented, by_steps):
     recorder = Recorder()
     made = by_steps(recorder)
     same_bits(plain, runs(augmented))
-    assert recorder.captured == 1  # batches of 16; those of 6 at the ends of three epochs are still warming up
+    assert (
+        recorder.captured == 1
+    )  # batches of 16; those of 6 at the ends of three epochs are still warming up
     assert recorder.replayed == 3 * 4 - WARM_UP
     assert recorder.warmed == WARM_UP + 3
     assert made[0].reason == ""
@@ -341,8 +403,17 @@ def test_a_step_that_cannot_be_captured_runs_kernel_by_kernel(by_steps):
 
 def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
     def run(store, progress=None):
-        settings = {"rate": 0.1, "batch": 16, "epochs": 4, "save_every": 1, "checkpoints": store, "progress": progress}
-        return train(convolutional(), IMAGES, OTHERS, order=generator(7), augment=generator(8), **settings)
+        settings = {
+            "rate": 0.1,
+            "batch": 16,
+            "epochs": 4,
+            "save_every": 1,
+            "checkpoints": store,
+            "progress": progress,
+        }
+        return train(
+            convolutional(), IMAGES, OTHERS, order=generator(7), augment=generator(8), **settings
+        )
 
     plain = run(Store())
     by_steps(Recorder())

@@ -43,16 +43,32 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     ]
 
 
-def resonance(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+def resonance(
+    plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool
+) -> list[Claim]:
     """How R falls with distance; same: see `on_own`."""
     ratios = slower(plain, residual)
     by = {e: {k: v for k, v in ratios.items() if k.endswith(e)} for e in ENDS}
-    slow = {e: on_own(says["residual slower than plain"], values, same) for e, values in by.items() if values}
+    slow = {
+        e: on_own(says["residual slower than plain"], values, same)
+        for e, values in by.items()
+        if values
+    }
     return [
-        on_own(says["plain R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items()}, same),
+        on_own(
+            says["plain R² of log R"],
+            {text(k): fit_of_means(p, "R") for k, p in plain.items()},
+            same,
+        ),
         residual_slope(says["residual slope"], residual, same),
-        judge.together(slow, main="init") if slow else judge.claim(says["residual slower than plain"], "not run"),
-        on_own(says["norms at L=12"], {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12}, same),
+        judge.together(slow, main="init")
+        if slow
+        else judge.claim(says["residual slower than plain"], "not run"),
+        on_own(
+            says["norms at L=12"],
+            {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12},
+            same,
+        ),
     ]
 
 
@@ -65,17 +81,27 @@ def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
     measured = {tuple(sorted(set(p["seed"]))) for p in residual.values()}
     if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in variants_of(made.variants):
         return made
-    pooled = judge.number(says, [sum(values) / len(values) for values in zip(*curves.values(), strict=True)])
-    if pooled.verdict == "refuted" or not judge.digits_agree(pooled.statistic, says.number, says.rounding):
+    pooled = judge.number(
+        says, [sum(values) / len(values) for values in zip(*curves.values(), strict=True)]
+    )
+    if pooled.verdict == "refuted" or not judge.digits_agree(
+        pooled.statistic, says.number, says.rounding
+    ):
         return made
     each = ", ".join(f"{name} {sum(v) / len(v):.2g}" for name, v in curves.items())
     why = f"{each}; their mean {pooled.statistic:.2g}, init and final together; that this mean is meant is not printed"
     return replace(made, verdict="not comparable", detail=f"{why}; {made.detail}")
 
 
-def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+def coupling(
+    plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool
+) -> list[Claim]:
     """How C falls with distance: at init, after training (a variant) and from one to the other; same: see `on_own`."""
-    far = {k: list(values_at(p, "C", 11).values()) for k, p in plain.items() if (k[0], k[2]) == (12, "init")}
+    far = {
+        k: list(values_at(p, "C", 11).values())
+        for k, p in plain.items()
+        if (k[0], k[2]) == (12, "init")
+    }
     falls = {
         checkpoint: on_own(
             says["plain C monotone"],
@@ -84,7 +110,9 @@ def coupling(plain: Networks, residual: Networks, says: Mapping[str, Statement],
         )
         for checkpoint in ENDS
     }
-    smallest = {text(k): [float(r["C"].min()) for _, r in p.groupby("seed")] for k, p in residual.items()}
+    smallest = {
+        text(k): [float(r["C"].min()) for _, r in p.groupby("seed")] for k, p in residual.items()
+    }
     return [
         on_own(says["plain C at the largest distance"], {text(k): v for k, v in far.items()}, same),
         judge.together(falls, main="init"),
@@ -97,7 +125,9 @@ def scales(plain: Networks, says: Mapping[str, Statement], same: bool) -> list[C
     """Order of magnitude of R(0)."""
     found = []
     for name, checkpoint in (("scale of R at init", "init"), ("scale of R at the end", "final")):
-        scale = {text(k): logs(values_at(p, "R", 0)) for k, p in plain.items() if k[2] == checkpoint}
+        scale = {
+            text(k): logs(values_at(p, "R", 0)) for k, p in plain.items() if k[2] == checkpoint
+        }
         found.append(on_own(says[name], scale, same))
     return found
 
@@ -128,7 +158,9 @@ def chain(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> 
     ]
 
 
-def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+def after_training(
+    networks: pd.DataFrame, plain: Networks, says: Mapping[str, Statement], same: bool
+) -> list[Claim]:
     """Section 7: the decay is guaranteed at init by λ₁ < 0 and persists after training, where λ₁ > 0."""
     init = networks[(networks["arch"] == "plain") & (networks["checkpoint"] == "init")]
     readings = {
@@ -139,7 +171,8 @@ def after_training(networks: pd.DataFrame, plain: Networks, says: Mapping[str, S
     trained = {text(k): rates(p) for k, p in plain.items() if k[2] == "final"}
     cancels = {
         checkpoint: judge.bound(
-            says["cancellation"], {text(k): cancellation(p, k[0]) for k, p in plain.items() if k[2] == checkpoint}
+            says["cancellation"],
+            {text(k): cancellation(p, k[0]) for k, p in plain.items() if k[2] == checkpoint},
         )
         for checkpoint in dict.fromkeys(k[2] for k in plain)
     }
@@ -159,7 +192,9 @@ def by_variant(networks: pd.DataFrame, column: str) -> Parts:
 
 def cancellation(part: pd.DataFrame, depth: int) -> list[float]:
     """log10 of how much more the mean block's norm falls from d = 0 to L − 1 than the mean norm of the images' own."""
-    means, own = (part.pivot(index="seed", columns="distance", values=name) for name in ("R", "R_examples"))
+    means, own = (
+        part.pivot(index="seed", columns="distance", values=name) for name in ("R", "R_examples")
+    )
     return [float(v) for v in (fall_of(means, depth) - fall_of(own, depth)).dropna()]
 
 
@@ -174,7 +209,9 @@ def shifts(parts: Networks) -> Parts:
     for (depth, arch, checkpoint), part in parts.items():
         other = parts.get((depth, arch, "final"))
         if checkpoint == "init" and other is not None:
-            before, later = (p[p["distance"] > 0].groupby("seed")["C"].mean() for p in (part, other))
+            before, later = (
+                p[p["distance"] > 0].groupby("seed")["C"].mean() for p in (part, other)
+            )
             found[f"L={depth} {arch}"] = list((later - before).dropna())
     return found
 
@@ -233,7 +270,9 @@ SHALLOW, DEEP = 8, 16
 """The least depth, at which rho reaches 1 in training, and the one whose decay Fig. N.1 puts into orders."""
 
 
-def spectral_norm_claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+def spectral_norm_claims(
+    tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
+) -> list[Claim]:
     """The claims of Exp. 1b, one per statement; depths and checkpoints are its parts."""
     networks, same = first(tables["networks"]), published_start(tables)
     return [
@@ -245,7 +284,9 @@ def spectral_norm_claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, 
 
 def accuracies(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     """Accuracy of the spectrally normalised networks by depth, and of the residual ones."""
-    plain = {k[0]: seed_values(rows, "test_accuracy") for k, rows in rows_of(networks, "final").items()}
+    plain = {
+        k[0]: seed_values(rows, "test_accuracy") for k, rows in rows_of(networks, "final").items()
+    }
     start = plain.get(SHALLOW, {})
     shares = {
         f"L={depth}": [values[s] / start[s] for s in values if s in start]
@@ -263,7 +304,9 @@ def accuracies(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Cl
     ]
 
 
-def rows_of(table: pd.DataFrame, checkpoint: str | None = None) -> dict[tuple[int, str, str], pd.DataFrame]:
+def rows_of(
+    table: pd.DataFrame, checkpoint: str | None = None
+) -> dict[tuple[int, str, str], pd.DataFrame]:
     """(depth, arch, checkpoint) -> rows of the spectrally normalised networks, at one checkpoint or at both ends."""
     wanted = (checkpoint,) if checkpoint else ENDS
     return {k: rows for k, rows in groups(table[table["arch"] == PLAIN], VARIANT) if k[2] in wanted}
@@ -292,7 +335,11 @@ def decay(distances: pd.DataFrame, says: Mapping[str, Statement], same: bool) ->
     shallow = {text(k): rows for k, rows in final.items() if k[0] == SHALLOW}
     deep = {text(k): decades(rows, k[0]) for k, rows in init.items() if k[0] == DEEP}
     return [
-        on_own(says["R² of log R"], {text(k): fit_of_means(rows, "R") for k, rows in init.items()}, same),
+        on_own(
+            says["R² of log R"],
+            {text(k): fit_of_means(rows, "R") for k, rows in init.items()},
+            same,
+        ),
         judge.number(says["decay in orders"], deep, same=facts(deep, same)),
         judge.bound(
             says["decay after training"],
@@ -300,7 +347,10 @@ def decay(distances: pd.DataFrame, says: Mapping[str, Statement], same: bool) ->
         ),
         judge.number(
             says["plateau of R"],
-            {k: [float(p["R"].mean()) for _, p in rows.groupby("seed")] for k, rows in shallow.items()},
+            {
+                k: [float(p["R"].mean()) for _, p in rows.groupby("seed")]
+                for k, rows in shallow.items()
+            },
         ),
         judge.bound(says["flatness of R"], {k: losses(rows) for k, rows in shallow.items()}),
     ]

@@ -12,7 +12,17 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from experiments.dag.exp1.claims import ENDS, VARIANT, Networks, Parts, decades, largest_step, logs, text, values_at
+from experiments.dag.exp1.claims import (
+    ENDS,
+    VARIANT,
+    Networks,
+    Parts,
+    decades,
+    largest_step,
+    logs,
+    text,
+    values_at,
+)
 from experiments.dag.protocol.scores import fit_of_means, jackknife, paired
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner.contract import Claim, Statement
@@ -28,31 +38,51 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     found = {k: p for k, p in groups(first(tables["distances"]), VARIANT) if k[2] in ENDS}
     plain = {k: p for k, p in found.items() if k[1] == "plain"}
     residual = {k: p for k, p in found.items() if k[1] == "residual"}
-    deepest = {k[2]: p for k, p in groups(tables["estimates"], VARIANT) if k[:2] == (DEEPEST, "plain")}
+    deepest = {
+        k[2]: p for k, p in groups(tables["estimates"], VARIANT) if k[:2] == (DEEPEST, "plain")
+    }
     return [
         *decay(plain, deepest, says),
         *u_shape(plain, deepest, says),
         near_output(tables, says["self-curvature near the output"]),
         *coupling(plain, says),
-        judge.bound(says["residual C of the ends"], {text(k): at_end(p, "C", k[0]) for k, p in residual.items()}),
-        judge.bound(says["residual R is stable"], {text(k): kept(p, k[0]) for k, p in residual.items()}),
+        judge.bound(
+            says["residual C of the ends"],
+            {text(k): at_end(p, "C", k[0]) for k, p in residual.items()},
+        ),
+        judge.bound(
+            says["residual R is stable"], {text(k): kept(p, k[0]) for k, p in residual.items()}
+        ),
         seen_below_one(says["D below 1"], smallest_stable_ranks(tables["estimates"])),
     ]
 
 
-def decay(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+def decay(
+    plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
+) -> list[Claim]:
     """How far R and C fall in plain networks. deepest: checkpoint -> estimates at L = 32."""
     start = {f"L={DEEPEST} init": deepest["init"]} if "init" in deepest else {}
-    tails: Parts = {text(k): logs(values_at(p, "R", DEEPEST - 1)) for k, p in plain.items() if k[0] == DEEPEST}
+    tails: Parts = {
+        text(k): logs(values_at(p, "R", DEEPEST - 1)) for k, p in plain.items() if k[0] == DEEPEST
+    }
     return [
         judge.bound(says["norms at L=32"], tails),
-        judge.bound(says["R² of log R"], {text(k): fit_of_means(p, "R") for k, p in plain.items() if k[2] == "init"}),
-        judge.number(says["fall of R"], {k: [10**v for v in decades(p, DEEPEST)] for k, p in start.items()}),
-        judge.number(says["coupling of the ends"], {k: at_end(p, "C", DEEPEST) for k, p in start.items()}),
+        judge.bound(
+            says["R² of log R"],
+            {text(k): fit_of_means(p, "R") for k, p in plain.items() if k[2] == "init"},
+        ),
+        judge.number(
+            says["fall of R"], {k: [10**v for v in decades(p, DEEPEST)] for k, p in start.items()}
+        ),
+        judge.number(
+            says["coupling of the ends"], {k: at_end(p, "C", DEEPEST) for k, p in start.items()}
+        ),
     ]
 
 
-def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+def u_shape(
+    plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
+) -> list[Claim]:
     """R(d) rises beyond L/2, after training (before it is a variant); at L = 32 the four published points.
 
     The bottom is that of the mean over seeds, as in the paper, its error by the jackknife. Its place is taken from each
@@ -61,17 +91,23 @@ def u_shape(plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[
     """
     rises = {
         checkpoint: judge.bound(
-            says["rise of R"], {text(k): rise(p, k[0]) for k, p in plain.items() if k[2] == checkpoint}
+            says["rise of R"],
+            {text(k): rise(p, k[0]) for k, p in plain.items() if k[2] == checkpoint},
         )
         for checkpoint in ("final", "init")
     }
     final = {f"L={DEEPEST} final": deepest["final"]} if "final" in deepest else {}
-    curves = {k: p.pivot(index="seed", columns="distance", values="R").dropna() for k, p in final.items()}
+    curves = {
+        k: p.pivot(index="seed", columns="distance", values="R").dropna() for k, p in final.items()
+    }
     least = {k: jackknife(w, lambda t: float(t.mean().min())) for k, w in curves.items()}
     place = {k: [float(d) for d in w.idxmin(axis=1)] for k, w in curves.items()}
     return [
         judge.together(rises, main="final"),
-        judge.number(says["start of the U"], {k: list(values_at(p, "R", 0).values()) for k, p in final.items()}),
+        judge.number(
+            says["start of the U"],
+            {k: list(values_at(p, "R", 0).values()) for k, p in final.items()},
+        ),
         judge.number(says["bottom of the U"], least),
         judge.number(says["place of the bottom"], place),
         judge.number(says["end of the U"], {k: at_end(p, "R", DEEPEST) for k, p in final.items()}),
@@ -97,7 +133,11 @@ def at_end(part: pd.DataFrame, value: str, depth: int) -> list[float]:
 
 def rise(part: pd.DataFrame, depth: int) -> list[float]:
     """Slope of log10 R(d) on d beyond L/2, of each seed."""
-    wide = part[part["distance"] > depth // 2].pivot(index="seed", columns="distance", values="R").dropna()
+    wide = (
+        part[part["distance"] > depth // 2]
+        .pivot(index="seed", columns="distance", values="R")
+        .dropna()
+    )
     d = wide.columns.to_numpy(float)
     return [linear(d, np.log10(row.to_numpy()), name="").slope for _, row in wide.iterrows()]
 
@@ -109,8 +149,13 @@ def kept(part: pd.DataFrame, depth: int) -> list[float]:
 
 def near_output(tables: Mapping[str, pd.DataFrame], says: Statement) -> Claim:
     """R(v,v) of the last third of the blocks against all others; a variant: its largest against the middle block."""
-    readings = {"last third": self_curvature(tables), "largest against the middle": self_curvature(tables, peak=True)}
-    return judge.together({k: judge.bound(says, parts) for k, parts in readings.items()}, main="last third")
+    readings = {
+        "last third": self_curvature(tables),
+        "largest against the middle": self_curvature(tables, peak=True),
+    }
+    return judge.together(
+        {k: judge.bound(says, parts) for k, parts in readings.items()}, main="last third"
+    )
 
 
 def self_curvature(tables: Mapping[str, pd.DataFrame], *, peak: bool = False) -> Parts:
@@ -123,7 +168,11 @@ def self_curvature(tables: Mapping[str, pd.DataFrame], *, peak: bool = False) ->
         return {}
     cut = wide.shape[1] - wide.shape[1] // 3
     last, rest = wide.iloc[:, cut:], wide.iloc[:, :cut]
-    ratio = last.max(axis=1) / wide.iloc[:, wide.shape[1] // 2] if peak else last.mean(axis=1) / rest.mean(axis=1)
+    ratio = (
+        last.max(axis=1) / wide.iloc[:, wide.shape[1] // 2]
+        if peak
+        else last.mean(axis=1) / rest.mean(axis=1)
+    )
     return {f"L={DEEPEST} final": list(ratio)}
 
 
@@ -132,15 +181,23 @@ def self_curvatures(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
     if "pairs" not in tables:
         return None
     pairs = tables["pairs"]
-    own = pairs[(pairs["v"] == pairs["w"]) & (pairs["arch"] == "plain") & (pairs["checkpoint"] == "final")]
+    own = pairs[
+        (pairs["v"] == pairs["w"]) & (pairs["arch"] == "plain") & (pairs["checkpoint"] == "final")
+    ]
     own = own[own["depth"] == DEEPEST]
-    return own.pivot(index="seed", columns="v", values="R")[list(dict.fromkeys(own["v"]))] if len(own) else None
+    return (
+        own.pivot(index="seed", columns="v", values="R")[list(dict.fromkeys(own["v"]))]
+        if len(own)
+        else None
+    )
 
 
 def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
     """The smallest estimate of D at d > L/2 in plain networks, by seed: exact values are at least 1."""
     found: Parts = {}
-    for (depth, checkpoint), part in groups(estimates[estimates["arch"] == "plain"], ["depth", "checkpoint"]):
+    for (depth, checkpoint), part in groups(
+        estimates[estimates["arch"] == "plain"], ["depth", "checkpoint"]
+    ):
         far = part[part["distance"] > depth // 2]
         if checkpoint in ENDS and depth > SHALLOWEST and len(far):
             found[f"L={depth} {checkpoint}"] = list(far.groupby("seed")["D_smallest"].min())
@@ -152,7 +209,9 @@ def seen_below_one(says: Statement, smallest: Parts) -> Claim:
     if not smallest:
         return judge.claim(says, "not run", detail="no pair is far enough apart")
     seen = {part: sum(v < 1 for v in values) for part, values in smallest.items()}
-    counts = ", ".join(f"{part}: {seen[part]} of {len(values)}" for part, values in smallest.items())
+    counts = ", ".join(
+        f"{part}: {seen[part]} of {len(values)}" for part, values in smallest.items()
+    )
     found = {
         part: judge.claim(
             says,

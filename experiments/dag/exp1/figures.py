@@ -37,7 +37,9 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
     for keys, part in groups(first(distances), ["depth", "arch", "checkpoint"]):
         means = over_seeds(part, ["distance"], "R")
         fit = stats.log_linear(means["distance"], means["mean"], name="")
-        fits[keys] = f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"  # no minus before a rounded zero
+        fits[keys] = (
+            f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"  # no minus before a rounded zero
+        )
     marks = _marks(list(points), printed(table) if table else None)
     return decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
 
@@ -51,7 +53,9 @@ def _marks(
         for at, distance, value, arch in points:
             if at == depth:
                 mark(ax, distance, value, arch)
-        for metric, distance in (("R_d0", 0), ("R_dLminus1", depth - 1)) if paper is not None else ():
+        for metric, distance in (
+            (("R_d0", 0), ("R_dLminus1", depth - 1)) if paper is not None else ()
+        ):
             for (arch,), rows in groups(chosen(paper, depth=depth, metric=metric), ["arch"]):
                 rows = rows[rows["checkpoint"].isin(ENDS)]
                 hollow(ax, [distance] * len(rows), rows, arch)
@@ -64,11 +68,18 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
     No exact value is below 1 (black line); an estimate can be.
     """
-    plain, own = (t[(t["arch"] == "plain") & (t["checkpoint"] == "init")] for t in (first(distances), table))
+    plain, own = (
+        t[(t["arch"] == "plain") & (t["checkpoint"] == "init")] for t in (first(distances), table)
+    )
     looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
         (plain, "D", "exact", STYLES.style("exact")),
         (own, "D", "estimate, mean over pairs", STYLES.style("stochastic") | HOLLOW),
-        (own, "D_smallest", "smallest estimate of a pair", {"color": "#009E73", "marker": "v", "linestyle": ":"}),
+        (
+            own,
+            "D_smallest",
+            "smallest estimate of a pair",
+            {"color": "#009E73", "marker": "v", "linestyle": ":"},
+        ),
     )
 
     def draw(ax: Axes, depth: Any) -> None:

@@ -26,7 +26,11 @@ def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Cont
     rows = []
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured
-        blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=int(metric.memory_gib * 2**30))
-        found = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}"))
+        blocks = exact_blocks(
+            at.dag, at.x, at.y, nodes, memory_budget=int(metric.memory_gib * 2**30)
+        )
+        found = estimated_metrics(
+            blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}")
+        )
         rows += [{"checkpoint": at.checkpoint, **row} for row in estimates_by_distance(found)]
     return rows

@@ -20,7 +20,11 @@ from runner.contract import Claim, Figures
 from runner.stats import Statistic
 
 VARIANT = ("depth", "arch")
-DYNAMICS = {"rho": r"$\rho_{\max}$", "lyapunov_1": r"$\lambda_1$ by QR", "lyapunov_log_norm": r"$\lambda_1$ by Eq. 8"}
+DYNAMICS = {
+    "rho": r"$\rho_{\max}$",
+    "lyapunov_1": r"$\lambda_1$ by QR",
+    "lyapunov_log_norm": r"$\lambda_1$ by Eq. 8",
+}
 """Columns of `networks` that Table 2 holds, and the second definition of λ₁."""
 PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
 """Of them, those that the tables print -> metric of the reference file."""
@@ -33,7 +37,9 @@ class ResonanceAnalysis(SpreadAnalysis):
 
     reference: ClassVar[str] = "exp1_resonance"
     plain: ClassVar[str] = "plain"
-    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (("C", 12, 11, "plain C at the largest distance"),)
+    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
+        ("C", 12, 11, "plain C at the largest distance"),
+    )
     """Published in words: (value, depth, distance, statement)."""
     resonance_figure: ClassVar[str] = "fig3_resonance"
     coupling_figure: ClassVar[str] = "fig2_coupling"
@@ -55,16 +61,24 @@ class ResonanceAnalysis(SpreadAnalysis):
         }
 
     def figures(self) -> Figures:
-        distances, networks, pairs = self.tables["distances"], self.tables["networks"], self.tables["pairs"]
+        distances, networks, pairs = (
+            self.tables["distances"],
+            self.tables["networks"],
+            self.tables["pairs"],
+        )
         deepest = pairs[pairs["depth"] == pairs["depth"].max()]
         of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
         paper = printed(self.experiment.claimed), PRINTED
         return {
             self.coupling_figure: lambda: draw.coupling(distances, self._points("C")),
-            self.resonance_figure: lambda: draw.resonance(distances, self._points("R"), self.printed_ends),
+            self.resonance_figure: lambda: draw.resonance(
+                distances, self._points("R"), self.printed_ends
+            ),
             "remark38_examples": lambda: figures.decay(distances, "R_examples", log=True, **of),
             "stable_rank": lambda: figures.decay(distances, "D", **of),
-            self.dynamics_figure: lambda: figures.through_training(networks, DYNAMICS, paper=paper, **of),
+            self.dynamics_figure: lambda: figures.through_training(
+                networks, DYNAMICS, paper=paper, **of
+            ),
             "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
             "training": lambda: figures.learning_curves(self.tables["history"], **of),
             **self.further_figures(),
@@ -88,8 +102,12 @@ class ResonanceAnalysis(SpreadAnalysis):
                 compared = compared[compared["distance"] > 0]
             keys = ["depth", "checkpoint", "distance"]
             rows += summary.between(compared, value, keys=keys, figure=figure, **against)
-            rows += summary.through_training(compared, value, keys=[*VARIANT, "distance"], figure=figure)
-            rows += summary.variance_rows(compared, value, keys=[*where, "distance"], figure="spread")
+            rows += summary.through_training(
+                compared, value, keys=[*VARIANT, "distance"], figure=figure
+            )
+            rows += summary.variance_rows(
+                compared, value, keys=[*where, "distance"], figure="spread"
+            )
         for value in DYNAMICS:
             rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
         return rows + self.further
@@ -110,7 +128,9 @@ class SpectralNormAnalysis(ResonanceAnalysis):
 
     reference: ClassVar[str] = "exp1b_spectral_norm"
     plain: ClassVar[str] = "plain_sn"
-    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(("R", 8, d, "plateau of R") for d in (0, 7))
+    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(
+        ("R", 8, d, "plateau of R") for d in (0, 7)
+    )
     resonance_figure: ClassVar[str] = "figN1_resonance"
     coupling_figure: ClassVar[str] = "coupling"
     dynamics_figure: ClassVar[str] = "tableN2_dynamics"
@@ -143,7 +163,10 @@ class DeepAnalysis(ResonanceAnalysis):
 
     def figures(self) -> Figures:
         distances = self.tables["distances"]
-        return {**super().figures(), "estimates": lambda: draw.estimates(distances, self.tables["estimates"])}
+        return {
+            **super().figures(),
+            "estimates": lambda: draw.estimates(distances, self.tables["estimates"]),
+        }
 
     def claims(self) -> list[Claim]:
         return deep_claims.claims(self.tables, self.experiment.says)
@@ -161,7 +184,11 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
     for depth, table in ((12, distances), (32, deeper)):
         for checkpoint in ENDS if table is not None else ():
             rows = first(table)
-            part = rows[(rows["depth"] == depth) & (rows["arch"] == "plain_sn") & (rows["checkpoint"] == checkpoint)]
+            part = rows[
+                (rows["depth"] == depth)
+                & (rows["arch"] == "plain_sn")
+                & (rows["checkpoint"] == checkpoint)
+            ]
             fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
             if fall:
                 said.append(
@@ -185,12 +212,16 @@ def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
     """What the authors' convention for small diagonal blocks does to C, on the paper's images."""
     keys = ["depth", "arch", "seed", "checkpoint"]
     own = pairs[pairs["v"] == pairs["w"]].set_index([*keys, "v"])["R"]
-    at_v, at_w = (own.reindex(pairs.set_index([*keys, side]).index).to_numpy() for side in ("v", "w"))
+    at_v, at_w = (
+        own.reindex(pairs.set_index([*keys, side]).index).to_numpy() for side in ("v", "w")
+    )
     small = at_v * at_w < SMALL**2
     if not small.any():
         return []
     where = pairs[small].groupby(["depth", "checkpoint"]).size()
-    listed = "; ".join(f"L = {depth} {checkpoint}: {n} pairs" for (depth, checkpoint), n in where.items())
+    listed = "; ".join(
+        f"L = {depth} {checkpoint}: {n} pairs" for (depth, checkpoint), n in where.items()
+    )
     return [
         f"The authors count C = 0 where √(R(v,v) R(w,w)) < 1e-12, here in {int(small.sum())} of {len(pairs)} pairs "
         f"({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The figure of C shows these measured "
@@ -214,10 +245,12 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
     said = []
     for (depth,), part in groups(first(distances), ["depth"]) if distances is not None else ():
         fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
-        said.append(f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})")
+        said.append(
+            f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})"
+        )
     text = (
-        "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms (3 to 4 orders at "
+        "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms "
     )
-    text += "L = 12, 1e-14 at L = 32): "
+    text += "(3 to 4 orders at L = 12, 1e-14 at L = 32): "
     other = "Spectrally normalised networks are the other explanation (findings of exp1b_spectral_norm)."
     return [f"{text}{'; '.join(said)}. {other}"] if said else []

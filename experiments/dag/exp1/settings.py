@@ -47,13 +47,23 @@ class Exp1Resonance(InterLayer):
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
-        return mlp_settings(self.model, self.dataset, depth=depth, arch=arch, activation=self.activation)
+        return mlp_settings(
+            self.model, self.dataset, depth=depth, arch=arch, activation=self.activation
+        )
 
     def companions(self) -> Mapping[str, c.Companion]:
         """Those of all experiments on images, and untrained plain networks without LayerNorm (Section 5.1's norms)."""
         found = companions(self, self.model)
-        if type(self) is Exp1Resonance and found and getattr(self.model, "norm", False) and self.model.kind == "mlp":
-            found = {**found, WITHOUT_NORM: without_norm(self, self.model, arch=["plain"], depth=[12, 32])}
+        if (
+            type(self) is Exp1Resonance
+            and found
+            and getattr(self.model, "norm", False)
+            and self.model.kind == "mlp"
+        ):
+            found = {
+                **found,
+                WITHOUT_NORM: without_norm(self, self.model, arch=["plain"], depth=[12, 32]),
+            }
         return found
 
 
@@ -71,7 +81,9 @@ class Exp1bSpectralNorm(Exp1Resonance):
         found = super().companions()
         if not found or not self.metric.subsamples:
             return found
-        deeper = replace(self, depth=[32], arch=["plain_sn"], metric=replace(self.metric, subsamples=0))
+        deeper = replace(
+            self, depth=[32], arch=["plain_sn"], metric=replace(self.metric, subsamples=0)
+        )
         return {**found, DEEPER: c.Companion(deeper, PUBLISHED_SEEDS)}
 
 

@@ -35,7 +35,9 @@ Configurations = Mapping[tuple[int, str], "pd.DataFrame"]
 """(depth, checkpoint) -> rows seed, columns d_u."""
 
 
-def claims(tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, Statement]) -> list[Claim]:
+def claims(
+    tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, Statement]
+) -> list[Claim]:
     """One claim per statement; depths, checkpoints and widths are its parts."""
     far = first(tables["far"])
     far = far[far["checkpoint"].isin(ENDS)]
@@ -43,7 +45,9 @@ def claims(tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, 
     return [
         judge.number(says["suppression of D_far"], suppression(d)),
         judge.bound(says["D_far monotone"], of_means(d, smallest_step, "init")),
-        judge.bound(says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}),
+        judge.bound(
+            says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}
+        ),
         *ranks(tables["ranks"], classes, says),
         twofold(c, says["range of C_far"]),
         less_sensitive(d, c, says["C_far less sensitive"]),
@@ -68,10 +72,14 @@ def text(keys: tuple[int, str]) -> str:
     return f"L={keys[0]} {keys[1]}"
 
 
-def of_means(tables: Configurations, statistic: Callable[[pd.Series[float]], float], checkpoint: str) -> Parts:
+def of_means(
+    tables: Configurations, statistic: Callable[[pd.Series[float]], float], checkpoint: str
+) -> Parts:
     """A statistic of the means over seeds by width, as Table 3 has them, with its pseudovalues (`jackknife`)."""
     return {
-        text(k): jackknife(table, lambda t: statistic(t.mean())) for k, table in tables.items() if k[1] == checkpoint
+        text(k): jackknife(table, lambda t: statistic(t.mean()))
+        for k, table in tables.items()
+        if k[1] == checkpoint
     }
 
 
@@ -95,7 +103,9 @@ def spread(means: pd.Series[float]) -> float:
 
 def slope(means: pd.Series[float]) -> float:
     """Slope of the logarithm on log d_u."""
-    return stats.linear(np.log(means.index.to_numpy(float)), np.log(means.to_numpy()), name="").slope
+    return stats.linear(
+        np.log(means.index.to_numpy(float)), np.log(means.to_numpy()), name=""
+    ).slope
 
 
 def twofold(coupling: Configurations, says: Statement) -> Claim:
@@ -103,13 +113,18 @@ def twofold(coupling: Configurations, says: Statement) -> Claim:
     by = {end: of_means(coupling, spread, end) for end in ("final", "init")}
     if not by["final"]:
         return judge.claim(says, "not run", detail="trained networks are not measured")
-    return judge.together({end: judge.bound(says, parts) for end, parts in by.items() if parts}, main="final")
+    return judge.together(
+        {end: judge.bound(says, parts) for end, parts in by.items() if parts}, main="final"
+    )
 
 
 def less_sensitive(stable_rank: Configurations, coupling: Configurations, says: Statement) -> Claim:
     """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a variant: the deeper network."""
     both = {k: joined(t, coupling[k]) for k, t in stable_rank.items() if k in coupling}
-    ratios = {k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean())) for k, t in both.items()}
+    ratios = {
+        k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean()))
+        for k, t in both.items()
+    }
     found = {
         f"L={depth}": judge.bound(says, {text(k): v for k, v in ratios.items() if k[0] == depth})
         for depth in dict.fromkeys(k[0] for k in ratios)
@@ -155,7 +170,9 @@ def deeper(stable_rank: Configurations, says: Mapping[str, Statement]) -> list[C
         if checkpoint == "final":
             average = {"": jackknife(both, lambda t: float(percent_below(t).mean()))}
     init, final = below["init"], below["final"]
-    wide_ones = {name: values for name, values in init.items() if int(name.removeprefix("d_u=")) >= FROM}
+    wide_ones = {
+        name: values for name, values in init.items() if int(name.removeprefix("d_u=")) >= FROM
+    }
     return [
         judge.bound(says["D_far of the deeper net"], wide_ones),
         judge.bound(says["D_far after training"], final),
@@ -186,8 +203,12 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
         by = groups(excess[excess["block"] == block], ["depth", "checkpoint"])
         parts = {f"L={k[0]} {k[1]}": rows.groupby("seed")["excess"].max() for k, rows in by}
         largest = {name: float(values.max()) for name, values in parts.items()}
-        listed = "; ".join(f"{name}: {largest[name]:.4g}, n = {len(values)}" for name, values in parts.items())
-        claim = judge.exact(says[f"rank bound, {block}"], largest, f"largest over networks: {listed}")
+        listed = "; ".join(
+            f"{name}: {largest[name]:.4g}, n = {len(values)}" for name, values in parts.items()
+        )
+        claim = judge.exact(
+            says[f"rank bound, {block}"], largest, f"largest over networks: {listed}"
+        )
         found.append(judge.minor_error(claim, MEAN_RANK) if block == "mean" else claim)
     return found
 
@@ -202,6 +223,8 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     if "C_cut_estimate" in rows:
         rows = rows.assign(C_estimate=rows["C_cut_estimate"].fillna(rows["C_estimate"]))
     far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
-    accuracy = paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2])
+    accuracy = paired(
+        long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2]
+    )
     found = pd.concat([far, accuracy], ignore_index=True)
     return found.assign(paired=found["paired"].eq(True))  # estimates are of other probes

@@ -37,7 +37,9 @@ def measure(experiment: Exp2Bottleneck, cell: Cell, ctx: Context) -> dict[str, T
     build = untrained_images if start else train_images
     trained = build(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
     counts = experiment.probes, experiment.rank_examples
-    return measure_trained(trained, experiment.metric, *counts, ctx, ("init",) if start else ("mid", "final"))
+    return measure_trained(
+        trained, experiment.metric, *counts, ctx, ("init",) if start else ("mid", "final")
+    )
 
 
 def measure_trained(
@@ -59,7 +61,9 @@ def measure_trained(
         if not at.first:
             return {"far": [found]}
         here = {"checkpoint": at.checkpoint}
-        estimates = estimated_metrics(blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}"))
+        estimates = estimated_metrics(
+            blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}")
+        )
         far = set(far_pairs(nodes))
         kept = [e for e in estimates if (e["v"], e["w"]) in far]
         own = means(kept) | {"C_cut": math.fsum(min(e["C"], 1.0) for e in kept) / len(kept)}
@@ -68,7 +72,10 @@ def measure_trained(
             "networks": [{**here, **scores_at(trained, at.checkpoint), "status": "ok"}],
             "certificate": of_blocks(at.dag, at.x, at.y, blocks, ctx, **here),
             "far": [found | {f"{name}_estimate": value for name, value in own.items()}],
-            "pairs": [{**here, **row, "status": "ok" if row["D"] == row["D"] else "zero block"} for row in rows],
+            "pairs": [
+                {**here, **row, "status": "ok" if row["D"] == row["D"] else "zero block"}
+                for row in rows
+            ],
             "ranks": [{**here, **row} for row in ranks],
         }
 
@@ -87,7 +94,15 @@ def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[dict[str, Any]]:
     rows = []
     for v, w in far_pairs(nodes):
         r = resonance(blocks[v, w])
-        rows.append({"v": v, "w": w, "R": r, "C": coupling(r, own[v], own[w]), "D": stable_rank(blocks[v, w])})
+        rows.append(
+            {
+                "v": v,
+                "w": w,
+                "R": r,
+                "C": coupling(r, own[v], own[w]),
+                "D": stable_rank(blocks[v, w]),
+            }
+        )
     return rows
 
 
@@ -96,7 +111,9 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {name: mean_of(row[name] for row in rows) for name in ("R", "C", "D")}
 
 
-def rank_rows(dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: int, budget: int) -> list[dict[str, Any]]:
+def rank_rows(
+    dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: int, budget: int
+) -> list[dict[str, Any]]:
     """Numerical ranks in float64 of every far pair: v, w, block ("example" or "mean"), part, examples, largest rank.
 
     part "gauss_newton": of the factors F_v = S^½ᵀJ_out,v of `gauss_newton_factors`, for each of the first `examples`
@@ -105,9 +122,16 @@ def rank_rows(dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: in
     dag, x = dag.to(torch.float64), x.double()
     factors = gauss_newton_factors(dag, x, y, nodes).factors
     ranks: dict[Pair, int] = dict.fromkeys(far_pairs(nodes), 0)
-    for n in range(examples):  # one at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
-        total = exact_blocks(dag, x[n : n + 1], y[n : n + 1], nodes, memory_budget=budget, check=False)
-        ranks = {pair: max(rank, int(torch.linalg.matrix_rank(total[pair]))) for pair, rank in ranks.items()}
+    for n in range(
+        examples
+    ):  # one at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
+        total = exact_blocks(
+            dag, x[n : n + 1], y[n : n + 1], nodes, memory_budget=budget, check=False
+        )
+        ranks = {
+            pair: max(rank, int(torch.linalg.matrix_rank(total[pair])))
+            for pair, rank in ranks.items()
+        }
     rows = []
     for v, w in far_pairs(nodes):
         left, right = (factors[u].view(len(x), -1, factors[u].shape[1])[:examples] for u in (v, w))
@@ -125,4 +149,6 @@ def rank_rows(dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: in
 def product_rank(left: Tensor, right: Tensor) -> Tensor:
     """Rank of leftᵀ right for each example, (B,): from the (r, r) core of both QR factorisations. Shapes (B, r, d)."""
     r_left, r_right = (torch.linalg.qr(f.mT, mode="r")[1] for f in (left, right))
-    return torch.linalg.matrix_rank(r_left @ r_right.mT, rtol=max(left.shape[2], right.shape[2]) * EPS)
+    return torch.linalg.matrix_rank(
+        r_left @ r_right.mT, rtol=max(left.shape[2], right.shape[2]) * EPS
+    )

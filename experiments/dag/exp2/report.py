@@ -37,20 +37,30 @@ class BottleneckAnalysis(Analysis):
             "image_sets": lambda: image_sets(far),
         }
         if "history" in self.tables:
-            history = self.tables["history"].assign(width=lambda t: "$d_u$ = " + t["d_u"].astype(str))
-            found["training"] = lambda: figures.learning_curves(history, panel="depth", variant="width")
+            history = self.tables["history"].assign(
+                width=lambda t: "$d_u$ = " + t["d_u"].astype(str)
+            )
+            found["training"] = lambda: figures.learning_curves(
+                history, panel="depth", variant="width"
+            )
         return found
 
     def statistics(self) -> list[Statistic]:
         far, keys = self.tables["far"], ["depth", "d_u"]
         rows: list[Statistic] = []
         for value in ("D", "C", "R"):
-            rows += summary.variance_rows(far, value, keys=[*keys, "checkpoint"], figure="image_sets")
-            rows += summary.through_training(far, value, keys=keys, figure="fig4_stable_rank", where="Section 5.2")
+            rows += summary.variance_rows(
+                far, value, keys=[*keys, "checkpoint"], figure="image_sets"
+            )
+            rows += summary.through_training(
+                far, value, keys=keys, figure="fig4_stable_rank", where="Section 5.2"
+            )
         return rows
 
     def claims(self) -> list[Claim]:
-        return exp2_claims.claims(self.tables, self.experiment.dataset.classes, self.experiment.says)
+        return exp2_claims.claims(
+            self.tables, self.experiment.dataset.classes, self.experiment.says
+        )
 
     def measured(self) -> pd.DataFrame:
         return exp2_claims.measured(self.tables)
@@ -98,7 +108,12 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
         for (block,), rows in groups(part[part["depth"] == depth], ["block"]):
             top = rows.groupby("d_u")["rank"].max()
             text = {"example": "one example", "mean": "batch mean"}[str(block)]
-            ax.plot(top.index, top, label=text, **STYLES.style("exact" if block == "example" else "stochastic"))
+            ax.plot(
+                top.index,
+                top,
+                label=text,
+                **STYLES.style("exact" if block == "example" else "stochastic"),
+            )
         _bound(ax, sorted(set(part["d_u"])), classes)
 
     return panels(titles(part, "depth"), draw, x=WIDTH, y=r"rank of $H^{GN}$ (float64)", log="y")
@@ -110,10 +125,14 @@ def image_sets(far: pd.DataFrame) -> Figure:
 
     def draw(ax: Axes, depth: int) -> None:
         for (d_u,), part in groups(table[table["depth"] == depth], ["d_u"]):
-            figures.image_sets(ax, d_u, over_seeds(part, ["images"], "D"), STYLES.colour("init"), jitter=0.15 * d_u)
+            figures.image_sets(
+                ax, d_u, over_seeds(part, ["images"], "D"), STYLES.colour("init"), jitter=0.15 * d_u
+            )
         _log2(ax, sorted(set(table["d_u"])))
 
-    return panels(titles(table, "depth"), draw, x=WIDTH, y=r"exact $D_{\mathrm{far}}$, before training")
+    return panels(
+        titles(table, "depth"), draw, x=WIDTH, y=r"exact $D_{\mathrm{far}}$, before training"
+    )
 
 
 def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:
@@ -129,7 +148,9 @@ def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> No
 
 
 def _bound(ax: Axes, widths: list[int], classes: int) -> None:
-    ax.plot(widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$")
+    ax.plot(
+        widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$"
+    )
     _log2(ax, widths)
 
 

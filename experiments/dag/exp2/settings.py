@@ -56,6 +56,10 @@ class Exp2Bottleneck(InterLayer):
         return cells
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
-        shape = {"depth": int(cell.params["depth"]), "narrow": int(cell.params["d_u"]), "width": self.model.width}
+        shape = {
+            "depth": int(cell.params["depth"]),
+            "narrow": int(cell.params["d_u"]),
+            "width": self.model.width,
+        }
         ends = {"outputs": self.dataset.classes, "activation": self.activation}
         return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}

@@ -39,7 +39,9 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: st
     part = first(gaps)[lambda t: t["checkpoint"] == checkpoint]
     curvature = first(networks)[lambda t: t["checkpoint"] == checkpoint]
     left = over_seeds(part, ["activation"], "gap").rename(columns={"mean": "gap"})
-    right = over_seeds(curvature, ["activation"], "sigma_pp_squared").rename(columns={"mean": "curvature"})
+    right = over_seeds(curvature, ["activation"], "sigma_pp_squared").rename(
+        columns={"mean": "curvature"}
+    )
     return left.merge(right[["activation", "curvature"]], on="activation")
 
 
@@ -56,39 +58,65 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
     return found
 
 
-def without_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+def without_norm(
+    gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
+) -> list[Claim]:
     """The claims of Exp. 3."""
     networks = tables["networks"]
     same = published_start(tables)
     fits = {c: r2_of_means(gaps, networks, c) for c in CHECKPOINTS}
-    power, falls = {"init": power_of_curvature(gaps, networks, "init")}, decays(first(tables["distances"]))
+    power, falls = (
+        {"init": power_of_curvature(gaps, networks, "init")},
+        decays(first(tables["distances"])),
+    )
     later = {c: v for c, v in fits.items() if c != "init"}
-    smooth = first(networks)[lambda t: (t["checkpoint"] == "final") & ~t["activation"].isin(PIECEWISE_LINEAR)]
-    percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(smooth)}
+    smooth = first(networks)[
+        lambda t: (t["checkpoint"] == "final") & ~t["activation"].isin(PIECEWISE_LINEAR)
+    ]
+    percent = {
+        k: [100 * v for v in seed_values(p, "test_accuracy").values()]
+        for (k,), p in by_activation(smooth)
+    }
     return [
         *zero_tensor(tables, says),
-        judge.number(says["linear fit of the gap"], {"": fits["init"]}, same=facts({"": fits["init"]}, same)),
+        judge.number(
+            says["linear fit of the gap"], {"": fits["init"]}, same=facts({"": fits["init"]}, same)
+        ),
         judge.bound(says["R² above 0.9"], {"": fits["init"]}, same=facts({"": fits["init"]}, same)),
         rank_claim(says["rank correlation"], gaps, networks, ("init",)),
         p_of_ranking(says["p of the ranking"], gaps, networks),
         judge.bound(says["correlation persists"], later),
         judge.bound(says["scaling of H^T"], power, same=facts(power, same)),
         judge.bound(says["decay of the parts"], falls, same=facts(falls, same)),
-        judge.constructed(says["H^T at the largest distance"], "the recursion has no tensor term there"),
+        judge.constructed(
+            says["H^T at the largest distance"], "the recursion has no tensor term there"
+        ),
         judge.bound(says["accuracy of smooth activations"], percent),
         judge.bound(says["gap stabilises"], late_changes(gaps)),
     ]
 
 
-def with_norm(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+def with_norm(
+    gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
+) -> list[Claim]:
     """The claims of Exp. 3b."""
     networks, curved = tables["networks"], gaps[~gaps["activation"].isin(PIECEWISE_LINEAR)]
-    final = {k: seed_values(p, "gap") for (k,), p in by_activation(first(gaps)[lambda t: t["checkpoint"] == "final"])}
+    final = {
+        k: seed_values(p, "gap")
+        for (k,), p in by_activation(first(gaps)[lambda t: t["checkpoint"] == "final"])
+    }
     flat = {k: list(v.values()) for k, v in final.items() if k in PIECEWISE_LINEAR}
     relu = final.get("relu", {})
-    added = {k: [v[s] - relu[s] for s in v if s in relu] for k, v in final.items() if k not in PIECEWISE_LINEAR}
+    added = {
+        k: [v[s] - relu[s] for s in v if s in relu]
+        for k, v in final.items()
+        if k not in PIECEWISE_LINEAR
+    }
     last = first(networks)[lambda t: t["checkpoint"] == "final"]
-    percent = {k: [100 * v for v in seed_values(p, "test_accuracy").values()] for (k,), p in by_activation(last)}
+    percent = {
+        k: [100 * v for v in seed_values(p, "test_accuracy").values()]
+        for (k,), p in by_activation(last)
+    }
     return [
         rank_claim(says["gap ranks as E[σ''²]"], curved, networks, CHECKPOINTS, main="final"),
         judge.number(says["gap of piecewise linear networks"], flat),
@@ -103,7 +131,9 @@ def by_activation(table: pd.DataFrame) -> Iterator[tuple[tuple[str], pd.DataFram
     return groups(table, ["activation"])  # type: ignore[return-value]
 
 
-def wide_points(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+def wide_points(
+    gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Gap and E[σ''²] on the papers' images: a row per seed, a column per activation."""
     gap = first(gaps)[lambda t: t["checkpoint"] == checkpoint]
     curvature = first(networks)[lambda t: t["checkpoint"] == checkpoint]
@@ -115,7 +145,9 @@ def wide_points(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> 
 def r2_of_means(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> list[float]:
     """Pseudovalues over seeds of R² of the linear fit of the mean gaps on the mean E[σ''²]."""
     gap, curvature = wide_points(gaps, networks, checkpoint)
-    return jackknife(gap, lambda t: stats.linear(curvature.loc[t.index].mean(), t.mean(), name="").r2)
+    return jackknife(
+        gap, lambda t: stats.linear(curvature.loc[t.index].mean(), t.mean(), name="").r2
+    )
 
 
 def power_of_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: str) -> list[float]:
@@ -125,7 +157,9 @@ def power_of_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: s
     if len(smooth) < 3:
         return []
     x = np.log(curvature[smooth])
-    return jackknife(gap[smooth], lambda t: stats.linear(x.loc[t.index].mean(), np.log(t.mean()), name="").slope)
+    return jackknife(
+        gap[smooth], lambda t: stats.linear(x.loc[t.index].mean(), np.log(t.mean()), name="").slope
+    )
 
 
 def late_changes(gaps: pd.DataFrame) -> Parts:
@@ -135,12 +169,18 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
         wide = part.pivot(index="seed", columns="checkpoint", values="gap")
         if {"mid", "final"} <= set(wide.columns) and (wide["mid"] > 0).any():
             wide = wide[["mid", "final"]].dropna()
-            found[activation] = jackknife(wide, lambda t: float(t["final"].mean() / t["mid"].mean() - 1))
+            found[activation] = jackknife(
+                wide, lambda t: float(t["final"].mean() / t["mid"].mean() - 1)
+            )
     return found
 
 
 def rank_claim(
-    says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame, checkpoints: Sequence[str], main: str | None = None
+    says: Statement,
+    gaps: pd.DataFrame,
+    networks: pd.DataFrame,
+    checkpoints: Sequence[str],
+    main: str | None = None,
 ) -> Claim:
     """The activations' mean gaps are in the order of E[σ''²], whichever seed is left out: `judge.together` of the
     checkpoints.
@@ -153,13 +193,20 @@ def rank_claim(
     for checkpoint in checkpoints:
         gap, curvature = wide_points(gaps, networks, checkpoint)
         samples = [gap, *(gap.drop(seed) for seed in gap.index)] if len(gap) > 1 else [gap]
-        rho = [stats.spearman(curvature.loc[t.index].mean(), t.mean(), name="").statistic for t in samples]
+        rho = [
+            stats.spearman(curvature.loc[t.index].mean(), t.mean(), name="").statistic
+            for t in samples
+        ]
         kept = [agrees(says, value) for value in rho]
         enough = len(gap) >= judge.FEWEST_SEEDS
-        verdict = decide(True if all(kept) else None if any(kept) else False) if enough else decide(None)
+        verdict = (
+            decide(True if all(kept) else None if any(kept) else False) if enough else decide(None)
+        )
         found[checkpoint] = judge.claim(says, verdict, rho[0])
         order = ", ".join(f"{a} {g:.3g}" for a, g in gap.mean().sort_values().items())
-        listed.append(f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed ({order})")
+        listed.append(
+            f"{checkpoint}: ρ = {rho[0]:.3f}, {min(rho):.3f} to {max(rho):.3f} without a seed ({order})"
+        )
     made = judge.together(found, main)
     return replace(made, detail="; ".join(t for t in (*listed, made.detail) if t))
 
@@ -192,30 +239,43 @@ def zero_tensor(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement
     if (pairs["frob_tensor"] == 0).all():
         zero = judge.constructed(norm, why)
     else:
-        largest = {k: list(p.groupby("seed")["frob_tensor"].max()) for (k,), p in by_activation(pairs)}
+        largest = {
+            k: list(p.groupby("seed")["frob_tensor"].max()) for (k,), p in by_activation(pairs)
+        }
         zero = judge.bound(norm, largest, known=1)
     if "stochastic" not in tables:
         return [zero]
     part = tables["stochastic"][lambda t: t["activation"].isin(PIECEWISE_LINEAR)]
     keys = ["activation", "checkpoint"]
-    parts = {f"{k[0]} {k[1]}": list(p.groupby("seed")["gap_stochastic"].max()) for k, p in groups(part, keys)}
+    parts = {
+        f"{k[0]} {k[1]}": list(p.groupby("seed")["gap_stochastic"].max())
+        for k, p in groups(part, keys)
+    }
     return [zero, judge.bound(ratio, parts, known=2)]
 
 
 def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
     """Pseudovalues of R² of log Σ‖H^T‖ and log Σ‖H^GN‖ against d at init, smooth activations."""
-    init = distances[(distances["checkpoint"] == "init") & ~distances["activation"].isin(PIECEWISE_LINEAR)]
+    init = distances[
+        (distances["checkpoint"] == "init") & ~distances["activation"].isin(PIECEWISE_LINEAR)
+    ]
     found: Parts = {}
     for (activation,), part in by_activation(init):
         found[f"{activation} H^GN"] = fit_of_means(part, "gn")
-        found[f"{activation} H^T"] = fit_of_means(part[part["distance"] < part["distance"].max()], "tensor")
+        found[f"{activation} H^T"] = fit_of_means(
+            part[part["distance"] < part["distance"].max()], "tensor"
+        )
     return found
 
 
 def of_means(draws: pd.DataFrame) -> pd.DataFrame:
     """KEYS, draw, percent: 100 (mean stochastic / mean exact gap − 1), means over the seeds of one draw each."""
     kept = draws[draws["status"] == "ok"]
-    means = kept.groupby([*KEYS, "draw"], sort=False)[["gap_exact", "gap_stochastic"]].mean().reset_index()
+    means = (
+        kept.groupby([*KEYS, "draw"], sort=False)[["gap_exact", "gap_stochastic"]]
+        .mean()
+        .reset_index()
+    )
     return means.assign(percent=100 * (means["gap_stochastic"] / means["gap_exact"] - 1))
 
 
@@ -236,10 +296,20 @@ def stochastic(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim
         ("below 1 %", partial(over_draws, reading=typical), TEXT_PROBES),
         ("overestimation", partial(over_draws, reading=signed), PAPER_PROBES),
     ):
-        by = {f"{n} probes": rule(says[name], means, n) for n in (PAPER_PROBES, TEXT_PROBES) if n in known}
-        found.append(judge.together(by, main=f"{main} probes") if by else judge.claim(says[name], "inconclusive"))
+        by = {
+            f"{n} probes": rule(says[name], means, n)
+            for n in (PAPER_PROBES, TEXT_PROBES)
+            if n in known
+        }
+        found.append(
+            judge.together(by, main=f"{main} probes")
+            if by
+            else judge.claim(says[name], "inconclusive")
+        )
     few = {c: sizes(draws, c) for c in ENDS}
-    found.append(judge.bound(says["stochastic estimates agree"], few if enough else {}, over="draws"))
+    found.append(
+        judge.bound(says["stochastic estimates agree"], few if enough else {}, over="draws")
+    )
     found.append(judge.number(says["rate of the error"], exponents(draws) if enough else {}))
     return found
 
@@ -255,13 +325,20 @@ def in_one_table(says: Statement, means: pd.DataFrame, probes: int, checkpoint: 
     kept = sizes <= says.high
     verdict, text = judge.one_draw(int(kept.sum()), len(kept))
     tables = kept.groupby(part["draw"]).all()
-    detail = f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
-    needed = math.inf if verdict == "inconclusive" else math.nan  # it is one table of the paper that is asked about
+    detail = (
+        f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
+    )
+    needed = (
+        math.inf if verdict == "inconclusive" else math.nan
+    )  # it is one table of the paper that is asked about
     return judge.claim(says, verdict, float(sizes.mean()), detail, seeds_needed=needed)
 
 
 def over_draws(
-    says: Statement, means: pd.DataFrame, probes: int, reading: Callable[[pd.DataFrame, int, tuple[str, ...]], Parts]
+    says: Statement,
+    means: pd.DataFrame,
+    probes: int,
+    reading: Callable[[pd.DataFrame, int, tuple[str, ...]], Parts],
 ) -> Claim:
     """A property of the estimator: its mean over the draws."""
     return judge.bound(says, reading(means, probes, ENDS), over="draws")
@@ -281,7 +358,11 @@ def signed(means: pd.DataFrame, probes: int, ends: tuple[str, ...]) -> Parts:
 
 def sizes(draws: pd.DataFrame, checkpoint: str) -> list[float]:
     """Mean size of the discrepancy of one network from the text's number of probes in percent, by draw."""
-    part = draws[(draws["status"] == "ok") & (draws["checkpoint"] == checkpoint) & (draws["probes"] == TEXT_PROBES)]
+    part = draws[
+        (draws["status"] == "ok")
+        & (draws["checkpoint"] == checkpoint)
+        & (draws["probes"] == TEXT_PROBES)
+    ]
     percent = (100 * (part["gap_stochastic"] / part["gap_exact"] - 1)).abs()
     return list(percent.groupby(part["draw"]).mean())
 
@@ -290,7 +371,10 @@ def exponents(draws: pd.DataFrame) -> Parts:
     """Slope of log error on log m: a value for each seed, the mean over its activations, which share no probes."""
     found: Parts = {}
     for checkpoint in ENDS:
-        fits = _fits(draws[(draws["status"] == "ok") & (draws["checkpoint"] == checkpoint)], ["activation", "seed"])
+        fits = _fits(
+            draws[(draws["status"] == "ok") & (draws["checkpoint"] == checkpoint)],
+            ["activation", "seed"],
+        )
         by: dict[object, list[float]] = {}
         for (_, seed), fit in fits:
             by.setdefault(seed, []).append(fit.slope)
@@ -310,7 +394,9 @@ def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...],
         spread = spread[spread > 0]
         if len(spread) > 1:
             group = " ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
-            fit = stats.linear(np.log(spread.index), np.log(spread), name="error against probes", group=group)
+            fit = stats.linear(
+                np.log(spread.index), np.log(spread), name="error against probes", group=group
+            )
             found.append((values, fit))
     return found
 

@@ -10,7 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.exp3 import claims
-from experiments.dag.protocol.figures import BARS, DISTANCE, LABELS, STYLES, error_line, hollow, image_sets as one_set
+from experiments.dag.protocol.figures import (
+    BARS,
+    DISTANCE,
+    LABELS,
+    STYLES,
+    error_line,
+    hollow,
+    image_sets as one_set,
+)
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
@@ -32,10 +40,16 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
         points = claims.gap_and_curvature(gaps, networks, checkpoint)
         for row in points.itertuples():
             size = 4 if row.activation == "leaky_relu" else 6  # on top of ReLU, which stays visible
-            style = STYLES.point_style(row.activation) | {"linestyle": "none", "capsize": 2, "markersize": size}
+            style = STYLES.point_style(row.activation) | {
+                "linestyle": "none",
+                "capsize": 2,
+                "markersize": size,
+            }
             std = 0 if np.isnan(row.std) else row.std
             ax.errorbar(row.curvature, row.gap, yerr=std, label=label(row.activation), **style)
-            own = chosen(paper, activation=row.activation, checkpoint=checkpoint, metric="gap_global")
+            own = chosen(
+                paper, activation=row.activation, checkpoint=checkpoint, metric="gap_global"
+            )
             at = chosen(paper, activation=row.activation, metric="E_sigma_pp_sq")
             hollow(ax, list(at["mean"])[: len(own)], own, row.activation)
         fit = stats.linear(points["curvature"], points["gap"], name="")
@@ -45,7 +59,9 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
         return f"{label(checkpoint)}\nR² = {fit.r2:.3f}, ρ = {rank.statistic:.2f}"
 
     heads = dict.fromkeys(CHECKPOINTS, "")
-    return figures.panels(heads, draw, x=r"$E[\sigma''(z)^2]$", y=LABELS["gap"], sharey=False, caption=BARS)
+    return figures.panels(
+        heads, draw, x=r"$E[\sigma''(z)^2]$", y=LABELS["gap"], sharey=False, caption=BARS
+    )
 
 
 def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
@@ -63,7 +79,14 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
                 means = over_seeds(part, ["distance"], value)
                 means = means[means["mean"] > 0]
                 if len(means):
-                    error_line(ax, means, "distance", value, checkpoint, text=f"{LABELS[value]}, {label(checkpoint)}")
+                    error_line(
+                        ax,
+                        means,
+                        "distance",
+                        value,
+                        checkpoint,
+                        text=f"{LABELS[value]}, {label(checkpoint)}",
+                    )
             rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
             if len(rows):  # Exp. 3b has no such table
                 hollow(ax, list(rows["distance"]), rows, value)
@@ -71,8 +94,15 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         return f"{label(activation)}{zero}"
 
     heads = dict.fromkeys(table["activation"], "")
-    axes: dict[str, Any] = {"x": DISTANCE, "y": "sum of norms over\nthe pairs at $d$", "log": "y", "integer": True}
-    return figures.panels(heads, draw, columns=3, legend_columns=3, height=5.2, **axes, caption=BARS)
+    axes: dict[str, Any] = {
+        "x": DISTANCE,
+        "y": "sum of norms over\nthe pairs at $d$",
+        "log": "y",
+        "integer": True,
+    }
+    return figures.panels(
+        heads, draw, columns=3, legend_columns=3, height=5.2, **axes, caption=BARS
+    )
 
 
 def image_sets(gaps: pd.DataFrame) -> Figure:
@@ -93,15 +123,23 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
 def stochastic(table: pd.DataFrame) -> Figure:
     """Relative error of single estimates of the GN gap, all seeds and draws: a row per number of probes."""
     kept = table[table["status"] == "ok"]
-    heads = {(n, c): f"{n} probes, {text}" for n in dict.fromkeys(kept["probes"]) for c, text in ENDS.items()}
+    heads = {
+        (n, c): f"{n} probes, {text}"
+        for n in dict.fromkeys(kept["probes"])
+        for c, text in ENDS.items()
+    }
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
         part = kept[(kept["probes"] == key[0]) & (kept["checkpoint"] == key[1])]
-        samples = {str(a): rows["discrepancy_percent"] for (a,), rows in groups(part, ["activation"])}
+        samples = {
+            str(a): rows["discrepancy_percent"] for (a,), rows in groups(part, ["activation"])
+        }
         figures.groups(ax, samples, looks=STYLES, names={a: label(a) for a in samples})
         ax.axhline(0, color="black", linewidth=0.8)
 
-    return figures.panels(heads, draw, columns=2, y="estimated / exact gap − 1 (%)", sharey="row", legend_columns=0)
+    return figures.panels(
+        heads, draw, columns=2, y="estimated / exact gap − 1 (%)", sharey="row", legend_columns=0
+    )
 
 
 def discrepancies(draws: pd.DataFrame) -> Figure:
@@ -109,9 +147,14 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
 
     Hollow marks: the one repetition that the paper publishes (without sign).
     """
-    means, paper = claims.of_means(draws), chosen(printed("exp3_stochastic"), metric="abs_rel_discrepancy_percent")
+    means, paper = (
+        claims.of_means(draws),
+        chosen(printed("exp3_stochastic"), metric="abs_rel_discrepancy_percent"),
+    )
     known = set(means["probes"])
-    counts = [c for c in (claims.TEXT_PROBES, claims.PAPER_PROBES) if c in known] or sorted(known)[:2]
+    counts = [c for c in (claims.TEXT_PROBES, claims.PAPER_PROBES) if c in known] or sorted(known)[
+        :2
+    ]
     heads = {(n, c): f"{n} probes, {text}" for n in counts for c, text in ENDS.items()}
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
@@ -133,12 +176,20 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
     def draw(ax: Axes, checkpoint: str) -> None:
         for (activation,), part in groups(found[found["checkpoint"] == checkpoint], ["activation"]):
             measured = part.groupby("probes")["percent"].mean()
-            line = chosen(predicted, checkpoint=checkpoint, activation=activation).groupby("probes")["percent"].mean()
+            line = (
+                chosen(predicted, checkpoint=checkpoint, activation=activation)
+                .groupby("probes")["percent"]
+                .mean()
+            )
             style = STYLES.style(str(activation))
             marker, name = style.pop("marker"), label(activation)
             ax.plot(line.index, line, **style, label=f"{name}, predicted")
-            ax.plot(measured.index, measured, marker, color=style["color"], label=f"{name}, measured")
+            ax.plot(
+                measured.index, measured, marker, color=style["color"], label=f"{name}, measured"
+            )
 
     said = "marks: mean over the networks of the std over the draws"
     y = "relative std of one estimate (%)"
-    return figures.panels(ENDS, draw, x="probes $m$", y=y, log="both", legend_columns=3, caption=said)
+    return figures.panels(
+        ENDS, draw, x="probes $m$", y=y, log="both", legend_columns=3, caption=said
+    )

@@ -38,14 +38,20 @@ def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[f
 
 def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it; table `stochastic` where probes are drawn."""
-    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    trained = train_images(
+        experiment.network_settings(cell), experiment.dataset, experiment.training, ctx
+    )
     tables = measure_trained(trained, experiment.metric, ctx)
     if experiment.probes and experiment.probe_draws:
-        tables["stochastic"] = compare_gaps(trained, experiment.metric, experiment.probes, experiment.probe_draws, ctx)
+        tables["stochastic"] = compare_gaps(
+            trained, experiment.metric, experiment.probes, experiment.probe_draws, ctx
+        )
     return tables
 
 
-def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, ctx: Context) -> Table:
+def compare_gaps(
+    trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, ctx: Context
+) -> Table:
     """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on the first images.
 
     Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and
@@ -58,8 +64,12 @@ def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[in
         generator = ctx.torch_generator(f"probes/{at.checkpoint}")
         for count in probes:
             for draw in range(draws):
-                found = gn_gaps(at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared").values()
-                gap = gn_gap_of_sums([g.tensor.value for g in found], [g.gauss_newton.value for g in found])
+                found = gn_gaps(
+                    at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared"
+                ).values()
+                gap = gn_gap_of_sums(
+                    [g.tensor.value for g in found], [g.gauss_newton.value for g in found]
+                )
                 row = {"checkpoint": at.checkpoint, "probes": count, "draw": draw}
                 row |= {"gap_exact": exact, "gap_stochastic": gap}
                 row |= {"discrepancy_percent": 100 * (gap / exact - 1) if exact > 0 else math.nan}
@@ -69,14 +79,21 @@ def compare_gaps(trained: Trained, metric: InterLayerMetric, probes: Sequence[in
 
 def measure_stochastic(experiment: Exp3Stochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and compare estimates of its gap with the exact one."""
-    trained = train_images(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    trained = train_images(
+        experiment.network_settings(cell), experiment.dataset, experiment.training, ctx
+    )
     counts = experiment.probes, experiment.draws
     tables = compare(trained, experiment.metric, *counts, str(cell.params["activation"]), ctx)
     return {**tables, **trained.origin_table()}
 
 
 def compare(
-    trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, activation: str, ctx: Context
+    trained: Trained,
+    metric: InterLayerMetric,
+    probes: Sequence[int],
+    draws: int,
+    activation: str,
+    ctx: Context,
 ) -> dict[str, Table]:
     """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted` (checkpoint,
     probes, percent: relative standard deviation of one estimate by `predicted_error`), on the papers' images, and
@@ -96,7 +113,15 @@ def compare(
             where = {"checkpoint": checkpoint, "probes": count}
             for draw in range(draws):
                 found = estimate(blocks, nodes, count, generator)
-                rows.append({**where, "draw": draw, "gap_exact": exact, "gap_stochastic": found, "status": status})
+                rows.append(
+                    {
+                        **where,
+                        "draw": draw,
+                        "gap_exact": exact,
+                        "gap_stochastic": found,
+                        "status": status,
+                    }
+                )
             percent = 100 * predicted_error(blocks, nodes, count) if exact > 0 else math.nan
             predicted.append({**where, "percent": percent, "status": status})
         ctx.progress(CHECKPOINTS.index(checkpoint) + 1, len(CHECKPOINTS), checkpoint)
@@ -106,11 +131,16 @@ def compare(
 def exact_gap(blocks: BlockSplit, nodes: Sequence[str]) -> float:
     """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w."""
     return gn_gap_of_sums(
-        *([resonance(part[p]) for p in _pairs(nodes)] for part in (blocks.tensor, blocks.gauss_newton))
+        *(
+            [resonance(part[p]) for p in _pairs(nodes)]
+            for part in (blocks.tensor, blocks.gauss_newton)
+        )
     )
 
 
-def estimate(blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: torch.Generator) -> float:
+def estimate(
+    blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: torch.Generator
+) -> float:
     """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w with ‖A‖_F² = mean |A z_k|², one set of z_k on each w for both parts.
 
     The same sums as `runner.curvature.matrix_free.ratios.gn_gaps` has from products through the network.
@@ -118,10 +148,17 @@ def estimate(blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: t
     sums = {"tensor": 0.0, "gauss_newton": 0.0}
     for w, sources in _targets(nodes):
         size = blocks.tensor[w, w].shape[1]
-        z = rademacher((probes, size), blocks.tensor[w, w].dtype, generator).to(blocks.tensor[w, w].device)
+        z = rademacher((probes, size), blocks.tensor[w, w].dtype, generator).to(
+            blocks.tensor[w, w].device
+        )
         for part in sums:
             stacked = torch.cat([getattr(blocks, part)[v, w] for v in sources])
-            images = (z @ stacked.mT).double().square().split([blocks.tensor[v, w].shape[0] for v in sources], 1)
+            images = (
+                (z @ stacked.mT)
+                .double()
+                .square()
+                .split([blocks.tensor[v, w].shape[0] for v in sources], 1)
+            )
             sums[part] += math.fsum(math.sqrt(float(image.sum(1).mean())) for image in images)
     return gn_gap_of_sums([sums["tensor"]], [sums["gauss_newton"]])
 
@@ -133,7 +170,10 @@ def predicted_error(blocks: BlockSplit, nodes: Sequence[str], probes: int) -> fl
     order, Σ_w zᵀM_w z with M_w = Σ_v TᵀT/(2 ‖T‖ Σ‖T‖) − GᵀG/(2 ‖G‖ Σ‖G‖), T and G the parts of H[v,w], the inner sums
     over all pairs: so the variance is Σ_w 2(‖M_w‖_F² − Σ_i (M_w)_ii²)/probes.
     """
-    totals = {part: math.fsum(resonance(getattr(blocks, part)[p]) for p in _pairs(nodes)) for part in PARTS}
+    totals = {
+        part: math.fsum(resonance(getattr(blocks, part)[p]) for p in _pairs(nodes))
+        for part in PARTS
+    }
     variance = 0.0
     for w, sources in _targets(nodes):
         size = blocks.tensor[w, w].shape[1]

@@ -14,7 +14,14 @@ from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.scores import paired, printed, scored
 from experiments.dag.protocol.spread import SpreadAnalysis, said
-from experiments.dag.protocol.summary import first, gap, global_gaps, groups, long_format, variance_components
+from experiments.dag.protocol.summary import (
+    first,
+    gap,
+    global_gaps,
+    groups,
+    long_format,
+    variance_components,
+)
 from runner.contract import Analysis, Claim, Figures
 from runner.stats import Statistic
 
@@ -39,10 +46,14 @@ class GapAnalysis(SpreadAnalysis):
     def figures(self) -> Figures:
         tables = self.tables
         found: dict[str, Any] = {
-            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(self.gaps, tables["networks"], self.paper),
+            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(
+                self.gaps, tables["networks"], self.paper
+            ),
             "tableN5_parts": lambda: draw.parts(tables["distances"], self.paper),
             "image_sets": lambda: draw.image_sets(self.gaps),
-            "training": lambda: figures.learning_curves(tables["history"], panel=None, variant="activation"),
+            "training": lambda: figures.learning_curves(
+                tables["history"], panel=None, variant="activation"
+            ),
         }
         if "stochastic" in tables:
             found["tableN6_stochastic"] = lambda: draw.stochastic(tables["stochastic"])
@@ -51,7 +62,9 @@ class GapAnalysis(SpreadAnalysis):
     def statistics(self) -> list[Statistic]:
         where, parts = ["activation", "checkpoint"], "tableN5_parts"
         rows = claims.correlations(self.gaps, self.tables["networks"])
-        rows += summary.through_training(self.gaps, "gap", keys=["activation"], figure="tables 4, 5")
+        rows += summary.through_training(
+            self.gaps, "gap", keys=["activation"], figure="tables 4, 5"
+        )
         rows += summary.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
         for value in ("gn", "tensor"):
             rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
@@ -119,10 +132,14 @@ def gap_values(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.Dat
 
 def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     """Change from init to final in percent of the mean init gap, so that the mean over seeds is the change of means."""
-    wide = gaps.pivot(index=["activation", "seed"], columns="checkpoint", values="gap").reset_index()
+    wide = gaps.pivot(
+        index=["activation", "seed"], columns="checkpoint", values="gap"
+    ).reset_index()
     scale = wide.groupby("activation")["init"].transform("mean")
     wide["value"] = 100 * (wide["final"] - wide["init"]) / scale.where(scale > 0)
-    return wide[["activation", "seed", "value"]].assign(metric="gap_change_percent", checkpoint="init->final")
+    return wide[["activation", "seed", "value"]].assign(
+        metric="gap_change_percent", checkpoint="init->final"
+    )
 
 
 def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -132,11 +149,21 @@ def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """
     draws = tables["draws"]
     part = draws[(draws["probes"] == claims.PAPER_PROBES) & (draws["draw"] == 0)]
-    mean = part.groupby(["activation", "checkpoint"])[["gap_exact", "gap_stochastic"]].transform("mean")
+    mean = part.groupby(["activation", "checkpoint"])[["gap_exact", "gap_stochastic"]].transform(
+        "mean"
+    )
     sign = (mean["gap_stochastic"] >= mean["gap_exact"]).map({True: 1.0, False: -1.0})
-    shift = (part["gap_stochastic"] - part["gap_exact"]) / mean["gap_exact"].where(mean["gap_exact"] > 0)
-    names = {"gap_exact": "gap_exact", "gap_stochastic": "gap_stochastic", "abs_rel_discrepancy_percent": "percent"}
-    values = long_format(part.assign(percent=100 * sign * shift), ["activation", "checkpoint"], names)
+    shift = (part["gap_stochastic"] - part["gap_exact"]) / mean["gap_exact"].where(
+        mean["gap_exact"] > 0
+    )
+    names = {
+        "gap_exact": "gap_exact",
+        "gap_stochastic": "gap_stochastic",
+        "abs_rel_discrepancy_percent": "percent",
+    }
+    values = long_format(
+        part.assign(percent=100 * sign * shift), ["activation", "checkpoint"], names
+    )
     found = paired(values, tables, ["activation"])
     return found.assign(paired=found["paired"] & (found["metric"] == "gap_exact"))
 

@@ -29,11 +29,16 @@ class Exp3GnGap(InterLayer):
 
     def cells(self) -> list[c.Cell]:
         estimates = 0.0015 * 3 * sum(self.probes) * self.probe_draws
-        return [self.priced(c.Cell(params), self.depth, fixed=2 + estimates) for params in self.combinations()]
+        return [
+            self.priced(c.Cell(params), self.depth, fixed=2 + estimates)
+            for params in self.combinations()
+        ]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation, arch = str(cell.params["activation"]), self.model.archs[0]
-        return mlp_settings(self.model, self.dataset, depth=self.depth, arch=arch, activation=activation)
+        return mlp_settings(
+            self.model, self.dataset, depth=self.depth, arch=arch, activation=activation
+        )
 
     def companions(self) -> Mapping[str, c.Companion]:
         return companions(self, self.model)
@@ -70,4 +75,6 @@ class Exp3Stochastic(InterLayer):
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])
-        return mlp_settings(self.model, self.dataset, depth=self.depth, arch="plain", activation=activation)
+        return mlp_settings(
+            self.model, self.dataset, depth=self.depth, arch="plain", activation=activation
+        )

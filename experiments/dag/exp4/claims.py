@@ -25,15 +25,22 @@ Parts = dict[str, list[float]]
 
 
 def claims(
-    tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement], without_norm: pd.DataFrame | None = None
+    tables: Mapping[str, pd.DataFrame],
+    says: Mapping[str, Statement],
+    without_norm: pd.DataFrame | None = None,
 ) -> list[Claim]:
     """One claim per statement; configurations and checkpoints are its parts.
 
     without_norm: `distances` of untrained networks without LayerNorm, if any.
     """
-    distances, merge, networks = (first(tables[name]) for name in ("distances", "merge", "networks"))
+    distances, merge, networks = (
+        first(tables[name]) for name in ("distances", "merge", "networks")
+    )
     final = networks[networks["checkpoint"] == "final"]
-    percent = {name(k): [100 * v for v in seed_values(p, "test_accuracy").values()] for k, p in groups(final, VARIANT)}
+    percent = {
+        name(k): [100 * v for v in seed_values(p, "test_accuracy").values()]
+        for k, p in groups(final, VARIANT)
+    }
     same = published_start(tables)
     return [
         *within_branches(tables["distances"], says),
@@ -69,7 +76,9 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     complete = {i: changes for i, changes in sets.items() if len(changes) == PAIRS}
     if distances["seed"].nunique() < judge.FEWEST_SEEDS or 0 not in complete:
         yield judge.claim(
-            says["H4.1"], "inconclusive", detail=f"{len(sets.get(0, ()))} of {PAIRS} pairs, too few seeds"
+            says["H4.1"],
+            "inconclusive",
+            detail=f"{len(sets.get(0, ()))} of {PAIRS} pairs, too few seeds",
         )
         yield judge.claim(says["H4.1 deviations"], "inconclusive")
         return
@@ -85,7 +94,9 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     yield judge.exact(says["H4.1 deviations"], {"": max(rising.values())}, listed)
 
 
-def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> list[Claim]:
+def across_branches(
+    distances: pd.DataFrame, says: Mapping[str, Statement], same: bool
+) -> list[Claim]:
     """H4.2a and H4.2b: R across the branches against the graph distance.
 
     At init R is the paper's own quantity on its own networks: of the pair at d = 2 Tables 6 and N.4 print ‖H^T‖ and the
@@ -96,10 +107,14 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     init = {k: rows for k, rows in parts.items() if k[-1] == "init"}
     final = {k: rows for k, rows in parts.items() if k[-1] == "final"}
     ratio = {name(k): ratios(p, "R", 4) for k, p in init.items()}
-    falling = {k: p for k, p in init.items() if fmean(ratio[name(k)] or [math.inf]) < 1}  # elsewhere nothing decays
+    falling = {
+        k: p for k, p in init.items() if fmean(ratio[name(k)] or [math.inf]) < 1
+    }  # elsewhere nothing decays
     cancelled = {name(k): cancellation(p) for k, p in falling.items()}
     readings = {
-        reading: judge.bound(says["weakened cancellation"], weakened(init, final, growth=reading == "growth"))
+        reading: judge.bound(
+            says["weakened cancellation"], weakened(init, final, growth=reading == "growth")
+        )
         for reading in ("growth", "level")
     }
     growing = {name(k): ratios(rows, "R") for k, rows in final.items() if k[1:3] in GROWING}
@@ -113,7 +128,9 @@ def across_branches(distances: pd.DataFrame, says: Mapping[str, Statement], same
     ]
 
 
-def printed_ratio(distances: pd.DataFrame, without_norm: pd.DataFrame | None, says: Statement, same: bool) -> Claim:
+def printed_ratio(
+    distances: pd.DataFrame, without_norm: pd.DataFrame | None, says: Statement, same: bool
+) -> Claim:
     """R(d+2)/R(d) at init at d = 2; as a variant, R(d+1)/R(d) of networks without LayerNorm at every d."""
     cross = distances[(distances["relation"] == "cross") & (distances["branch_depth"] > 1)]
     init = cross[cross["checkpoint"] == "init"]
@@ -121,7 +138,9 @@ def printed_ratio(distances: pd.DataFrame, without_norm: pd.DataFrame | None, sa
     found = {"as published": judge.bound(says, ratio, same=facts(ratio, same))}
     steps = [] if without_norm is None else [v.whole for v in one_block(without_norm).values()]
     if steps:
-        found["one block, without LayerNorm,"] = judge.exact(says, {"smallest": min(steps), "largest": max(steps)})
+        found["one block, without LayerNorm,"] = judge.exact(
+            says, {"smallest": min(steps), "largest": max(steps)}
+        )
     return judge.together(found, main="as published")
 
 
@@ -147,7 +166,9 @@ def cancellation(part: pd.DataFrame) -> list[float]:
     return [math.log10(b / a) for a, b in zip(means, own, strict=True)]
 
 
-def weakened(init: Mapping[Any, pd.DataFrame], final: Mapping[Any, pd.DataFrame], *, growth: bool) -> Parts:
+def weakened(
+    init: Mapping[Any, pd.DataFrame], final: Mapping[Any, pd.DataFrame], *, growth: bool
+) -> Parts:
     """How much more of the images' own norm survives averaging, R over its mean, after training than before.
 
     By seed, in the configurations of which H4.2b speaks. growth: of the largest distance over d = 2, for it is growth
@@ -167,7 +188,9 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> dict[int, float]:
 
     growth: over the same at d = 2.
     """
-    share = part.assign(share=part["R"] / part["R_examples"]).pivot(index="seed", columns="distance", values="share")
+    share = part.assign(share=part["R"] / part["R_examples"]).pivot(
+        index="seed", columns="distance", values="share"
+    )
     far = share[share.columns.max()]
     found = far / share[2] if growth else far
     return {int(str(seed)): float(value) for seed, value in found.dropna().items()}
@@ -188,8 +211,13 @@ def jacobians(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool)
         grown[name(keys)] = [final[s] - init[s] for s in sorted(set(init) & set(final))]
         values = list(init.values())
         twin = next((k for k, v in above.items() if v == values), None)
-        above[name(keys) if twin is None else f"{twin} = {name(keys)}"] = above.pop(twin) if twin else values
-    return [judge.bound(says["rho above 1"], above, same=facts(above, same)), judge.bound(says["rho grows"], grown)]
+        above[name(keys) if twin is None else f"{twin} = {name(keys)}"] = (
+            above.pop(twin) if twin else values
+        )
+    return [
+        judge.bound(says["rho above 1"], above, same=facts(above, same)),
+        judge.bound(says["rho grows"], grown),
+    ]
 
 
 def at_the_merge(merge: pd.DataFrame, says: Mapping[str, Statement], same: bool) -> Iterator[Claim]:
@@ -200,19 +228,32 @@ def at_the_merge(merge: pd.DataFrame, says: Mapping[str, Statement], same: bool)
     zero = "the engine routes the second derivative of the merge itself, an exact zero of the code here; the printed "
     zero += "1e-8 to 1e-10 are what float32 leaves of H − H^GN; `hess-run audit dag.zeros.exp4` has the block by "
     zero += "automatic differentiation, the audit's table `zeros` for every cell"
-    for which, rows in (("H4.3 flat merge", flat), ("tensor part of cat+ReLU", relu), ("separation", flat)):
+    for which, rows in (
+        ("H4.3 flat merge", flat),
+        ("tensor part of cat+ReLU", relu),
+        ("separation", flat),
+    ):
         if (rows["tensor"] == 0).all():
             yield judge.constructed(says[which], zero)
         elif which == "separation":
-            gaps = first(merge)[lambda t: t["checkpoint"] == "init"].groupby(["seed", "merge", "activation"])["gap"]
+            gaps = first(merge)[lambda t: t["checkpoint"] == "init"].groupby(
+                ["seed", "merge", "activation"]
+            )["gap"]
             largest = gaps.max().unstack(["merge", "activation"])
-            yield judge.bound(says[which], list(largest.drop(columns=[CURVED]).max(axis=1) / largest[CURVED]))
+            yield judge.bound(
+                says[which], list(largest.drop(columns=[CURVED]).max(axis=1) / largest[CURVED])
+            )
         else:
             column = "gap" if which == "H4.3 flat merge" else "tensor"
-            parts = {f"{name(k)} {k[3]}": list(p[column]) for k, p in groups(first(rows), [*VARIANT, "checkpoint"])}
+            parts = {
+                f"{name(k)} {k[3]}": list(p[column])
+                for k, p in groups(first(rows), [*VARIANT, "checkpoint"])
+            }
             yield judge.bound(says[which], parts)
     init = first(merge[curved])[lambda t: t["checkpoint"] == "init"]
-    by_depth = {f"k={k[0]}": list(seed_values(p, "gap").values()) for k, p in groups(init, ["branch_depth"])}
+    by_depth = {
+        f"k={k[0]}": list(seed_values(p, "gap").values()) for k, p in groups(init, ["branch_depth"])
+    }
     yield judge.bound(says["H4.3 curved merge"], by_depth, same=facts(by_depth, same))
 
 
@@ -221,10 +262,14 @@ def over_depths(merge: pd.DataFrame, says: Mapping[str, Statement], same: bool) 
     curved = merge[(merge["merge"] == CURVED[0]) & (merge["activation"] == CURVED[1])]
     values: Parts = {}
     for checkpoint in ENDS:
-        wide = curved[curved["checkpoint"] == checkpoint].pivot(index="seed", columns="branch_depth", values="gap")
+        wide = curved[curved["checkpoint"] == checkpoint].pivot(
+            index="seed", columns="branch_depth", values="gap"
+        )
         wide = wide.dropna()
         enough = wide.shape[1] >= DEPTHS
-        values[checkpoint] = jackknife(wide, lambda t: 100 * (t.mean().max() / t.mean().min() - 1)) if enough else []
+        values[checkpoint] = (
+            jackknife(wide, lambda t: 100 * (t.mean().max() / t.mean().min() - 1)) if enough else []
+        )
     init = {"": values["init"]}
     return [
         judge.bound(says["gap over branch depths, init"], init, same=facts(init, same)),

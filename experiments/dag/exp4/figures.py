@@ -8,7 +8,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, image_sets as one_set, titles
+from experiments.dag.protocol.figures import (
+    BARS,
+    STYLES,
+    error_line,
+    hollow,
+    image_sets as one_set,
+    titles,
+)
 from experiments.dag.protocol.scores import chosen
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
@@ -22,7 +29,9 @@ ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}
 
 def variant(table: pd.DataFrame) -> pd.DataFrame:
     """The table with a column `kind`: "cat + SiLU" and the like."""
-    return table.assign(kind=[f"{m} + {label(a)}" for m, a in zip(table["merge"], table["activation"], strict=True)])
+    return table.assign(
+        kind=[f"{m} + {label(a)}" for m, a in zip(table["merge"], table["activation"], strict=True)]
+    )
 
 
 def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame) -> Figure:
@@ -39,37 +48,66 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
         for i, kind in enumerate(kinds):
             for shift, checkpoint in zip((-0.25, 0, 0.25), CHECKPOINTS, strict=True):
                 rows = part[(part["kind"] == kind["kind"]) & (part["checkpoint"] == checkpoint)]
-                style = STYLES.point_style(checkpoint) | {"s": 16, "alpha": 0.8, "label": label(checkpoint)}
+                style = STYLES.point_style(checkpoint) | {
+                    "s": 16,
+                    "alpha": 0.8,
+                    "label": label(checkpoint),
+                }
                 ax.scatter([i + shift] * len(rows), rows["gap"].clip(lower=ZERO), **style)
                 where = {"branch_depth": depth, "checkpoint": checkpoint, "metric": "gap_merge"}
                 where |= {name: kind[name] for name in ("merge", "activation")}
                 own = chosen(paper, **where)
                 hollow(ax, [i + shift] * len(own), own, checkpoint)
                 rest = chosen(roundings, **where)
-                style = {"marker": style["marker"], "facecolors": "none", "edgecolors": "0.5", "s": 40}
-                ax.scatter([i + shift] * len(rest), rest["mean"], label="published: rounding of a zero", **style)
+                style = {
+                    "marker": style["marker"],
+                    "facecolors": "none",
+                    "edgecolors": "0.5",
+                    "s": 40,
+                }
+                ax.scatter(
+                    [i + shift] * len(rest),
+                    rest["mean"],
+                    label="published: rounding of a zero",
+                    **style,
+                )
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
-        ax.set_yticks([ZERO, 1e-9, 1e-6, 1e-3, 1], ["0", "$10^{-9}$", "$10^{-6}$", "$10^{-3}$", "1"])
+        ax.set_yticks(
+            [ZERO, 1e-9, 1e-6, 1e-3, 1], ["0", "$10^{-9}$", "$10^{-6}$", "$10^{-3}$", "1"]
+        )
         ax.set_xticks(range(len(kinds)), [kind["kind"] for kind in kinds], rotation=30, ha="right")
 
     said = "every seed a point, on the paper's images"
     heads = titles(table, "branch_depth")
-    return figures.panels(heads, draw, y=r"GN gap of $(A_{k-1}, B_{k-1})$", legend_columns=3, caption=said)
+    return figures.panels(
+        heads, draw, y=r"GN gap of $(A_{k-1}, B_{k-1})$", legend_columns=3, caption=said
+    )
 
 
 def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
     """`value` across the branches against the graph distance, before and after training: a panel per branch depth."""
     table = variant(first(distances))
-    table = table[(table["relation"] == "cross") & (table["branch_depth"] > 1) & table["checkpoint"].isin(ENDS)]
+    table = table[
+        (table["relation"] == "cross")
+        & (table["branch_depth"] > 1)
+        & table["checkpoint"].isin(ENDS)
+    ]
 
     def draw(ax: Axes, depth: int) -> None:
-        for (kind, checkpoint), part in groups(table[table["branch_depth"] == depth], ["kind", "checkpoint"]):
+        for (kind, checkpoint), part in groups(
+            table[table["branch_depth"] == depth], ["kind", "checkpoint"]
+        ):
             error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
 
-    axes: dict[str, Any] = {"x": "graph distance through the merge", "y": f"${value}(d)$ across branches"}
+    axes: dict[str, Any] = {
+        "x": "graph distance through the merge",
+        "y": f"${value}(d)$ across branches",
+    }
     heads = titles(table, "branch_depth")
-    return figures.panels(heads, draw, **axes, log="y", integer=True, legend_columns=2, caption=BARS)
+    return figures.panels(
+        heads, draw, **axes, log="y", integer=True, legend_columns=2, caption=BARS
+    )
 
 
 def within(distances: pd.DataFrame) -> Figure:
@@ -82,16 +120,26 @@ def within(distances: pd.DataFrame) -> Figure:
         own = table[(table["branch_depth"] == key[0]) & (table["checkpoint"] == key[1])]
         for (kind,), part in groups(own, ["kind"]):
             seeds = part.groupby(["seed", "distance"])["R"].mean().reset_index()
-            error_line(ax, over_seeds(seeds, ["distance"], "R"), "distance", kind, key[1], text=kind)
+            error_line(
+                ax, over_seeds(seeds, ["distance"], "R"), "distance", kind, key[1], text=kind
+            )
 
-    heads = {(depth, c): f"{head}, {text}" for depth, head in depths.items() for c, text in ENDS.items()}
-    axes: dict[str, Any] = {"x": "distance within a branch", "y": "$R(d)$ within branches", "columns": 2}
+    heads = {
+        (depth, c): f"{head}, {text}" for depth, head in depths.items() for c, text in ENDS.items()
+    }
+    axes: dict[str, Any] = {
+        "x": "distance within a branch",
+        "y": "$R(d)$ within branches",
+        "columns": 2,
+    }
     return figures.panels(heads, draw, **axes, log="y", integer=True, caption=BARS)
 
 
 def image_sets(merge: pd.DataFrame) -> Figure:
     """GN gap of cat + SiLU on every set of images: means over seeds, the paper's set with its ± over seeds."""
-    table = merge[(merge["tensor"] > 0) & (merge["merge"] == "cat") & (merge["activation"] != "relu")]
+    table = merge[
+        (merge["tensor"] > 0) & (merge["merge"] == "cat") & (merge["activation"] != "relu")
+    ]
     depths = sorted(set(table["branch_depth"]))
 
     def draw(ax: Axes, checkpoint: str) -> None:
@@ -100,7 +148,11 @@ def image_sets(merge: pd.DataFrame) -> Figure:
             part = table[(table["branch_depth"] == depth) & (table["checkpoint"] == checkpoint)]
             one_set(ax, i, over_seeds(part, ["images"], "gap"), STYLES.colour("init"))
             c = variance_components(part, "gap")
-            std = f"\nstd {c.images**0.5:.2g} sets\n{c.seeds**0.5:.2g} seeds" if c.images == c.images else ""
+            std = (
+                f"\nstd {c.images**0.5:.2g} sets\n{c.seeds**0.5:.2g} seeds"
+                if c.images == c.images
+                else ""
+            )
             ticks.append(f"k = {depth}{std}")
         ax.set_xticks(range(len(depths)), ticks)
         ax.set_ylim(bottom=0)
@@ -116,7 +168,15 @@ def jacobians(networks: pd.DataFrame) -> Figure:
         for (kind,), part in groups(table[table["branch_depth"] == depth], ["kind"]):
             means = over_seeds(part, ["checkpoint"], "rho")
             place = means["checkpoint"].map(CHECKPOINTS.index)
-            error_line(ax, means.assign(place=place), "place", kind, "init", text=kind, **STYLES.style(kind))
+            error_line(
+                ax,
+                means.assign(place=place),
+                "place",
+                kind,
+                "init",
+                text=kind,
+                **STYLES.style(kind),
+            )
         ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
 
     y = r"$\rho_{\max}$ of the branch blocks"

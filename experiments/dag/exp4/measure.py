@@ -61,7 +61,11 @@ def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
     """R, ‖H^GN‖_F, ‖H^T‖_F and gap of the block of the last nodes of both branches."""
     last = (f"a{depth - 1}", f"b{depth - 1}")
     tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
-    parts = {"gn": resonance(gauss_newton), "tensor": resonance(tensor), "gap": gn_gap(tensor, gauss_newton)}
+    parts = {
+        "gn": resonance(gauss_newton),
+        "tensor": resonance(tensor),
+        "gap": gn_gap(tensor, gauss_newton),
+    }
     return {"R": resonance(blocks.total[last]), **parts}
 
 

@@ -38,33 +38,47 @@ class DiamondAnalysis(Analysis):
         tables = self.tables
         history = draw.variant(tables["history"])
         return {
-            "fig6_merge_gap": lambda: draw.merge_gap(tables["merge"], printed(NAME), printed_roundings()),
+            "fig6_merge_gap": lambda: draw.merge_gap(
+                tables["merge"], printed(NAME), printed_roundings()
+            ),
             "figN2_across_branches": lambda: draw.cross(tables["distances"]),
             "within_branches": lambda: draw.within(tables["distances"]),
             "rho": lambda: draw.jacobians(tables["networks"]),
             "image_sets": lambda: draw.image_sets(tables["merge"]),
-            "training": lambda: figures.learning_curves(history, panel="branch_depth", variant="kind"),
+            "training": lambda: figures.learning_curves(
+                history, panel="branch_depth", variant="kind"
+            ),
         }
 
     def statistics(self) -> list[Statistic]:
-        distances, merge, networks = self.tables["distances"], self.tables["merge"], self.tables["networks"]
+        distances, merge, networks = (
+            self.tables["distances"],
+            self.tables["merge"],
+            self.tables["networks"],
+        )
         variant, where = list(VARIANT), [*VARIANT, "checkpoint"]
         cross, curved = distances[distances["relation"] == "cross"], merge[merge["tensor"] > 0]
         deep = cross[cross["branch_depth"] > 1]
         rows = summary.decay_fits(deep, "R", keys=where, figure="figN2_across_branches")
-        rows += summary.through_training(deep, "R", keys=[*variant, "distance"], figure="figN2_across_branches")
+        rows += summary.through_training(
+            deep, "R", keys=[*variant, "distance"], figure="figN2_across_branches"
+        )
         rows += summary.through_training(curved, "gap", keys=variant, figure="fig6_merge_gap")
         rows += summary.through_training(networks, "rho", keys=variant, figure="rho")
         rows += self._between()
         rows += summary.variance_rows(curved, "gap", keys=where, figure="image_sets")
-        rows += summary.variance_rows(cross, "R", keys=[*where, "distance"], figure="figN2_across_branches")
+        rows += summary.variance_rows(
+            cross, "R", keys=[*where, "distance"], figure="figN2_across_branches"
+        )
         return rows
 
     def _between(self) -> list[Statistic]:
         """R at the merge between merges; the gap of concatenation with ReLU is an exact zero and not tested."""
         merge = self.tables["merge"]
         keys = ["branch_depth", "activation", "checkpoint"]
-        return summary.between(merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge")
+        return summary.between(
+            merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge"
+        )
 
     def claims(self) -> list[Claim]:
         return claims.claims(self.tables, self.experiment.says, self._without_norm)
@@ -109,11 +123,17 @@ def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[
     found: dict[tuple[Any, ...], float] = {}
     for keys, part in groups(cross, VARIANT):
         means = part.groupby("distance")["R"].mean()
-        found |= {(*keys, int(d)): float(means[d + 2] / means[d]) for d in means.index if d + 2 in means.index}
+        found |= {
+            (*keys, int(d)): float(means[d + 2] / means[d])
+            for d in means.index
+            if d + 2 in means.index
+        }
     return found
 
 
-def across_notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None = None) -> Iterator[str]:
+def across_notes(
+    tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None = None
+) -> Iterator[str]:
     """What of the printed ratios can be said."""
     kept, own = two_blocks(tables["distances"]), list(shares(tables["merge"]).values())
     curved = [v for k, v in kept.items() if k[1:3] == ("cat", "silu")]
@@ -126,7 +146,11 @@ def across_notes(tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame 
         f"authors' R(2) where the merge is flat, and ours is {min(own):.2f} to {max(own):.2f} times that in {len(own)} "
         "cases. As published the sentence does not hold."
     )
-    steps = [values.whole for values in claims.one_block(without_norm).values()] if without_norm is not None else []
+    steps = (
+        [values.whole for values in claims.one_block(without_norm).values()]
+        if without_norm is not None
+        else []
+    )
     if steps:
         yield (
             f"Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at init is "

@@ -31,11 +31,18 @@ class Exp4Diamond(InterLayer):
     model: DiamondModel
 
     def cells(self) -> list[c.Cell]:
-        return [self.priced(c.Cell(params), 2 * int(params["branch_depth"])) for params in self.combinations()]
+        return [
+            self.priced(c.Cell(params), 2 * int(params["branch_depth"]))
+            for params in self.combinations()
+        ]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
-        shape: dict[str, Any] = {"branch_depth": depth, "merge": str(cell.params["merge"]), "activation": activation}
+        shape: dict[str, Any] = {
+            "branch_depth": depth,
+            "merge": str(cell.params["merge"]),
+            "activation": activation,
+        }
         return self.model.network(outputs=self.dataset.classes, **shape)
 
     def companions(self) -> Mapping[str, c.Companion]:

@@ -27,19 +27,27 @@ def claims(
     tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement], control: Mapping[str, str]
 ) -> list[Claim]:
     """One claim per statement, decided under the recovered protocol; the other targets are variants."""
-    blocks, networks, history = (of_paper(tables[name], control) for name in ("blocks", "networks", "history"))
+    blocks, networks, history = (
+        of_paper(tables[name], control) for name in ("blocks", "networks", "history")
+    )
     blocks = first(blocks)
     measured_under = list(tables["blocks"]["protocol"])
-    protocols = list(dict.fromkeys([*(p for p in measured_under if p == RECOVERED), *measured_under]))
+    protocols = list(
+        dict.fromkeys([*(p for p in measured_under if p == RECOVERED), *measured_under])
+    )
     exact = authors_own(tables)
 
-    def each(which: str, make: Callable[[str], dict[str, list[float]]], *, number: bool = False) -> Claim:
+    def each(
+        which: str, make: Callable[[str], dict[str, list[float]]], *, number: bool = False
+    ) -> Claim:
         judged = judge.number if number else judge.bound
         variants = {}
         for protocol in protocols:
             parts = make(protocol)
             own = {n: v for n, v in parts.items() if exact and protocol == RECOVERED and v}
-            variants[protocol] = judged(says[which], parts, same={n: mean_of(v) for n, v in own.items()})
+            variants[protocol] = judged(
+                says[which], parts, same={n: mean_of(v) for n, v in own.items()}
+            )
         return judge.together(variants, main=protocols[0])
 
     def under(table: pd.DataFrame) -> Callable[[str], pd.DataFrame]:
@@ -71,7 +79,9 @@ def claims(
 def of_paper(table: pd.DataFrame, control: Mapping[str, str]) -> pd.DataFrame:
     """The rows that the paper's statements are about: attention, and the ReLU network that `control` names for the
     protocol."""
-    return table[(table["network"] == "attention") | (table["network"] == table["protocol"].map(control))]
+    return table[
+        (table["network"] == "attention") | (table["network"] == table["protocol"].map(control))
+    ]
 
 
 def authors_own(tables: Mapping[str, pd.DataFrame]) -> bool:
@@ -91,7 +101,10 @@ def mean_of(values: Sequence[float]) -> float:
 
 def gaps(attention: pd.DataFrame) -> dict[str, list[float]]:
     """The gap by checkpoint."""
-    return {str(c): list(seed_values(rows, "gap").values()) for (c,), rows in groups(attention, ["checkpoint"])}
+    return {
+        str(c): list(seed_values(rows, "gap").values())
+        for (c,), rows in groups(attention, ["checkpoint"])
+    }
 
 
 def shares(attention: pd.DataFrame) -> dict[str, list[float]]:
@@ -137,7 +150,10 @@ def falls(networks: pd.DataFrame) -> dict[str, list[float]]:
 def rises(history: pd.DataFrame) -> dict[str, list[float]]:
     """Share of the epochs in which the training loss rises, by network."""
     return {
-        str(network): [float((p.sort_values("epoch")["train_loss"].diff() > 0).mean()) for _, p in part.groupby("seed")]
+        str(network): [
+            float((p.sort_values("epoch")["train_loss"].diff() > 0).mean())
+            for _, p in part.groupby("seed")
+        ]
         for (network,), part in groups(history, ["network"])
     }
 
@@ -157,8 +173,12 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     keys = ["protocol", "network", "checkpoint"]
     rows = tables["networks"].dropna(subset=["test_loss"])
     blocks = long_format(first(tables["blocks"]), keys, SHORT)
-    blocks = blocks.merge(image_spread(tables["blocks"], keys, SHORT), on=[*keys, "metric"], how="left")
-    found = pd.concat([blocks, long_format(rows, keys, {"test_mse": "test_loss"})], ignore_index=True)
+    blocks = blocks.merge(
+        image_spread(tables["blocks"], keys, SHORT), on=[*keys, "metric"], how="left"
+    )
+    found = pd.concat(
+        [blocks, long_format(rows, keys, {"test_mse": "test_loss"})], ignore_index=True
+    )
     ours = (found["network"] != "relu_mlp") & (found["protocol"] == RECOVERED)
     zero = (found["network"] != "attention") & found["metric"].isin(("gap", "frob_tensor"))
     paired = ours & ~zero & authors_own(tables)

@@ -29,7 +29,11 @@ def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Ta
     network, protocol = str(cell.params["network"]), str(cell.params["protocol"])
     dataset, training = experiment.under(protocol)
     trained = train_regression(experiment.network_settings(network), dataset, training, ctx)
-    metric = experiment.metric if protocol in experiment.resampled else replace(experiment.metric, subsamples=0)
+    metric = (
+        experiment.metric
+        if protocol in experiment.resampled
+        else replace(experiment.metric, subsamples=0)
+    )
     return measure_trained(trained, PAIRS[network], metric, ctx)
 
 
@@ -49,7 +53,11 @@ def measure_trained(
         here = {"checkpoint": at.checkpoint}
         row = {**here, "test_loss": scores_at(trained, at.checkpoint, ("test_loss",))["test_loss"]}
         row |= {"parameters": at.network.parameter_count, **value_path(at.network), "status": "ok"}
-        return {**found, "networks": [row], "certificate": of_blocks(at.dag, at.x, y, blocks, ctx, **here)}
+        return {
+            **found,
+            "networks": [row],
+            "certificate": of_blocks(at.dag, at.x, y, blocks, ctx, **here),
+        }
 
     history = trained.training.history
     kept = {name: history[name] for name in ("epoch", "train_loss", "test_loss")}
@@ -59,7 +67,11 @@ def measure_trained(
 def block_row(blocks: BlockSplit, pair: tuple[str, str]) -> dict[str, float]:
     """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block."""
     tensor, gauss_newton = blocks.tensor[pair], blocks.gauss_newton[pair]
-    norms = {"full": resonance(blocks.total[pair]), "gn": resonance(gauss_newton), "tensor": resonance(tensor)}
+    norms = {
+        "full": resonance(blocks.total[pair]),
+        "gn": resonance(gauss_newton),
+        "tensor": resonance(tensor),
+    }
     return {**norms, "gap": gn_gap(tensor, gauss_newton)}
 
 
@@ -70,4 +82,7 @@ def value_path(network: Network) -> dict[str, float]:
         return {"value_path": math.nan, "bias": math.nan}
     stages: Any = network.stages
     values, head = stages["v"].weight.detach(), stages["head"].linear
-    return {"value_path": float((head.weight.detach() @ values).norm()), "bias": float(head.bias.detach())}
+    return {
+        "value_path": float((head.weight.detach() @ values).norm()),
+        "bias": float(head.bias.detach()),
+    }

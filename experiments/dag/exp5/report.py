@@ -38,7 +38,9 @@ class AttentionAnalysis(SpreadAnalysis):
         paper = printed(self.experiment.claimed)
         of_paper = claims.of_paper(blocks, self.experiment.control)
         return {
-            "table7_norms": lambda: norms(of_paper[of_paper["protocol"] == claims.RECOVERED], paper),
+            "table7_norms": lambda: norms(
+                of_paper[of_paper["protocol"] == claims.RECOVERED], paper
+            ),
             "gap_by_protocol": lambda: by_protocol(blocks, paper),
             "loss_by_protocol": lambda: losses(self.tables["history"]),
             **self.further_figures(),
@@ -46,14 +48,22 @@ class AttentionAnalysis(SpreadAnalysis):
 
     def statistics(self) -> list[Statistic]:
         blocks, where = self.tables["blocks"], ["protocol", "checkpoint"]
-        attention = blocks[blocks["network"] == "attention"]  # the gap of the ReLU network is an exact zero
-        rows = summary.through_training(attention, "gap", keys=["protocol"], figure="gap_by_protocol")
+        attention = blocks[
+            blocks["network"] == "attention"
+        ]  # the gap of the ReLU network is an exact zero
+        rows = summary.through_training(
+            attention, "gap", keys=["protocol"], figure="gap_by_protocol"
+        )
         for value in ("full", "gn"):
             figure = f"{value} through training"
-            rows += summary.through_training(blocks, value, keys=["protocol", "network"], figure=figure)
+            rows += summary.through_training(
+                blocks, value, keys=["protocol", "network"], figure=figure
+            )
         again = blocks[blocks["protocol"].isin(self.experiment.resampled)]
         for value in ("gap", "full"):
-            rows += summary.variance_rows(again, value, keys=["network", *where], figure="sample_sets")
+            rows += summary.variance_rows(
+                again, value, keys=["network", *where], figure="sample_sets"
+            )
         return rows + self.further
 
     def claims(self) -> list[Claim]:
@@ -76,15 +86,26 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         for shift, (part, text) in zip((-0.06, 0.0, 0.06), PARTS.items(), strict=True):
             means = over_seeds(own[own[part] > 0], ["checkpoint"], part)
             place = means["checkpoint"].map(CHECKPOINTS.index) + shift
-            ax.errorbar(place, means["mean"], yerr=means["std"].fillna(0), capsize=2, label=text, **STYLES.style(part))
+            ax.errorbar(
+                place,
+                means["mean"],
+                yerr=means["std"].fillna(0),
+                capsize=2,
+                label=text,
+                **STYLES.style(part),
+            )
             rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
-            rows = rows.drop_duplicates("checkpoint")  # each published value is listed once for every protocol
+            rows = rows.drop_duplicates(
+                "checkpoint"
+            )  # each published value is listed once for every protocol
             hollow(ax, [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]], rows, part)
         ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
         return label(network) + (f" ({', '.join(zero)} = 0)" if zero else "")
 
     said = "marks and bars: mean ± sample std over the seeds"
-    return figures.panels(titles(table, "network"), draw, x="training", y="norm of the block", log="y", caption=said)
+    return figures.panels(
+        titles(table, "network"), draw, x="training", y="norm of the block", log="y", caption=said
+    )
 
 
 def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
@@ -102,7 +123,11 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             ax.scatter([i] * len(part), part["gap"], s=14, **STYLES.point_style(protocol))
             ax.plot([i - 0.3, i + 0.3], [part["gap"].mean()] * 2, color="black", linewidth=1.2)
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
-        for row in chosen(paper, network="attention", metric="gap", checkpoint=checkpoint).head(1).itertuples():
+        for row in (
+            chosen(paper, network="attention", metric="gap", checkpoint=checkpoint)
+            .head(1)
+            .itertuples()
+        ):
             std = 0.0 if row.std != row.std else float(row.std)
             ax.axhspan(row.mean - std, row.mean + std, color="0.75", alpha=0.5, zorder=0)
             ax.axhline(row.mean, color="black", linewidth=0.9, linestyle="--", zorder=1)
@@ -117,7 +142,14 @@ def losses(history: pd.DataFrame) -> Figure:
 
     def draw(ax: Axes, network: str) -> None:
         for (protocol,), part in groups(history[history["network"] == network], ["protocol"]):
-            band(ax, over_seeds(part, ["epoch"], "test_loss"), label(protocol), STYLES.point_style(protocol))
+            band(
+                ax,
+                over_seeds(part, ["epoch"], "test_loss"),
+                label(protocol),
+                STYLES.point_style(protocol),
+            )
 
     said = "bands: mean ± sample std over the seeds"
-    return figures.panels(titles(history, "network"), draw, x="epoch", y="test MSE", log="y", caption=said)
+    return figures.panels(
+        titles(history, "network"), draw, x="epoch", y="test MSE", log="y", caption=said
+    )

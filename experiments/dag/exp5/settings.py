@@ -16,7 +16,11 @@ from runner.kinds.training import MinibatchTraining
 
 NETWORKS = ("attention", "relu_mlp", "flat_mlp")
 """Attention; the position-wise ReLU network that the text describes; the flattened one of Table 7."""
-PAIRS = {"attention": ("q", "k"), "relu_mlp": ("block0", "block1"), "flat_mlp": ("block0", "block1")}
+PAIRS = {
+    "attention": ("q", "k"),
+    "relu_mlp": ("block0", "block1"),
+    "flat_mlp": ("block0", "block1"),
+}
 """The two nodes whose block is measured."""
 
 
@@ -50,7 +54,9 @@ class Exp5Attention(Judged):
         c.one_of("experiment.resampled", self.resampled, self.protocols)
         c.one_of("experiment.control", list(self.control.values()), NETWORKS)
         if self.model.width != self.dataset.width:
-            raise c.SettingError(f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}")
+            raise c.SettingError(
+                f"model.width: expected the tokens' {self.dataset.width}, found {self.model.width}"
+            )
         if self.metric.examples > self.dataset.validation:
             found = f"{self.dataset.validation} validation samples, found {self.metric.examples}"
             raise c.SettingError(f"metric.examples: expected at most the {found}")
@@ -80,14 +86,22 @@ class Exp5Attention(Judged):
             sets = 1 + (self.metric.subsamples if params["protocol"] in self.resampled else 0)
             scale = self.metric.examples / 64 * (self.model.width / 16) ** 2
             block = (0.25 if params["network"] == "attention" else 0.03) * scale
-            cells.append(c.Cell(params, round(0.3 + 0.02 * steps + 3 * sets * block, 1), 0.5 + self.metric.memory_gib))
+            cells.append(
+                c.Cell(
+                    params,
+                    round(0.3 + 0.02 * steps + 3 * sets * block, 1),
+                    0.5 + self.metric.memory_gib,
+                )
+            )
         return cells
 
     def network_settings(self, network: str) -> dict[str, Any]:
         """Builder of `runner.models` and its arguments."""
         if network == "flat_mlp":
             return self.model.flat_control(self.dataset.tokens, self.flat_width, self.mlp_depth)
-        return self.model.network() if network == "attention" else self.model.control(self.mlp_depth)
+        return (
+            self.model.network() if network == "attention" else self.model.control(self.mlp_depth)
+        )
 
     def companions(self) -> Mapping[str, c.Companion]:
         """Further seeds, which take networks and orders from named streams and are no part of the scorecard."""

@@ -42,12 +42,16 @@ def gaps(distances: pd.DataFrame) -> pd.DataFrame:
     return distances.assign(gap=distances["tensor"] / distances["gn"].where(distances["gn"] > 0))
 
 
-def leaving_out(tables: Mapping[str, pd.DataFrame], estimator: str, negligible: float) -> pd.DataFrame:
+def leaving_out(
+    tables: Mapping[str, pd.DataFrame], estimator: str, negligible: float
+) -> pd.DataFrame:
     """Rows of `distances` with D averaged as published: over the blocks whose ‖H‖_F² is at least `negligible`."""
     keys = [*KEYS, "seed", "distance"]
     pairs = selected(tables["pairs"], estimator)
     kept = pairs[pairs["R"] ** 2 >= negligible].groupby(keys, as_index=False)["D"].mean()
-    return selected(tables["distances"], estimator).drop(columns="D").merge(kept, on=keys, how="left")
+    return (
+        selected(tables["distances"], estimator).drop(columns="D").merge(kept, on=keys, how="left")
+    )
 
 
 def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
@@ -110,7 +114,9 @@ def smooth(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     init = silu[(silu["arch"] == RESNET) & (silu["checkpoint"] == "init") & (silu["distance"] > 0)]
     start = {f"d={d}": list(p["gap"]) for (d,), p in groups(init, ["distance"])}
     return [
-        at_every_checkpoint(says["gap of SiLU"], {k: list(p.groupby("seed")["gap"].min()) for k, p in parts.items()}),
+        at_every_checkpoint(
+            says["gap of SiLU"], {k: list(p.groupby("seed")["gap"].min()) for k, p in parts.items()}
+        ),
         judge.bound(says["gap falls"], falls),
         judge.bound(says["gap of the SiLU ResNet at init"], start),
         judge.bound(says["ResNet gap falls in training"], changes(silu, RESNET, (1, 2, 3), -1)),
@@ -145,19 +151,24 @@ def decays(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim
         for which, network in DECAYS.items()
     ]
     contrast = {
-        (a, c): ratio(found.get((a, PLAIN, c), {}), values) for (a, arch, c), values in found.items() if arch == RESNET
+        (a, c): ratio(found.get((a, PLAIN, c), {}), values)
+        for (a, arch, c), values in found.items()
+        if arch == RESNET
     }
     silu, relu = (contrast.get((a, "init"), {}) for a in ("silu", "relu"))
     stabilised = {
         c: judge.bound(
-            says["skips stabilise R"], {f"{a} {c}": list(v.values()) for (a, at), v in contrast.items() if at == c}
+            says["skips stabilise R"],
+            {f"{a} {c}": list(v.values()) for (a, at), v in contrast.items() if at == c},
         )
         for c in dict.fromkeys(c for _, c in contrast)
     }
     return [
         *rows,
         judge.bound(says["stronger contrast for SiLU"], {"init": list(ratio(silu, relu).values())}),
-        judge.together(stabilised, main="init") if stabilised else judge.claim(says["skips stabilise R"], "not run"),
+        judge.together(stabilised, main="init")
+        if stabilised
+        else judge.claim(says["skips stabilise R"], "not run"),
     ]
 
 
@@ -198,7 +209,9 @@ def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFr
     parts = []
     if "distances" in tables:
         own = gaps(leaving_out(tables, "published", negligible))
-        parts.append(long_format(own, [*KEYS, "distance"], {name: name for name in ("R", "C", "D", "gap")}))
+        parts.append(
+            long_format(own, [*KEYS, "distance"], {name: name for name in ("R", "C", "D", "gap")})
+        )
     networks = tables["networks"][tables["networks"]["statistics"] == "running"]
     networks = networks.assign(percent=100 * networks["test_accuracy"])
     parts.append(paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS))
@@ -225,7 +238,8 @@ def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
     for (activation, arch, checkpoint), part in groups(published[published["D"].notna()], KEYS):
         ours = by_network(engine)[f"{activation} {arch} {checkpoint}"]
         theirs, better = (
-            ", ".join(f"{value:.3g}" for value in rows.groupby("distance")["D"].mean()) for rows in (part, ours)
+            ", ".join(f"{value:.3g}" for value in rows.groupby("distance")["D"].mean())
+            for rows in (part, ours)
         )
         found.append(
             f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {theirs} as published (30 probes, without "
@@ -239,5 +253,11 @@ def devices(origin: pd.DataFrame) -> list[str]:
     if "trained_on" not in origin:
         return []
     ended = origin[(origin["checkpoint"] == "final") & origin["trained_on"].notna()]
-    seeds = {d: ", ".join(map(str, sorted(set(part["seed"])))) for (d,), part in groups(ended, ["trained_on"])}
-    return [f"The networks of seed {numbers} were trained on {device}." for device, numbers in seeds.items()]
+    seeds = {
+        d: ", ".join(map(str, sorted(set(part["seed"]))))
+        for (d,), part in groups(ended, ["trained_on"])
+    }
+    return [
+        f"The networks of seed {numbers} were trained on {device}."
+        for device, numbers in seeds.items()
+    ]

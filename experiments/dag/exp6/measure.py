@@ -30,7 +30,14 @@ from experiments.dag.protocol.measure import image_sets, mean_of
 from experiments.dag.protocol.training import build, origin_of, train_images
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
-from runner.curvature import CurvatureOperator, Dag, gn_gaps, inter_layer_metrics, spectral_norms, verify
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    gn_gaps,
+    inter_layer_metrics,
+    spectral_norms,
+    verify,
+)
 from runner.data.images import DataError, ImageData, Split, load_images
 from runner.models.network import Network
 from runner.training.minibatch import evaluate
@@ -67,7 +74,13 @@ def measure_at(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict
             distances += [{**where, **row} for row in by_distance(rows)]
         certificate.append(certified(network, statistics, at, experiment, ctx))
         ctx.progress(len(networks), 2, f"BatchNorm statistics: {statistics}")
-    return {"networks": networks, "pairs": pairs, "distances": distances, "certificate": certificate, **extra}
+    return {
+        "networks": networks,
+        "pairs": pairs,
+        "distances": distances,
+        "certificate": certificate,
+        **extra,
+    }
 
 
 def certified(
@@ -106,13 +119,27 @@ def by_estimator(
 
 
 def engine_rows(
-    dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str], error: float, budget: int, generator: torch.Generator
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Sequence[str],
+    error: float,
+    budget: int,
+    generator: torch.Generator,
 ) -> list[Row]:
     """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every pair."""
-    found = inter_layer_metrics(dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget)
+    found = inter_layer_metrics(
+        dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget
+    )
     rows = []
     for (v, w), m in found.items():
-        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": m.R.value, "C": m.C.value}
+        row = {
+            "v": v,
+            "w": w,
+            "distance": nodes.index(w) - nodes.index(v),
+            "R": m.R.value,
+            "C": m.C.value,
+        }
         row |= {"D": m.D.value, "gn": m.gauss_newton.value, "tensor": m.tensor.value}
         row |= {"R_error": m.R.error, "D_error": m.D.error, "tensor_error": m.tensor.error}
         rows.append({**row, "method": m.method, "status": m.D.reason or "ok"})
@@ -120,7 +147,13 @@ def engine_rows(
 
 
 def published_rows(
-    dag: Dag, x: Tensor, y: Tensor, nodes: Sequence[str], probes: int, steps: int, generator: torch.Generator
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    nodes: Sequence[str],
+    probes: int,
+    steps: int,
+    generator: torch.Generator,
 ) -> list[Row]:
     """The same from common Rademacher probes for H, H^GN and H^T, and power iteration for ‖H‖₂.
 
@@ -128,7 +161,11 @@ def published_rows(
     """
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     parts = gn_gaps(dag, x, y, nodes, pairs, probes, generator)
-    tops = spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator) if steps else {}
+    tops = (
+        spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
+        if steps
+        else {}
+    )
     rows = []
     for v, w in pairs:
         p, r = parts[v, w], {pair: parts[pair].total.value for pair in ((v, w), (v, v), (w, w))}
@@ -139,7 +176,11 @@ def published_rows(
         row |= {"gn": p.gauss_newton.value, "tensor": p.tensor.value}
         row |= {"R_error": p.total.error, "D_error": math.nan, "tensor_error": p.tensor.error}
         rows.append(
-            {**row, "method": "probes", "status": "ok" if top > 0 else "D not estimated" if not steps else "zero block"}
+            {
+                **row,
+                "method": "probes",
+                "status": "ok" if top > 0 else "D not estimated" if not steps else "zero block",
+            }
         )
     return rows
 
@@ -180,11 +221,21 @@ def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoi
         path = Path(experiment.folder) / file_name(cell, ctx.seed)
         checksum = load_weights(network, path)
         found = origin | {"initial": "", "order": "", "weights_sha256": checksum}
-        return AtCheckpoint(network.to(ctx.device).eval(), data, origin=found, trained=checkpoint != "init")
+        return AtCheckpoint(
+            network.to(ctx.device).eval(), data, origin=found, trained=checkpoint != "init"
+        )
     if checkpoint == "init":
-        return AtCheckpoint(build(settings, ctx.seed).to(ctx.device).eval(), data, origin=origin, trained=False)
+        return AtCheckpoint(
+            build(settings, ctx.seed).to(ctx.device).eval(), data, origin=origin, trained=False
+        )
     trained = train_images(
-        settings, experiment.dataset, experiment.training, ctx, flat=False, save_every=1, until=checkpoint
+        settings,
+        experiment.dataset,
+        experiment.training,
+        ctx,
+        flat=False,
+        save_every=1,
+        until=checkpoint,
     )
     epochs = experiment.training.epochs // 2 if checkpoint == "mid" else experiment.training.epochs
     history = {name: column[: epochs + 1] for name, column in trained.training.history.items()}
@@ -208,18 +259,28 @@ def load_weights(network: Network, path: Path) -> str:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         text = " ".join(str(error).split())[:200]
-        raise DataError(f"folder: expected a state_dict of the network in {path}, found: {text}") from error
+        raise DataError(
+            f"folder: expected a state_dict of the network in {path}, found: {text}"
+        ) from error
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise DataError(f"folder: expected a state_dict (names to tensors) in {path}, found {type(state).__name__}")
+        raise DataError(
+            f"folder: expected a state_dict (names to tensors) in {path}, found {type(state).__name__}"
+        )
     renamed = {own_name(name): value for name, value in state.items()}
-    if extra := sorted(set(renamed) - set(network.state_dict())):  # torch passes over what a dropped module had
-        raise DataError(f"folder: expected weights of this network in {path}, found also {', '.join(extra[:3])}")
+    if extra := sorted(
+        set(renamed) - set(network.state_dict())
+    ):  # torch passes over what a dropped module had
+        raise DataError(
+            f"folder: expected weights of this network in {path}, found also {', '.join(extra[:3])}"
+        )
     try:
         network.load_state_dict(renamed)
     except RuntimeError as error:
         text = " ".join(str(error).split())[:300]
-        raise DataError(f"folder: expected weights of this network in {path}, found: {text}") from error
+        raise DataError(
+            f"folder: expected weights of this network in {path}, found: {text}"
+        ) from error
     return hashlib.sha256(content).hexdigest()
 
 
@@ -257,4 +318,7 @@ def identity_of_statistics(network: Network) -> bool:
     """Whether every BatchNorm still has the running mean 0 and variance 1 that it was made with."""
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
     known = [(m.running_mean, m.running_var) for m in norms]
-    return all(a is not None and b is not None and bool((a == 0).all() and (b == 1).all()) for a, b in known)
+    return all(
+        a is not None and b is not None and bool((a == 0).all() and (b == 1).all())
+        for a, b in known
+    )

@@ -49,14 +49,20 @@ class ResNetAnalysis(Analysis):
                 if len(rows):
                     found[name] = partial(by_distance, rows, "gap", log=True)
         if "history" in self.tables:
-            history = self.tables["history"].drop_duplicates(["activation", "arch", "seed", "epoch"])
-            found["training"] = lambda: figures.learning_curves(history, panel="activation", variant="arch")
+            history = self.tables["history"].drop_duplicates(
+                ["activation", "arch", "seed", "epoch"]
+            )
+            found["training"] = lambda: figures.learning_curves(
+                history, panel="activation", variant="arch"
+            )
         return found
 
     def captions(self) -> Mapping[str, str]:
         of = "against the distance between outputs, with and without skip connections"
         zero = "ReLU networks, whose gap is 0 (published: below 1e-5), are left out"
-        small = f"means leave out blocks with ‖H‖_F² < {self.experiment.negligible:.0e}, as published"
+        small = (
+            f"means leave out blocks with ‖H‖_F² < {self.experiment.negligible:.0e}, as published"
+        )
         return {
             "fig7_resonance": f"Resonance R {of}",
             "table9_coupling": f"Coupling C {of}",
@@ -80,15 +86,24 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     table, paper = gaps(selected(distances, "engine")), chosen(printed(NAME), metric=value)
 
     def draw(ax: Axes, activation: str) -> None:
-        for (arch, checkpoint), part in groups(table[table["activation"] == activation], ["arch", "checkpoint"]):
+        for (arch, checkpoint), part in groups(
+            table[table["activation"] == activation], ["arch", "checkpoint"]
+        ):
             means = over_seeds(part, ["distance"], value)
             means = means[means["mean"] > 0] if log else means
             if len(means):
                 error_line(ax, means, "distance", arch, str(checkpoint))
-            rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint).dropna(subset=["mean"])
+            rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint).dropna(
+                subset=["mean"]
+            )
             hollow(ax, list(rows["distance"]), rows, str(arch))
 
-    axes: dict[str, Any] = {"x": DISTANCE, "y": LABELS.get(value, value), "log": "y" if log else "", "integer": True}
+    axes: dict[str, Any] = {
+        "x": DISTANCE,
+        "y": LABELS.get(value, value),
+        "log": "y" if log else "",
+        "integer": True,
+    }
     return panels(titles(table, "activation"), draw, **axes, legend_columns=2, caption=BARS)
 
 
@@ -97,24 +112,31 @@ def calibration(distances: pd.DataFrame) -> Figure:
     table = distances[(distances["checkpoint"] == "init") & (distances["estimator"] == "engine")]
 
     def draw(ax: Axes, activation: str) -> None:
-        for (arch, statistics), part in groups(table[table["activation"] == activation], ["arch", "statistics"]):
+        for (arch, statistics), part in groups(
+            table[table["activation"] == activation], ["arch", "statistics"]
+        ):
             style, kind = ("init", "0 and 1") if statistics == "running" else ("final", "of images")
             means = over_seeds(part, ["distance"], "R")
             error_line(ax, means, "distance", arch, style, text=f"{label(arch)}, statistics {kind}")
 
     y = LABELS["R"] + ",\nbefore training"
     heads = titles(table, "activation")
-    return panels(heads, draw, x=DISTANCE, y=y, log="y", integer=True, legend_columns=2, caption=BARS)
+    return panels(
+        heads, draw, x=DISTANCE, y=y, log="y", integer=True, legend_columns=2, caption=BARS
+    )
 
 
 def probe_error(pairs: pd.DataFrame) -> Figure:
     """R of every pair from 30 probes over the engine's value, minus one: every network and pair is a dot."""
     keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
-    both = selected(pairs, "published").merge(selected(pairs, "engine"), on=keys, suffixes=("", "_engine"))
+    both = selected(pairs, "published").merge(
+        selected(pairs, "engine"), on=keys, suffixes=("", "_engine")
+    )
     both["percent"] = 100 * (both["R"] / both["R_engine"] - 1)
     networks = groups(both, ["activation", "arch"])
     parts = {
-        key: {label(at): part["percent"] for at, part in of.groupby("checkpoint", sort=False)} for key, of in networks
+        key: {label(at): part["percent"] for at, part in of.groupby("checkpoint", sort=False)}
+        for key, of in networks
     }
 
     def draw(ax: Axes, network: tuple[str, str]) -> None:
@@ -122,5 +144,8 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
         ax.axhline(0, color="black", linewidth=0.8)
 
     heads = {key: ", ".join(map(label, key)) for key in parts}
-    y, caption = "R from 30 probes\n/ engine − 1 (%)", "every network and pair a dot; box: quartiles"
+    y, caption = (
+        "R from 30 probes\n/ engine − 1 (%)",
+        "every network and pair a dot; box: quartiles",
+    )
     return panels(heads, draw, y=y, columns=2, legend_columns=0, caption=caption)

@@ -15,7 +15,9 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
     jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating dtype, taken in float64.
     Raises torch.linalg.LinAlgError for an entry that is not finite.
     """
-    return {edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()}
+    return {
+        edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()
+    }
 
 
 def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
@@ -58,6 +60,10 @@ def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         raise ValueError("Lyapunov exponents need at least one Jacobian")
     for before, after in pairwise(steps):
         if before.shape[1] != after.shape[2]:
-            raise ValueError(f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}")
+            raise ValueError(
+                f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}"
+            )
     batch, _, width = steps[0].shape
-    return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(batch, -1, -1)
+    return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(
+        batch, -1, -1
+    )

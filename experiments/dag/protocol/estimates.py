@@ -33,11 +33,17 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
     """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except for rounding."""
-    q = torch.randn(blocks.shape[2], 1, generator=generator).to(blocks.device, blocks.dtype).expand(len(blocks), -1, -1)
+    q = (
+        torch.randn(blocks.shape[2], 1, generator=generator)
+        .to(blocks.device, blocks.dtype)
+        .expand(len(blocks), -1, -1)
+    )
     q = q / torch.linalg.vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
         back = blocks.mT @ (blocks @ q)
-        q = back / torch.linalg.vector_norm(back, dim=1, keepdim=True).clamp_min(torch.finfo(blocks.dtype).tiny)
+        q = back / torch.linalg.vector_norm(back, dim=1, keepdim=True).clamp_min(
+            torch.finfo(blocks.dtype).tiny
+        )
     return torch.linalg.vector_norm((blocks @ q).double(), dim=(1, 2))
 
 
@@ -59,7 +65,9 @@ def estimated_metrics(
     for shape in dict.fromkeys(total[p].shape for p in pairs):
         at = [p for p in pairs if total[p].shape == shape]
         stacked = torch.stack([total[p] for p in at])
-        norms |= dict(zip(at, frobenius_estimates(stacked, probes, generator).tolist(), strict=True))
+        norms |= dict(
+            zip(at, frobenius_estimates(stacked, probes, generator).tolist(), strict=True)
+        )
         tops |= dict(zip(at, spectral_estimates(stacked, steps, generator).tolist(), strict=True))
     place = {v: i for i, v in enumerate(nodes)}
     return [

@@ -59,12 +59,22 @@ def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
 def look(variant: Any, checkpoint: str) -> dict[str, Any]:
     """Style of a line: colour and marker of the variant, dashes and filling of the checkpoint."""
     style = STYLES.style(str(variant)) | {"linestyle": LINES.get(checkpoint, "-.")}
-    filling = {"mid": {"fillstyle": "left", "markerfacecoloralt": "white"}, "final": {"markerfacecolor": "white"}}
+    filling = {
+        "mid": {"fillstyle": "left", "markerfacecoloralt": "white"},
+        "final": {"markerfacecolor": "white"},
+    }
     return style | filling.get(checkpoint, {})
 
 
 def error_line(
-    ax: Axes, means: pd.DataFrame, x: str, variant: Any, checkpoint: str, *, text: str = "", **style: Any
+    ax: Axes,
+    means: pd.DataFrame,
+    x: str,
+    variant: Any,
+    checkpoint: str,
+    *,
+    text: str = "",
+    **style: Any,
 ) -> None:
     """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see over_seeds).
 
@@ -86,7 +96,13 @@ def error_line(
 def mark(ax: Axes, x: float, y: float, variant: str) -> None:
     """One published value as a black hollow mark in the shape of the variant."""
     shape = STYLES.style(variant)["marker"]
-    style: dict[str, Any] = {"facecolors": "none", "edgecolors": "black", "s": 64, "marker": shape, "zorder": 5}
+    style: dict[str, Any] = {
+        "facecolors": "none",
+        "edgecolors": "black",
+        "s": 64,
+        "marker": shape,
+        "zorder": 5,
+    }
     ax.scatter([x], [y], label=PAPER, **style)
 
 
@@ -111,15 +127,31 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     )
 
 
-def image_sets(ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25) -> None:
+def image_sets(
+    ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25
+) -> None:
     """Values on random sets of images as dots around x, on the paper's images as a diamond ± std over the seeds.
 
     means: columns images, mean, std.
     """
     random, own = means[means["images"] != 0]["mean"], means[means["images"] == 0]
     spread = jitter * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
-    ax.scatter(x + spread, random, s=14, alpha=0.6, linewidths=0, color=colour, label="random sets of images")
-    style: dict[str, Any] = {"marker": "D", "color": "black", "capsize": 3, "markersize": 4, "linestyle": "none"}
+    ax.scatter(
+        x + spread,
+        random,
+        s=14,
+        alpha=0.6,
+        linewidths=0,
+        color=colour,
+        label="random sets of images",
+    )
+    style: dict[str, Any] = {
+        "marker": "D",
+        "color": "black",
+        "capsize": 3,
+        "markersize": 4,
+        "linestyle": "none",
+    }
     style |= {"label": "the paper's images, ± std over seeds", "zorder": 3}
     ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **style)
 
@@ -155,8 +187,15 @@ def decay(
         marks(ax, at)
 
     heads = {at: HEADS.get(panel, panel + " ${}$").format(at) for at in dict.fromkeys(table[panel])}
-    axes: dict[str, Any] = {"x": DISTANCE, "y": LABELS.get(value, value), "log": "y" if log else "", "integer": True}
-    return figures.panels(heads, draw, **axes, legend_columns=2, height=3.4 if fits is None else 4.4, caption=BARS)
+    axes: dict[str, Any] = {
+        "x": DISTANCE,
+        "y": LABELS.get(value, value),
+        "log": "y" if log else "",
+        "integer": True,
+    }
+    return figures.panels(
+        heads, draw, **axes, legend_columns=2, height=3.4 if fits is None else 4.4, caption=BARS
+    )
 
 
 def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
@@ -164,7 +203,9 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     means = over_seeds(part, ["distance"], value)
     if (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
         for _, rows in part.groupby("seed"):
-            ax.plot(rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1)
+            ax.plot(
+                rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1
+            )
 
 
 def pair_maps(
@@ -186,16 +227,27 @@ def pair_maps(
         grid = rows.pivot_table(index="v", columns="w", values=value, dropna=False)
         matrix = grid.reindex(index=nodes, columns=nodes).to_numpy(copy=True)
         upper = matrix.T
-        matrix[matrix != matrix] = upper[matrix != matrix]  # NaN below the diagonal: the blocks are symmetric
+        matrix[matrix != matrix] = upper[
+            matrix != matrix
+        ]  # NaN below the diagonal: the blocks are symmetric
         limits = (float(means.min()), float(means.max())) if means.notna().any() else None
-        figures.heatmap(ax, matrix, f"${value}(v, w)$", limits=limits, bar=key[1] == checkpoints[-1])
+        figures.heatmap(
+            ax, matrix, f"${value}(v, w)$", limits=limits, bar=key[1] == checkpoints[-1]
+        )
         layers: Any = ax.yaxis.get_major_locator()
         layers.set_params(integer=True)
         finite = matrix[matrix == matrix]
         return at[key] + (f":\n{finite.min():.3g} to {finite.max():.3g}" if finite.size else "")
 
-    size: dict[str, Any] = {"width": 6.2, "height": 0.3 + 2.6 * len(variants), "sharey": False, "legend_columns": 0}
-    return figures.panels(at, draw, x="layer $w$", y="layer $v$", columns=len(checkpoints), integer=True, **size)
+    size: dict[str, Any] = {
+        "width": 6.2,
+        "height": 0.3 + 2.6 * len(variants),
+        "sharey": False,
+        "legend_columns": 0,
+    }
+    return figures.panels(
+        at, draw, x="layer $w$", y="layer $v$", columns=len(checkpoints), integer=True, **size
+    )
 
 
 def through_training(
@@ -222,14 +274,21 @@ def through_training(
             error_line(ax, means.assign(place=place), "place", kind, "init", text=label(kind))
             if paper is not None and value in paper[1]:
                 rows = chosen(paper[0], metric=paper[1][value], **{variant: kind, panel: where})
-                x = [CHECKPOINTS.index(c) + 0.25 + 0.08 * kinds.index(kind) for c in rows["checkpoint"]]
+                x = [
+                    CHECKPOINTS.index(c) + 0.25 + 0.08 * kinds.index(kind)
+                    for c in rows["checkpoint"]
+                ]
                 hollow(ax, x, rows, str(kind))
         ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
         ax.grid(False, axis="x")
         if where == next(iter(heads)):
             ax.set_ylabel(values[value])
 
-    size: dict[str, Any] = {"sharey": "row", "height": 0.8 + 1.75 * len(values), "columns": len(heads)}
+    size: dict[str, Any] = {
+        "sharey": "row",
+        "height": 0.8 + 1.75 * len(values),
+        "columns": len(heads),
+    }
     said = f"{BARS}; published values stand to the right of ours"
     return figures.panels(at, draw, x="training", caption=said, **size)
 
@@ -246,8 +305,12 @@ def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -
     """Test accuracy against the epoch, mean ± std over seeds: a panel per value of `panel`, a line per variant."""
 
     def draw(ax: Axes, at: Any) -> None:
-        for (kind,), part in groups(history if panel is None else history[history[panel] == at], [variant]):
-            means = over_seeds(part.assign(percent=100 * part["test_accuracy"]), ["epoch"], "percent")
+        for (kind,), part in groups(
+            history if panel is None else history[history[panel] == at], [variant]
+        ):
+            means = over_seeds(
+                part.assign(percent=100 * part["test_accuracy"]), ["epoch"], "percent"
+            )
             band(ax, means, label(kind), STYLES.style(str(kind)))
 
     said = "bands: mean ± sample std over the seeds"

@@ -69,7 +69,9 @@ class InterLayer(Judged):
         """
         epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
         pairs, scale = blocks * (blocks + 1) / 2 * 3, self._width / 64
-        metrics = 0.0008 * pairs * (self.metric.subsamples + 1) * scale**2.5 * self.metric.examples / 32
+        metrics = (
+            0.0008 * pairs * (self.metric.subsamples + 1) * scale**2.5 * self.metric.examples / 32
+        )
         seconds = round(fixed + epochs * self.epoch_seconds(blocks) + metrics, 1)
         return replace(cell, seconds=seconds, memory_gib=self.peak_gib(blocks))
 
@@ -111,7 +113,9 @@ def order_of(seed: int) -> str:
 def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion:
     """Untrained networks without LayerNorm on the paper's images; grid: fields of the experiment that change."""
     metric = replace(experiment.metric, subsamples=0)
-    changed = replace(experiment, model=replace(model, norm=False), untrained=True, metric=metric, **grid)  # type: ignore[call-arg]
+    changed = replace(
+        experiment, model=replace(model, norm=False), untrained=True, metric=metric, **grid
+    )  # type: ignore[call-arg]
     return c.Companion(changed, PUBLISHED_SEEDS)
 
 
@@ -123,8 +127,13 @@ def companions(experiment: InterLayer, model: Any) -> Mapping[str, c.Companion]:
     changed = {ROUNDING: {"perturbation": PERTURBATION}}
     changed |= {order_of(seed): {"order_seed": seed} for seed in PUBLISHED_SEEDS}
     found = {
-        name: c.Companion(replace(experiment, training=replace(training, **change)), PUBLISHED_SEEDS)  # type: ignore[arg-type]
+        name: c.Companion(
+            replace(experiment, training=replace(training, **change)), PUBLISHED_SEEDS
+        )  # type: ignore[arg-type]
         for name, change in changed.items()
     }
-    named: dict[str, Any] = {"training": replace(training, order="named"), "model": replace(model, initial="named")}
+    named: dict[str, Any] = {
+        "training": replace(training, order="named"),
+        "model": replace(model, initial="named"),
+    }
     return {**found, FURTHER: c.Companion(replace(experiment, **named), FURTHER_SEEDS)}

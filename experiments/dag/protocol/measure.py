@@ -56,7 +56,9 @@ IMAGE_SEED = 0
 """Seed of the random sets of images: one for all trainings."""
 
 
-def image_sets(test: Split, metric: InterLayerMetric, device: str = "cpu") -> Iterator[tuple[int, Tensor, Tensor]]:
+def image_sets(
+    test: Split, metric: InterLayerMetric, device: str = "cpu"
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """(number, inputs, targets) of every set of `metric.examples` test images, on `device`."""
     for number in range(metric.subsamples + 1):
         if number == 0 and metric.subsample == "first":
@@ -89,7 +91,9 @@ class Point:
         return self.images == 0
 
 
-def point(trained: Trained, metric: InterLayerMetric, checkpoint: str, images: int, x: Tensor, y: Tensor) -> Point:
+def point(
+    trained: Trained, metric: InterLayerMetric, checkpoint: str, images: int, x: Tensor, y: Tensor
+) -> Point:
     """The network of a training at a checkpoint, on one set of images."""
     network = trained.at(checkpoint)
     dag = network.to_dag(trained.loss)
@@ -124,7 +128,11 @@ def at_every_point(
     for done, (checkpoint, number, x, y) in enumerate(steps):
         if checkpoint not in trained.training.states:
             if number == 0:
-                lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
+                lost = {
+                    "checkpoint": checkpoint,
+                    "images": number,
+                    "status": trained.training.status,
+                }
                 tables.setdefault("networks", []).append(lost)
             continue
         for name, rows in read(point(trained, metric, checkpoint, number, x, y)).items():
@@ -173,16 +181,23 @@ def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
     if not at.first:
         return []
     ended = at.checkpoint == [c for c in CHECKPOINTS if c in at.trained.training.states][-1]
-    return of_blocks(at.dag, at.x, at.y, blocks if ended else dict(blocks.total), ctx, checkpoint=at.checkpoint)
+    return of_blocks(
+        at.dag, at.x, at.y, blocks if ended else dict(blocks.total), ctx, checkpoint=at.checkpoint
+    )
 
 
-def blocks_of(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric) -> BlockSplit:
+def blocks_of(
+    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric
+) -> BlockSplit:
     """The batch-mean blocks of every pair of nodes, within the metric's memory."""
     return split_blocks(dag, x, y, nodes, memory_budget=int(metric.memory_gib * 2**30))
 
 
 def metrics_of(
-    blocks: BlockSplit, nodes: tuple[str, ...], metric: InterLayerMetric, distance: Distance | None = None
+    blocks: BlockSplit,
+    nodes: tuple[str, ...],
+    metric: InterLayerMetric,
+    distance: Distance | None = None,
 ) -> Columns:
     """Metrics of the blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
 
@@ -212,14 +227,21 @@ def by_distance(columns: Columns) -> list[dict[str, Any]]:
     for d in sorted({d for d in columns["distance"] if d >= 0}):
         at = [i for i, found in enumerate(columns["distance"]) if found == d]
         row: dict[str, Any] = {"distance": d, "pairs": len(at)}
-        row |= {name: mean_of(columns[name][i] for i in at) for name in ("R", "C", "D", *own(columns))}
+        row |= {
+            name: mean_of(columns[name][i] for i in at) for name in ("R", "C", "D", *own(columns))
+        }
         row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
         row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
         if "R_examples" in columns:
             row["gap_of_pairs"] = mean_of(columns["gap"][i] for i in at)
             row["R_examples"] = mean_of(columns["R_examples"][i] for i in at)
         lacking = sum(math.isnan(columns["D"][i]) for i in at)
-        rows.append({**row, "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero"})
+        rows.append(
+            {
+                **row,
+                "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero",
+            }
+        )
     return rows
 
 
@@ -232,14 +254,18 @@ def pair_rows(columns: Columns) -> list[dict[str, Any]]:
     ]
 
 
-def example_norms(dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric) -> list[float]:
+def example_norms(
+    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric
+) -> list[float]:
     """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     sums = dict.fromkeys(pairs, 0.0)
     budget = int(metric.memory_gib * 2**30)
     for start in range(0, len(x), EXAMPLES_AT_ONCE):
         part = slice(start, start + EXAMPLES_AT_ONCE)
-        blocks = exact_blocks(dag, x[part], y[part], nodes, per_example=True, memory_budget=budget, check=False)
+        blocks = exact_blocks(
+            dag, x[part], y[part], nodes, per_example=True, memory_budget=budget, check=False
+        )
         for pair in pairs:
             sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
     return [total / len(x) for total in sums.values()]
@@ -277,8 +303,15 @@ def scores_at(
 def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
     """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no chain."""
     chain = [dag.nodes[name].parents for name in nodes]
-    if any(len(parents) != 1 for parents in chain) or any(p[0] != v for p, v in zip(chain[1:], nodes, strict=False)):
-        return {"rho": math.nan, "rho_mean": math.nan, "lyapunov_1": math.nan, "lyapunov_log_norm": math.nan}
+    if any(len(parents) != 1 for parents in chain) or any(
+        p[0] != v for p, v in zip(chain[1:], nodes, strict=False)
+    ):
+        return {
+            "rho": math.nan,
+            "rho_mean": math.nan,
+            "lyapunov_1": math.nan,
+            "lyapunov_log_norm": math.nan,
+        }
     found = block_jacobians(dag, x, nodes)
     steps = [found[name, parents[0]] for name, parents in zip(nodes, chain, strict=True)]
     return {

@@ -25,7 +25,11 @@ ROUNDING = 1e-20
 
 
 def scored(
-    table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str, str], tables: Tables, variant: Sequence[str]
+    table: pd.DataFrame,
+    keys: Sequence[str],
+    metrics: Mapping[str, str],
+    tables: Tables,
+    variant: Sequence[str],
 ) -> pd.DataFrame:
     """Values on the papers' images, one row per seed, with the columns that `compare.scorecard` asks for.
 
@@ -33,10 +37,16 @@ def scored(
     cell's parameters are.
     """
     values = long_format(first(table), keys, dict(metrics))
-    return paired(values.merge(image_spread(table, keys, metrics), on=[*keys, "metric"], how="left"), tables, variant)
+    return paired(
+        values.merge(image_spread(table, keys, metrics), on=[*keys, "metric"], how="left"),
+        tables,
+        variant,
+    )
 
 
-def image_spread(table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str, str]) -> pd.DataFrame:
+def image_spread(
+    table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str, str]
+) -> pd.DataFrame:
     """keys, metric, image_variance, image_df: twice the variance between sets of images, and its degrees of freedom.
 
     A variance of 0 where there are fewer than two random sets.
@@ -47,7 +57,11 @@ def image_spread(table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str,
             c = variance_components(part, column)
             known = c.images > ROUNDING * c.mean**2
             about = {"metric": metric, "image_variance": 2 * c.images if known else 0.0}
-            rows.append(dict(zip(keys, values, strict=True)) | about | {"image_df": float(max(1, c.n_images - 1))})
+            rows.append(
+                dict(zip(keys, values, strict=True))
+                | about
+                | {"image_df": float(max(1, c.n_images - 1))}
+            )
     return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
 
 
@@ -102,7 +116,9 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     number that the paper saw. The parts named after a later checkpoint are left out: training again is not the same.
     """
     later = (" mid", " final")
-    kept = {n: v for n, v in parts.items() if len(v) and not f" {n}".endswith(later)} if same else {}
+    kept = (
+        {n: v for n, v in parts.items() if len(v) and not f" {n}".endswith(later)} if same else {}
+    )
     return {n: v.whole if isinstance(v, Pseudovalues) else sum(v) / len(v) for n, v in kept.items()}
 
 
@@ -112,7 +128,9 @@ def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) ->
     n, whole = len(wide), float(statistic(wide)) if len(wide) else float("nan")
     if n < 2:
         return Pseudovalues([whole], whole)
-    return Pseudovalues([n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index], whole)
+    return Pseudovalues(
+        [n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index], whole
+    )
 
 
 def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pseudovalues:
@@ -137,7 +155,9 @@ def printed(name: str) -> pd.DataFrame:
     """experiments/reference/<name>.csv with mean, std and the whole-number keys as numbers."""
     path = reference_path(name)
     if path is None:
-        raise ValueError(f"{name}: expected a file of printed values in experiments/reference, found none")
+        raise ValueError(
+            f"{name}: expected a file of printed values in experiments/reference, found none"
+        )
     table = read_reference(path)
     for column in ("mean", "std", "upper_bound", *(k for k in KEYS if k in table.columns)):
         table[column] = pd.to_numeric(table[column], errors="coerce")

@@ -77,7 +77,9 @@ def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
     both = both.assign(square=(both["other"] - both["value"]) ** 2).dropna(subset=["square"])
     squares = both.groupby(keys, dropna=False, sort=False)["square"]
     found = squares.agg(rounding_std="mean", rounding_df="count").reset_index()
-    found = found[found["rounding_df"] >= FEWEST].assign(rounding_std=lambda table: table["rounding_std"] ** 0.5)
+    found = found[found["rounding_df"] >= FEWEST].assign(
+        rounding_std=lambda table: table["rounding_std"] ** 0.5
+    )
     return own.merge(found, on=keys, how="left")
 
 
@@ -94,7 +96,9 @@ def percentile(values: Sequence[float], printed: float, n: int) -> float:
     return 100 * below / len(means)
 
 
-def further_rows(measured: pd.DataFrame, reference: pd.DataFrame, figure: str = "") -> Iterator[Statistic]:
+def further_rows(
+    measured: pd.DataFrame, reference: pd.DataFrame, figure: str = ""
+) -> Iterator[Statistic]:
     """One statistic a printed mean (kind "typical"): mean and std of the further seeds, statistic = percentile, p.
 
     measured: values of the further seeds; reference: the file of printed values, as text. effect: (printed − mean) over
@@ -108,7 +112,10 @@ def further_rows(measured: pd.DataFrame, reference: pd.DataFrame, figure: str = 
         if std == 0 or n < max(FEWEST_FURTHER, m + 1):
             continue
         z = (number.mean - mean) / (std * math.sqrt(1 / m + 1 / n))
-        low, high = (mean + sign * float(t.ppf(0.975, n - 1)) * std * math.sqrt(1 / m + 1 / n) for sign in (-1, 1))
+        low, high = (
+            mean + sign * float(t.ppf(0.975, n - 1)) * std * math.sqrt(1 / m + 1 / n)
+            for sign in (-1, 1)
+        )
         yield Statistic(
             name=f"{row['metric']}: the printed mean among further seeds",
             kind="typical",
@@ -127,11 +134,14 @@ def further_rows(measured: pd.DataFrame, reference: pd.DataFrame, figure: str = 
             effect=z,
             p=2 * float(t.sf(abs(z), n - 1)),
             method="percentile among the means of all subsets; 95 % prediction interval of the mean of n_b seeds",
-            note=f"printed {number.mean:g}" + (f" ± {number.std:g}" if not math.isnan(number.std) else ""),
+            note=f"printed {number.mean:g}"
+            + (f" ± {number.std:g}" if not math.isnan(number.std) else ""),
         )
 
 
-def matched(measured: pd.DataFrame, reference: pd.DataFrame) -> Iterator[tuple[dict[str, str], list[float]]]:
+def matched(
+    measured: pd.DataFrame, reference: pd.DataFrame
+) -> Iterator[tuple[dict[str, str], list[float]]]:
     """(reference row, values over seeds) of every printed mean; keys are compared as the scorecard compares them."""
     found = [{str(k): v for k, v in r.items()} for r in measured.to_dict("records")]
     for record in reference.to_dict("records"):
@@ -186,7 +196,11 @@ def draw_further_seeds(rows: Sequence[Statistic]) -> Figure:
     ax.plot(x, range(len(shown)), "o", color="black", markerfacecolor="none", label="printed mean")
     ax.set_xlabel("printed mean − mean of the further seeds, in half widths of the interval")
     figures.shared_legend(figure)
-    more = f"; the {len(shown)} farthest of {len(rows)} printed means" if len(rows) > len(shown) else ""
+    more = (
+        f"; the {len(shown)} farthest of {len(rows)} printed means"
+        if len(rows) > len(shown)
+        else ""
+    )
     figures.note(figure, f"n = {max(s.n_a for s in rows)} further seeds of named streams{more}")
     return figure
 

@@ -27,7 +27,9 @@ def label(keys: Sequence[str], values: Sequence[Any]) -> str:
     return " ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
 
 
-def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+def groups(
+    table: pd.DataFrame, keys: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     """(values of the keys, rows), in the order in which the values first occur."""
     for values, part in table.groupby(list(keys), sort=False):
         yield (values if isinstance(values, tuple) else (values,)), part
@@ -36,7 +38,9 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[tuple[Any
 def seed_values(table: pd.DataFrame, value: str) -> dict[int, float]:
     """seed -> value, from rows of one seed each; NaN is left out. Raises ValueError for two rows of one seed."""
     if table["seed"].duplicated().any():
-        raise ValueError(f"{value}: expected one row per seed, found several; the keys do not tell them apart")
+        raise ValueError(
+            f"{value}: expected one row per seed, found several; the keys do not tell them apart"
+        )
     kept = table[table[value].notna()]
     return {int(s): float(v) for s, v in zip(kept["seed"], kept[value], strict=True)}
 
@@ -71,7 +75,9 @@ class Components:
 
 def variance_components(table: pd.DataFrame, value: str) -> Components:
     """Components of `value` over the random sets of images (the papers' own set is left out: it is not random)."""
-    grid = table[table["images"] != FIRST].pivot(index="seed", columns="images", values=value).dropna()
+    grid = (
+        table[table["images"] != FIRST].pivot(index="seed", columns="images", values=value).dropna()
+    )
     y = grid.to_numpy(dtype=float)
     n, k = y.shape
     mean = float(y.mean()) if y.size else math.nan
@@ -79,9 +85,14 @@ def variance_components(table: pd.DataFrame, value: str) -> Components:
         return Components(mean, math.nan, math.nan, math.nan, n, k)
     rows, columns = y.mean(1) - mean, y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
-    ms_seeds, ms_images = k * float(np.sum(rows**2)) / (n - 1), n * float(np.sum(columns**2)) / (k - 1)
+    ms_seeds, ms_images = (
+        k * float(np.sum(rows**2)) / (n - 1),
+        n * float(np.sum(columns**2)) / (k - 1),
+    )
     ms_rest = float(np.sum(rest**2)) / ((n - 1) * (k - 1))
-    return Components(mean, max(0.0, (ms_seeds - ms_rest) / k), max(0.0, (ms_images - ms_rest) / n), ms_rest, n, k)
+    return Components(
+        mean, max(0.0, (ms_seeds - ms_rest) / k), max(0.0, (ms_images - ms_rest) / n), ms_rest, n, k
+    )
 
 
 def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str]) -> pd.DataFrame:
@@ -107,7 +118,11 @@ def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """
     by = [*keys, "seed", "checkpoint", "images"]
     weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
-    sums = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]].sum(min_count=1).reset_index()
+    sums = (
+        weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]]
+        .sum(min_count=1)
+        .reset_index()
+    )
     sums["gap"] = gap(sums)
     sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
     return sums.drop(columns=["gn", "tensor", "pairs"])
@@ -159,18 +174,34 @@ def decay_fits(
     for values, part in groups(first(distances), keys):
         about = {"group": label(keys, values), "figure": figure, "where": where}
         means = over_seeds(part, ["distance"], value)
-        found.append(stats.log_linear(means["distance"], means["mean"], name=f"log {value} against d", **about))
-        own = [stats.log_linear(p["distance"], p[value], name="seed").r2 for _, p in part.groupby("seed")]
-        found.append(stats.summary(own, name=f"R² of log {value} against d, seed by seed", label_a="R²", **about))
+        found.append(
+            stats.log_linear(
+                means["distance"], means["mean"], name=f"log {value} against d", **about
+            )
+        )
+        own = [
+            stats.log_linear(p["distance"], p[value], name="seed").r2
+            for _, p in part.groupby("seed")
+        ]
+        found.append(
+            stats.summary(
+                own, name=f"R² of log {value} against d, seed by seed", label_a="R²", **about
+            )
+        )
     return found
 
 
 def seed_fits(part: pd.DataFrame, value: str) -> list[Statistic]:
     """The log-linear fit of each seed, for rows of one variant and checkpoint on one set of images."""
-    return [stats.log_linear(p["distance"], p[value], name=f"seed {seed}") for seed, p in part.groupby("seed")]
+    return [
+        stats.log_linear(p["distance"], p[value], name=f"seed {seed}")
+        for seed, p in part.groupby("seed")
+    ]
 
 
-def variance_rows(table: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str = "") -> list[Statistic]:
+def variance_rows(
+    table: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str = ""
+) -> list[Statistic]:
     """Standard deviations between training seeds and between sets of images, for each combination of the keys.
 
     Three rows each (kind "variance"): std is the square root of the component, mean the grand mean, n_a the number of

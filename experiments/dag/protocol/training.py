@@ -63,7 +63,11 @@ class Trained:
 
         None for trainings of named streams alone, whose cells are older than the table.
         """
-        return {"origin": {name: [value] for name, value in self.origin.items()}} if self.origin else {}
+        return (
+            {"origin": {name: [value] for name, value in self.origin.items()}}
+            if self.origin
+            else {}
+        )
 
 
 def build(settings: NetworkSettings, seed: int) -> Network:
@@ -76,7 +80,9 @@ def build(settings: NetworkSettings, seed: int) -> Network:
 
 def build_with_stream(settings: NetworkSettings, seed: int) -> tuple[Network, torch.Generator]:
     """The network, and torch's global stream as it stands after the published network of these settings was built."""
-    arguments = {name: value for name, value in settings.items() if name not in ("builder", "initial")}
+    arguments = {
+        name: value for name, value in settings.items() if name not in ("builder", "initial")
+    }
     make = partial(builder(settings["builder"]), **arguments)
     network, stream = published_network(lambda: make(generator=None), seed)
     if streams_of(settings.get("initial", "named"), seed) == "named":
@@ -88,18 +94,26 @@ def training_key(
     settings: NetworkSettings, dataset: ImageSettings, fingerprint: str, training: MinibatchTraining
 ) -> dict[str, Any]:
     """Everything that the result of a training depends on, except the seed."""
-    pixels = {name: getattr(dataset, name) for name in ("kind", "classes", "mean", "std", "train", "test")}
+    pixels = {
+        name: getattr(dataset, name) for name in ("kind", "classes", "mean", "std", "train", "test")
+    }
     return {
         "network": dict(settings),
         "data": {**pixels, "fingerprint": fingerprint},
-        "training": training_arguments(training) | {"augment": training.augment} | settings_since(training),
+        "training": training_arguments(training)
+        | {"augment": training.augment}
+        | settings_since(training),
     }
 
 
 def settings_since(training: MinibatchTraining) -> dict[str, Any]:
     """The entries of a training's key that keys made before these settings lack, where they are not the default."""
     defaults = {"order": "named", "order_seed": -1, "perturbation": 0.0}
-    return {name: getattr(training, name) for name, usual in defaults.items() if getattr(training, name) != usual}
+    return {
+        name: getattr(training, name)
+        for name, usual in defaults.items()
+        if getattr(training, name) != usual
+    }
 
 
 def training_arguments(training: MinibatchTraining) -> dict[str, Any]:
@@ -175,7 +189,9 @@ def order_seed(training: MinibatchTraining, seed: int) -> int:
     return seed if training.order_seed < 0 else training.order_seed
 
 
-def origin_of(settings: NetworkSettings, training: MinibatchTraining, data: ImageData, seed: int) -> dict[str, str]:
+def origin_of(
+    settings: NetworkSettings, training: MinibatchTraining, data: ImageData, seed: int
+) -> dict[str, str]:
     """Columns of `Trained.origin_table`; none where the settings ask for named streams alone."""
     initial, of_order = settings.get("initial", "named"), order_seed(training, seed)
     if (initial, training.order) == ("named", "named"):
@@ -195,7 +211,9 @@ def train_regression(
 ) -> Trained:
     """Train the network on token sequences with the squared error, or load the training if it is there."""
     data: RegressionData = load(dataset, ctx)
-    parts = [perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.validation)]
+    parts = [
+        perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.validation)
+    ]
     data = data._replace(train=parts[0], validation=parts[1])
     key = {"network": dict(settings), "data": asdict(dataset) | {"fingerprint": data.fingerprint}}
     network, stream = build_with_stream(settings, ctx.seed)
@@ -205,8 +223,12 @@ def train_regression(
         data.train,
         data.test,
         loss="mse",
-        order=LoaderOrder(stream) if published else torch_generator(order_seed(training, ctx.seed), "order"),
-        checkpoints=ctx.checkpoints({**key, "training": training_arguments(training) | settings_since(training)}),
+        order=LoaderOrder(stream)
+        if published
+        else torch_generator(order_seed(training, ctx.seed), "order"),
+        checkpoints=ctx.checkpoints(
+            {**key, "training": training_arguments(training) | settings_since(training)}
+        ),
         progress=ctx.progress,
         save_every=training.epochs,
         **training_arguments(training),
@@ -233,7 +255,10 @@ class Perturbed(Split):
 
     def to(self, device: str | torch.device) -> Split:
         return replace(
-            self, inputs=self.inputs.to(device), targets=self.targets.to(device), factor=self.factor.to(device)
+            self,
+            inputs=self.inputs.to(device),
+            targets=self.targets.to(device),
+            factor=self.factor.to(device),
         )
 
     def normalised(self, pixels: Tensor, out: Tensor | None = None) -> Tensor:

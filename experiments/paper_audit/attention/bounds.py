@@ -13,7 +13,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from experiments.attention.bounds import BOUNDS, POINT, attention_jacobian, pair_value, scale_to_norm
+from experiments.attention.bounds import (
+    BOUNDS,
+    POINT,
+    attention_jacobian,
+    pair_value,
+    scale_to_norm,
+)
 from experiments.attention.newton_method import Objective, minimise
 from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.checks import Entry, Outcome, Witness, needs
@@ -24,7 +30,9 @@ RADII = (1.01, 2.0, 4.0)
 DRAWS = 20
 
 
-def draw(n: int, d: int, radius: float, draws: int = DRAWS, frobenius: bool = False) -> tuple[Tensor, ...]:
+def draw(
+    n: int, d: int, radius: float, draws: int = DRAWS, frobenius: bool = False
+) -> tuple[Tensor, ...]:
     """X, Y, W, V of norm `radius` (spectral, or Frobenius) and B with |b| <= radius^2, `draws` of each."""
     generator = torch.Generator().manual_seed(100 * n + 10 * d)
     shapes = ((d, n), (d, n), (d, d), (d, d))
@@ -42,7 +50,9 @@ def _measure(name: str, parts: tuple[Tensor, ...]) -> Tensor:
     x, y, w, v, b = parts
     if BOUNDS[name].over != "pair":
         return POINT[name](x, w, v, b)
-    near = torch.arange(len(x))[:, None, None] % 2 == 0  # half of the pairs far apart, half close together
+    near = (
+        torch.arange(len(x))[:, None, None] % 2 == 0
+    )  # half of the pairs far apart, half close together
     y = torch.where(near, 0.99 * x + 0.005 * y, 0.9 * y)  # never equal to x, also for n = d = 1
     return pair_value(name, x, y, w, v, b)
 
@@ -57,7 +67,9 @@ def _climb(name: str, parts: tuple[Tensor, ...], radius: float, steps: int = 12)
         for k, part in enumerate(parts):
             noise = torch.randn(part.shape, generator=generator, dtype=part.dtype)
             trial = part + size * part.abs().mean() * noise
-            moved.append(trial.clamp(-(radius**2), radius**2) if k == 4 else scale_to_norm(trial, radius))
+            moved.append(
+                trial.clamp(-(radius**2), radius**2) if k == 4 else scale_to_norm(trial, radius)
+            )
         value = _measure(name, tuple(moved))
         better = value > best
         keep = better[:, None, None]
@@ -84,7 +96,22 @@ def _bound_check(name: str) -> Outcome:
 
 
 ATTACKED = (
-    *("G.2.1", "G.2.2", "G.2.4", "G.2.5", "G.2.6", "G.3", "G.4", "H.3", "H.4", "H.5", "H.6", "H.7", "H.8", "H.9"),
+    *(
+        "G.2.1",
+        "G.2.2",
+        "G.2.4",
+        "G.2.5",
+        "G.2.6",
+        "G.3",
+        "G.4",
+        "H.3",
+        "H.4",
+        "H.5",
+        "H.6",
+        "H.7",
+        "H.8",
+        "H.9",
+    ),
     *("H.10", "I.1", "I.2", "I.3"),
 )
 """Names in `BOUNDS`."""
@@ -102,11 +129,18 @@ def _one_sided() -> Outcome:
         for radius in RADII:
             x, _, w, v, b = draw(n, d, radius)
             limit = 2 * radius**2
-            printed = max(printed, float(att.residual(x, w, v, b - 9 * radius**2).abs().max()) / limit - 1)
+            printed = max(
+                printed, float(att.residual(x, w, v, b - 9 * radius**2).abs().max()) / limit - 1
+            )
             corrected = max(corrected, float(att.residual(x, w, v, b).abs().max()) / limit - 1)
     one = torch.ones(1, 1, 1, dtype=torch.float64)
     value = float(att.residual(one, one, one, -10 * one).abs())
-    witness = Witness("n = d = 1, X = V = 1, b = −10 <= R², R = 1.01: |c|", "at most 2 R² = 2.0402", "", f"{value:.5g}")
+    witness = Witness(
+        "n = d = 1, X = V = 1, b = −10 <= R², R = 1.01: |c|",
+        "at most 2 R² = 2.0402",
+        "",
+        f"{value:.5g}",
+    )
     return Outcome(printed, corrected, len(SIZES) * len(RADII) * DRAWS, witness)
 
 
@@ -115,7 +149,9 @@ def _product_fact() -> Outcome:
     generator = torch.Generator().manual_seed(0)
     worst = -math.inf
     for k in range(1, 7):
-        size, phase = (torch.rand(2, 50, k, 1, generator=generator, dtype=torch.float64) * 2).unbind(0)
+        size, phase = (
+            torch.rand(2, 50, k, 1, generator=generator, dtype=torch.float64) * 2
+        ).unbind(0)
         grid = torch.linspace(0, 6, 200, dtype=torch.float64)
         values = (1 + size * torch.sin(grid + phase)).prod(-2)
         slope = (values.diff(dim=-1) / grid.diff()).abs().amax(-1)
@@ -149,7 +185,10 @@ def _columns_as_norm() -> Outcome:
                 k = int((operator / columns.clamp_min(1e-12)).argmax())
                 shown = [f"{float(m.flatten()[k]):.5g}" for m in (columns, operator)]
                 witness = Witness(
-                    f"n = {n}, d = {d}, R = {radius}: |df/d vec X|", shown[0], f"<= {radius**2:.5g}", shown[1]
+                    f"n = {n}, d = {d}, R = {radius}: |df/d vec X|",
+                    shown[0],
+                    f"<= {radius**2:.5g}",
+                    shown[1],
                 )
             printed = max(printed, excess)
             corrected = max(corrected, float(operator.max()) / radius**2 - 1)
@@ -162,14 +201,21 @@ def _block_symmetry() -> Outcome:
     witness = None
     for n, d in SIZES:
         x, _, w, v, _ = draw(n, d, RADII[0], 3)
-        blocks = att.output_hessians(x, w, v).unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
+        blocks = (
+            att.output_hessians(x, w, v)
+            .unflatten(-1, (n, d))
+            .unflatten(-3, (n, d))
+            .transpose(-3, -2)
+        )
         skew = (blocks - blocks.mT).norm(dim=(-2, -1)) / blocks.norm().clamp_min(1e-12)
         own = torch.eye(n, dtype=torch.bool).expand(skew.shape)
         on = max(on, float(skew[own].max()))
         if n > 1 and float(skew[~own].max()) > 1e-9:
             found = float(skew[~own].max())
             where = f"n = {n}, d = {d}: skew part of a block with i1 != i2, relative"
-            witness = witness or Witness(where, "0", "spectral norm instead of the order", f"{found:.5g}")
+            witness = witness or Witness(
+                where, "0", "spectral norm instead of the order", f"{found:.5g}"
+            )
             off = max(off, found)
     return Outcome(off, on, 3 * len(SIZES), witness)
 
@@ -181,15 +227,25 @@ def _blocks_bound_matrix() -> Outcome:
     ones = torch.ones(1, 2, 2, dtype=torch.float64)
     for n, m in (
         (2, ones),
-        *((n, torch.randn(50, 2 * n, 2 * n, generator=generator, dtype=torch.float64)) for n in (2, 3, 4)),
+        *(
+            (n, torch.randn(50, 2 * n, 2 * n, generator=generator, dtype=torch.float64))
+            for n in (2, 3, 4)
+        ),
     ):
         matrix = m + m.mT
         d = matrix.shape[-1] // n
         blocks = matrix.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
-        ratio = torch.linalg.matrix_norm(matrix, 2) / torch.linalg.matrix_norm(blocks, 2).amax((-2, -1))
-        printed, corrected = max(printed, float(ratio.max()) - 1), max(corrected, float((ratio / n).max()) - 1)
+        ratio = torch.linalg.matrix_norm(matrix, 2) / torch.linalg.matrix_norm(blocks, 2).amax(
+            (-2, -1)
+        )
+        printed, corrected = (
+            max(printed, float(ratio.max()) - 1),
+            max(corrected, float((ratio / n).max()) - 1),
+        )
     largest = float(torch.linalg.eigvalsh(ones[0])[-1])
-    witness = Witness("((1, 1), (1, 1)): blocks of norm 1, largest eigenvalue", "1", "<= n = 2", f"{largest:.5g}")
+    witness = Witness(
+        "((1, 1), (1, 1)): blocks of norm 1, largest eigenvalue", "1", "<= n = 2", f"{largest:.5g}"
+    )
     return Outcome(printed, corrected, 151, witness)
 
 
@@ -211,14 +267,18 @@ def _term_bound() -> Outcome:
             largest = float((2 * s.abs().amax(-1) * own * torch.maximum(first, second)).max())
             printed = max(printed, largest / radius**6 - 1)
             corrected = max(corrected, largest / (4 * radius**6) - 1)
-    witness = Witness("n = d = 1, X = W = V = R = 2: |B_2|", "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
+    witness = Witness(
+        "n = d = 1, X = W = V = R = 2: |B_2|", "at most R⁶ = 64", "at most 4 R⁶ = 256", "256"
+    )
     return Outcome(printed, corrected, len(SIZES) * len(RADII) * DRAWS, witness)
 
 
 def _moduli() -> Outcome:
     """Proof of Lemma H.10: a a' − b b' in two moduli, the second |a · b| |b'| as printed; corrected: |a − b| |b'|."""
     printed = corrected = 0.0
-    for a, b in torch.randn(50, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64):
+    for a, b in torch.randn(
+        50, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ):
         exact = float((a[0] * b[1] - b[0] * b[1]).abs())
         printed = max(printed, abs(float((a[0] * b[0]).abs() * b[1].abs()) - exact))
         corrected = max(corrected, abs(float((a[0] - b[0]).abs() * b[1].abs()) - exact))
@@ -241,10 +301,18 @@ def _constants() -> Outcome:
         "the sum": (3200 + 5376 + 105, BOUNDS["H.10"].printed(1, 1, 1.0)),
     }
     printed = {**steps, "23 · 5": (23 * BOUNDS["G.4"].printed(1, 1, 1.0), 105)}
-    right = {**steps, "21 · 5": (BOUNDS["I.1"].printed(1, 1, 1.0) * BOUNDS["G.4"].printed(1, 1, 1.0), 105)}
-    worst, better = (max(need / have - 1 for need, have in table.values()) for table in (printed, right))
+    right = {
+        **steps,
+        "21 · 5": (BOUNDS["I.1"].printed(1, 1, 1.0) * BOUNDS["G.4"].printed(1, 1, 1.0), 105),
+    }
+    worst, better = (
+        max(need / have - 1 for need, have in table.values()) for table in (printed, right)
+    )
     witness = Witness(
-        "last line of the proof: |D| |c(X) − c(Y)|", "23 R⁶ · 5 R⁴ <= 105 R¹⁰", "21 R⁶ · 5 R⁴", "115, 105"
+        "last line of the proof: |D| |c(X) − c(Y)|",
+        "23 R⁶ · 5 R⁴ <= 105 R¹⁰",
+        "21 R⁶ · 5 R⁴",
+        "115, 105",
     )
     return Outcome(worst, better, len(printed), witness)
 
@@ -281,7 +349,9 @@ def _newton_converges() -> Outcome:
         _, minimiser, objective = _regularised(n, d, 2.0)
         convexity = float(torch.linalg.eigvalsh(objective.hessian(minimiser.unsqueeze(0)))[0, 0])
         distance = 0.1 * convexity / BOUNDS["H.10"].printed(n, d, 2.0)
-        offset = torch.randn(5, n * d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        offset = torch.randn(
+            5, n * d, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+        )
         start = minimiser + distance * offset / offset.norm(dim=-1, keepdim=True)
         accuracy = 0.1 * distance
         steps = math.ceil(math.log2(distance / accuracy))

@@ -65,17 +65,27 @@ CHECKS: dict[str, Entry] = {
     "attention.c.1.part_1": derivative_lemma(lambda t: t.w1, all_same, lambda t: t.w12),
     "attention.c.1.part_2": derivative_lemma(lambda t: t.w1, same_then_other, lambda t: 0 * t.w12),
     "attention.c.2.part_1": derivative_lemma(lambda t: t.x1, all_same, lambda t: t.e0 * t.w21),
-    "attention.c.2.part_2": derivative_lemma(lambda t: t.x1, same_then_other, lambda t: t.e2 * t.w21),
+    "attention.c.2.part_2": derivative_lemma(
+        lambda t: t.x1, same_then_other, lambda t: t.e2 * t.w21
+    ),
     "attention.c.3.part_1": derivative_lemma(
         lambda t: t.f00, all_same, lambda t: -t.f00 * (t.f00 * t.w2 + t.z2) + t.f00 * (t.w2 + t.y20)
     ),
-    "attention.c.3.part_2": derivative_lemma(lambda t: t.f00, same_then_other, lambda t: -t.f00 * t.f02 * t.w2),
+    "attention.c.3.part_2": derivative_lemma(
+        lambda t: t.f00, same_then_other, lambda t: -t.f00 * t.f02 * t.w2
+    ),
     "attention.c.4.part_1": derivative_lemma(lambda t: t.h0, all_same, lambda t: t.v2),
     "attention.c.4.part_2": derivative_lemma(lambda t: t.h0, same_then_other, lambda t: 0 * t.v2),
     "attention.c.5.part_1": derivative_lemma(
         lambda t: t.z1,
         all_same,
-        lambda t: -t.z1 * t.f00 * t.w2 - t.z1 * t.z2 + t.f00 * t.y10 * t.w2 + (t.f * t.x2) @ t.x1 + t.f00 * t.w21,
+        lambda t: (
+            -t.z1 * t.f00 * t.w2
+            - t.z1 * t.z2
+            + t.f00 * t.y10 * t.w2
+            + (t.f * t.x2) @ t.x1
+            + t.f00 * t.w21
+        ),
     ),
     "attention.c.5.part_2": derivative_lemma(
         lambda t: t.z1,
@@ -103,7 +113,9 @@ CHECKS: dict[str, Entry] = {
     "attention.c.8.part_1": derivative_lemma(
         lambda t: t.f * t.x1,
         all_same,
-        lambda t: (-t.f * (t.f00 * t.w2 + t.z2) + t.f * (t.e0 * t.w2 + t.x2)) * t.x1 + t.f * t.e0 * t.w21,
+        lambda t: (
+            (-t.f * (t.f00 * t.w2 + t.z2) + t.f * (t.e0 * t.w2 + t.x2)) * t.x1 + t.f * t.e0 * t.w21
+        ),
     ),
     "attention.c.8.part_2": derivative_lemma(
         lambda t: t.f * t.x1,
@@ -140,7 +152,9 @@ CHECKS: dict[str, Entry] = {
         ),
     ),
     "attention.c.11.part_2": derivative_lemma(
-        lambda t: t.f00 * t.h0 * t.w1, same_then_other, lambda t: -t.f00 * t.f02 * t.w2 * t.h0 * t.w1
+        lambda t: t.f00 * t.h0 * t.w1,
+        same_then_other,
+        lambda t: -t.f00 * t.f02 * t.w2 * t.h0 * t.w1,
     ),
     "attention.c.12.part_2": derivative_lemma(
         lambda t: t.m1,
@@ -157,7 +171,10 @@ CHECKS: dict[str, Entry] = {
     "attention.d.2.part_2": derivative_lemma(lambda t: t.h1, all_different, lambda t: 0 * t.v2),
     "attention.d.3": derivative_lemma(lambda t: t.s, both_other, _d3, ds),
     "attention.d.4": derivative_lemma(
-        lambda t: t.f01 * t.w1, both_other, lambda t: (-t.f02 * t.f01 + t.f01) * t.w2 * t.w1, lambda t: df01(t) * t.w1
+        lambda t: t.f01 * t.w1,
+        both_other,
+        lambda t: (-t.f02 * t.f01 + t.f01) * t.w2 * t.w1,
+        lambda t: df01(t) * t.w1,
     ),
     "attention.d.5.part_1": derivative_lemma(
         lambda t: t.f01 * t.h1,
@@ -172,15 +189,23 @@ CHECKS: dict[str, Entry] = {
         lambda t: df01(t) * t.h1,
     ),
     "attention.d.6": derivative_lemma(
-        lambda t: -t.s * t.f01 * t.w1, both_other, _d6, lambda t: -ds(t) * t.f01 * t.w1 - t.s * df01(t) * t.w1
+        lambda t: -t.s * t.f01 * t.w1,
+        both_other,
+        _d6,
+        lambda t: -ds(t) * t.f01 * t.w1 - t.s * df01(t) * t.w1,
     ),
     "attention.d.7.part_1": derivative_lemma(
-        lambda t: t.f01 * t.h1 * t.w1, both_other_equal, _d7, lambda t: (df01(t) * t.h1 + t.f01 * t.v2) * t.w1
+        lambda t: t.f01 * t.h1 * t.w1,
+        both_other_equal,
+        _d7,
+        lambda t: (df01(t) * t.h1 + t.f01 * t.v2) * t.w1,
     ),
     "attention.d.7.part_2": derivative_lemma(
         lambda t: t.f01 * t.h1 * t.w1, all_different, _d7, lambda t: df01(t) * t.h1 * t.w1
     ),
-    "attention.d.8": derivative_lemma(lambda t: t.f01 * t.v1, both_other, _d8, lambda t: df01(t) * t.v1),
+    "attention.d.8": derivative_lemma(
+        lambda t: t.f01 * t.v1, both_other, _d8, lambda t: df01(t) * t.v1
+    ),
     "attention.d.9.part_1": lambda: compare(
         points(both_other_equal), second_derivative, lambda t: _d6(t) + _d7(t) + _d8(t), _dc
     ),

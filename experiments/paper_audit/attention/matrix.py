@@ -115,7 +115,9 @@ def term(t: Terms, place: tuple[int, int], printed: bool = False) -> Tensor:
 
 def table_sum(table: int, printed: bool) -> Expression:
     """dC_table/dx_{i2,j2} in the case i0 = i1 = i2."""
-    return lambda t: torch.stack([term(t, (table, k + 1), printed) for k in range(len(TABLES[table]))]).sum()
+    return lambda t: torch.stack(
+        [term(t, (table, k + 1), printed) for k in range(len(TABLES[table]))]
+    ).sum()
 
 
 def d_term(t: Terms, i: int, printed: bool = False) -> Tensor:
@@ -140,13 +142,21 @@ def _h2(t: Terms) -> Tensor:
 
 def _pairs() -> Outcome:
     """Largest error of the tables' statements on symmetry under j1 <-> j2."""
-    worst, corrected, count = math.inf, 0.0, 0  # Table 2: 1 names a term 9 of Table 1, which has eight
+    worst, corrected, count = (
+        math.inf,
+        0.0,
+        0,
+    )  # Table 2: 1 names a term 9 of Table 1, which has eight
     for _, t in points(all_same):
         swapped = dataclasses.replace(t, k=dataclasses.replace(t.k, j1=t.k.j2, j2=t.k.j1))
         for places in C14:
-            corrected = max(corrected, relative_error(term(t, places[0]), term(swapped, places[-1])))
+            corrected = max(
+                corrected, relative_error(term(t, places[0]), term(swapped, places[-1]))
+            )
         count += 1
-    witness = Witness("partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0")
+    witness = Witness(
+        "partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0"
+    )
     return Outcome(worst, corrected, count, witness)
 
 
@@ -237,7 +247,10 @@ def entries(expression: Expression) -> Expression:
 
     def matrix(t: Terms) -> Tensor:
         d = t.x.shape[0]
-        swap = [[dataclasses.replace(t, k=dataclasses.replace(t.k, j1=a, j2=c)) for c in range(d)] for a in range(d)]
+        swap = [
+            [dataclasses.replace(t, k=dataclasses.replace(t.k, j1=a, j2=c)) for c in range(d)]
+            for a in range(d)
+        ]
         return torch.stack([torch.stack([expression(cell) for cell in row]) for row in swap])
 
     return matrix
@@ -290,17 +303,25 @@ def _selected(t: Terms) -> Tensor:
 
 
 CHECKS: dict[str, Entry] = {
-    "attention.c.9.part_1": derivative_lemma(lambda t: -t.s * t.f00 * t.w1, all_same, table_sum(1, True)),
-    "attention.c.10.part_1": derivative_lemma(lambda t: -t.s * t.z1, all_same, table_sum(2, True), table_sum(2, False)),
+    "attention.c.9.part_1": derivative_lemma(
+        lambda t: -t.s * t.f00 * t.w1, all_same, table_sum(1, True)
+    ),
+    "attention.c.10.part_1": derivative_lemma(
+        lambda t: -t.s * t.z1, all_same, table_sum(2, True), table_sum(2, False)
+    ),
     "attention.c.11.part_1": derivative_lemma(
         lambda t: t.f00 * t.h0 * t.w1, all_same, table_sum(3, True), table_sum(3, False)
     ),
     "attention.c.12.part_1": derivative_lemma(lambda t: t.m1, all_same, table_sum(4, True)),
     "attention.c.13.part_1": derivative_lemma(lambda t: t.f00 * t.v1, all_same, table_sum(5, True)),
     "attention.tables_1-5": _pairs,
-    "attention.c.14.part_1": lambda: compare(points(all_same), second_derivative, _d_sum(True), _d_sum(False)),
+    "attention.c.14.part_1": lambda: compare(
+        points(all_same), second_derivative, _d_sum(True), _d_sum(False)
+    ),
     "attention.c.14.part_2": lambda: compare(points(same_then_other), second_derivative, None, _h2),
-    "attention.definition_e.5.others": lambda: compare(points(both_other), second_derivative, _selected),
+    "attention.definition_e.5.others": lambda: compare(
+        points(both_other), second_derivative, _selected
+    ),
     "attention.e.4.z": _z_definition,
     **{f"attention.e.4.d_{i}": partial(_form_check, "E.4", i) for i in range(1, 22)},
     **{f"attention.definition_e.5.b_{i}": partial(_form_check, "E.5", i) for i in range(1, 22)},

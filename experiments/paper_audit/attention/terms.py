@@ -121,9 +121,14 @@ def instance(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Ten
 
 def indices(n: int, d: int, case: Case, seed: int = 0) -> list[Index]:
     """A few index tuples of the case, the same ones each time; empty where the size has none."""
-    tokens, components = itertools.product(range(n), repeat=3), list(itertools.product(range(d), repeat=3))
+    tokens, components = (
+        itertools.product(range(n), repeat=3),
+        list(itertools.product(range(d), repeat=3)),
+    )
     admitted = [k for k in (Index(*i, *j) for i in tokens for j in components) if case(k)]
-    return random.Random(n + 10 * d + 1000 * seed).sample(admitted, min(TUPLES_PER_SIZE, len(admitted)))
+    return random.Random(n + 10 * d + 1000 * seed).sample(
+        admitted, min(TUPLES_PER_SIZE, len(admitted))
+    )
 
 
 def by_hand() -> Iterator[tuple[str, tuple[Tensor, Tensor, Tensor, Tensor]]]:
@@ -131,11 +136,17 @@ def by_hand() -> Iterator[tuple[str, tuple[Tensor, Tensor, Tensor, Tensor]]]:
     one = torch.ones(1, 1, dtype=torch.float64)
     for entries in ((1.0, 0.0), (1.0, 0.0, -1.0)):
         x = torch.tensor([entries], dtype=torch.float64)
-        yield f"d = 1, X = {entries}, W = V = 1, B = 0", (x, one, one, torch.zeros(x.shape[1], 1, dtype=torch.float64))
+        yield (
+            f"d = 1, X = {entries}, W = V = 1, B = 0",
+            (x, one, one, torch.zeros(x.shape[1], 1, dtype=torch.float64)),
+        )
     w = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
     v = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
-    yield "X = I, W = ((1, 1), (0, 1)), V = ((1, 2), (0, 1)), B = 0", (x, w, v, torch.zeros(2, 2, dtype=torch.float64))
+    yield (
+        "X = I, W = ((1, 1), (0, 1)), V = ((1, 2), (0, 1)), B = 0",
+        (x, w, v, torch.zeros(2, 2, dtype=torch.float64)),
+    )
 
 
 def points(case: Case) -> Iterator[tuple[str, Terms]]:
@@ -182,7 +193,13 @@ def compare(
         return None if expression is None else lambda case: expression(case[1])
 
     return checks.equality(
-        cases, lambda case: exact(case[1]), of(printed), of(corrected), relative_error, lambda case: case[0], unusable
+        cases,
+        lambda case: exact(case[1]),
+        of(printed),
+        of(corrected),
+        relative_error,
+        lambda case: case[0],
+        unusable,
     )
 
 
@@ -192,7 +209,11 @@ def second_derivative(terms: Terms) -> Tensor:
 
 
 def derivative_lemma(
-    quantity: Expression, case: Case, printed: Expression | None, corrected: Expression | None = None, wrt: int = 2
+    quantity: Expression,
+    case: Case,
+    printed: Expression | None,
+    corrected: Expression | None = None,
+    wrt: int = 2,
 ) -> Check:
     """Check of a lemma of the form d quantity / d x = right-hand side, in one of the paper's index cases."""
     return lambda: compare(points(case), lambda t: derivative(quantity, t, wrt), printed, corrected)
@@ -274,11 +295,19 @@ def _calculus() -> Outcome:
         errors.append(relative_error(inner, slope(lambda t: f(t) @ g(t))(time)))
         power = 3 * (f(time)[0]) ** 2 * slope(f)(time)[0]
         errors.append(relative_error(power, slope(lambda t: f(t)[0] ** 3)(time)))
-        errors.append(relative_error(torch.exp(f(time)) * slope(f)(time), slope(lambda t: torch.exp(f(t)))(time)))
+        errors.append(
+            relative_error(
+                torch.exp(f(time)) * slope(f)(time), slope(lambda t: torch.exp(f(t)))(time)
+            )
+        )
         scalars = slope(f)(time)[0] * g(time)[1] + f(time)[0] * slope(g)(time)[1]
         errors.append(relative_error(scalars, slope(lambda t: f(t)[0] * g(t)[1])(time)))
         errors.append(relative_error(torch.eye(4, dtype=torch.float64), slope(lambda x: x * 1)(a)))
-        errors.append(relative_error(torch.zeros(4, dtype=torch.float64), slope(lambda y, a=a: a + 0 * y)(time)))
+        errors.append(
+            relative_error(
+                torch.zeros(4, dtype=torch.float64), slope(lambda y, a=a: a + 0 * y)(time)
+            )
+        )
     return Outcome(max(errors), instances=len(errors))
 
 
@@ -363,14 +392,24 @@ CHECKS: dict[str, Entry] = {
     "attention.fact_b.1": _algebra,
     "attention.fact_b.2": _calculus,
     "attention.theorem_j.1.loss": lambda: _matrix_form(True),
-    "attention.b.10.part_1": derivative_lemma(lambda t: t.scores, same1, lambda t: t.e0 * t.w1 + t.x1, wrt=1),
-    "attention.b.10.part_2": derivative_lemma(lambda t: t.scores, other1, lambda t: t.e1 * t.w1, wrt=1),
-    "attention.b.11.part_1": derivative_lemma(lambda t: t.u, same1, lambda t: t.u * (t.e0 * t.w1 + t.x1), wrt=1),
-    "attention.b.11.part_2": derivative_lemma(lambda t: t.u, other1, lambda t: t.u * t.e1 * t.w1, wrt=1),
+    "attention.b.10.part_1": derivative_lemma(
+        lambda t: t.scores, same1, lambda t: t.e0 * t.w1 + t.x1, wrt=1
+    ),
+    "attention.b.10.part_2": derivative_lemma(
+        lambda t: t.scores, other1, lambda t: t.e1 * t.w1, wrt=1
+    ),
+    "attention.b.11.part_1": derivative_lemma(
+        lambda t: t.u, same1, lambda t: t.u * (t.e0 * t.w1 + t.x1), wrt=1
+    ),
+    "attention.b.11.part_2": derivative_lemma(
+        lambda t: t.u, other1, lambda t: t.u * t.e1 * t.w1, wrt=1
+    ),
     "attention.b.12.part_1": derivative_lemma(
         lambda t: t.u.sum(), same1, lambda t: t.u[t.k.i0] * t.w1 + t.u @ t.x1, wrt=1
     ),
-    "attention.b.12.part_2": derivative_lemma(lambda t: t.u.sum(), other1, lambda t: t.u[t.k.i1] * t.w1, wrt=1),
+    "attention.b.12.part_2": derivative_lemma(
+        lambda t: t.u.sum(), other1, lambda t: t.u[t.k.i1] * t.w1, wrt=1
+    ),
     "attention.b.13.part_1": derivative_lemma(
         lambda t: 1 / t.u.sum(), same1, lambda t: -(t.f00 * t.w1 + t.z1) / t.u.sum(), wrt=1
     ),
@@ -378,7 +417,10 @@ CHECKS: dict[str, Entry] = {
         lambda t: 1 / t.u.sum(), other1, lambda t: -t.f01 * t.w1 / t.u.sum(), wrt=1
     ),
     "attention.b.14.part_1": derivative_lemma(
-        lambda t: t.f, same1, lambda t: -t.f * (t.f00 * t.w1 + t.z1) + t.f * (t.e0 * t.w1 + t.x1), wrt=1
+        lambda t: t.f,
+        same1,
+        lambda t: -t.f * (t.f00 * t.w1 + t.z1) + t.f * (t.e0 * t.w1 + t.x1),
+        wrt=1,
     ),
     "attention.b.14.part_2": derivative_lemma(
         lambda t: t.f, other1, lambda t: -t.f * t.f01 * t.w1 + t.f * t.e1 * t.w1, wrt=1
@@ -391,7 +433,10 @@ CHECKS: dict[str, Entry] = {
         wrt=1,
     ),
     "attention.b.16.part_2": derivative_lemma(
-        lambda t: t.s, other1, lambda t: -t.s * t.f01 * t.w1 + t.f01 * t.h1 * t.w1 + t.f01 * t.v1, wrt=1
+        lambda t: t.s,
+        other1,
+        lambda t: -t.s * t.f01 * t.w1 + t.f01 * t.h1 * t.w1 + t.f01 * t.v1,
+        wrt=1,
     ),
     "attention.b.17": _loss_gradient,
     "attention.f.1": lambda: _loss_hessian(1.0),

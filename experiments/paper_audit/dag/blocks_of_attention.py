@@ -18,12 +18,17 @@ def softmax_second(z: Tensor) -> Tensor:
     """M.2 for all i, j, k."""
     s, eye = torch.softmax(z, 0), torch.eye(len(z), dtype=z.dtype)
     found = torch.einsum("ij,ik->ijk", eye, eye) - torch.einsum("ij,k->ijk", eye, s)
-    found = found - torch.einsum("ik,j->ijk", eye, s) - torch.einsum("jk,j->jk", eye, s).unsqueeze(0)
+    found = (
+        found - torch.einsum("ik,j->ijk", eye, s) - torch.einsum("jk,j->jk", eye, s).unsqueeze(0)
+    )
     return s[:, None, None] * (found + 2 * s[None, :, None] * s[None, None, :])
 
 
 def logits() -> list[Tensor]:
-    return [torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in (2, 3, 4, 7)]
+    return [
+        torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+        for n in (2, 3, 4, 7)
+    ]
 
 
 def soft(z: Tensor) -> Tensor:
@@ -31,14 +36,21 @@ def soft(z: Tensor) -> Tensor:
 
 
 def softmax_first() -> Outcome:
-    return equality(logits(), torch.func.jacrev(soft), lambda z: torch.diag(soft(z)) - torch.outer(soft(z), soft(z)))
+    return equality(
+        logits(),
+        torch.func.jacrev(soft),
+        lambda z: torch.diag(soft(z)) - torch.outer(soft(z), soft(z)),
+    )
 
 
 def softmax_dense() -> Outcome:
     """Remark 101: S and T dense since all σ_i > 0? n = 2 with equal logits: T = 0; corrected: generically dense."""
     z = torch.zeros(2, dtype=torch.float64)
     second = torch.func.hessian(soft)(z)
-    generic = [torch.func.hessian(soft)(w).abs().min() / torch.func.hessian(soft)(w).abs().max() for w in logits()]
+    generic = [
+        torch.func.hessian(soft)(w).abs().min() / torch.func.hessian(soft)(w).abs().max()
+        for w in logits()
+    ]
     generic += [torch.func.jacrev(soft)(w).abs().min() for w in logits()]
     witness = Witness(
         "two equal logits, σ = (1/2, 1/2): T_σ;z",
@@ -47,7 +59,10 @@ def softmax_dense() -> Outcome:
         f"largest entry {float(second.abs().max()):g}",
     )
     return Outcome(
-        1.0 if float(second.abs().max()) < 1e-12 else 0.0, 0.0 if float(min(generic)) > 1e-6 else 1.0, 5, witness
+        1.0 if float(second.abs().max()) < 1e-12 else 0.0,
+        0.0 if float(min(generic)) > 1e-6 else 1.0,
+        5,
+        witness,
     )
 
 
@@ -91,14 +106,19 @@ def mixed_norms(seed: int, tokens: int, width: int) -> tuple[float, float, float
         return torch.softmax(q @ k.T / width**0.5, 1) @ v
 
     residual = output(start) - y
-    tensor = torch.func.hessian(lambda flat: (residual * output(flat)).sum())(start).view(3, x.numel(), 3, x.numel())
+    tensor = torch.func.hessian(lambda flat: (residual * output(flat)).sum())(start).view(
+        3, x.numel(), 3, x.numel()
+    )
     q_k, q_v, k_v = (float(tensor[a, :, b].norm()) for a, b in ((0, 1), (0, 2), (1, 2)))
     return q_k, q_v, k_v
 
 
 def main_source() -> Outcome:
     """Proposition 102.2: the largest tensor norm of (q,v) or (k,v) over that of (q,k), and how often (q,k) is first."""
-    found = {size: [mixed_norms(seed, *size) for seed in range(draws)] for size, draws in (((3, 2), 60), ((8, 16), 12))}
+    found = {
+        size: [mixed_norms(seed, *size) for seed in range(draws)]
+        for size, draws in (((3, 2), 60), ((8, 16), 12))
+    }
     first = {size: sum(q_k >= max(rest) for q_k, *rest in norms) for size, norms in found.items()}
     witness = Witness(
         "Gaussian weights, inputs and targets, 3 tokens of width 2",
@@ -125,8 +145,15 @@ def two_heads() -> Outcome:
     x = torch.randn(1, 3, 2, dtype=torch.float64)
     example = examples(Instance("two heads", dag, x, torch.randn(1, 3, 4, dtype=torch.float64)))[0]
     cross = float(example.blocks["q1", "q2"].norm() / example.blocks["q1", "q1"].norm())
-    local = float(example.curvature["out"]["q1", "q2"].norm() / example.curvature["out"]["q1", "q1"].norm())
-    witness = Witness("two heads and an output projection: ‖H[q1,q2]‖ / ‖H[q1,q1]‖", "0", "0 for T", f"{cross:.3g}")
+    local = float(
+        example.curvature["out"]["q1", "q2"].norm() / example.curvature["out"]["q1", "q1"].norm()
+    )
+    witness = Witness(
+        "two heads and an output projection: ‖H[q1,q2]‖ / ‖H[q1,q1]‖",
+        "0",
+        "0 for T",
+        f"{cross:.3g}",
+    )
     return Outcome(cross, local, 1, witness)
 
 
@@ -149,7 +176,9 @@ def hvp_cost() -> Outcome:
     """Corollary 21, Eq. I.1: HVP over gradient, the same multiple (at most 4) at every width; both linear in P."""
     ratios = [(lambda f: f[1] / f[0])(flops(width)) for width in (8, 32, 128)]
     linear = flops(128)[1] / flops(32)[1] / 16 - 1
-    return Outcome(max(max(ratios) / 4 - 1, max(ratios) - min(ratios) - 0.01, abs(linear) - 0.01), instances=3)
+    return Outcome(
+        max(max(ratios) / 4 - 1, max(ratios) - min(ratios) - 0.01, abs(linear) - 0.01), instances=3
+    )
 
 
 def propagated() -> Outcome:
@@ -167,7 +196,10 @@ def propagated() -> Outcome:
         found = torch.stack([e.blocks[first, w] @ moved[w] for w in moved]).sum(0)
         wrong = max(wrong, relative_error(found, truth))
         free = torch.stack(
-            [e.blocks[first, w] @ (r if w == first else torch.zeros(len(e.delta[w])).double()) for w in order]
+            [
+                e.blocks[first, w] @ (r if w == first else torch.zeros(len(e.delta[w])).double())
+                for w in order
+            ]
         ).sum(0)
         right = max(right, relative_error(free, truth))
         witness = witness or Witness(
@@ -184,11 +216,17 @@ def pair_count() -> Outcome:
     n = 100
     pairs = n * n - 1  # all but (out, out)
     witness = Witness(
-        "a chain of 100 nodes, s = 2: pairs (v, w) with a child", "at most O(n s), 200", "n² − 1", str(pairs)
+        "a chain of 100 nodes, s = 2: pairs (v, w) with a child",
+        "at most O(n s), 200",
+        "n² − 1",
+        str(pairs),
     )
     return Outcome(
         pairs / (n * 2) - 1,
-        0.0 if pairs == sum(1 for v, w in itertools.product(range(n), repeat=2) if (v, w) != (n - 1, n - 1)) else 1.0,
+        0.0
+        if pairs
+        == sum(1 for v, w in itertools.product(range(n), repeat=2) if (v, w) != (n - 1, n - 1))
+        else 1.0,
         1,
         witness,
     )
@@ -197,7 +235,8 @@ def pair_count() -> Outcome:
 def radius_count() -> Outcome:
     """Definition 79: pairs within distance k on a chain of n nodes, over n (2k + 1)."""
     found = [
-        sum(abs(a - b) <= k for a, b in itertools.product(range(n), repeat=2)) / (n * (2 * k + 1)) - 1
+        sum(abs(a - b) <= k for a, b in itertools.product(range(n), repeat=2)) / (n * (2 * k + 1))
+        - 1
         for n, k in ((10, 2), (50, 5))
     ]
     return Outcome(max(found), instances=2)
@@ -244,8 +283,12 @@ def at_zero_residual() -> Outcome:
 
     sizes = [float(tensor_part(s * (output(q, k) - y)).norm()) for s in (0.0, 1.0, 2.0)]
     where = "attention of two tokens, width 1, |O − Y|²/2 at Y = O: ‖H^T[Q, K]‖"
-    witness = Witness(where, "not 0", "linear in O − Y", f"{sizes[0]:g}; {sizes[1]:.3g} for a random Y")
-    return Outcome(1.0 if sizes[0] == 0 < sizes[1] else 0.0, abs(sizes[2] / sizes[1] - 2), 3, witness)
+    witness = Witness(
+        where, "not 0", "linear in O − Y", f"{sizes[0]:g}; {sizes[1]:.3g} for a random Y"
+    )
+    return Outcome(
+        1.0 if sizes[0] == 0 < sizes[1] else 0.0, abs(sizes[2] / sizes[1] - 2), 3, witness
+    )
 
 
 CHECKS: dict[str, Entry] = {

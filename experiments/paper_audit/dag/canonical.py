@@ -7,7 +7,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.checks import Entry, Outcome, Witness, exists, needs, relative_error, strongest, worst
+from experiments.paper_audit.checks import (
+    Entry,
+    Outcome,
+    Witness,
+    exists,
+    needs,
+    relative_error,
+    strongest,
+    worst,
+)
 from experiments.paper_audit.dag.instances import (
     Instance,
     chain,
@@ -43,7 +52,9 @@ def psd() -> Outcome:
 
 def concave() -> Outcome:
     """Remark 8 without a convex loss: out = v, loss = −out²/2."""
-    case = scalar_nodes([("v", ("input",), identity), ("out", ("v",), identity)], [1.0], square=True)
+    case = scalar_nodes(
+        [("v", ("input",), identity), ("out", ("v",), identity)], [1.0], square=True
+    )
     values = torch.linalg.eigvalsh(-assembled(gauss_newton(case), case.dag.order))
     return Outcome(float(-values[:, 0].min()))
 
@@ -54,24 +65,39 @@ def quadratic_form() -> Outcome:
     for case in smooth():
         for e in examples(case):
             full = assembled(e.gauss_newton(case.dag.output), case.dag.order)
-            r = torch.randn(len(full), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-            parts = dict(zip(case.dag.order, r.split([len(e.delta[v]) for v in case.dag.order]), strict=True))
-            moved = torch.stack([e.total[case.dag.output, v] @ parts[v] for v in case.dag.order]).sum(0)
+            r = torch.randn(
+                len(full), generator=torch.Generator().manual_seed(0), dtype=torch.float64
+            )
+            parts = dict(
+                zip(case.dag.order, r.split([len(e.delta[v]) for v in case.dag.order]), strict=True)
+            )
+            moved = torch.stack(
+                [e.total[case.dag.output, v] @ parts[v] for v in case.dag.order]
+            ).sum(0)
             errors.append(relative_error((moved @ e.base @ moved)[None], (r @ full @ r)[None]))
     return Outcome(max(errors), instances=len(errors))
 
 
 def _extremes(blocks: list[Tensor]) -> tuple[float, float]:
     values = [torch.linalg.eigvalsh(b) for b in blocks]
-    return max(float(v.max() / v.abs().max()) for v in values), max(float(-v.min() / v.abs().max()) for v in values)
+    return max(float(v.max() / v.abs().max()) for v in values), max(
+        float(-v.min() / v.abs().max()) for v in values
+    )
 
 
 def indefinite_blocks() -> Outcome:
     """Some diagonal block of H has a negative eigenvalue."""
     found = [
-        b for case in smooth() for (v, w), block in exact(case).items() if v == w for b in block if b.norm() > 1e-9
+        b
+        for case in smooth()
+        for (v, w), block in exact(case).items()
+        if v == w
+        for b in block
+        if b.norm() > 1e-9
     ]
-    return exists("diagonal blocks of smooth networks", _extremes(found)[1], "a negative eigenvalue is wanted")
+    return exists(
+        "diagonal blocks of smooth networks", _extremes(found)[1], "a negative eigenvalue is wanted"
+    )
 
 
 def tensor_signs() -> Outcome:
@@ -91,7 +117,9 @@ def reads_as_ggn() -> Outcome:
         e = examples(case)[0]
         wide = torch.cat([e.total[case.dag.output, v] for v in case.dag.order], 1)
         errors.append(
-            relative_error(wide.T @ e.base @ wide, assembled(e.gauss_newton(case.dag.output), case.dag.order))
+            relative_error(
+                wide.T @ e.base @ wide, assembled(e.gauss_newton(case.dag.output), case.dag.order)
+            )
         )
     return Outcome(max(errors), instances=len(errors))
 
@@ -102,14 +130,21 @@ def ggn_is_fisher() -> Outcome:
     for seed in range(3):
         z = torch.randn(4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         p = torch.softmax(z, 0)
-        outer = torch.stack([p[k] * torch.outer(p - torch.eye(4)[k], p - torch.eye(4)[k]) for k in range(4)]).sum(0)
+        outer = torch.stack(
+            [p[k] * torch.outer(p - torch.eye(4)[k], p - torch.eye(4)[k]) for k in range(4)]
+        ).sum(0)
         family.append(relative_error(outer.double(), torch.diag(p) - torch.outer(p, p)))
     grid = torch.linspace(-200, 200, 400001, dtype=torch.float64)
     density = 1 / (torch.pi * (1 + grid**2))
     fisher = float(((2 * grid / (1 + grid**2)) ** 2 * density).sum() * (grid[1] - grid[0]))
     at_zero = 2.0  # second derivative of log(1 + (f − y)²) at f = y
     other.append(abs(at_zero - fisher) / fisher)
-    witness = Witness("−log of a Cauchy density, f = y", f"∇²ℓ = {at_zero:g} = Fisher", "", f"Fisher = {fisher:.3f}")
+    witness = Witness(
+        "−log of a Cauchy density, f = y",
+        f"∇²ℓ = {at_zero:g} = Fisher",
+        "",
+        f"Fisher = {fisher:.3f}",
+    )
     return Outcome(max(other), max(family), 4, witness)
 
 
@@ -131,9 +166,16 @@ def zero_gap() -> Outcome:
     gradient = torch.func.grad(lambda p: p[0] * p[1])(theta)
     left = float((whole - 0 * torch.outer(gradient, gradient)).norm())
     case = chain(0, nn.Identity, widths=(2, 3, 2))
-    gaps = [float((e.blocks[p] - e.gauss_newton(case.dag.output)[p]).norm()) for e in examples(case) for p in e.blocks]
+    gaps = [
+        float((e.blocks[p] - e.gauss_newton(case.dag.output)[p]).norm())
+        for e in examples(case)
+        for p in e.blocks
+    ]
     witness = Witness(
-        "f = a b x, loss = f, a = b = 0, x = 1: ‖H_θ − GGN‖", "≈ 0", "0 for activations only", f"{left:.4g}"
+        "f = a b x, loss = f, a = b = 0, x = 1: ‖H_θ − GGN‖",
+        "≈ 0",
+        "0 for activations only",
+        f"{left:.4g}",
     )
     return Outcome(left, max(gaps), 1, witness)
 
@@ -150,7 +192,9 @@ def linear_head() -> Outcome:
         ]
         return float(torch.stack(found).max())
 
-    return worst((chain(0), chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)), chain(2, nn.GELU, norm=True)), error)
+    return worst(
+        (chain(0), chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)), chain(2, nn.GELU, norm=True)), error
+    )
 
 
 def symmetric() -> Outcome:
@@ -190,7 +234,10 @@ def reached() -> Outcome:
     block = float(examples(scalar_nodes(nodes, [1.0, 1.0]))[0].blocks["v", "w"])
     generic = max(float(b.abs().max() == 0) for case in smooth() for b in exact(case).values())
     witness = Witness(
-        "out = v² + w², loss = out: H[v,w]", "≠ 0 (both reach out)", "may vanish, not generically", f"{block:g}"
+        "out = v² + w², loss = out: H[v,w]",
+        "≠ 0 (both reach out)",
+        "may vanish, not generically",
+        f"{block:g}",
     )
     return Outcome(1.0 if block == 0 else 0.0, generic, 1 + len(smooth()), witness)
 
@@ -199,7 +246,9 @@ def tensors_symmetric() -> Outcome:
     """Remark 42: [T_u;v]_i and the assembled Hessian are symmetric; the mixed slices are d_v × d_w."""
 
     def error(case: Instance) -> float:
-        own = [c[v, v] for e in examples(case) for c in e.curvature.values() for v, w in c if v == w]
+        own = [
+            c[v, v] for e in examples(case) for c in e.curvature.values() for v, w in c if v == w
+        ]
         return max(relative_error(c, c.T) for c in own if float(c.abs().max()) > 1e-12)
 
     return strongest(worst(smooth(), error), symmetric())
@@ -210,9 +259,14 @@ def tensor_norm_is_unsigned() -> Outcome:
     same output)."""
     gaps = []
     for sign in (1.0, -1.0):
-        nodes = [("v", ("input",), identity), ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2)]
+        nodes = [
+            ("v", ("input",), identity),
+            ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2),
+        ]
         e = examples(scalar_nodes(nodes, [1.0], square=True))[0]
-        gaps.append(float(e.tensor("out")["v", "v"].norm() / e.gauss_newton("out")["v", "v"].norm()))
+        gaps.append(
+            float(e.tensor("out")["v", "v"].norm() / e.gauss_newton("out")["v", "v"].norm())
+        )
     return Outcome(abs(gaps[0] - gaps[1]) / gaps[0], instances=2)
 
 
@@ -221,10 +275,16 @@ def single_node() -> Outcome:
     errors = []
     for seed in range(3):
         torch.manual_seed(seed)
-        node = Node("out", ("input",), nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double())
-        case = Instance("one node", Dag([node]), torch.randn(1, 2, dtype=torch.float64), torch.tensor([0]))
+        node = Node(
+            "out", ("input",), nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+        )
+        case = Instance(
+            "one node", Dag([node]), torch.randn(1, 2, dtype=torch.float64), torch.tensor([0])
+        )
         e, own = examples(case)[0], parametric(case, 0)["out"]
-        errors.append(relative_error(own.d.T @ e.base @ own.d + own.own, parameter_blocks(case)["out", "out"]))
+        errors.append(
+            relative_error(own.d.T @ e.base @ own.d + own.own, parameter_blocks(case)["out", "out"])
+        )
     return Outcome(max(errors), instances=3)
 
 

@@ -38,7 +38,14 @@ def theorem_25() -> Outcome:
         return max(found)
 
     return worst(
-        (chain(0), chain(1, nn.ReLU), chain(2, nn.GELU, norm=True), residual(3), residual(4, nn.Tanh)), violation
+        (
+            chain(0),
+            chain(1, nn.ReLU),
+            chain(2, nn.GELU, norm=True),
+            residual(3),
+            residual(4, nn.Tanh),
+        ),
+        violation,
     )
 
 
@@ -63,7 +70,9 @@ def decay(target: float) -> Outcome:
     """R^GN(v,w) / (‖∇²ℓ‖_F (s rho)^dist) − 1 on linear graphs with s rho = target, attacked."""
     found = []
     for graph in GRAPHS:
-        attained = torch.eye(WIDTH, dtype=torch.float64).flatten().repeat(len(graph) + 1)  # by chains
+        attained = (
+            torch.eye(WIDTH, dtype=torch.float64).flatten().repeat(len(graph) + 1)
+        )  # by chains
         for start in (attained, *(Linear.start(graph, seed) for seed in range(2))):
             found.append(attack(partial(_decay_excess, graph, target), start, 60)[0])
     return Outcome(max(found), instances=60 * len(found))
@@ -76,7 +85,9 @@ def children_sum() -> Outcome:
         e = examples(case)[0]
         blocks = e.gauss_newton(case.dag.output)
         for v, w in itertools.product(case.dag.order[:-1], case.dag.order):
-            found = torch.stack([e.jacobian[u, v].T @ blocks[u, w] for u in case.dag.children[v]]).sum(0)
+            found = torch.stack(
+                [e.jacobian[u, v].T @ blocks[u, w] for u in case.dag.children[v]]
+            ).sum(0)
             size = float(max(b.abs().max() for b in blocks.values()))
             errors.append(float((found - blocks[v, w]).abs().max()) / size)
     return Outcome(max(errors), instances=len(errors))
@@ -93,7 +104,9 @@ def looser() -> Outcome:
             values.append(nine / (float(graph.base.norm()) * 0.95 ** graph.distance(v, w)) - 1)
         return max(values)
 
-    return Outcome(max(attack(excess, Linear.start(GRAPHS[0], k), 60)[0] for k in range(3)), instances=180)
+    return Outcome(
+        max(attack(excess, Linear.start(GRAPHS[0], k), 60)[0] for k in range(3)), instances=180
+    )
 
 
 def arithmetic() -> Outcome:
@@ -121,7 +134,10 @@ def lyapunov_at_init() -> Outcome:
         values.append(math.log(float(torch.linalg.matrix_norm(product, 2))) / depth)
         errors.append(abs(logs - math.log(float(product[:, 0].norm()))) / depth)
     witness = Witness(
-        "‖J_8···J_1‖₂ ≈ 5 of Section 5.1 in Eq. 8", "λ_1 ≈ −0.02", "ln(5)/8 = 0.20", f"{math.log(5) / 8:.4f}"
+        "‖J_8···J_1‖₂ ≈ 5 of Section 5.1 in Eq. 8",
+        "λ_1 ≈ −0.02",
+        "ln(5)/8 = 0.20",
+        f"{math.log(5) / 8:.4f}",
     )
     return Outcome(max(min(values), 0.0), max(errors), len(values), witness)
 
@@ -129,7 +145,9 @@ def lyapunov_at_init() -> Outcome:
 def not_necessary() -> Outcome:
     """Remark 30: s rho < 1 is not necessary: J alternates diag(2, 1/8) and diag(1/8, 2): rho = 2, R decays as 2^-L."""
     a, b = (torch.diag(torch.tensor(v).double()) for v in ([2.0, 0.125], [0.125, 2.0]))
-    sizes = [float(torch.linalg.matrix_norm(torch.linalg.matrix_power(a @ b, k), 2)) for k in (1, 4)]
+    sizes = [
+        float(torch.linalg.matrix_norm(torch.linalg.matrix_power(a @ b, k), 2)) for k in (1, 4)
+    ]
     return exists("alternating diag(2, 1/8)", 1 - sizes[1] / sizes[0], "decay is wanted")
 
 
@@ -139,9 +157,15 @@ def threshold() -> Outcome:
     for target, eps in ((0.5, 0.1), (0.3, 0.2)):
         limit = math.ceil(math.log(eps) / math.log(target))
 
-        def excess(z: Tensor, target: float = target, eps: float = eps, limit: int = limit) -> float:
+        def excess(
+            z: Tensor, target: float = target, eps: float = eps, limit: int = limit
+        ) -> float:
             graph = Linear(GRAPHS[-1], z, target)
-            far = [float(b.norm()) for (v, w), b in graph.blocks().items() if graph.distance(v, w) > limit]
+            far = [
+                float(b.norm())
+                for (v, w), b in graph.blocks().items()
+                if graph.distance(v, w) > limit
+            ]
             return max(far) / (eps * float(graph.base.norm())) - 1
 
         found.append(attack(excess, Linear.start(GRAPHS[-1], 0), 40)[0])
@@ -152,7 +176,9 @@ def couplings(blocks: Blocks) -> list[float]:
     """C(v,w) of every pair whose diagonal blocks are not zero (Definition 23)."""
     sizes = {pair: float(block.norm()) for pair, block in blocks.items()}
     return [
-        size / math.sqrt(sizes[v, v] * sizes[w, w]) for (v, w), size in sizes.items() if sizes[v, v] * sizes[w, w] > 0
+        size / math.sqrt(sizes[v, v] * sizes[w, w])
+        for (v, w), size in sizes.items()
+        if sizes[v, v] * sizes[w, w] > 0
     ]
 
 
@@ -161,7 +187,9 @@ def coupling_bound() -> Outcome:
     cases = (*smooth(), *piecewise_linear())
     values = [max(couplings(mean(gauss_newton(case)))) for case in cases]
     values += [
-        max(couplings({p: b[k] for p, b in gauss_newton(case).items()})) for case in cases for k in range(len(case.x))
+        max(couplings({p: b[k] for p, b in gauss_newton(case).items()}))
+        for case in cases
+        for k in range(len(case.x))
     ]
     found = [attack(partial(_coupling_excess, g), Linear.start(g, 0), 60)[0] for g in GRAPHS]
     return Outcome(max(*(v - 1 for v in values), *found), instances=len(values) + 60 * len(GRAPHS))
@@ -169,8 +197,12 @@ def coupling_bound() -> Outcome:
 
 def coupling_above_one() -> Outcome:
     """Definition 23: with H^T, C(v,w) > 1 does occur."""
-    values = [value for case in smooth() for value in couplings({p: b[0] for p, b in exact(case).items()})]
-    return exists("single examples of smooth networks", max(values) - 1, "C − 1 > 0 is wanted", 1e-6)
+    values = [
+        value for case in smooth() for value in couplings({p: b[0] for p, b in exact(case).items()})
+    ]
+    return exists(
+        "single examples of smooth networks", max(values) - 1, "C − 1 > 0 is wanted", 1e-6
+    )
 
 
 def coupling_zero() -> Outcome:
@@ -182,7 +214,9 @@ def coupling_zero() -> Outcome:
             size = math.sqrt(float(blocks[v, v].norm() * blocks[w, w].norm()))
             if size:
                 value = float(block.norm()) / size
-                errors.append(0.0 if (value == 0) == (float(block.norm()) == 0) and value >= 0 else 1.0)
+                errors.append(
+                    0.0 if (value == 0) == (float(block.norm()) == 0) and value >= 0 else 1.0
+                )
     return Outcome(max(errors), instances=len(errors))
 
 
@@ -205,7 +239,10 @@ def theorem_43() -> Outcome:
         printed, right = -1.0, -1.0
         for (v, w), block in before.items():
             change = float((after[v, w] - block).norm())
-            printed = max(printed, change / float(block.norm()) - 2 * eps * clean.distance(v, w) - 1e3 * eps**2)
+            printed = max(
+                printed,
+                change / float(block.norm()) - 2 * eps * clean.distance(v, w) - 1e3 * eps**2,
+            )
             size = clean.path_norm(v) * clean.path_norm(w) * float(clean.base.norm())
             bound = (clean.depth(v) + clean.depth(w)) * eps * size * (1 + 1e-4)
             right = max(right, change / (bound + 1e-12 * size) - 1 if bound else change)
@@ -227,7 +264,9 @@ def float32_depth() -> Outcome:
     return Outcome(1e5 * 3 * 2.0**-24 - 1)
 
 
-def rescaled(case: Instance, a: float, first: str, children: tuple[str, ...]) -> tuple[Blocks, Blocks]:
+def rescaled(
+    case: Instance, a: float, first: str, children: tuple[str, ...]
+) -> tuple[Blocks, Blocks]:
     """Blocks before and after W_v → a W_v and W_w → W_w / a of the children, for homogeneous activations."""
     dag: Dag = case.dag.to(torch.float64)
     with torch.no_grad():
@@ -248,7 +287,9 @@ def theorem_44() -> Outcome:
             for pair, power in ((("h1", "h1"), 2), (("h1", "h2"), 1), (("h2", "h2"), 0)):
                 scale = float(before[pair].abs().max())
                 errors.append(float((after[pair] * a**power - before[pair]).abs().max()) / scale)
-            one, two = (couplings({p: b[0] for p, b in blocks.items()}) for blocks in (before, after))
+            one, two = (
+                couplings({p: b[0] for p, b in blocks.items()}) for blocks in (before, after)
+            )
             errors.append(max(abs(x - y) for x, y in zip(one, two, strict=True)))
             count += 1
     return Outcome(max(errors), instances=count)
@@ -281,11 +322,17 @@ def mean_of_norms() -> Outcome:
 def indefinite_loss() -> Outcome:
     """Definition 23: C − 1 without H^T for ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0); corrected: for ∇²ℓ >= 0."""
     base = torch.diag(torch.tensor([1.0, -0.5], dtype=torch.float64))
-    jacobians = {"v": torch.ones(2, 1, dtype=torch.float64), "w": torch.tensor([[1.0], [0.0]], dtype=torch.float64)}
+    jacobians = {
+        "v": torch.ones(2, 1, dtype=torch.float64),
+        "w": torch.tensor([[1.0], [0.0]], dtype=torch.float64),
+    }
     blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
     value = max(couplings(blocks))
     witness = Witness(
-        "linear, ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0): C(v,w)", "<= 1", "<= 1 for ∇²ℓ >= 0", f"{value:.4g}"
+        "linear, ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0): C(v,w)",
+        "<= 1",
+        "<= 1 for ∇²ℓ >= 0",
+        f"{value:.4g}",
     )
     return Outcome(value - 1, coupling_bound().printed, 1, witness)
 
@@ -308,7 +355,8 @@ CHECKS: dict[str, Entry] = {
     "dag.remark97.depth": float32_depth,
     "dag.thm44": theorem_44,
     "dag.thm44.branching": needs(
-        lambda: theorem_44_branching("a", "b"), ("every child compensated", lambda: theorem_44_branching("a"))
+        lambda: theorem_44_branching("a", "b"),
+        ("every child compensated", lambda: theorem_44_branching("a")),
     ),
     "dag.remark38": mean_of_norms,
     "dag.def23.only": indefinite_loss,

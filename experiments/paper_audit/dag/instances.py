@@ -37,19 +37,29 @@ def layer(i: int, o: int, act: Act, norm: bool = False) -> nn.Sequential:
 
 
 def chain(
-    seed: int, act: Act = nn.SiLU, norm: bool = False, widths: Sequence[int] = (3, 4, 3, 4), batch: int = 2
+    seed: int,
+    act: Act = nn.SiLU,
+    norm: bool = False,
+    widths: Sequence[int] = (3, 4, 3, 4),
+    batch: int = 2,
 ) -> Instance:
     """input -> h1 -> h2 -> ... -> out, cross-entropy."""
     torch.manual_seed(seed)
     nodes = [
-        Node(f"h{k}", ("input",) if k == 1 else (f"h{k - 1}",), layer(widths[k - 1], widths[k], act, norm))
+        Node(
+            f"h{k}",
+            ("input",) if k == 1 else (f"h{k - 1}",),
+            layer(widths[k - 1], widths[k], act, norm),
+        )
         for k in range(1, len(widths))
     ]
     nodes.append(Node("out", (nodes[-1].name,), nn.Linear(widths[-1], 3).double()))
     return _with_data(f"chain of widths {tuple(widths)}", Dag(nodes), widths[0], batch)
 
 
-def residual(seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5, shrink: float = 1.0) -> Instance:
+def residual(
+    seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5, shrink: float = 1.0
+) -> Instance:
     """h <- h + scale * act(W h) of width 4 down to the output itself, cross-entropy over the 4 components."""
     torch.manual_seed(seed)
     nodes = [Node("h0", ("input",), layer(3, 4, act))]
@@ -61,7 +71,9 @@ def residual(seed: int, act: Act = nn.SiLU, depth: int = 3, scale: float = 0.5, 
     return _with_data(f"residual network of depth {depth}", Dag(nodes), 3, 2)
 
 
-def diamond(seed: int, act: Act = nn.SiLU, merge: str = "cat", lengths: tuple[int, int] = (1, 1)) -> Instance:
+def diamond(
+    seed: int, act: Act = nn.SiLU, merge: str = "cat", lengths: tuple[int, int] = (1, 1)
+) -> Instance:
     """stem -> a, b -> merge -> out; merge "cat": act(W [a, b]), "sum": a + b. lengths: layers of the branches, the last
     of which are a and b."""
     torch.manual_seed(seed)
@@ -72,7 +84,9 @@ def diamond(seed: int, act: Act = nn.SiLU, merge: str = "cat", lengths: tuple[in
         for parent, name in zip(("stem", *names), names, strict=False):
             nodes.append(Node(name, (parent,), layer(4 if parent == "stem" else 3, 3, act)))
     nodes += [Node("merge", ("a", "b"), join), Node("out", ("merge",), nn.Linear(3, 3).double())]
-    return _with_data(f"diamond with {merge} merge, branches of {lengths[0]} and {lengths[1]}", Dag(nodes), 3, 2)
+    return _with_data(
+        f"diamond with {merge} merge, branches of {lengths[0]} and {lengths[1]}", Dag(nodes), 3, 2
+    )
 
 
 def skip(seed: int, act: Act = nn.SiLU) -> Instance:
@@ -126,7 +140,9 @@ def _with_data(name: str, dag: Dag, width: int, batch: int) -> Instance:
 def pooled(seed: int) -> Instance:
     """Max-pooling over pairs of four units."""
     torch.manual_seed(seed)
-    pool = nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten()).double()
+    pool = nn.Sequential(
+        nn.Linear(3, 4), nn.Unflatten(1, (1, 4)), nn.MaxPool1d(2), nn.Flatten()
+    ).double()
     nodes = [Node("h1", ("input",), pool), Node("h2", ("h1",), layer(2, 3, nn.ReLU))]
     nodes.append(Node("out", ("h2",), nn.Linear(3, 3).double()))
     return _with_data("max-pooling and ReLU", Dag(nodes), 3, 2)
@@ -184,7 +200,11 @@ def square_after_identity() -> Instance:
 
 
 def product_with_a_skip() -> Instance:
-    nodes = [("v", ("input",), identity), ("w", ("v",), identity), ("out", ("v", "w"), lambda a, b: a * b)]
+    nodes = [
+        ("v", ("input",), identity),
+        ("w", ("v",), identity),
+        ("out", ("v", "w"), lambda a, b: a * b),
+    ]
     return scalar_nodes(nodes, [1.0], name="v = x, w = v, out = v w, loss = out, at x = 1")
 
 
@@ -196,13 +216,20 @@ def product_of_unequal_paths() -> Instance:
 
 def linear_chain() -> Instance:
     nodes = [("v", ("input",), identity), ("u", ("v",), identity), ("out", ("u",), identity)]
-    return scalar_nodes(nodes, [1.0], square=True, name="v = x, u = v, out = u, loss = out²/2, at x = 1")
+    return scalar_nodes(
+        nodes, [1.0], square=True, name="v = x, u = v, out = u, loss = out²/2, at x = 1"
+    )
 
 
 @cache
 def by_hand() -> tuple[Instance, ...]:
     """Four networks of one number a node."""
-    return (square_after_identity(), product_with_a_skip(), product_of_unequal_paths(), linear_chain())
+    return (
+        square_after_identity(),
+        product_with_a_skip(),
+        product_of_unequal_paths(),
+        linear_chain(),
+    )
 
 
 Edges = tuple[tuple[str, str], ...]
@@ -264,7 +291,9 @@ class Linear:
         if v == w:
             return torch.eye(WIDTH, dtype=torch.float64)
         parts = [self.total(w, u) @ self.matrices[a, u] for a, u in self.edges if a == v]
-        return torch.stack(parts).sum(0) if parts else torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
+        return (
+            torch.stack(parts).sum(0) if parts else torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
+        )
 
     def blocks(self) -> dict[tuple[str, str], Tensor]:
         """Gauss–Newton blocks of all pairs."""
@@ -276,7 +305,9 @@ class Linear:
         """Edges of the shortest undirected path."""
         reached, steps = {v}, 0
         while w not in reached:
-            reached |= {b for a, b in self.edges if a in reached} | {a for a, b in self.edges if b in reached}
+            reached |= {b for a, b in self.edges if a in reached} | {
+                a for a, b in self.edges if b in reached
+            }
             steps += 1
         return steps
 
@@ -287,7 +318,9 @@ class Linear:
     def path_norm(self, v: str) -> float:
         """Sum over paths to the end of the product of ‖D‖₂."""
         parts = [
-            float(torch.linalg.matrix_norm(self.matrices[a, u], 2)) * self.path_norm(u) for a, u in self.edges if a == v
+            float(torch.linalg.matrix_norm(self.matrices[a, u], 2)) * self.path_norm(u)
+            for a, u in self.edges
+            if a == v
         ]
         return sum(parts) if parts else 1.0
 
@@ -296,7 +329,10 @@ class Linear:
         assert self.target is not None
         size = float(self.base.norm()) or 1.0
         return (
-            max(float(b.norm()) / (size * self.target ** self.distance(v, w)) for (v, w), b in self.blocks().items())
+            max(
+                float(b.norm()) / (size * self.target ** self.distance(v, w))
+                for (v, w), b in self.blocks().items()
+            )
             - 1
         )
 

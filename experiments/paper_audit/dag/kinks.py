@@ -42,11 +42,16 @@ def finite_differences() -> Outcome:
         last = case.dag.order[0]
         width = case.dag.forward(x)[last].shape[1]
 
-        def gradient(e: Tensor, case: Instance = case, x: Tensor = x, y: Tensor = y, last: str = last) -> Tensor:
+        def gradient(
+            e: Tensor, case: Instance = case, x: Tensor = x, y: Tensor = y, last: str = last
+        ) -> Tensor:
             return torch.func.grad(lambda s: case.dag.mean_loss(x, y, {last: s[None]}))(e)
 
         zero, step = torch.zeros(width, dtype=torch.float64), 1e-5
-        rows = [(gradient(zero + step * u) - gradient(zero - step * u)) / (2 * step) for u in torch.eye(width).double()]
+        rows = [
+            (gradient(zero + step * u) - gradient(zero - step * u)) / (2 * step)
+            for u in torch.eye(width).double()
+        ]
         errors.append(relative_error(torch.stack(rows), examples(case)[0].blocks[last, last]))
     return Outcome(max(errors), instances=3, tolerance=1e-6)
 
@@ -67,7 +72,9 @@ def smooth_point_of_kinks() -> Outcome:
         "equal off the kinks of single neurons",
         "1",
     )
-    return Outcome(abs(second(0.0) - 1), max(abs(second(x) - 1) for x in (-1.0, 1e-9, 0.3)), 4, witness)
+    return Outcome(
+        abs(second(0.0) - 1), max(abs(second(x) - 1) for x in (-1.0, 1e-9, 0.3)), 4, witness
+    )
 
 
 def quadratic_of_relu() -> Outcome:
@@ -89,7 +96,9 @@ def quadratic_of_relu() -> Outcome:
         "only at x = 0",
         f"{jump(-0.5):g}; at 0 it is {jump(0.0):.3g}",
     )
-    return Outcome(1.0 if max(inside) < 1e-6 else 0.0, max(inside) if jump(0.0) > 0.5 else 1.0, 4, witness)
+    return Outcome(
+        1.0 if max(inside) < 1e-6 else 0.0, max(inside) if jump(0.0) > 0.5 else 1.0, 4, witness
+    )
 
 
 def lipschitz_product() -> Outcome:
@@ -99,7 +108,9 @@ def lipschitz_product() -> Outcome:
         w = z[:4].view(2, 2)
         x, y = z[4], z[5]
         parts = [torch.stack([t, t]) for t in (x, y)]  # f_u1 = f_u2 = x: both 1-Lipschitz
-        moved = (torch.relu(w @ parts[0]) - torch.relu(w @ parts[1])).norm() / (x - y).abs().clamp_min(1e-12)
+        moved = (torch.relu(w @ parts[0]) - torch.relu(w @ parts[1])).norm() / (
+            x - y
+        ).abs().clamp_min(1e-12)
         norm = float(torch.linalg.matrix_norm(w, 2))
         return float(moved) / norm - 1, float(moved) / (math.sqrt(2) * norm) - 1
 
@@ -140,7 +151,10 @@ def continuous() -> Outcome:
 
 def pseudoinverse() -> Outcome:
     """Remark 45: d = −H⁺ g solves H d = −g? H = diag(1, 0), g = (0, 1); corrected: in the least-squares sense."""
-    h, g = torch.diag(torch.tensor([1.0, 0.0]).double()), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    h, g = (
+        torch.diag(torch.tensor([1.0, 0.0]).double()),
+        torch.tensor([0.0, 1.0], dtype=torch.float64),
+    )
     d = -torch.linalg.pinv(h) @ g
     residual = float((h @ d + g).norm())
     errors = []
@@ -148,10 +162,14 @@ def pseudoinverse() -> Outcome:
         m = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         m = m @ m.T
         b = torch.randn(4, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-        errors.append(float((m @ (m @ (-torch.linalg.pinv(m, rtol=1e-10) @ b) + b)).norm() / b.norm()))
+        errors.append(
+            float((m @ (m @ (-torch.linalg.pinv(m, rtol=1e-10) @ b) + b)).norm() / b.norm())
+        )
     full = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     errors.append(relative_error(torch.linalg.pinv(full), torch.linalg.inv(full)))
-    witness = Witness("H = diag(1, 0), g = (0, 1): H d + g", "0", "least squares", f"({residual:g} in norm)")
+    witness = Witness(
+        "H = diag(1, 0), g = (0, 1): H d + g", "0", "least squares", f"({residual:g} in norm)"
+    )
     return Outcome(residual, max(errors), 6, witness)
 
 
@@ -167,10 +185,15 @@ def masked() -> Outcome:
     def excess(z: Tensor) -> float:
         w = z[:16].view(4, 4)
         mask = (z[16:] > 0).double()
-        return float(torch.linalg.matrix_norm(mask[:, None] * w, 2) / torch.linalg.matrix_norm(w, 2)) - 1
+        return (
+            float(torch.linalg.matrix_norm(mask[:, None] * w, 2) / torch.linalg.matrix_norm(w, 2))
+            - 1
+        )
 
     return Outcome(
-        attack(excess, torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0],
+        attack(
+            excess, torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        )[0],
         instances=81,
     )
 
@@ -181,12 +204,19 @@ def residual_above_one() -> Outcome:
     values = [
         float(
             torch.linalg.matrix_norm(
-                torch.eye(4).double() + 0.35 * torch.randn(4, 4, generator=torch.Generator().manual_seed(k)).double(), 2
+                torch.eye(4).double()
+                + 0.35 * torch.randn(4, 4, generator=torch.Generator().manual_seed(k)).double(),
+                2,
             )
         )
         for k in range(10)
     ]
-    witness = Witness("J = I + alpha D W with alpha D W = −I/2: ‖J‖₂", "> 1", "> 1 for random weights", f"{value:g}")
+    witness = Witness(
+        "J = I + alpha D W with alpha D W = −I/2: ‖J‖₂",
+        "> 1",
+        "> 1 for random weights",
+        f"{value:g}",
+    )
     return Outcome(1.0 if value < 1 else 0.0, max(0.0, 1 - min(values)), 11, witness)
 
 
@@ -194,7 +224,9 @@ def hutchinson() -> Outcome:
     """E|A z|² = ‖A‖_F² = tr AᵀA over all sign vectors z, exactly."""
 
     def error(a: Tensor) -> float:
-        signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=a.shape[1])), dtype=torch.float64)
+        signs = torch.tensor(
+            list(itertools.product((-1.0, 1.0), repeat=a.shape[1])), dtype=torch.float64
+        )
         return abs(float((signs @ a.mT).square().sum(1).mean() / a.square().sum()) - 1) + abs(
             float((a.T @ a).trace() / a.square().sum()) - 1
         )
@@ -213,7 +245,9 @@ def algorithm_4() -> Outcome:
             q = h.T @ p
             q = q / q.norm()
         sigma = float((h @ q).square().sum())
-        signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=h.shape[1])), dtype=torch.float64)
+        signs = torch.tensor(
+            list(itertools.product((-1.0, 1.0), repeat=h.shape[1])), dtype=torch.float64
+        )
         total = float((signs @ h.mT).square().sum())
         return abs(total / (len(signs) * sigma) / stable(h) - 1)
 
@@ -280,7 +314,10 @@ def regularised_newton() -> Outcome:
 
     fixed, falling = ratio(lambda x: 1.0), max(ratio(lambda x: abs(x + x**3)), ratio(lambda x: 0.0))
     witness = Witness(
-        "x²/2 + x⁴/4, λ = 1: |x_{k+1}| / |x_k| near 0", "→ 0 (superlinear)", "→ 0 where λ → 0", f"{fixed:.3g}"
+        "x²/2 + x⁴/4, λ = 1: |x_{k+1}| / |x_k| near 0",
+        "→ 0 (superlinear)",
+        "→ 0 where λ → 0",
+        f"{fixed:.3g}",
     )
     return Outcome(fixed, falling, 3, witness, tolerance=0.01)
 

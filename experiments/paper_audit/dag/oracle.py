@@ -44,11 +44,17 @@ class Example:
     def gauss_newton(self, output: str) -> Blocks:
         """J_out,vᵀ ∇²ℓ J_out,w for all pairs."""
         names = [v for w, v in self.total if w == output]
-        return {(v, w): self.total[output, v].T @ self.base @ self.total[output, w] for v in names for w in names}
+        return {
+            (v, w): self.total[output, v].T @ self.base @ self.total[output, w]
+            for v in names
+            for w in names
+        }
 
     def tensor(self, output: str) -> Blocks:
         """H − H^GN."""
-        return {pair: self.blocks[pair] - block for pair, block in self.gauss_newton(output).items()}
+        return {
+            pair: self.blocks[pair] - block for pair, block in self.gauss_newton(output).items()
+        }
 
 
 @cache
@@ -93,14 +99,20 @@ def _example(case: Instance, b: int) -> Example:
     sizes = [value[v].numel() for v in dag.order]
 
     def shifts(flat: Tensor) -> dict[str, Tensor]:
-        return {v: part.view(shape[v]) for v, part in zip(dag.order, flat.split(sizes), strict=True)}
+        return {
+            v: part.view(shape[v]) for v, part in zip(dag.order, flat.split(sizes), strict=True)
+        }
 
     zero = torch.zeros(sum(sizes), dtype=torch.float64)
     hessian = Hessian(lambda e: dag.mean_loss(x, y, shifts(e)), zero)
     gradient = torch.func.grad(lambda e: dag.mean_loss(x, y, shifts(e)))(zero)
-    wide = Jacobian(lambda e: torch.cat([dag.forward(x, shifts(e))[v].flatten() for v in dag.order]), zero)
+    wide = Jacobian(
+        lambda e: torch.cat([dag.forward(x, shifts(e))[v].flatten() for v in dag.order]), zero
+    )
     delta = dict(zip(dag.order, gradient.detach().split(sizes), strict=True))
-    total = {(w, v): d for (w, v), d in _split(wide, dag.order, sizes).items() if reaches(dag, v, w)}
+    total = {
+        (w, v): d for (w, v), d in _split(wide, dag.order, sizes).items() if reaches(dag, v, w)
+    }
     out = value[dag.output].flatten()
     base = Hessian(lambda f: dag.loss.per_example(f.view(shape[dag.output]), y).sum(), out).detach()
     jacobian: Blocks = {}
@@ -109,7 +121,9 @@ def _example(case: Instance, b: int) -> Example:
         own, second = _local(dag.nodes[u], value, delta[u])
         jacobian |= {(u, v): d for v, d in own.items()}
         curvature[u] = second
-    return Example(jacobian, curvature, delta, total, base, value, _split(hessian, dag.order, sizes))
+    return Example(
+        jacobian, curvature, delta, total, base, value, _split(hessian, dag.order, sizes)
+    )
 
 
 def reaches(dag: Dag, v: str, w: str) -> bool:
@@ -119,10 +133,16 @@ def reaches(dag: Dag, v: str, w: str) -> bool:
 
 def _split(matrix: Tensor, order: tuple[str, ...], sizes: list[int]) -> Blocks:
     rows = zip(order, matrix.detach().split(sizes, 0), strict=True)
-    return {(v, w): block for v, row in rows for w, block in zip(order, row.split(sizes, 1), strict=True)}
+    return {
+        (v, w): block
+        for v, row in rows
+        for w, block in zip(order, row.split(sizes, 1), strict=True)
+    }
 
 
-def _local(node: Node, value: Mapping[str, Tensor], delta: Tensor) -> tuple[dict[str, Tensor], Blocks]:
+def _local(
+    node: Node, value: Mapping[str, Tensor], delta: Tensor
+) -> tuple[dict[str, Tensor], Blocks]:
     """(D_u,p by parent, Σ_i δ_i T_u;p,q[i] by pair of parents) of one node; a repeated parent counts once."""
     parents = list(dict.fromkeys(node.parents))
     sizes = [value[p].numel() for p in parents]
@@ -176,7 +196,9 @@ def _parametric(node: Node, value: Mapping[str, Tensor], delta: Tensor) -> Param
     cross = Jacobian(
         lambda flat: Jacobian(lambda own: delta @ at(flat, own), theta, create_graph=True), point
     )  # (p_v, d)
-    return Parametric(d.detach(), own.detach(), dict(zip(parents, cross.detach().T.split(sizes, 0), strict=True)))
+    return Parametric(
+        d.detach(), own.detach(), dict(zip(parents, cross.detach().T.split(sizes, 0), strict=True))
+    )
 
 
 def flat_function(node: Node) -> tuple[Callable[[Tensor, tuple[Tensor, ...]], Tensor], Tensor]:
@@ -185,7 +207,9 @@ def flat_function(node: Node) -> tuple[Callable[[Tensor, tuple[Tensor, ...]], Te
     sizes = [p.numel() for p in named.values()]
 
     def function(flat: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
-        parts = {k: f.view(p.shape) for (k, p), f in zip(named.items(), flat.split(sizes), strict=True)}
+        parts = {
+            k: f.view(p.shape) for (k, p), f in zip(named.items(), flat.split(sizes), strict=True)
+        }
         if isinstance(node.fn, nn.Module):
             result = functional_call(node.fn, parts, arguments)
         else:
@@ -224,7 +248,10 @@ def averaged(case: Instance, recursion: Recursion) -> Blocks:
 
 
 def blocks_agree(
-    cases: Iterable[Instance], exact: Recursion, printed: Recursion, corrected: Recursion | None = None
+    cases: Iterable[Instance],
+    exact: Recursion,
+    printed: Recursion,
+    corrected: Recursion | None = None,
 ) -> Outcome:
     """Largest relative error of any block (of the pairs that `printed` gives); the witness is the worst block."""
     worst, right, count, witness = 0.0, 0.0, 0, None
@@ -241,7 +268,9 @@ def blocks_agree(
         if error > TOLERANCE and witness is None:
             v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
             shown = "" if better is None else digits(better[v, w])
-            witness = Witness(f"{case}: block ({v}, {w})", digits(found[v, w]), shown, digits(truth[v, w]))
+            witness = Witness(
+                f"{case}: block ({v}, {w})", digits(found[v, w]), shown, digits(truth[v, w])
+            )
     return Outcome(worst, right if corrected else None, count, witness)
 
 

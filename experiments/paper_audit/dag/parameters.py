@@ -6,9 +6,26 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from experiments.paper_audit.checks import Entry, Outcome, Witness, attack, exists, needs, relative_error, worst
+from experiments.paper_audit.checks import (
+    Entry,
+    Outcome,
+    Witness,
+    attack,
+    exists,
+    needs,
+    relative_error,
+    worst,
+)
 from experiments.paper_audit.dag import recursion
-from experiments.paper_audit.dag.instances import Instance, chain, diamond, layer, piecewise_linear, skip, smooth
+from experiments.paper_audit.dag.instances import (
+    Instance,
+    chain,
+    diamond,
+    layer,
+    piecewise_linear,
+    skip,
+    smooth,
+)
 from experiments.paper_audit.dag.oracle import (
     Blocks,
     Example,
@@ -59,7 +76,9 @@ def pure(case: Instance, e: Example) -> Blocks:
     """Second term: 1{v = w} Σ_i δ_v,i ∂²f_v,i/∂θ_v²."""
     own = parametric(case, index(case, e))
     return {
-        (v, w): own[v].own if v == w else 0 * own[v].d.T @ torch.zeros_like(e.blocks[v, w]) @ own[w].d
+        (v, w): own[v].own
+        if v == w
+        else 0 * own[v].d.T @ torch.zeros_like(e.blocks[v, w]) @ own[w].d
         for v in own
         for w in own
     }
@@ -68,7 +87,9 @@ def pure(case: Instance, e: Example) -> Blocks:
 def third(case: Instance, e: Example, v: str, w: str) -> Tensor:
     """Third term as printed in F.1 and Algorithm 2: u over Pa(v) ∩ Ch(w) of M_v,uᵀ D_uw D_w, v ≠ w."""
     own = parametric(case, index(case, e))
-    common = [u for u in dict.fromkeys(case.dag.nodes[v].parents) if u in case.dag.children.get(w, ())]
+    common = [
+        u for u in dict.fromkeys(case.dag.nodes[v].parents) if u in case.dag.children.get(w, ())
+    ]
     terms = [own[v].mixed[u].T @ e.jacobian[u, w] @ own[w].d for u in common if v != w]
     return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
 
@@ -94,7 +115,10 @@ def two_edges(case: Instance, e: Example) -> Blocks:
 
 def right_5(case: Instance, e: Example) -> Blocks:
     first, second = routed(case, e, e.blocks), pure(case, e)
-    return {(v, w): first[v, w] + second[v, w] + mixed(case, e, v, w) + mixed(case, e, w, v).T for v, w in first}
+    return {
+        (v, w): first[v, w] + second[v, w] + mixed(case, e, v, w) + mixed(case, e, w, v).T
+        for v, w in first
+    }
 
 
 def truth(case: Instance, e: Example) -> Blocks:
@@ -113,7 +137,9 @@ def product(case: Instance, e: Example, blocks: Blocks) -> Blocks:
         else torch.randn(blocks[v, v].shape[0], generator=generator, dtype=torch.float64)
         for v in names
     }
-    return {(v, v): torch.stack([blocks[v, w] @ r[w] for w in names]).sum(0)[:, None] for v in names}
+    return {
+        (v, v): torch.stack([blocks[v, w] @ r[w] for w in names]).sum(0)[:, None] for v in names
+    }
 
 
 def i_1(case: Instance, e: Example) -> Blocks:
@@ -126,7 +152,11 @@ def remainder(case: Instance) -> float:
     """‖H_θvθw‖_F over ‖D_v‖₂‖D_w‖₂‖H[v,w]‖_F + ‖other terms‖_F, less 1; the largest of all pairs and examples."""
     largest = -1.0
     for e in examples(case):
-        own, first, whole = parametric(case, index(case, e)), routed(case, e, e.blocks), right_5(case, e)
+        own, first, whole = (
+            parametric(case, index(case, e)),
+            routed(case, e, e.blocks),
+            right_5(case, e),
+        )
         for (v, w), block in whole.items():
             scale = torch.linalg.matrix_norm(own[v].d, 2) * torch.linalg.matrix_norm(own[w].d, 2)
             bound = float(scale * e.blocks[v, w].norm() + (block - first[v, w]).norm())
@@ -142,7 +172,9 @@ def without_remainder(case: Instance) -> float:
         for (v, w), block in whole.items():
             scale = torch.linalg.matrix_norm(own[v].d, 2) * torch.linalg.matrix_norm(own[w].d, 2)
             bound = float(scale * e.blocks[v, w].norm())
-            largest = max(largest, float(block.norm()) / bound - 1 if bound > 1e-12 else float(block.norm()))
+            largest = max(
+                largest, float(block.norm()) / bound - 1 if bound > 1e-12 else float(block.norm())
+            )
     return largest
 
 
@@ -167,7 +199,9 @@ def pure_of_linear() -> Outcome:
     """Remark 16: second and third tensors of Eq. 5 for a linear layer; the pure one is zero, the mixed one is not."""
     case = two_factors()
     own = parametric(case, 0)["out"]
-    witness = Witness("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{float(own.own.abs().max()):g}")
+    witness = Witness(
+        "f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{float(own.own.abs().max()):g}"
+    )
     return Outcome(
         1.0 if float(own.own.abs().max()) == 0 else 0.0,
         0.0 if float(own.mixed["h"].abs().max()) > 0 else 1.0,
@@ -195,21 +229,30 @@ def shared() -> Outcome:
         cell, head = layer(3, 3, nn.SiLU), nn.Linear(3, 2).double()
         nodes = [Node(f"s{k}", ("input",) if k == 1 else (f"s{k - 1}",), cell) for k in (1, 2, 3)]
         dag = Dag([*nodes, Node("out", ("s3",), head)])
-        case = Instance("shared cell", dag, torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1]))
+        case = Instance(
+            "shared cell", dag, torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1])
+        )
         named = {k: p.detach() for k, p in cell.named_parameters()}
         sizes = [p.numel() for p in named.values()]
 
         def loss(flat: Tensor) -> Tensor:
-            own = {k: part.view(p.shape) for (k, p), part in zip(named.items(), flat.split(sizes), strict=True)}
+            own = {
+                k: part.view(p.shape)
+                for (k, p), part in zip(named.items(), flat.split(sizes), strict=True)
+            }
             h = case.x
             for _ in range(3):
                 h = functional_call(cell, own, (h,))
             return dag.loss.per_example(head(h), case.y).mean()
 
-        exact = torch.autograd.functional.hessian(loss, torch.cat([p.flatten() for p in named.values()]))
+        exact = torch.autograd.functional.hessian(
+            loss, torch.cat([p.flatten() for p in named.values()])
+        )
         blocks = parameter_blocks(case)
         copies = [v for v in dag.order if v != "out"]
-        return relative_error(torch.stack([blocks[v, w] for v in copies for w in copies]).sum(0), exact)
+        return relative_error(
+            torch.stack([blocks[v, w] for v in copies for w in copies]).sum(0), exact
+        )
 
     return worst(range(3), error)
 
@@ -245,13 +288,16 @@ def whole(case: Instance, part: str = "all") -> Tensor:
 
 def gauss_newton_mass() -> Outcome:
     return worst(
-        (*smooth(), *piecewise_linear()), lambda c: negative_mass(whole(c, "gn")) / float(whole(c, "gn").trace())
+        (*smooth(), *piecewise_linear()),
+        lambda c: negative_mass(whole(c, "gn")) / float(whole(c, "gn").trace()),
     )
 
 
 def full_mass() -> Outcome:
     return exists(
-        "smooth networks", max(negative_mass(whole(c)) / float(whole(c).norm()) for c in smooth()), "m⁻ > 0 is wanted"
+        "smooth networks",
+        max(negative_mass(whole(c)) / float(whole(c).norm()) for c in smooth()),
+        "m⁻ > 0 is wanted",
     )
 
 
@@ -317,7 +363,9 @@ def descent_sign() -> Outcome:
         return float(g @ (-torch.sign(g @ v) * v))
 
     found = max(
-        attack(excess, torch.randn(8, generator=torch.Generator().manual_seed(k), dtype=torch.float64))[0]
+        attack(
+            excess, torch.randn(8, generator=torch.Generator().manual_seed(k), dtype=torch.float64)
+        )[0]
         for k in range(3)
     )
     return Outcome(found, instances=240)
@@ -326,7 +374,9 @@ def descent_sign() -> Outcome:
 def dropped_tensor_part() -> Outcome:
     """Remark 13: −λ_min / λ_max of the parametric Hessian without H^T, f = a b x, loss = (f − 1)²/2 at a = b = 0, where
     H^T = 0; corrected: of the GGN at a = 0, b = 1."""
-    hessian = torch.func.hessian(lambda p: (p[0] * p[1] - 1) ** 2 / 2)(torch.zeros(2, dtype=torch.float64))
+    hessian = torch.func.hessian(lambda p: (p[0] * p[1] - 1) ** 2 / 2)(
+        torch.zeros(2, dtype=torch.float64)
+    )
     inner = torch.tensor([1.0, 0.0], dtype=torch.float64)
     values, right = (torch.linalg.eigvalsh(m) for m in (hessian, torch.outer(inner, inner)))
     witness = Witness(
@@ -348,7 +398,9 @@ def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
 
     def loss(flat: Tensor) -> Tensor:
         parts = flat.split([shape[v].numel() for v in order])
-        return case.dag.mean_loss(x, y, {v: part.view(shape[v]) for v, part in zip(order, parts, strict=True)})
+        return case.dag.mean_loss(
+            x, y, {v: part.view(shape[v]) for v, part in zip(order, parts, strict=True)}
+        )
 
     zero = torch.zeros_like(r)
     found: Tensor = torch.func.jvp(torch.func.grad(loss), (zero,), (r,))[1]
@@ -371,7 +423,9 @@ def split_product() -> Outcome:
 CHECKS: dict[str, Entry] = {
     "dag.eq5": lambda: blocks_agree(instances(), truth, equation_5, right_5),
     "dag.eq5.two_edges": lambda: blocks_agree(
-        [chain(seed, act, widths=(2, 3, 2, 3)) for seed, act in enumerate((nn.Tanh, nn.SiLU))], truth, two_edges
+        [chain(seed, act, widths=(2, 3, 2, 3)) for seed, act in enumerate((nn.Tanh, nn.SiLU))],
+        truth,
+        two_edges,
     ),
     "dag.i1": lambda: blocks_agree(
         instances(),
@@ -388,7 +442,8 @@ CHECKS: dict[str, Entry] = {
     "dag.remark16": beyond_ggn,
     "dag.remark16.linear": pure_of_linear,
     "dag.cor17": needs(
-        lambda: worst(instances(), remainder), ("the remainder", lambda: worst(instances(), without_remainder))
+        lambda: worst(instances(), remainder),
+        ("the remainder", lambda: worst(instances(), without_remainder)),
     ),
     "dag.cor17.coupling": coupling_bounds,
     "dag.remark49": shared,
@@ -400,7 +455,9 @@ CHECKS: dict[str, Entry] = {
         piecewise_mass,
         (
             "piecewise linear",
-            lambda: worst(smooth(), lambda c: negative_mass(whole(c)) / float(whole(c).trace().abs())),
+            lambda: worst(
+                smooth(), lambda c: negative_mass(whole(c)) / float(whole(c).trace().abs())
+            ),
         ),
     ),
     "dag.prop85": escape,

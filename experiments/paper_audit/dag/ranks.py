@@ -23,7 +23,15 @@ from experiments.paper_audit.checks import (
     worst,
 )
 from experiments.paper_audit.dag import recursion
-from experiments.paper_audit.dag.instances import Instance, diamond, identity, layer, scalar_nodes, skip, smooth
+from experiments.paper_audit.dag.instances import (
+    Instance,
+    diamond,
+    identity,
+    layer,
+    scalar_nodes,
+    skip,
+    smooth,
+)
 from experiments.paper_audit.dag.oracle import exact, examples
 from runner.curvature import Dag, Node
 
@@ -59,8 +67,13 @@ def samples() -> list[Tensor]:
             strict=True,
         )
     ]
-    rows += [torch.diag(torch.tensor(v).double()) for v in ([1.0, 1.0, 0.0], [1.0, 1e-8], [2.0, 2.0, 2.0])]
-    return rows + [b[0] for case in smooth()[:4] for b in exact(case).values() if float(b[0].norm()) > 1e-9]
+    rows += [
+        torch.diag(torch.tensor(v).double())
+        for v in ([1.0, 1.0, 0.0], [1.0, 1e-8], [2.0, 2.0, 2.0])
+    ]
+    return rows + [
+        b[0] for case in smooth()[:4] for b in exact(case).values() if float(b[0].norm()) > 1e-9
+    ]
 
 
 def dimensions() -> Outcome:
@@ -87,7 +100,11 @@ def equality_cases() -> Outcome:
         for value in (stable(m), effective(m)):
             if not values[1:2].numel() or float(values[1] / values[0]) < 1e-3:
                 continue  # numerically of rank one: both sides hold within rounding
-            wrong = max(wrong, float((abs(value - 1) < 1e-9) != (r == 1)), float((abs(value - r) < 1e-9) != flat))
+            wrong = max(
+                wrong,
+                float((abs(value - 1) < 1e-9) != (r == 1)),
+                float((abs(value - r) < 1e-9) != flat),
+            )
         if r == 1:
             wrong = max(wrong, abs(stable(m) - 1), abs(effective(m) - 1))
     return Outcome(wrong, instances=len(samples()))
@@ -98,7 +115,9 @@ def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> I
     torch.manual_seed(seed)
     middle = layer(6, 6, nn.Tanh)
     with torch.no_grad():
-        middle.get_parameter("0.weight").mul_(4)  # far from linear, or all examples have nearly the same Jacobian
+        middle.get_parameter("0.weight").mul_(
+            4
+        )  # far from linear, or all examples have nearly the same Jacobian
     head = nn.Linear(6, 5).double()
     nodes = [
         Node("v", ("input",), layer(4, 6, nn.Tanh)),
@@ -122,14 +141,17 @@ def beyond(blocks: Tensor, width: int) -> float:
 
 def narrow(case: Instance) -> dict[tuple[str, str], Tensor]:
     return {
-        p: torch.stack([e.gauss_newton("out")[p] for e in examples(case)]) for p in (("v", "v"), ("v", "m"), ("m", "m"))
+        p: torch.stack([e.gauss_newton("out")[p] for e in examples(case)])
+        for p in (("v", "v"), ("v", "m"), ("m", "m"))
     }
 
 
 def proposition_31(bypass: bool = False) -> Outcome:
     errors = []
     for seed, width in enumerate((1, 2, 3)):
-        errors += [beyond(block, width) for block in narrow(bottleneck(seed, width, 4, bypass)).values()]
+        errors += [
+            beyond(block, width) for block in narrow(bottleneck(seed, width, 4, bypass)).values()
+        ]
     return Outcome(max(errors), instances=4 * len(errors))
 
 
@@ -140,7 +162,10 @@ def measured_rank() -> Outcome:
         block = narrow(bottleneck(seed, 1, 2))["v", "v"].mean(0)
         mean, right = max(mean, beyond(block, 1)), max(right, beyond(block, 2))
     witness = Witness(
-        "d_u = 1, mean of two examples, block (v, v): σ_2/σ_1", "0 (rank <= d_u)", "rank <= B d_u", f"{mean:.3g}"
+        "d_u = 1, mean of two examples, block (v, v): σ_2/σ_1",
+        "0 (rank <= d_u)",
+        "rank <= B d_u",
+        f"{mean:.3g}",
     )
     return Outcome(mean, right, 3, witness)
 
@@ -180,7 +205,10 @@ def large_norm() -> Outcome:
 def softmax_rank() -> Outcome:
     def smallest(classes: int) -> float:
         p = torch.softmax(
-            torch.randn(classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64), 0
+            torch.randn(
+                classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64
+            ),
+            0,
         )
         values = singular(torch.diag(p) - torch.outer(p, p))
         return float(values[-1] / values[0])
@@ -197,7 +225,10 @@ def remark_60() -> Outcome:
             d = stable(e.blocks["v", "v"])
             if d - 1 > 1e-9 and witness is None:
                 witness = Witness(
-                    "d_u = 1, K = 5, tanh, one example: D(v,v)", "at most 1", "at most 1 for H^GN", f"{d:.3f}"
+                    "d_u = 1, K = 5, tanh, one example: D(v,v)",
+                    "at most 1",
+                    "at most 1 for H^GN",
+                    f"{d:.3f}",
                 )
             full, gn = max(full, d - 1), max(gn, stable(e.gauss_newton("out")["v", "v"]) - 1)
     return Outcome(full, gn, 8, witness)
@@ -210,12 +241,18 @@ def proposition_55() -> Outcome:
         e, out = examples(case)[0], case.dag.output
         for v in case.dag.order[:2]:
             gammas = []
-            for a, b in itertools.product(recursion.paths(case.dag, v, out), recursion.paths(case.dag, v, out)):
+            for a, b in itertools.product(
+                recursion.paths(case.dag, v, out), recursion.paths(case.dag, v, out)
+            ):
                 gamma = recursion.path_jacobian(e, a).T @ e.base @ recursion.path_jacobian(e, b)
-                least = min(rank(e.jacobian[y, x]) for path in (a, b) for x, y in itertools.pairwise(path))
+                least = min(
+                    rank(e.jacobian[y, x]) for path in (a, b) for x, y in itertools.pairwise(path)
+                )
                 worst_case = max(worst_case, rank(gamma) - least)
                 gammas.append(gamma)
-            worst_case = max(worst_case, rank(torch.stack(gammas).sum(0)) - sum(rank(g) for g in gammas))
+            worst_case = max(
+                worst_case, rank(torch.stack(gammas).sum(0)) - sum(rank(g) for g in gammas)
+            )
     return Outcome(float(worst_case), instances=8)
 
 
@@ -234,7 +271,9 @@ def proposition_92() -> Outcome:
             columns.append(e.jacobian[u, "stem"].T @ left[:, :r])
             total = total + columns[-1] @ torch.diag(values[:r]) @ right[:r] @ e.jacobian[w, "stem"]
         errors.append(relative_error(total, blocks["stem", "stem"]))
-        errors.append(float(torch.cat(columns, 1).shape[1] != 4 * largest))  # the bound, attained by equal ranks
+        errors.append(
+            float(torch.cat(columns, 1).shape[1] != 4 * largest)
+        )  # the bound, attained by equal ranks
     return Outcome(max(errors), instances=3)
 
 
@@ -245,7 +284,9 @@ def tails() -> list[tuple[Tensor, int, float, float]]:
         left, values, right = torch.linalg.svd(m, full_matrices=False)
         for r in range(len(values)):
             low = left[:, :r] @ torch.diag(values[:r]) @ right[:r]
-            rows.append((m, r, float((m - low).norm()), math.sqrt(len(values) - r) * float(values[r])))
+            rows.append(
+                (m, r, float((m - low).norm()), math.sqrt(len(values) - r) * float(values[r]))
+            )
     return rows
 
 
@@ -254,7 +295,11 @@ def theorem_93() -> Outcome:
     errors = []
     for m, r, error, bound in tails():
         dropped = float(singular(m)[r:].square().sum())
-        errors += [apart(error**2, dropped), excess(error, bound)] if dropped > 1e-12 * float(m.norm()) ** 2 else []
+        errors += (
+            [apart(error**2, dropped), excess(error, bound)]
+            if dropped > 1e-12 * float(m.norm()) ** 2
+            else []
+        )
     return Outcome(max(errors), instances=len(errors) // 2)
 
 
@@ -294,7 +339,10 @@ def decay_is_not_low_rank() -> Outcome:
 
 def storage() -> Outcome:
     """Remark 95: numbers in rank-r factors, (d_v + d_w + 1) r, over (d_v + d_w) r: below 2 at every size."""
-    found = [((a + b + 1) * r) / ((a + b) * r) - 2 for a, b, r in ((4, 4, 1), (64, 32, 5), (512, 512, 10))]
+    found = [
+        ((a + b + 1) * r) / ((a + b) * r) - 2
+        for a, b, r in ((4, 4, 1), (64, 32, 5), (512, 512, 10))
+    ]
     return Outcome(max(found), instances=3)
 
 
@@ -309,10 +357,14 @@ def one_sum() -> Outcome:
     ]
     e = examples(scalar_nodes(nodes, [1.0], square=True))[0]
     blocks, pairs = e.gauss_newton("out"), [(u, w) for u in "ab" for w in "ab"]
-    terms = {(u, w): float(e.jacobian[u, "v"].T @ blocks[u, w] @ e.jacobian[w, "v"]) for u, w in pairs}
+    terms = {
+        (u, w): float(e.jacobian[u, "v"].T @ blocks[u, w] @ e.jacobian[w, "v"]) for u, w in pairs
+    }
     exact = float(blocks["v", "v"])
     one, two = terms["a", "a"] + terms["b", "b"], sum(terms.values())
-    witness = Witness("v → a, b = v, out = a + b, loss = out²/2: H^GN[v, v]", f"{one:g}", f"{two:g}", f"{exact:g}")
+    witness = Witness(
+        "v → a, b = v, out = a + b, loss = out²/2: H^GN[v, v]", f"{one:g}", f"{two:g}", f"{exact:g}"
+    )
     return Outcome(abs(one / exact - 1), abs(two / exact - 1), 1, witness)
 
 

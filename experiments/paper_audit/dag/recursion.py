@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from experiments.paper_audit.checks import Entry, Outcome, Witness, equality, exists, needs, relative_error
+from experiments.paper_audit.checks import (
+    Entry,
+    Outcome,
+    Witness,
+    equality,
+    exists,
+    needs,
+    relative_error,
+)
 from experiments.paper_audit.dag.instances import (
     Instance,
     by_hand,
@@ -55,7 +63,11 @@ def equation_2(dag: Dag, e: Example, base: Tensor, tensor_terms: bool = True) ->
             return block(w, v).T
         if w == dag.output:
             return one_sided(dag, e, {(u, w): block(u, w) for u in dag.children[v]}, v, w)
-        terms = [e.jacobian[a, v].T @ block(a, b) @ e.jacobian[b, w] for a in dag.children[v] for b in dag.children[w]]
+        terms = [
+            e.jacobian[a, v].T @ block(a, b) @ e.jacobian[b, w]
+            for a in dag.children[v]
+            for b in dag.children[w]
+        ]
         if tensor_terms:
             terms += [e.curvature[u][v, w] for u in dag.children[v] if u in dag.children[w]]
         return added(terms, len(e.delta[v]), len(e.delta[w]))
@@ -80,7 +92,9 @@ def routed(dag: Dag, e: Example, base: Tensor) -> Blocks:
                 for p in dict.fromkeys(dag.nodes[u].parents)
                 if (p, w) in e.total
             ]
-            found[v, w] = one_sided(dag, e, found, v, w) + added(terms, len(e.delta[v]), len(e.delta[w]))
+            found[v, w] = one_sided(dag, e, found, v, w) + added(
+                terms, len(e.delta[v]), len(e.delta[w])
+            )
     return found
 
 
@@ -99,7 +113,9 @@ def algorithm_1(dag: Dag, e: Example, boundary: bool) -> Blocks:
         if (v, w) in cache:
             return cache[v, w]
         terms = [
-            e.jacobian[a, v].T @ compute(a, b) @ e.jacobian[b, w] for a in dag.children[v] for b in dag.children[w]
+            e.jacobian[a, v].T @ compute(a, b) @ e.jacobian[b, w]
+            for a in dag.children[v]
+            for b in dag.children[w]
         ]
         terms += [e.curvature[u][v, w] for u in dag.children[v] if u in dag.children[w]]
         cache[v, w] = added(terms, len(e.delta[v]), len(e.delta[w]))
@@ -113,8 +129,12 @@ def equation_11(dag: Dag, e: Example, v: str, w: str) -> Tensor:
     terms = [e.tensor(dag.output)[v, w]]
     for c in dag.order:
         if c not in (v, w) and (c, v) in e.total and (c, w) in e.total:
-            first = added([path_jacobian(e, p) for p in paths(dag, v, c)], len(e.delta[c]), len(e.delta[v]))
-            second = added([path_jacobian(e, p) for p in paths(dag, w, c)], len(e.delta[c]), len(e.delta[w]))
+            first = added(
+                [path_jacobian(e, p) for p in paths(dag, v, c)], len(e.delta[c]), len(e.delta[v])
+            )
+            second = added(
+                [path_jacobian(e, p) for p in paths(dag, w, c)], len(e.delta[c]), len(e.delta[w])
+            )
             terms.append(first.T @ e.blocks[c, c] @ second)
     return added(terms, 1, 1)
 
@@ -178,7 +198,11 @@ def right_tensor(case: Instance, e: Example) -> Blocks:
 
 def related(case: Instance) -> set[tuple[str, str]]:
     """Pairs of different nodes with a directed path between them."""
-    return {(v, w) for v, w in itertools.permutations(case.dag.order, 2) if next(paths(case.dag, v, w), None)}
+    return {
+        (v, w)
+        for v, w in itertools.permutations(case.dag.order, 2)
+        if next(paths(case.dag, v, w), None)
+    }
 
 
 def unrelated_with_exact(case: Instance, e: Example) -> Blocks:
@@ -189,7 +213,9 @@ def unrelated_with_exact(case: Instance, e: Example) -> Blocks:
         if (v, w) in tied or (w, v) in tied:
             continue
         terms = [
-            e.jacobian[a, v].T @ e.blocks[a, b] @ e.jacobian[b, w] for a in dag.children[v] for b in dag.children[w]
+            e.jacobian[a, v].T @ e.blocks[a, b] @ e.jacobian[b, w]
+            for a in dag.children[v]
+            for b in dag.children[w]
         ]
         terms += [e.curvature[u][v, w] for u in dag.children[v] if u in dag.children[w]]
         found[v, w] = added(terms, len(e.delta[v]), len(e.delta[w]))
@@ -201,7 +227,11 @@ def diagonal_with_exact(case: Instance, e: Example) -> Blocks:
     dag, found = case.dag, {}
     for v in dag.order[:-1]:
         children = dag.children[v]
-        terms = [e.jacobian[a, v].T @ e.blocks[a, b] @ e.jacobian[b, v] for a in children for b in children]
+        terms = [
+            e.jacobian[a, v].T @ e.blocks[a, b] @ e.jacobian[b, v]
+            for a in children
+            for b in children
+        ]
         terms += [e.curvature[u][v, v] for u in children]
         found[v, v] = added(terms, len(e.delta[v]), len(e.delta[v]))
     return found
@@ -276,10 +306,15 @@ def first_term_of_example_6() -> Outcome:
     e = examples(scalar_nodes(nodes, [1.0]))[0]
     exact = e.gauss_newton("out")["a", "b"]
     left, right = e.jacobian["m", "a"].T, e.jacobian["m", "b"]
-    first, second = (float((left @ m @ right).squeeze()) for m in (e.blocks["m", "m"], e.gauss_newton("out")["m", "m"]))
+    first, second = (
+        float((left @ m @ right).squeeze())
+        for m in (e.blocks["m", "m"], e.gauss_newton("out")["m", "m"])
+    )
     where = "a, b = x, m = a + b, out = m², loss = out: first term of H[a, b], GN component"
     witness = Witness(where, f"{first:g}", f"{second:g}", f"{float(exact.squeeze()):g}")
-    return Outcome(abs(first - float(exact.squeeze())), abs(second - float(exact.squeeze())), 1, witness)
+    return Outcome(
+        abs(first - float(exact.squeeze())), abs(second - float(exact.squeeze())), 1, witness
+    )
 
 
 def missing_boundary() -> Outcome:
@@ -307,7 +342,11 @@ def figure_1() -> Outcome:
         e = examples(scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True))[0]
         eye = torch.eye(3, dtype=torch.float64)
         errors.append(relative_error(d[2] @ (eye + d[1] @ d[0]), e.total["out", "v0"]))
-        errors.append(relative_error(d[0].T @ e.blocks["v1", "out"] + e.blocks["v2", "out"], e.blocks["v0", "out"]))
+        errors.append(
+            relative_error(
+                d[0].T @ e.blocks["v1", "out"] + e.blocks["v2", "out"], e.blocks["v0", "out"]
+            )
+        )
         errors.append(relative_error(d[1].T @ e.blocks["v2", "out"], e.blocks["v1", "out"]))
     return Outcome(max(errors), instances=len(errors))
 
@@ -318,11 +357,15 @@ CHECKS: dict[str, Entry] = {
     "dag.remark3.nonlinear": nonlinear_merge,
     "dag.eq2": lambda: blocks_agree(everything(), true_blocks, second, right),
     "dag.eq2.piecewise": lambda: blocks_agree(piecewise_linear(), true_blocks, second),
-    "dag.eq2.unrelated": lambda: blocks_agree(everything(), true_blocks, unrelated_with_exact, right),
+    "dag.eq2.unrelated": lambda: blocks_agree(
+        everything(), true_blocks, unrelated_with_exact, right
+    ),
     "dag.eq2.diagonal": lambda: blocks_agree(everything(), true_blocks, diagonal_with_exact, right),
     "dag.eq2.base": lambda: blocks_agree(everything(), true_blocks, boundary),
     "dag.algorithm1": missing_boundary,
-    "dag.algorithm5": lambda: blocks_agree(everything(), true_blocks, lambda c, e: algorithm_1(c.dag, e, True), right),
+    "dag.algorithm5": lambda: blocks_agree(
+        everything(), true_blocks, lambda c, e: algorithm_1(c.dag, e, True), right
+    ),
     "dag.example5": lambda: blocks_agree(
         [chain(seed, widths=(3, 4, 5)) for seed in range(3)],
         true_blocks,
@@ -339,14 +382,23 @@ CHECKS: dict[str, Entry] = {
     "dag.remark76": lambda: blocks_agree(everything(), true_blocks, one_directional, right),
     "dag.remark76.chain": needs(
         lambda: blocks_agree(
-            (by_hand()[0], chain(0), chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)), chain(2, nn.GELU, norm=True)),
+            (
+                by_hand()[0],
+                chain(0),
+                chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)),
+                chain(2, nn.GELU, norm=True),
+            ),
             true_blocks,
             one_directional,
         ),
         ("no skips", lambda: blocks_agree((skip(6),), true_blocks, one_directional)),
     ),
-    "dag.prop14.directed": lambda: blocks_agree((by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right),
-    "dag.thm7.gn": lambda: blocks_agree((*everything(), *piecewise_linear()), true_gauss_newton, first_order),
+    "dag.prop14.directed": lambda: blocks_agree(
+        (by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right
+    ),
+    "dag.thm7.gn": lambda: blocks_agree(
+        (*everything(), *piecewise_linear()), true_gauss_newton, first_order
+    ),
     "dag.thm7.tensor": lambda: blocks_agree(everything(), true_tensor, without_base, right_tensor),
     "dag.fig1": figure_1,
 }

@@ -51,12 +51,18 @@ def theorem_33() -> Outcome:
                 if not bool(truth.abs().max() > 1e-12):
                     continue
                 found = recursion.equation_11(case.dag, e, v, w)
-                right = max(right, relative_error(torch.stack(recursion.sources(case.dag, e, v, w)).sum(0), truth))
+                right = max(
+                    right,
+                    relative_error(torch.stack(recursion.sources(case.dag, e, v, w)).sum(0), truth),
+                )
                 error = relative_error(found, truth)
                 if error > 1e-9 and witness is None:
                     text = f"{case}: H[{v},{w}]"
                     witness = Witness(
-                        text, f"{float(found):g} (once for each descendant)", f"{float(truth):g}", f"{float(truth):g}"
+                        text,
+                        f"{float(found):g} (once for each descendant)",
+                        f"{float(truth):g}",
+                        f"{float(truth):g}",
                     )
                 wrong = max(wrong, error)
     return Outcome(wrong, right, len(path_cases()), witness)
@@ -76,20 +82,28 @@ def additive() -> Outcome:
     excess = max((whole - total) / total for whole, total in values)
     whole, total = values[0]
     witness = Witness(
-        f"{diamond(0)}: R(stem, stem)", f"sum over pairs of paths {total:.4g}", "<= that sum", f"{whole:.4g}"
+        f"{diamond(0)}: R(stem, stem)",
+        f"sum over pairs of paths {total:.4g}",
+        "<= that sum",
+        f"{whole:.4g}",
     )
     return Outcome(printed_error, excess, 3, witness)
 
 
 def corollary_67() -> Outcome:
-    return worst((diamond(0), skip(0), skip(1), diamond(2)), lambda c: (lambda r: (r[0] - r[1]) / r[1])(resonances(c)))
+    return worst(
+        (diamond(0), skip(0), skip(1), diamond(2)),
+        lambda c: (lambda r: (r[0] - r[1]) / r[1])(resonances(c)),
+    )
 
 
 def sign_aligned() -> Outcome:
     """Corollary 67, equality: contributions of one sign, A = diag(1, 0) and B = diag(0, 1); corrected: multiples."""
     a, b = (torch.diag(torch.tensor(v).double()) for v in ([1.0, 0.0], [0.0, 1.0]))
     gap = 1 - float((a + b).norm() / (a.norm() + b.norm()))
-    multiples = max(abs(1 - float((a + k * a).norm() / (a.norm() + k * a.norm()))) for k in (0.5, 3.0))
+    multiples = max(
+        abs(1 - float((a + k * a).norm() / (a.norm() + k * a.norm()))) for k in (0.5, 3.0)
+    )
     witness = Witness(
         "contributions diag(1, 0) and diag(0, 1)",
         "R = 1 + 1",
@@ -110,7 +124,9 @@ def total_of_paths() -> Outcome:
     for case in path_cases():
         e, out = examples(case)[0], case.dag.output
         for v in case.dag.order:
-            found = torch.stack([recursion.path_jacobian(e, p) for p in recursion.paths(case.dag, v, out)]).sum(0)
+            found = torch.stack(
+                [recursion.path_jacobian(e, p) for p in recursion.paths(case.dag, v, out)]
+            ).sum(0)
             errors.append(relative_error(found, e.total[out, v]))
     return Outcome(max(errors), instances=len(errors))
 
@@ -137,12 +153,17 @@ def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
 
 def _search(depth: int, k: int, rho: float, sign: float, bound: float, skips: bool = True) -> float:
     """Largest sign (R/bound − 1) that searches find from random layers and from layers ± I, which nearly attain it."""
-    start = torch.randn((depth + 1) * WIDTH**2, generator=torch.Generator().manual_seed(depth), dtype=torch.float64)
+    start = torch.randn(
+        (depth + 1) * WIDTH**2, generator=torch.Generator().manual_seed(depth), dtype=torch.float64
+    )
     plus = torch.eye(WIDTH, dtype=torch.float64).flatten().repeat(depth + 1, 1)
     minus = plus.clone()
     minus[:depth:k] *= -1
     starts = (start, plus.flatten(), minus.flatten())
-    return max(attack(lambda z: sign * (ratio(z, depth, k, rho, skips) / bound - 1), z, 30)[0] for z in starts)
+    return max(
+        attack(lambda z: sign * (ratio(z, depth, k, rho, skips) / bound - 1), z, 30)[0]
+        for z in starts
+    )
 
 
 SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))
@@ -196,9 +217,14 @@ def unscaled() -> Outcome:
     attained = abs((1 - 0.5) ** 200 / bound - 1)
     scaled = min((1 - 0.5 / L) ** L for L in (10, 100, 10**6))
     witness = Witness(
-        "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)", ">= C > 0 for all L", "with alpha = c/L", f"{bound:.1e}"
+        "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)",
+        ">= C > 0 for all L",
+        "with alpha = c/L",
+        f"{bound:.1e}",
     )
-    return Outcome(1.0 if bound < 1e-6 and attained < 1e-6 else 0.0, math.exp(-0.5) / 2 - scaled, 4, witness)
+    return Outcome(
+        1.0 if bound < 1e-6 and attained < 1e-6 else 0.0, math.exp(-0.5) / 2 - scaled, 4, witness
+    )
 
 
 def rates() -> Outcome:
@@ -230,7 +256,9 @@ def summands_psd() -> Outcome:
         "σ_min of the product, as Appendix G has it",
         "−0.5",
     )
-    return Outcome(float(-torch.linalg.eigvalsh((term + term.T) / 2)[0]), skip_lower(0.8).printed, 1, witness)
+    return Outcome(
+        float(-torch.linalg.eigvalsh((term + term.T) / 2)[0]), skip_lower(0.8).printed, 1, witness
+    )
 
 
 def stability_criterion() -> Outcome:
@@ -253,7 +281,11 @@ def skip_placement() -> Outcome:
 
     def smallest(depth: int, skips: int, rho: float) -> float:
         span = depth // skips
-        inner = [rho ** (span - 1 - k) * (1 + rho**span) ** s for s in range(skips) for k in range(span - 1)]
+        inner = [
+            rho ** (span - 1 - k) * (1 + rho**span) ** s
+            for s in range(skips)
+            for k in range(span - 1)
+        ]
         return min(inner) ** 2
 
     rows = [(depth, smallest(depth, 2, 0.5), 0.5 ** (depth / 2)) for depth in (8, 16)]
@@ -296,9 +328,16 @@ def stabilised() -> Outcome:
             max(float(t.norm() - eta * g[k].norm()) for k, t in e.tensor("out").items())
             for e, g in zip(pair, parts, strict=True)
         ]
-        if max(curved) > 1e-9 or any(float((parts[1][k] - g).norm()) > 1e-9 for k, g in parts[0].items()):
-            raise ValueError(f"expected B = 0 and |H^T| <= eta |H^GN|, found another network at eta = {eta}")
-        for norm in (lambda blocks: blocks["v", "v"].norm(), lambda blocks: assembled(blocks, NODES).norm()):
+        if max(curved) > 1e-9 or any(
+            float((parts[1][k] - g).norm()) > 1e-9 for k, g in parts[0].items()
+        ):
+            raise ValueError(
+                f"expected B = 0 and |H^T| <= eta |H^GN|, found another network at eta = {eta}"
+            )
+        for norm in (
+            lambda blocks: blocks["v", "v"].norm(),
+            lambda blocks: assembled(blocks, NODES).norm(),
+        ):
             base, res = (float(norm(e.blocks)) for e in pair)
             printed = max(printed, (1 - eta) * base / res - 1)
             corrected = max(corrected, (1 - eta) / (1 + eta) * base / res - 1)
@@ -319,7 +358,9 @@ def total_norm(semidefinite: bool) -> Outcome:
 
     def loss(pair: Tensor) -> float:
         g, b = pair.view(2, 4, 4)
-        return 1 - float((g @ g.T + (b @ b.T if semidefinite else b + b.T)).norm() / (g @ g.T).norm())
+        return 1 - float(
+            (g @ g.T + (b @ b.T if semidefinite else b + b.T)).norm() / (g @ g.T).norm()
+        )
 
     return worst(random_matrices(((8, 4),) * 20), loss)
 
@@ -339,7 +380,9 @@ def unstable() -> Outcome:
 def decayed() -> float:
     """For s = 1 and rho < 1, R(v0,vL) / C at 60 layers of norm 0.9, less 0.9^60."""
     z = Linear.start(line(6), 3)
-    return ratio(torch.cat([z.repeat(9)[: 60 * WIDTH**2], z[-(WIDTH**2) :]]), 60, 60, 0.9, False) - 0.9**60 * (1 + 1e-9)
+    return ratio(
+        torch.cat([z.repeat(9)[: 60 * WIDTH**2], z[-(WIDTH**2) :]]), 60, 60, 0.9, False
+    ) - 0.9**60 * (1 + 1e-9)
 
 
 CHECKS: dict[str, Entry] = {

@@ -32,7 +32,9 @@ from runner.models.network import INPUT, Network
 CLASSES = 4
 
 
-def tensor_share(network: Network, x: Tensor, v: str, w: str, loss: Callable[[Tensor], Tensor]) -> float:
+def tensor_share(
+    network: Network, x: Tensor, v: str, w: str, loss: Callable[[Tensor], Tensor]
+) -> float:
     """‖H[v,w] − H^GN[v,w]‖_F / ‖H[v,w]‖_F of the first example of x. loss: of the output of one example."""
     network, x = network.double().eval(), x.double()[:1]
     sizes = {name: network.activations(x)[name] for name in (v, w)}
@@ -64,11 +66,14 @@ def squared(output: Tensor) -> Tensor:
 
 
 def _largest(
-    networks: list[tuple[Network, str, str]], shape: tuple[int, ...], loss: Callable[[Tensor], Tensor]
+    networks: list[tuple[Network, str, str]],
+    shape: tuple[int, ...],
+    loss: Callable[[Tensor], Tensor],
 ) -> Outcome:
     generator = torch.Generator().manual_seed(7)
     found = [
-        tensor_share(network, torch.randn(1, *shape, generator=generator), v, w, loss) for network, v, w in networks
+        tensor_share(network, torch.randn(1, *shape, generator=generator), v, w, loss)
+        for network, v, w in networks
     ]
     return Outcome(max(found), instances=len(found))
 
@@ -81,7 +86,12 @@ def chains(*activations: str) -> Outcome:
     """Exp. 3: every third pair of a plain network without LayerNorm."""
     size = {"inputs": 9, "outputs": CLASSES, "width": 7, "depth": 5, "norm": False}
     pairs = (("block0", "block0"), ("block0", "block3"), ("block2", "block3"))
-    networks = [(_seeded(mlp, s, activation=a, **size), v, w) for a in activations for s in (0, 1) for v, w in pairs]
+    networks = [
+        (_seeded(mlp, s, activation=a, **size), v, w)
+        for a in activations
+        for s in (0, 1)
+        for v, w in pairs
+    ]
     return _largest(networks, (9,), cross_entropy)
 
 
@@ -89,7 +99,11 @@ def merges(*kinds: tuple[str, str]) -> Outcome:
     """Exp. 4: the pair (A_{k−1}, B_{k−1}) at every k."""
     size = {"inputs": 9, "outputs": CLASSES, "width": 6}
     networks = [
-        (_seeded(diamond, k, branch_depth=k, merge=m, activation=a, **size), f"a{k - 1}", f"b{k - 1}")
+        (
+            _seeded(diamond, k, branch_depth=k, merge=m, activation=a, **size),
+            f"a{k - 1}",
+            f"b{k - 1}",
+        )
         for m, a in kinds
         for k in (1, 2, 3)
     ]
@@ -98,14 +112,28 @@ def merges(*kinds: tuple[str, str]) -> Outcome:
 
 def positions(activation: str) -> Outcome:
     """Exp. 5: (block0, block1) of the position-wise network."""
-    networks = [(_seeded(positionwise_mlp, s, width=4, activation=activation), "block0", "block1") for s in (0, 1, 2)]
+    networks = [
+        (_seeded(positionwise_mlp, s, width=4, activation=activation), "block0", "block1")
+        for s in (0, 1, 2)
+    ]
     return _largest(networks, (3, 4), squared)
 
 
 def before_the_head(activation: str, v: str, w: str) -> Outcome:
     """Exp. 6 in small: a pair of residual networks with a linear head behind the last measured output."""
-    size = {"inputs": 9, "outputs": CLASSES, "width": 7, "depth": 4, "norm": False, "residual": True}
-    return _largest([(_seeded(mlp, s, activation=activation, **size), v, w) for s in (0, 1, 2)], (9,), cross_entropy)
+    size = {
+        "inputs": 9,
+        "outputs": CLASSES,
+        "width": 7,
+        "depth": 4,
+        "norm": False,
+        "residual": True,
+    }
+    return _largest(
+        [(_seeded(mlp, s, activation=activation, **size), v, w) for s in (0, 1, 2)],
+        (9,),
+        cross_entropy,
+    )
 
 
 DEPTHS, ACTIVATIONS, IMAGE_CLASSES = (1, 2, 3), ("relu", "silu"), 10
@@ -133,11 +161,18 @@ def networks() -> Iterator[Untrained]:
         settings = DiamondModel(initial="published").network(outputs=IMAGE_CLASSES, **grid)
         flat = (merge, activation) != ("cat", "silu")
         yield Untrained(
-            "exp4_diamond", f"k={k} {merge}+{activation}", settings, (f"a{k - 1}", f"b{k - 1}"), PIXELS, flat
+            "exp4_diamond",
+            f"k={k} {merge}+{activation}",
+            settings,
+            (f"a{k - 1}", f"b{k - 1}"),
+            PIXELS,
+            flat,
         )
     attention = AttentionModel()
     tokens = (TOKENS, attention.width)
-    yield Untrained("exp5_attention", "attention", attention.network(), PAIRS["attention"], tokens, False)
+    yield Untrained(
+        "exp5_attention", "attention", attention.network(), PAIRS["attention"], tokens, False
+    )
     shape = {"width": attention.width, "depth": 3, "activation": "relu"}
     settings = {"builder": "positionwise_mlp", **shape}
     yield Untrained("exp5_attention", "relu_mlp", settings, PAIRS["relu_mlp"], tokens, True)
@@ -148,7 +183,12 @@ def row(case: Untrained, seed: int) -> dict[str, Any]:
     x = torch.randn(1, *case.shape, generator=torch.Generator().manual_seed(seed))
     loss = cross_entropy if case.experiment == "exp4_diamond" else squared
     share = tensor_share(build(case.settings, seed), x, *case.pair, loss)
-    found = {"experiment": case.experiment, "network": case.network, "of_seed": seed, "v": case.pair[0]}
+    found = {
+        "experiment": case.experiment,
+        "network": case.network,
+        "of_seed": seed,
+        "v": case.pair[0],
+    }
     return {**found, "w": case.pair[1], "flat": case.flat, "share": share}
 
 
@@ -183,13 +223,21 @@ def targets_of_table_7() -> Outcome:
     """Gaps of attention at init, mid and final, printed and measured: with the targets that Section 5.5 describes;
     corrected: with y = ‖X‖_F / √(S d) + 0.1 ξ, not standardised. Means over the published seeds."""
     checkpoints = ("init", "mid", "final")
-    published = [printed_number("exp5_attention", metric="gap", network="attention", checkpoint=c) for c in checkpoints]
+    published = [
+        printed_number("exp5_attention", metric="gap", network="attention", checkpoint=c)
+        for c in checkpoints
+    ]
     gaps = {}
     for protocol in ("described", "recovered"):
         rows = effects.rows("exp5_attention", "blocks", protocol=protocol, network="attention")
-        own = {c: [float(r["gap"]) for r in rows if r["checkpoint"] == c and r["images"] == "0"] for c in checkpoints}
+        own = {
+            c: [float(r["gap"]) for r in rows if r["checkpoint"] == c and r["images"] == "0"]
+            for c in checkpoints
+        }
         gaps[protocol] = [mean(own[c]) for c in checkpoints]
-    errors = {k: max(abs(a / b - 1) for a, b in zip(v, published, strict=True)) for k, v in gaps.items()}
+    errors = {
+        k: max(abs(a / b - 1) for a, b in zip(v, published, strict=True)) for k, v in gaps.items()
+    }
     shown = {name: ", ".join(f"{value:.3g}" for value in values) for name, values in gaps.items()}
     witness = Witness(
         "exp5_attention, means of seeds 42 to 46: gap at init, mid, final",
@@ -204,9 +252,12 @@ def smallest_coupling() -> Outcome:
     """Appendix N.2: C(L−1) > 0.91 of residual networks against Table N.3; corrected: > 0.88."""
     cases = [(depth, checkpoint) for depth in ("16", "32") for checkpoint in ("init", "final")]
     values = [
-        printed_number("exp1_deep", metric="C_dLminus1", arch="residual", depth=d, checkpoint=c) for d, c in cases
+        printed_number("exp1_deep", metric="C_dLminus1", arch="residual", depth=d, checkpoint=c)
+        for d, c in cases
     ]
-    witness = Witness("Table N.3, L = 16, residual, final: C(L−1)", "> 0.91", "> 0.88", f"{min(values):g}")
+    witness = Witness(
+        "Table N.3, L = 16, residual, final: C(L−1)", "> 0.91", "> 0.88", f"{min(values):g}"
+    )
     return Outcome(0.91 - min(values), 0.88 - min(values), len(values), witness)
 
 
@@ -216,7 +267,9 @@ def depth_difference() -> Outcome:
     ratios = {}
     for width in ("4", "64", "128", "256", "512"):
         deep, flat = (
-            printed_number("exp2_bottleneck", metric="D_far", depth=depth, d_u=width, checkpoint="final")
+            printed_number(
+                "exp2_bottleneck", metric="D_far", depth=depth, d_u=width, checkpoint="final"
+            )
             for depth in ("8", "6")
         )
         ratios[width] = deep / flat - 1
@@ -234,9 +287,14 @@ def depth_difference() -> Outcome:
 def ranking() -> Outcome:
     """Section 5.3: rho = 0.97 of gap and E[sigma''^2] over five activations, two of E = 0, has p < 0.01; corrected: the
     exact two-sided p over all 120 orders is 4/120."""
-    curvature, gaps = (0.0, 0.0, 0.058, 0.246, 0.618), (1.0, 2.0, 3.0, 4.0, 5.0)  # of Table 5; the order of the gaps
+    curvature, gaps = (
+        (0.0, 0.0, 0.058, 0.246, 0.618),
+        (1.0, 2.0, 3.0, 4.0, 5.0),
+    )  # of Table 5; the order of the gaps
     found = abs(float(spearmanr(curvature, gaps).statistic))
-    orders = [float(spearmanr(curvature, order).statistic) for order in itertools.permutations(gaps)]
+    orders = [
+        float(spearmanr(curvature, order).statistic) for order in itertools.permutations(gaps)
+    ]
     p, upper = (
         sum(values) / len(orders)
         for values in ([abs(r) > found - 1e-9 for r in orders], [r > found - 1e-9 for r in orders])
@@ -252,7 +310,9 @@ def ranking() -> Outcome:
 
 
 CHECKS: dict[str, Entry] = {
-    "dag.zeros.exp3": needs(lambda: chains("relu", "leaky_relu"), ("piecewise linear", lambda: chains("softplus"))),
+    "dag.zeros.exp3": needs(
+        lambda: chains("relu", "leaky_relu"), ("piecewise linear", lambda: chains("softplus"))
+    ),
     "dag.zeros.exp4": needs(
         lambda: merges(("sum", "relu"), ("sum", "silu"), ("cat", "relu")),
         ("linear or piecewise linear merge", lambda: merges(("cat", "silu"))),

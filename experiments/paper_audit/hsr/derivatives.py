@@ -41,7 +41,9 @@ def derivative(quantity: Pair, printed: Pair, block: str) -> Check:
         samples = instance.samples
         return printed(samples[i], samples[j])
 
-    return lambda: equality(cases(), expected, found, describe=lambda c: f"{c[0]}, i = {c[1] + 1}, j = {c[2] + 1}")
+    return lambda: equality(
+        cases(), expected, found, describe=lambda c: f"{c[0]}, i = {c[1] + 1}, j = {c[2] + 1}"
+    )
 
 
 def both(first: Pair, second: Pair | None = None) -> Pair:
@@ -76,7 +78,9 @@ def _product_rule(matrix: Pair) -> Callable[[], Outcome]:
         errors = []
         for instance, a, b in cases():
             i, j = (instance.samples[k] for k in (a, b))
-            by_matrix = instance.jacobian(lambda i, j: matrix(i, j).flatten(), a, b) @ kron(i.o, j.o)
+            by_matrix = instance.jacobian(lambda i, j: matrix(i, j).flatten(), a, b) @ kron(
+                i.o, j.o
+            )
             by_first = instance.jacobian(lambda i, j: i.o, a, b) @ matrix(i, j) @ j.o
             by_second = instance.jacobian(lambda i, j: j.o, a, b) @ matrix(j, i) @ i.o
             expected = instance.jacobian(lambda i, j: i.o @ matrix(i, j) @ j.o, a, b)
@@ -90,7 +94,10 @@ def _omega_rule() -> Outcome:
     errors = []
     for instance, a, b in cases():
         i, j = (instance.samples[k] for k in (a, b))
-        slopes = [instance.jacobian(lambda i, j: i.s1, a, b), instance.jacobian(lambda i, j: j.s1, a, b)]
+        slopes = [
+            instance.jacobian(lambda i, j: i.s1, a, b),
+            instance.jacobian(lambda i, j: j.s1, a, b),
+        ]
         expected = instance.jacobian(t.omega, a, b)
         errors.append(relative_error(slopes[0] * j.s1 + slopes[1] * i.s1, expected))
     return Outcome(max(errors), instances=len(errors))
@@ -114,11 +121,15 @@ def _kronecker() -> Outcome:
     errors, generator = [], torch.Generator().manual_seed(0)
     for rows, middle, columns in ((1, 1, 1), (3, 2, 4), (5, 4, 2)):
         x = torch.randn(3, 1, generator=generator, dtype=torch.float64)
-        A, C = (torch.randn(rows, middle, generator=generator, dtype=torch.float64) for _ in range(2))
+        A, C = (
+            torch.randn(rows, middle, generator=generator, dtype=torch.float64) for _ in range(2)
+        )
         B = torch.randn(middle, columns, generator=generator, dtype=torch.float64)
         errors.append(relative_error(kron(x, A @ B), kron(x, A) @ B))
         errors.append(relative_error(kron(x, A + C), kron(x, A) + kron(x, C)))
-        errors.append(relative_error(kron(x, torch.cat([A, C], 1)), torch.cat([kron(x, A), kron(x, C)], 1)))
+        errors.append(
+            relative_error(kron(x, torch.cat([A, C], 1)), torch.cat([kron(x, A), kron(x, C)], 1))
+        )
     return Outcome(max(errors), instances=len(errors))
 
 
@@ -128,7 +139,9 @@ def _leibniz() -> Outcome:
         i, j = (instance.samples[k] for k in (a, b))
         first = instance.jacobian(lambda i, j: i.f, a, b) @ j.f
         second = instance.jacobian(lambda i, j: j.f, a, b) @ i.f
-        errors.append(relative_error(first + second, instance.jacobian(lambda i, j: i.f @ j.f, a, b)))
+        errors.append(
+            relative_error(first + second, instance.jacobian(lambda i, j: i.f @ j.f, a, b))
+        )
     return Outcome(max(errors), instances=len(errors))
 
 
@@ -145,13 +158,19 @@ def _third_sigmoid() -> Outcome:
 CHECKS: dict[str, Entry] = {
     "hsr.eq76": derivative(lambda i, j: i.z, lambda i, j: outer(i.hx, i.F(1) @ i.V), W),
     "hsr.eq77": derivative(lambda i, j: i.s1, lambda i, j: outer(i.hx, i.s2 * (i.F(1) @ i.V)), W),
-    "hsr.eq78": derivative(lambda i, j: i.y, lambda i, j: outer(i.hx, torch.eye(len(i.y)).double()), W),
-    "hsr.eq79": derivative(lambda i, j: i.F(1) @ i.V, lambda i, j: outer(i.hx, torch.diag(i.V) @ i.F(2)), W),
+    "hsr.eq78": derivative(
+        lambda i, j: i.y, lambda i, j: outer(i.hx, torch.eye(len(i.y)).double()), W
+    ),
+    "hsr.eq79": derivative(
+        lambda i, j: i.F(1) @ i.V, lambda i, j: outer(i.hx, torch.diag(i.V) @ i.F(2)), W
+    ),
     "hsr.eq75": derivative(
         lambda i, j: i.s1 * (i.F(1) @ i.V).square().sum(),
         lambda i, j: outer(
             i.hx,
-            (i.s2 * torch.outer(i.F(1) @ i.V, i.V @ i.F(1)) + 2 * i.s1 * torch.diag(i.V) @ i.F(2)) @ i.F(1) @ i.V,
+            (i.s2 * torch.outer(i.F(1) @ i.V, i.V @ i.F(1)) + 2 * i.s1 * torch.diag(i.V) @ i.F(2))
+            @ i.F(1)
+            @ i.V,
         ),
         W,
     ),
@@ -160,13 +179,17 @@ CHECKS: dict[str, Entry] = {
         lambda i, j: outer(i.hx, i.s1 * (i.F(1) @ i.V) * (i.V @ i.d(2)) + i.delta * i.F(3) @ i.V),
         W,
     ),
-    "hsr.eq82": derivative(lambda i, j: i.delta, lambda i, j: outer(i.hx, i.s1 * (i.F(1) @ i.V)), W),
+    "hsr.eq82": derivative(
+        lambda i, j: i.delta, lambda i, j: outer(i.hx, i.s1 * (i.F(1) @ i.V)), W
+    ),
     "hsr.eq84": derivative(lambda i, j: i.f, lambda i, j: outer(i.hx, i.F(1)), W),
     "hsr.eq85": derivative(lambda i, j: i.d(1), lambda i, j: outer(i.hx, i.F(2)), W),
     "hsr.eq86": derivative(lambda i, j: i.d(2), lambda i, j: outer(i.hx, i.F(3)), W),
     "hsr.eq87": derivative(
         lambda i, j: i.s1 * (1 + i.f @ i.f),
-        lambda i, j: outer(i.hx, i.s2 * (1 + i.f @ i.f) * (i.F(1) @ i.V) + 2 * i.s1 * (i.F(1) @ i.f)),
+        lambda i, j: outer(
+            i.hx, i.s2 * (1 + i.f @ i.f) * (i.F(1) @ i.V) + 2 * i.s1 * (i.F(1) @ i.f)
+        ),
         W,
     ),
     "hsr.eq88": derivative(
@@ -177,11 +200,17 @@ CHECKS: dict[str, Entry] = {
     "hsr.eq89": derivative(lambda i, j: i.s1, lambda i, j: i.s2 * i.hr, V),
     "hsr.eq90": derivative(lambda i, j: i.F(1) @ i.V, lambda i, j: i.F0(1), V),
     "hsr.eq91": derivative(
-        lambda i, j: i.delta * (i.V @ i.d(2)), lambda i, j: i.s1 * i.hr * (i.V @ i.d(2)) + i.delta * i.f0(2), V
+        lambda i, j: i.delta * (i.V @ i.d(2)),
+        lambda i, j: i.s1 * i.hr * (i.V @ i.d(2)) + i.delta * i.f0(2),
+        V,
     ),
     "hsr.eq92": derivative(lambda i, j: i.delta, lambda i, j: i.s1 * i.hr, V),
-    "hsr.eq93": derivative(lambda i, j: i.s1 * (1 + i.f @ i.f), lambda i, j: i.s2 * (1 + i.f @ i.f) * i.hr, V),
-    "hsr.eq104": derivative(lambda i, j: i.o, lambda i, j: outer(i.hx, torch.outer(i.F(1) @ i.V, i.s21)), W),
+    "hsr.eq93": derivative(
+        lambda i, j: i.s1 * (1 + i.f @ i.f), lambda i, j: i.s2 * (1 + i.f @ i.f) * i.hr, V
+    ),
+    "hsr.eq104": derivative(
+        lambda i, j: i.o, lambda i, j: outer(i.hx, torch.outer(i.F(1) @ i.V, i.s21)), W
+    ),
     "hsr.eq130": derivative(lambda i, j: i.o, lambda i, j: torch.outer(i.hr, i.s21), V),
     "hsr.eq105": derivative(entry(t.phi_matrix, 1, 1), both(t.a_phi), W),
     "hsr.eq106": derivative(entry(t.phi_matrix, 1, 2), both(t.b_phi, t.c_phi), W),
@@ -191,14 +220,22 @@ CHECKS: dict[str, Entry] = {
     "hsr.eq117": derivative(entry(t.psi_matrix, 1, 2), both(t.b_psi, t.c_psi), W),
     "hsr.eq118": derivative(entry(t.psi_matrix, 2, 1), both(t.c_psi, t.b_psi), W),
     "hsr.eq120": derivative(
-        lambda i, j: j.F(1) @ i.f, lambda i, j: outer(i.hx, j.F(1) @ i.F(1)) + outer(j.hx, j.F(2) @ i.F(0)), W
+        lambda i, j: j.F(1) @ i.f,
+        lambda i, j: outer(i.hx, j.F(1) @ i.F(1)) + outer(j.hx, j.F(2) @ i.F(0)),
+        W,
     ),
     "hsr.eq123": derivative(entry(t.psi_matrix, 2, 2), both(t.d_psi), W),
-    "hsr.eq131": derivative(entry(t.phi_matrix, 1, 1), lambda i, j: t.e_phi(i, j) + t.e_phi(j, i), V),
+    "hsr.eq131": derivative(
+        entry(t.phi_matrix, 1, 1), lambda i, j: t.e_phi(i, j) + t.e_phi(j, i), V
+    ),
     "hsr.eq132": derivative(entry(t.phi_matrix, 1, 2), t.f_phi, V),
     "hsr.eq133": derivative(entry(t.phi_matrix, 2, 1), lambda i, j: t.f_phi(j, i), V),
-    "hsr.eq134": derivative(entry(t.phi_matrix, 2, 2), lambda i, j: t.g_phi(i, j) + t.g_phi(j, i), V),
-    "hsr.eq136": derivative(entry(t.psi_matrix, 1, 1), lambda i, j: t.e_psi(i, j) + t.e_psi(j, i), V),
+    "hsr.eq134": derivative(
+        entry(t.phi_matrix, 2, 2), lambda i, j: t.g_phi(i, j) + t.g_phi(j, i), V
+    ),
+    "hsr.eq136": derivative(
+        entry(t.psi_matrix, 1, 1), lambda i, j: t.e_psi(i, j) + t.e_psi(j, i), V
+    ),
     "hsr.eq137": derivative(entry(t.psi_matrix, 1, 2), t.f_psi, V),
     "hsr.eq138": derivative(entry(t.psi_matrix, 2, 1), lambda i, j: t.f_psi(j, i), V),
     "hsr.eq139": derivative(entry(t.psi_matrix, 2, 2), lambda i, j: torch.zeros_like(i.hr), V),

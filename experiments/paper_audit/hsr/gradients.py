@@ -58,7 +58,9 @@ def _upper(instance: Instance) -> float:
     """Violation of Eq. 1, relative to the largest eigenvalue in modulus."""
     eigenvalues = torch.linalg.eigvalsh(instance.hessian)
     mean, std, dimension = moments(instance.hessian)
-    return float((eigenvalues[-1] - mean - math.sqrt(dimension - 1) * std) / eigenvalues.abs().max())
+    return float(
+        (eigenvalues[-1] - mean - math.sqrt(dimension - 1) * std) / eigenvalues.abs().max()
+    )
 
 
 def _lower(instance: Instance) -> float:
@@ -87,7 +89,12 @@ def _square(instance: Instance) -> Tensor:
     total = torch.zeros((), dtype=instance.x.dtype)
     for i, j in pairs(instance.samples):
         kernel = t.inputs(i, j)
-        total = total + kernel**2 * t.phi(i, j) + 2 * kernel * t.psi(i, j) + t.hidden(i, j) ** 2 * t.omega(i, j)
+        total = (
+            total
+            + kernel**2 * t.phi(i, j)
+            + 2 * kernel * t.psi(i, j)
+            + t.hidden(i, j) ** 2 * t.omega(i, j)
+        )
     return total
 
 
@@ -120,7 +127,10 @@ def trace_gradient(instance: Instance) -> Tensor:
 
 def square_gradient(instance: Instance) -> Tensor:
     """Theorems 4 and 5."""
-    by_w = [outer(i.hx, t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j)) for i, j in pairs(instance.samples)]
+    by_w = [
+        outer(i.hx, t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j))
+        for i, j in pairs(instance.samples)
+    ]
     by_v = [t.v_phi(i, j) + t.v_psi(i, j) + t.v_omega(i, j) for i, j in pairs(instance.samples)]
     return 2 * torch.cat([_summed(by_w), _summed(by_v)])
 
@@ -129,7 +139,9 @@ def _part(vector: Tensor, instance: Instance, part: str) -> Tensor:
     return vector[: instance.count] if part == "w" else vector[instance.count :]
 
 
-def _gradient_of(scalar: Callable[[Tensor], Tensor], printed: Callable[[Instance], Tensor], part: str) -> Check:
+def _gradient_of(
+    scalar: Callable[[Tensor], Tensor], printed: Callable[[Instance], Tensor], part: str
+) -> Check:
     """Theorems 2 to 5: every activation, and GELU where f' changes sign between the samples."""
     return lambda: equality(
         [*instances(sizes=SMALL), opposed_gelu()],
@@ -153,7 +165,9 @@ def theorem_one(instance: Instance) -> Tensor:
 
 def _theorem_one() -> Outcome:
     """Against autodiff of μ + √(D−1) σ of the eigenvalues."""
-    return equality(instances(sizes=((2, 3, 2),)), lambda c: -gradient_of(c, _bound_of), theorem_one)
+    return equality(
+        instances(sizes=((2, 3, 2),)), lambda c: -gradient_of(c, _bound_of), theorem_one
+    )
 
 
 def _part_sum(quantity: t.Pair, printed: t.Pair, part: str) -> Check:
@@ -210,14 +224,19 @@ def polynomial(instance: Instance) -> float:
 def _excess_share(instance: Instance) -> float:
     """Share of the first sample over |δ_1| times the polynomial, less 1."""
     error = abs(float(instance.samples[0].delta))
-    return float(_shares(instance, 0).norm()) / (error * polynomial(instance)) - 1 if error else -1.0
+    return (
+        float(_shares(instance, 0).norm()) / (error * polynomial(instance)) - 1 if error else -1.0
+    )
 
 
 def _cancelling(name: str, k: float, grows: bool) -> Instance:
     """Two equal units whose weights ±V cancel in z, c = log K takes p_1 to q_1 = 1; grows: V = K, else b = K."""
     unit, weight = (0.3, k) if grows else (k, 1.0)
     theta = [unit, unit, 0.7, 0.7, math.log(k), weight, -weight]
-    x, q = torch.tensor([[0.5], [-0.3]], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    x, q = (
+        torch.tensor([[0.5], [-0.3]], dtype=torch.float64),
+        torch.tensor([1.0, 0.0], dtype=torch.float64),
+    )
     return Instance(name, torch.tensor(theta, dtype=torch.float64), x, q)
 
 
@@ -225,11 +244,18 @@ def _proposition_one() -> Outcome:
     """p_1 → q_1 while the share of sample 1 grows: output weights that cancel (all activations), and fixed output
     weights with a growing bias (unbounded activations). Corrected: |δ_i| times the polynomial."""
     steps = (1e2, 1e5, 1e8)
-    paths = [(name, True) for name in NAMES] + [(name, False) for name in ("linear", "softplus", "gelu")]
+    paths = [(name, True) for name in NAMES] + [
+        (name, False) for name in ("linear", "softplus", "gelu")
+    ]
     walks = {path: [_cancelling(path[0], k, path[1]) for k in steps] for path in paths}
-    shares = {path: [float(_shares(case, 0).norm()) for case in walk] for path, walk in walks.items()}
+    shares = {
+        path: [float(_shares(case, 0).norm()) for case in walk] for path, walk in walks.items()
+    }
     random = [case for scale in (0.1, 1.0, 5.0) for case in instances(sizes=SMALL, scale=scale)]
-    excess = [_excess_share(case) for case in (*random, *(case for walk in walks.values() for case in walk))]
+    excess = [
+        _excess_share(case)
+        for case in (*random, *(case for walk in walks.values() for case in walk))
+    ]
     first, last = shares["tanh", True][0], shares["tanh", True][-1]
     errors = [abs(float(case.samples[0].delta)) for case in walks["tanh", True]]
     witness = Witness(
@@ -256,14 +282,19 @@ def _descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Ten
         at = theta + (k > 0) * 2 * torch.randn(4, generator=generator, dtype=torch.float64)
         case = Instance("sigmoid", at, x, q)
         by_mean = gradient_of(case, torch.trace) / len(at)
-        high, low = ((b - a) / step for a, b in zip(_move(at, x, q), _move(at, x, q, step), strict=True))
+        high, low = (
+            (b - a) / step for a, b in zip(_move(at, x, q), _move(at, x, q, step), strict=True)
+        )
         yield by_mean, gradient_of(case, _bound_of) - by_mean, high, low
 
 
 def _lower_bound_rises() -> Outcome:
     """A step that lowers λ_sup, where λ_inf falls; corrected: it rises exactly where √(D−1) |∇σ| > |∇μ|."""
     theta = torch.tensor([-0.447, 1.737, 2.01, 2.772], dtype=torch.float64)
-    x, q = torch.tensor([[0.361], [0.295]], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    x, q = (
+        torch.tensor([[0.361], [0.295]], dtype=torch.float64),
+        torch.zeros(2, dtype=torch.float64),
+    )
     (high, low), (new_high, new_low) = _move(theta, x, q), _move(theta, x, q, 0.01)
     wrong = 0
     for by_mean, by_std, _, slope in _descents(theta, x, q):
@@ -317,7 +348,9 @@ def ends(hessian: Tensor) -> tuple[float, float]:
     """(λ_sup, λ_inf) of Eqs. 1, 2 and 61, from the traces of H and H²."""
     dimension = len(hessian)
     mean = float(hessian.trace()) / dimension
-    reach = math.sqrt((dimension - 1) * max(float(hessian.square().sum()) / dimension - mean**2, 0.0))
+    reach = math.sqrt(
+        (dimension - 1) * max(float(hessian.square().sum()) / dimension - mean**2, 0.0)
+    )
     return mean + reach, mean - reach
 
 
@@ -340,7 +373,10 @@ def _proposition_two() -> Outcome:
 
 CHECKS: dict[str, Entry] = {
     "hsr.eq1": inequality(_upper),
-    "hsr.eq2": _check(_moments_from_traces, lambda c: torch.stack([moments(c.hessian)[0], moments(c.hessian)[1] ** 2])),
+    "hsr.eq2": _check(
+        _moments_from_traces,
+        lambda c: torch.stack([moments(c.hessian)[0], moments(c.hessian)[1] ** 2]),
+    ),
     "hsr.eq3": _check(_trace, lambda c: c.hessian.trace()),
     "hsr.eq4": _check(_square, lambda c: squared(c.hessian)),
     "hsr.theorem1": _theorem_one,

@@ -30,7 +30,14 @@ LAMBDA = 0.613
 
 def dots(c: Bias) -> dict[str, Tensor]:
     """Inner products by name: ww, vv, bb, wv, wb, vb."""
-    pairs = {"ww": (c.w, c.w), "vv": (c.v, c.v), "bb": (c.b, c.b), "wv": (c.w, c.v), "wb": (c.w, c.b), "vb": (c.v, c.b)}
+    pairs = {
+        "ww": (c.w, c.w),
+        "vv": (c.v, c.v),
+        "bb": (c.b, c.b),
+        "wv": (c.w, c.v),
+        "wb": (c.w, c.b),
+        "vb": (c.v, c.b),
+    }
     return {name: torch.dot(*pair) for name, pair in pairs.items()}
 
 
@@ -45,7 +52,10 @@ def sample_hessian(c: Bias) -> Tensor:
     eye = torch.eye(c.m, dtype=torch.float64)
     for x, delta in zip(c.x, c.residual, strict=True):
         hidden, ww = c.v * x + c.b, torch.outer(c.w, c.w)
-        wv, wb = delta * x * eye + x * torch.outer(hidden, c.w), delta * eye + torch.outer(hidden, c.w)
+        wv, wb = (
+            delta * x * eye + x * torch.outer(hidden, c.w),
+            delta * eye + torch.outer(hidden, c.w),
+        )
         rows = [
             torch.cat([torch.outer(hidden, hidden), wv, wb], dim=1),
             torch.cat([wv.T, x**2 * ww, x * ww], dim=1),
@@ -77,7 +87,11 @@ def columns(c: Bias) -> Tensor:
 def kernel(c: Bias) -> Tensor:
     """The 3×3 matrix of Eq. (81)."""
     zero = torch.zeros_like(c.dx)
-    rows = [[-LAMBDA + zero, c.dx, c.d0], [c.dx, -LAMBDA + zero, zero], [c.d0, zero, -LAMBDA + zero]]
+    rows = [
+        [-LAMBDA + zero, c.dx, c.d0],
+        [c.dx, -LAMBDA + zero, zero],
+        [c.d0, zero, -LAMBDA + zero],
+    ]
     return torch.stack([torch.stack(row) for row in rows])
 
 
@@ -93,24 +107,38 @@ def shifted(c: Bias) -> Tensor:
 
 def eq83(c: Bias) -> Tensor:
     x, y, low = c.dx, c.d0, torch.tensor(LAMBDA, dtype=torch.float64)
-    rows = [[low**2, low * x, low * y], [low * x, low**2 - y**2, x * y], [low * y, x * y, low**2 - x**2]]
+    rows = [
+        [low**2, low * x, low * y],
+        [low * x, low**2 - y**2, x * y],
+        [low * y, x * y, low**2 - x**2],
+    ]
     return -torch.stack([torch.stack(row) for row in rows]) / (low * (low**2 - c.r2))
 
 
 def eq84(c: Bias) -> Tensor:
     x, y, low = c.dx, c.d0, LAMBDA
     first = torch.cat(
-        [low**2 * c.v + low * x * c.w, low * x * c.v + (low**2 - y**2) * c.w, low * y * c.v + x * y * c.w]
+        [
+            low**2 * c.v + low * x * c.w,
+            low * x * c.v + (low**2 - y**2) * c.w,
+            low * y * c.v + x * y * c.w,
+        ]
     )
     second = torch.cat(
-        [low**2 * c.b + low * y * c.w, low * x * c.b + x * y * c.w, low * y * c.b + (low**2 - x**2) * c.w]
+        [
+            low**2 * c.b + low * y * c.w,
+            low * x * c.b + x * y * c.w,
+            low * y * c.b + (low**2 - x**2) * c.w,
+        ]
     )
     return -torch.stack([first, second], dim=1) / (low * (low**2 - c.r2))
 
 
 def solved_columns(c: Bias) -> Tensor:
     """A⁻¹ U, numerically."""
-    return torch.kron(torch.linalg.inv(kernel(c)).contiguous(), torch.eye(c.m, dtype=torch.float64)) @ columns(c)
+    return torch.kron(
+        torch.linalg.inv(kernel(c)).contiguous(), torch.eye(c.m, dtype=torch.float64)
+    ) @ columns(c)
 
 
 def form(c: Bias) -> Tensor:
@@ -129,7 +157,9 @@ def eq85(c: Bias) -> Tensor:
 
 def sextic_value(c: Bias) -> Tensor:
     """|B − λ(λ² − r²) I| after Eq. (85)."""
-    return torch.linalg.det(form(c) - LAMBDA * (LAMBDA**2 - c.r2) * torch.eye(2, dtype=torch.float64))
+    return torch.linalg.det(
+        form(c) - LAMBDA * (LAMBDA**2 - c.r2) * torch.eye(2, dtype=torch.float64)
+    )
 
 
 def dense_sextic_value(c: Bias) -> Tensor:
@@ -172,8 +202,19 @@ def eq86_96(c: Bias, squared: bool, inside: bool) -> Tensor:
     l3 = r2 * (size + 3 * ww) + 2 * y * d["wb"] * (d["vv"] + ww) + 2 * x * d["wv"] * (d["bb"] + ww)
     l3 = l3 + sign * 2 * d["vb"] * mixed
     l2 = r2**2 + 2 * r2 * cross + 4 * x * y * d["wv"] * d["wb"]
-    l2 = l2 - (d["vv"] + ww) * ww * x**2 - (d["bb"] + ww) * ww * y**2 - mixed**2 + sign * 2 * d["vb"] * x * y * ww
-    l1 = -(r2**2) * ww - 2 * x**3 * d["wv"] * ww - 2 * y**3 * d["wb"] * ww + sign * 2 * mixed * x * y * ww
+    l2 = (
+        l2
+        - (d["vv"] + ww) * ww * x**2
+        - (d["bb"] + ww) * ww * y**2
+        - mixed**2
+        + sign * 2 * d["vb"] * x * y * ww
+    )
+    l1 = (
+        -(r2**2) * ww
+        - 2 * x**3 * d["wv"] * ww
+        - 2 * y**3 * d["wb"] * ww
+        + sign * 2 * mixed * x * y * ww
+    )
     l0 = x**2 * y**2 * ww**2 - x**2 * y**2 * ww**2
     return torch.stack([torch.ones_like(l5), l5, l4, l3, l2, l1, l0])
 
@@ -191,8 +232,18 @@ def simplified(c: Bias, corrected: bool) -> Tensor:
     x, y, r2, ww = c.dx, c.d0, c.r2, d["ww"]
     l5 = -(d["vv"] + d["bb"] + 2 * ww)
     l4 = -4 * r2 + norm_slip(c, corrected) - d["vb"] ** 2
-    l3 = r2 * (d["vv"] + d["bb"] + 3 * ww) + 2 * y**2 * (d["vv"] + ww) + 2 * x**2 * (d["bb"] + ww) - 4 * d["vb"] * x * y
-    l2 = 3 * r2**2 - (d["vv"] + ww) * ww * x**2 - (d["bb"] + ww) * ww * y**2 - 2 * d["vb"] * x * y * ww
+    l3 = (
+        r2 * (d["vv"] + d["bb"] + 3 * ww)
+        + 2 * y**2 * (d["vv"] + ww)
+        + 2 * x**2 * (d["bb"] + ww)
+        - 4 * d["vb"] * x * y
+    )
+    l2 = (
+        3 * r2**2
+        - (d["vv"] + ww) * ww * x**2
+        - (d["bb"] + ww) * ww * y**2
+        - 2 * d["vb"] * x * y * ww
+    )
     l1 = -3 * r2**2 * ww
     return torch.stack([torch.ones_like(l5), l5, l4, l3, l2, l1, torch.zeros_like(l5)])
 
@@ -202,7 +253,9 @@ def factored(c: Bias) -> Tensor:
     d = dots(c)
     a, b, cc, dd, e = -c.s, -3 * c.r2, -c.s, -c.r2, c.r2 * d["ww"]
     one, zero = torch.ones_like(a), torch.zeros_like(a)
-    return torch.stack([one, a + cc, b + a * cc + dd, e + a * dd + b * cc, a * e + b * dd, b * e, zero])
+    return torch.stack(
+        [one, a + cc, b + a * cc + dd, e + a * dd + b * cc, a * e + b * dd, b * e, zero]
+    )
 
 
 def pair(c: Bias) -> Tensor:
@@ -275,7 +328,9 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     y = torch.randn(n, generator=generator, dtype=torch.float64)
     y = y - inputs @ (inputs.T @ y) / n
     found = torch.linalg.eigvalsh(autodiff_hessian(multi_input_network, [w, *a.T], inputs, y))
-    stand_in = Bias(w, a[:, 0], a[:, 0], inputs[:, 0], y)  # only ‖v‖, ‖w‖ and r² enter the pair and the triple
+    stand_in = Bias(
+        w, a[:, 0], a[:, 0], inputs[:, 0], y
+    )  # only ‖v‖, ‖w‖ and r² enter the pair and the triple
     r2 = ((a.T @ w) ** 2).sum()
     expected = _with_r2(stand_in, r2, m, d)
     total = found.sum()
@@ -293,7 +348,11 @@ def _with_r2(c: Bias, r2: Tensor, m: int, d: int) -> Tensor:
     gap, r = torch.sqrt(c.s**2 + 12 * r2), torch.sqrt(r2)
     zeros = torch.zeros((d - 1) * (m - 1), dtype=torch.float64)
     return ascending(
-        torch.stack([c.s + gap, c.s - gap]) / 2, triple_values.repeat(d - 1), r.expand(m - d), -r.expand(m - d), zeros
+        torch.stack([c.s + gap, c.s - gap]) / 2,
+        triple_values.repeat(d - 1),
+        r.expand(m - d),
+        -r.expand(m - d),
+        zeros,
     )
 
 
@@ -323,7 +382,12 @@ def without_bias() -> Outcome:
         p = prepared(c)
         s = p.vv + p.ww
         gap = torch.sqrt(s**2 + 12 * p.d**2)
-        gaps = ((torch.stack([s + gap, s - gap]) / 2)[:, None] - p.eigenvalues[None, :]).abs().min(dim=1).values
+        gaps = (
+            ((torch.stack([s + gap, s - gap]) / 2)[:, None] - p.eigenvalues[None, :])
+            .abs()
+            .min(dim=1)
+            .values
+        )
         return float(gaps.max() / p.eigenvalues.abs().max())
 
     return worst(linear_cases(), error)
@@ -361,7 +425,9 @@ CHECKS: dict[str, Entry] = {
         lambda c: autodiff_gradient(bias_network, [c.w, c.v, c.b], c.x, c.y),
         gradient,
     ),
-    "scalar.eq69_73": lambda: compare(bias_cases(False, False), lambda c: c.hessian, sample_hessian),
+    "scalar.eq69_73": lambda: compare(
+        bias_cases(False, False), lambda c: c.hessian, sample_hessian
+    ),
     "scalar.eq74_79": lambda: compare(bias_cases(True, False), lambda c: c.hessian, block_hessian),
     "scalar.eq80_82": lambda: compare(bias_cases(), shifted, low_rank),
     "scalar.eq83": lambda: compare(bias_cases(), lambda c: torch.linalg.inv(kernel(c)), eq83),
@@ -397,7 +463,9 @@ CHECKS: dict[str, Entry] = {
         lambda c: torch.stack(depressed(c, True)),
         lambda c: torch.stack(depressed(c, False)),
     ),
-    "scalar.thm6_triple": lambda: worst(theorem6_cases(), lambda c: distance_to_spectrum(c, triple(c))),
+    "scalar.thm6_triple": lambda: worst(
+        theorem6_cases(), lambda c: distance_to_spectrum(c, triple(c))
+    ),
     "scalar.thm6": needs(
         lambda: compare(theorem6_cases(), lambda c: c.eigenvalues, theorem6),
         ("⟨v,b⟩ = 0", lambda: worst(oblique_cases(), lambda c: distance_to_spectrum(c, pair(c)))),
@@ -414,13 +482,20 @@ CHECKS: dict[str, Entry] = {
     ),
     "scalar.generalises": needs(
         generalises,
-        ("w ⟂ b", lambda: worst(theorem6_cases(), lambda c: relative_error(pair(c), pair_without_bias(c)))),
+        (
+            "w ⟂ b",
+            lambda: worst(
+                theorem6_cases(), lambda c: relative_error(pair(c), pair_without_bias(c))
+            ),
+        ),
     ),
     "scalar.triple_bounds": lambda: worst(theorem6_cases(), bound_violation),
     "scalar.t_prime": lambda: compare(
         theorem6_cases(),
         lambda c: (2 * (-depressed(c, False)[0] / 3).sqrt()).expand(2),
-        lambda c: torch.stack([2 * (c.r2 / 3 + c.s**2 / 9).sqrt(), 2 / 3 * (c.s**2 + 3 * c.r2).sqrt()]),
+        lambda c: torch.stack(
+            [2 * (c.r2 / 3 + c.s**2 / 9).sqrt(), 2 / 3 * (c.s**2 + 3 * c.r2).sqrt()]
+        ),
     ),
     "scalar.centres": lambda: worst(theorem6_cases(), centre_error),
     "scalar.conjecture": conjecture,

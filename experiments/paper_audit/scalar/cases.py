@@ -36,7 +36,9 @@ def multi_input_network(x: Tensor, w: Tensor, *columns: Tensor) -> Tensor:
     return x @ (torch.stack(columns, dim=1).T @ w)
 
 
-def autodiff_loss(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+def autodiff_loss(
+    network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor
+) -> Callable[[Tensor], Tensor]:
     """½ mean (network(x, *layers) − y)² as a function of the concatenated layers."""
     sizes = [layer.numel() for layer in layers]
 
@@ -56,7 +58,9 @@ def autodiff_gradient(network: Predictor, layers: Sequence[Tensor], x: Tensor, y
     return torch.func.grad(autodiff_loss(network, layers, x, y))(torch.cat(list(layers)))
 
 
-def random_instance(seed: int, m: int, n: int, layers: int = 2) -> tuple[list[Tensor], Tensor, Tensor]:
+def random_instance(
+    seed: int, m: int, n: int, layers: int = 2
+) -> tuple[list[Tensor], Tensor, Tensor]:
     """(layers of shape (m,), x (n,), y (n,)), standard normal in float64; x has a mean and a variance of its own."""
     generator = torch.Generator().manual_seed(seed)
     weights = [torch.randn(m, generator=generator, dtype=torch.float64) for _ in range(layers)]
@@ -140,7 +144,9 @@ class Relu(Linear):
         """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to − where `closed`."""
         neurons = self.v > 0 if sign > 0 else (self.v <= 0 if closed else self.v < 0)
         samples = self.x > 0 if sign > 0 else self.x <= 0
-        return Linear(self.w[neurons], self.v[neurons], self.x[samples], self.y[samples]), samples.double().mean()
+        return Linear(
+            self.w[neurons], self.v[neurons], self.x[samples], self.y[samples]
+        ), samples.double().mean()
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +193,18 @@ class Bias:
         return torch.linalg.eigvalsh(self.hessian)
 
     def describe(self) -> str:
-        return f"m={self.m}, n={len(self.x)}, " + numbers(w=self.w, v=self.v, b=self.b, x=self.x, y=self.y)
+        return f"m={self.m}, n={len(self.x)}, " + numbers(
+            w=self.w, v=self.v, b=self.b, x=self.x, y=self.y
+        )
 
 
 def numbers(**vectors: Tensor) -> str:
     """Vectors of up to three entries with four digits; longer ones are left to their seed."""
-    return ", ".join(f"{k}=({', '.join(f'{e:.4g}' for e in t.tolist())})" for k, t in vectors.items() if len(t) <= 3)
+    return ", ".join(
+        f"{k}=({', '.join(f'{e:.4g}' for e in t.tolist())})"
+        for k, t in vectors.items()
+        if len(t) <= 3
+    )
 
 
 def vector(*entries: float) -> Tensor:
@@ -285,7 +297,9 @@ def compare(
     corrected: Callable[[Case], Tensor] | None = None,
 ) -> Outcome:
     """Largest relative error of `printed` (and `corrected`) against `expected`."""
-    return checks.equality(cases, expected, printed, corrected, describe=lambda case: case.describe())
+    return checks.equality(
+        cases, expected, printed, corrected, describe=lambda case: case.describe()
+    )
 
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:

@@ -96,7 +96,9 @@ def repaired_vector_error(c: Linear) -> float:
     """The outlier eigenvectors that `linear_spectrum` gives in every case."""
     chosen = linear_spectrum(c.w, c.v, c.x, c.y).select("outlier")
     vectors = chosen.eigenvectors()
-    return max(eigen_error(c.hessian, vectors[:, i], value) for i, value in enumerate(chosen.eigenvalues))
+    return max(
+        eigen_error(c.hessian, vectors[:, i], value) for i, value in enumerate(chosen.eigenvalues)
+    )
 
 
 def sections(target: float) -> tuple[Linear, ...]:
@@ -136,7 +138,11 @@ def product_sign_error(c: Linear, by_share: bool) -> float:
 
 
 def sharpness_form(c: Linear) -> Tensor:
-    gap = (c.a * (c.ww - c.vv)) ** 2 + 4 * c.a**2 * (c.ww * c.vv - c.wv**2) + 4 * (2 * c.wv * c.a - c.yx) ** 2
+    gap = (
+        (c.a * (c.ww - c.vv)) ** 2
+        + 4 * c.a**2 * (c.ww * c.vv - c.wv**2)
+        + 4 * (2 * c.wv * c.a - c.yx) ** 2
+    )
     return torch.stack([trace(c) + torch.sqrt(gap), trace(c) - torch.sqrt(gap)]) / 2
 
 
@@ -208,7 +214,9 @@ def eq24_25(c: Linear) -> Tensor:
     """With the coefficients of Eqs. (21) and (23)."""
     part = c.a / (LAMBDA - c.a * c.vv)
     mixed = torch.outer(c.w, c.v) + torch.outer(c.v, c.w)
-    matrix = part * (LAMBDA * torch.outer(c.w, c.w) + c.d * mixed + c.d**2 / LAMBDA * torch.outer(c.v, c.v))
+    matrix = part * (
+        LAMBDA * torch.outer(c.w, c.w) + c.d * mixed + c.d**2 / LAMBDA * torch.outer(c.v, c.v)
+    )
     return matrix - (LAMBDA - c.d**2 / LAMBDA) * identity(c)
 
 
@@ -218,7 +226,9 @@ def nu(c: Linear) -> Tensor:
 
 def eq26(c: Linear) -> Tensor:
     mixed = torch.outer(c.w, c.v) + torch.outer(c.v, c.w)
-    matrix = LAMBDA**2 * torch.outer(c.w, c.w) + c.d * LAMBDA * mixed + c.d**2 * torch.outer(c.v, c.v)
+    matrix = (
+        LAMBDA**2 * torch.outer(c.w, c.w) + c.d * LAMBDA * mixed + c.d**2 * torch.outer(c.v, c.v)
+    )
     return c.a * matrix - nu(c) * identity(c)
 
 
@@ -239,8 +249,14 @@ def cubic(c: Linear) -> Tensor:
 
 
 def eq30(c: Linear, corrected: bool) -> Tensor:
-    head = c.a * (LAMBDA**2 * c.ww + c.d**2 * c.vv + 2 * c.d * LAMBDA * c.wv) - LAMBDA**3 - c.a * c.d**2 * c.vv
-    return head + (c.a * c.vv * LAMBDA**2 + LAMBDA * c.d**2 if corrected else c.d**2 * c.vv + c.d**2)
+    head = (
+        c.a * (LAMBDA**2 * c.ww + c.d**2 * c.vv + 2 * c.d * LAMBDA * c.wv)
+        - LAMBDA**3
+        - c.a * c.d**2 * c.vv
+    )
+    return head + (
+        c.a * c.vv * LAMBDA**2 + LAMBDA * c.d**2 if corrected else c.d**2 * c.vv + c.d**2
+    )
 
 
 def eq31(c: Linear) -> Tensor:
@@ -288,8 +304,15 @@ def bulk_constraint_error(c: Linear) -> float:
         sign = float(torch.sign(group.value * c.d))
         z = group.basis()
         errors.append(float((z[c.m :] - sign * z[: c.m]).abs().max()))
-        errors.append(float(((c.w + sign * c.v) @ z[: c.m]).abs().max() / torch.linalg.vector_norm(c.w + sign * c.v)))
-        errors.append(float((c.hessian @ z - group.value * z).abs().max() / c.eigenvalues.abs().max()))
+        errors.append(
+            float(
+                ((c.w + sign * c.v) @ z[: c.m]).abs().max()
+                / torch.linalg.vector_norm(c.w + sign * c.v)
+            )
+        )
+        errors.append(
+            float((c.hessian @ z - group.value * z).abs().max() / c.eigenvalues.abs().max())
+        )
         for i in range(2):
             outlier = outlier_vector(c, i)
             errors.append(float((outlier @ z).abs().max() / torch.linalg.vector_norm(outlier)))
@@ -305,14 +328,21 @@ def rank_one_error(c: Linear) -> float:
 
 def outlier_angle(c: Linear) -> float:
     first, second = outlier_vector(c, 0), outlier_vector(c, 1)
-    return abs(float(torch.dot(first, second) / (torch.linalg.vector_norm(first) * torch.linalg.vector_norm(second))))
+    return abs(
+        float(
+            torch.dot(first, second)
+            / (torch.linalg.vector_norm(first) * torch.linalg.vector_norm(second))
+        )
+    )
 
 
 def gradient_form_error(c: Linear) -> float:
     """z = (λ/d) ∇ℓ + d θ, θ = (v, w)."""
     gradient = autodiff_gradient(linear_network, [c.v, c.w], c.x, c.y)
     theta = torch.cat([c.v, c.w])
-    return max(eigen_error(c.hessian, value / c.d * gradient + c.d * theta, value) for value in outliers(c))
+    return max(
+        eigen_error(c.hessian, value / c.d * gradient + c.d * theta, value) for value in outliers(c)
+    )
 
 
 def several() -> tuple[Linear, ...]:
@@ -322,7 +352,9 @@ def several() -> tuple[Linear, ...]:
 
 def bound_violation(c: Linear) -> float:
     """How far λ_min lies below −√(2ℓ)σ, relative to the largest |eigenvalue|."""
-    return float((smallest_eigenvalue_bound(c.loss, c.a) - c.eigenvalues[0]) / c.eigenvalues.abs().max())
+    return float(
+        (smallest_eigenvalue_bound(c.loss, c.a) - c.eigenvalues[0]) / c.eigenvalues.abs().max()
+    )
 
 
 def outlier_vectors_error(c: Linear) -> float:
@@ -344,7 +376,9 @@ CHECKS: dict[str, Entry] = {
         lambda c: torch.cat([dense_outliers(c), c.hessian.trace()[None]]),
         eq2,
     ),
-    "scalar.centre": lambda: compare(linear_cases(), lambda c: c.hessian.trace(), lambda c: outliers(c).sum()),
+    "scalar.centre": lambda: compare(
+        linear_cases(), lambda c: c.hessian.trace(), lambda c: outliers(c).sum()
+    ),
     "scalar.product_form": lambda: compare(
         linear_cases(),
         lambda c: -product_of_outliers(c),
@@ -396,7 +430,9 @@ CHECKS: dict[str, Entry] = {
         lambda c: c.hessian[c.m :, : c.m],
         lambda c: c.d * identity(c) + c.a * torch.outer(c.v, c.w),
     ),
-    "scalar.eq12": lambda: compare(linear_cases(), lambda c: c.hessian, printed_matrix, right_matrix),
+    "scalar.eq12": lambda: compare(
+        linear_cases(), lambda c: c.hessian, printed_matrix, right_matrix
+    ),
     "scalar.eq13": lambda: compare(
         linear_cases(),
         lambda c: determinant(c.hessian),
@@ -422,12 +458,18 @@ CHECKS: dict[str, Entry] = {
         eq28,
         lambda c: (-1.0) ** (c.m - 1) * eq28(c),
     ),
-    "scalar.eq30": lambda: compare(linear_cases(), cubic, lambda c: eq30(c, False), lambda c: eq30(c, True)),
+    "scalar.eq30": lambda: compare(
+        linear_cases(), cubic, lambda c: eq30(c, False), lambda c: eq30(c, True)
+    ),
     "scalar.eq31": lambda: compare(linear_cases(), cubic, eq31),
     "scalar.eq32": lambda: compare(linear_cases(), cubic, eq32),
-    "scalar.eq34": lambda: worst(linear_cases(), lambda c: float((c.d.abs() - torch.sqrt(2 * c.loss * c.a)) / c.a)),
+    "scalar.eq34": lambda: worst(
+        linear_cases(), lambda c: float((c.d.abs() - torch.sqrt(2 * c.loss * c.a)) / c.a)
+    ),
     "scalar.lambda_min_bound": lambda: worst(linear_cases(), bound_violation),
-    "scalar.lambda_min": lambda: compare(several(), lambda c: c.eigenvalues[0], lambda c: -c.d, lambda c: -c.d.abs()),
+    "scalar.lambda_min": lambda: compare(
+        several(), lambda c: c.eigenvalues[0], lambda c: -c.d, lambda c: -c.d.abs()
+    ),
     "scalar.eq45": lambda: compare(linear_cases(), lambda c: c.hessian, right_matrix),
     "scalar.eq47_52": lambda: worst(linear_cases(), eigen_system_error),
     "scalar.eq53_57": lambda: worst(several(), eq53_57_error),

@@ -36,7 +36,11 @@ def cell_matrix(c: Relu) -> Tensor:
     parts = []
     for sign in SIGNS:
         cell, share = c.cell(sign)
-        parts.append(torch.zeros(0, 0, dtype=torch.float64) if cell.m == 0 else share * linear.right_matrix(cell))
+        parts.append(
+            torch.zeros(0, 0, dtype=torch.float64)
+            if cell.m == 0
+            else share * linear.right_matrix(cell)
+        )
     matrix = torch.block_diag(*parts)
     back = torch.argsort(order(c))
     return matrix[back][:, back]
@@ -56,7 +60,9 @@ def corollary5(c: Relu) -> Tensor:
 
 def gradient(c: Relu) -> Tensor:
     """Eqs. (35), (36), averaged over the samples."""
-    slopes = torch.where(c.x[:, None] > 0, (c.v > 0).double(), (c.v <= 0).double()) * c.x[:, None]  # (n, m)
+    slopes = (
+        torch.where(c.x[:, None] > 0, (c.v > 0).double(), (c.v <= 0).double()) * c.x[:, None]
+    )  # (n, m)
     delta = (slopes * c.v) @ c.w - c.y
     return torch.cat([delta @ (slopes * c.w), delta @ (slopes * c.v)]) / len(c.y)
 
@@ -115,7 +121,9 @@ def bulk_vector_error(c: Relu, weighted: bool) -> float:
             start = torch.linspace(-1, 1, cell.m, dtype=torch.float64) + 0.3
             z = start - p * torch.dot(p, start) / torch.dot(p, p)
             if cell.m > 1:
-                errors.append(eigen_error(c.hessian, embedded(c, sign, torch.cat([z, mirror * z])), value))
+                errors.append(
+                    eigen_error(c.hessian, embedded(c, sign, torch.cat([z, mirror * z])), value)
+                )
     return max(errors)
 
 
@@ -182,13 +190,18 @@ CHECKS: dict[str, Entry] = {
     "scalar.thm4": lambda: worst(
         relu_cases(), lambda c: max(off_diagonal(c), relative_error(cell_matrix(c), c.hessian))
     ),
-    "scalar.density": lambda: worst(relu_cases(), lambda c: max(density_error(c, sign) for sign in SIGNS)),
+    "scalar.density": lambda: worst(
+        relu_cases(), lambda c: max(density_error(c, sign) for sign in SIGNS)
+    ),
     "scalar.cell_residual": lambda: compare(
         relu_cases(), lambda c: torch.stack([c.cell(1)[0].d, c.cell(-1)[0].d]), residual_identity
     ),
     "scalar.cor5": lambda: compare(relu_cases(), lambda c: c.eigenvalues, corollary5),
     "scalar.eq64": lambda: worst(
-        relu_cases(), lambda c: outlier_vector_error(c, 1, False), lambda c: outlier_vector_error(c, 1, True), RESIDUAL
+        relu_cases(),
+        lambda c: outlier_vector_error(c, 1, False),
+        lambda c: outlier_vector_error(c, 1, True),
+        RESIDUAL,
     ),
     "scalar.eq65": lambda: worst(
         relu_cases(),
@@ -197,6 +210,9 @@ CHECKS: dict[str, Entry] = {
         RESIDUAL,
     ),
     "scalar.relu_bulk": lambda: worst(
-        relu_cases(), lambda c: bulk_vector_error(c, False), lambda c: bulk_vector_error(c, True), RESIDUAL
+        relu_cases(),
+        lambda c: bulk_vector_error(c, False),
+        lambda c: bulk_vector_error(c, True),
+        RESIDUAL,
     ),
 }

@@ -8,19 +8,29 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import Entry, Outcome, Witness, attack, exists, needs
-from experiments.paper_audit.three_layer import Instance, derivative, inequality, instances, omega_range
+from experiments.paper_audit.three_layer import (
+    Instance,
+    derivative,
+    inequality,
+    instances,
+    omega_range,
+)
 from experiments.paper_audit.ws_bound.traces import excess_ww, gelu_slope, near_ww
 
 
 def bound(hessian: Tensor) -> float:
     """λ_sup from the eigenvalues."""
     eigenvalues = torch.linalg.eigvalsh(hessian)
-    return float(eigenvalues.mean() + math.sqrt(len(eigenvalues) - 1) * eigenvalues.std(correction=0))
+    return float(
+        eigenvalues.mean() + math.sqrt(len(eigenvalues) - 1) * eigenvalues.std(correction=0)
+    )
 
 
 def at_its_label(instance: Instance) -> Instance:
     """The same network with soft labels q = p: delta = 0, so H is its positive semi-definite Gauss–Newton part."""
-    return Instance(instance.name, instance.theta, instance.x, torch.stack([i.p for i in instance.samples]))
+    return Instance(
+        instance.name, instance.theta, instance.x, torch.stack([i.p for i in instance.samples])
+    )
 
 
 def _proposition_one(*sizes: tuple[int, int, int]) -> Outcome:
@@ -41,12 +51,21 @@ def _proposition_one_only() -> Outcome:
             values = torch.full((size,), rest, dtype=torch.float64)
             values[0] = largest
             gaps.append(bound(torch.diag(values)) - largest)
-            unequal = torch.diag(values + 0.1 * torch.linspace(0, 1, size).double() * (values != largest))
-            errors.append(abs(gaps[-1]) + (1.0 if size > 2 and bound(unequal) - largest < 1e-4 else 0.0))
+            unequal = torch.diag(
+                values + 0.1 * torch.linspace(0, 1, size).double() * (values != largest)
+            )
+            errors.append(
+                abs(gaps[-1]) + (1.0 if size > 2 and bound(unequal) - largest < 1e-4 else 0.0)
+            )
     witness = Witness(
-        "H = diag(3, 1, 1, 1): λ_sup − λ_1", "> 0, as λ_2 is not 0", "0, as λ_2 = λ_3 = λ_4", f"{gaps[0]:.1g}"
+        "H = diag(3, 1, 1, 1): λ_sup − λ_1",
+        "> 0, as λ_2 is not 0",
+        "0, as λ_2 = λ_3 = λ_4",
+        f"{gaps[0]:.1g}",
     )
-    return Outcome(1.0 if min(abs(g) for g in gaps) < 1e-9 else 0.0, max(errors), len(gaps), witness)
+    return Outcome(
+        1.0 if min(abs(g) for g in gaps) < 1e-9 else 0.0, max(errors), len(gaps), witness
+    )
 
 
 def _proposition_five() -> Outcome:
@@ -74,11 +93,17 @@ def _proposition_six() -> Outcome:
     witness = None
     generator = torch.Generator().manual_seed(0)
     for samples, width in ((1, 1), (5, 2), (3, 4)):
-        values = [_gram(x) for x in torch.rand(20, samples, width, generator=generator, dtype=torch.float64)]
+        values = [
+            _gram(x)
+            for x in torch.rand(20, samples, width, generator=generator, dtype=torch.float64)
+        ]
         start = torch.full((samples, width), 0.5, dtype=torch.float64)
         values.append(attack(lambda z: _gram(z.clamp(0, 1)), start)[0])
         largest = max(*values, _gram(torch.ones(samples, width, dtype=torch.float64)))
-        for errors, limit in ((scanned, samples**2 * (1 + width)), (right, samples**2 * (1 + width) ** 2)):
+        for errors, limit in (
+            (scanned, samples**2 * (1 + width)),
+            (right, samples**2 * (1 + width) ** 2),
+        ):
             errors.append(abs(largest - limit) / limit)
         witness = witness or Witness(
             "I = M = 1, x = 1: ||J + XᵀX||²",
@@ -105,7 +130,9 @@ def _proposition_seven() -> Outcome:
 def _steep(k: float) -> Instance:
     """Linear, x = ±1, hidden weights 1, Ṽ = (K, −K, log K): two units that cancel, one that separates."""
     x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    theta = torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)], dtype=torch.float64)
+    theta = torch.tensor(
+        [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)], dtype=torch.float64
+    )
     return Instance("linear", theta, x, torch.tensor([1.0, 0.0], dtype=torch.float64))
 
 
@@ -117,7 +144,12 @@ def _excess_seven(instance: Instance) -> float:
     total = 0.0
     for i in instance.samples:
         slope, bend = i.d(1) * i.V, i.d(2) * i.V
-        size = 1 + i.f @ i.f + i.norm * (slope @ slope + bend.norm()) + (2 * i.norm).sqrt() * i.d(1).norm()
+        size = (
+            1
+            + i.f @ i.f
+            + i.norm * (slope @ slope + bend.norm())
+            + (2 * i.norm).sqrt() * i.d(1).norm()
+        )
         total += abs(float(i.delta)) * float(size)
     return bound(instance.hessian) / total - 1 if total else -1.0  # every delta 0 in float64
 
@@ -144,7 +176,9 @@ def _gelu_unit(weight: float) -> Instance:
     root = math.sqrt(2)
     f = float(derivative("gelu", 0)(torch.tensor([root], dtype=torch.float64)))
     theta = torch.tensor([root, 0.0, -weight * f, weight], dtype=torch.float64)
-    return Instance("gelu", theta, torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    return Instance(
+        "gelu", theta, torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    )
 
 
 def _gelu_constant() -> Outcome:
@@ -153,7 +187,10 @@ def _gelu_constant() -> Outcome:
     weight = 4000.0
     instance = _gelu_unit(weight)
     trace = float(instance.hessian[:2, :2].trace())
-    limits = [zeta / 4 * weight**2 + math.sqrt(2 / math.pi) * weight for zeta in (1.273, gelu_slope() ** 2)]
+    limits = [
+        zeta / 4 * weight**2 + math.sqrt(2 / math.pi) * weight
+        for zeta in (1.273, gelu_slope() ** 2)
+    ]
     searched = inequality(excess_ww, names=("gelu",), starts=near_ww)()
     witness = Witness(
         f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0, q = 1: bound of tr H(w, w)",
@@ -210,7 +247,9 @@ def _trace_does_both() -> Outcome:
         trace, square, step = float(hessian.trace()), float(hessian.square().sum()), 1e-5
         ends = [_from_traces(trace + sign * step, square, len(hessian)) for sign in (1, -1)]
         slopes.append((ends[0] - ends[1]) / (2 * step))
-    return exists("random networks: dλ_sup/dtr H at equal tr H²", min(max(slopes), -min(slopes)), "both signs")
+    return exists(
+        "random networks: dλ_sup/dtr H at equal tr H²", min(max(slopes), -min(slopes)), "both signs"
+    )
 
 
 def _sizes_raise() -> Outcome:
@@ -218,12 +257,18 @@ def _sizes_raise() -> Outcome:
 
     def largest(samples: int, width: int) -> float:
         start = torch.full((samples, width), 0.5, dtype=torch.float64)
-        return max(attack(lambda z: _gram(z.clamp(0, 1)), start)[0], _gram(torch.ones(samples, width).double()))
+        return max(
+            attack(lambda z: _gram(z.clamp(0, 1)), start)[0],
+            _gram(torch.ones(samples, width).double()),
+        )
 
     found = []
     for samples, width in ((1, 1), (2, 3), (4, 2)):
         smaller = largest(samples, width)
-        found += [smaller / larger - 1 for larger in (largest(samples + 1, width), largest(samples, width + 1))]
+        found += [
+            smaller / larger - 1
+            for larger in (largest(samples + 1, width), largest(samples, width + 1))
+        ]
     return Outcome(max(found), instances=len(found) * 160)
 
 
@@ -242,6 +287,8 @@ CHECKS: dict[str, Entry] = {
     "ws.theorem7": _theorem_seven,
     "ws.theorem4.gelu": _gelu_constant,
     "ws.omega": omega_range,
-    "ws.proposition8": needs(lambda: _proposition_eight(True), ("H >= 0", lambda: _proposition_eight(False))),
+    "ws.proposition8": needs(
+        lambda: _proposition_eight(True), ("H >= 0", lambda: _proposition_eight(False))
+    ),
     "ws.eq67": _variance_limit,
 }

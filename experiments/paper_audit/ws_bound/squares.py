@@ -10,8 +10,23 @@ from torch import Tensor
 
 from experiments.paper_audit import three_layer as t
 from experiments.paper_audit.checks import Entry, Outcome, equality as equal, relative_error
-from experiments.paper_audit.three_layer import Instance, Sample, derivative, equality, inequality, instances, kron
-from experiments.paper_audit.ws_bound.traces import PAIRED, block_vv, block_vw, block_wv, block_ww, stacked
+from experiments.paper_audit.three_layer import (
+    Instance,
+    Sample,
+    derivative,
+    equality,
+    inequality,
+    instances,
+    kron,
+)
+from experiments.paper_audit.ws_bound.traces import (
+    PAIRED,
+    block_vv,
+    block_vw,
+    block_wv,
+    block_ww,
+    stacked,
+)
 
 
 def pairs(instance: Instance) -> Iterator[tuple[Sample, Sample]]:
@@ -19,7 +34,9 @@ def pairs(instance: Instance) -> Iterator[tuple[Sample, Sample]]:
 
 
 def _gram(instance: Instance, term: t.Pair) -> Tensor:
-    return torch.stack([torch.stack([term(i, j) for j in instance.samples]) for i in instance.samples])
+    return torch.stack(
+        [torch.stack([term(i, j) for j in instance.samples]) for i in instance.samples]
+    )
 
 
 def _square(instance: Instance) -> Tensor:
@@ -43,22 +60,35 @@ class Grams(NamedTuple):
 def grams(instance: Instance) -> Grams:
     samples = instance.samples
     h, s, delta, r, f1, f2 = (
-        torch.stack(rows) for rows in zip(*((i.hx, i.s1, i.delta, i.f, i.d(1), i.d(2)) for i in samples), strict=True)
+        torch.stack(rows)
+        for rows in zip(*((i.hx, i.s1, i.delta, i.f, i.d(1), i.d(2)) for i in samples), strict=True)
     )
     V = samples[0].V
     s, delta, slope, bend = s[:, None], delta[:, None], f1 * V, f2 * V
     hidden = 1 + r @ r.T
     phi_mixed = s * (slope**2 @ bend.T) * delta.T
-    phi = (s @ s.T) * (slope @ slope.T) ** 2 + phi_mixed + phi_mixed.T + (delta @ delta.T) * (bend @ bend.T)
+    phi = (
+        (s @ s.T) * (slope @ slope.T) ** 2
+        + phi_mixed
+        + phi_mixed.T
+        + (delta @ delta.T) * (bend @ bend.T)
+    )
     psi_mixed = s * ((r * slope) @ f1.T) * delta.T
-    psi = (s @ s.T) * hidden * (slope @ slope.T) + psi_mixed + psi_mixed.T + (delta @ delta.T) * (f1 @ f1.T)
+    psi = (
+        (s @ s.T) * hidden * (slope @ slope.T)
+        + psi_mixed
+        + psi_mixed.T
+        + (delta @ delta.T) * (f1 @ f1.T)
+    )
     return Grams(phi, psi, s @ s.T, h @ h.T, hidden)
 
 
 def _bound_of_square(instance: Instance) -> float:
     """Right-hand side of Eq. 29."""
     phi, psi, _, inputs, hidden = grams(instance)
-    return float(psi.square().sum() + (1 + phi.max()) * inputs.square().sum() + hidden.square().sum() / 16)
+    return float(
+        psi.square().sum() + (1 + phi.max()) * inputs.square().sum() + hidden.square().sum() / 16
+    )
 
 
 def _excess_square(instance: Instance) -> float:
@@ -75,10 +105,14 @@ def _steep(name: str) -> Iterator[Instance]:
     zero = torch.zeros(1, dtype=torch.float64)
     for y, weight in ((0.0, 1.0), (0.0, 4.0), (0.0, 16.0), (30.0, 0.001)):
         value = float(derivative(name, 0)(zero + y))
-        yield Instance(name, torch.tensor([y, 0.0, -weight * value, weight]).double(), zero[None], zero)
+        yield Instance(
+            name, torch.tensor([y, 0.0, -weight * value, weight]).double(), zero[None], zero
+        )
 
 
-def _pairwise(trace: Callable[[Sample, Sample], Tensor], printed: Callable[[Sample, Sample], Tensor]) -> Callable:
+def _pairwise(
+    trace: Callable[[Sample, Sample], Tensor], printed: Callable[[Sample, Sample], Tensor]
+) -> Callable:
     """Largest error of a lemma on tr(H_i H_j) over all pairs."""
 
     def check() -> Outcome:
@@ -105,14 +139,17 @@ def _lemma_five(i: Sample, j: Sample) -> Tensor:
     """Eq. 82."""
     V = i.V
     first = i.s1 * j.s1 * (1 + i.f @ j.f) * (V @ j.F(1) @ i.F(1) @ V)
-    second = i.s1 * j.delta * (i.f @ j.F(1) @ i.F(1) @ V) + j.s1 * i.delta * (V @ j.F(1) @ i.F(1) @ j.f)
+    second = i.s1 * j.delta * (i.f @ j.F(1) @ i.F(1) @ V) + j.s1 * i.delta * (
+        V @ j.F(1) @ i.F(1) @ j.f
+    )
     return (i.hx @ j.hx) * (first + second + i.delta * j.delta * (i.d(1) @ j.d(1)))
 
 
 def _scanned_square(instance: Instance) -> Tensor:
     """Eq. 25 with (Φ_ij)_22 as the scan has it, Ṽ F''(y_i) F'(y_j) Ṽᵀ."""
     lost = sum(
-        (i.hx @ j.hx) ** 2 * i.delta * j.delta * (i.V @ i.F(2) @ (j.F(1) - j.F(2)) @ i.V) for i, j in pairs(instance)
+        (i.hx @ j.hx) ** 2 * i.delta * j.delta * (i.V @ i.F(2) @ (j.F(1) - j.F(2)) @ i.V)
+        for i, j in pairs(instance)
     )
     return _square(instance) + lost
 
@@ -129,7 +166,9 @@ def _kronecker() -> Outcome:
     for m, n in ((1, 1), (2, 3), (4, 2)):
         A, C = torch.randn(2, m, n, generator=generator, dtype=torch.float64)
         B, D = torch.randn(2, n, m, generator=generator, dtype=torch.float64)
-        errors.append(relative_error((kron(A, C) @ kron(B, D)).trace(), (A @ B).trace() * (C @ D).trace()))
+        errors.append(
+            relative_error((kron(A, C) @ kron(B, D)).trace(), (A @ B).trace() * (C @ D).trace())
+        )
         a, b = torch.randn(2, n, generator=generator, dtype=torch.float64)
         errors.append(relative_error((torch.diag(a) @ torch.diag(b)).trace(), a @ b))
     return Outcome(max(errors), instances=len(errors))
@@ -139,7 +178,9 @@ def _block_square(instance: Instance) -> Tensor:
     """Lemma 2, Eq. 68."""
     total = torch.zeros((), dtype=instance.x.dtype)
     for i, j in pairs(instance):
-        total = total + (block_ww(i) @ block_ww(j)).trace() + 2 * (block_wv(i) @ block_vw(j)).trace()
+        total = (
+            total + (block_ww(i) @ block_ww(j)).trace() + 2 * (block_wv(i) @ block_vw(j)).trace()
+        )
         total = total + (block_vv(i) @ block_vv(j)).trace()
     return total
 
@@ -192,7 +233,8 @@ CHECKS: dict[str, Entry] = {
     "ws.eq74": _pairwise(lambda i, j: (block_ww(i) @ block_ww(j)).trace(), _lemma_four),
     "ws.eq82": _pairwise(lambda i, j: (block_wv(i) @ block_vw(j)).trace(), _lemma_five),
     "ws.eq89": _pairwise(
-        lambda i, j: (block_vv(i) @ block_vv(j)).trace(), lambda i, j: i.s1 * j.s1 * (1 + i.f @ j.f) ** 2
+        lambda i, j: (block_vv(i) @ block_vv(j)).trace(),
+        lambda i, j: i.s1 * j.s1 * (1 + i.f @ j.f) ** 2,
     ),
     "ws.eq90": equality(_summed_square, lambda c: c.hessian.square().sum()),
     "ws.eq92": inequality(_excess_phi, _excess_psi, _excess_omega, _negative_terms, starts=_steep),

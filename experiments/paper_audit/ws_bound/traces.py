@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import Entry, Outcome, Witness, relative_error
-from experiments.paper_audit.three_layer import INCREASING, Instance, Sample, derivative, equality, inequality, kron
+from experiments.paper_audit.three_layer import (
+    INCREASING,
+    Instance,
+    Sample,
+    derivative,
+    equality,
+    inequality,
+    kron,
+)
 
 GRID = torch.linspace(-6, 6, 97, dtype=torch.float64)
 FINE = torch.linspace(-9, 9, 18001, dtype=torch.float64)
@@ -54,7 +62,10 @@ def _linear(y: Tensor) -> list[Tensor]:
 def _derivatives(name: str, printed: Callable[[Tensor], list[Tensor]]) -> Callable[[], Outcome]:
     def check() -> Outcome:
         values = printed(GRID)
-        errors = [relative_error(value, derivative(name, order)(GRID)) for order, value in enumerate(values)]
+        errors = [
+            relative_error(value, derivative(name, order)(GRID))
+            for order, value in enumerate(values)
+        ]
         return Outcome(max(errors), instances=len(values) * len(GRID))
 
     return check
@@ -141,7 +152,9 @@ def stacked(instance: Instance, part: Callable[[Sample], Tensor]) -> Tensor:
 def block_ww(i: Sample) -> Tensor:
     """Eq. 15."""
     a = i.F(1) @ i.V
-    return kron(torch.outer(i.hx, i.hx), i.s1 * torch.outer(a, a) + i.delta * torch.diag(i.V) @ i.F(2))
+    return kron(
+        torch.outer(i.hx, i.hx), i.s1 * torch.outer(a, a) + i.delta * torch.diag(i.V) @ i.F(2)
+    )
 
 
 def block_vv(i: Sample) -> Tensor:
@@ -182,7 +195,9 @@ def _forward(instance: Instance) -> Tensor:
 
 def _by_entropy(instance: Instance) -> Tensor:
     """Eq. 4 with p itself."""
-    return torch.stack([-i.q * torch.log(i.p) - (1 - i.q) * torch.log(1 - i.p) for i in instance.samples]).sum()
+    return torch.stack(
+        [-i.q * torch.log(i.p) - (1 - i.q) * torch.log(1 - i.p) for i in instance.samples]
+    ).sum()
 
 
 def _whole(instance: Instance) -> Tensor:
@@ -203,7 +218,9 @@ def _trace_ww(instance: Instance) -> Tensor:
 def _trace_vv(instance: Instance) -> Tensor:
     """Eq. 21 in matrix form."""
     R, eye = stacked(instance, lambda i: i.f).T, torch.eye(len(instance.x)).double()
-    return stacked(instance, lambda i: i.s1) @ ((eye + R.T @ R * eye) @ torch.ones(len(instance.x)).double())
+    return stacked(instance, lambda i: i.s1) @ (
+        (eye + R.T @ R * eye) @ torch.ones(len(instance.x)).double()
+    )
 
 
 def _excess_upper(instance: Instance) -> float:
@@ -288,7 +305,9 @@ def _supremum() -> Outcome:
         bends = derivative(name, 2)(torch.linspace(-8, 8, 3201, dtype=torch.float64))
         for v in ((1.0, 1.0), (1.0, -1.0), (0.3, -2.0)):
             size = sum(abs(x) for x in v)
-            reached = max(sum(float((s * x * bends).max()) for x in v) for s in (1, -1)) / (BEND[name] * size)
+            reached = max(sum(float((s * x * bends).max()) for x in v) for s in (1, -1)) / (
+                BEND[name] * size
+            )
             gaps.append((abs(reached - 1), abs(reached - abs(sum(v)) / size)))
             excess.append(reached - 1)
     witness = Witness(
@@ -297,7 +316,9 @@ def _supremum() -> Outcome:
         "<= 1/2",
         "1/4, since 0 < f'' <= 1/4",
     )
-    return Outcome(min(max(gap) for gap in zip(*gaps, strict=True)), max(excess), len(gaps), witness, 1e-4)
+    return Outcome(
+        min(max(gap) for gap in zip(*gaps, strict=True)), max(excess), len(gaps), witness, 1e-4
+    )
 
 
 def _eigen(instance: Instance) -> Tensor:
@@ -328,7 +349,9 @@ def _gradient(instance: Instance) -> Tensor:
 
 CHECKS: dict[str, Entry] = {
     "ws.eq36": _derivatives("linear", _linear),
-    "ws.eq37": _extremes(*(Extreme("linear", k, top, 2.0 - k) for k in (1, 2) for top in (True, False))),
+    "ws.eq37": _extremes(
+        *(Extreme("linear", k, top, 2.0 - k) for k in (1, 2) for top in (True, False))
+    ),
     "ws.eq39": _derivatives("sigmoid", _sigmoid),
     "ws.eq40": _extremes(
         Extreme("sigmoid", 1, False, 0.0),
@@ -353,7 +376,8 @@ CHECKS: dict[str, Entry] = {
     ),
     "ws.eq48": _derivatives("gelu", _gelu),
     "ws.eq49": _extremes(
-        Extreme("gelu", 1, True, gelu_slope(), "1.128"), Extreme("gelu", 1, False, 1 - gelu_slope(), "-0.128")
+        Extreme("gelu", 1, True, gelu_slope(), "1.128"),
+        Extreme("gelu", 1, False, 1 - gelu_slope(), "-0.128"),
     ),
     "ws.eq50": _extremes(
         Extreme("gelu", 2, True, math.sqrt(2 / math.pi), "0.797"),
@@ -362,7 +386,9 @@ CHECKS: dict[str, Entry] = {
     "ws.eq1": equality(_forward, lambda c: stacked(c, lambda i: i.z)),
     "ws.eq4": equality(
         _by_entropy,
-        lambda c: torch.nn.functional.binary_cross_entropy_with_logits(stacked(c, lambda i: i.z), c.q, reduction="sum"),
+        lambda c: torch.nn.functional.binary_cross_entropy_with_logits(
+            stacked(c, lambda i: i.z), c.q, reduction="sum"
+        ),
     ),
     "ws.eq6": equality(_eigen, lambda c: c.hessian),
     "ws.theorem1": inequality(_excess_upper),
@@ -384,9 +410,16 @@ CHECKS: dict[str, Entry] = {
         lambda c: torch.stack(
             [
                 stacked(c, lambda i: i.s1 * (1 + i.f @ i.f)),
-                stacked(c, lambda i: i.norm * (i.s1 * (i.F(1) @ i.V).square().sum() + i.delta * (i.V @ i.d(2)))),
+                stacked(
+                    c,
+                    lambda i: (
+                        i.norm * (i.s1 * (i.F(1) @ i.V).square().sum() + i.delta * (i.V @ i.d(2)))
+                    ),
+                ),
             ]
         ),
-        lambda c: torch.stack([stacked(c, lambda i: block_vv(i).trace()), stacked(c, lambda i: block_ww(i).trace())]),
+        lambda c: torch.stack(
+            [stacked(c, lambda i: block_vv(i).trace()), stacked(c, lambda i: block_ww(i).trace())]
+        ),
     ),
 }

@@ -20,7 +20,12 @@ from runner.stats.judge import LEVEL
 Entry = tuple[str, str]
 MAIN: Entry = ("cost", "accurate")
 LOGARITHMIC = ("lambda_max", "lambda_sup", "train_loss", "cpu_seconds")
-WORDS = {"steps": "equal steps", "cost": "equal cost", "accurate": "most accurate", "flat": "flattest"}
+WORDS = {
+    "steps": "equal steps",
+    "cost": "equal cost",
+    "accurate": "most accurate",
+    "flat": "flattest",
+}
 
 
 def words(entry: Entry) -> str:
@@ -48,14 +53,23 @@ class Ratio:
 class Comparison:
     """The tables of a contest. chosen: method -> settings number of each of `ENTRIES`; data: their name in words."""
 
-    def __init__(self, tables: Mapping[str, pd.DataFrame], chosen: Mapping[str, Sequence[int]], data: str = "") -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, pd.DataFrame],
+        chosen: Mapping[str, Sequence[int]],
+        data: str = "",
+    ) -> None:
         self.tables, self.chosen, self.data = tables, chosen, data
 
     def methods(self, entry: Entry) -> list[str]:
         """Methods that have this entry and at least one stored end, in order."""
         ends = self.tables["ends"]
         there = set(ends.loc[ends["budget"] == entry[0], "method"])
-        return [m for m, numbers in self.chosen.items() if numbers[ENTRIES.index(entry)] >= 0 and m in there]
+        return [
+            m
+            for m, numbers in self.chosen.items()
+            if numbers[ENTRIES.index(entry)] >= 0 and m in there
+        ]
 
     def ends(self, entry: Entry, method: str) -> pd.DataFrame:
         """One row per seed."""
@@ -63,7 +77,9 @@ class Comparison:
 
     def _of(self, table: str, entry: Entry, method: str) -> pd.DataFrame:
         rows, number = self.tables[table], self.chosen[method][ENTRIES.index(entry)]
-        return rows[(rows["budget"] == entry[0]) & (rows["method"] == method) & (rows["trial"] == number)]
+        return rows[
+            (rows["budget"] == entry[0]) & (rows["method"] == method) & (rows["trial"] == number)
+        ]
 
     def values(self, entry: Entry, method: str, quantity: str) -> pd.Series:
         """The quantity by seed, as a logarithm where it is compared by ratios."""
@@ -90,7 +106,9 @@ class Comparison:
         for seed in sorted(set(one["seed"]) & set(other["seed"])):
             pair = [rows[rows["seed"] == seed] for rows in (one, other)]
             common = max(float(rows["train_loss"].min()) for rows in pair)
-            at = [at_loss(list(rows["train_loss"]), list(rows["lambda_max"]), common) for rows in pair]
+            at = [
+                at_loss(list(rows["train_loss"]), list(rows["lambda_max"]), common) for rows in pair
+            ]
             found.append(at[0] - at[1])
         return found
 

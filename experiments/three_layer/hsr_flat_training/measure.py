@@ -50,7 +50,9 @@ def load(experiment: FlatContest, ctx: Context) -> Data:
     return Data(*parts)
 
 
-def _parts(there: int, sizes: tuple[int, int, int], generator: torch.Generator) -> tuple[Tensor, ...]:
+def _parts(
+    there: int, sizes: tuple[int, int, int], generator: torch.Generator
+) -> tuple[Tensor, ...]:
     return torch.randperm(there, generator=generator)[: sum(sizes)].split(sizes)
 
 
@@ -69,7 +71,9 @@ def logits(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
     """(1, B, classes): linear layers with tanh between, smooth so that curvature is defined everywhere."""
     h = x.unsqueeze(0)
     for i in range(0, len(parameters), 2):
-        h = torch.baddbmm(parameters[i + 1].unsqueeze(1), torch.tanh(h) if i else h, parameters[i].mT)
+        h = torch.baddbmm(
+            parameters[i + 1].unsqueeze(1), torch.tanh(h) if i else h, parameters[i].mT
+        )
     return h
 
 
@@ -93,7 +97,11 @@ MEASURED = ("train_loss", "validation_accuracy", "test_accuracy", *CURVATURE)
 def epochs_of(experiment: FlatContest, settings: Settings, budget: str) -> int:
     """Equal steps: the same for all. Equal cost: what `experiment.price` gradients a step buy."""
     price = settings.mean_price(len(experiment.widths) + 1)
-    return experiment.epochs if budget == "steps" else max(1, round(experiment.epochs * experiment.price / price))
+    return (
+        experiment.epochs
+        if budget == "steps"
+        else max(1, round(experiment.epochs * experiment.price / price))
+    )
 
 
 def look_epochs(total: int, count: int) -> set[int]:
@@ -101,7 +109,9 @@ def look_epochs(total: int, count: int) -> set[int]:
     return {0, *(round(total ** (i / count)) for i in range(count + 1))} if count else set()
 
 
-def run(experiment: FlatContest, settings: Settings, budget: str, ctx: Context) -> tuple[list[Row], list[Row]]:
+def run(
+    experiment: FlatContest, settings: Settings, budget: str, ctx: Context
+) -> tuple[list[Row], list[Row]]:
     """Rows of `ends` (one) and of `curves`."""
     data = load(experiment, ctx)
     parameters = network(experiment, data.train[0].shape[1], ctx)
@@ -116,10 +126,14 @@ def run(experiment: FlatContest, settings: Settings, budget: str, ctx: Context) 
         record.look(epoch, stepper.price, seconds)
         ctx.progress(epoch, record.total, settings.method)
     spent = {"epoch": record.total, "gradients": stepper.price, "cpu_seconds": seconds}
-    return [{"place": 0, "budget": budget, **columns(settings), **spent, **record.end()}], record.curve
+    return [
+        {"place": 0, "budget": budget, **columns(settings), **spent, **record.end()}
+    ], record.curve
 
 
-def _epoch(experiment: FlatContest, stepper: Stepper, data: Part, batches: torch.Generator, progress: float) -> None:
+def _epoch(
+    experiment: FlatContest, stepper: Stepper, data: Part, batches: torch.Generator, progress: float
+) -> None:
     """One pass over the training part."""
     x, y = data
     for rows in torch.randperm(len(y), generator=batches).split(experiment.batch):
@@ -131,7 +145,12 @@ class _Record:
     """What is looked at during a training of `total` epochs and at its end."""
 
     def __init__(
-        self, experiment: FlatContest, total: int, parameters: Sequence[Tensor], data: Data, ctx: Context
+        self,
+        experiment: FlatContest,
+        total: int,
+        parameters: Sequence[Tensor],
+        data: Data,
+        ctx: Context,
     ) -> None:
         self.experiment, self.total, self.parameters = experiment, total, parameters
         self.data, self.ctx = data, ctx
@@ -143,7 +162,10 @@ class _Record:
         """Accuracies in the last epochs, and rows of the curve at some."""
         if epoch in self.looks or self.total - epoch < self.experiment.last_epochs:
             data = self.data
-            self.accuracy[epoch] = (accuracy(self.parameters, data.validation), accuracy(self.parameters, data.test))
+            self.accuracy[epoch] = (
+                accuracy(self.parameters, data.validation),
+                accuracy(self.parameters, data.test),
+            )
         if epoch in self.looks:
             spent = {"epoch": epoch, "gradients": price, "cpu_seconds": seconds}
             self.curve.append({"place": 0, **spent, **self._point(epoch)})
@@ -159,7 +181,9 @@ class _Record:
         generator, largest = self.ctx.torch_generator(f"look/{epoch}"), math.nan
         if torch.isfinite(loss):
             operator: Any = ParameterHessian(loss, own)
-            largest = lanczos_extremes(operator, steps=self.experiment.look_steps, generator=generator).largest.value
+            largest = lanczos_extremes(
+                operator, steps=self.experiment.look_steps, generator=generator
+            ).largest.value
         validation, test = self.accuracy[epoch]
         found = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
         return {"train_loss": float(loss.detach()), **found}
@@ -174,7 +198,13 @@ class _Record:
         bound = upper_bound_estimate(operator, self.experiment.bound_probes, generator=generator)
         near = range(max(0, self.total - self.experiment.last_epochs + 1), self.total + 1)
         sums = [math.fsum(self.accuracy[e][part] for e in near) for part in (0, 1)]
-        curvature = (float(top.values[0]), float(top.residuals[0]), bound.value, bound.low, bound.high)
+        curvature = (
+            float(top.values[0]),
+            float(top.residuals[0]),
+            bound.value,
+            bound.low,
+            bound.high,
+        )
         measured = (float(loss.detach()), *(s / len(near) for s in sums), *curvature)
         status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
         return {**dict(zip(MEASURED, measured, strict=True)), "status": status}

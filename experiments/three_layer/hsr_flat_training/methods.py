@@ -137,11 +137,21 @@ class Stepper:
     """
 
     def __init__(
-        self, settings: Settings, parameters: Sequence[Tensor], probes: torch.Generator, memory: float
+        self,
+        settings: Settings,
+        parameters: Sequence[Tensor],
+        probes: torch.Generator,
+        memory: float,
     ) -> None:
-        self.settings, self.parameters, self.probes, self.memory = settings, list(parameters), probes, memory
+        self.settings, self.parameters, self.probes, self.memory = (
+            settings,
+            list(parameters),
+            probes,
+            memory,
+        )
         self.rate, self.radius, self.weight = (
-            self.parameters[0].new_tensor([value]) for value in (settings.rate, settings.radius, settings.weight)
+            self.parameters[0].new_tensor([value])
+            for value in (settings.rate, settings.radius, settings.weight)
         )
         self.depth = len(self.parameters) // 2
         kept = self.settings.layers or self.depth
@@ -206,7 +216,9 @@ class Stepper:
 
     def _bound(self, forms: Tensor, squares: Tensor, dimension: int) -> Tensor:
         """λ_sup (1,) from zᵀHz and |Hz|², (1, K), whose gradient divides by a σ that hardly depends on these probes."""
-        if forms.shape[1] == 1:  # μ² cannot be had from one probe; σ² is replaced by tr H²/D, which is never smaller
+        if (
+            forms.shape[1] == 1
+        ):  # μ² cannot be had from one probe; σ² is replaced by tr H²/D, which is never smaller
             trace, variance = forms[:, 0], squares[:, 0] / dimension
         else:
             found = combine(forms, squares, dimension)

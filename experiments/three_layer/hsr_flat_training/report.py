@@ -11,8 +11,21 @@ from matplotlib.figure import Figure
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_flat_training import figures
-from experiments.three_layer.hsr_flat_training.comparison import MAIN, WORDS, Comparison, Entry, Ratio, words
-from experiments.three_layer.hsr_flat_training.settings import BASELINES, ENTRIES, HSR, NAMES, FlatContest
+from experiments.three_layer.hsr_flat_training.comparison import (
+    MAIN,
+    WORDS,
+    Comparison,
+    Entry,
+    Ratio,
+    words,
+)
+from experiments.three_layer.hsr_flat_training.settings import (
+    BASELINES,
+    ENTRIES,
+    HSR,
+    NAMES,
+    FlatContest,
+)
 from runner import stats
 from runner.contract import Analysis, Claim
 from runner.stats import Statistic, judge
@@ -43,7 +56,9 @@ class ContestAnalysis(Analysis):
     def entries(self) -> list[Entry]:
         """Entries for which HSR and a baseline are stored."""
         there = {entry: set(self.compared.methods(entry)) for entry in ENTRIES}
-        return [entry for entry, found in there.items() if found & set(HSR) and found & set(BASELINES)]
+        return [
+            entry for entry, found in there.items() if found & set(HSR) and found & set(BASELINES)
+        ]
 
     def _against(self, entry: Entry, own: str) -> list[str]:
         """Baselines that `own` meets in this entry."""
@@ -70,7 +85,10 @@ class ContestAnalysis(Analysis):
         says, pairs = statements("hsr_flat_training")[f"flatter: {own}"], self.compared
         found = {}
         for entry in self.entries:
-            parts = {NAMES[b]: pairs.differences(entry, own, b, "lambda_max") for b in self._against(entry, own)}
+            parts = {
+                NAMES[b]: pairs.differences(entry, own, b, "lambda_max")
+                for b in self._against(entry, own)
+            }
             if parts:
                 found[words(entry)] = judge.bound(says, parts)
         parts = {NAMES[b]: pairs.matched(MAIN, own, b) for b in self._against(MAIN, own)}
@@ -80,11 +98,16 @@ class ContestAnalysis(Analysis):
 
     def _accurate(self, own: str) -> dict[str, Claim]:
         """Entry -> claim that test accuracy is not below that of any baseline."""
-        says = replace(statements("hsr_flat_training")[f"accurate: {own}"], low=-self.experiment.accuracy_margin)
+        says = replace(
+            statements("hsr_flat_training")[f"accurate: {own}"],
+            low=-self.experiment.accuracy_margin,
+        )
         found = {}
         for entry in self.entries:
             against = self._against(entry, own)
-            parts = {NAMES[b]: self.compared.differences(entry, own, b, "test_accuracy") for b in against}
+            parts = {
+                NAMES[b]: self.compared.differences(entry, own, b, "test_accuracy") for b in against
+            }
             if parts:
                 found[words(entry)] = judge.bound(says, parts)
         return found
@@ -117,7 +140,9 @@ class ContestAnalysis(Analysis):
     @staticmethod
     def _test(family: str, a: str, b: str, values: list[float]) -> Statistic:
         name = f"{family}: {a} - {b}"
-        return stats.wilcoxon(values, None, name=name, figure=family, where=WHERE, label_a=a, label_b=b)
+        return stats.wilcoxon(
+            values, None, name=name, figure=family, where=WHERE, label_a=a, label_b=b
+        )
 
     # -- words and figures ---------------------------------------------------------------------------------------------
 
@@ -144,7 +169,9 @@ class ContestAnalysis(Analysis):
         head = "| method | settings | λ₁ | λ_sup | test accuracy (%) | training loss | gradients | processor time (s) |"
         for entry in self.entries:
             lines += ["", f"## {words(entry).capitalize()}", "", head, "|---" * 8 + "|"]
-            measured = [m for m in self.compared.methods(entry) if len(self.compared.ends(entry, m))]
+            measured = [
+                m for m in self.compared.methods(entry) if len(self.compared.ends(entry, m))
+            ]
             lines += [self._row(entry, method) for method in measured]
         return {"methods.md": "\n".join(lines) + "\n"}
 
@@ -154,7 +181,8 @@ class ContestAnalysis(Analysis):
         knobs = [f"{k} {first[k]:g}" for k in ("rate", "radius", "weight", "probes") if first[k]]
         knobs += [f"every {first['interval']:g} steps"] * bool(first["interval"] > 1)
         largest, bound = (
-            Ratio.of(list(self.compared.values(entry, method, name))).value for name in ("lambda_max", "lambda_sup")
+            Ratio.of(list(self.compared.values(entry, method, name))).value
+            for name in ("lambda_max", "lambda_sup")
         )
         accuracy = Sample.of(100 * rows["test_accuracy"])
         return (
@@ -164,4 +192,6 @@ class ContestAnalysis(Analysis):
         )
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        return {"ratios": partial(figures.ratios, self.compared, self.entries)} if self.entries else {}
+        return (
+            {"ratios": partial(figures.ratios, self.compared, self.entries)} if self.entries else {}
+        )

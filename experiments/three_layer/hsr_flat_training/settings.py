@@ -52,10 +52,14 @@ class FlatContest(c.Experiment):
     Each setting is explained in conf/experiment/hsr_flat_training.yaml.
     """
 
-    title: ClassVar[str] = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
+    title: ClassVar[str] = (
+        "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
+    )
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
-    uncertified: ClassVar[str] = "λ₁ comes from Hessian products that the tests compare with dense Hessians"
+    uncertified: ClassVar[str] = (
+        "λ₁ comes from Hessian products that the tests compare with dense Hessians"
+    )
     measure = "experiments.three_layer.hsr_flat_training.measure:measure_contest"
     analysis = "experiments.three_layer.hsr_flat_training.report:ContestAnalysis"
 
@@ -97,15 +101,29 @@ class FlatContest(c.Experiment):
 
     def cells(self) -> Iterable[c.Cell]:
         return [
-            c.Cell({"method": method, "budget": budget, "trial": number}, self._seconds(method, budget), 0.6)
+            c.Cell(
+                {"method": method, "budget": budget, "trial": number},
+                self._seconds(method, budget),
+                0.6,
+            )
             for method in self.method
             for budget in BUDGETS
-            for number in sorted({k for k, (own, _) in zip(self.chosen[method], ENTRIES, strict=True) if own == budget})
+            for number in sorted(
+                {
+                    k
+                    for k, (own, _) in zip(self.chosen[method], ENTRIES, strict=True)
+                    if own == budget
+                }
+            )
             if number >= 0
         ]
 
     def _seconds(self, method: str, budget: str) -> float:
         """Of one training."""
         steps = self.epochs * self.train / self.batch
-        price = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}.get(method, 10.0) if budget == "steps" else self.price
+        price = (
+            {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}.get(method, 10.0)
+            if budget == "steps"
+            else self.price
+        )
         return round(1 + GRADIENT_SECONDS * steps * price, 1)

@@ -53,7 +53,9 @@ def _cost(c: Case) -> Iterator[Claim]:
     known = c.tables["cost"][c.tables["cost"]["status"] == "ok"]
 
     def slowest(form: str, rows: pd.DataFrame) -> float:
-        pairs = rows.pivot_table(index=["varied", "samples", "dimension"], columns="form", values="seconds")
+        pairs = rows.pivot_table(
+            index=["varied", "samples", "dimension"], columns="form", values="seconds"
+        )
         return float((pairs["numerical"] / pairs[form]).min())
 
     faster = {
@@ -72,7 +74,9 @@ def _cost(c: Case) -> Iterator[Claim]:
     claim = judge.together(found, main=PAPER_FORM)
     if claim.verdict == "refuted":
         claim = replace(
-            claim, verdict="not comparable", detail=f"{claim.detail}; {_local_exponents(known)}; {EXPECTED}"
+            claim,
+            verdict="not comparable",
+            detail=f"{claim.detail}; {_local_exponents(known)}; {EXPECTED}",
         )
     yield claim
     yield _exponent(c, "own form linear in I", "samples", LINEAR, "own")
@@ -83,24 +87,36 @@ def _local_exponents(known: pd.DataFrame) -> str:
     rows = known[(known["varied"] == "samples") & (known["form"] == PAPER_FORM)]
     means = rows.groupby("samples")["seconds"].mean()
     local = [math.log(t / s) / math.log(j / i) for (i, s), (j, t) in pairwise(means.items())]
-    return f"between consecutive sizes {min(local):.2g} to {max(local):.2g}" if local else "one size"
+    return (
+        f"between consecutive sizes {min(local):.2g} to {max(local):.2g}" if local else "one size"
+    )
 
 
 def _exponent(c: Case, name: str, varied: str, stated: float, form: str) -> Claim:
     """The interval over data sets of an exponent against the stated one and its margin."""
     margin = c.experiment.exponent_margin
-    slopes = {seed: t.slope for seed, t in c.evidence.of_seeds(f"exponent in {SIZES[varied]}, {form}").items()}
+    slopes = {
+        seed: t.slope
+        for seed, t in c.evidence.of_seeds(f"exponent in {SIZES[varied]}, {form}").items()
+    }
     says = replace(c.says[name], low=stated - margin, high=stated + margin)
     found = judge.bound(says, list(slopes.values()))
-    return replace(found, detail=f"{form}, exponent over the last {c.experiment.octaves} doublings; {found.detail}")
+    return replace(
+        found,
+        detail=f"{form}, exponent over the last {c.experiment.octaves} doublings; {found.detail}",
+    )
 
 
 def _agreement(c: Case) -> Iterator[Claim]:
     table = c.tables["difference_norms"]
-    relative = by_seed(table, lambda rows: float((rows["difference_norm"] / rows["gradient_norm"]).max()))
+    relative = by_seed(
+        table, lambda rows: float((rows["difference_norm"] / rows["gradient_norm"]).max())
+    )
     yield c.evidence.compared(c.says["analytic gradient agrees"], relative)
     for name, text in (("trace", "tr H"), ("trace_of_square", "tr H²")):
-        norms = by_seed(table[table["of"] == name], lambda rows: float(rows["difference_norm"].median()))
+        norms = by_seed(
+            table[table["of"] == name], lambda rows: float(rows["difference_norm"].median())
+        )
         listed = ", ".join(f"{v:.2g}" for v in norms.values())
         says = c.says[f"difference of about 1e-9, {text}"]
         detail = f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the difference is that of "
@@ -112,7 +128,11 @@ def _influence(c: Case) -> Iterator[Claim]:
     """One statement for the six parts of the gradient that the figure shows; and how much confident samples carry."""
     carried = by_seed(c.tables["influence"], _carried)
     yield c.evidence.compared(c.says["confident samples can be left out"], carried)
-    parts = {f"{name} {block}": _of_part(c, f"{name} {block}") for name in STRENGTHS for block in ("w", "v")}
+    parts = {
+        f"{name} {block}": _of_part(c, f"{name} {block}")
+        for name in STRENGTHS
+        for block in ("w", "v")
+    }
     yield judge.together(parts)
 
 
@@ -120,7 +140,9 @@ def _carried(rows: pd.DataFrame) -> float:
     """Share of the samples with |delta| < `CONFIDENT` in the sum of the norms of all contributions to ∇λ_sup: the
     median over networks, of those that have such samples."""
     bound = rows[rows["of"] == "bound"]
-    norm = (bound["norm"] ** 2).groupby([bound["start"], bound["sample"], bound["error"]]).sum() ** 0.5
+    norm = (bound["norm"] ** 2).groupby(
+        [bound["start"], bound["sample"], bound["error"]]
+    ).sum() ** 0.5
     found = norm.reset_index()
     sure = found[found["error"] < CONFIDENT].groupby("start")["norm"].sum()
     return float((sure / found.groupby("start")["norm"].sum()).dropna().median())
@@ -139,7 +161,9 @@ def _of_part(c: Case, part: str) -> Claim:
     effects = {i: t.effect for i, (_, t) in enumerate(rows)}
     span = f"ρ from {min(effects.values()):.2f} to {max(effects.values()):.2f}" if effects else ""
     threshold = f"ρ > 0 in {c.experiment.share:.0%} of the networks"
-    return c.evidence.claim(c.says["small |delta|, small gradient"], found, effects, threshold, f"{part}: {span}")
+    return c.evidence.claim(
+        c.says["small |delta|, small gradient"], found, effects, threshold, f"{part}: {span}"
+    )
 
 
 def _vanishing(c: Case) -> Iterator[Claim]:
@@ -151,10 +175,15 @@ def _vanishing(c: Case) -> Iterator[Claim]:
             part = part.sort_values("error")
             first, last = part.iloc[0], part.iloc[LAST_DECADES]
             if first["norm"] > 0 and last["norm"] > 0:
-                slopes.append(math.log(last["norm"] / first["norm"]) / math.log(last["error"] / first["error"]))
+                slopes.append(
+                    math.log(last["norm"] / first["norm"])
+                    / math.log(last["error"] / first["error"])
+                )
         return min(slopes) if slopes else math.nan
 
-    yield c.evidence.compared(c.says["Proposition 1"], by_seed(c.tables["vanishing_error"], exponent))
+    yield c.evidence.compared(
+        c.says["Proposition 1"], by_seed(c.tables["vanishing_error"], exponent)
+    )
 
 
 def _covariance(c: Case) -> Iterator[Claim]:
@@ -165,14 +194,20 @@ def _covariance(c: Case) -> Iterator[Claim]:
         part, mark = table[table["half_range"] == half_range], f"±{half_range:g}"
         rises = {str(a): by_seed(rows, _rise) for a, rows in part.groupby("activation", sort=False)}
         says = c.says["similar samples, larger gradient"]
-        own = judge.together({f"{mark} {a}": c.evidence.compared(says, values) for a, values in rises.items()})
+        own = judge.together(
+            {f"{mark} {a}": c.evidence.compared(says, values) for a, values in rises.items()}
+        )
         found.append((mark, own))
         if {"linear", "sigmoid"} <= set(rises):
             ratio = {seed: rises["linear"][seed] / v for seed, v in rises["sigmoid"].items()}
             found.append((mark, c.evidence.compared(c.says["weaker under saturation"], ratio)))
     for claim in judge.gathered(found):
         split = claim.verdict == "refuted" and "confirmed" in claim.variants
-        yield replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPEN_RANGE}") if split else claim
+        yield (
+            replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPEN_RANGE}")
+            if split
+            else claim
+        )
 
 
 def _rise(rows: pd.DataFrame) -> float:
@@ -184,7 +219,9 @@ def _rise(rows: pd.DataFrame) -> float:
 def _terms(c: Case) -> Iterator[Claim]:
     ranges = sorted(set(c.tables["terms"]["half_range"]), reverse=True)
     by = {
-        f"±{r:g}": c.evidence.tested(c.says["std term dominates"], f"std term - mean term, range {r:g}", sign=1)
+        f"±{r:g}": c.evidence.tested(
+            c.says["std term dominates"], f"std term - mean term, range {r:g}", sign=1
+        )
         for r in ranges
     }
     yield judge.together(by, main=f"±{ranges[0]:g}")
@@ -197,7 +234,10 @@ def _descent(c: Case) -> Iterator[Claim]:
 
     def part(condition: Callable[[pd.Series, pd.Series], bool]) -> Callable[[pd.DataFrame], float]:
         def of(rows: pd.DataFrame) -> float:
-            ends = [(p.sort_values("step").iloc[0], p.sort_values("step").iloc[-1]) for _, p in rows.groupby("start")]
+            ends = [
+                (p.sort_values("step").iloc[0], p.sort_values("step").iloc[-1])
+                for _, p in rows.groupby("start")
+            ]
             return sum(condition(a, b) for a, b in ends) / len(ends)
 
         return of
@@ -222,7 +262,9 @@ def _narrowed(c: Case) -> Iterator[Claim]:
     why = "∂λ_sup/∂λ_k = 1/D + √(D − 1) (λ_k − μ)/(D σ) rises with λ_k: it is largest for λ₁"
     yield judge.constructed(c.says["largest eigenvalue counts most"], why)
     for name, count in (("VGG16", vgg16()), ("ResNet18", resnet18())):
-        detail = f"{count:,} weights and biases of the network as its authors give it, 1,000 classes"
+        detail = (
+            f"{count:,} weights and biases of the network as its authors give it, 1,000 classes"
+        )
         yield judge.exact(c.says[f"size of {name}"], {"": float(count)}, detail)
 
 

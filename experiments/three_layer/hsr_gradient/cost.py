@@ -68,24 +68,38 @@ def value_and_gradient(
 
         f_i, f1_i, f2_i, f3_i, a_i = f[rows], f1[rows], f2[rows], f3[rows], a[rows]
         s_i, d_i, s2_i, b_i = s[rows], delta[rows], s2[rows], f2[rows] * v
-        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * (squared + bent)).sum(1, True)
-        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (f1_i * (mixed + tilted)).sum(1, True)
+        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * (squared + bent)).sum(
+            1, True
+        )
+        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (
+            f1_i * (mixed + tilted)
+        ).sum(1, True)
         z = phi + 2 * psi + s2_i * omega
         y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * (squared + bent)
-        y += 2 * s_i * (f1_i * by_crossed + b_i * weighted + (f1_i * f1_i + f2_i * f_i) * v * tilted)
+        y += (
+            2 * s_i * (f1_i * by_crossed + b_i * weighted + (f1_i * f1_i + f2_i * f_i) * v * tilted)
+        )
         y += 2 * (d_i * f2_i * (mixed + tilted) + s_i * f1_i * inner)
         by_y.append(y + z * a_i)
         by_z.append(z)
         by_v.append(
-            z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted) + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
+            z * f_i
+            + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted)
+            + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
         )
-        value = value + (s_i * (phi_1 + 2 * psi_1 + omega)).sum() + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
+        value = (
+            value
+            + (s_i * (phi_1 + 2 * psi_1 + omega)).sum()
+            + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
+        )
         value = value + 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
     y, z, v_part = torch.cat(by_y), torch.cat(by_z), torch.cat(by_v)
     return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], v_part.sum(0)])
 
 
-def trace_of_square_gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+def trace_of_square_gradient(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
+) -> Tensor:
     """∇ tr H² (HSR, Theorems 4, 5)."""
     return value_and_gradient(theta, x, q, activation)[1]
 
@@ -98,7 +112,9 @@ def upper_bound_gradient(
     square, by_square = value_and_gradient(theta, x, q, activation, block)
     mean, std = spectrum_moments(dimension, tl.trace(theta, x, q, activation), square)
     by_mean = tl.mean_gradient(theta, x, q, activation)
-    return by_mean + math.sqrt(dimension - 1) * (by_square / (2 * std * dimension) - mean / std * by_mean)
+    return by_mean + math.sqrt(dimension - 1) * (
+        by_square / (2 * std * dimension) - mean / std * by_mean
+    )
 
 
 Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -119,7 +135,9 @@ def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step
 
 def paper_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     """λ_sup with tr H² as the double sum, in its matrix form (WS bound, Eq. 25)."""
-    return wolkowicz_styan_upper(theta.shape[-1], tl.trace(theta, x, q), tl.trace_of_square_double_sum(theta, x, q))
+    return wolkowicz_styan_upper(
+        theta.shape[-1], tl.trace(theta, x, q), tl.trace_of_square_double_sum(theta, x, q)
+    )
 
 
 def cheapest_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
@@ -166,17 +184,29 @@ def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
             for name, function in forms(experiment.difference_step).items()
             if not _left_out(experiment, name, samples, units)
         }
-        least, repeats = least_seconds(chosen, (theta, x, q), experiment.cost_repeats, experiment.cost_budget)
+        least, repeats = least_seconds(
+            chosen, (theta, x, q), experiment.cost_repeats, experiment.cost_budget
+        )
         exact = tl.upper_bound_gradient(theta, x, q)
         for name in FORMS:
             if name not in chosen:
                 reason = _left_out(experiment, name, samples, units)
-                rows.append(about | {"form": name, "seconds": float("nan"), "repeats": 0, "status": reason})
+                rows.append(
+                    about | {"form": name, "seconds": float("nan"), "repeats": 0, "status": reason}
+                )
                 continue
             error = (
-                float((chosen[name](theta, x, q) - exact).norm() / exact.norm()) if samples <= 1600 else float("nan")
+                float((chosen[name](theta, x, q) - exact).norm() / exact.norm())
+                if samples <= 1600
+                else float("nan")
             )
-            row = {"form": name, "seconds": least[name], "repeats": repeats[name], "error": error, "status": "ok"}
+            row = {
+                "form": name,
+                "seconds": least[name],
+                "repeats": repeats[name],
+                "error": error,
+                "status": "ok",
+            }
             rows.append(about | row)
     return {"cost": rows}
 

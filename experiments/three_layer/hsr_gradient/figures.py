@@ -22,23 +22,39 @@ def time(tables: Tables, tests: Tests) -> Figure:
     figure, axes = draw.new_figure(1, 2, width=8.8, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
-        rows = tables["cost"][(tables["cost"]["varied"] == varied) & (tables["cost"]["status"] == "ok")]
+        rows = tables["cost"][
+            (tables["cost"]["varied"] == varied) & (tables["cost"]["status"] == "ok")
+        ]
         for form, name in FORMS.items():
             part = rows[rows["form"] == form]
-            slopes = sorted(s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}")
+            slopes = sorted(
+                s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}"
+            )
             if part.empty or not slopes:
                 continue
             look = STYLES.style("differences" if form == "numerical" else form)
             median = part.groupby(varied)["seconds"].median() * 1e3
             ax.plot(median.index, median, label=f"{name}: {slopes[len(slopes) // 2]:.2f}", **look)
-            ax.scatter(part[varied], part["seconds"] * 1e3, s=8, color=look["color"], alpha=0.5, linewidths=0)
+            ax.scatter(
+                part[varied],
+                part["seconds"] * 1e3,
+                s=8,
+                color=look["color"],
+                alpha=0.5,
+                linewidths=0,
+            )
         draw.log_axis(ax, "both")
         ax.set_xlabel("parameters $D$" if varied == "dimension" else "samples $I$")
         ax.set_ylabel("processor time (ms)")
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, title="exponent", fontsize=8)
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, title="exponent", fontsize=8
+        )
         other = rows["samples"].iloc[0] if varied == "dimension" else rows["dimension"].iloc[0]
         titles.append(f"{'I' if varied == 'dimension' else 'D'} = {other}")
-    draw.note(figure, "lines: median over the seeds, small: every seed; the paper prints no times in numbers")
+    draw.note(
+        figure,
+        "lines: median over the seeds, small: every seed; the paper prints no times in numbers",
+    )
     draw.letter(axes, titles)
     return figure
 
@@ -50,7 +66,12 @@ def agreement(tables: Tables) -> Figure:
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         part, found = (t[(t["of"] == key[0]) & (t["block"] == key[1])] for t in (rows, norms))
         analytic = STYLES.style("exact") | {"linestyle": "", "markersize": 4}
-        ax.plot(part["entry"], part["numerical"], label="numerical", **(STYLES.style("numerical") | {"markersize": 8}))
+        ax.plot(
+            part["entry"],
+            part["numerical"],
+            label="numerical",
+            **(STYLES.style("numerical") | {"markersize": 8}),
+        )
         ax.plot(part["entry"], part["analytic"], label="analytic", **analytic)
         ax.set_xlabel(f"entry of ${key[1]}$")
         ax.set_ylabel(rf"$\partial\,{OF[key[0]]} / \partial {key[1]}$")
@@ -61,7 +82,9 @@ def agreement(tables: Tables) -> Figure:
     caption = f"entries: one random network of the first seed; norms: {draws} networks, the paper's about 1e-9"
     keys = [(name, block) for name in OF for block in ("w", "v")]
     size: dict[str, Any] = {"width": 8.0, "height": 5.8, "sharey": False}
-    return draw.panels(dict.fromkeys(keys, ""), panel, columns=2, integer=True, caption=caption, **size)
+    return draw.panels(
+        dict.fromkeys(keys, ""), panel, columns=2, integer=True, caption=caption, **size
+    )
 
 
 def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
@@ -86,12 +109,19 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
         rho = tests[(f"|delta| and {name} {block}", f"seed={seed} start={start}")].effect
         return f"{names[name]}, by ${block}$: ρ = {rho:.2f}".replace("-", "−")
 
-    keys = [(name, block) for name in names for block in ("w", "v")] + [("trace", "limit"), ("pair", "limit")]
+    keys = [(name, block) for name in names for block in ("w", "v")] + [
+        ("trace", "limit"),
+        ("pair", "limit"),
+    ]
     size: dict[str, Any] = {"width": 7.6, "height": 10.0, "sharey": False}
     y = "norm of the part of sample $i$"
     figure = draw.panels(dict.fromkeys(keys, ""), panel, y=y, columns=2, legend_columns=0, **size)
-    draw.note(figure, f"drawn: the first seed, the network from start {start}; tr H²: pairs with sample j")
-    draw.note(figure, f"Proposition 1: {limit['start'].nunique()} networks of that seed; ρ: Spearman's")
+    draw.note(
+        figure, f"drawn: the first seed, the network from start {start}; tr H²: pairs with sample j"
+    )
+    draw.note(
+        figure, f"Proposition 1: {limit['start'].nunique()} networks of that seed; ρ: Spearman's"
+    )
     return figure
 
 
@@ -107,14 +137,29 @@ def covariance(tables: Tables) -> Figure:
         ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
         return f"{key[1]}, ±{key[0]:g}: ×{ends.iloc[-1] / ends.iloc[0]:.2f}"
 
-    keys = [(r, a) for r in dict.fromkeys(rows["half_range"]) for a in dict.fromkeys(rows["activation"])]
+    keys = [
+        (r, a) for r in dict.fromkeys(rows["half_range"]) for a in dict.fromkeys(rows["activation"])
+    ]
     columns = rows["activation"].nunique()
     y = r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled"
-    size: dict[str, Any] = {"width": 8.0, "height": 0.4 + 2.6 * len(keys) / columns, "sharex": True, "sharey": False}
-    about: dict[str, Any] = {"x": "covariance of the inputs", "y": y, "columns": columns, "legend_columns": 0}
+    size: dict[str, Any] = {
+        "width": 8.0,
+        "height": 0.4 + 2.6 * len(keys) / columns,
+        "sharex": True,
+        "sharey": False,
+    }
+    about: dict[str, Any] = {
+        "x": "covariance of the inputs",
+        "y": y,
+        "columns": columns,
+        "legend_columns": 0,
+    }
     figure = draw.panels(dict.fromkeys(keys, ""), panel, **about, **size)
     draw.note(figure, "drawn: the first seed; line: median over the networks, band: quartiles")
-    draw.note(figure, "±: range of the parameters; ×: median at the largest over that at the smallest |covariance|")
+    draw.note(
+        figure,
+        "±: range of the parameters; ×: median at the largest over that at the smallest |covariance|",
+    )
     return figure
 
 
@@ -127,11 +172,21 @@ def terms(tables: Tables, tests: Tests) -> Figure:
         part = rows[rows["half_range"] == half_range]
         draw.groups(ax, {name: part[name] for name in names}, looks=STYLES, names=names)
         draw.log_axis(ax, "y")
-        draw.annotate_test(ax, tests[(f"std term - mean term, range {half_range:g}", f"seed={rows['seed'].iloc[0]}")])
+        draw.annotate_test(
+            ax,
+            tests[(f"std term - mean term, range {half_range:g}", f"seed={rows['seed'].iloc[0]}")],
+        )
 
     titles = {r: f"parameters within ±{r:g}" for r in dict.fromkeys(rows["half_range"])}
-    caption = "drawn and tested: the first seed; boxes: quartiles, whiskers to 1.5 interquartile ranges"
-    size: dict[str, Any] = {"sharey": False, "legend_columns": 0, "width": 4.0 * len(titles), "height": 3.6}
+    caption = (
+        "drawn and tested: the first seed; boxes: quartiles, whiskers to 1.5 interquartile ranges"
+    )
+    size: dict[str, Any] = {
+        "sharey": False,
+        "legend_columns": 0,
+        "width": 4.0 * len(titles),
+        "height": 3.6,
+    }
     return draw.panels(titles, panel, y="norm of the term's gradient", caption=caption, **size)
 
 
@@ -157,7 +212,12 @@ def bound_descent(tables: Tables) -> Figure:
 
     def panel(ax: Axes, title: str) -> None:
         for name in shown[title]:
-            ax.plot(rows["step"], rows[name], label=labels[name], **line("lambda_D" if name == last else name))
+            ax.plot(
+                rows["step"],
+                rows[name],
+                label=labels[name],
+                **line("lambda_D" if name == last else name),
+            )
         for name in () if shown[title] else every:
             ax.plot(rows["step"], rows[name], color="0.35", linewidth=0.9)
         if "lambda_inf" in shown[title] or not shown[title]:
@@ -167,6 +227,13 @@ def bound_descent(tables: Tables) -> Figure:
             plain_log(ax)  # all that it shows is above zero
 
     size: dict[str, Any] = {"sharey": False, "width": 9.2, "height": 3.6}
-    caption = f"drawn: start {rows['start'].iloc[0]} of the first seed; (b), (c): linear within ±0.1"
-    about: dict[str, Any] = {"x": "step", "y": "bounds and eigenvalues", "legend_columns": 6, "caption": caption}
+    caption = (
+        f"drawn: start {rows['start'].iloc[0]} of the first seed; (b), (c): linear within ±0.1"
+    )
+    about: dict[str, Any] = {
+        "x": "step",
+        "y": "bounds and eigenvalues",
+        "legend_columns": 6,
+        "caption": caption,
+    }
     return draw.panels({title: title for title in shown}, panel, **about, **size)

@@ -43,7 +43,9 @@ def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
     """Row of `certificate`: the closed-form Hessian that every part is made of, at one random network."""
     p = _Problem(experiment, ctx, experiment.hidden)
     theta = p.thetas("starts", 1)[0]
-    return of_hessian("Hessian", tl.hessian(theta, p.x, p.q), lambda t: tl.loss(t, p.x, p.q), theta, ctx)
+    return of_hessian(
+        "Hessian", tl.hessian(theta, p.x, p.q), lambda t: tl.loss(t, p.x, p.q), theta, ctx
+    )
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -54,18 +56,26 @@ def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         "trace": (tl.trace, tl.trace_gradient),
         "trace_of_square": (tl.trace_of_square, tl.trace_of_square_gradient),
     }
-    for draw, theta in enumerate(p.thetas("agreement", experiment.draws, experiment.compared_range)):
+    for draw, theta in enumerate(
+        p.thetas("agreement", experiment.draws, experiment.compared_range)
+    ):
         for name, (value, gradient) in forms.items():
             every = gradient(theta, p.x, p.q)
             differences = three_point(value, theta, p.x, p.q, step=experiment.difference_step)
             for block, part in p.blocks.items():
                 exact, numerical = every[part], differences[part]
-                norms.append((name, block, draw, float((exact - numerical).norm()), float(exact.norm())))
+                norms.append(
+                    (name, block, draw, float((exact - numerical).norm()), float(exact.norm()))
+                )
                 pairs = zip(exact.tolist(), numerical.tolist(), strict=True)
-                entries += [(name, block, k, *pair) for k, pair in enumerate(pairs)] if draw == 0 else []
+                entries += (
+                    [(name, block, k, *pair) for k, pair in enumerate(pairs)] if draw == 0 else []
+                )
     return {
         "agreement": columns(("of", "block", "entry", "analytic", "numerical"), entries),
-        "difference_norms": columns(("of", "block", "draw", "difference_norm", "gradient_norm"), norms),
+        "difference_norms": columns(
+            ("of", "block", "draw", "difference_norm", "gradient_norm"), norms
+        ),
     }
 
 
@@ -141,7 +151,10 @@ def _with_error(theta: Tensor, x: Tensor, q: Tensor, bias: int, error: float) ->
 def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 5: quantiles of ||∇ tr H²|| over networks and data, by covariance of the inputs; class 1 is x₁ >= 0."""
     draws = experiment.covariance_draws
-    shape, generator = (draws, experiment.covariance_samples, 2), ctx.torch_generator("covariance/data")
+    shape, generator = (
+        (draws, experiment.covariance_samples, 2),
+        ctx.torch_generator("covariance/data"),
+    )
     noise = torch.randn(shape, dtype=DTYPE, generator=generator)
     q = (noise[..., 0] >= 0).to(DTYPE)
     rows, levels = [], torch.tensor([0.25, 0.5, 0.75], dtype=DTYPE)
@@ -153,9 +166,13 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
             for value in experiment.covariance:
                 second = value * noise[..., 0] + math.sqrt(1 - value**2) * noise[..., 1]
                 triples = zip(thetas, torch.stack([noise[..., 0], second], dim=-1), q, strict=True)
-                norms = torch.stack([tl.trace_of_square_gradient(*triple, activation).norm() for triple in triples])
+                norms = torch.stack(
+                    [tl.trace_of_square_gradient(*triple, activation).norm() for triple in triples]
+                )
                 rows.append((activation, half_range, value, *norms.quantile(levels).tolist()))
-    return {"covariance": columns(("activation", "half_range", "covariance", "q25", "q50", "q75"), rows)}
+    return {
+        "covariance": columns(("activation", "half_range", "covariance", "q25", "q50", "q75"), rows)
+    }
 
 
 def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -204,8 +221,10 @@ def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     before, after = ((s.sum(1), s.square().sum(1)) for s in (spectra, narrow))
     return {
         "draw": range(200),
-        "upper_falls_by": wolkowicz_styan_upper(dimension, *before) - wolkowicz_styan_upper(dimension, *after),
-        "lower_rises_by": wolkowicz_styan_lower(dimension, *after) - wolkowicz_styan_lower(dimension, *before),
+        "upper_falls_by": wolkowicz_styan_upper(dimension, *before)
+        - wolkowicz_styan_upper(dimension, *after),
+        "lower_rises_by": wolkowicz_styan_lower(dimension, *after)
+        - wolkowicz_styan_lower(dimension, *before),
     }
 
 

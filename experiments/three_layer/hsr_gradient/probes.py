@@ -36,18 +36,36 @@ def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Ta
     Probes multiply the closed-form Hessian, which gives the same numbers as products by differentiation.
     """
     data = GaussianData()
-    x, q = gaussian_classes(data.train, data.inputs, data.mean, data.variance, ctx.torch_generator("data/train"))
+    x, q = gaussian_classes(
+        data.train, data.inputs, data.mean, data.variance, ctx.torch_generator("data/train")
+    )
     dimension = tl.parameter_count(data.inputs, experiment.hidden)
-    theta = 4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
+    theta = (
+        4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
+    )
     hessian, exact = tl.hessian(theta, x, q), float(tl.upper_bound(theta, x, q))
     rows = []
     for count in experiment.probe_counts:
         generator = ctx.torch_generator(f"estimate/{count}")
-        z = torch.randint(0, 2, (experiment.repeats, count, dimension), generator=generator).double() * 2 - 1
+        z = (
+            torch.randint(
+                0, 2, (experiment.repeats, count, dimension), generator=generator
+            ).double()
+            * 2
+            - 1
+        )
         image = z @ hessian
         bounds = combine((z * image).sum(-1), image.square().sum(-1), dimension).bound
         error = float((bounds - exact).square().mean().sqrt())
-        rows.append((count, exact, float(bounds.mean()), error, float(bounds.std()) / math.sqrt(experiment.repeats)))
+        rows.append(
+            (
+                count,
+                exact,
+                float(bounds.mean()),
+                error,
+                float(bounds.std()) / math.sqrt(experiment.repeats),
+            )
+        )
     estimates = columns(NAMES, rows)
     return {
         "estimate": estimates,
@@ -73,7 +91,11 @@ class HsrStochasticAnalysis(Analysis):
         return [rate(rows, seed) for seed, rows in self.tables["estimate"].groupby("seed")]
 
     def claims(self) -> list[Claim]:
-        return [judge.bound(statements("hsr_stochastic")["Monte-Carlo rate"], [s.slope for s in self._rates])]
+        return [
+            judge.bound(
+                statements("hsr_stochastic")["Monte-Carlo rate"], [s.slope for s in self._rates]
+            )
+        ]
 
     def statistics(self) -> list[Statistic]:
         return self._rates
@@ -91,11 +113,20 @@ def estimate(tables: Tables) -> Figure:
 
     def panel(ax: Axes, part: str) -> None:
         for k, (seed, own) in enumerate(rows.groupby("seed")):
-            look: dict[str, Any] = {"color": COLOURS[k % 8], "marker": MARKERS[k % 8], "linestyle": DASHES[k % 8]}
+            look: dict[str, Any] = {
+                "color": COLOURS[k % 8],
+                "marker": MARKERS[k % 8],
+                "linestyle": DASHES[k % 8],
+            }
             if part == "error":
-                ax.plot(own["probes"], own["rms_error"] / own["exact"], label=f"seed {seed}", **look)
+                ax.plot(
+                    own["probes"], own["rms_error"] / own["exact"], label=f"seed {seed}", **look
+                )
             else:
-                bias, bars = (own["mean"] - own["exact"]) / own["exact"], 2 * own["standard_error"] / own["exact"]
+                bias, bars = (
+                    (own["mean"] - own["exact"]) / own["exact"],
+                    2 * own["standard_error"] / own["exact"],
+                )
                 ax.errorbar(own["probes"], bias, yerr=bars, capsize=2, elinewidth=0.8, **look)
         if part == "error":
             rate = [start * (k / counts[0]) ** -0.5 for k in counts]
@@ -110,4 +141,6 @@ def estimate(tables: Tables) -> Figure:
 
     titles = {"error": "error of one estimate", "bias": "bias"}
     caption = "(b): bars are two standard errors"
-    return draw.panels(titles, panel, x="probes $K$", caption=caption, sharey=False, width=8.0, height=3.6)
+    return draw.panels(
+        titles, panel, x="probes $K$", caption=caption, sharey=False, width=8.0, height=3.6
+    )

@@ -81,10 +81,17 @@ def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
 def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
     """Rank correlation of |covariance| and the median norm: inner products grow with either sign."""
     for seed, rows in data_sets(table):
-        for (activation, half_range), part in rows.groupby(["activation", "half_range"], sort=False):
+        for (activation, half_range), part in rows.groupby(
+            ["activation", "half_range"], sort=False
+        ):
             name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
             yield stats.spearman(
-                part["covariance"].abs(), part["q50"], name=name, figure="fig05", where="Fig. 5", group=f"seed={seed}"
+                part["covariance"].abs(),
+                part["q50"],
+                name=name,
+                figure="fig05",
+                where="Fig. 5",
+                group=f"seed={seed}",
             )
 
 
@@ -98,7 +105,9 @@ class HsrGradientAnalysis(Study):
         parts = {"influence": _influence, "terms": _terms, "covariance": _covariance}
         tables = self.tables
         exponents = list(_exponents(self.experiment, tables["cost"])) if "cost" in tables else []
-        return exponents + [row for name, make in parts.items() if name in tables for row in make(tables[name])]
+        return exponents + [
+            row for name, make in parts.items() if name in tables for row in make(tables[name])
+        ]
 
     def claims(self) -> list[Claim]:
         return claims(self.experiment, self.tables, self.tests)
@@ -107,9 +116,19 @@ class HsrGradientAnalysis(Study):
         """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
         rows: list[dict[str, Any]] = []
         if "difference_norms" in self.tables:
-            norms = self.tables["difference_norms"].groupby(["seed", "of", "block"])["difference_norm"]
+            norms = self.tables["difference_norms"].groupby(["seed", "of", "block"])[
+                "difference_norm"
+            ]
             for (seed, name, block), value in norms.median().items():
-                rows.append({"metric": "difference_norm", "of": name, "block": block, "seed": seed, "value": value})
+                rows.append(
+                    {
+                        "metric": "difference_norm",
+                        "of": name,
+                        "block": block,
+                        "seed": seed,
+                        "value": value,
+                    }
+                )
         found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
         return found.assign(comparable=UNPRINTED)
 
@@ -136,9 +155,16 @@ class HsrGradientAnalysis(Study):
         makers: dict[str, tuple[str, Callable[[], Figure]]] = {
             "cost": ("fig02_time", partial(figures.time, tables, self.tests)),
             "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
-            "influence": ("fig04_influence", partial(figures.influence, experiment, tables, self.tests)),
+            "influence": (
+                "fig04_influence",
+                partial(figures.influence, experiment, tables, self.tests),
+            ),
             "covariance": ("fig05_covariance", partial(figures.covariance, tables)),
             "terms": ("fig06_terms", partial(figures.terms, tables, self.tests)),
             "bound_descent": ("fig07_bound_descent", partial(figures.bound_descent, tables)),
         }
-        return {name: make for table, (name, make) in makers.items() if table in tables and len(tables[table])}
+        return {
+            name: make
+            for table, (name, make) in makers.items()
+            if table in tables and len(tables[table])
+        }

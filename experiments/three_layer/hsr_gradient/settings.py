@@ -11,7 +11,14 @@ from typing import ClassVar
 from experiments.three_layer.settings import ThreeLayerStudy
 from runner import contract as c
 
-SECONDS = {"cost": 45.0, "agreement": 1.0, "influence": 3.0, "covariance": 2.0, "terms": 0.5, "descent": 4.0}
+SECONDS = {
+    "cost": 45.0,
+    "agreement": 1.0,
+    "influence": 3.0,
+    "covariance": 2.0,
+    "terms": 0.5,
+    "descent": 4.0,
+}
 SIZES = {"dimension": "D", "samples": "I"}
 FORMS = {
     "double sum": "double sum",
@@ -27,7 +34,9 @@ FORMS = {
 class HsrGradient(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/hsr_gradient.yaml."""
 
-    title: ClassVar[str] = "Closed-form gradient of the bound: cost, correctness, and what drives it"
+    title: ClassVar[str] = (
+        "Closed-form gradient of the bound: cost, correctness, and what drives it"
+    )
     paper: ClassVar[str] = "HSR"
     reproduces: ClassVar[str] = "Figs. 2-7, Propositions 1 and 2"
     measure = "experiments.three_layer.hsr_gradient.measure:measure"
@@ -75,7 +84,9 @@ class HsrGradient(ThreeLayerStudy):
             raise c.SettingError(f"experiment.fixed_sample: expected {found}")
 
     def cells(self) -> list[c.Cell]:
-        return [c.Cell({"part": part}, SECONDS[part] * self._work(part), 0.35) for part in self.part]
+        return [
+            c.Cell({"part": part}, SECONDS[part] * self._work(part), 0.35) for part in self.part
+        ]
 
     def _work(self, part: str) -> float:
         """Against the paper profile."""

@@ -16,7 +16,12 @@ import numpy as np
 import pandas as pd
 
 from experiments.three_layer import study
-from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS, HsrRegularization
+from experiments.three_layer.hsr_regularization.settings import (
+    GROUPS,
+    NAMES,
+    PAIRS,
+    HsrRegularization,
+)
 from experiments.three_layer.study import data_sets
 from runner import stats
 from runner.contract import Tables
@@ -59,7 +64,9 @@ class Variant:
 
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
         keep = table["protocol"] == self.protocol
-        found = table[keep & (table["reading"] == self.reading)] if "reading" in table else table[keep]
+        found = (
+            table[keep & (table["reading"] == self.reading)] if "reading" in table else table[keep]
+        )
         return found.infer_objects()  # with a cell without any critical point, columns are objects
 
 
@@ -79,7 +86,9 @@ def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
     values = rows[column].where(rows["status"] == "ok")
     if quantity == "log_lambda_max":
         values = np.log(values.where(values > 0))
-    table = rows.assign(value=values).pivot_table(index="start", columns="method", values="value", dropna=False)
+    table = rows.assign(value=values).pivot_table(
+        index="start", columns="method", values="value", dropna=False
+    )
     return table.reindex(columns=list(NAMES))
 
 
@@ -113,22 +122,38 @@ class Case(study.Case):
 
 def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
-    return [s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(tables["endpoints"]))]
+    return [
+        s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(tables["endpoints"]))
+    ]
 
 
 def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
     for group in GROUPS:
         for quantity, figure in FIGURES.items():
-            tables = {seed: wide(part, quantity) for seed, part in data_sets(rows[rows["group"] == group])}
+            tables = {
+                seed: wide(part, quantity) for seed, part in data_sets(rows[rows["group"] == group])
+            }
             for a, b in PAIRS:
                 name = f"{quantity}, {a} - {b}, {group} seeds"
-                about: dict[str, Any] = {"where": f"Fig. {figure[3:].upper()}", "label_a": a, "label_b": b}
+                about: dict[str, Any] = {
+                    "where": f"Fig. {figure[3:].upper()}",
+                    "label_a": a,
+                    "label_b": b,
+                }
                 about["figure"] = f"{figure} {variant.group}"
                 medians = []
                 for seed, table in tables.items():
-                    yield stats.wilcoxon(table[a], table[b], name=name, group=f"{variant.group} seed={seed}", **about)
+                    yield stats.wilcoxon(
+                        table[a], table[b], name=name, group=f"{variant.group} seed={seed}", **about
+                    )
                     medians.append(float((table[a] - table[b]).median()))
                 if tables:
                     known = [m for m in medians if not math.isnan(m)]
-                    about |= {"label_a": f"median of {a} - {b}", "label_b": "0", "figure": about["figure"] + " all"}
-                    yield stats.wilcoxon(known, name=f"{name}, over data sets", group=variant.group, **about)
+                    about |= {
+                        "label_a": f"median of {a} - {b}",
+                        "label_b": "0",
+                        "figure": about["figure"] + " all",
+                    }
+                    yield stats.wilcoxon(
+                        known, name=f"{name}, over data sets", group=variant.group, **about
+                    )

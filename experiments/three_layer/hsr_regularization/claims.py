@@ -27,7 +27,9 @@ from runner.stats.judge import by_seed
 REGULARISED = ("trace", "asam", "hsr")
 FEWEST_PAIRS = 8
 """Pairs with which a two-sided signed-rank test can reach p = 0.01: 2 / 2^8."""
-OPERATOR = "A-SAM's normalisation and η are not printed, and the operator here is that of its authors"
+OPERATOR = (
+    "A-SAM's normalisation and η are not printed, and the operator here is that of its authors"
+)
 SEARCH = (
     "the differences are small and depend on the points that the search finds; its rate is not printed, and its stop "
     "ratio was chosen by the published counts"
@@ -93,7 +95,10 @@ def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
     sharp = scan[scan["group"] == "sharp"]
     lines, most = [], 0.0
     for rate, rows in sharp.groupby("search_rate", sort=True):
-        found, methods = rows[["starts", "converged", "unique"]].mean(), rows[rows["method"] != "gd"]
+        found, methods = (
+            rows[["starts", "converged", "unique"]].mean(),
+            rows[rows["method"] != "gd"],
+        )
         pairs = methods.groupby("method")["pairs"].mean()
         most = max(most, float(pairs.max()))
         lines.append(
@@ -102,7 +107,8 @@ def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
             f"again at the printed γ₁ from {pairs.min():.1f} to {pairs.max():.1f}"
         )
     detail = (
-        "; ".join(lines) + f"; means over data sets. The paper's test needs {FEWEST_PAIRS} pairs to reach its level"
+        "; ".join(lines)
+        + f"; means over data sets. The paper's test needs {FEWEST_PAIRS} pairs to reach its level"
     )
     return judge.claim(statement, "not comparable", most, detail)
 
@@ -114,7 +120,10 @@ def _search(c: Case) -> Made:
         bound = of[f"{prefix}lambda_sup"]
         table = of.assign(bound=bound, ratio=bound / of[f"{prefix}lambda_max"])
         ratio = by_seed(table, lambda rows: float(rows["ratio"].median()))
-        yield mark, c.evidence.compared(replace(c.says["tightness"], high=c.experiment.tight), ratio)
+        yield (
+            mark,
+            c.evidence.compared(replace(c.says["tightness"], high=c.experiment.tight), ratio),
+        )
         skew = by_seed(table, lambda rows: float(rows["bound"].skew()))
         yield mark, c.evidence.compared(c.says["right skew"], skew)
     yield c.mark(), _critical(c, points)
@@ -128,9 +137,13 @@ def _critical(c: Case, points: pd.DataFrame) -> Claim:
     """Whether the ends are critical points: those of the search and of the methods."""
     near = c.rows("nearest")
     keys = ["seed", "method", "start"]
-    share = by_seed(near, lambda r: float((r["kind"].isin(CRITICAL) | r["nearest_kind"].isin(CRITICAL)).mean()))
+    share = by_seed(
+        near, lambda r: float((r["kind"].isin(CRITICAL) | r["nearest_kind"].isin(CRITICAL)).mean())
+    )
     says = replace(c.says["critical points"], low=c.experiment.share)
-    found = c.evidence.compared(says, share, f"share of the methods' ends >= {c.experiment.share:g}")
+    found = c.evidence.compared(
+        says, share, f"share of the methods' ends >= {c.experiment.share:g}"
+    )
     listed = {
         "ends of the methods, downhill": near["kind"],
         "nearest point without gradient": near["nearest_kind"],
@@ -149,23 +162,34 @@ def _sharpness(c: Case) -> Made:
         for method in REGULARISED:
             says = c.says[f"{NAMES[method]} lowers {name} from sharp seeds"]
             for own in c.methods(method):
-                yield c.mark(own), c.evidence.tested(says, f"{quantity}, {own} - gd, sharp seeds", sign=-1)
+                yield (
+                    c.mark(own),
+                    c.evidence.tested(says, f"{quantity}, {own} - gd, sharp seeds", sign=-1),
+                )
         for method in ("hsr", "asam"):
             says = c.says[f"{NAMES[method]} beats trace regularisation on {name}"]
             for own in c.methods(method):
-                yield c.mark(own), c.evidence.tested(says, f"{quantity}, {own} - trace, sharp seeds", sign=-1)
+                yield (
+                    c.mark(own),
+                    c.evidence.tested(says, f"{quantity}, {own} - trace, sharp seeds", sign=-1),
+                )
     ends = c.rows("endpoints", group="sharp", status="ok")
     wider = by_seed(ends, lambda rows: _median_ratio(rows, WIDE["asam"], "asam"))
     yield (
         c.mark(),
-        c.evidence.compared(replace(c.says["larger radius of A-SAM"], low=1 / c.experiment.eigenvalue_margin), wider),
+        c.evidence.compared(
+            replace(c.says["larger radius of A-SAM"], low=1 / c.experiment.eigenvalue_margin), wider
+        ),
     )
     margin = math.log(c.experiment.eigenvalue_margin)
     for own in c.methods("asam"):
         test = f"log_lambda_max, hsr - {own}, sharp seeds"
         alike = replace(c.says["HSR comparable to A-SAM on λ₁"], low=-margin, high=margin)
         yield c.mark(own), c.evidence.within(alike, test)
-        yield c.mark(own), c.evidence.within(replace(c.says["HSR not worse than A-SAM on λ₁"], high=margin), test)
+        yield (
+            c.mark(own),
+            c.evidence.within(replace(c.says["HSR not worse than A-SAM on λ₁"], high=margin), test),
+        )
 
 
 def _median_ratio(rows: pd.DataFrame, a: str, b: str) -> float:
@@ -186,7 +210,9 @@ def _harm(c: Case) -> Made:
 def _minimum(c: Case) -> Made:
     """Fig. 12 D."""
     ends = c.rows("endpoints", status="ok")
-    near = by_seed(ends, lambda rows: float((rows["lambda_min"].abs() / rows["lambda_max"]).median()))
+    near = by_seed(
+        ends, lambda rows: float((rows["lambda_min"].abs() / rows["lambda_max"]).median())
+    )
     yield c.mark(), c.evidence.compared(c.says["smallest eigenvalue close to 0"], near)
     for group in ("sharp", "flat"):
         says = c.says[f"HSR does not push λ_D down, {group} seeds"]
@@ -205,13 +231,24 @@ def _saddles(c: Case) -> Made:
     if c.variant.reading == POLISHED:
         near = c.rows("nearest", group="flat")
         stopped = replace(c.variant, reading=c.experiment.reading[0]).rows(c.tables["endpoints"])
-        keys, limit, unit = ["seed", "method", "start"], 0.5, "1 where the nearest point without gradient is a saddle"
+        keys, limit, unit = (
+            ["seed", "method", "start"],
+            0.5,
+            "1 where the nearest point without gradient is a saddle",
+        )
         flat = near.merge(stopped[[*keys, "lambda_min"]], on=keys)
         flat = flat.assign(saddle=(flat["nearest_kind"] == "saddle").astype(float))
     else:
-        flat, limit, unit = c.rows("endpoints", status="ok", group="flat"), c.experiment.saddle_ratio, ""
+        flat, limit, unit = (
+            c.rows("endpoints", status="ok", group="flat"),
+            c.experiment.saddle_ratio,
+            "",
+        )
         # over what λ₁ gives at the same distance, ½ λ₁ t²: −λ_D/λ₁ to leading order
-        flat = flat.assign(saddle=flat["saddle_depth"] / (0.5 * flat["lambda_max"] * c.experiment.line_half_range**2))
+        flat = flat.assign(
+            saddle=flat["saddle_depth"]
+            / (0.5 * flat["lambda_max"] * c.experiment.line_half_range**2)
+        )
 
     def excess(own: str, rows: pd.DataFrame) -> float:
         share = (rows["saddle"] >= limit).groupby(rows["method"]).mean()
@@ -255,7 +292,10 @@ def _generalisation(c: Case) -> Made:
         test = f"f1, hsr - {own}, sharp seeds"
         alike = replace(c.says["HSR comparable to A-SAM on F1"], low=-margin, high=margin)
         yield c.mark(own), c.evidence.within(alike, test)
-        yield c.mark(own), c.evidence.within(replace(c.says["HSR not worse than A-SAM on F1"], low=-margin), test)
+        yield (
+            c.mark(own),
+            c.evidence.within(replace(c.says["HSR not worse than A-SAM on F1"], low=-margin), test),
+        )
     unharmed = replace(c.says["HSR does no harm to F1 from flat seeds"], low=-margin)
     yield c.mark(), c.evidence.within(unharmed, "f1, hsr - gd, flat seeds")
     shorter = c.says["HSR simplifies decision boundaries"]

@@ -22,7 +22,12 @@ from experiments.three_layer.drawing import (
     values_with_mean,
 )
 from experiments.three_layer.hsr_regularization.analysis import Variant
-from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS, HsrRegularization
+from experiments.three_layer.hsr_regularization.settings import (
+    GROUPS,
+    NAMES,
+    PAIRS,
+    HsrRegularization,
+)
 from experiments.three_layer.study import Tests, data_sets, first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
@@ -49,7 +54,9 @@ def f1(tables: Tables, tests: Tests, variant: Variant) -> Figure:
     return _boxes_of_methods(tables, tests, variant, {"f1": "macro F1 on test data"})
 
 
-def _boxes_of_methods(tables: Tables, tests: Tests, variant: Variant, quantities: Mapping[str, str]) -> Figure:
+def _boxes_of_methods(
+    tables: Tables, tests: Tests, variant: Variant, quantities: Mapping[str, str]
+) -> Figure:
     """A row of panels for each quantity; λ_D is left out where it is nothing next to λ₁."""
     rows = variant.rows(tables["endpoints"])
     rows = rows[rows["status"] == "ok"]
@@ -65,7 +72,12 @@ def _boxes_of_methods(tables: Tables, tests: Tests, variant: Variant, quantities
     def panel(ax: Axes, key: tuple[str, str]) -> None:
         of = dict(data_sets(rows[rows["group"] == key[1]]))
         tops[key] = boxes(
-            ax, {s: {m: of[s].loc[of[s]["method"] == m, key[0]] for m in NAMES} for s in seeds if s in of}
+            ax,
+            {
+                s: {m: of[s].loc[of[s]["method"] == m, key[0]] for m in NAMES}
+                for s in seeds
+                if s in of
+            },
         )
 
     titles = {(q, g): f"{g} seeds" for q in shown for g in GROUPS}
@@ -87,9 +99,13 @@ def _boxes_of_methods(tables: Tables, tests: Tests, variant: Variant, quantities
                 ax.annotate(stars(test.p_holm), at, (0, -1), textcoords="offset points", **look)
     box_legend(figure, NAMES)
     counts = rows.groupby(["seed", "group", "method"]).size()
-    draw.note(figure, f"{variant.text}; boxes: quartiles and median, whiskers to 1.5 interquartile ranges")
+    draw.note(
+        figure, f"{variant.text}; boxes: quartiles and median, whiskers to 1.5 interquartile ranges"
+    )
     draw.note(figure, f"{STARS}, signed-rank test against plain descent")
-    draw.note(figure, f"a box is {counts.min()} to {counts.max()} ends; the paper's, 113 (one data set)")
+    draw.note(
+        figure, f"a box is {counts.min()} to {counts.max()} ends; the paper's, 113 (one data set)"
+    )
     if len(shown) < len(quantities):
         draw.note(figure, f"|λ_D| is below {size_of_least:.1g} for 95 % of the ends and not drawn")
         draw.note(figure, "whiskers are cut: along a way to infinity the eigenvalues tend to 0")
@@ -103,20 +119,46 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
         quantity, group = key
         for place, (a, b) in enumerate(PAIRS):
             name = f"{quantity}, {a} - {b}, {group} seeds"
-            found = [s for (n, g), s in tests.items() if n == name and g.startswith(f"{variant.group} seed=")]
+            found = [
+                s
+                for (n, g), s in tests.items()
+                if n == name and g.startswith(f"{variant.group} seed=")
+            ]
             look = STYLES.point_style(a)
             for slot, test in enumerate(found):
                 filled = look["color"] if test.p_holm < experiment.level else "white"
-                style: dict[str, Any] = {"s": 20, "marker": look["marker"], "linewidths": 0.9, "zorder": 3}
+                style: dict[str, Any] = {
+                    "s": 20,
+                    "marker": look["marker"],
+                    "linewidths": 0.9,
+                    "zorder": 3,
+                }
                 height = place + 0.12 * (slot - (len(found) - 1) / 2)
-                ax.scatter(test.effect, height, edgecolors=look["color"], facecolors=filled, **style)
+                ax.scatter(
+                    test.effect, height, edgecolors=look["color"], facecolors=filled, **style
+                )
         ax.axvline(0, color="black", linewidth=0.9)
         ax.set_xlim(-1.08, 1.08)
 
-    titles = {(q, g): f"{text}, {g} seeds" for q, text in {**SPECTRUM, "f1": "macro F1"}.items() for g in GROUPS}
-    figure = draw.panels(titles, panel, x="effect (rank-biserial)", columns=2, legend_columns=0, width=8.4, height=13.0)
+    titles = {
+        (q, g): f"{text}, {g} seeds"
+        for q, text in {**SPECTRUM, "f1": "macro F1"}.items()
+        for g in GROUPS
+    }
+    figure = draw.panels(
+        titles,
+        panel,
+        x="effect (rank-biserial)",
+        columns=2,
+        legend_columns=0,
+        width=8.4,
+        height=13.0,
+    )
     _pairs(figure.axes)
-    draw.note(figure, f"{variant.text}; a mark is a data set; filled: p < {experiment.level:g} after Holm's correction")
+    draw.note(
+        figure,
+        f"{variant.text}; a mark is a data set; filled: p < {experiment.level:g} after Holm's correction",
+    )
     return figure
 
 
@@ -144,7 +186,10 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
     size: dict[str, Any] = {"width": 9.0, "height": 3.8, "sharex": True}
     figure = draw.panels(titles, panel, x="difference of macro F1", legend_columns=0, **size)
     _pairs(figure.axes)
-    draw.note(figure, "a dot is a draw; black: their mean with its 95 % interval; grey: differences that count as none")
+    draw.note(
+        figure,
+        "a dot is a draw; black: their mean with its 95 % interval; grey: differences that count as none",
+    )
     return figure
 
 
@@ -160,7 +205,9 @@ def data(tables: Tables) -> Figure:
             dots(ax, points["x1"], points["x2"], name, f"class {label}", s=size, alpha=0.7)
 
     names = {"train": "training", "test": "test"}
-    titles = {kind: f"{name} data, {(rows['set'] == kind).sum()} samples" for kind, name in names.items()}
+    titles = {
+        kind: f"{name} data, {(rows['set'] == kind).sum()} samples" for kind, name in names.items()
+    }
     caption = "drawn: the first data set"
     return draw.panels(titles, panel, x="$x_1$", y="$x_2$", caption=caption, sharex=True)
 
@@ -170,20 +217,34 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
     figure, axes = draw.new_figure(len(protocols), 2, width=8.0, height=0.6 + 3.2 * len(protocols))
     titles = []
     for row, protocol in zip(axes, protocols, strict=True):
-        part, search = (tables[t][tables[t]["protocol"] == protocol] for t in ("critical_points", "search"))
+        part, search = (
+            tables[t][tables[t]["protocol"] == protocol] for t in ("critical_points", "search")
+        )
         part, first = part.infer_objects(), first_seed(search).iloc[0]
         ratio = (part["lambda_sup"] / part["lambda_max"]).median()
-        dots(row[0], part["lambda_max"], part["lambda_sup"], "lambda_sup", f"median of bound / λ₁ {ratio:.3f}")
+        dots(
+            row[0],
+            part["lambda_max"],
+            part["lambda_sup"],
+            "lambda_sup",
+            f"median of bound / λ₁ {ratio:.3f}",
+        )
         draw.log_axis(row[0], "both")
         draw.identity_line(row[0])
         draw.legend(row[0])
         row[0].set_xlabel(EIGENVALUE)
         row[0].set_ylabel(BOUND)
         shown: dict[str, Any] = {"bins": 40, "name": "critical points", "percentile": None}
-        draw.histogram(row[1], first_seed(part)["lambda_sup"], label="lambda_sup", looks=STYLES, **shown)
+        draw.histogram(
+            row[1], first_seed(part)["lambda_sup"], label="lambda_sup", looks=STYLES, **shown
+        )
         for key, label in (("flat", "low"), ("sharp", "high")):
             at = first[f"{key}_threshold"]
-            look: dict[str, Any] = {"linestyle": "--", "linewidth": 1.3, "color": STYLES.colour(label)}
+            look: dict[str, Any] = {
+                "linestyle": "--",
+                "linewidth": 1.3,
+                "color": STYLES.colour(label),
+            }
             row[1].axvline(at, label=f"{key} seeds: {first[key]} beyond {at:.3g}", **look)
         row[1].legend(loc="upper right")
         row[1].set_xlabel(BOUND)
@@ -194,6 +255,8 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             f"{stop} stop rule: seed {part['seed'].min()}, {first['unique']} of {first['starts']} starts",
         ]
     counts = [printed_number("hsr_regularization", metric=m) for m in ("unique", "sharp")]
-    draw.note(figure, f"the paper's data set: {counts[0]:g} unique points, {counts[1]:g} in each group")
+    draw.note(
+        figure, f"the paper's data set: {counts[0]:g} unique points, {counts[1]:g} in each group"
+    )
     draw.letter(axes, titles)
     return figure

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_hessian
-from experiments.three_layer.ends import Limits, in_place, lead, led_columns, macro_f1, nearest_columns, short
+from experiments.three_layer.ends import (
+    Limits,
+    in_place,
+    lead,
+    led_columns,
+    macro_f1,
+    nearest_columns,
+    short,
+)
 from experiments.three_layer.hsr_regularization.problem import (
     Problem,
     critical_points,
@@ -25,7 +33,12 @@ from experiments.three_layer.hsr_regularization.problem import (
     search,
     train,
 )
-from experiments.three_layer.hsr_regularization.settings import GROUPS, METHODS, PAIRS, HsrRegularization
+from experiments.three_layer.hsr_regularization.settings import (
+    GROUPS,
+    METHODS,
+    PAIRS,
+    HsrRegularization,
+)
 from experiments.three_layer.hsr_regularization.views import (
     boundaries,
     boundary_length,
@@ -48,11 +61,19 @@ def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> 
     tables: dict[str, Any] = {
         "data": data_table(problem),
         "search": search_summary(experiment, ends, points),
-        "critical_points": points | where_they_lead(experiment, problem, ends.theta[points["start"]], points["start"]),
+        "critical_points": points
+        | where_they_lead(experiment, problem, ends.theta[points["start"]], points["start"]),
     }
-    chosen = torch.tensor([k for k, name in zip(points["start"], group, strict=True) if name], dtype=torch.long)
+    chosen = torch.tensor(
+        [k for k, name in zip(points["start"], group, strict=True) if name], dtype=torch.long
+    )
     names = [name for name in group if name]
-    found: dict[str, list[dict[str, Any]]] = {"endpoints": [], "nearest": [], "dynamics": [], "profiles": []}
+    found: dict[str, list[dict[str, Any]]] = {
+        "endpoints": [],
+        "nearest": [],
+        "dynamics": [],
+        "profiles": [],
+    }
     finals: dict[str, Tensor] = {}
     for number, method in enumerate(METHODS):
         ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
@@ -62,28 +83,41 @@ def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> 
         for reading in experiment.reading:
             ended = end_under(reading, experiment, problem, chosen, direction, result)
             about = {"reading": reading, "method": method}
-            found["endpoints"].append(about | endpoint_rows(experiment, problem, ended, chosen, names, brief=False))
+            found["endpoints"].append(
+                about | endpoint_rows(experiment, problem, ended, chosen, names, brief=False)
+            )
         led, near = polished(experiment, problem, result.final)
         about = {"reading": "polished", "method": method}
-        found["endpoints"].append(about | endpoint_rows(experiment, problem, led, chosen, names, brief=True))
+        found["endpoints"].append(
+            about | endpoint_rows(experiment, problem, led, chosen, names, brief=True)
+        )
         found["nearest"].append({"method": method, "group": names, "start": chosen} | near.columns)
         found["profiles"].append(
             {"method": method} | profiles(experiment, problem, near.ends, names, chosen, "nearest")
         )
         found["dynamics"].append({"method": method} | dynamics(experiment, problem, result, names))
         found["profiles"].append(
-            {"method": method} | profiles(experiment, problem, result.final, names, chosen, "stopped")
+            {"method": method}
+            | profiles(experiment, problem, result.final, names, chosen, "stopped")
         )
     tables |= {name: stack(parts) for name, parts in found.items()}
     theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
     tables["certificate"] = [
-        of_hessian("Hessian", tl.hessian(theta, *problem.args), lambda t: tl.loss(t, *problem.args), theta, ctx)
+        of_hessian(
+            "Hessian",
+            tl.hessian(theta, *problem.args),
+            lambda t: tl.loss(t, *problem.args),
+            theta,
+            ctx,
+        )
     ]
     tables["boundaries"] = boundaries(experiment, problem, finals, names, chosen, points)
     return tables
 
 
-def search_summary(experiment: HsrRegularization, ends: Endpoints, points: dict[str, Any]) -> dict[str, Any]:
+def search_summary(
+    experiment: HsrRegularization, ends: Endpoints, points: dict[str, Any]
+) -> dict[str, Any]:
     """One row: the counts of Section VI-A and the thresholds of Fig. 9."""
     bound, group = points["lambda_sup"], points["group"]
     known = len(bound) > 0
@@ -94,9 +128,15 @@ def search_summary(experiment: HsrRegularization, ends: Endpoints, points: dict[
         "unique": [len(bound)],
         "sharp": [group.count("sharp")],
         "flat": [group.count("flat")],
-        "flat_threshold": [float(bound.quantile(experiment.group_share)) if known else float("nan")],
-        "sharp_threshold": [float(bound.quantile(1 - experiment.group_share)) if known else float("nan")],
-        "steps_median": [float(ends.steps[ends.converged].double().median()) if known else float("nan")],
+        "flat_threshold": [
+            float(bound.quantile(experiment.group_share)) if known else float("nan")
+        ],
+        "sharp_threshold": [
+            float(bound.quantile(1 - experiment.group_share)) if known else float("nan")
+        ],
+        "steps_median": [
+            float(ends.steps[ends.converged].double().median()) if known else float("nan")
+        ],
     }
 
 
@@ -108,7 +148,9 @@ class Nearest:
     columns: dict[str, Any]
 
 
-def polished(experiment: HsrRegularization, problem: Problem, ends: Endpoints) -> tuple[Endpoints, Nearest]:
+def polished(
+    experiment: HsrRegularization, problem: Problem, ends: Endpoints
+) -> tuple[Endpoints, Nearest]:
     """Where the ends of a method lead downhill, and what lies nearest to them; a diverged end stays as it is.
 
     Converged is what polishing has finished.
@@ -119,7 +161,11 @@ def polished(experiment: HsrRegularization, problem: Problem, ends: Endpoints) -
     near = lead(theta, *problem.args, limits, "nearest")
     columns: dict[str, Any] = {"kind": _named(down.kind, finite, count)}
     for name, value in nearest_columns(near, theta).items():
-        columns[name] = _named(value, finite, count) if name == "nearest_kind" else in_place(value, finite, count)
+        columns[name] = (
+            _named(value, finite, count)
+            if name == "nearest_kind"
+            else in_place(value, finite, count)
+        )
     return _moved(ends, finite, down), Nearest(_moved(ends, finite, near), columns)
 
 
@@ -141,7 +187,9 @@ def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
     return Endpoints(theta, steps, done, ends.diverged)
 
 
-def where_they_lead(experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor) -> dict[str, Any]:
+def where_they_lead(
+    experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor
+) -> dict[str, Any]:
     """The gradient that the stop rule leaves at the points of the search, and what they lead to downhill."""
     found = lead(theta, *problem.args, _limits(experiment, problem))
     left = tl.gradient(theta, *problem.args).norm(dim=1)
@@ -151,7 +199,13 @@ def where_they_lead(experiment: HsrRegularization, problem: Problem, theta: Tens
 
 
 def endpoint_rows(
-    experiment: HsrRegularization, problem: Problem, ends: Endpoints, chosen: Tensor, names: list[str], *, brief: bool
+    experiment: HsrRegularization,
+    problem: Problem,
+    ends: Endpoints,
+    chosen: Tensor,
+    names: list[str],
+    *,
+    brief: bool,
 ) -> dict[str, Any]:
     """One row per start: status and curvature, F1 on test data and boundary where the method ended (Figs. 12, 14).
 
@@ -168,11 +222,15 @@ def endpoint_rows(
         "mean": mean,
         "std": std,
         "saddle_depth": saddle_depth(experiment, problem, theta),
-        "f1": macro_f1(tl.predict(theta, problem.test_x, problem.activation) > 0.5, problem.test_q > 0.5),
+        "f1": macro_f1(
+            tl.predict(theta, problem.test_x, problem.activation) > 0.5, problem.test_q > 0.5
+        ),
         "boundary_length": boundary_length(experiment, problem, theta),
         "gradient": tl.gradient(theta, *problem.args).norm(dim=1),
     }
-    measured["gradient_ratio"] = measured["gradient"] / tl.gradient(problem.starts[chosen], *problem.args).norm(dim=1)
+    measured["gradient_ratio"] = measured["gradient"] / tl.gradient(
+        problem.starts[chosen], *problem.args
+    ).norm(dim=1)
     status = ["ok" if s == "converged" else s for s in ends.status]
     table = {"group": names, "start": chosen, "status": status, "steps": ends.steps}
     shown = {name: value.where(~ends.diverged, torch.nan) for name, value in measured.items()}
@@ -213,7 +271,9 @@ class Ends:
         self.f1: dict[str, Tensor] = {}
         self.reached: dict[str, Tensor] = {}
         for method in METHODS:
-            ends = train(experiment, problem, index, direction_of(experiment, problem, method)).final
+            ends = train(
+                experiment, problem, index, direction_of(experiment, problem, method)
+            ).final
             self._measure(method, problem, ends)
 
     def _measure(self, method: str, problem: Problem, ends: Endpoints) -> None:
@@ -254,7 +314,9 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
                 "reached": int((of & met).sum()),
             }
             row["pairs"] = int((of & met & ends.reached["gd"]).sum())
-            row["lambda_max"] = float(ends.lambda_max[method][of].nanmedian()) if of.any() else float("nan")
+            row["lambda_max"] = (
+                float(ends.lambda_max[method][of].nanmedian()) if of.any() else float("nan")
+            )
             row["f1"] = float(ends.f1[method][of].nanmedian()) if of.any() else float("nan")
             rows.append(about | row)
     return {"scan": rows}
@@ -269,7 +331,10 @@ def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Tabl
         problem = drawn(experiment, ctx, f"draw/{number}", experiment.fitted_ratio)
         ends = Ends(experiment, problem, experiment.rate)
         for name in GROUPS:
-            rows += [{"draw": number, "group": name} | _difference(ends, ends.of(name), a, b) for a, b in PAIRS]
+            rows += [
+                {"draw": number, "group": name} | _difference(ends, ends.of(name), a, b)
+                for a, b in PAIRS
+            ]
     return {"draws": rows}
 
 
@@ -289,4 +354,6 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
     """All tables of one cell."""
     if cell.params.get("part") == "draws":
         return measure_draws(experiment, ctx)
-    return (measure_scan if "search_rate" in cell.params else measure_contest)(experiment, cell, ctx)
+    return (measure_scan if "search_rate" in cell.params else measure_contest)(
+        experiment, cell, ctx
+    )

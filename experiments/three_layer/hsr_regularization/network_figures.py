@@ -29,13 +29,23 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
         for method, name in NAMES.items():
-            part = rows[(rows["group"] == key[0]) & (rows["quantity"] == key[1]) & (rows["method"] == method)]
+            part = rows[
+                (rows["group"] == key[0])
+                & (rows["quantity"] == key[1])
+                & (rows["method"] == method)
+            ]
             band(ax, part["step"], part["q50"], part["q10"], part["q90"], method, name)
         ax.set_yscale("log")
         ax.set_ylabel(quantities[key[1]])
 
-    titles = {(group, quantity): f"{group} seeds" for group in ("flat", "sharp") for quantity in quantities}
-    caption = "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %"
+    titles = {
+        (group, quantity): f"{group} seeds"
+        for group in ("flat", "sharp")
+        for quantity in quantities
+    }
+    caption = (
+        "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %"
+    )
     size: dict[str, Any] = {"sharex": True, "sharey": False, "width": 8.6}
     return draw.panels(titles, panel, x="step", columns=2, caption=caption, **size)
 
@@ -81,12 +91,16 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         method, direction = key
         part = of(*key)
-        ax.plot(part["offset"], part["q50"], **line("lambda_1" if direction == "u_1" else "lambda_sup"))
+        ax.plot(
+            part["offset"], part["q50"], **line("lambda_1" if direction == "u_1" else "lambda_sup")
+        )
         ax.axhline(0, color="0.6", linewidth=0.8, zorder=1)  # below a line on the same height
         if part.empty:
             return f"{NAMES[method]}: none"
         if direction == "u_1":
-            kind = near.loc[(near["method"] == method) & near["start"].isin(part["start"]), "nearest_kind"]
+            kind = near.loc[
+                (near["method"] == method) & near["start"].isin(part["start"]), "nearest_kind"
+            ]
             where = "at infinity" if kind.iloc[0] == "infinity" else kind.iloc[0]
             return f"{NAMES[method]}\nnearest stationary point: {where}"
         fall, rise = max(0.0, -float(part["q50"].min())), float(of(method, "u_1")["q50"].max())
@@ -103,7 +117,9 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         for ax in axes:
             ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
             ax.set_ylabel(rf"$L(\theta + t\,{direction}) - L(\theta)$")
-        axes[-1].set_xlabel(f"$t$ along ${direction}$, {'largest' if column == 0 else 'smallest'} eigenvalue")
+        axes[-1].set_xlabel(
+            f"$t$ along ${direction}$, {'largest' if column == 0 else 'smallest'} eigenvalue"
+        )
     place = "at the nearest point without gradient" if at == "nearest" else "where the method stops"
     draw.note(figure, f"drawn: one end of each method, {place}, flat seeds of the first data set")
     return figure
@@ -122,16 +138,36 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
         plane = (grid.columns, grid.index, grid.to_numpy())
         images.append(ax.contourf(*plane, levels=20, cmap="PuOr_r", vmin=0, vmax=1))
         ax.contour(*plane, levels=[0.5], colors="black", linewidths=1.4)
-        look: dict[str, Any] = {"s": 9, "facecolors": "white", "edgecolors": "black", "linewidths": 0.6}
+        look: dict[str, Any] = {
+            "s": 9,
+            "facecolors": "white",
+            "edgecolors": "black",
+            "linewidths": 0.6,
+        }
         for kind, marker in ((0, "o"), (1, "^")):
             points = train[train["label"] == kind]
             ax.scatter(points["x1"], points["x2"], marker=marker, **look)
         ax.grid(False)
-        ax.set(aspect="equal", xlim=(grid.columns[0], grid.columns[-1]), ylim=(grid.index[0], grid.index[-1]))
+        ax.set(
+            aspect="equal",
+            xlim=(grid.columns[0], grid.columns[-1]),
+            ylim=(grid.index[0], grid.index[-1]),
+        )
 
-    titles = {(m, k): f"{'plain' if m == 'gd' else NAMES[m]}, start {k}" for m in ("gd", "hsr") for k in starts}
-    size: dict[str, Any] = {"columns": len(starts), "width": 0.8 + 2.2 * len(starts), "height": 4.9, "sharex": True}
+    titles = {
+        (m, k): f"{'plain' if m == 'gd' else NAMES[m]}, start {k}"
+        for m in ("gd", "hsr")
+        for k in starts
+    }
+    size: dict[str, Any] = {
+        "columns": len(starts),
+        "width": 0.8 + 2.2 * len(starts),
+        "height": 4.9,
+        "sharex": True,
+    }
     figure = draw.panels(titles, panel, x="$x_1$", y="$x_2$", legend_columns=0, **size)
-    draw.note(figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2")
+    draw.note(
+        figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2"
+    )
     figure.colorbar(cast(Any, images[-1]), ax=figure.axes, shrink=0.7, label="$p$ of class 1")
     return figure

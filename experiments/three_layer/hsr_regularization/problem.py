@@ -14,7 +14,13 @@ from experiments.three_layer.hsr_regularization.settings import HsrRegularizatio
 from runner.contract import Context
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import sample
-from runner.training.descent.descent import DescentResult, Endpoints, LossGradient, descend, duplicates
+from runner.training.descent.descent import (
+    DescentResult,
+    Endpoints,
+    LossGradient,
+    descend,
+    duplicates,
+)
 from runner.training.descent.directions import Direction
 
 
@@ -48,12 +54,23 @@ def drawn(experiment: HsrRegularization, ctx: Context, role: str, ratio: float) 
 
 
 def _drawn(
-    experiment: HsrRegularization, ctx: Context, starts: int, streams: tuple[str, str, str], ratio: float
+    experiment: HsrRegularization,
+    ctx: Context,
+    starts: int,
+    streams: tuple[str, str, str],
+    ratio: float,
 ) -> Problem:
-    data, dimension = experiment.dataset, tl.parameter_count(experiment.dataset.inputs, experiment.hidden)
-    theta = uniform(starts, dimension, experiment.training.half_range, ctx.torch_generator(streams[0]))
+    data, dimension = (
+        experiment.dataset,
+        tl.parameter_count(experiment.dataset.inputs, experiment.hidden),
+    )
+    theta = uniform(
+        starts, dimension, experiment.training.half_range, ctx.torch_generator(streams[0])
+    )
     x, q = sample(data, data.train, ctx, streams[1])
-    return Problem(x, q, *sample(data, max(data.test), ctx, streams[2]), theta, experiment.activation, ratio)
+    return Problem(
+        x, q, *sample(data, max(data.test), ctx, streams[2]), theta, experiment.activation, ratio
+    )
 
 
 def direction_of(experiment: HsrRegularization, problem: Problem, method: str) -> Direction:
@@ -91,7 +108,10 @@ def critical_points(
     bound = tl.upper_bound(theta, *problem.args)
     group = [""] * len(unique)
     if len(unique):
-        low, high = bound.quantile(experiment.group_share), bound.quantile(1 - experiment.group_share)
+        low, high = (
+            bound.quantile(experiment.group_share),
+            bound.quantile(1 - experiment.group_share),
+        )
         group = ["sharp" if b >= high else "flat" if b <= low else "" for b in bound]
     table = {
         "start": unique,

@@ -38,7 +38,11 @@ class HsrRegularizationAnalysis(Study):
         if "search" not in self.tables:
             return pd.DataFrame(columns=columns)
         rows: list[dict[str, Any]] = []
-        fitted = {"protocol": "fitted", "calibrated": "the stop ratio was chosen by these numbers", "comparable": ""}
+        fitted = {
+            "protocol": "fitted",
+            "calibrated": "the stop ratio was chosen by these numbers",
+            "comparable": "",
+        }
         for row in self.tables["search"].to_dict("records"):
             about = fitted | {"seed": row["seed"]}
             rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
@@ -76,18 +80,28 @@ class HsrRegularizationAnalysis(Study):
         if "data" in tables:
             found["fig08_data"] = partial(figures.data, tables)
         points = tables.get("critical_points")
-        with_points = [p for p in experiment.protocol if points is not None and p in set(points["protocol"])]
+        with_points = [
+            p for p in experiment.protocol if points is not None and p in set(points["protocol"])
+        ]
         if with_points:
             found["fig09_bound"] = partial(figures.bound, experiment, tables, with_points)
         known = variants(experiment, tables)
         for protocol in dict.fromkeys(v.protocol for v in known):
-            found[f"fig10_dynamics_{protocol}"] = partial(network_figures.dynamics, tables, protocol)
-            found[f"fig11_along_u1_{protocol}"] = partial(network_figures.along_u1, tables, protocol)
-            found[f"fig13_saddle_check_{protocol}"] = partial(network_figures.saddle_check, tables, protocol, "nearest")
+            found[f"fig10_dynamics_{protocol}"] = partial(
+                network_figures.dynamics, tables, protocol
+            )
+            found[f"fig11_along_u1_{protocol}"] = partial(
+                network_figures.along_u1, tables, protocol
+            )
+            found[f"fig13_saddle_check_{protocol}"] = partial(
+                network_figures.saddle_check, tables, protocol, "nearest"
+            )
             found[f"fig13_where_stopped_{protocol}"] = partial(
                 network_figures.saddle_check, tables, protocol, "stopped"
             )
-            found[f"fig15_boundaries_{protocol}"] = partial(network_figures.boundaries, tables, protocol)
+            found[f"fig15_boundaries_{protocol}"] = partial(
+                network_figures.boundaries, tables, protocol
+            )
         if "draws" in tables:
             found["fig14_draws"] = partial(figures.draws, experiment, tables)
         for variant in known:

@@ -44,9 +44,13 @@ class HsrRegularization(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/hsr_regularization.yaml."""
 
     version: ClassVar[int] = 2
-    title: ClassVar[str] = "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
+    title: ClassVar[str] = (
+        "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
+    )
     paper: ClassVar[str] = "HSR"
-    reproduces: ClassVar[str] = "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
+    reproduces: ClassVar[str] = (
+        "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
+    )
     measure = "experiments.three_layer.hsr_regularization.measure:measure"
     analysis = "experiments.three_layer.hsr_regularization.report:HsrRegularizationAnalysis"
 
@@ -87,7 +91,9 @@ class HsrRegularization(ThreeLayerStudy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dataset.inputs != 2:
-            raise c.SettingError(f"dataset.inputs: expected 2 (decision boundaries), found {self.dataset.inputs}")
+            raise c.SettingError(
+                f"dataset.inputs: expected 2 (decision boundaries), found {self.dataset.inputs}"
+            )
 
     def cells(self) -> list[c.Cell]:
         """The experiment under the fitted protocol, its printed search at several rates, further draws of the data."""
@@ -99,9 +105,14 @@ class HsrRegularization(ThreeLayerStudy):
             found.append(c.Cell(about, round(3 + 1.3 * work * self.training.starts, 1), 0.6))
         if "methods" in self.part and "printed" in self.protocol:
             seconds = round(1 + work * self.draw_starts, 1)
-            found += [c.Cell({"protocol": "printed", "search_rate": r}, seconds, 0.4) for r in self.search_rate]
+            found += [
+                c.Cell({"protocol": "printed", "search_rate": r}, seconds, 0.4)
+                for r in self.search_rate
+            ]
         if "draws" in self.part and "fitted" in self.protocol:
-            found.append(c.Cell({"part": "draws"}, round(1 + work * self.draws * self.draw_starts, 1), 0.4))
+            found.append(
+                c.Cell({"part": "draws"}, round(1 + work * self.draws * self.draw_starts, 1), 0.4)
+            )
         return found
 
     def strength(self, method: str) -> float:

@@ -24,21 +24,40 @@ def views(c: Case) -> Made:
     """Figs. 10 and 11."""
     flat = c.rows("dynamics", group="flat")
     for quantity, name in (("loss", "loss"), ("lambda_max", "λ₁")):
-        says = replace(c.says[f"dynamics from flat seeds, {name}"], high=c.experiment.eigenvalue_margin)
+        says = replace(
+            c.says[f"dynamics from flat seeds, {name}"], high=c.experiment.eigenvalue_margin
+        )
         rows = flat[(flat["quantity"] == quantity) & flat["method"].isin(PAPERS)]
         found = c.evidence.compared(says, by_seed(rows, _largest_ratio))
-        alone = {m: by_seed(rows[rows["method"].isin(("gd", m))], _largest_ratio) for m in PAPERS[1:]}
-        listed = ", ".join(f"{NAMES[m]} {max(values.values()):.3g}" for m, values in alone.items() if values)
-        yield c.mark(), replace(found, detail=f"of one method and plain descent at most {listed}; {found.detail}")
+        alone = {
+            m: by_seed(rows[rows["method"].isin(("gd", m))], _largest_ratio) for m in PAPERS[1:]
+        }
+        listed = ", ".join(
+            f"{NAMES[m]} {max(values.values()):.3g}" for m, values in alone.items() if values
+        )
+        yield (
+            c.mark(),
+            replace(
+                found, detail=f"of one method and plain descent at most {listed}; {found.detail}"
+            ),
+        )
     every = c.rows("dynamics", group="sharp", quantity="loss")
     every = every[every["method"].isin(PAPERS)]
-    yield c.mark(), c.evidence.compared(c.says["loss falls from sharp seeds"], by_seed(every, _slowest_fall))
+    yield (
+        c.mark(),
+        c.evidence.compared(c.says["loss falls from sharp seeds"], by_seed(every, _slowest_fall)),
+    )
     sharp = c.rows("profiles", kind="sharp group", at="stopped")
     for asam in c.methods("asam"):
         among = sharp[sharp["method"].isin(("gd", "trace", asam, "hsr"))]
-        yield c.mark(asam), c.evidence.compared(c.says["HSR consistently flat"], by_seed(among, _steepest_of_hsr))
+        yield (
+            c.mark(asam),
+            c.evidence.compared(c.says["HSR consistently flat"], by_seed(among, _steepest_of_hsr)),
+        )
         for column, mark in (("q50", c.mark(asam)), ("q90", f"{c.mark(asam)} 90 % quantile")):
-            steepest = by_seed(sharp, partial(_steepest_of_all, methods=("trace", asam, "hsr"), column=column))
+            steepest = by_seed(
+                sharp, partial(_steepest_of_all, methods=("trace", asam, "hsr"), column=column)
+            )
             yield mark, c.evidence.compared(c.says["methods flatter along u₁"], steepest)
 
 
@@ -60,12 +79,18 @@ def _ends(rows: pd.DataFrame, column: str = "q90") -> pd.Series[float]:
 
 def _steepest_of_all(rows: pd.DataFrame, methods: tuple[str, ...], column: str) -> float:
     ends = _ends(rows, column)
-    return float(ends[list(methods)].max() / ends["gd"]) if {"gd", *methods} <= set(ends.index) else math.nan
+    return (
+        float(ends[list(methods)].max() / ends["gd"])
+        if {"gd", *methods} <= set(ends.index)
+        else math.nan
+    )
 
 
 def _steepest_of_hsr(rows: pd.DataFrame) -> float:
     ends = _ends(rows)
-    return float(ends["hsr"] / ends.drop("hsr").min()) if "hsr" in ends and len(ends) > 1 else math.nan
+    return (
+        float(ends["hsr"] / ends.drop("hsr").min()) if "hsr" in ends and len(ends) > 1 else math.nan
+    )
 
 
 def spectra(c: Case) -> Made:
@@ -73,7 +98,10 @@ def spectra(c: Case) -> Made:
     ends = c.rows("endpoints", status="ok")
     sharp = ends[ends["group"] == "sharp"]
     yield c.mark(), c.evidence.compared(c.says["spectrum narrower"], by_seed(sharp, _narrowed))
-    yield c.mark(), c.evidence.compared(c.says["λ₁, mean and std go together"], by_seed(ends, _weaker_tie))
+    yield (
+        c.mark(),
+        c.evidence.compared(c.says["λ₁, mean and std go together"], by_seed(ends, _weaker_tie)),
+    )
 
 
 def _narrowed(rows: pd.DataFrame) -> float:
@@ -82,7 +110,9 @@ def _narrowed(rows: pd.DataFrame) -> float:
 
 
 def _weaker_tie(rows: pd.DataFrame) -> float:
-    return min(float(rows["lambda_max"].corr(rows[name], method="spearman")) for name in ("mean", "std"))
+    return min(
+        float(rows["lambda_max"].corr(rows[name], method="spearman")) for name in ("mean", "std")
+    )
 
 
 def claims_over_draws(
@@ -105,12 +135,25 @@ def claims_over_draws(
 
     found = []
     for method in ("trace", "asam", "asam_wide", "hsr"):
-        mark, plain = ("fitted draws with wide radius", "asam") if method == "asam_wide" else ("fitted", method)
+        mark, plain = (
+            ("fitted draws with wide radius", "asam")
+            if method == "asam_wide"
+            else ("fitted", method)
+        )
         found.append((mark, larger(f"{NAMES[plain]} raises F1 from sharp seeds", method, "gd")))
         if method != "trace":
-            found.append((mark, larger(f"{NAMES[plain]} raises F1 more than trace regularisation", method, "trace")))
+            found.append(
+                (
+                    mark,
+                    larger(
+                        f"{NAMES[plain]} raises F1 more than trace regularisation", method, "trace"
+                    ),
+                )
+            )
         if plain == "asam":
-            found.append((mark, limited("HSR comparable to A-SAM on F1", "hsr", method, "sharp", margin)))
+            found.append(
+                (mark, limited("HSR comparable to A-SAM on F1", "hsr", method, "sharp", margin))
+            )
             found.append((mark, limited("HSR not worse than A-SAM on F1", "hsr", method, "sharp")))
     found.append(("fitted", limited("HSR does no harm to F1 from flat seeds", "hsr", "gd", "flat")))
     return found

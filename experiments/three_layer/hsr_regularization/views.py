@@ -39,7 +39,11 @@ def dynamics(
         path = result.trajectories[start]
         last = torch.searchsorted(path.steps, steps, right=True) - 1
         paths.append(path.theta[last])
-    theta = torch.stack(paths) if paths else problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
+    theta = (
+        torch.stack(paths)
+        if paths
+        else problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
+    )
     values = {
         "loss": tl.loss(theta, *problem.args),
         "lambda_max": torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())[..., -1],
@@ -48,7 +52,10 @@ def dynamics(
     for group in GROUPS:
         of = torch.tensor([name == group for name in names], dtype=torch.bool)
         for quantity, value in values.items() if bool(of.any()) else ():
-            rows += [(group, quantity, *row) for row in zip(steps.tolist(), *_quantiles(value[of].t()), strict=True)]
+            rows += [
+                (group, quantity, *row)
+                for row in zip(steps.tolist(), *_quantiles(value[of].t()), strict=True)
+            ]
     return columns(("group", "quantity", "step", *COLUMNS), rows)
 
 
@@ -66,18 +73,29 @@ def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor)
     """
     vectors = torch.linalg.eigh(tl.hessian(theta, *problem.args).nan_to_num()).eigenvectors
     offsets = torch.linspace(0, experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
-    both = (_along(problem, theta, vectors[..., 0], offsets) + _along(problem, theta, vectors[..., 0], -offsets)) / 2
+    both = (
+        _along(problem, theta, vectors[..., 0], offsets)
+        + _along(problem, theta, vectors[..., 0], -offsets)
+    ) / 2
     return (-both).amax(-1)
 
 
 def profiles(
-    experiment: HsrRegularization, problem: Problem, ends: Endpoints, names: list[str], chosen: Tensor, at: str
+    experiment: HsrRegularization,
+    problem: Problem,
+    ends: Endpoints,
+    names: list[str],
+    chosen: Tensor,
+    at: str,
 ) -> dict[str, list[Any]]:
     """Loss along u_1 over the sharp group as quantiles (Fig. 11), and along u_1 and u_D at the tip of λ_D's lower
     whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of the quartile (Fig. 13).
 
     at: what the ends are, in a column of that name ("stopped", "nearest")."""
-    offsets = torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype) * experiment.line_half_range
+    offsets = (
+        torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype)
+        * experiment.line_half_range
+    )
     rows: list[tuple[Any, ...]] = []
 
     def add(kind: str, direction: str, start: int, values: Tensor) -> None:
@@ -88,7 +106,9 @@ def profiles(
     if at == "nearest":
         finite &= ends.converged
     for group in GROUPS:
-        of = (torch.tensor([name == group for name in names], dtype=torch.bool) & finite).nonzero()[:, 0]
+        of = (torch.tensor([name == group for name in names], dtype=torch.bool) & finite).nonzero()[
+            :, 0
+        ]
         if not len(of):
             continue
         theta = ends.theta[of]
@@ -100,7 +120,9 @@ def profiles(
             inside = least.where(least >= low - 1.5 * (high - low), torch.inf)
             tip = int(inside.argmin())
             for direction, column in (("u_1", -1), ("u_D", 0)):
-                line = _along(problem, theta[tip : tip + 1], vectors[tip : tip + 1, :, column], offsets)
+                line = _along(
+                    problem, theta[tip : tip + 1], vectors[tip : tip + 1, :, column], offsets
+                )
                 add("whisker tip", direction, int(chosen[of[tip]]), line)
     return columns(("at", "kind", "direction", "start", "offset", *COLUMNS), rows)
 
@@ -138,7 +160,9 @@ def boundaries(
     points: dict[str, Any],
 ) -> dict[str, list[Any]]:
     """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig. 15)."""
-    bound = dict(zip(torch.as_tensor(points["start"]).tolist(), points["lambda_sup"].tolist(), strict=True))
+    bound = dict(
+        zip(torch.as_tensor(points["start"]).tolist(), points["lambda_sup"].tolist(), strict=True)
+    )
     sharp = [k for k, name in enumerate(names) if name == "sharp"]
     ranked = sorted(sharp, key=lambda k: -bound[int(chosen[k])])[: experiment.boundary_starts]
     plane, _ = _grid(experiment, problem.x.dtype)
@@ -147,5 +171,8 @@ def boundaries(
         for k in ranked:
             p = tl.predict(finals[method][k], plane, problem.activation).tolist()
             start = int(chosen[k])  # rounded: drawn only, a third of the size
-            rows += [(method, start, *x, round(value, 3)) for x, value in zip(plane.tolist(), p, strict=True)]
+            rows += [
+                (method, start, *x, round(value, 3))
+                for x, value in zip(plane.tolist(), p, strict=True)
+            ]
     return columns(("method", "start", "x1", "x2", "p"), rows)

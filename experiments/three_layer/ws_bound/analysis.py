@@ -72,7 +72,9 @@ class Variant:
         """The group of the tests of one data set."""
         return {"group": f"{self.group} seed={seed}"}
 
-    def rows(self, table: pd.DataFrame, hidden: int | None = None, *, every_rate: bool = False) -> pd.DataFrame:
+    def rows(
+        self, table: pd.DataFrame, hidden: int | None = None, *, every_rate: bool = False
+    ) -> pd.DataFrame:
         """The rows of this variant; of one width, if given; at every scanned rate, if asked for."""
         keep = (table["protocol"] == self.protocol) & (table["activation"] == self.activation)
         if not every_rate:
@@ -90,14 +92,24 @@ def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -
     if "search" not in tables:
         return []
     found: dict[tuple[str, str], list[float]] = {}
-    for row in tables["search"][["protocol", "activation", "rate"]].drop_duplicates().itertuples(index=False):
+    for row in (
+        tables["search"][["protocol", "activation", "rate"]]
+        .drop_duplicates()
+        .itertuples(index=False)
+    ):
         found.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))
     chosen = [
-        Variant(protocol, activation, experiment.portrait_rate if experiment.portrait_rate in rates else rates[0])
+        Variant(
+            protocol,
+            activation,
+            experiment.portrait_rate if experiment.portrait_rate in rates else rates[0],
+        )
         for (protocol, activation), rates in found.items()
         if activation == PAPER_ACTIVATION or not paper_only
     ]
-    return sorted(chosen, key=lambda v: v.activation != PAPER_ACTIVATION)  # stable: the stored order otherwise
+    return sorted(
+        chosen, key=lambda v: v.activation != PAPER_ACTIVATION
+    )  # stable: the stored order otherwise
 
 
 def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:
@@ -183,8 +195,12 @@ def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> I
     for hidden, rows in points.groupby("hidden", sort=True):
         for seed, part in data_sets(rows):
             ratio, at = part["lambda_sup"] / part["lambda_max"], variant.at(seed)
-            yield stats.summary(ratio, name=f"bound / λ₁, N={hidden}", **variant.of_figure("2"), **at)
-            yield stats.summary(part["lambda_sup"], name=f"bound, N={hidden}", **variant.of_figure("6"), **at)
+            yield stats.summary(
+                ratio, name=f"bound / λ₁, N={hidden}", **variant.of_figure("2"), **at
+            )
+            yield stats.summary(
+                part["lambda_sup"], name=f"bound, N={hidden}", **variant.of_figure("6"), **at
+            )
     narrow = points[points["hidden"] == experiment.portrait_hidden]
     about = variant.of_figure("7") | {"label_a": "low", "label_b": "high"}
     for size in experiment.dataset.test:
@@ -192,7 +208,9 @@ def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> I
         for seed, rows in data_sets(narrow):
             low, high = (part[column] for part in split_low_high(rows, experiment.low_share))
             means.append((low.mean(), high.mean()))
-            yield stats.mann_whitney(low, high, name=f"F1 on {size}, low - high", **variant.at(seed), **about)
+            yield stats.mann_whitney(
+                low, high, name=f"F1 on {size}, low - high", **variant.at(seed), **about
+            )
         if means:
             name = f"mean F1 on {size}, low - high, over data sets"
             yield stats.wilcoxon(*zip(*means, strict=True), name=name, group=variant.group, **about)
@@ -203,9 +221,15 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
     if "draws" not in tables:
         return
     for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
-        about: dict[str, Any] = {"where": "Fig. 7", "figure": "fig07 draws", "group": f"protocol=fitted {stage}"}
+        about: dict[str, Any] = {
+            "where": "Fig. 7",
+            "figure": "fig07 draws",
+            "group": f"protocol=fitted {stage}",
+        }
         name = f"mean F1 on {size}, low - high, over draws"
-        yield stats.wilcoxon(rows["f1_low"], rows["f1_high"], name=name, label_a="low", label_b="high", **about)
+        yield stats.wilcoxon(
+            rows["f1_low"], rows["f1_high"], name=name, label_a="low", label_b="high", **about
+        )
 
 
 def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
@@ -218,7 +242,9 @@ def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iter
     for seed, rows in data_sets(points):
         a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
         medians.append((a.median(), b.median()))
-        yield stats.mann_whitney(a, b, name=f"bound, N={wide} - N={narrow}", **variant.at(seed), **about)
+        yield stats.mann_whitney(
+            a, b, name=f"bound, N={wide} - N={narrow}", **variant.at(seed), **about
+        )
     name = f"median bound, N={wide} - N={narrow}, over data sets"
     yield stats.wilcoxon(*zip(*medians, strict=True), name=name, group=variant.group, **about)
 
@@ -227,14 +253,18 @@ def _norms(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
     for column, figure in (("V_norm_sq", "10"), ("W_norm_sq", "10"), ("RtR_norm_sq", "12")):
         for seed, rows in data_sets(narrow):
             about = variant.of_figure(figure) | variant.at(seed)
-            yield stats.spearman(rows[column], rows["lambda_sup"], name=f"{column} and bound", **about)
+            yield stats.spearman(
+                rows[column], rows["lambda_sup"], name=f"{column} and bound", **about
+            )
 
 
 def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
     """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of equal counts."""
     for seed, rows in data_sets(narrow):
         about = variant.of_figure("12") | variant.at(seed)
-        yield stats.spearman(*lower_edge(rows), name="lower edge of bound over RtR_norm_sq", **about)
+        yield stats.spearman(
+            *lower_edge(rows), name="lower edge of bound over RtR_norm_sq", **about
+        )
 
 
 def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:

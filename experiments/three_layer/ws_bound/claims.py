@@ -48,23 +48,31 @@ def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
         exact += [(variant.mark, claim) for claim in made]
     found = decided_by_draws(found, list(_over_draws(experiment, tables, says)))
     rows = [of_the_fit_alone(row) for row in judge.gathered(found, main="fitted")]
-    printed = judge.gathered([(m, made) for m, made in found if made.name == "critical points"], main="printed")
+    printed = judge.gathered(
+        [(m, made) for m, made in found if made.name == "critical points"], main="printed"
+    )
     rows = [next((p for p in printed if p.name == row.name), row) for row in rows]
     return [*rows, *_counts(tables, says), *judge.gathered(exact)]
 
 
 def of_the_fit_alone(claim: Claim) -> Claim:
     """A statement that one stop rule confirms and the other refutes is not comparable: a fit is no evidence."""
-    found = {mark: verdict for verdict, marks in variants_of(claim.variants).items() for mark in marks}
+    found = {
+        mark: verdict for verdict, marks in variants_of(claim.variants).items() for mark in marks
+    }
     printed = found.get("printed", claim.verdict)
     if {claim.verdict, printed} != {"confirmed", "refuted"}:
         return claim
     why = f"{claim.verdict} under the calibrated stop rule, {printed} under the printed one; the paper prints no rate"
-    return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}", seeds_needed=math.nan)
+    return replace(
+        claim, verdict="not comparable", detail=f"{claim.detail}; {why}", seeds_needed=math.nan
+    )
 
 
 def _sharpness(c: Case) -> Made:
-    ratio = by_seed(c.narrow, lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median()))
+    ratio = by_seed(
+        c.narrow, lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median())
+    )
     yield c.mark, c.evidence.compared(replace(c.says["tightness"], high=c.experiment.tight), ratio)
     skew = by_seed(c.narrow, lambda rows: float(rows["lambda_sup"].skew()))
     yield c.mark, c.evidence.compared(c.says["right skew"], skew)
@@ -73,12 +81,20 @@ def _sharpness(c: Case) -> Made:
 def _sizes(c: Case) -> list[tuple[str, int]]:
     """(mark, test samples), the paper's number first."""
     sizes = sorted(c.experiment.dataset.test)
-    return [(c.mark if i == 0 else f"{c.mark}, {size} test samples", size) for i, size in enumerate(sizes)]
+    return [
+        (c.mark if i == 0 else f"{c.mark}, {size} test samples", size)
+        for i, size in enumerate(sizes)
+    ]
 
 
 def _generalisation(c: Case) -> Made:
     for name, size in _sizes(c):
-        yield name, c.evidence.tested(c.says["low bound generalises better"], f"F1 on {size}, low - high", sign=1)
+        yield (
+            name,
+            c.evidence.tested(
+                c.says["low bound generalises better"], f"F1 on {size}, low - high", sign=1
+            ),
+        )
 
         def spread(rows: pd.DataFrame, size: int = size) -> float:
             low, high = split_low_high(rows, c.experiment.low_share)
@@ -89,7 +105,9 @@ def _generalisation(c: Case) -> Made:
 
         def middle(rows: pd.DataFrame, size: int = size) -> float:
             low, high = split_low_high(rows, c.experiment.low_share)
-            return float(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median()) or math.nan  # NaN: a tie
+            return (
+                float(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median()) or math.nan
+            )  # NaN: a tie
 
         yield name, c.evidence.compared(c.says["lower median score"], by_seed(c.narrow, middle))
 
@@ -106,7 +124,10 @@ def _critical(c: Case) -> Made:
         return float((of["kind"].isin(kinds) | of["nearest_kind"].isin(kinds)).mean())
 
     says = replace(c.says["critical points"], low=c.experiment.share)
-    shares, most = by_seed(rows, share), by_seed(rows, partial(share, kinds=(*critical, "unfinished")))
+    shares, most = (
+        by_seed(rows, share),
+        by_seed(rows, partial(share, kinds=(*critical, "unfinished"))),
+    )
     found = c.evidence.compared(says, shares, f"share of the ends >= {c.experiment.share:g}")
     left = c.variant.rows(c.tables["gradients"], c.experiment.portrait_hidden)
     left = left.merge(rows[["seed", "start"]], on=["seed", "start"])
@@ -115,7 +136,10 @@ def _critical(c: Case) -> Made:
     detail += f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of the first"
     detail += f"; least and largest share: {min(shares.values()):.3g}, {max(shares.values()):.3g}; with unfinished "
     detail += f"searches as critical: {min(most.values()):.3g}, {max(most.values()):.3g}"
-    yield replace(c.variant, polished=False).mark, replace(found, detail=f"{found.detail}; {detail}")
+    yield (
+        replace(c.variant, polished=False).mark,
+        replace(found, detail=f"{found.detail}; {detail}"),
+    )
 
 
 def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statement]) -> Made:
@@ -135,7 +159,12 @@ def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statemen
 def _norms(c: Case) -> Made:
     yield c.mark, c.evidence.tested(c.says["V norm"], "V_norm_sq and bound", sign=1)
     yield c.mark, _unrelated(c)
-    yield c.mark, c.evidence.tested(c.says["hidden Gram norm"], "lower edge of bound over RtR_norm_sq", sign=1)
+    yield (
+        c.mark,
+        c.evidence.tested(
+            c.says["hidden Gram norm"], "lower edge of bound over RtR_norm_sq", sign=1
+        ),
+    )
 
 
 def _unrelated(c: Case) -> Claim:
@@ -148,12 +177,16 @@ def _unrelated(c: Case) -> Claim:
         if n < 10 or math.isnan(rho) or abs(rho) == 1:
             found[key] = "inconclusive"
             continue
-        half = 1.96 * math.sqrt((1 + rho**2 / 2) / (n - 3))  # of Spearman's ρ on Fisher's scale (Bonett and Wright)
+        half = 1.96 * math.sqrt(
+            (1 + rho**2 / 2) / (n - 3)
+        )  # of Spearman's ρ on Fisher's scale (Bonett and Wright)
         low, high = math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
         inside, outside = says.holds(low) and says.holds(high), high < says.low or low > says.high
         found[key] = "yes" if inside else "opposite" if outside else "inconclusive"
         listed.append(f"{rho:+.2f} [{low:+.2f}, {high:+.2f}]")
-    return c.evidence.claim(says, found, values, f"interval of ρ {says.threshold}", "ρ " + ", ".join(listed))
+    return c.evidence.claim(
+        says, found, values, f"interval of ρ {says.threshold}", "ρ " + ", ".join(listed)
+    )
 
 
 def _widths(c: Case) -> Made:
@@ -174,7 +207,10 @@ def _paths(c: Case) -> Made:
         bound = rows.sort_values("step")["lambda_sup"]
         return bound / bound.iloc[0]
 
-    yield c.mark, c.evidence.compared(c.says["bound follows eigenvalue"], by_seed(paths, _following))
+    yield (
+        c.mark,
+        c.evidence.compared(c.says["bound follows eigenvalue"], by_seed(paths, _following)),
+    )
     for name, point in (
         ("bound rises on the way to the sharpest point", "sharpest_1"),
         ("bound does not rise on the way to the flattest point", "flattest_1"),
@@ -184,7 +220,10 @@ def _paths(c: Case) -> Made:
         tops = by_seed(own, lambda rows: float(over_start(rows).max()))
         if point == "sharpest_1":
             why = "the path is the one of some 330 with the largest bound at its end; bound at the end over the start "
-            yield c.mark, judge.constructed(c.says[name], why + ", ".join(f"{v:.3g}" for v in ends.values()))
+            yield (
+                c.mark,
+                judge.constructed(c.says[name], why + ", ".join(f"{v:.3g}" for v in ends.values())),
+            )
         else:  # the paper says that the loss falls without a rise of the bound: no step may rise
             yield c.mark, c.evidence.compared(c.says[name], tops)
             yield f"{c.mark} at the end", c.evidence.compared(c.says[name], ends)
@@ -210,9 +249,16 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     if fitted.empty:
         return
     means = fitted.groupby("hidden")[["converged", "unique"]].mean()
-    listed = "; ".join(f"N = {n}: {r['converged']:.0f} converge, {r['unique']:.0f} unique" for n, r in means.iterrows())
+    listed = "; ".join(
+        f"N = {n}: {r['converged']:.0f} converge, {r['unique']:.0f} unique"
+        for n, r in means.iterrows()
+    )
     detail = f"fitted, mean over data sets: {listed}; no learning rate is printed and this protocol's was chosen by "
-    yield judge.claim(says["published counts"], "not comparable", detail=detail + "these counts: see the scorecard")
+    yield judge.claim(
+        says["published counts"],
+        "not comparable",
+        detail=detail + "these counts: see the scorecard",
+    )
 
 
 def _views(c: Case) -> Made:
@@ -223,14 +269,23 @@ def _views(c: Case) -> Made:
     ):
         rows = c.variant.rows(c.tables[table]) if table in c.tables else None
         if rows is not None and len(rows):
-            yield c.mark, c.evidence.compared(c.says[name], by_seed(rows, partial(_sharp_over_flat, size=size)))
+            yield (
+                c.mark,
+                c.evidence.compared(
+                    c.says[name], by_seed(rows, partial(_sharp_over_flat, size=size))
+                ),
+            )
 
 
 def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], float]) -> float:
     """Mean size over the sharpest points, over that of the flattest; NaN where one side has none."""
     means = []
     for side in ("sharpest", "flattest"):
-        found = [size(rows, column) for column in rows if column.startswith(side) and rows[column].notna().all()]
+        found = [
+            size(rows, column)
+            for column in rows
+            if column.startswith(side) and rows[column].notna().all()
+        ]
         means.append(sum(found) / len(found) if found else math.nan)
     return means[0] / means[1] if means[1] > 0 else math.nan
 
@@ -255,12 +310,16 @@ def _form(c: Case) -> Made:
     """After Proposition 1 and in Section VI: how the bound hangs on the degeneracy and on the traces."""
     yield (
         c.mark,
-        c.evidence.compared(c.says["tighter the more degenerate"], by_seed(c.narrow, _looseness_and_rank)),
+        c.evidence.compared(
+            c.says["tighter the more degenerate"], by_seed(c.narrow, _looseness_and_rank)
+        ),
     )
     yield c.mark, _trace(c)
     why = "at a given trace the bound is μ + √(D − 1) σ with σ² = tr H²/D − μ²: it rises with tr H² wherever σ > 0"
     yield c.mark, judge.constructed(c.says["squared trace raises the bound"], why)
-    why = "Chebyshev's inequality alone bounds the largest of D values by μ + √D σ, and √(D − 1) < √D"
+    why = (
+        "Chebyshev's inequality alone bounds the largest of D values by μ + √D σ, and √(D − 1) < √D"
+    )
     yield c.mark, judge.constructed(c.says["tighter than Chebyshev's"], why)
 
 
@@ -275,8 +334,12 @@ def _trace(c: Case) -> Claim:
     d = _parameters(c.narrow)
     mean = c.narrow["trace"] / d
     slope = 1 - (d - 1) ** 0.5 * mean / (c.narrow["trace_of_square"] / d - mean**2) ** 0.5
-    why = "it raises μ and lowers σ; together, at a given tr H², a larger trace lowers the bound at "
-    return judge.constructed(c.says["trace acts both ways"], f"{why}{int((slope < 0).sum())} of {len(slope)} points")
+    why = (
+        "it raises μ and lowers σ; together, at a given tr H², a larger trace lowers the bound at "
+    )
+    return judge.constructed(
+        c.says["trace acts both ways"], f"{why}{int((slope < 0).sum())} of {len(slope)} points"
+    )
 
 
 def _parameters(rows: pd.DataFrame) -> float:

@@ -9,7 +9,15 @@ from experiments.three_layer.ws_bound.analysis import KEYS, Case
 from runner.contract import Claim, decide
 from runner.stats import judge
 
-INEQUALITIES = ("Theorem 1", "lower bound", "Theorem 3", "Theorem 4", "Theorem 6", "Prop. 8, left", "Prop. 8, right")
+INEQUALITIES = (
+    "Theorem 1",
+    "lower bound",
+    "Theorem 3",
+    "Theorem 4",
+    "Theorem 6",
+    "Prop. 8, left",
+    "Prop. 8, right",
+)
 OF_ANY_MATRIX = ("Theorem 1", "lower bound", "Prop. 8, left", "Prop. 8, right")
 """Inequalities that hold for every symmetric or positive semi-definite matrix, whatever network it comes from."""
 VANISHED = 1e-6
@@ -49,7 +57,9 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
         if name in OF_ANY_MATRIX and holding == points:
             yield judge.constructed(c.says[name], f"true of every such matrix; {detail}", slack)
         else:
-            yield judge.claim(c.says[name], decide(holding == points), slack, detail, threshold=threshold)
+            yield judge.claim(
+                c.says[name], decide(holding == points), slack, detail, threshold=threshold
+            )
 
 
 def _constants(activation: str) -> str:
@@ -58,7 +68,11 @@ def _constants(activation: str) -> str:
 
     known = get_activation(activation)
     text = f"with ζ₁ = sup f'² = {known.sup_slope**2:.6g} and ζ₂ = sup |f''| = {known.sup_bend:.6g}"
-    return f"{text}; the printed ζ₁ = 1.272 is below the true constant" if activation == "gelu" else text
+    return (
+        f"{text}; the printed ζ₁ = 1.272 is below the true constant"
+        if activation == "gelu"
+        else text
+    )
 
 
 def _equality(c: Case) -> Claim:
@@ -77,7 +91,10 @@ def _equality(c: Case) -> Claim:
 
 def _limits(c: Case) -> Iterator[Claim]:
     rows = c.variant.rows(c.tables["limits"], every_rate=True)
-    for path, name in (("scaled", "Theorem 7"), ("cancelling", "Theorem 7 without a condition on the weights")):
+    for path, name in (
+        ("scaled", "Theorem 7"),
+        ("cancelling", "Theorem 7 without a condition on the weights"),
+    ):
         own = rows[rows["path"] == path]
         ends = []
         for _, part in own.groupby([k for k in ("hidden", "rate", "seed") if k in own], sort=True):
@@ -99,6 +116,7 @@ def _closed_forms(c: Case) -> Iterator[Claim]:
     if both.empty:
         return
     worst = max(
-        float((both[f"{name}_numerical"] / both[name] - 1).abs().max()) for name in ("trace", "trace_of_square")
+        float((both[f"{name}_numerical"] / both[name] - 1).abs().max())
+        for name in ("trace", "trace_of_square")
     )
     yield judge.exact(c.says["traces agree"], {"": worst}, f"{len(both)} points")

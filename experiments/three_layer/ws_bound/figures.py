@@ -11,7 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.printed import printed_number
-from experiments.three_layer.drawing import BOUND, EIGENVALUE, STYLES, box_legend, boxes, dots, line, plain_log
+from experiments.three_layer.drawing import (
+    BOUND,
+    EIGENVALUE,
+    STYLES,
+    box_legend,
+    boxes,
+    dots,
+    line,
+    plain_log,
+)
 from experiments.three_layer.study import Tests, data_sets
 from experiments.three_layer.ws_bound.analysis import (
     KEYS,
@@ -34,12 +43,20 @@ SMALLEST = ("lambda_sup_smallest", "lambda_sup_second_smallest")
 def note_points(figure: Figure, variant: Variant, rows: pd.DataFrame) -> None:
     """How many points of how many data sets."""
     count = rows["seed"].nunique()
-    draw.note(figure, f"{variant.title}: {len(rows)} points, {count} data set{'s' if count > 1 else ''}")
+    draw.note(
+        figure, f"{variant.title}: {len(rows)} points, {count} data set{'s' if count > 1 else ''}"
+    )
 
 
-def bound_and_eigenvalue(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
+def bound_and_eigenvalue(
+    experiment: WsBound, tables: Tables, variants: Sequence[Variant]
+) -> Figure:
     """Fig. 2: the largest eigenvalue λ₁ against its bound at every critical point; dotted: equality."""
-    of = {(v, n): rows for v in variants for n, rows in unique_points(tables, v).groupby("hidden", sort=True)}
+    of = {
+        (v, n): rows
+        for v in variants
+        for n, rows in unique_points(tables, v).groupby("hidden", sort=True)
+    }
 
     def panel(ax: Axes, key: tuple[Variant, int]) -> str:
         rows = of[key]
@@ -93,12 +110,19 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
     titles = []
     for row, variant in zip(axes, variants, strict=True):
         points = unique_points(tables, variant, experiment.portrait_hidden)
-        for ax, column, label in zip(row, ("V_norm_sq", "W_norm_sq"), (r"$\|V\|_F^2$", r"$\|W\|_F^2$"), strict=True):
+        for ax, column, label in zip(
+            row, ("V_norm_sq", "W_norm_sq"), (r"$\|V\|_F^2$", r"$\|W\|_F^2$"), strict=True
+        ):
             dots(ax, points[column], points["lambda_sup"], f"N={experiment.portrait_hidden}")
             draw.log_axis(ax, "y")
             ax.set_xlabel(label)
-            ranks = [rows[column].corr(rows["lambda_sup"], method="spearman") for _, rows in data_sets(points)]
-            titles.append(f"{variant.title}\nρ {', '.join(f'{r:+.2f}' for r in ranks)}".replace("-", "−"))
+            ranks = [
+                rows[column].corr(rows["lambda_sup"], method="spearman")
+                for _, rows in data_sets(points)
+            ]
+            titles.append(
+                f"{variant.title}\nρ {', '.join(f'{r:+.2f}' for r in ranks)}".replace("-", "−")
+            )
         note_points(figure, variant, points)
         row[0].set_ylabel(BOUND)
     draw.note(figure, "ρ: Spearman's, data set by data set")
@@ -114,19 +138,39 @@ def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]
         points = of[key[0]]
         for k, (seed, rows) in enumerate(data_sets(points)):
             colour = COLOURS[k % len(COLOURS)]
-            look: dict[str, Any] = {"color": colour, "alpha": 0.2 if key[1] else 0.35, "marker": "o"}
+            look: dict[str, Any] = {
+                "color": colour,
+                "alpha": 0.2 if key[1] else 0.35,
+                "marker": "o",
+            }
             dots(ax, rows["RtR_norm_sq"], rows["lambda_sup"], "measured", "_", **look)
             if key[1]:
                 ax.plot(*lower_edge(rows), color="white", linewidth=3.2, zorder=4)
-                style: dict[str, Any] = {"color": colour, "linewidth": 1.6, "marker": "o", "markersize": 3, "zorder": 5}
+                style: dict[str, Any] = {
+                    "color": colour,
+                    "linewidth": 1.6,
+                    "marker": "o",
+                    "markersize": 3,
+                    "zorder": 5,
+                }
                 ax.plot(*lower_edge(rows), label=f"data set (seed) {seed}", **style)
         ax.set_ylim(0, points["lambda_sup"].quantile(0.75) if key[1] else None)
 
     titles = {(v, part): f"{v.title}{part}" for v in variants for part in ("", ", enlarged")}
     figure = draw.panels(
-        titles, panel, x=r"$\|R^\top R\|_F^2$", y=BOUND, columns=2, sharey=False, width=8.0, height=3.3 * len(variants)
+        titles,
+        panel,
+        x=r"$\|R^\top R\|_F^2$",
+        y=BOUND,
+        columns=2,
+        sharey=False,
+        width=8.0,
+        height=3.3 * len(variants),
     )
-    draw.note(figure, "lines: the smallest bound in ten bins of equal counts of a data set, the edge that is tested")
+    draw.note(
+        figure,
+        "lines: the smallest bound in ten bins of equal counts of a data set, the edge that is tested",
+    )
     for variant, points in of.items():
         note_points(figure, variant, points)
     return figure
@@ -145,10 +189,21 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             "percentile": 100 * experiment.low_share,
         }
         draw.histogram(ax, points["lambda_sup"], label=label, looks=STYLES, **shown)
-        ax.scatter(smallest, [0, 0], marker="v", s=40, facecolors="none", edgecolors="black", zorder=5, clip_on=False)
+        ax.scatter(
+            smallest,
+            [0, 0],
+            marker="v",
+            s=40,
+            facecolors="none",
+            edgecolors="black",
+            zorder=5,
+            clip_on=False,
+        )
 
     titles = {v: v.title for v in variants}
-    figure = draw.panels(titles, panel, x=BOUND, y="critical points", sharey=False, legend_columns=0)
+    figure = draw.panels(
+        titles, panel, x=BOUND, y="critical points", sharey=False, legend_columns=0
+    )
     for variant in variants:
         note_points(figure, variant, unique_points(tables, variant, experiment.portrait_hidden))
     draw.note(figure, "hollow: the paper's two smallest bounds (Fig. 4), of one data set")
@@ -156,7 +211,11 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
 
 
 def _tested_boxes(
-    ax: Axes, samples: Mapping[int, Mapping[str, pd.Series]], tests: Tests, name: str, variant: Variant
+    ax: Axes,
+    samples: Mapping[int, Mapping[str, pd.Series]],
+    tests: Tests,
+    name: str,
+    variant: Variant,
 ) -> None:
     """Two boxes a data set, a bracket above them with Holm's p of their test."""
     tops = boxes(ax, samples, (10, 90))
@@ -170,18 +229,29 @@ def _tested_boxes(
         if test is None or top != top:
             continue
         y, foot = (top * step**2, top * step) if logarithmic else (top + 2 * step, top + step)
-        ax.plot([ends[0][0]] * 2 + [ends[1][0]] * 2, [foot, y, y, foot], color="black", linewidth=0.9)
+        ax.plot(
+            [ends[0][0]] * 2 + [ends[1][0]] * 2, [foot, y, y, foot], color="black", linewidth=0.9
+        )
         p = test.p_holm
         text = "no test" if p != p else "p < 10⁻⁴" if p < 1e-4 else f"p = {p:.2g}"
         weight = "bold" if p < 0.01 else "normal"
-        ax.text(place, y * 1.05 if logarithmic else y + 0.7 * step, text, ha="center", fontsize=8, fontweight=weight)
+        ax.text(
+            place,
+            y * 1.05 if logarithmic else y + 0.7 * step,
+            text,
+            ha="center",
+            fontsize=8,
+            fontweight=weight,
+        )
     ax.set_ylim(top=high * 1.6 if logarithmic else high + 0.12 * (high - low))
 
 
 TESTED = "p: Mann–Whitney, two-sided, after Holm's correction within the figure; bold below 0.01"
 
 
-def generalisation(experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[Variant]) -> Figure:
+def generalisation(
+    experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[Variant]
+) -> Figure:
     """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by data set."""
 
     def panel(ax: Axes, key: tuple[Variant, int]) -> None:
@@ -252,7 +322,11 @@ def activation_curves(tables: Tables) -> Figure:
         if column == "f":
             ax.set_ylim(-1.6, 3)
 
-    titles = {"f": "$f(y)$", "f_slope": "first derivative $f'(y)$", "f_bend": "second derivative $f''(y)$"}
+    titles = {
+        "f": "$f(y)$",
+        "f_slope": "first derivative $f'(y)$",
+        "f_bend": "second derivative $f''(y)$",
+    }
     caption = "functions without chance: every cell has the same"
     return draw.panels(titles, panel, x="$y$", sharey=False, caption=caption, width=8.4, height=3.2)
 
@@ -269,11 +343,17 @@ def scan(tables: Tables) -> Figure:
             if column == "lambda_max_largest":
                 _ranged(ax, part.groupby("rate")[column], label, f"N = {hidden}")
                 continue
-            _ranged(ax, (part[column] / part["starts"]).groupby(part["rate"]), label, f"N = {hidden}")
+            _ranged(
+                ax, (part[column] / part["starts"]).groupby(part["rate"]), label, f"N = {hidden}"
+            )
             ax.set_ylim(0, 1.03)
             if hidden in PUBLISHED:
                 share = PUBLISHED[int(str(hidden))][column == "unique"]
-                look: dict[str, Any] = {"color": STYLES.colour(label), "linewidth": 1, "linestyle": ":"}
+                look: dict[str, Any] = {
+                    "color": STYLES.colour(label),
+                    "linewidth": 1,
+                    "linestyle": ":",
+                }
                 ax.axhline(share, label=f"published, N = {hidden}", **look)
         if column == "lambda_max_largest":
             limit = [2 / rate for rate in rates]

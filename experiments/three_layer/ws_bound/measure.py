@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from experiments.certificates import of_hessian
-from experiments.three_layer.ends import Limits, in_place, lead, led_columns, macro_f1, nearest_columns, short
+from experiments.three_layer.ends import (
+    Limits,
+    in_place,
+    lead,
+    led_columns,
+    macro_f1,
+    nearest_columns,
+    short,
+)
 from experiments.three_layer.polish import KINDS
 from experiments.three_layer.ws_bound.portraits import numerical_hessian, portraits
 from experiments.three_layer.ws_bound.search import Search, run_search, search_from
@@ -46,7 +54,12 @@ def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
         places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
     return [
         of_hessian(
-            "Hessian", tl.hessian(theta, *search.args), lambda t: tl.loss(t, *search.args), theta, ctx, place=place
+            "Hessian",
+            tl.hessian(theta, *search.args),
+            lambda t: tl.loss(t, *search.args),
+            theta,
+            ctx,
+            place=place,
         )
         for place, theta in places.items()
     ]
@@ -75,7 +88,9 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "hessian_error": hessian_error(search, theta, hessian, experiment),
     }
     for count, (x, q) in search.test.items():
-        measured[f"f1_test{count}"] = macro_f1(tl.predict(theta, x, search.activation) > 0.5, q > 0.5)
+        measured[f"f1_test{count}"] = macro_f1(
+            tl.predict(theta, x, search.activation) > 0.5, q > 0.5
+        )
     columns: dict[str, Any] = {
         "start": range(len(status)),
         "status": status,
@@ -83,7 +98,9 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "duplicate": search.repeated.to(torch.int64),
         "steps": ends.steps,
     }
-    return columns | {name: in_place(values, ends.converged, len(status)) for name, values in measured.items()}
+    return columns | {
+        name: in_place(values, ends.converged, len(status)) for name, values in measured.items()
+    }
 
 
 def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
@@ -116,7 +133,11 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
         "diverged": [int(ends.diverged.sum())],
         "not_converged": [int((~ends.converged & ~ends.diverged).sum())],
         "unique": [len(chosen)],
-        "steps_median": [float(ends.steps[ends.converged].double().median()) if ends.converged.any() else float("nan")],
+        "steps_median": [
+            float(ends.steps[ends.converged].double().median())
+            if ends.converged.any()
+            else float("nan")
+        ],
         "stability_limit": [limit],
         "beyond_limit": [int((starts_largest > limit).sum())],
         "lambda_max_not_converged": [_unsettled(search)],
@@ -135,7 +156,9 @@ def _unsettled(search: Search) -> float:
     """Median λ_1 where the starts that neither converged nor diverged are at the last step."""
     theta = search.ends.theta[~search.ends.converged & ~search.ends.diverged]
     hessian = tl.hessian(theta, *search.args)
-    finite = torch.isfinite(hessian).all((1, 2))  # one step before it diverges a start may overflow here
+    finite = torch.isfinite(hessian).all(
+        (1, 2)
+    )  # one step before it diverges a start may overflow here
     return _quantile(torch.linalg.eigvalsh(hessian[finite])[:, -1], 0.5)
 
 
@@ -156,10 +179,14 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     found = lead(theta, *search.args, _limits(experiment, search))
     table: dict[str, Any] = {"start": search.unique} | led_columns(found, theta, *search.args)
     for size, (x, q) in search.test.items():
-        table[f"f1_test{size}"] = short(macro_f1(tl.predict(found.theta, x, search.activation) > 0.5, q > 0.5))
+        table[f"f1_test{size}"] = short(
+            macro_f1(tl.predict(found.theta, x, search.activation) > 0.5, q > 0.5)
+        )
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
-        table |= nearest_columns(lead(theta, *search.args, _limits(experiment, search), "nearest"), theta)
+        table |= nearest_columns(
+            lead(theta, *search.args, _limits(experiment, search), "nearest"), theta
+        )
     return {
         "gradients": gradients(search),
         "polished": table,
@@ -171,7 +198,11 @@ def gradients(search: Search) -> dict[str, Any]:
     """||∇L|| at the end of every start, and its share of that at the start."""
     last = tl.gradient(search.ends.theta, *search.args).norm(dim=1)
     first = tl.gradient(search.starts, *search.args).norm(dim=1)
-    return {"start": range(len(last)), "gradient": short(last), "gradient_ratio": short(last / first)}
+    return {
+        "start": range(len(last)),
+        "gradient": short(last),
+        "gradient_ratio": short(last / first),
+    }
 
 
 def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -213,9 +244,17 @@ def _groups(
     rows = []
     for size, (x, q) in search.test.items():
         f1 = macro_f1(tl.predict(theta, x, search.activation) > 0.5, q > 0.5)
-        better = (f1[low][:, None] - f1[high]).sign().mean() if count and len(high) else torch.tensor(torch.nan)
+        better = (
+            (f1[low][:, None] - f1[high]).sign().mean()
+            if count and len(high)
+            else torch.tensor(torch.nan)
+        )
         row = dict(about) | {"test_samples": size, "low": len(low), "high": len(high)}
-        row |= {"f1_low": float(f1[low].mean()), "f1_high": float(f1[high].mean()), "effect": float(better)}
+        row |= {
+            "f1_low": float(f1[low].mean()),
+            "f1_high": float(f1[high].mean()),
+            "effect": float(better),
+        }
         row |= {"spread_low": float(f1[low].std()), "spread_high": float(f1[high].std())}
         rows.append(row | {kind: kinds.count(kind) for kind in KINDS})
     return rows

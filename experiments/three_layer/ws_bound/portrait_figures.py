@@ -63,8 +63,12 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
 
 def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) -> None:
     table = grid.pivot(index="x2", columns="x1", values=name)
-    ax.contourf(table.columns, table.index, table.to_numpy(), levels=[-1e9, 0, 1e9], colors=["white", "0.8"])
-    ax.contour(table.columns, table.index, table.to_numpy(), levels=[0], colors="black", linewidths=1.4)
+    ax.contourf(
+        table.columns, table.index, table.to_numpy(), levels=[-1e9, 0, 1e9], colors=["white", "0.8"]
+    )
+    ax.contour(
+        table.columns, table.index, table.to_numpy(), levels=[0], colors="black", linewidths=1.4
+    )
     look: dict[str, Any] = {"s": 16, "edgecolors": "black", "linewidths": 0.7, "zorder": 3}
     for label, colour in ((0, "white"), (1, "black")):
         own = samples[samples["label"] == label]
@@ -90,17 +94,27 @@ def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str) -> None:
 
 def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
     """Fig. 5: loss, bound and eigenvalue along the descent to the sharpest and to the flattest point."""
-    names = {"loss": "loss $L$ (nats)", "lambda_sup": BOUND, "lambda_max": r"eigenvalue $\lambda_1$"}
+    names = {
+        "loss": "loss $L$ (nats)",
+        "lambda_sup": BOUND,
+        "lambda_max": r"eigenvalue $\lambda_1$",
+    }
 
     def panel(ax: Axes, key: tuple[str, Variant]) -> None:
         rows = first_seed(key[1].rows(tables["trajectories"]))
         rows = rows[rows["point"] == f"{key[0]}_1"]
         for column, name in names.items():
             ax.plot(rows["step"], rows[column], label=name, **line(column.replace("max", "1")))
-        ax.axhline(2 / key[1].rate, color="0.5", linewidth=1, linestyle=":", label="stability limit 2/η")
+        ax.axhline(
+            2 / key[1].rate, color="0.5", linewidth=1, linestyle=":", label="stability limit 2/η"
+        )
 
     return draw.panels(
-        {(side, v): f"{side} point, {v.title}" for side in ("sharpest", "flattest") for v in variants},
+        {
+            (side, v): f"{side} point, {v.title}"
+            for side in ("sharpest", "flattest")
+            for v in variants
+        },
         panel,
         x="step of gradient descent",
         y="loss, bound, eigenvalue",
@@ -138,11 +152,19 @@ def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
     draw.log_axis(ax, "both")
     ax.set_xlabel("|entry of the analytic Hessian|")
     ax.set_ylabel("|analytic − numerical|")
-    own = variant.rows(tables["critical_points"], experiment.portrait_hidden)["hessian_error"].mean()
+    own = variant.rows(tables["critical_points"], experiment.portrait_hidden)[
+        "hessian_error"
+    ].mean()
     theirs = printed_number("ws_bound", metric="hessian_error_mean")
     points = len(every[["seed", "point"]].drop_duplicates())
-    draw.note(figure, f"(a) to (c): the sharpest point of the first data set; (d): {points} points of all data sets")
-    draw.note(figure, f"mean norm of the difference over all points {own:.2e} at h = {experiment.difference_step:g}")
+    draw.note(
+        figure,
+        f"(a) to (c): the sharpest point of the first data set; (d): {points} points of all data sets",
+    )
+    draw.note(
+        figure,
+        f"mean norm of the difference over all points {own:.2e} at h = {experiment.difference_step:g}",
+    )
     draw.note(figure, f"the paper's {theirs:.2e}, step not printed")
     draw.letter(axes, [*parts, "difference of every entry"])
     return figure
@@ -172,7 +194,9 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     ax.set_xlabel(f"{BOUND} where the search stops")
     ax.set_ylabel(f"{BOUND} after continued descent")
     rank = both["lambda_sup_before"].corr(both["lambda_sup"], method="spearman")
-    draw.note(figure, f"all data sets; (b), (c): {chosen.title}, N = {narrow}; line in (c): equality")
+    draw.note(
+        figure, f"all data sets; (b), (c): {chosen.title}, N = {narrow}; line in (c): equality"
+    )
     kinds, left = "classification after continued descent", "gradient left by the stop rule"
     draw.letter([axes[0, 0], left_ax, ax], [kinds, left, f"rank correlation {rank:.2f}"])
     return figure
@@ -186,13 +210,25 @@ def _kinds(ax: Axes, tables: Tables) -> None:
     searches = where_led(tables).groupby(["protocol", "activation", "hidden"], sort=False)
     for (protocol, activation, hidden), rows in searches:
         stop = "calibrated" if protocol == "fitted" else protocol
-        own = draw.named(str(activation)) if activation != PAPER_ACTIVATION else f"{activation}, {stop}"
+        own = (
+            draw.named(str(activation))
+            if activation != PAPER_ACTIVATION
+            else f"{activation}, {stop}"
+        )
         shares[f"{own}, N = {hidden}"] = rows["kind"].value_counts(normalize=True)
     left = [0.0] * len(shares)
     for number, kind in enumerate(KINDS):
         width = [float(s.get(kind, 0.0)) for s in shares.values()]
         hatch = ("", "", "///", "...", "")[number]
-        ax.barh(list(shares), width, left=left, label=kind, color=COLOURS[number], alpha=0.8, hatch=hatch)
+        ax.barh(
+            list(shares),
+            width,
+            left=left,
+            label=kind,
+            color=COLOURS[number],
+            alpha=0.8,
+            hatch=hatch,
+        )
         left = [a + b for a, b in zip(left, width, strict=True)]
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
@@ -210,7 +246,9 @@ def draws(tables: Tables) -> Figure:
     def panel(ax: Axes, size: int) -> None:
         for place, stage in enumerate(stages):
             part = rows[(rows["stage"] == stage) & (rows["test_samples"] == size)]
-            values_with_mean(ax, (part["f1_low"] - part["f1_high"]).dropna(), place, STYLES.colour("low"))
+            values_with_mean(
+                ax, (part["f1_low"] - part["f1_high"]).dropna(), place, STYLES.colour("low")
+            )
         ax.axhline(0, color="black", linewidth=1)
         ax.set_xticks(range(len(stages)), list(stages.values()))
         ax.set_xlim(-0.5, len(stages) - 0.5)

@@ -29,12 +29,16 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     chosen = portrayed(search)
     drawn: dict[str, Table] = {}
     if search.activation == PAPER_ACTIVATION:
-        drawn["landscapes"] = landscapes(search, chosen, experiment.line_points, experiment.line_half_range)
+        drawn["landscapes"] = landscapes(
+            search, chosen, experiment.line_points, experiment.line_half_range
+        )
         drawn["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
     return drawn | {
         "portraits": portrayed_points(search, chosen),
         "trajectories": trajectories(search, chosen, experiment.path_points),
-        "hessian_entries": hessian_entries(search, chosen, experiment.entry_points, experiment.difference_step),
+        "hessian_entries": hessian_entries(
+            search, chosen, experiment.entry_points, experiment.difference_step
+        ),
         "traces": numerical_traces(search, experiment.difference_step),
         "samples": {"x1": search.x[:, 0], "x2": search.x[:, 1], "label": search.q.to(torch.int64)},
         "activations": activation_curve(search.activation),
@@ -79,17 +83,27 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
         ).trajectories[0]
         args = (path.theta, *search.args)
         spectrum = torch.linalg.eigvalsh(tl.hessian(*args))
-        values = (path.steps, tl.loss(*args), spectrum[:, -1], spectrum[:, 0], tl.upper_bound(*args))
+        values = (
+            path.steps,
+            tl.loss(*args),
+            spectrum[:, -1],
+            spectrum[:, 0],
+            tl.upper_bound(*args),
+        )
         rows += [(name, *row) for row in zip(*(v.tolist() for v in values), strict=True)]
     return columns(("point", "step", "loss", "lambda_max", "lambda_min", "lambda_sup"), rows)
 
 
-def landscapes(search: Search, chosen: dict[str, int], points: int, half_range: float) -> dict[str, Any]:
+def landscapes(
+    search: Search, chosen: dict[str, int], points: int, half_range: float
+) -> dict[str, Any]:
     """L(θ* + α u_d) along every eigenvector u_d, one column per portrayed point (WS bound, Figs. 3, 4).
 
     direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
     """
-    alpha = half_range * (2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)) / (points - 1)
+    alpha = (
+        half_range * (2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)) / (points - 1)
+    )
     dimension = search.starts.shape[1]
     table: dict[str, Any] = {
         "direction": torch.arange(1, dimension + 1).repeat_interleave(points),
@@ -127,7 +141,9 @@ def _rounded(values: Tensor, grain: float) -> Tensor:
     return (values / grain).round() * grain
 
 
-def hessian_entries(search: Search, chosen: dict[str, int], count: int, step: float) -> dict[str, Any]:
+def hessian_entries(
+    search: Search, chosen: dict[str, int], count: int, step: float
+) -> dict[str, Any]:
     """Entries of the analytic and the numerical Hessian at `count` of the portrayed points (WS bound, Fig. 8)."""
     names = list(chosen)[:: max(1, len(chosen) // count)][:count]
     theta = search.ends.theta[[chosen[name] for name in names]]
@@ -161,7 +177,9 @@ def activation_curve(activation: str) -> dict[str, Any]:
     return {"y": y, "f": value, "f_slope": slope, "f_bend": bend}
 
 
-def numerical_hessian(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", step: float = 1e-4) -> Tensor:
+def numerical_hessian(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", step: float = 1e-4
+) -> Tensor:
     """H_L by three-point central differences of the loss, taken twice, (..., D, D) (WS bound, Fig. 8): nothing of the
     closed forms enters. Error O(h²) + O(eps/h²)."""
     shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
@@ -169,6 +187,10 @@ def numerical_hessian(theta: Tensor, x: Tensor, q: Tensor, activation: str = "si
     rows = []
     for shift in shifts:
         ahead, behind = base + shift, base - shift
-        values = [tl.loss(point + sign * shifts, x, q, activation) for point in (ahead, behind) for sign in (1, -1)]
+        values = [
+            tl.loss(point + sign * shifts, x, q, activation)
+            for point in (ahead, behind)
+            for sign in (1, -1)
+        ]
         rows.append((values[0] - values[1] - values[2] + values[3]) / (4 * step**2))
     return torch.stack(rows, dim=-2)

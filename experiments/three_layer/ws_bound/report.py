@@ -12,7 +12,12 @@ from matplotlib.figure import Figure
 from experiments.printed import unchecked
 from experiments.three_layer.study import Study, data_sets
 from experiments.three_layer.ws_bound import analysis, figures, portrait_figures
-from experiments.three_layer.ws_bound.analysis import Variant, split_low_high, unique_points, variants
+from experiments.three_layer.ws_bound.analysis import (
+    Variant,
+    split_low_high,
+    unique_points,
+    variants,
+)
 from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Tables
@@ -24,10 +29,21 @@ UNPRINTED = "the learning rate of the search is not printed"
 
 
 def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:
-    copied = ("converged", "unique", "lambda_sup_smallest", "lambda_sup_second_smallest", "hessian_error_mean")
+    copied = (
+        "converged",
+        "unique",
+        "lambda_sup_smallest",
+        "lambda_sup_second_smallest",
+        "hessian_error_mean",
+    )
     for row in variant.rows(tables["search"]).to_dict("records"):
         for metric in copied:
-            yield {"metric": metric, "hidden": row["hidden"], "seed": row["seed"], "value": row[metric]}
+            yield {
+                "metric": metric,
+                "hidden": row["hidden"],
+                "seed": row["seed"],
+                "value": row[metric],
+            }
     narrow = experiment.portrait_hidden
     for seed, rows in data_sets(unique_points(tables, variant, narrow)):
         low, high = split_low_high(rows, experiment.low_share)
@@ -35,16 +51,27 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
         yield {"metric": "high_group", "hidden": narrow, "seed": seed, "value": len(high)}
     if "hessian_entries" in tables:
         for seed, rows in data_sets(variant.rows(tables["hessian_entries"], narrow)):
-            yield {"metric": "hessian_size", "hidden": narrow, "seed": seed, "value": int(rows["row"].max()) + 1}
+            yield {
+                "metric": "hessian_size",
+                "hidden": narrow,
+                "seed": seed,
+                "value": int(rows["row"].max()) + 1,
+            }
 
 
 def _nearest_rate(tables: Tables) -> str:
     scan = tables["search"][tables["search"]["protocol"] == "printed"]
     if scan.empty:
         return ""
-    share = (scan["converged"] / scan["starts"]).groupby([scan["rate"], scan["hidden"]]).mean().unstack()
+    share = (
+        (scan["converged"] / scan["starts"])
+        .groupby([scan["rate"], scan["hidden"]])
+        .mean()
+        .unstack()
+    )
     lines = "; ".join(
-        f"η = {rate:g}: " + ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
+        f"η = {rate:g}: "
+        + ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
         for rate, row in share.iterrows()
     )
     return f"Printed stop rule, share of starts that converge (published: 0.92 at N = 3, 0.91 at N = 10): {lines}."
@@ -72,12 +99,24 @@ class WsBoundAnalysis(Study):
         """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
         rows: list[dict[str, Any]] = []
         for variant in variants(self.experiment, self.tables, paper_only=True):
-            about = {"protocol": variant.protocol, "calibrated": FITTED if variant.protocol == "fitted" else ""}
-            about["comparable"] = "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
+            about = {
+                "protocol": variant.protocol,
+                "calibrated": FITTED if variant.protocol == "fitted" else "",
+            }
+            about["comparable"] = (
+                "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
+            )
             for row in _counts(self.experiment, self.tables, variant):
-                own = {"calibrated": STEP} if about["calibrated"] and row["metric"] == "hessian_error_mean" else {}
+                own = (
+                    {"calibrated": STEP}
+                    if about["calibrated"] and row["metric"] == "hessian_error_mean"
+                    else {}
+                )
                 rows.append(about | own | row)
-        return pd.DataFrame(rows, columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"])
+        return pd.DataFrame(
+            rows,
+            columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"],
+        )
 
     def notes(self) -> list[str]:
         """Findings for the report."""
@@ -94,15 +133,21 @@ class WsBoundAnalysis(Study):
         at_narrow = [v for v in paper if len(unique_points(tables, v, narrow))]
         found: dict[str, Callable[[], Figure]] = {}
         if paper:
-            found["fig02_bound_and_eigenvalue"] = partial(figures.bound_and_eigenvalue, *about, paper)
+            found["fig02_bound_and_eigenvalue"] = partial(
+                figures.bound_and_eigenvalue, *about, paper
+            )
             found["fig11_width"] = partial(figures.width, *about, self.tests, paper)
         if at_narrow:
             found["fig06_distribution"] = partial(figures.distribution, *about, at_narrow)
-            found["fig07_generalisation"] = partial(figures.generalisation, *about, self.tests, at_narrow)
+            found["fig07_generalisation"] = partial(
+                figures.generalisation, *about, self.tests, at_narrow
+            )
             found["fig10_norms"] = partial(figures.norms, *about, at_narrow)
             found["fig12_hidden_gram"] = partial(figures.hidden_gram, *about, at_narrow)
         found |= self._portraits(paper)
-        led = [v for v in analysis.polished_variants(*about) if len(v.rows(tables["critical_points"]))]
+        led = [
+            v for v in analysis.polished_variants(*about) if len(v.rows(tables["critical_points"]))
+        ]
         if led:
             found["critical_points"] = partial(portrait_figures.critical_points, *about, led[0])
         if "draws" in tables:
@@ -120,11 +165,15 @@ class WsBoundAnalysis(Study):
         drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
         for variant in drawn:
             for name, side in (("fig03", "sharpest"), ("fig04", "flattest")):
-                if portrait_figures.portrayed(tables, variant, side).size:  # a search may have found a single point
+                if portrait_figures.portrayed(
+                    tables, variant, side
+                ).size:  # a search may have found a single point
                     make = partial(portrait_figures.extremes, tables, variant, side)
                     found[f"{name}_{side}_{variant.protocol}"] = make
         if drawn:
             found["fig05_dynamics"] = partial(portrait_figures.dynamics, tables, drawn)
-            found["fig08_hessian"] = partial(portrait_figures.hessian, self.experiment, tables, drawn[0])
+            found["fig08_hessian"] = partial(
+                portrait_figures.hessian, self.experiment, tables, drawn[0]
+            )
             found["fig09_traces"] = partial(figures.traces, tables, drawn)
         return found

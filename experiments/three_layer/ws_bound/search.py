@@ -67,7 +67,11 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
 
     Data and starts of a seed are the same under every protocol and activation, so that their differences are theirs.
     """
-    hidden, activation, rate = int(cell.params["hidden"]), str(cell.params["activation"]), float(cell.params["rate"])
+    hidden, activation, rate = (
+        int(cell.params["hidden"]),
+        str(cell.params["activation"]),
+        float(cell.params["rate"]),
+    )
     splits = load_gaussian(experiment.dataset, ctx)
     ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
     return search_from(
@@ -88,8 +92,16 @@ def search_from(
     training, (activation, hidden, rate, ratio), (x, q, test) = experiment.training, how, data
     dimension = tl.parameter_count(x.shape[1], hidden)
     starts = uniform(training.starts, dimension, training.half_range, generator)
-    result = descend(starts, LossGradient(x, q, activation), rate=rate, max_steps=training.steps, stop_ratios=(ratio,))
+    result = descend(
+        starts,
+        LossGradient(x, q, activation),
+        rate=rate,
+        max_steps=training.steps,
+        stop_ratios=(ratio,),
+    )
     met = result.final.converged
     repeated = torch.zeros(training.starts, dtype=torch.bool)
     repeated[met] = duplicates(result.final.theta[met])
-    return Search(activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated)
+    return Search(
+        activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated
+    )

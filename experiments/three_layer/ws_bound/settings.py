@@ -21,9 +21,13 @@ COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1
 class WsBound(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/ws_bound.yaml."""
 
-    title: ClassVar[str] = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
+    title: ClassVar[str] = (
+        "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
+    )
     paper: ClassVar[str] = "WS bound"
-    reproduces: ClassVar[str] = "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
+    reproduces: ClassVar[str] = (
+        "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
+    )
     measure = "experiments.three_layer.ws_bound.measure:measure"
     analysis = "experiments.three_layer.ws_bound.report:WsBoundAnalysis"
 
@@ -42,7 +46,9 @@ class WsBound(ThreeLayerStudy):
     polish_steps: int = c.since(200, above=0)
     # Parameters of the cells that polish; searches do not depend on them.
     further_steps: int = c.report_only(400, above=0)
-    to_rounding: dict[str, int] = c.report_only({"softplus": 3000, "gelu": 3000}, keys=ACTIVATIONS, above=0)
+    to_rounding: dict[str, int] = c.report_only(
+        {"softplus": 3000, "gelu": 3000}, keys=ACTIVATIONS, above=0
+    )
     far: float = c.since(25.0, above=0)
     draws: int = c.since(6, free=True, above=0)
     portrait_hidden: int = c.setting(above=0)
@@ -76,7 +82,9 @@ class WsBound(ThreeLayerStudy):
                 found.append(c.Cell(own, round((4 if steps else 2.5) * search.seconds, 2), 0.35))
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            found.append(c.Cell({"part": "draws", "further": self.further_steps}, round(seconds, 2), 0.35))
+            found.append(
+                c.Cell({"part": "draws", "further": self.further_steps}, round(seconds, 2), 0.35)
+            )
         return found
 
     def _polished(self, cell: c.Cell) -> bool:
@@ -105,7 +113,9 @@ class WsBound(ThreeLayerStudy):
 
     def _seconds(self, activation: str, hidden: int) -> float:
         starts = self.training.starts / 500 * self.dataset.train / 50
-        return round(0.3 + starts * (1.5 + self.training.steps / 10_000 * COST[activation] * hidden), 2)
+        return round(
+            0.3 + starts * (1.5 + self.training.steps / 10_000 * COST[activation] * hidden), 2
+        )
 
     def ratio(self, cell: c.Cell) -> float:
         """Stop ratio epsilon of the cell's protocol."""

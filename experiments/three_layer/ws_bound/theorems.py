@@ -36,16 +36,22 @@ def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict
     for theta in points.split(CHUNK):
         for name, value, bound in _inequalities(theta, x, q, activation):
             size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
-            slacks.setdefault(name, []).append(torch.where(torch.isinf(bound), 1.0, (bound - value) / size))
+            slacks.setdefault(name, []).append(
+                torch.where(torch.isinf(bound), 1.0, (bound - value) / size)
+            )
     rows = []
     for name, parts in slacks.items():
         slack = torch.cat(parts)
-        least, middle = (float(slack.min()), float(slack.median())) if len(slack) else (math.nan, math.nan)
+        least, middle = (
+            (float(slack.min()), float(slack.median())) if len(slack) else (math.nan, math.nan)
+        )
         rows.append((name, len(slack), int((slack >= -ROUNDING).sum()), least, middle))
     return columns(("inequality", "points", "holding", "slack_min", "slack_median"), rows)
 
 
-def _inequalities(theta: Tensor, x: Tensor, q: Tensor, activation: str) -> Iterator[tuple[str, Tensor, Tensor]]:
+def _inequalities(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str
+) -> Iterator[tuple[str, Tensor, Tensor]]:
     """(name, value, bound), each over the points at which the statement speaks."""
     spectrum = torch.linalg.eigvalsh(tl.hessian(theta, x, q, activation))
     trace, square = tl.traces(theta, x, q, activation)
@@ -82,7 +88,12 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
         ("spectrum (λ, random)", False, rest),
     ):
         matrix = _with_spectrum(torch.cat([rest.new_tensor([3.0]), others]), generator)
-        add(case, condition, matrix, wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum()))
+        add(
+            case,
+            condition,
+            matrix,
+            wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum()),
+        )
     theta = torch.randn(dimension, dtype=search.x.dtype, generator=generator)
     for case, condition, copies, soft in (
         ("network, one sample, q = p", True, 1, True),
@@ -90,7 +101,11 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
         ("network, one sample, hard label", False, 1, False),
     ):
         x = search.x[:1].expand(copies, -1).contiguous()
-        q = tl.predict(theta, x, search.activation) if soft else search.q[:1].expand(copies).contiguous()
+        q = (
+            tl.predict(theta, x, search.activation)
+            if soft
+            else search.q[:1].expand(copies).contiguous()
+        )
         args = (theta, x, q, search.activation)
         add(case, condition, tl.hessian(*args), tl.upper_bound(*args))
     return columns(("case", "condition", "dimension", "lambda_max", "lambda_sup"), rows)
@@ -144,11 +159,15 @@ def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Ten
     """
     constants = tl.get_activation(activation)
     weights = tl.split(theta, x.shape[1]).V[..., 1:]
-    scale = constants.sup_slope**2 / 4 * weights.square().sum(-1) + constants.sup_bend * weights.abs().sum(-1)
+    scale = constants.sup_slope**2 / 4 * weights.square().sum(
+        -1
+    ) + constants.sup_bend * weights.abs().sum(-1)
     return scale * (x.shape[0] + x.square().sum())
 
 
-def trace_of_square_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
+def trace_of_square_bound(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
+) -> Tensor:
     """tr H_L² <= ||Ψ||² + (1 + max φ) ||J + XᵀX||² + ||J + RᵀR||² / 16, (...,) (WS bound, Theorem 6)."""
     state = forward(theta, x, q, activation, 2)
     phi, psi, _ = double_sum_terms(state)

@@ -68,20 +68,31 @@ class _Comparison:
         progress: Progress | None,
     ) -> None:
         self.operator = operator
-        self.reference = Reference.of(operator.reference() if hasattr(operator, "reference") else operator)
+        self.reference = Reference.of(
+            operator.reference() if hasattr(operator, "reference") else operator
+        )
         self.double = self.reference.double
         if tolerance is None:
             tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
             tolerance = tolerance if self.double else max(tolerance, 1e-2)
         self.tolerance = tolerance
-        drawn = {v: on_sphere((1, operator.sizes[v]), torch.float64, generator)[0] for v in operator.nodes}
+        drawn = {
+            v: on_sphere((1, operator.sizes[v]), torch.float64, generator)[0]
+            for v in operator.nodes
+        }
         device = getattr(operator, "device", torch.device("cpu"))
         dtype = torch.float64 if self.double else operator.dtype
-        self.direction = {v: (z.to(device) * self.reference.scales.get(v, 1.0)).to(dtype) for v, z in drawn.items()}
+        self.direction = {
+            v: (z.to(device) * self.reference.scales.get(v, 1.0)).to(dtype)
+            for v, z in drawn.items()
+        }
         self.differences = Differences(self.reference, self.direction, most, progress)
         self.products: list[_Products] = []
         self.failed: list[str] = []
-        self.noun, self.piece = getattr(operator, "noun", "node"), getattr(operator, "piece", "example")
+        self.noun, self.piece = (
+            getattr(operator, "noun", "node"),
+            getattr(operator, "piece", "example"),
+        )
 
     def add(self, name: str, method: Any) -> None:
         """The products of a method, or why it has none."""
@@ -99,18 +110,28 @@ class _Comparison:
         if singles and len(found) > 1:  # the only piece is the whole
             self.differences.spend(PRODUCT)
             if hasattr(self.operator, "single"):
-                alone = [self._error_alone(b, d, self.products[0].whole) for b, d in enumerate(found)]
+                alone = [
+                    self._error_alone(b, d, self.products[0].whole) for b, d in enumerate(found)
+                ]
         told = [e for e, d in zip(alone, found, strict=False) if not d.kink and e == e]
-        problems, errors = list(self.failed), dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0)
+        problems, errors = (
+            list(self.failed),
+            dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0),
+        )
         for made in self.products:
             expected = self._expected(found, made.own)
             now = expected.errors(made.own, made.whole, self.operator.dtype, self.tolerance)
             if not worst_of(now) <= self.tolerance:
                 singly = bool(told) and all(e <= self.tolerance for e in told)
-                problems.append(f"{made.method} are wrong: {self._cause(made, expected, now, singly)}")
+                problems.append(
+                    f"{made.method} are wrong: {self._cause(made, expected, now, singly)}"
+                )
             errors = {v: worst_of({"": errors[v], "now": now[v]}) for v in errors}
         if any(not e <= self.tolerance for e in told) and not problems:
-            worst = max((b for b, d in enumerate(found) if not d.kink and alone[b] == alone[b]), key=alone.__getitem__)
+            worst = max(
+                (b for b, d in enumerate(found) if not d.kink and alone[b] == alone[b]),
+                key=alone.__getitem__,
+            )
             problems.append(
                 f"the product of {self.piece} {worst} alone is wrong, and that of the batch is not: "
                 f"{self._cause_alone(worst, found[worst])}"
@@ -120,8 +141,16 @@ class _Comparison:
     def _cause_alone(self, piece: int, difference: Difference) -> str:
         """Rounding, where a copy in float64 is right: of an example whose loss is 1e-6, say, softmax less its square
         has few digits in float32, and the sum over the batch is made by others."""
-        copied = self.operator.dtype != torch.float64 and self.double and hasattr(self.operator, "in_float64")
-        if copied and self._error_alone(piece, difference, None, self.operator.in_float64()) <= self.tolerance:
+        copied = (
+            self.operator.dtype != torch.float64
+            and self.double
+            and hasattr(self.operator, "in_float64")
+        )
+        if (
+            copied
+            and self._error_alone(piece, difference, None, self.operator.in_float64())
+            <= self.tolerance
+        ):
             return f"rounding of {name_of(self.operator.dtype)}, in float64 it is right: measure a copy in float64"
         return "errors cancel"
 
@@ -135,20 +164,26 @@ class _Comparison:
         except (ValueError, RuntimeError):
             return None
 
-    def _error_alone(self, piece: int, difference: Difference, whole: Vectors | None, operator: Any = None) -> float:
+    def _error_alone(
+        self, piece: int, difference: Difference, whole: Vectors | None, operator: Any = None
+    ) -> float:
         """Error of one piece's product, NaN near a kink and where it has none of its own; whole: the batch's, next to
         which it may be nothing."""
         alone = None if difference.kink else self._products_alone(piece, operator)
         if alone is None:
             return math.nan
         dtype = (operator or self.operator).dtype
-        return nan_last(worst_of(Expected.mean([difference]).errors(*alone, dtype, self.tolerance, whole)))
+        return nan_last(
+            worst_of(Expected.mean([difference]).errors(*alone, dtype, self.tolerance, whole))
+        )
 
     def again(self, found: list[Difference]) -> list[Difference]:
         """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""
         looks = self.differences
         return [
-            d if not looks.left() or self._agrees_alone(b, d) else looks.beside_kinks(b, d, self.tolerance)
+            d
+            if not looks.left() or self._agrees_alone(b, d)
+            else looks.beside_kinks(b, d, self.tolerance)
             for b, d in enumerate(found)
         ]
 
@@ -158,7 +193,10 @@ class _Comparison:
         if self.operator.dtype == torch.float64 or not self.double:
             return found
         looks = self.differences
-        return [d if d.kink or not looks.left() else looks.within_rounding(b, d, rounding) for b, d in enumerate(found)]
+        return [
+            d if d.kink or not looks.left() else looks.within_rounding(b, d, rounding)
+            for b, d in enumerate(found)
+        ]
 
     def _agrees_alone(self, b: int, difference: Difference) -> bool:
         self.differences.spend(PRODUCT, b)
@@ -179,29 +217,52 @@ class _Comparison:
                 continue
             alone = self._products_alone(b)
             sides = [*difference.sides, *([] if alone is None else [alone[0]])]
-            certain = [replace(difference, value=side, doubt={v: 0 * t for v, t in side.items()}) for side in sides]
-            trials = [(d, Expected.mean([*pieces[:b], d, *pieces[b + 1 :]], weights).value) for d in certain]
+            certain = [
+                replace(difference, value=side, doubt={v: 0 * t for v, t in side.items()})
+                for side in sides
+            ]
+            trials = [
+                (d, Expected.mean([*pieces[:b], d, *pieces[b + 1 :]], weights).value)
+                for d in certain
+            ]
             if trials:
-                pieces[b] = min(trials, key=lambda trial: 0.0 if own is None else _distance(own, trial[1]))[0]
+                pieces[b] = min(
+                    trials, key=lambda trial: 0.0 if own is None else _distance(own, trial[1])
+                )[0]
         return Expected.mean(pieces, weights)
 
     # ------------------------------------------------------------------ words
 
-    def _cause(self, made: _Products, expected: Expected, errors: dict[str, float], singly: bool) -> str:
+    def _cause(
+        self, made: _Products, expected: Expected, errors: dict[str, float], singly: bool
+    ) -> str:
         return likely_cause(
-            self.operator, self.reference, self.direction, made.own, expected.value, errors, self.tolerance, singly
+            self.operator,
+            self.reference,
+            self.direction,
+            made.own,
+            expected.value,
+            errors,
+            self.tolerance,
+            singly,
         )
 
     def _unsettled(self, expected: Expected) -> list[str]:
         """Why the differences themselves cannot be believed."""
         if not all(bool(m.isfinite().all()) for m in expected.value.values()):
             return ["the gradients are not finite near this point"]
-        rounding = 1e-6 * max((norm_of(w) for made in self.products for w in made.whole.values()), default=0.0)
+        rounding = 1e-6 * max(
+            (norm_of(w) for made in self.products for w in made.whole.values()), default=0.0
+        )
         bad = expected.blunt(rounding)
-        bad = [v for v in bad if norm_of(expected.doubt[v]) > self.differences.noise()] if bad else []
+        bad = (
+            [v for v in bad if norm_of(expected.doubt[v]) > self.differences.noise()] if bad else []
+        )
         if not bad:
             coarse = expected.resolution(rounding)
-            told = f"note: the differences tell no relative error below {coarse:.0e} here (rounding)"
+            told = (
+                f"note: the differences tell no relative error below {coarse:.0e} here (rounding)"
+            )
             return [told] if coarse > 10 * self.tolerance else []
         return [
             f"the differences do not settle at {plural(self.noun)} {some(map(repr, bad))}: the network is not smooth "
@@ -214,12 +275,21 @@ class _Comparison:
         if not kinked:
             return []
         names = sorted(
-            {kink.split(" (")[0] + (", within rounding" if "within" in kink else "") for kink in kinked.values()}
+            {
+                kink.split(" (")[0] + (", within rounding" if "within" in kink else "")
+                for kink in kinked.values()
+            }
         )
         what = f"a kink lies within every usable step ({some(names)})"
         if len(kinked) == len(found):
-            whole = f"in the only {self.piece}" if len(found) == 1 else f"in all {len(found)} {plural(self.piece)}"
-            return [f"{what} {whole}: the second derivative is not defined there, and nothing is certified"]
+            whole = (
+                f"in the only {self.piece}"
+                if len(found) == 1
+                else f"in all {len(found)} {plural(self.piece)}"
+            )
+            return [
+                f"{what} {whole}: the second derivative is not defined there, and nothing is certified"
+            ]
         left = len(found) - len(kinked)
         listed = f"{self.piece if len(kinked) == 1 else plural(self.piece)} {some(kinked, 12)} of {len(found)}"
         line = f"{what} of {listed}: not certified there, certified on the other {left}"
@@ -248,7 +318,9 @@ def certify(
             False, (), nothing, comparison.tolerance, differences.step, (*reasons, *comparison.failed),
             comparison.noun, comparison.piece, (), differences.spent,
         )  # fmt: skip
-    found = [differences.best(b, comparison.tolerance) for b in range(comparison.reference.examples)]
+    found = [
+        differences.best(b, comparison.tolerance) for b in range(comparison.reference.examples)
+    ]
     look = comparison.look(found, singles)
     for look_closer in (comparison.again, comparison.within_rounding):
         if not all(map(is_note, look.problems)):
@@ -259,7 +331,9 @@ def certify(
         look = _Look(list(comparison.failed), dict.fromkeys(look.errors, math.nan), look.alone)
     problems = [*reasons, *look.problems, *kinks]
     if not comparison.double:
-        problems.append("note: no float64 copy could be made, differences are in the network's own precision")
+        problems.append(
+            "note: no float64 copy could be made, differences are in the network's own precision"
+        )
     if differences.stopped and not all(map(is_note, problems)):
         problems.append(
             f"it stopped looking closer after {differences.spent:.0f} gradients: verify(..., gradients={4 * most:.0f})"

@@ -29,13 +29,38 @@ Decisions = list[tuple[str, Tensor]]
 COURSE = "the course of the computation"
 """In place of an operation where two evaluations are not made of the same ones."""
 
-_OUTCOME = {"gt", "lt", "ge", "le", "eq", "ne", "floor", "ceil", "round", "trunc", "argmax", "argmin", "argsort"}
+_OUTCOME = {
+    "gt",
+    "lt",
+    "ge",
+    "le",
+    "eq",
+    "ne",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "argmax",
+    "argmin",
+    "argsort",
+}
 _CHOSEN = {
     "max", "min", "topk", "sort", "kthvalue", "median", "mode", "cummax", "cummin", "max_pool2d_with_indices",
     "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d",
     "fractional_max_pool3d",
 }  # fmt: skip
-_AT_ZERO = {"relu", "leaky_relu", "_prelu_kernel", "rrelu_with_noise", "elu", "celu", "selu", "abs", "sign", "sgn"}
+_AT_ZERO = {
+    "relu",
+    "leaky_relu",
+    "_prelu_kernel",
+    "rrelu_with_noise",
+    "elu",
+    "celu",
+    "selu",
+    "abs",
+    "sign",
+    "sgn",
+}
 _AT_BOUNDS: dict[str, Callable[..., Sequence[Any]]] = {
     "threshold": lambda threshold, *_: (threshold,),
     "hardtanh": lambda low=-1.0, high=1.0: (low, high),
@@ -59,7 +84,9 @@ class Regions(TorchDispatchMode):
         super().__init__()
         self.seen: Decisions = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         named = kwargs or {}
         name = func.overloadpacket.__name__
         name = name if name.startswith("__") else name.rstrip("_")
@@ -85,7 +112,11 @@ def _side_before(name: str, args: tuple, named: dict) -> Tensor | None:
     if name in _OF_TWO:
         return (t - args[1]).sign().to(torch.int8)
     if name in _OF_A_DISTANCE:
-        width = args[3] if len(args) > 3 else next((named[k] for k in ("beta", "delta") if k in named), 1.0)
+        width = (
+            args[3]
+            if len(args) > 3
+            else next((named[k] for k in ("beta", "delta") if k in named), 1.0)
+        )
         return ((t - args[1]).abs() < width).to(torch.int8)
     return t.clone() if name == "where" and t.dtype == torch.bool else None
 
@@ -93,7 +124,12 @@ def _side_before(name: str, args: tuple, named: dict) -> Tensor | None:
 def _side_after(name: str, args: tuple, found: Any) -> Tensor | None:
     if name in _OUTCOME and isinstance(found, Tensor):
         return found.clone()
-    if name in _CHOSEN and isinstance(found, tuple | list) and len(found) > 1 and isinstance(found[1], Tensor):
+    if (
+        name in _CHOSEN
+        and isinstance(found, tuple | list)
+        and len(found) > 1
+        and isinstance(found[1], Tensor)
+    ):
         return found[1].clone()
     if name in _CHOSEN and isinstance(found, Tensor) and isinstance(args[0], Tensor):
         return args[0] == found  # of the whole tensor
@@ -123,7 +159,9 @@ def crossed(one: Decisions | None, other: Decisions | None) -> str:
     for (name, a), (_, b) in zip(one, other, strict=True):
         changes[name] += int((a != b).sum())
     named = {name: count for name, count in changes.items() if count}
-    plain = {name: count for name, count in named.items() if name not in _OUTCOME | {"where"}}  # parts of the others
+    plain = {
+        name: count for name, count in named.items() if name not in _OUTCOME | {"where"}
+    }  # parts of the others
     return ", ".join(f"{name} ({count})" for name, count in (plain or named).items())
 
 
@@ -158,8 +196,15 @@ class Differences:
     wanted. progress(spent, most) is called as they are spent.
     """
 
-    def __init__(self, reference: Reference, direction: Vectors, most: float, progress: Progress | None) -> None:
-        self.reference, self.direction, self.most, self.progress = reference, direction, most, progress
+    def __init__(
+        self, reference: Reference, direction: Vectors, most: float, progress: Progress | None
+    ) -> None:
+        self.reference, self.direction, self.most, self.progress = (
+            reference,
+            direction,
+            most,
+            progress,
+        )
         self.spent, self.stopped = 0.0, False
         self.shares = reference.weights or [1 / reference.examples] * reference.examples
         self.steps, self.fine = (STEPS, FINE_STEPS) if reference.double else (COARSE_STEPS, ())
@@ -190,7 +235,9 @@ class Differences:
             found = self._pair(piece, self.step)
             if largest_ratio(found.doubt, found.value) < tolerance / 20:
                 return found
-        found = min(self._ladder(piece, self.steps), key=lambda d: nan_last(largest_ratio(d.doubt, d.value)))
+        found = min(
+            self._ladder(piece, self.steps), key=lambda d: nan_last(largest_ratio(d.doubt, d.value))
+        )
         if piece == 0:
             self.step = found.step
         return found
@@ -230,7 +277,9 @@ class Differences:
                 last = None
                 continue
             pair = self._pair(piece, step)
-            if last is not None and largest_ratio(pair.doubt, pair.value) > largest_ratio(last.doubt, last.value):
+            if last is not None and largest_ratio(pair.doubt, pair.value) > largest_ratio(
+                last.doubt, last.value
+            ):
                 return last
             last = pair
         return found
@@ -243,7 +292,9 @@ class Differences:
         doubt = dict(found.doubt)
         for pair in self._ladder(piece, [s for s in (*self.steps, *self.fine) if s < found.step]):
             for v, own in pair.doubt.items():
-                if norm_of(own) * pair.step / found.step > norm_of(doubt[v]):  # never where it is NaN
+                if norm_of(own) * pair.step / found.step > norm_of(
+                    doubt[v]
+                ):  # never where it is NaN
                     doubt[v] = own * (pair.step / found.step)
             if not self.left():
                 break
@@ -279,7 +330,12 @@ class Differences:
         with reference.quiet():
             zero = {v: torch.zeros_like(r) for v, r in self.direction.items()}
             found = [reference.gradient(zero, piece) for piece in range(reference.examples)]
-        return 1e3 * eps * max(norm_of(g) for gradients in found for g in gradients.values()) / self.step
+        return (
+            1e3
+            * eps
+            * max(norm_of(g) for gradients in found for g in gradients.values())
+            / self.step
+        )
 
     def _pair(self, piece: int, step: float) -> Difference:
         ladder = (*self.steps, *self.fine)
@@ -306,12 +362,25 @@ class Expected:
         """Of the pieces' differences; weights: their shares, which add up to one (default equal)."""
         shares = [1 / len(found)] * len(found) if weights is None else weights
         nodes = list(found[0].value)
-        value = {v: torch.stack([s * d.value[v].double() for s, d in zip(shares, found, strict=True)]) for v in nodes}
-        doubt = {v: torch.stack([s * d.doubt[v].double() for s, d in zip(shares, found, strict=True)]) for v in nodes}
-        return cls({v: t.sum(0) for v, t in value.items()}, {v: t.abs().sum(0) for v, t in doubt.items()})
+        value = {
+            v: torch.stack([s * d.value[v].double() for s, d in zip(shares, found, strict=True)])
+            for v in nodes
+        }
+        doubt = {
+            v: torch.stack([s * d.doubt[v].double() for s, d in zip(shares, found, strict=True)])
+            for v in nodes
+        }
+        return cls(
+            {v: t.sum(0) for v, t in value.items()}, {v: t.abs().sum(0) for v, t in doubt.items()}
+        )
 
     def errors(
-        self, own: Vectors, whole: Vectors, dtype: torch.dtype, tolerance: float, beside: Vectors | None = None
+        self,
+        own: Vectors,
+        whole: Vectors,
+        dtype: torch.dtype,
+        tolerance: float,
+        beside: Vectors | None = None,
     ) -> dict[str, float]:
         """Relative error at each node; where the value is below the roundings of the product and of the difference, it
         counts against those. beside: what the product is added to, whose rounding it cannot change."""
@@ -328,12 +397,18 @@ class Expected:
 
     def blunt(self, rounding: float) -> list[str]:
         """Nodes whose difference is too uncertain to certify anything."""
-        return [v for v, m in self.value.items() if norm_of(self.doubt[v]) > max(BLUNT * norm_of(m), rounding)]
+        return [
+            v
+            for v, m in self.value.items()
+            if norm_of(self.doubt[v]) > max(BLUNT * norm_of(m), rounding)
+        ]
 
     def resolution(self, rounding: float) -> float:
         """The largest relative error, at a node above the rounding, that these differences would not tell."""
         shares = (
-            DOUBTS * norm_of(self.doubt[v]) / norm_of(m) for v, m in self.value.items() if norm_of(m) * BLUNT > rounding
+            DOUBTS * norm_of(self.doubt[v]) / norm_of(m)
+            for v, m in self.value.items()
+            if norm_of(m) * BLUNT > rounding
         )
         return max(shares, default=0.0)
 

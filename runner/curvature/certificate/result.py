@@ -33,8 +33,9 @@ def likely_cause(
         return f"{where}: rounding of {name_of(operator.dtype)}, in float64 they are right: measure a copy in float64"
     a, b = (torch.cat([t[v].reshape(-1) for v in nodes]) for t in (own, mean))
     if not bool(a.any()):
-        return f"{where}: they are zero. Gradients are off, or a backward has no second derivative" + (
-            f" (node {node!r})" if (node := reference.wrong_node(0, 1e-4)) else ""
+        return (
+            f"{where}: they are zero. Gradients are off, or a backward has no second derivative"
+            + (f" (node {node!r})" if (node := reference.wrong_node(0, 1e-4)) else "")
         )
     factor = float(a @ b) / float(b @ b) if bool(b.any()) else math.nan
     if norm_of(a - factor * b) <= 10 * tolerance * norm_of(a) and abs(factor - 1) > tolerance:
@@ -60,7 +61,9 @@ def _rounds(operator: Any, direction: Vectors, mean: Vectors, tolerance: float) 
 
     def right(of: Any) -> bool:
         found = of.apply({v: r.to(of.dtype).unsqueeze(0) for v, r in direction.items()})
-        return all(norm_of(found[v][0].double() - m) <= tolerance * norm_of(m) for v, m in mean.items())
+        return all(
+            norm_of(found[v][0].double() - m) <= tolerance * norm_of(m) for v, m in mean.items()
+        )
 
     try:
         return right(operator.in_float64()) and not right(operator)
@@ -81,7 +84,9 @@ def _kink(reference: Reference, direction: Vectors) -> bool:
         for b in range(min(reference.examples, 8)):
             ends = []
             for s in (-step, 0.0, step):
-                shift = {v: torch.ones_like(r) * s * reference.scales[v] for v, r in direction.items()}
+                shift = {
+                    v: torch.ones_like(r) * s * reference.scales[v] for v, r in direction.items()
+                }
                 found = reference.gradient(shift, b)
                 ends.append(torch.cat([found[v].double().reshape(-1) for v in direction]))
             if norm_of(ends[2] - 2 * ends[1] + ends[0]) > 0.1 * norm_of(ends[2] - ends[0]) > 0:
@@ -150,7 +155,8 @@ class Certificate(Estimated):
         worst = max(self.nodes, key=lambda v: nan_last(self.nodes[v]))
         lines = [
             f"{self.verdict}: products against differences of gradients, step {self.step:.0e}, "
-            f"tolerance {self.tolerance:.0e}" + (f", cost {self.gradients:.0f} gradients" if self.gradients else ""),
+            f"tolerance {self.tolerance:.0e}"
+            + (f", cost {self.gradients:.0f} gradients" if self.gradients else ""),
             f"  batch: largest relative error {self.nodes[worst]:.1e}, at {self.noun} {worst!r}",
         ]
         told = [b for b in range(len(self.examples)) if b not in self.kinks]

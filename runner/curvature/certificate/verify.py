@@ -49,20 +49,34 @@ class PlainOperator:
         groups: Mapping[str, slice] | None = None,
     ) -> None:
         if not isinstance(at, Tensor) or at.dim() != 1 or not at.is_floating_point():
-            raise MeasurementError("verify(product, at=theta, gradient=...): expected theta as a floating vector (n,)")
+            raise MeasurementError(
+                "verify(product, at=theta, gradient=...): expected theta as a floating vector (n,)"
+            )
         n = len(at)
         shape = getattr(product, "shape", (n, n))
         if tuple(shape) != (n, n):
-            raise MeasurementError(f"the operator has shape {tuple(shape)}, and the point {n} numbers")
+            raise MeasurementError(
+                f"the operator has shape {tuple(shape)}, and the point {n} numbers"
+            )
         if groups and sorted(i for s in groups.values() for i in range(n)[s]) != list(range(n)):
-            raise MeasurementError(f"expected groups as slices that cover the {n} numbers of the point once: {groups}")
-        self.at, self.field, self.spans = at.detach(), gradient, dict(groups or {"all": slice(0, n)})
+            raise MeasurementError(
+                f"expected groups as slices that cover the {n} numbers of the point once: {groups}"
+            )
+        self.at, self.field, self.spans = (
+            at.detach(),
+            gradient,
+            dict(groups or {"all": slice(0, n)}),
+        )
         self.product: Callable[[Tensor], Tensor] = (
-            product.__matmul__ if isinstance(product, Tensor) else getattr(product, "matvec", product)
+            product.__matmul__
+            if isinstance(product, Tensor)
+            else getattr(product, "matvec", product)
         )
         self.nodes = tuple(self.spans)
         self.sizes = {g: len(range(n)[s]) for g, s in self.spans.items()}
-        self.dtype = product.dtype if isinstance(product, Tensor) else getattr(product, "dtype", at.dtype)
+        self.dtype = (
+            product.dtype if isinstance(product, Tensor) else getattr(product, "dtype", at.dtype)
+        )
         self.double = at.dtype == torch.float64
         rms = {g: float(at[s].double().square().mean().sqrt()) for g, s in self.spans.items()}
         self.scales = {g: r if r > 0 else 1.0 for g, r in rms.items()}
@@ -155,9 +169,21 @@ def verify(
     True
     """
     if not isinstance(target, Dag):
-        operator = target if at is None or gradient is None else PlainOperator(target, at, gradient, groups)
+        operator = (
+            target
+            if at is None or gradient is None
+            else PlainOperator(target, at, gradient, groups)
+        )
         _require_operator(operator)
-        return certify([("products", operator)], operator, generator, tolerance, (), most=gradients, progress=progress)
+        return certify(
+            [("products", operator)],
+            operator,
+            generator,
+            tolerance,
+            (),
+            most=gradients,
+            progress=progress,
+        )
     if x is None or y is None:
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
     if blocks is not None:
@@ -174,21 +200,36 @@ def verify(
     try:
         operator = CurvatureOperator(target, x, y, nodes, part=part, check=False)
     except (ValueError, RuntimeError) as error:
-        return Certificate(False, (), dict.fromkeys(target.select(nodes), math.nan), math.nan, math.nan, (str(error),))
+        return Certificate(
+            False,
+            (),
+            dict.fromkeys(target.select(nodes), math.nan),
+            math.nan,
+            math.nan,
+            (str(error),),
+        )
     methods: list[tuple[str, Any]] = [("products", operator)]
     if blocks is not None:
         methods = [("blocks", _Blocks(operator, lambda: blocks))]
-    elif part == "total" and not target.no_graph and sum(operator.sizes.values()) <= gradients - FIRST_LOOK:
+    elif (
+        part == "total"
+        and not target.no_graph
+        and sum(operator.sizes.values()) <= gradients - FIRST_LOOK
+    ):
         of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
         methods.append(("exact blocks", _Blocks(operator, of_dag)))
-    return certify(methods, operator, generator, tolerance, tuple(reasons), blocks is None, gradients, progress)
+    return certify(
+        methods, operator, generator, tolerance, tuple(reasons), blocks is None, gradients, progress
+    )
 
 
 def _require_operator(target: Any) -> None:
     """Raises MeasurementError for what cannot be certified."""
     if hasattr(target, "apply") and (hasattr(target, "reference") or hasattr(target, "examples")):
         return
-    if isinstance(target, Tensor) or (callable(target) and not isinstance(target, nn.Module | type)):
+    if isinstance(target, Tensor) or (
+        callable(target) and not isinstance(target, nn.Module | type)
+    ):
         raise MeasurementError(
             "verify of a matrix or a function needs the gradient that it is the derivative of, and where: "
             "verify(product, at=theta, gradient=torch.func.grad(loss))"
@@ -200,7 +241,12 @@ class _Blocks:
     """Blocks as an operator, for the comparison; a pair that is missing is the transpose of the other."""
 
     def __init__(self, operator: CurvatureOperator, made: Callable[[], Blocks]) -> None:
-        self.made, self.dtype, self.nodes, self.sizes = made, operator.dtype, operator.nodes, operator.sizes
+        self.made, self.dtype, self.nodes, self.sizes = (
+            made,
+            operator.dtype,
+            operator.nodes,
+            operator.sizes,
+        )
 
     def apply(self, directions: Mapping[str, Tensor]) -> Vectors:
         blocks = self.made()
@@ -208,4 +254,7 @@ class _Blocks:
         def block(v: str, w: str) -> Tensor:
             return blocks[v, w] if (v, w) in blocks else blocks[w, v].mT
 
-        return {v: sum(r.to(block(v, w)) @ block(v, w).mT for w, r in directions.items()) for v in self.nodes}  # type: ignore[misc]
+        return {
+            v: sum(r.to(block(v, w)) @ block(v, w).mT for w, r in directions.items())
+            for v in self.nodes
+        }  # type: ignore[misc]

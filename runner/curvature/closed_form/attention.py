@@ -46,7 +46,9 @@ def vec(x: Tensor) -> Tensor:
 def unvec(flat: Tensor, d: int) -> Tensor:
     """Inverse of `vec`: (..., n d) -> (..., d, n). Raises ValueError when the length is no multiple of d."""
     if flat.shape[-1] % d:
-        raise ValueError(f"unvec: expected a length that is a multiple of d = {d}, found {flat.shape[-1]}")
+        raise ValueError(
+            f"unvec: expected a length that is a multiple of d = {d}, found {flat.shape[-1]}"
+        )
     return flat.unflatten(-1, (-1, d)).mT
 
 
@@ -58,7 +60,9 @@ def _check(x: Tensor, w: Tensor, v: Tensor, b: Tensor | None = None) -> None:
                 f"{name}: expected (..., {d}, {d}) to match X {tuple(x.shape)}, found {tuple(matrix.shape)}"
             )
     if b is not None and b.shape[-2:] != (n, d):
-        raise ValueError(f"B: expected (..., {n}, {d}) to match X {tuple(x.shape)}, found {tuple(b.shape)}")
+        raise ValueError(
+            f"B: expected (..., {n}, {d}) to match X {tuple(x.shape)}, found {tuple(b.shape)}"
+        )
 
 
 def attention(x: Tensor, w: Tensor) -> Tensor:
@@ -108,7 +112,9 @@ def jacobian(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     i1 = i0, with Cov_i = X (diag f_i - f_i f_i^T) X^T the attention-weighted covariance of the tokens.
     """
     _check(x, w, v)
-    return value_gradients(x.unsqueeze(-3), w.unsqueeze(-3), _columns(v, x.shape[-1])).movedim(-3, -2)
+    return value_gradients(x.unsqueeze(-3), w.unsqueeze(-3), _columns(v, x.shape[-1])).movedim(
+        -3, -2
+    )
 
 
 def _columns(v: Tensor, n: int) -> Tensor:
@@ -154,12 +160,17 @@ def _pieces(x: Tensor, w: Tensor, values: Tensor) -> _Pieces:
     k, tokens = (w @ x).mT, x.mT @ w  # rows k_i = W x_i and (W^T x_p)^T
     score = f.unsqueeze(-1) * k.unsqueeze(-2)
     score.diagonal(dim1=-3, dim2=-2).add_((f @ tokens).mT)
-    rk, fv = r.unsqueeze(-1) * k.unsqueeze(-2), f.unsqueeze(-1) * values.unsqueeze(-2)  # (..., i, p, d)
+    rk, fv = (
+        r.unsqueeze(-1) * k.unsqueeze(-2),
+        f.unsqueeze(-1) * values.unsqueeze(-2),
+    )  # (..., i, p, d)
     # A^T diag(r) A is symmetric, so its (p, p) and (i, i) blocks enter half of it
     diagonal = k[..., :, None, :, None] * (fv + 0.5 * rk)[..., None, :]
     own = tokens[..., None, :, :, None] * (fv + rk)[..., None, :]
     own = own + r[..., None, None] * w.mT[..., None, None, :, :]
-    spread = 0.5 * (tokens.mT.unsqueeze(-3) * r.unsqueeze(-2)) @ tokens.unsqueeze(-3)  # (..., i, d, d)
+    spread = (
+        0.5 * (tokens.mT.unsqueeze(-3) * r.unsqueeze(-2)) @ tokens.unsqueeze(-3)
+    )  # (..., i, d, d)
     own.diagonal(dim1=-4, dim2=-3).add_(spread.movedim(-3, -1))
     return _Pieces(score.flatten(-2), _slope(x, w, values, f, r).flatten(-2), diagonal, own)
 
@@ -214,7 +225,9 @@ def hessian(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> T
     return total
 
 
-def hessian_vector_product(x: Tensor, w: Tensor, v: Tensor, b: Tensor, direction: Tensor, gamma: float = 0.0) -> Tensor:
+def hessian_vector_product(
+    x: Tensor, w: Tensor, v: Tensor, b: Tensor, direction: Tensor, gamma: float = 0.0
+) -> Tensor:
     """grad^2 (L + gamma |vec X|^2) applied to direction (..., d, n), without the matrix: (..., d, n).
 
     The directional derivative of `gradient`: O(n^2 d + n d^2) time and O(n^2) memory. Leading dimensions of

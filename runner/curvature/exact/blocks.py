@@ -20,7 +20,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, exact_elements, plan_chunk
+from runner.curvature.exact.checks import (
+    MEMORY_BUDGET,
+    check_before_measuring,
+    exact_elements,
+    plan_chunk,
+)
 from runner.curvature.exact.derivatives import Evaluation, evaluate, not_differentiable
 from runner.curvature.exact.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
 from runner.curvature.graph.dag import Dag
@@ -59,7 +64,9 @@ def exact_blocks(
     >>> exact_blocks(dag, torch.ones(1, 2), torch.zeros(1, 2))["h", "out"].shape
     torch.Size([2, 2])
     """
-    parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check, kept=2)
+    parts = collect(
+        dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check, kept=2
+    )
     for pair, block in parts.gauss_newton.items():
         if pair in parts.tensor:
             block += parts.tensor.pop(pair)
@@ -87,7 +94,16 @@ def gauss_newton_blocks(
     tensor([[4., 0.],
             [0., 4.]])
     """
-    parts = collect(dag, x, y, nodes, tensor=False, per_example=per_example, memory_budget=memory_budget, check=check)
+    parts = collect(
+        dag,
+        x,
+        y,
+        nodes,
+        tensor=False,
+        per_example=per_example,
+        memory_budget=memory_budget,
+        check=check,
+    )
     return all_pairs(parts.gauss_newton, parts.measured)
 
 
@@ -129,16 +145,22 @@ def collect(
     return parts
 
 
-def _chunk(dag: Dag, evaluation: Evaluation, reach: Reach, budget: int, per_example: bool, kept: int) -> int:
+def _chunk(
+    dag: Dag, evaluation: Evaluation, reach: Reach, budget: int, per_example: bool, kept: int
+) -> int:
     """Examples at a time; sets the elements that replicated examples of one node may take."""
     sizes = {name: evaluation.size(name) for name in evaluation.values}
     output = evaluation.values[dag.output]
-    differentiated = [v for v in reach.backwards if v in dag.nodes and v not in evaluation.structures]
+    differentiated = [
+        v for v in reach.backwards if v in dag.nodes and v not in evaluation.structures
+    ]
     reserved = budget // 4 if differentiated else 0
     plan = dag, sizes, reach.measured, len(output), output.element_size(), budget, per_example
     try:
         chunk = plan_chunk(*plan, kept, reserved)
-    except ValueError:  # what is kept at the least: room for a third set, the sums, is only set aside
+    except (
+        ValueError
+    ):  # what is kept at the least: room for a third set, the sums, is only set aside
         kept = min(kept, 2)
         chunk = plan_chunk(*plan, kept, reserved)
     working, result = exact_elements(dag, sizes, reach.measured, per_example, kept)
@@ -159,7 +181,11 @@ class SumOfParts(Mapping[tuple[str, str], Tensor]):
     """Blocks of the total, each added up when it is asked for: two sets of blocks are kept, not three."""
 
     def __init__(
-        self, nodes: tuple[str, ...], gauss_newton: Blocks, tensor: Blocks, zero: set[tuple[str, str]]
+        self,
+        nodes: tuple[str, ...],
+        gauss_newton: Blocks,
+        tensor: Blocks,
+        zero: set[tuple[str, str]],
     ) -> None:
         self._place = {v: i for i, v in enumerate(nodes)}
         self._gauss_newton, self._tensor, self._zero = gauss_newton, tensor, zero
@@ -168,7 +194,11 @@ class SumOfParts(Mapping[tuple[str, str], Tensor]):
         v, w = pair
         if self._place[v] < self._place[w]:
             return self[w, v].mT
-        return self._gauss_newton[pair] if pair in self._zero else self._gauss_newton[pair] + self._tensor[pair]
+        return (
+            self._gauss_newton[pair]
+            if pair in self._zero
+            else self._gauss_newton[pair] + self._tensor[pair]
+        )
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._gauss_newton)
@@ -214,9 +244,15 @@ def split_blocks(
     >>> [float(part["input", "input"]) for part in (split.total, split.gauss_newton, split.tensor)]
     [12.0, 8.0, 4.0]
     """
-    parts = collect(dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check)
+    parts = collect(
+        dag, x, y, nodes, per_example=per_example, memory_budget=memory_budget, check=check
+    )
     zero = parts.gauss_newton.keys() - parts.tensor.keys()
     for pair in zero:
         parts.tensor[pair] = torch.zeros_like(parts.gauss_newton[pair])
-    gauss_newton, bent = (all_pairs(blocks, parts.measured) for blocks in (parts.gauss_newton, parts.tensor))
-    return BlockSplit(parts.measured, SumOfParts(parts.measured, gauss_newton, bent, zero), gauss_newton, bent)
+    gauss_newton, bent = (
+        all_pairs(blocks, parts.measured) for blocks in (parts.gauss_newton, parts.tensor)
+    )
+    return BlockSplit(
+        parts.measured, SumOfParts(parts.measured, gauss_newton, bent, zero), gauss_newton, bent
+    )

@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from runner.curvature.exact.derivatives import Evaluation, evaluate
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError, batch_failure, explained, first_not_finite, no_derivatives
+from runner.curvature.graph.errors import (
+    MeasurementError,
+    batch_failure,
+    explained,
+    first_not_finite,
+    no_derivatives,
+)
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
 from runner.curvature.graph.state import measuring, parts_of, refuse_draws, require_tensors
 from runner.curvature.graph.tensors import alike, tolerance
@@ -30,7 +36,11 @@ MEMORY_BUDGET = 1 << 30
 
 
 def exact_elements(
-    dag: Dag, sizes: dict[str, int], measured: tuple[str, ...], per_example: bool = False, kept: int = 3
+    dag: Dag,
+    sizes: dict[str, int],
+    measured: tuple[str, ...],
+    per_example: bool = False,
+    kept: int = 3,
 ) -> tuple[int, int]:
     """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`.
 
@@ -91,8 +101,13 @@ def _bytes(count: int) -> str:
 def check_modes(dag: Dag) -> None:
     """Raises ValueError for BatchNorm that uses batch statistics and for active dropout."""
     for label, module in parts_of(dag).modules.values():
-        if (why := disturbance(module)) and not isinstance(module, nn.RNNBase | nn.MultiheadAttention):
-            node = max((v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")), key=len)
+        if (why := disturbance(module)) and not isinstance(
+            module, nn.RNNBase | nn.MultiheadAttention
+        ):
+            node = max(
+                (v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")),
+                key=len,
+            )
             path = label[len(node) + 1 :]
             where = f"node {node!r}" + (f", module {path!r}" if path else "")
             raise MeasurementError(f"{where}: {type(module).__name__} {why}")
@@ -111,7 +126,9 @@ def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         dag.check_target(x, y)
         output = values[dag.output]
         targets = dag.loss.targets(output, y)
-        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(values):
+        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(
+            values
+        ):
             check_loss(dag, output, targets)
     return values
 
@@ -124,7 +141,9 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
     with measuring(dag):
         require_tensors(x=x, y=y)
         if len(x) != len(y):
-            raise MeasurementError(f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples")
+            raise MeasurementError(
+                f"expected as many targets as examples, got {len(y)} targets for {len(x)} examples"
+            )
         evaluation = check_network(dag, x, finite=finite)
         if not finite and first_not_finite(evaluation.values):
             return evaluation
@@ -148,7 +167,9 @@ def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
         bad = first_not_finite(evaluation.values)
         if bad and finite:
             raise no_derivatives(bad)
-        if not bad and set(evaluation.structures) != set(dag.order):  # closed forms neither mix examples nor draw
+        if not bad and set(evaluation.structures) != set(
+            dag.order
+        ):  # closed forms neither mix examples nor draw
             check_examples(dag, x, evaluation.values)
     return evaluation
 
@@ -168,14 +189,18 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
         )
     loss = dag.loss.value
     first, second = (loss(output, y).mean() for _ in range(2))
-    if not torch.equal(first, second) and float((first - second).abs()) > tolerance(output.dtype) * float(first.abs()):
+    if not torch.equal(first, second) and float((first - second).abs()) > tolerance(
+        output.dtype
+    ) * float(first.abs()):
         raise MeasurementError(
             f"the loss is not deterministic: {float(first)!r}, then {float(second)!r} for the same output and target"
         )
     trials = []
     for changed in (output, output.roll(1, 0).flip(1)):
         outputs, targets = torch.cat([output, changed]), torch.cat([y, y])
-        single = torch.stack([loss(outputs[b : b + 1], targets[b : b + 1]).reshape(()) for b in range(len(outputs))])
+        single = torch.stack(
+            [loss(outputs[b : b + 1], targets[b : b + 1]).reshape(()) for b in range(len(outputs))]
+        )
         trials.append((loss(outputs, targets), single))
     scale = max((float(s.abs().mean()) for _, s in trials if s.isfinite().all()), default=0.0)
     for whole, single in trials:
@@ -192,7 +217,9 @@ def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
     """Raises ValueError when the loss of a batch is not that of its examples."""
     if whole.dim() == 1:
         if bool(((whole - single).abs() > allowed).any()):
-            raise MeasurementError("an example's loss depends on the rest of the batch: return the loss of each alone")
+            raise MeasurementError(
+                "an example's loss depends on the rest of the batch: return the loss of each alone"
+            )
         return
     mean = single.mean()
     if not whole.isfinite() or float((whole - mean).abs()) <= allowed:
@@ -250,14 +277,20 @@ BETWEEN = 4
 def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
     count = len(x)
     rows = torch.arange(count, device=x.device)
-    if count == 1:  # has no others that could matter: a function of it alone, branches by its values included
+    if (
+        count == 1
+    ):  # has no others that could matter: a function of it alone, branches by its values included
         yield _Trial(torch.cat([x, x]), torch.arange(2, device=x.device), rows.expand(2))
         return
     others = x.flip(0) if x.dim() == 1 or packed else x.flip(0).flip(-1)
     if x.is_floating_point() and not packed:
-        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu")
+        noise = torch.randn(
+            x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu"
+        )
         others = others * (1 + 0.1 * noise).to(x)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(x.device)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(
+        x.device
+    )
     parts, here, start = [], [], 0
     for i, mine in enumerate(order.split(BETWEEN if count > 2 * BETWEEN else 1)):
         parts += [others[i : i + 1], x[mine]]
@@ -267,7 +300,9 @@ def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
     half = (count + 1) // 2
     yield _Trial(x[-half:], rows[:half], rows[-half:])
     # Two at a time: of a batch of one, a squeeze would take the dimension of the examples away.
-    few = ((0,), (1,)) if count == 2 else ((0, count - 1), (half - 2, half - 1))  # no example is in all the trials
+    few = (
+        ((0,), (1,)) if count == 2 else ((0, count - 1), (half - 2, half - 1))
+    )  # no example is in all the trials
     for pair in few:
         there = torch.tensor(pair, device=x.device)
         yield _Trial(x[there], rows[: len(pair)], there)
@@ -281,7 +316,9 @@ def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None
             f"{error} (in a batch of {len(trial.inputs)} of the same examples: a node's function must take any number)"
         ) from error
     for name in dag.order:
-        if len(again[name]) != len(trial.inputs) or not alike(again[name][trial.here], first[name][trial.there]):
+        if len(again[name]) != len(trial.inputs) or not alike(
+            again[name][trial.here], first[name][trial.there]
+        ):
             raise MeasurementError(
                 f"node {name!r} mixes the examples of the batch: an example's output changes with the others. "
                 "Per-example blocks need a function of one example, with the examples along dimension 0 "

@@ -95,7 +95,9 @@ def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
         if not floating or not output.requires_grad:
             return
         cotangent = torch.ones_like(output, requires_grad=True)
-        first = torch.autograd.grad(output, floating, cotangent, create_graph=True, allow_unused=True)
+        first = torch.autograd.grad(
+            output, floating, cotangent, create_graph=True, allow_unused=True
+        )
         refuse_cut_backwards(first, f"node {node.name!r}")
         bent = [g.square().sum() for g in first if g is not None and g.requires_grad]
         with second_derivatives(f"node {node.name!r}"):
@@ -113,8 +115,12 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     with torch.no_grad():
         for name in dag.order:
             node = dag.nodes[name]
-            copies = [values[p].clone() for p in node.parents]  # a function that works in place changes the copies
-            values[name], structure = _evaluate_node(node, [values[p] for p in node.parents], copies)
+            copies = [
+                values[p].clone() for p in node.parents
+            ]  # a function that works in place changes the copies
+            values[name], structure = _evaluate_node(
+                node, [values[p] for p in node.parents], copies
+            )
             if any(copy._version for copy in copies):
                 in_place.add(name)
             if structure is not None:
@@ -157,12 +163,16 @@ def _evaluate_node(
             found, saved = structure.forward(inputs)
             if _agrees(structure, saved, found, value, leaves):
                 return value.detach(), (structure, saved)
-        except Exception:  # closed forms save time: what they cannot do is left to automatic differentiation
+        except (
+            Exception
+        ):  # closed forms save time: what they cannot do is left to automatic differentiation
             pass
     return value.detach(), None
 
 
-def _agrees(structure: Structure, saved: Any, found: Tensor, value: Tensor, leaves: list[Tensor]) -> bool:
+def _agrees(
+    structure: Structure, saved: Any, found: Tensor, value: Tensor, leaves: list[Tensor]
+) -> bool:
     """Whether a traced structure has the outputs and, along one random direction, the gradients of the function itself.
 
     The gradient tells apart what a trace does not see, such as a part that runs without gradients.
@@ -172,7 +182,9 @@ def _agrees(structure: Structure, saved: Any, found: Tensor, value: Tensor, leav
     g = torch.randn(value.shape, generator=torch.Generator().manual_seed(0), device="cpu").to(value)
     grads = torch.autograd.grad(value, leaves, g, allow_unused=True, retain_graph=True)
     pulled = structure.pullback(saved, g, [leaf.shape[1] for leaf in leaves])
-    return all(exact is not None and alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True))
+    return all(
+        exact is not None and alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True)
+    )
 
 
 def node_derivatives(
@@ -187,16 +199,24 @@ def node_derivatives(
     return _autodiff(node, evaluation, delta, wanted, second)
 
 
-def _closed_form(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str]) -> Derivatives:
+def _closed_form(
+    node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str]
+) -> Derivatives:
     structure, saved = evaluation.structures[node.name]
     jacobian, curvature = structure.derivatives(saved, delta, evaluation.values[node.name])
     found = Derivatives()
     if structure.weights is not None:
-        weights = {p: weight for p, weight in zip(node.parents, structure.weights, strict=True) if p in wanted}
+        weights = {
+            p: weight
+            for p, weight in zip(node.parents, structure.weights, strict=True)
+            if p in wanted
+        }
         for p, weight in weights.items():
             found.jacobians[p] = _scaled(jacobian, weight)
             if curvature is not None:
-                found.curvature |= {(p, q): _scaled(curvature, weight * other) for q, other in weights.items()}
+                found.curvature |= {
+                    (p, q): _scaled(curvature, weight * other) for q, other in weights.items()
+                }
         return found
     spans = slices_of({parent: evaluation.size(parent) for parent in node.parents})
     for p in wanted:
@@ -211,7 +231,9 @@ def _scaled(t: Tensor, factor: float) -> Tensor:
     return t if factor == 1 else factor * t
 
 
-def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool) -> Derivatives:
+def _autodiff(
+    node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool
+) -> Derivatives:
     wanted = tuple(dict.fromkeys(wanted))
     values = evaluation.values
     for p in wanted:
@@ -231,12 +253,16 @@ def _autodiff(node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequenc
         flat = outputs(copies, repeats)
         if not flat.requires_grad:
             return None
-        grads = torch.autograd.grad(flat, copies, _repeat(delta, repeats), create_graph=True, materialize_grads=True)
+        grads = torch.autograd.grad(
+            flat, copies, _repeat(delta, repeats), create_graph=True, materialize_grads=True
+        )
         return torch.cat([g.flatten(1) for g in grads], 1)
 
     limit = None
     if evaluation.replica_elements is not None:
-        limit = evaluation.replica_elements // _elements_of_one(node, evaluation, sum(sizes), second)
+        limit = evaluation.replica_elements // _elements_of_one(
+            node, evaluation, sum(sizes), second
+        )
     jacobians = replicated_jacobian(outputs, inputs, delta.shape[1], limit)
     found = Derivatives(dict(zip(wanted, jacobians, strict=True)))
     if not second:

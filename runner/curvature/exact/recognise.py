@@ -48,7 +48,9 @@ class NotRecognised(Exception):
 class _Tracer(fx.Tracer):
     """Keeps torch's own modules whole and constants as they are; nothing is added to the traced module."""
 
-    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple, kwargs: dict
+    ) -> Any:
         if type(m).__module__.startswith("torch.nn") and not isinstance(m, nn.Sequential):
             return self.create_proxy("call_function", _named(m), args, kwargs)
         return forward(*args, **kwargs)
@@ -101,7 +103,9 @@ def structure_from_trace(fn: Callable[..., Tensor], arguments: int) -> Structure
             elif node.op == "output":
                 form = _form(fx.node.map_arg(node.args[0], values.__getitem__))
                 return (
-                    Structure(None if form.joined else form.weights, Chain(form.stages)) if count == arguments else None
+                    Structure(None if form.joined else form.weights, Chain(form.stages))
+                    if count == arguments
+                    else None
                 )
             else:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -136,9 +140,13 @@ def _step(node: fx.Node, args: tuple, kwargs: dict) -> Any:
 
 
 def _elementwise(fn: Callable[..., Tensor], args: tuple, kwargs: dict, piecewise: bool) -> Stage:
-    if kwargs.get("inplace") or any(isinstance(a, _Form | Tensor) for a in (*args, *kwargs.values())):
+    if kwargs.get("inplace") or any(
+        isinstance(a, _Form | Tensor) for a in (*args, *kwargs.values())
+    ):
         raise NotRecognised
-    positional = [a for a in args if a is not False]  # relu(x, False): the flag of the in-place variant
+    positional = [
+        a for a in args if a is not False
+    ]  # relu(x, False): the flag of the in-place variant
     if positional and kwargs:
         raise NotRecognised
     return ElementwiseStage(lambda t: fn(t, *positional, **kwargs), piecewise)
@@ -148,10 +156,14 @@ def _functional(target: Any, args: tuple, kwargs: dict) -> _Form:
     """F.linear(x, weight, bias) and F.layer_norm(x, shape, weight, bias, eps)."""
     if target is F.linear:
         given = dict(zip(("weight", "bias"), args[1:], strict=False)) | kwargs
-        if not isinstance(given.get("weight"), Tensor) or not isinstance(given.get("bias"), Tensor | None):
+        if not isinstance(given.get("weight"), Tensor) or not isinstance(
+            given.get("bias"), Tensor | None
+        ):
             raise NotRecognised
         return _form(args[0]).then(LinearStage(given["weight"], given.get("bias")))
-    given = dict(zip(("normalized_shape", "weight", "bias", "eps"), args[1:], strict=False)) | kwargs
+    given = (
+        dict(zip(("normalized_shape", "weight", "bias", "eps"), args[1:], strict=False)) | kwargs
+    )
     weight, bias = given.get("weight"), given.get("bias")
     if len(given["normalized_shape"]) != 1 or isinstance(weight, _Form) or isinstance(bias, _Form):
         raise NotRecognised
@@ -176,12 +188,23 @@ def _arithmetic(target: Any, args: tuple, kwargs: dict) -> _Form:
     if len(args) != 2:
         raise NotRecognised
     left, right = args
-    if name in ("matmul", "mm") and isinstance(left, _Form) and isinstance(right, Tensor) and right.dim() == 2:
+    if (
+        name in ("matmul", "mm")
+        and isinstance(left, _Form)
+        and isinstance(right, Tensor)
+        and right.dim() == 2
+    ):
         return left.then(LinearStage(right.T, None))
     if name in ("mul", "truediv", "div"):
         if isinstance(right, _Form) and name == "mul":
             left, right = right, left
-        factor = right if name == "mul" else operator.truediv(1, right) if isinstance(right, int | float) else None
+        factor = (
+            right
+            if name == "mul"
+            else operator.truediv(1, right)
+            if isinstance(right, int | float)
+            else None
+        )
         return _scaled(_form(left), factor)
     if name in ("add", "sub"):
         alpha = kwargs.get("alpha", 1) * (1 if name == "add" else -1)
@@ -209,7 +232,10 @@ def _sum(left: Any, right: Any, alpha: float) -> _Form:
         return form.then(ElementwiseStage(lambda t: t + alpha * right, True))
     other = _form(right)
     if form.is_sum and other.is_sum:
-        return replace(form, weights=tuple(a + alpha * b for a, b in zip(form.weights, other.weights, strict=True)))
+        return replace(
+            form,
+            weights=tuple(a + alpha * b for a, b in zip(form.weights, other.weights, strict=True)),
+        )
     return _residual(form, other, alpha)
 
 
@@ -269,10 +295,16 @@ def single_stage(fn: nn.Module) -> list[Stage] | None:
     """The stage of one of torch's own modules, [] for one that does nothing, None for one that is not known."""
     if isinstance(fn, nn.Linear) and as_written(fn, nn.Linear):
         return [LinearStage(fn.weight.detach(), None if fn.bias is None else fn.bias.detach())]
-    if isinstance(fn, nn.LayerNorm) and as_written(fn, nn.LayerNorm) and len(fn.normalized_shape) == 1:
+    if (
+        isinstance(fn, nn.LayerNorm)
+        and as_written(fn, nn.LayerNorm)
+        and len(fn.normalized_shape) == 1
+    ):
         weight = None if fn.weight is None else fn.weight.detach()
         return [LayerNormStage(weight, None if fn.bias is None else fn.bias.detach(), fn.eps)]
-    if any(as_written(fn, kind) for kind in _IDENTITIES) and not (isinstance(fn, nn.Dropout) and fn.training):
+    if any(as_written(fn, kind) for kind in _IDENTITIES) and not (
+        isinstance(fn, nn.Dropout) and fn.training
+    ):
         return []
     for kinds, piecewise in ((_SMOOTH_MODULES, False), (_PIECEWISE_MODULES, True)):
         if any(as_written(fn, kind) for kind in kinds):
@@ -304,7 +336,11 @@ def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structu
     if not traceable(inputs):
         return None
     stated = getattr(fn, "curvature_structure", None)
-    if stated is not None and isinstance(fn, nn.Module) and _owner(fn, "forward") is _owner(fn, "curvature_structure"):
+    if (
+        stated is not None
+        and isinstance(fn, nn.Module)
+        and _owner(fn, "forward") is _owner(fn, "curvature_structure")
+    ):
         return stated(len(inputs)) if not hooked(fn) else None
     if isinstance(fn, WeightedSum) and as_written(fn, WeightedSum):
         same = len(inputs) == len(fn.weights) and len({t.shape for t in inputs}) == 1

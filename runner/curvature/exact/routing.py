@@ -49,10 +49,14 @@ class Reach:
         needed = {*measured, *dag.descendants(measured)}
         self.backwards = tuple(name for name in (*reversed(dag.order), INPUT) if name in needed)
         self.parents = {
-            u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed)) if u != INPUT else ()
+            u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed))
+            if u != INPUT
+            else ()
             for u in self.backwards
         }
-        self.edges = [(self.index[p], self.index[u]) for u in self.backwards for p in self.parents[u]]
+        self.edges = [
+            (self.index[p], self.index[u]) for u in self.backwards for p in self.parents[u]
+        ]
 
     def columns(self, v: str) -> list[str]:
         """Nodes w after v whose block T[w,v] is wanted, or needed by the rows of earlier nodes; output first.
@@ -62,7 +66,11 @@ class Reach:
         i = self.index[v]
 
         after = [w for w in self.backwards if self.index[w] > i]
-        return [w for w in after if w in self.measured or any(self.index[p] <= i for p in self.parents[w])]
+        return [
+            w
+            for w in after
+            if w in self.measured or any(self.index[p] <= i for p in self.parents[w])
+        ]
 
     def last_use(self, w: str) -> int:
         """Index of the earliest node whose row reads w's row: the edges that pass over or end at w."""
@@ -74,12 +82,16 @@ class Reach:
         largest: list[int] = []
         place: dict[str, int] = {}
         for v in self.backwards:
-            i = next((i for i, last in enumerate(free_from) if last > self.index[v]), len(free_from))
+            i = next(
+                (i for i, last in enumerate(free_from) if last > self.index[v]), len(free_from)
+            )
             if i == len(free_from):
                 free_from.append(0)
                 largest.append(0)
             place[v], free_from[i] = i, self.last_use(v)
-            largest[i] = max(largest[i], sizes[v] * (sizes[v] + sum(sizes[w] for w in self.columns(v))))
+            largest[i] = max(
+                largest[i], sizes[v] * (sizes[v] + sum(sizes[w] for w in self.columns(v)))
+            )
         return {v: (i, largest[i]) for v, i in place.items()}
 
 
@@ -87,14 +99,20 @@ class Router:
     """Routes one batch. `rows`, and `delta` and `factor` of a node derived before, give the per-example results."""
 
     # second=False leaves second derivatives out: Gauss-Newton needs none.
-    def __init__(self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True) -> None:
+    def __init__(
+        self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True
+    ) -> None:
         self.dag, self.reach, self.second, self.evaluation = dag, reach, second, evaluation
         output = self.evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
         gradient = dag.loss.gradient(output, y).unsqueeze(1)
-        eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device).expand(len(gradient), -1, -1)
+        eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device).expand(
+            len(gradient), -1, -1
+        )
         if len(kinds := {str(evaluation.values[v].dtype) for v in dag.order}) > 1:
-            raise MeasurementError(f"nodes have several types ({', '.join(sorted(kinds))}): measure a copy in one type")
+            raise MeasurementError(
+                f"nodes have several types ({', '.join(sorted(kinds))}): measure a copy in one type"
+            )
         self._pulled: dict[str, Tensor] = {dag.output: torch.cat([gradient, eye], 1)}
         self.local: dict[str, Derivatives] = {}
         self._jacobians: dict[tuple[str, str], Tensor | None] = {}
@@ -105,11 +123,15 @@ class Router:
     def derive(self, v: str) -> None:
         """Gradient and factor of v from its children, then v's local derivatives."""
         if v not in self._pulled:
-            pulled = [torch.bmm(self._pulled[u], self.local[u].jacobians[v]) for u in self._children(v)]
+            pulled = [
+                torch.bmm(self._pulled[u], self.local[u].jacobians[v]) for u in self._children(v)
+            ]
             self._pulled[v] = sum(pulled[1:], pulled[0])
         parents = self.reach.parents[v]
         if parents:
-            self.local[v] = node_derivatives(self.dag.nodes[v], self.evaluation, self.delta(v), parents, self.second)
+            self.local[v] = node_derivatives(
+                self.dag.nodes[v], self.evaluation, self.delta(v), parents, self.second
+            )
 
     def delta(self, v: str) -> Tensor:
         """Gradient of each example's loss at v, (B, d_v)."""
@@ -131,7 +153,11 @@ class Router:
         passing=True: the caller is done with a row when it asks for the next, and rows take each other's memory. In
         new memory, which comes page by page, a third of the time goes into fetching pages.
         """
-        self._places = self.reach.places({v: self.evaluation.size(v) for v in self.reach.backwards}) if passing else {}
+        self._places = (
+            self.reach.places({v: self.evaluation.size(v) for v in self.reach.backwards})
+            if passing
+            else {}
+        )
         kept: dict[str, Row] = {}
         last_use = {w: self.reach.last_use(w) for w in self.reach.backwards}
         for v in self.reach.backwards:
@@ -139,7 +165,9 @@ class Router:
             row = self._row(v, kept)
             if not self._joins:  # else total Jacobians read them until the end
                 for u in self._children(v):
-                    del self.local[u]  # the derivatives of the next nodes find their memory in the cache
+                    del self.local[
+                        u
+                    ]  # the derivatives of the next nodes find their memory in the cache
             if row is not None:
                 kept[v] = row
             yield v, row
@@ -170,7 +198,9 @@ class Router:
                 row.matrix[:, row.spans[w]] += term
         return self._with_diagonal(v, row)
 
-    def _pieces(self, u: str, v: str, columns: list[str], kept: dict[str, Row]) -> dict[str, Tensor]:
+    def _pieces(
+        self, u: str, v: str, columns: list[str], kept: dict[str, Row]
+    ) -> dict[str, Tensor]:
         """T[w,u] for the columns w of row v, from row u, or from row w (transposed) when w lies between v and u."""
         pieces: dict[str, Tensor] = {}
         for w in columns:
@@ -254,7 +284,9 @@ class Router:
                     term: Tensor | None = self.local[q].jacobians[r]
                 else:
                     through = self.jacobian(r, w)
-                    term = None if through is None else torch.bmm(self.local[q].jacobians[r], through)
+                    term = (
+                        None if through is None else torch.bmm(self.local[q].jacobians[r], through)
+                    )
                 if term is not None:
                     total = term if total is None else total + term
             self._jacobians[q, w] = total

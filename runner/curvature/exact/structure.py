@@ -34,7 +34,9 @@ class Stage(Protocol):
         """Gradient at the input from the gradient g at the output, both (B, d)."""
         ...
 
-    def push(self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(
+        self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """Jacobian at the output, and A^T (sum_i g_i T[i]) A of shape (B, n, n), None when it is zero.
 
         q: pullback of g. owned: nobody else reads A, whose memory may be used again.
@@ -62,8 +64,12 @@ class LinearStage:
     def pullback(self, saved: None, g: Tensor) -> Tensor:
         return g @ self.weight
 
-    def push(self, saved: None, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
-        return self.weight @ a if a.dim() == 2 else torch.bmm(self.weight.expand(len(a), -1, -1), a), None
+    def push(
+        self, saved: None, g: Tensor, q: Tensor, a: Tensor, owned: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.weight @ a if a.dim() == 2 else torch.bmm(
+            self.weight.expand(len(a), -1, -1), a
+        ), None
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,9 @@ class ElementwiseStage:
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             y = self.fn(leaf)
-            (slope,) = torch.autograd.grad(y, leaf, torch.ones_like(y), create_graph=not self.piecewise_linear)
+            (slope,) = torch.autograd.grad(
+                y, leaf, torch.ones_like(y), create_graph=not self.piecewise_linear
+            )
             bend = None
             if not self.piecewise_linear and slope.requires_grad:
                 (bend,) = torch.autograd.grad(slope.sum(), leaf)
@@ -86,10 +94,14 @@ class ElementwiseStage:
     def pullback(self, saved: tuple[Tensor, Tensor | None], g: Tensor) -> Tensor:
         return g * saved[0]
 
-    def push(self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(
+        self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool
+    ) -> tuple[Tensor, Tensor | None]:
         slope, bend = saved
         curvature = None if bend is None else torch.matmul(a.mT, _weigh(g * bend, a))
-        return a.mul_(slope.unsqueeze(-1)) if owned and a.dim() == 3 else _weigh(slope, a), curvature
+        return a.mul_(slope.unsqueeze(-1)) if owned and a.dim() == 3 else _weigh(
+            slope, a
+        ), curvature
 
 
 @dataclass(frozen=True)
@@ -117,7 +129,9 @@ class LayerNormStage:
         c = g if self.weight is None else g * self.weight
         return (c - c.mean(1, keepdim=True) - xhat * (c * xhat).mean(1, keepdim=True)) * inverse
 
-    def push(self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(
+        self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool
+    ) -> tuple[Tensor, Tensor | None]:
         xhat, inverse = saved
         d = xhat.shape[1]
         centred = a - a.mean(-2, keepdim=True)
@@ -180,7 +194,9 @@ class ResidualStage:
     def pullback(self, saved: list[Any], g: Tensor) -> Tensor:
         return g + self.scale * self.branch.pullback(saved, g)
 
-    def push(self, saved: list[Any], g: Tensor, q: Tensor, a: Tensor, owned: bool) -> tuple[Tensor, Tensor | None]:
+    def push(
+        self, saved: list[Any], g: Tensor, q: Tensor, a: Tensor, owned: bool
+    ) -> tuple[Tensor, Tensor | None]:
         jacobian, curvature = self.branch.push(saved, self.scale * g, a)
         return a + self.scale * jacobian, curvature
 
@@ -202,23 +218,31 @@ class Structure:
         y, saved = self.chain.forward(joined)
         return y, (joined.shape[1], saved)
 
-    def pullback(self, saved: tuple[int, list[Any]], g: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    def pullback(
+        self, saved: tuple[int, list[Any]], g: Tensor, sizes: Sequence[int]
+    ) -> list[Tensor]:
         """Gradient at every argument from the gradient g at the output."""
         joined = self.chain.pullback(saved[1], g)
         if self.weights is None:
             return list(joined.split(list(sizes), 1))
         return [weight * joined for weight in self.weights]
 
-    def derivatives(self, saved: tuple[int, list[Any]], g: Tensor, like: Tensor) -> tuple[Tensor, Tensor | None]:
+    def derivatives(
+        self, saved: tuple[int, list[Any]], g: Tensor, like: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         """Jacobian (B, d_out, d_joined) and contracted curvature (B, d_joined, d_joined) for the loss gradient g."""
         width, kept = saved
         if not self.chain.stages:
-            return torch.eye(width, dtype=like.dtype, device=like.device).expand(len(g), width, width), None
+            return torch.eye(width, dtype=like.dtype, device=like.device).expand(
+                len(g), width, width
+            ), None
         first = self.chain.stages[0]
         if isinstance(first, LinearStage):
             # The first Jacobian is the shared weight matrix itself: no product with the identity.
             rest = Chain(self.chain.stages[1:])
             jacobian, curvature = rest.push(kept[1:], g, first.weight)
         else:
-            jacobian, curvature = self.chain.push(kept, g, torch.eye(width, dtype=like.dtype, device=like.device))
+            jacobian, curvature = self.chain.push(
+                kept, g, torch.eye(width, dtype=like.dtype, device=like.device)
+            )
         return jacobian.expand(len(g), *jacobian.shape[-2:]), curvature

@@ -44,7 +44,9 @@ class WeightedSum(nn.Module):
 
     def forward(self, *parents: Tensor) -> Tensor:
         if len(parents) != len(self.weights):
-            raise ValueError(f"WeightedSum has {len(self.weights)} weights and got {len(parents)} parents")
+            raise ValueError(
+                f"WeightedSum has {len(self.weights)} weights and got {len(parents)} parents"
+            )
         total = self.weights[0] * parents[0]
         for weight, parent in zip(self.weights[1:], parents[1:], strict=True):
             total = total + weight * parent
@@ -92,9 +94,13 @@ class Node:
                 f"a node's name must be non-empty and not {INPUT!r} (the network's input), got {self.name!r}"
             )
         if not parents:
-            raise ValueError(f"node {self.name!r} has no parents: name at least one, for example ({INPUT!r},)")
+            raise ValueError(
+                f"node {self.name!r} has no parents: name at least one, for example ({INPUT!r},)"
+            )
         if not callable(self.fn):
-            raise ValueError(f"node {self.name!r}: fn must be callable, got {type(self.fn).__name__}")
+            raise ValueError(
+                f"node {self.name!r}: fn must be callable, got {type(self.fn).__name__}"
+            )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes wrong in it."""
@@ -161,7 +167,9 @@ class Dag:
                 "use trace_module(module, loss, batch) for another module, or put it in a list"
             )
         parts: list[Callable[..., Tensor]] = list(modules)
-        own = list(modules._modules) if isinstance(modules, nn.Module) else []  # a module may be there twice
+        own = (
+            list(modules._modules) if isinstance(modules, nn.Module) else []
+        )  # a module may be there twice
         labels = list(names) if names is not None else own or [str(i) for i in range(len(parts))]
         if len(labels) != len(parts):
             raise ValueError(f"expected {len(parts)} names, got {len(labels)}")
@@ -187,7 +195,9 @@ class Dag:
 
     # ------------------------------------------------------------------ evaluation
 
-    def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    def forward(
+        self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         """Outputs of every node (and "input"). perturbation[v], broadcastable to f_v, is added to f_v: the e_v of
         H[v,w]."""
         shift = perturbation or {}
@@ -199,7 +209,9 @@ class Dag:
             values[name] = value + shift[name] if name in shift else value
         return values
 
-    def mean_loss(self, x: Tensor, y: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> Tensor:
+    def mean_loss(
+        self, x: Tensor, y: Tensor, perturbation: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
         """Mean over the batch of the loss, of the network with the perturbations added."""
         return self.loss.per_example(self.forward(x, perturbation)[self.output], y).mean()
 
@@ -231,7 +243,9 @@ class Dag:
         Raises ValueError when there is none.
         """
         self.select([v, w])
-        neighbours = {name: {*self.children[name], *node.parents} for name, node in self.nodes.items()}
+        neighbours = {
+            name: {*self.children[name], *node.parents} for name, node in self.nodes.items()
+        }
         neighbours[INPUT] = {*self.children[INPUT]}
         frontier, seen, steps = {v}, {v, INPUT} - {w}, 0
         while frontier:

@@ -17,9 +17,16 @@ class CallsChanged(MeasurementError):
     """A module made other calls than when it was traced: its control flow depends on the data, and they have moved."""
 
 
-NO_SECOND_DERIVATIVE = ("not implemented", "differentiate twice", "double backward", "doesn't have a gradient")
+NO_SECOND_DERIVATIVE = (
+    "not implemented",
+    "differentiate twice",
+    "double backward",
+    "doesn't have a gradient",
+)
 LOSS = "the loss"
-COMPLEX = "the loss reads a complex tensor of the output: let the module return torch.view_as_real of it"
+COMPLEX = (
+    "the loss reads a complex tensor of the output: let the module return torch.view_as_real of it"
+)
 _ADVICE = {
     "attention": "run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or write softmax(QK^T)V out",
     "embedding_bag": "write it out (an nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out",
@@ -45,17 +52,23 @@ def second_derivatives(where: str) -> Iterator[None]:
 
 def no_derivatives(bad: str) -> MeasurementError:
     """Of values that are not finite; bad: as first_not_finite says it."""
-    return MeasurementError(f"{bad}: there are no derivatives there. Look at the data and the weights")
+    return MeasurementError(
+        f"{bad}: there are no derivatives there. Look at the data and the weights"
+    )
 
 
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
     """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
     text = first_line(error).rstrip(".")
     given = ", ".join(describe(t) for t in inputs)
-    return MeasurementError(f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}")
+    return MeasurementError(
+        f"node {name!r} failed on {given}: {type(error).__name__}: {text}{_remedy(text)}"
+    )
 
 
-def batch_failure(given: Sequence[object], target: Sequence[object], error: Exception) -> MeasurementError:
+def batch_failure(
+    given: Sequence[object], target: Sequence[object], error: Exception
+) -> MeasurementError:
     """The error of a module or its loss on a batch, with what they were given."""
     text = first_line(error).rstrip(".")
     inputs, targets = (", ".join(map(describe, values)) or "nothing" for values in (given, target))
@@ -79,7 +92,9 @@ def _remedy(text: str) -> str:
     if "inference tensor" in low:
         return ". Its weights were made under torch.inference_mode: make or load them outside of it"
     if "dtype" in low or "scalar type" in low:
-        return ". Give inputs and weights one dtype: x.to(dtype) and Dag.to(dtype), or model.to(dtype)"
+        return (
+            ". Give inputs and weights one dtype: x.to(dtype) and Dag.to(dtype), or model.to(dtype)"
+        )
     if "shape" in low or "size" in low or "dimension" in low:
         return ". Check the widths: the node's function and the outputs of its parents do not fit"
     return ""
@@ -89,7 +104,11 @@ def expect_tensor(name: str, value: object) -> Tensor:
     """The node's output. Raises MeasurementError for a tuple, a dict or anything else that is no tensor."""
     if isinstance(value, Tensor):
         return value
-    kinds = {tuple: "lambda h: f(h)[0]", list: "lambda h: f(h)[0]", dict: "lambda h: f(h)['logits']"}
+    kinds = {
+        tuple: "lambda h: f(h)[0]",
+        list: "lambda h: f(h)[0]",
+        dict: "lambda h: f(h)['logits']",
+    }
     pick = next((how for kind, how in kinds.items() if isinstance(value, kind)), "return a tensor")
     raise MeasurementError(
         f"node {name!r} returned a {type(value).__name__}: expected one tensor; pick it, e.g. {pick}"
@@ -111,7 +130,9 @@ def require_counts(least: int, **given: object) -> None:
     """Raises ValueError unless each is a whole number of at least `least`."""
     for name, value in given.items():
         if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:  # type: ignore[operator]
-            raise ValueError(f"expected {name} as a whole number of at least {least}, got {value!r}")
+            raise ValueError(
+                f"expected {name} as a whole number of at least {least}, got {value!r}"
+            )
 
 
 def first_line(error: Exception) -> str:

@@ -10,14 +10,27 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.graph.dag import INPUT, Dag, Node
-from runner.curvature.graph.errors import CallsChanged, MeasurementError, describe, first_not_finite, no_derivatives
+from runner.curvature.graph.errors import (
+    CallsChanged,
+    MeasurementError,
+    describe,
+    first_not_finite,
+    no_derivatives,
+)
 from runner.curvature.graph.losses import LossSpec
 from runner.curvature.graph.state import measuring_module, untouched
 from runner.curvature.graph.tensors import alike, deep_copy, in_dtype, tree_leaves
 from runner.curvature.graph.tracing.batches import arguments_of, names_of
 from runner.curvature.graph.tracing.calls import Nodes, Pick, check_evaluation, unwrapped
 from runner.curvature.graph.tracing.criterion import Criterion
-from runner.curvature.graph.tracing.prepare import Prepared, Task, hooked_replay, nodes_of, prepared, replay_of
+from runner.curvature.graph.tracing.prepare import (
+    Prepared,
+    Task,
+    hooked_replay,
+    nodes_of,
+    prepared,
+    replay_of,
+)
 from runner.curvature.graph.tracing.record import Point
 from runner.curvature.graph.tracing.segment import NoGraph, Replay, described, without_functions
 
@@ -32,10 +45,22 @@ class TracedDag(Dag):
     """
 
     def __init__(
-        self, nodes: Iterable[Node], loss: LossSpec, replay: Replay, point: Point, y: Tensor, measured: Criterion
+        self,
+        nodes: Iterable[Node],
+        loss: LossSpec,
+        replay: Replay,
+        point: Point,
+        y: Tensor,
+        measured: Criterion,
     ) -> None:
         super().__init__(nodes, loss)
-        self.replay, self.point, self.y, self.targets, self.held = replay, point, y, measured.targets, measured.fixed
+        self.replay, self.point, self.y, self.targets, self.held = (
+            replay,
+            point,
+            y,
+            measured.targets,
+            measured.fixed,
+        )
         self.packed = len(replay.inputs.parts) > 1
         self.notes: tuple[str, ...] = ()
         self.no_graph = ""
@@ -81,17 +106,26 @@ class TracedDag(Dag):
                     "and it has changed since the module was traced: trace the module again"
                 )
 
-    def forward(self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    def forward(
+        self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         """Outputs of every node (and "input") in one run of the module; see Dag.forward."""
         found = self.replay.values(x, self.point, perturbation or {})
         missing = [name for name in self.order if name not in found]
         if missing:
-            raise CallsChanged(f"nodes {missing}: the module did not call them on this batch; trace it again")
+            raise CallsChanged(
+                f"nodes {missing}: the module did not call them on this batch; trace it again"
+            )
         return {name: found[name] for name in (INPUT, *self.order)}
 
     def to(self, dtype: torch.dtype) -> TracedDag:
         """A copy with every floating tensor in `dtype`; shared weights stay shared. The loss is kept."""
-        kept = (self.loss, self.replay.shapes, self.replay.inputs.spec, self.targets.spec)  # none of them changes
+        kept = (
+            self.loss,
+            self.replay.shapes,
+            self.replay.inputs.spec,
+            self.targets.spec,
+        )  # none of them changes
         twin = deep_copy(self, {id(part): part for part in kept})
         for part in (twin.replay, twin.targets):
             part._apply(lambda t: in_dtype(t, dtype))
@@ -151,7 +185,11 @@ def trace_module(
     check_evaluation(root)
     given, target = _pair(batch)
     with measuring_module(root, loss):
-        return _traced(Task(root, loss, arguments_of(given), target, nodes, output, batch_dim, names_of(shared)))
+        return _traced(
+            Task(
+                root, loss, arguments_of(given), target, nodes, output, batch_dim, names_of(shared)
+            )
+        )
 
 
 def _pair(batch: object) -> tuple[Any, Any]:
@@ -187,7 +225,11 @@ def _refuse_kept(dag: TracedDag, value: Callable[[], Any]) -> None:
     """Raises MeasurementError for a loss that reads what the module keeps of its last call (an auxiliary loss in an
     attribute): it changes when the measured outputs are perturbed, while output and target stay."""
     g = torch.Generator().manual_seed(0)
-    with torch.no_grad(), untouched(dag.replay.root), contextlib.suppress(RuntimeError, CallsChanged):
+    with (
+        torch.no_grad(),
+        untouched(dag.replay.root),
+        contextlib.suppress(RuntimeError, CallsChanged),
+    ):
         values = dag.forward(dag.x)
         first, again = value().mean(), value().mean()
         floating = {v: t for v, t in values.items() if t.is_floating_point()}
@@ -209,7 +251,9 @@ def _graph(made: Prepared, notes: list[str]) -> TracedDag:
             dag = _dag(made, nodes_of(made.replay, made.traced, made.final, made.asked, whole))
             if _agrees(dag):
                 return dag
-            notes.append("the data flow could not be followed: every node depends on all nodes before it")
+            notes.append(
+                "the data flow could not be followed: every node depends on all nodes before it"
+            )
     raise MeasurementError(
         "the module is no function of its inputs and of the outputs of its submodules (it keeps values from one "
         "call to the next, or draws at random): blocks between its nodes do not exist"
@@ -245,8 +289,13 @@ def _check_rows(replay: Replay, output: Point) -> None:
         one, more = (replay.values(replay.rows(k), output, {}) for k in (n, n + 1))
         if bad := first_not_finite(one):
             raise no_derivatives(bad)
-        same = {name: name in more and alike(more[name], torch.cat([t, t[:1]])) for name, t in one.items()}
-        if n > 2 and all(same.values()):  # where one more changes a mean by less than half precision tells
+        same = {
+            name: name in more and alike(more[name], torch.cat([t, t[:1]]))
+            for name, t in one.items()
+        }
+        if n > 2 and all(
+            same.values()
+        ):  # where one more changes a mean by less than half precision tells
             with contextlib.suppress(Exception):  # two examples may be too few for the module
                 few = replay.values(replay.rows(2), output, {})
                 same |= {name: alike(t, one[name][:2]) for name, t in few.items()}
@@ -263,12 +312,19 @@ def _agrees(dag: TracedDag) -> bool:
     g = torch.Generator().manual_seed(0)
     with torch.no_grad(), untouched(dag.replay.root):
         values = dag.forward(dag.x)
-        shift = {v: 0.01 * values[v].std(correction=0).item() * _noise(values[v], g) for v in dag.order}
+        shift = {
+            v: 0.01 * values[v].std(correction=0).item() * _noise(values[v], g) for v in dag.order
+        }
         moved = dag.forward(dag.x, shift)
         # Whatever the replay before, of the same node or another, left in the module.
-        every = (dag.nodes[v] for v in (*dag.nodes, *(v for v in reversed(dag.nodes) for _ in range(2))))
+        every = (
+            dag.nodes[v] for v in (*dag.nodes, *(v for v in reversed(dag.nodes) for _ in range(2)))
+        )
         try:
-            same = all(alike(n(*(moved[p] for p in n.parents)) + shift[n.name], moved[n.name]) for n in every)
+            same = all(
+                alike(n(*(moved[p] for p in n.parents)) + shift[n.name], moved[n.name])
+                for n in every
+            )
         except MeasurementError:
             if dag.replay.resets:
                 raise

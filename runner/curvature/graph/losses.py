@@ -14,7 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.curvature.graph.errors import LOSS, MeasurementError, describe, explained, first_line, second_derivatives
+from runner.curvature.graph.errors import (
+    LOSS,
+    MeasurementError,
+    describe,
+    explained,
+    first_line,
+    second_derivatives,
+)
 
 # Elements that one replicated tensor may hold: 2^23 float64 numbers are 64 MiB.
 MAX_ELEMENTS = 1 << 23
@@ -38,15 +45,25 @@ def replicated_jacobian(
     step = max(1, min(rows, MAX_ELEMENTS // max(1, batch * widest)))
     if limit is not None:
         step = max(1, min(step, limit // batch))
-    pieces = [_rows(fn, inputs, start, min(step, rows - start), rows) for start in range(0, rows, step)]
-    return [torch.cat(found, 1) if len(found) > 1 else found[0] for found in zip(*pieces, strict=True)]
+    pieces = [
+        _rows(fn, inputs, start, min(step, rows - start), rows) for start in range(0, rows, step)
+    ]
+    return [
+        torch.cat(found, 1) if len(found) > 1 else found[0] for found in zip(*pieces, strict=True)
+    ]
 
 
-def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, rows: int) -> list[Tensor]:
+def _rows(
+    fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, rows: int
+) -> list[Tensor]:
     batch = inputs[0].shape[0]
     with torch.enable_grad():
         copies = tuple(
-            t.detach().unsqueeze(0).expand(count, *t.shape).reshape(count * batch, *t.shape[1:]).requires_grad_()
+            t.detach()
+            .unsqueeze(0)
+            .expand(count, *t.shape)
+            .reshape(count * batch, *t.shape[1:])
+            .requires_grad_()
             for t in inputs
         )
         values = fn(copies, count)
@@ -55,7 +72,9 @@ def _rows(fn: Replicated, inputs: tuple[Tensor, ...], start: int, count: int, ro
         unit = torch.zeros(count, batch, rows, dtype=values.dtype, device=values.device)
         copy = torch.arange(count, device=values.device)
         unit[copy, :, start + copy] = 1
-        grads = torch.autograd.grad(values, copies, unit.view(count * batch, rows), materialize_grads=True)
+        grads = torch.autograd.grad(
+            values, copies, unit.view(count * batch, rows), materialize_grads=True
+        )
     return [g.detach().reshape(count, batch, -1).transpose(0, 1) for g in grads]
 
 
@@ -88,7 +107,9 @@ class Loss:
             return value
         if output.shape[0] == 1:
             return value.reshape(1)
-        return torch.stack([self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])])
+        return torch.stack(
+            [self.fn(output[b : b + 1], target[b : b + 1]) for b in range(output.shape[0])]
+        )
 
     def value(self, output: Tensor, target: Tensor) -> Tensor:
         """What the callable returns. Raises ValueError when it fails or returns something else than it should."""
@@ -107,7 +128,12 @@ class Loss:
                 "(no .item(), no float())"
             )
         rows = output.shape[0]
-        each = value.dim() and rows and value.shape[0] % rows == 0 and value.shape not in ((rows,), output.shape)
+        each = (
+            value.dim()
+            and rows
+            and value.shape[0] % rows == 0
+            and value.shape not in ((rows,), output.shape)
+        )
         if each:
             return value.reshape(rows, -1).mean(1)  # one value for each position of each example
         if value.shape not in ((), (rows,)):
@@ -142,7 +168,9 @@ class Loss:
 
         def gradient(outputs: tuple[Tensor, ...], repeats: int) -> Tensor:
             targets = target.repeat(repeats, *(1,) * (target.dim() - 1))
-            (out,) = torch.autograd.grad(self.summed(outputs[0], targets), outputs[0], create_graph=True)
+            (out,) = torch.autograd.grad(
+                self.summed(outputs[0], targets), outputs[0], create_graph=True
+            )
             return out.flatten(1)
 
         with second_derivatives(LOSS):
@@ -216,7 +244,9 @@ class MeanSquaredError(Loss):
         super().__init__(_mean_squared_error)
 
     def targets(self, output: Tensor, target: Tensor) -> Tensor:
-        flat = min(target.dim(), output.dim()) <= 2 or target.squeeze().shape == output.squeeze().shape
+        flat = (
+            min(target.dim(), output.dim()) <= 2 or target.squeeze().shape == output.squeeze().shape
+        )
         if target.shape[:1] != output.shape[:1] or target.numel() != output.numel() or not flat:
             raise MeasurementError(
                 f"mse: target shape {tuple(target.shape)} does not match the output's {tuple(output.shape)}; "
@@ -232,7 +262,9 @@ class MeanSquaredError(Loss):
     def hessian(self, output: Tensor, target: Tensor) -> Tensor:
         self.targets(output, target)
         d = output[0].numel()
-        return torch.eye(d, dtype=output.dtype, device=output.device).expand(output.shape[0], d, d) * (2 / d)
+        return torch.eye(d, dtype=output.dtype, device=output.device).expand(
+            output.shape[0], d, d
+        ) * (2 / d)
 
 
 def resolve_loss(loss: LossSpec) -> Loss:
@@ -242,10 +274,14 @@ def resolve_loss(loss: LossSpec) -> Loss:
     if isinstance(loss, str) and loss in ("cross_entropy", "mse"):
         return CrossEntropy() if loss == "cross_entropy" else MeanSquaredError()
     if isinstance(loss, type):
-        raise ValueError(f"loss: expected a loss, found the class {loss.__name__}: pass an instance, {loss.__name__}()")
+        raise ValueError(
+            f"loss: expected a loss, found the class {loss.__name__}: pass an instance, {loss.__name__}()"
+        )
     if callable(loss):
         return Loss(loss)
-    raise ValueError(f'loss must be "cross_entropy", "mse" or a callable loss(output, target), got {loss!r}')
+    raise ValueError(
+        f'loss must be "cross_entropy", "mse" or a callable loss(output, target), got {loss!r}'
+    )
 
 
 def _class_indices(output: Tensor, target: Tensor) -> bool:

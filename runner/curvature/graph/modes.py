@@ -34,23 +34,39 @@ class _Settings(NamedTuple):
     groups: int
     linear: bool
 
-    def gradient(self, g: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    def gradient(
+        self, g: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool]
+    ) -> tuple[Tensor | None, ...]:
         """Of the input, the weights and the bias, as far as wanted."""
         zero, channels = [0] * len(self.stride), [len(weight)]
         found: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
-            g, x, weight, channels, self.stride, self.padding, self.dilation, False, zero, self.groups, list(wanted)
+            g,
+            x,
+            weight,
+            channels,
+            self.stride,
+            self.padding,
+            self.dilation,
+            False,
+            zero,
+            self.groups,
+            list(wanted),
         )
         return found
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, settings: _Settings) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, settings: _Settings
+    ) -> Tensor:
         ctx.settings, ctx.like = settings, (x.shape, x.stride())
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
         stride, padding, dilation, groups, _ = settings
         zero = [0] * len(stride)
-        found: Tensor = torch.ops.aten.convolution(x, weight, bias, stride, padding, dilation, False, zero, groups)
+        found: Tensor = torch.ops.aten.convolution(
+            x, weight, bias, stride, padding, dilation, False, zero, groups
+        )
         return found
 
     @staticmethod
@@ -75,15 +91,23 @@ class _Gradient(torch.autograd.Function):
         return settings.gradient(g, x, weight, wanted)
 
     @staticmethod
-    def backward(ctx: Any, dx: Tensor | None, dw: Tensor | None, db: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(
+        ctx: Any, dx: Tensor | None, dw: Tensor | None, db: Tensor | None
+    ) -> tuple[Any, ...]:  # type: ignore[override]
         g, x, weight = ctx.saved_tensors
         along: Any = None
         if dx is not None:
             along = _Convolution.apply(dx, weight, None, ctx.settings)
         if dw is not None or db is not None:
-            image = _Convolution.apply(x, torch.zeros_like(weight) if dw is None else dw, db, ctx.settings)
+            image = _Convolution.apply(
+                x, torch.zeros_like(weight) if dw is None else dw, db, ctx.settings
+            )
             along = image if along is None else along + image
-        wanted = (ctx.needs_input_grad[1] and dw is not None, ctx.needs_input_grad[2] and dx is not None, False)
+        wanted = (
+            ctx.needs_input_grad[1] and dw is not None,
+            ctx.needs_input_grad[2] and dx is not None,
+            False,
+        )
         found: tuple[Any, ...] = (None, None)
         if any(wanted):
             given = (x if dx is None else dx, weight if dw is None else dw)
@@ -103,7 +127,9 @@ class Convolutions(TorchFunctionMode):
         super().__init__()
         self.asked = asked
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if func in CONVOLUTIONS:
             given = _arguments(self.asked, CONVOLUTIONS[func], *args, **(kwargs or {}))
             if given is not None:
@@ -125,12 +151,28 @@ def _arguments(
     """What _Convolution takes, or None where torch's own way is needed: torch.func and forward mode cannot
     differentiate functions that state their backward alone."""
     nested = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    plain = all(type(t) in (Tensor, torch.nn.Parameter) for t in (input, weight, *(() if bias is None else (bias,))))
-    fits = input.dim() == dimensions + 2 and input.dtype == weight.dtype and input.dtype.is_floating_point
-    if not (plain and fits) or nested or isinstance(padding, str) or torch.is_autocast_enabled(input.device.type):
+    plain = all(
+        type(t) in (Tensor, torch.nn.Parameter)
+        for t in (input, weight, *(() if bias is None else (bias,)))
+    )
+    fits = (
+        input.dim() == dimensions + 2
+        and input.dtype == weight.dtype
+        and input.dtype.is_floating_point
+    )
+    if (
+        not (plain and fits)
+        or nested
+        or isinstance(padding, str)
+        or torch.is_autocast_enabled(input.device.type)
+    ):
         return None
     if asked == "inputs":
-        if not input.requires_grad or weight.grad_fn is not None or (bias is not None and bias.grad_fn is not None):
+        if (
+            not input.requires_grad
+            or weight.grad_fn is not None
+            or (bias is not None and bias.grad_fn is not None)
+        ):
             return None
         weight, bias = weight.detach(), None if bias is None else bias.detach()
     steps, edges, holes = (_each(value, dimensions) for value in (stride, padding, dilation))
@@ -162,7 +204,9 @@ class Operations(Watch):
 
     total = 0.0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         out = func(*args, **(kwargs or {}))
         count = _COUNTS.get(func.overloadpacket.__name__)
         if count is not None:
@@ -185,7 +229,11 @@ def _convolution_backward(out: Any, args: Sequence[Any]) -> int:
     """As many as the forward pass for each of the gradients (input, weight) that are asked for."""
     gradient, inputs, weight = args[0], args[1], args[2]
     transposed, (by_input, by_weight, _) = bool(args[7]), args[10]
-    return (int(by_input) + int(by_weight)) * (inputs.numel() if transposed else gradient.numel()) * weight[0].numel()
+    return (
+        (int(by_input) + int(by_weight))
+        * (inputs.numel() if transposed else gradient.numel())
+        * weight[0].numel()
+    )
 
 
 _COUNTS: dict[str, Callable[[Any, Sequence[Any]], int]] = {

@@ -46,7 +46,9 @@ def _set() -> Callable[[], None]:
     if all(precision in _FULL for precision in before):
         return lambda: None
     for read, write, full in _OLDER:
-        with suppress(RuntimeError):  # torch does not tell the older settings where the newer ones were used
+        with suppress(
+            RuntimeError
+        ):  # torch does not tell the older settings where the newer ones were used
             older.append((write, read()))
         write(full)  # modules may read these
     for setting in settings:

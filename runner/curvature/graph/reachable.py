@@ -22,7 +22,9 @@ from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.precision import full_precision
 
-_DEPTH = 5  # of containers, closures and attributes: user code nests no deeper, and a search must end
+_DEPTH = (
+    5  # of containers, closures and attributes: user code nests no deeper, and a search must end
+)
 
 
 @dataclass
@@ -75,11 +77,15 @@ def _of_function(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # not filled yet
             continue
-    yield from (("", part) for part in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()))
+    yield from (
+        ("", part) for part in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+    )
     codes = [fn.__code__, *(c for c in fn.__code__.co_consts if isinstance(c, types.CodeType))]
     for name in dict.fromkeys(n for code in codes for n in code.co_names):
         part = fn.__globals__.get(name)
-        if isinstance(part, Tensor | nn.Module | types.FunctionType | functools.partial | types.MethodType):
+        if isinstance(
+            part, Tensor | nn.Module | types.FunctionType | functools.partial | types.MethodType
+        ):
             yield name, part
 
 
@@ -115,16 +121,30 @@ def weighted_sum(t: Tensor) -> Tensor:
     weights = _weights(t.device, dtype)
     if len(flat) <= SPAN:
         return flat.to(dtype).dot(weights[: len(flat)])
-    sums = [(i + 1) * piece.to(dtype).dot(weights[: len(piece)]) for i, piece in enumerate(flat.split(SPAN))]
+    sums = [
+        (i + 1) * piece.to(dtype).dot(weights[: len(piece)])
+        for i, piece in enumerate(flat.split(SPAN))
+    ]
     return torch.stack(sums).sum()
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
     """Attributes that a result depends on, but whole numbers, which are often counts of calls: values, which tensor or
     function it is, and the submodules and hooks."""
-    found = {key: value for key, value in vars(module).items() if isinstance(value, bool | float | str)}
-    found |= {key: id(value) for key, value in vars(module).items() if isinstance(value, Tensor | types.FunctionType)}
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    found = {
+        key: value for key, value in vars(module).items() if isinstance(value, bool | float | str)
+    }
+    found |= {
+        key: id(value)
+        for key, value in vars(module).items()
+        if isinstance(value, Tensor | types.FunctionType)
+    }
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
     return found | {PARTS: (*map(id, module._modules.values()), *map(len, hooks))}
 
 
@@ -146,9 +166,15 @@ class Fingerprint:
             for key, t in (*module._parameters.items(), *module._buffers.items())
             if t is not None
         ]
-        self.volatile: set[str] | None = None  # attributes that calls change; where known, the others are compared
-        self.settings = [(label, module, _settings(module)) for label, module in found.modules.values()]
-        self.tensors: dict[int, tuple[str, Tensor]] = {k: v for k, v in found.tensors.items() if v[1].is_leaf}
+        self.volatile: set[str] | None = (
+            None  # attributes that calls change; where known, the others are compared
+        )
+        self.settings = [
+            (label, module, _settings(module)) for label, module in found.modules.values()
+        ]
+        self.tensors: dict[int, tuple[str, Tensor]] = {
+            k: v for k, v in found.tensors.items() if v[1].is_leaf
+        }
         self.loose = set(self.tensors)  # measurements put their values back, and not their versions
         self.tensors |= {id(t): (label, t) for label, _, _, t in self.owners}
         self.tensors |= {id(t): (key, t) for key, t in others.items()}
@@ -159,7 +185,9 @@ class Fingerprint:
         with torch.no_grad():
             sums = [weighted_sum(t.detach()) for _, t in self.tensors.values()]
             home = next((s.device for s in sums if s.device.type != "cpu"), torch.device("cpu"))
-            told = torch.stack([s.to(home) for s in sums]).tolist() if sums else []  # the host waits once
+            told = (
+                torch.stack([s.to(home) for s in sums]).tolist() if sums else []
+            )  # the host waits once
             return [
                 (0 if t.is_inference() or key in self.loose else t._version, t.data_ptr(), s)
                 for (key, (_, t)), s in zip(self.tensors.items(), told, strict=True)
@@ -179,13 +207,17 @@ class Fingerprint:
         """Label of the first tensor that is not what it was, "" when all are."""
         for label, module, settings in self.settings:
             for key, value in _settings(module).items():
-                compared = key in ("training", PARTS) or (self.volatile is not None and key not in self.volatile)
+                compared = key in ("training", PARTS) or (
+                    self.volatile is not None and key not in self.volatile
+                )
                 if compared and value == value != settings.get(key, value):
                     return f"{label} (its {'training mode' if key == 'training' else key})"
         for label, module, key, tensor in self.owners:
             if getattr(module, key, None) is not tensor:
                 return label
-        for (label, _), old, new in zip(self.tensors.values(), self.marks, self._marks(), strict=True):
+        for (label, _), old, new in zip(
+            self.tensors.values(), self.marks, self._marks(), strict=True
+        ):
             same = old[2] == new[2] or (old[2] != old[2] and new[2] != new[2])
             if old[:2] != new[:2] or not same:
                 return label
@@ -219,7 +251,8 @@ def hooked(module: nn.Module) -> bool:
     if any(not watches(hook) for hooks in everywhere for hook in hooks.values()):
         return True
     return any(
-        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in module.modules()
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+        for m in module.modules()
     )
 
 

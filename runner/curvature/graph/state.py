@@ -30,7 +30,11 @@ from runner.curvature.graph.reachable import Reachable, reachable, watching
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ENTRIES = {"forward", "_call_impl", "_compiled_call_impl"}  # replaced while calls are intercepted, and put back there
+_ENTRIES = {
+    "forward",
+    "_call_impl",
+    "_compiled_call_impl",
+}  # replaced while calls are intercepted, and put back there
 
 
 CONTAINERS = (list, dict, set, deque)
@@ -54,14 +58,26 @@ class _Kept:
     def of(cls, module: nn.Module) -> _Kept:
         buffers = {k: (b, b.detach().clone()) for k, b in module._buffers.items() if b is not None}
         attributes = {k: v for k, v in vars(module).items() if k not in _ENTRIES}
-        own = [v for k, v in attributes.items() if isinstance(v, CONTAINERS) and not k.startswith("_")]
-        own += [v for outer in own if isinstance(outer, dict) for v in outer.values() if isinstance(v, CONTAINERS)]
+        own = [
+            v for k, v in attributes.items() if isinstance(v, CONTAINERS) and not k.startswith("_")
+        ]
+        own += [
+            v
+            for outer in own
+            if isinstance(outer, dict)
+            for v in outer.values()
+            if isinstance(v, CONTAINERS)
+        ]
         parameters = [(p, p.requires_grad) for p in module._parameters.values() if p is not None]
         rescales = attributes.get("max_norm") is not None
         rescaled = [(p, p.detach().clone()) for p, _ in parameters if rescales]
         held = (part for v in own for part in (v.values() if isinstance(v, dict) else v))
-        drawing = [(v, state) for v in (*attributes.values(), *held) if (state := _state_of(v)) is not None]
-        return cls(module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], drawing, parameters)
+        drawing = [
+            (v, state) for v in (*attributes.values(), *held) if (state := _state_of(v)) is not None
+        ]
+        return cls(
+            module, buffers, rescaled, attributes, [(v, v.copy()) for v in own], drawing, parameters
+        )
 
     def restore(self) -> bool:
         """Puts everything back; whether a generator of the module's own had moved."""
@@ -129,7 +145,9 @@ class _OwnGenerators(TorchFunctionMode):
 
     drawn = False
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         self.drawn = self.drawn or (kwargs or {}).get("generator") is not None
         return func(*args, **(kwargs or {}))
 
@@ -141,7 +159,10 @@ class _RandomState:
         self.drawing: Any = getattr(sys.modules.get("numpy"), "random", None)
         self.numpy = self.drawing.get_state() if self.drawing is not None else None
         self.python = random.getstate()
-        self.torch = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
+        self.torch = [
+            torch.get_rng_state(),
+            *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()),
+        ]
 
     def restore(self) -> bool:
         """Puts the states back; whether any had moved."""
@@ -189,7 +210,11 @@ def untouched(*owners: Any, found: Reachable | None = None) -> Iterator[None]:
     """
     kept: dict[int, _Kept] = {}
     found = reachable(*owners) if found is None else found
-    loose = [(t, t.detach().clone()) for _, t in found.tensors.values() if not t.requires_grad and t.numel() < 1 << 16]
+    loose = [
+        (t, t.detach().clone())
+        for _, t in found.tensors.values()
+        if not t.requires_grad and t.numel() < 1 << 16
+    ]
     kept |= {key: _Kept.of(module) for key, (_, module) in found.modules.items()}
 
     @watching
@@ -263,7 +288,12 @@ def measuring_module(*owners: Any) -> Iterator[None]:
         refuse_autocast(devices_of(found))
         token = _MEASURED.set({**_MEASURED.get(), known: found})
         try:
-            with torch.inference_mode(False), torch.enable_grad(), full_precision(), untouched(found=found):
+            with (
+                torch.inference_mode(False),
+                torch.enable_grad(),
+                full_precision(),
+                untouched(found=found),
+            ):
                 yield
         finally:
             _MEASURED.reset(token)
@@ -317,7 +347,9 @@ def require_tensors(**given: object) -> None:
     """Raises MeasurementError, with the name, for what is no tensor: a list of labels, an array."""
     for name, value in given.items():
         if not isinstance(value, Tensor):
-            raise MeasurementError(f"expected a tensor for {name}, found {describe(value)}: torch.as_tensor({name})")
+            raise MeasurementError(
+                f"expected a tensor for {name}, found {describe(value)}: torch.as_tensor({name})"
+            )
 
 
 def differentiable_copy(tensor: Tensor) -> Tensor:

@@ -40,13 +40,18 @@ def _opens(value: Any) -> bool:
 def _fields(value: Any) -> tuple[list[str], list[Any]]:
     """Names of the attributes, and keys of the items."""
     names = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
-    names = list(dict.fromkeys([*(n for n in names if hasattr(value, n)), *getattr(value, "__dict__", ())]))
+    names = list(
+        dict.fromkeys([*(n for n in names if hasattr(value, n)), *getattr(value, "__dict__", ())])
+    )
     return names, list(value) if isinstance(value, dict) else []
 
 
 def _take(node: _Opened) -> tuple[list[Any], tuple[type, tuple, tuple]]:
     names, keys = _fields(node.value)
-    found = [*(getattr(node.value, name) for name in names), *(dict.__getitem__(node.value, key) for key in keys)]
+    found = [
+        *(getattr(node.value, name) for name in names),
+        *(dict.__getitem__(node.value, key) for key in keys),
+    ]
     return [_open(part) for part in found], (type(node.value), tuple(names), tuple(keys))
 
 
@@ -54,7 +59,9 @@ def _rebuild(parts: Iterable[Any], context: tuple[type, tuple, tuple]) -> Any:
     kind, names, keys = context
     left = iter(parts)
     known: Any = kind  # these have a constructor of their own
-    twin = known.__new__(known) if issubclass(kind, dict | SimpleNamespace) else object.__new__(kind)
+    twin = (
+        known.__new__(known) if issubclass(kind, dict | SimpleNamespace) else object.__new__(kind)
+    )
     for name in names:
         object.__setattr__(twin, name, next(left))
     for key in keys:
@@ -98,13 +105,19 @@ def tree_map(function: Any, value: Any) -> Any:
 
 def in_dtype(t: Tensor, dtype: torch.dtype) -> Tensor:
     """Real numbers in `dtype`, complex ones in its complex counterpart, others as they are."""
-    return t.to(dtype.to_complex() if t.is_complex() else dtype) if t.is_floating_point() or t.is_complex() else t
+    return (
+        t.to(dtype.to_complex() if t.is_complex() else dtype)
+        if t.is_floating_point() or t.is_complex()
+        else t
+    )
 
 
 def slices_of(sizes: Mapping[K, int]) -> dict[K, slice]:
     """Places of pieces of these sizes, one after another."""
     ends = itertools.accumulate(sizes.values())
-    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+    return {
+        name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)
+    }
 
 
 K = TypeVar("K")
@@ -114,7 +127,9 @@ T = TypeVar("T")
 class _WithoutGraphs(TorchFunctionMode):
     """torch refuses to deep-copy a tensor that is the result of a computation; its numbers alone can be copied."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if func is Tensor.__deepcopy__ and not args[0].is_leaf:
             tensor, memo = args
             return memo.setdefault(id(tensor), tensor.detach().clone())
@@ -144,7 +159,11 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
 def copy_of_object(value: Any) -> Any:
     """A copy of what a call may change: any object but numbers, strings and functions (the cache of a language model).
     An object that refuses to be copied is given as it is."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes) or callable(value):
+    if (
+        value is None
+        or isinstance(value, bool | int | float | complex | str | bytes)
+        or callable(value)
+    ):
         return value
     with contextlib.suppress(MeasurementError):
         return deep_copy(value)

@@ -84,7 +84,9 @@ class SymmetricOperator(ABC):
         """Raises ValueError unless every name is one of the operator's nodes."""
         for name in names:
             if name not in self.sizes:
-                raise MeasurementError(f"{self.noun} {name!r} is not one of the operator's: {list(self.nodes)}")
+                raise MeasurementError(
+                    f"{self.noun} {name!r} is not one of the operator's: {list(self.nodes)}"
+                )
 
     def checked(self, pairs: Iterable[Pair]) -> list[Pair]:
         """The pairs as a list. Raises ValueError for anything but pairs of the operator's nodes."""
@@ -103,7 +105,9 @@ class SymmetricOperator(ABC):
     def direction_count(self, directions: Mapping[str, Tensor]) -> int:
         """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or different k."""
         counts = {len(r) for r in directions.values()}
-        fits = all(w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items())
+        fits = all(
+            w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items()
+        )
         if len(counts) != 1 or 0 in counts or not fits:
             raise MeasurementError(
                 f"expected directions (k, d_w), one k of at least 1 for all, for nodes with sizes {self.sizes}; got "
@@ -124,7 +128,9 @@ def columns_of(z: Tensor, size: int) -> Tensor:
 def require_operator(operator: Any) -> SymmetricOperator:
     """The operator. Raises MeasurementError for anything without products between named nodes."""
     if not isinstance(operator, SymmetricOperator):
-        raise MeasurementError(f"expected a CurvatureOperator or ParameterOperator, found {type(operator).__name__}")
+        raise MeasurementError(
+            f"expected a CurvatureOperator or ParameterOperator, found {type(operator).__name__}"
+        )
     return operator
 
 
@@ -170,7 +176,9 @@ class BlockOperator:
         rows, columns = self.shape
         if rows < columns:
             return self.adjoint.dense().mT
-        return self.matvec(torch.eye(columns, dtype=self.operator.dtype, device=self.operator.device))
+        return self.matvec(
+            torch.eye(columns, dtype=self.operator.dtype, device=self.operator.device)
+        )
 
 
 Stream = Literal["node", "shared"]
@@ -199,15 +207,23 @@ class Estimate(Estimated, _Estimate):
     @classmethod
     def if_finite(cls, value: float, error: float, products: int) -> Estimate:
         """The estimate, or NaN with a reason when it is not finite."""
-        return cls(value, error, products) if math.isfinite(value) else cls.undefined(products, NOT_FINITE)
+        return (
+            cls(value, error, products)
+            if math.isfinite(value)
+            else cls.undefined(products, NOT_FINITE)
+        )
 
 
-def rademacher(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
+def rademacher(
+    shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None
+) -> Tensor:
     """Independent signs."""
     return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
 
 
-def on_sphere(shape: tuple[int, int], dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
+def on_sphere(
+    shape: tuple[int, int], dtype: torch.dtype, generator: torch.Generator | None
+) -> Tensor:
     """Rows (k, d), each uniform on the sphere of radius sqrt(d): E[z z^T] = I, as of signs, and about their variance.
 
     Few signs can agree up to a factor on the two components that carry a block (of twelve, once in 2,048 times): all
@@ -231,7 +247,11 @@ class Streams:
 
     def __init__(self, generator: torch.Generator | None, kind: Stream = "node") -> None:
         self.generator, self.kind = generator, kind
-        self.seed = int(torch.randint(0, 2**62, (), generator=generator, device="cpu")) if kind == "node" else 0
+        self.seed = (
+            int(torch.randint(0, 2**62, (), generator=generator, device="cpu"))
+            if kind == "node"
+            else 0
+        )
 
     def of(self, name: str) -> torch.Generator | None:
         if self.kind == "shared":

@@ -31,7 +31,10 @@ ROUNDINGS = 64
 
 
 def frobenius_norms(
-    operator: SymmetricOperator, pairs: Iterable[Pair], probes: int = 30, generator: torch.Generator | None = None
+    operator: SymmetricOperator,
+    pairs: Iterable[Pair],
+    probes: int = 30,
+    generator: torch.Generator | None = None,
 ) -> dict[Pair, Estimate]:
     """||H[v,w]||_F by Hutchinson: the mean of |H[v,w] z|^2 over z on w with mean z z^T = I is ||H[v,w]||_F^2.
 
@@ -54,7 +57,10 @@ def frobenius_norms(
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     measured = probe_norms(operator, pairs, probes, Streams(generator))
     norms = {pair: root_mean(found.own) for pair, found in measured.items()}
-    return {p: e._replace(error=e.value * skewed(e.error / e.value)) if e.error > 0 else e for p, e in norms.items()}
+    return {
+        p: e._replace(error=e.value * skewed(e.error / e.value)) if e.error > 0 else e
+        for p, e in norms.items()
+    }
 
 
 class ProbeNorms(NamedTuple):
@@ -79,7 +85,10 @@ def probe_norms(
 
 def whole_norm(operator: SymmetricOperator, streams: Streams) -> float:
     """|H z| for one Rademacher z on all nodes, H the whole: about ||H||_F, what "numerically zero" is relative to."""
-    z = {v: rademacher((1, operator.sizes[v]), operator.dtype, streams.of(f"whole/{v}")) for v in operator.nodes}
+    z = {
+        v: rademacher((1, operator.sizes[v]), operator.dtype, streams.of(f"whole/{v}"))
+        for v in operator.nodes
+    }
     _, whole = operator.whole(z)
     return norm_of(torch.cat([whole[v].reshape(-1) for v in operator.nodes]))
 
@@ -100,7 +109,9 @@ def root_mean(squares: Squares) -> Estimate:
         return Estimate(0.0, 0.0, count)
     standard_error = float(squares.values.std()) / math.sqrt(count) * student(count - 1)
     scale = 2.0**squares.exponent
-    return Estimate.if_finite(squares.root_mean, standard_error / (2 * math.sqrt(mean)) * scale, count)
+    return Estimate.if_finite(
+        squares.root_mean, standard_error / (2 * math.sqrt(mean)) * scale, count
+    )
 
 
 def spectral_norms(
@@ -128,7 +139,10 @@ def spectral_norms(
     if operator.reason:
         return dict.fromkeys(pairs, Estimate.undefined(0, operator.reason))
     streams = Streams(generator)
-    q = {(v, w): unit(operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}"))) for v, w in pairs}
+    q = {
+        (v, w): unit(operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}")))
+        for v, w in pairs
+    }
     sigma: dict[Pair, float] = {}
     residual: dict[Pair, float] = {}
     steps = 0
@@ -137,7 +151,9 @@ def spectral_norms(
         forward = _products(operator, pairs, {pair: (pair[1], q[pair], pair[0]) for pair in pairs})
         sigma = {pair: norm_of(image) for pair, image in forward.items()}
         turned = {pair: unit(image) for pair, image in forward.items()}
-        back = _products(operator, pairs, {pair: (pair[0], turned[pair], pair[1]) for pair in pairs})
+        back = _products(
+            operator, pairs, {pair: (pair[0], turned[pair], pair[1]) for pair in pairs}
+        )
         for pair in pairs:
             residual[pair] = norm_of(back[pair].double() - sigma[pair] * q[pair].double())
             q[pair] = unit(back[pair]) if bool(back[pair].any()) else q[pair]

@@ -99,7 +99,9 @@ class CurvatureOperator(SymmetricOperator):
                 self._values = check_without_graph(dag, self.x, self.y)
             else:
                 evaluation = (
-                    check_before_measuring(dag, self.x, self.y, finite=False) if check else evaluate(dag, self.x)
+                    check_before_measuring(dag, self.x, self.y, finite=False)
+                    if check
+                    else evaluate(dag, self.x)
                 )
                 self._in_place = evaluation.in_place
                 with torch.no_grad():
@@ -125,12 +127,18 @@ class CurvatureOperator(SymmetricOperator):
 
         Raises ValueError for unknown nodes or shapes that do not fit, and when the network has changed.
         """
-        return self.whole(directions)[0] if self.part == "tensor" else self._in_pieces(directions, (self._own,))[0]
+        return (
+            self.whole(directions)[0]
+            if self.part == "tensor"
+            else self._in_pieces(directions, (self._own,))[0]
+        )
 
     def apply_parts(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
         """The products with the total and with the Gauss-Newton part; needs part="tensor". Arguments as in apply."""
         if self.part != "tensor":
-            raise ValueError(f'apply_parts needs an operator with part="tensor", this one has {self.part!r}')
+            raise ValueError(
+                f'apply_parts needs an operator with part="tensor", this one has {self.part!r}'
+            )
         total, gauss_newton = self._in_pieces(directions, (self._hessian, self._gauss_newton))
         return total, gauss_newton
 
@@ -147,7 +155,9 @@ class CurvatureOperator(SymmetricOperator):
             return self
         part = slice(example, example + 1)
         x, y = self.x[part], self.y[part]
-        return CurvatureOperator(self.dag, x, y, self.nodes, part=self.part, memory_budget=0, check=False)
+        return CurvatureOperator(
+            self.dag, x, y, self.nodes, part=self.part, memory_budget=0, check=False
+        )
 
     def reference(self) -> FiniteDifferences:
         """What the products must agree with: differences of gradients, in a float64 copy."""
@@ -157,13 +167,17 @@ class CurvatureOperator(SymmetricOperator):
     def in_float64(self) -> CurvatureOperator:
         """The operator of a float64 copy of the network."""
         dag = self.dag.to(torch.float64)
-        return CurvatureOperator(dag, widen(self.x), widen(self.y), self.nodes, part=self.part, check=False)
+        return CurvatureOperator(
+            dag, widen(self.x), widen(self.y), self.nodes, part=self.part, check=False
+        )
 
     def _own(self, directions: Products, copies: int) -> Products:
         return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
 
     def _in_pieces(
-        self, directions: Mapping[str, Tensor], products: Sequence[Callable[[Products, int], Products]]
+        self,
+        directions: Mapping[str, Tensor],
+        products: Sequence[Callable[[Products, int], Products]],
     ) -> list[Products]:
         """Each of `products` on the directions, as many at a time as the memory budget allows."""
         count = self.direction_count(directions)
@@ -174,18 +188,25 @@ class CurvatureOperator(SymmetricOperator):
             for start in range(0, count, self.simultaneous):
                 end = start + self.simultaneous
                 piece = {
-                    w: differentiable_copy(r[start:end].to(self.device, self.dtype)) for w, r in directions.items()
+                    w: differentiable_copy(r[start:end].to(self.device, self.dtype))
+                    for w, r in directions.items()
                 }
                 for collected, product in zip(found, products, strict=True):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
-        return [{v: torch.cat([f[v] for f in collected]) for v in self.nodes} for collected in found]
+        return [
+            {v: torch.cat([f[v] for f in collected]) for v in self.nodes} for collected in found
+        ]
 
     # ------------------------------------------------------------------ automatic differentiation
 
     def _hessian(self, directions: Products, copies: int) -> Products:
         graph = self._graph_of(copies)
-        dot = sum((graph.gradients[w].flatten(1) * r).sum() for w, r in directions.items() if w in graph.gradients)
+        dot = sum(
+            (graph.gradients[w].flatten(1) * r).sum()
+            for w, r in directions.items()
+            if w in graph.gradients
+        )
         return self._pull(dot, None, graph)
 
     def _gauss_newton(self, directions: Products, copies: int) -> Products:
@@ -195,29 +216,48 @@ class CurvatureOperator(SymmetricOperator):
         names = list(directions)
         u = torch.zeros_like(graph.output, requires_grad=True)
         pulled = torch.autograd.grad(
-            graph.output, [graph.leaves[w] for w in names], u, create_graph=True, retain_graph=True, allow_unused=True
+            graph.output,
+            [graph.leaves[w] for w in names],
+            u,
+            create_graph=True,
+            retain_graph=True,
+            allow_unused=True,
         )
-        dot = sum((p.flatten(1) * directions[w]).sum() for w, p in zip(names, pulled, strict=True) if p is not None)
+        dot = sum(
+            (p.flatten(1) * directions[w]).sum()
+            for w, p in zip(names, pulled, strict=True)
+            if p is not None
+        )
         if not isinstance(dot, Tensor):
             return self._zero(copies)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
-        curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent.reshape(copies, len(self.x), -1)) / len(
-            self.x
-        )
+        curved = torch.einsum(
+            "bkl,pbl->pbk", self._loss_hessian, tangent.reshape(copies, len(self.x), -1)
+        ) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
 
-    def _pull(self, value: Tensor | int, cotangent: Tensor | None, graph: _Graph) -> dict[str, Tensor]:
+    def _pull(
+        self, value: Tensor | int, cotangent: Tensor | None, graph: _Graph
+    ) -> dict[str, Tensor]:
         zero = self._zero(graph.copies)
         if not isinstance(value, Tensor) or not value.requires_grad:
             return zero
         leaves = [graph.leaves[v] for v in self.nodes]
         with naming_node(self.dag, self._values), second_derivatives("a node or the loss"):
-            grads = torch.autograd.grad(value, leaves, cotangent, retain_graph=True, allow_unused=True)
-        return {v: zero[v] if g is None else g.flatten(1) for v, g in zip(self.nodes, grads, strict=True)}
+            grads = torch.autograd.grad(
+                value, leaves, cotangent, retain_graph=True, allow_unused=True
+            )
+        return {
+            v: zero[v] if g is None else g.flatten(1)
+            for v, g in zip(self.nodes, grads, strict=True)
+        }
 
     def _zero(self, copies: int) -> dict[str, Tensor]:
-        return {v: torch.zeros(copies, self.sizes[v], dtype=self.dtype, device=self.device) for v in self.nodes}
+        return {
+            v: torch.zeros(copies, self.sizes[v], dtype=self.dtype, device=self.device)
+            for v in self.nodes
+        }
 
     def _graph_of(self, copies: int) -> _Graph:
         if self._graph is None or self._graph.copies != copies:
@@ -249,7 +289,8 @@ class CurvatureOperator(SymmetricOperator):
     def _build(self, copies: int) -> _Graph:
         batch = len(self.x)
         leaves = {
-            v: self._values[v].new_zeros(copies, 1, *self._values[v].shape[1:]).requires_grad_() for v in self.nodes
+            v: self._values[v].new_zeros(copies, 1, *self._values[v].shape[1:]).requires_grad_()
+            for v in self.nodes
         }
 
         def perturbed(v: str, value: Tensor) -> Tensor:
@@ -264,7 +305,10 @@ class CurvatureOperator(SymmetricOperator):
             for name in () if values else (INPUT, *self.dag.order):
                 if name in self._moving:
                     node = self.dag.nodes[name]
-                    parents = [values[p].clone() if name in self._in_place else values[p] for p in node.parents]
+                    parents = [
+                        values[p].clone() if name in self._in_place else values[p]
+                        for p in node.parents
+                    ]
                     with Convolutions("inputs"):
                         value = node(*parents)
                 else:
@@ -276,7 +320,9 @@ class CurvatureOperator(SymmetricOperator):
             gradients: dict[str, Tensor] = {}
             if self.part != "gauss_newton":
                 loss = self.dag.loss.summed(output, targets) / batch
-                grads = torch.autograd.grad(loss, list(leaves.values()), create_graph=True, allow_unused=True)
+                grads = torch.autograd.grad(
+                    loss, list(leaves.values()), create_graph=True, allow_unused=True
+                )
                 gradients = {v: g for v, g in zip(leaves, grads, strict=True) if g is not None}
         return _Graph(copies, leaves, output, gradients)
 
@@ -284,7 +330,11 @@ class CurvatureOperator(SymmetricOperator):
         """How many directions go through the network together: as many as the products of one fit the budget."""
 
         def product() -> None:
-            one = {self.nodes[0]: torch.ones(1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device)}
+            one = {
+                self.nodes[0]: torch.ones(
+                    1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device
+                )
+            }
             self._graph = self._build(1)
             if self.part != "gauss_newton":
                 self._hessian(one, 1)
@@ -292,7 +342,9 @@ class CurvatureOperator(SymmetricOperator):
                 self._gauss_newton(one, 1)
 
         with measuring(self.dag):
-            self._build(1)  # what fails here is told at once, what cannot be differentiated twice in `apply`
+            self._build(
+                1
+            )  # what fails here is told at once, what cannot be differentiated twice in `apply`
             try:
                 peak = max(1, *allocations(product))
             except MeasurementError:  # also while a profiler is running

@@ -31,7 +31,11 @@ def allocations(function: Callable[[], object]) -> list[int]:
     finally:
         records = _disable_profiler_legacy()
     live, found = 0, []
-    for event in (event for thread in records for event in thread if event.kind() == "memory_alloc"):
-        live += event.cpu_memory_usage() + (event.cuda_memory_usage() if hasattr(event, "cuda_memory_usage") else 0)
+    for event in (
+        event for thread in records for event in thread if event.kind() == "memory_alloc"
+    ):
+        live += event.cpu_memory_usage() + (
+            event.cuda_memory_usage() if hasattr(event, "cuda_memory_usage") else 0
+        )
         found.append(live)
     return found

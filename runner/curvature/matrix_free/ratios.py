@@ -81,7 +81,10 @@ def stable_ranks(
 
 
 def couplings(
-    operator: SymmetricOperator, pairs: Iterable[Pair], probes: int = 30, generator: torch.Generator | None = None
+    operator: SymmetricOperator,
+    pairs: Iterable[Pair],
+    probes: int = 30,
+    generator: torch.Generator | None = None,
 ) -> dict[Pair, Estimate]:
     """C = R(v,w) / sqrt(R(v,v) R(w,w)) from Hutchinson norms; not clipped at 1. NaN when a diagonal block is
     numerically zero.
@@ -139,7 +142,9 @@ def _left_out(values: Tensor) -> Tensor:
 def _jackknife(left_out: Tensor) -> float:
     """Standard error from the estimates with one probe left out, widened for few probes."""
     n = len(left_out)
-    return math.sqrt((n - 1) / n * float((left_out - left_out.mean()).square().sum())) * student(n - 1)
+    return math.sqrt((n - 1) / n * float((left_out - left_out.mean()).square().sum())) * student(
+        n - 1
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,8 +193,12 @@ def gn_gaps(
     """
     if isinstance(source, Dag):
         if x is None or y is None:
-            raise MeasurementError("gn_gaps of a Dag needs the batch: gn_gaps(dag, x, y, nodes, pairs)")
-        operator = CurvatureOperator(source, x, y, nodes, part="tensor", memory_budget=memory_budget)
+            raise MeasurementError(
+                "gn_gaps of a Dag needs the batch: gn_gaps(dag, x, y, nodes, pairs)"
+            )
+        operator = CurvatureOperator(
+            source, x, y, nodes, part="tensor", memory_budget=memory_budget
+        )
     else:
         operator, pairs = source, pairs if pairs is not None else x
         if getattr(operator, "part", None) != "tensor" or y is not None or nodes is not None:
@@ -205,7 +214,11 @@ def gn_gaps(
     for w, z, targets in probe_batches(operator, asked, probes, Streams(generator, stream)):
         total, gauss_newton = operator.apply_parts({w: z})
         for v in targets:
-            images = {"total": total[v], "gauss_newton": gauss_newton[v], "tensor": total[v] - gauss_newton[v]}
+            images = {
+                "total": total[v],
+                "gauss_newton": gauss_newton[v],
+                "tensor": total[v] - gauss_newton[v],
+            }
             parts = {part: squares_of(image) for part, image in images.items()}
             gap = _gap(parts, torch.finfo(operator.dtype).eps, probes)
             plain = {part: values.plain() for part, values in parts.items()}

@@ -25,7 +25,9 @@ class Widened(TorchFunctionMode):
     """Tensors of lower precision that meet float64 ones are taken for float64: weights that functions hold in
     closures, which no copy of the modules reaches."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         leaves, spec = tree_flatten((args, kwargs or {}))
         if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in leaves):
             args, kwargs = tree_unflatten([widen(t) for t in leaves], spec)
@@ -78,7 +80,9 @@ class Reference:
         """The product with the direction, for one piece."""
         return central(lambda shift: self.gradient(shift, example), direction, step)
 
-    def sides(self, direction: Mapping[str, Tensor], example: int, step: float, distance: float) -> tuple[Vectors, ...]:
+    def sides(
+        self, direction: Mapping[str, Tensor], example: int, step: float, distance: float
+    ) -> tuple[Vectors, ...]:
         """The same at this distance behind and ahead on the line of the direction, in its lengths: next to a kink."""
         return ()
 
@@ -86,7 +90,9 @@ class Reference:
         """|g . r - difference of the loss along r|, relative: whether the gradient is one."""
         at, ahead, behind = ({v: s * r for v, r in direction.items()} for s in (0.0, step, -step))
         with self.quiet():
-            slope = sum(float((g * direction[v]).sum()) for v, g in self.gradient(at, example).items())
+            slope = sum(
+                float((g * direction[v]).sum()) for v, g in self.gradient(at, example).items()
+            )
         expected = (self.value(ahead, example) - self.value(behind, example)) / (2 * step)
         return abs(slope - expected) / max(abs(slope), abs(expected), 1e-300)
 
@@ -102,7 +108,9 @@ class FiniteDifferences(Reference):
     scales[v]: root mean square of the node's outputs, the natural size of a step there.
     """
 
-    def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total") -> None:
+    def __init__(
+        self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total"
+    ) -> None:
         self.original, self.nodes, self.part = dag, nodes, part
         self.examples = len(x)
         try:
@@ -123,7 +131,12 @@ class FiniteDifferences(Reference):
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        with torch.inference_mode(False), torch.enable_grad(), untouched(self.original), widened(self.double):
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            untouched(self.original),
+            widened(self.double),
+        ):
             yield
 
     def output(self, shift: Mapping[str, Tensor], example: int) -> Tensor:
@@ -145,10 +158,16 @@ class FiniteDifferences(Reference):
     def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
         return self._difference(direction, example, step, 0.0)
 
-    def sides(self, direction: Mapping[str, Tensor], example: int, step: float, distance: float) -> tuple[Vectors, ...]:
-        return tuple(self._difference(direction, example, step, centre) for centre in (-distance, distance))
+    def sides(
+        self, direction: Mapping[str, Tensor], example: int, step: float, distance: float
+    ) -> tuple[Vectors, ...]:
+        return tuple(
+            self._difference(direction, example, step, centre) for centre in (-distance, distance)
+        )
 
-    def _difference(self, direction: Mapping[str, Tensor], example: int, step: float, centre: float) -> Vectors:
+    def _difference(
+        self, direction: Mapping[str, Tensor], example: int, step: float, centre: float
+    ) -> Vectors:
         with self.quiet():
             if self.part == "gauss_newton":
                 return self._gauss_newton(direction, example, step, centre)
@@ -158,7 +177,9 @@ class FiniteDifferences(Reference):
             curved = self._gauss_newton(direction, example, step, centre)
             return {v: total[v] - curved[v] for v in total}
 
-    def _gauss_newton(self, direction: Mapping[str, Tensor], example: int, step: float, centre: float) -> Vectors:
+    def _gauss_newton(
+        self, direction: Mapping[str, Tensor], example: int, step: float, centre: float
+    ) -> Vectors:
         """J^T A J r: J r from outputs, A u from gradients of the loss by the output, J^T by one backward pass."""
         with torch.no_grad():
             places = (centre + step, centre - step)
@@ -166,7 +187,9 @@ class FiniteDifferences(Reference):
         leaves = {v: (centre * r).detach().requires_grad_() for v, r in direction.items()}
         output = self.output(leaves, example)
         tangent = (ends[0] - ends[1]) / (2 * step)
-        return gradients(output, leaves, bent(lambda at: self.loss(at, example), output, tangent, step))
+        return gradients(
+            output, leaves, bent(lambda at: self.loss(at, example), output, tangent, step)
+        )
 
     def wrong_node(self, example: int, tolerance: float) -> str:
         """The first node, from the output back, whose own second derivative is not that of its gradient; "" if none."""
@@ -181,11 +204,15 @@ class FiniteDifferences(Reference):
     def _bends_wrongly(self, name: str, values: Vectors, tolerance: float) -> bool:
         node = self.dag.nodes[name]
         parents = [p for p in dict.fromkeys(node.parents) if values[p].is_floating_point()]
-        if not parents or not values[name].is_floating_point():  # tokens, or indices: no derivative on either side
+        if (
+            not parents or not values[name].is_floating_point()
+        ):  # tokens, or indices: no derivative on either side
             return False
         generator = torch.Generator().manual_seed(0)
         weights, *drawn = (
-            torch.randn(values[v].shape, generator=generator, dtype=torch.float64, device="cpu").to(values[v])
+            torch.randn(values[v].shape, generator=generator, dtype=torch.float64, device="cpu").to(
+                values[v]
+            )
             for v in (name, *parents)
         )
         direction = dict(zip(parents, drawn, strict=True))
@@ -195,21 +222,32 @@ class FiniteDifferences(Reference):
             output = node(*((leaves.get(p, values[p])).clone() for p in node.parents))
             return leaves, gradients(output, leaves, weights, create_graph=twice)
 
-        differences = central(lambda shift: slope(shift)[1], direction, 1e-5 if self.double else 1e-2)
+        differences = central(
+            lambda shift: slope(shift)[1], direction, 1e-5 if self.double else 1e-2
+        )
         try:
-            leaves, first = slope({p: torch.zeros_like(r) for p, r in direction.items()}, twice=True)
-            second = gradients(torch.stack([(first[p] * direction[p]).sum() for p in parents]).sum(), leaves)
+            leaves, first = slope(
+                {p: torch.zeros_like(r) for p, r in direction.items()}, twice=True
+            )
+            second = gradients(
+                torch.stack([(first[p] * direction[p]).sum() for p in parents]).sum(), leaves
+            )
         except Exception:
             return True
         scale = max(float(d.norm()) for d in differences.values())
         scale = max(scale, max(float(f.norm()) for f in first.values()) * 1e-4)
-        return any(float((second[p] - differences[p]).norm()) > max(tolerance, 1e-4) * scale for p in parents)
+        return any(
+            float((second[p] - differences[p]).norm()) > max(tolerance, 1e-4) * scale
+            for p in parents
+        )
 
 
 class WholeBatch(FiniteDifferences):
     """The same of a network that runs on its batch alone: one piece, the mean over the batch."""
 
-    def __init__(self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total") -> None:
+    def __init__(
+        self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total"
+    ) -> None:
         super().__init__(dag, x, y, nodes, part)
         self.examples = 1
 
@@ -253,7 +291,10 @@ def bent(loss: Callable[[Tensor], Tensor], at: Tensor, tangent: Tensor, step: fl
 
 
 def central(
-    field: Callable[[Vectors], Vectors], direction: Mapping[str, Tensor], step: float, centre: float = 0.0
+    field: Callable[[Vectors], Vectors],
+    direction: Mapping[str, Tensor],
+    step: float,
+    centre: float = 0.0,
 ) -> Vectors:
     """(field((centre + step) r) - field((centre - step) r)) / (2 step)."""
     ahead = field({v: (centre + step) * r for v, r in direction.items()})

@@ -95,7 +95,9 @@ def block_metrics(
     total = blocks.total if isinstance(blocks, BlockSplit) else blocks
     nodes = _order(blocks, order)
     if any(block.dim() != 2 for block in total.values()):
-        raise ValueError("expected blocks of shape (d_v, d_w), found those of each example: exact_blocks(dag, x, y)")
+        raise ValueError(
+            "expected blocks of shape (d_v, d_w), found those of each example: exact_blocks(dag, x, y)"
+        )
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     singular = {pair: _svdvals(total[pair].double()) for pair in pairs}
     norms = {pair: _in_range(float(s.norm()), s) for pair, s in singular.items()}
@@ -112,7 +114,10 @@ def block_metrics(
         row: dict[str, Any] = {"v": v, "w": w, "distance": apart(v, w), "R": norms[v, w]}
         row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
         if split is not None:
-            row["frob_gn"], row["frob_tensor"] = resonance(split.gauss_newton[v, w]), resonance(split.tensor[v, w])
+            row["frob_gn"], row["frob_tensor"] = (
+                resonance(split.gauss_newton[v, w]),
+                resonance(split.tensor[v, w]),
+            )
             row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
             if math.isnan(row["gap"]):
                 row["status"] = row["status"] or "Gauss-Newton block is zero"
@@ -121,7 +126,20 @@ def block_metrics(
     return columns
 
 
-COLUMNS = ("v", "w", "distance", "R", "C", "D", "d_eff", "sigma1", "frob_gn", "frob_tensor", "gap", "status")
+COLUMNS = (
+    "v",
+    "w",
+    "distance",
+    "R",
+    "C",
+    "D",
+    "d_eff",
+    "sigma1",
+    "frob_gn",
+    "frob_tensor",
+    "gap",
+    "status",
+)
 
 
 def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str, Any]:
@@ -147,7 +165,11 @@ def _svdvals(block: Tensor) -> Tensor:
 
 
 def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:
-    known = list(blocks.nodes) if isinstance(blocks, BlockSplit) else list(dict.fromkeys(v for v, _ in blocks))
+    known = (
+        list(blocks.nodes)
+        if isinstance(blocks, BlockSplit)
+        else list(dict.fromkeys(v for v, _ in blocks))
+    )
     unknown = [v for v in order or () if v not in known]
     if unknown:
         raise ValueError(f"order names {unknown}, which have no blocks: there are {known}")
@@ -190,9 +212,13 @@ def gauss_newton_factors(
         eigenvalues, vectors = torch.linalg.eigh(hessian.to(wide))
         floor = -1e3 * torch.finfo(hessian.dtype).eps * float(eigenvalues.abs().max())
         if float(eigenvalues.min()) < floor:
-            raise ValueError("the loss is not convex in the output: its Gauss-Newton matrix has no real factors")
+            raise ValueError(
+                "the loss is not convex in the output: its Gauss-Newton matrix has no real factors"
+            )
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
-        stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(0, 1)
+        stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(
+            0, 1
+        )
     sizes = [jacobians[v].shape[2] for v in names]
     pieces = stacked.to(hessian.dtype).split(sizes, 1)
     return GaussNewtonFactors(dict(zip(names, pieces, strict=True)))
@@ -214,6 +240,8 @@ def block_jacobians(
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0
-            local = node_derivatives(node, evaluation, zero, tuple(dict.fromkeys(node.parents)), second=False)
+            local = node_derivatives(
+                node, evaluation, zero, tuple(dict.fromkeys(node.parents)), second=False
+            )
             found |= {(u, p): jacobian for p, jacobian in local.jacobians.items()}
     return found

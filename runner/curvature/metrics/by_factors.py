@@ -39,7 +39,9 @@ START = 0.3
 class FactorMetrics:
     """H = g GN + t T of the pairs `asked`, in units of the larger of the two parts' scales."""
 
-    def __init__(self, factors: OutputFactors, tensor: TensorPart, curved: set[str], asked: Asked) -> None:
+    def __init__(
+        self, factors: OutputFactors, tensor: TensorPart, curved: set[str], asked: Asked
+    ) -> None:
         self.factors, self.tensor, self.curved, self.asked = factors, tensor, curved, asked
         self.pairs = asked.with_diagonals
         self.scale = max(factors.scale, tensor.scale)
@@ -53,7 +55,9 @@ class FactorMetrics:
     def measure(self) -> InterLayerMetrics:
         """All of it: probes, then sigma_1 from the spaces they span, then more probes until the errors are as asked."""
         nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0, device="cpu"), 0)
-        plain = self._gauss_newton_values() if self.asked.ranks else dict.fromkeys(self.pairs, nothing)
+        plain = (
+            self._gauss_newton_values() if self.asked.ranks else dict.fromkeys(self.pairs, nothing)
+        )
         bent = [pair for pair in self.pairs if self._bent(pair)]
         leading = dict(plain)
         if bent:
@@ -86,7 +90,9 @@ class FactorMetrics:
     def _gauss_newton_values(self) -> dict[Pair, Leading]:
         """sigma_1 and the right singular vector of every Gauss-Newton block."""
         starts = {(v, w): _start(self.factors.rows[w]) for v, w in self.pairs}
-        return leading_singular_values(self._gauss_newton, starts, float(torch.finfo(self.tensor.dtype).eps), MAX_STEPS)
+        return leading_singular_values(
+            self._gauss_newton, starts, float(torch.finfo(self.tensor.dtype).eps), MAX_STEPS
+        )
 
     def _gauss_newton(self, requests: Requests) -> dict[Pair, Tensor]:
         """Products with g GN, the directions of one node together."""
@@ -107,20 +113,30 @@ class FactorMetrics:
         self.products[w] += len(directions)
         return self._add_gauss_newton(w, directions, images)
 
-    def _add_gauss_newton(self, w: str, directions: Tensor, images: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _add_gauss_newton(
+        self, w: str, directions: Tensor, images: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
         g, t = self.weights
         smooth = self.factors.apply({w: directions})
         return {v: g * smooth[v].double() + t * image.double() for v, image in images.items()}
 
     # ------------------------------------------------------------------ squares
 
-    def _sample(self, nodes: Iterable[str], count: int, bent: list[Pair], first: bool = False) -> None:
+    def _sample(
+        self, nodes: Iterable[str], count: int, bent: list[Pair], first: bool = False
+    ) -> None:
         """`count` more probes on each of `nodes`, for every pair with it. The first ones start the subspaces, which
         hold what is known exactly under the later ones: those replace the first, which knew nothing."""
         spaces = self._spaces
         for w in nodes:
-            if not first and self.tensor.sizes[w] <= count:  # what is missing of the whole space costs no more
-                spaces.add(w, list(torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])), worth=1e-6)
+            if (
+                not first and self.tensor.sizes[w] <= count
+            ):  # what is missing of the whole space costs no more
+                spaces.add(
+                    w,
+                    list(torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])),
+                    worth=1e-6,
+                )
             if spaces.complete(w):
                 continue
             z = self._probes(w, count)
@@ -131,8 +147,12 @@ class FactorMetrics:
             others = dict.fromkeys(partners.values())
             squares = squares_of_probes(self.factors, self.weights, w, others, z, images, known)
             for pair, v in partners.items():
-                for kept, new in zip(self._samples.setdefault(pair, ({}, {})), squares[v], strict=True):
-                    kept[w] = torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
+                for kept, new in zip(
+                    self._samples.setdefault(pair, ({}, {})), squares[v], strict=True
+                ):
+                    kept[w] = (
+                        torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
+                    )
             if not first:
                 self._deflated.add(w)
             elif self.asked.ranks or self.asked.error is not None or len(z) == self.tensor.sizes[w]:
@@ -142,7 +162,9 @@ class FactorMetrics:
         """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no more than probes."""
         shape = count, self.tensor.sizes[w]
         if shape[1] <= count:
-            return shape[1] ** 0.5 * torch.eye(shape[1], dtype=self.tensor.dtype, device=self.tensor.device)
+            return shape[1] ** 0.5 * torch.eye(
+                shape[1], dtype=self.tensor.dtype, device=self.tensor.device
+            )
         return on_sphere(shape, self.tensor.dtype, self.asked.generator).to(self.tensor.device)
 
     def _refine(self, bent: list[Pair], leading: dict[Pair, Leading]) -> None:
@@ -156,9 +178,16 @@ class FactorMetrics:
         """Nodes of pairs whose errors are still above what is asked, while more probes are allowed."""
         nodes: dict[str, None] = {}
         for pair in filter(self._bent, self.asked.pairs):
-            m = {p: self._measured(p, leading[p]) for p in (pair, (pair[0], pair[0]), (pair[1], pair[1]))}
+            m = {
+                p: self._measured(p, leading[p])
+                for p in (pair, (pair[0], pair[0]), (pair[1], pair[1]))
+            }
             total, a, b = m[pair].total, m[pair[0], pair[0]].total, m[pair[1], pair[1]].total
-            terms = ([(1.0, total)], [(0.5, m[pair].tensor)], [(0.5, total), (-0.25, a), (-0.25, b)])
+            terms = (
+                [(1.0, total)],
+                [(0.5, m[pair].tensor)],
+                [(0.5, total), (-0.25, a), (-0.25, b)],
+            )
             if max(map(relative_error, terms)) > error:
                 nodes |= dict.fromkeys(pair)
         return [u for u in nodes if self.products[u] < MOST_PROBES]
@@ -172,9 +201,14 @@ class FactorMetrics:
         v, w = pair if self._spaces.complete(pair[1]) else (pair[1], pair[0])
         if self._spaces.complete(w):
             images = self._spaces.images[w][v]
-            bent = images - self._add_gauss_newton(w, self._spaces.basis[w], {v: torch.zeros_like(images)})[v]
+            bent = (
+                images
+                - self._add_gauss_newton(w, self._spaces.basis[w], {v: torch.zeros_like(images)})[v]
+            )
             total, tensor = Square(float(images.square().sum())), Square(float(bent.square().sum()))
-            if tensor.value <= 1e-28 * total.value:  # what the subtraction leaves of a part that is zero
+            if (
+                tensor.value <= 1e-28 * total.value
+            ):  # what the subtraction leaves of a part that is zero
                 tensor = Square(0.0)
         return Measured(total, gauss_newton, tensor, leading.value, leading.error, cost)
 

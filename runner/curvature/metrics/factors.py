@@ -80,7 +80,9 @@ class Perturbed:
             if node is None or (still is not None and name in still):
                 value = x if node is None or still is None else still[name]
             else:
-                parents = [values[p].clone() if name in in_place else values[p] for p in node.parents]
+                parents = [
+                    values[p].clone() if name in in_place else values[p] for p in node.parents
+                ]
                 with Operations() as counted, Convolutions("inputs"):
                     value = node(*parents)
                 if any(p in behind or p in leaves for p in node.parents):
@@ -110,12 +112,17 @@ class OutputFactors:
         rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
         for column in columns:
             grads = torch.autograd.grad(
-                output, list(leaves.values()), column.view(output.shape), retain_graph=True, materialize_grads=True
+                output,
+                list(leaves.values()),
+                column.view(output.shape),
+                retain_graph=True,
+                materialize_grads=True,
             )
             for v, g in zip(leaves, grads, strict=True):
                 rows[v].append(g.flatten(1))
         self.rows = {
-            v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel()) for v, found in rows.items()
+            v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel())
+            for v, found in rows.items()
         }
         self._grams: dict[str, Tensor] = {}
         self._turned: dict[str, Tensor] = {}
@@ -124,7 +131,9 @@ class OutputFactors:
     def gram(self, v: str) -> Tensor:
         """F_v F_v^T with signs on its rows, float64."""
         if v not in self._grams:
-            self._grams[v] = (self.rows[v] @ self.rows[v].mT).double() * self.signs.double()[:, None]
+            self._grams[v] = (self.rows[v] @ self.rows[v].mT).double() * self.signs.double()[
+                :, None
+            ]
         return self._grams[v]
 
     def square(self, v: str, w: str) -> float:
@@ -240,11 +249,16 @@ class TensorPart:
                 q = gradients[w].flatten(1).view(copies, -1, self.sizes[w]).sum(1)[:count]
                 term = (q * r.to(q)).sum()
                 dot = term if dot is None else dot + term
-        zero = {v: torch.zeros(count, d, dtype=self.dtype, device=self.device) for v, d in self.sizes.items()}
+        zero = {
+            v: torch.zeros(count, d, dtype=self.dtype, device=self.device)
+            for v, d in self.sizes.items()
+        }
         if dot is None or not dot.requires_grad:
             return zero
         with second_derivatives("a node or the loss"):
-            grads = torch.autograd.grad(dot, list(leaves.values()), retain_graph=True, allow_unused=True)
+            grads = torch.autograd.grad(
+                dot, list(leaves.values()), retain_graph=True, allow_unused=True
+            )
         return {
             v: zero[v] if g is None else g.reshape(copies, -1, self.sizes[v]).sum(1)[:count]
             for v, g in zip(leaves, grads, strict=True)
@@ -257,9 +271,13 @@ class TensorPart:
             network = network.copies(self._dag, copies)
         leaves, output = network.leaves, network.output
         cotangent = self._delta.repeat(copies, 1).view(output.shape)
-        pulled = torch.autograd.grad(output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True)
+        pulled = torch.autograd.grad(
+            output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True
+        )
         refuse_cut_backwards(pulled, "the network")  # it would look like a tensor part of zero
-        return leaves, {v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad}
+        return leaves, {
+            v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad
+        }
 
 
 def _fitting(sizes: tuple[int, ...], count: int) -> int:

@@ -34,7 +34,12 @@ from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring,
 from runner.curvature.exact.derivatives import Evaluation, evaluate, naming_node
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import no_derivatives
-from runner.curvature.graph.state import differentiable_copy, require_dag, require_tensors, undisturbed
+from runner.curvature.graph.state import (
+    differentiable_copy,
+    require_dag,
+    require_tensors,
+    undisturbed,
+)
 from runner.curvature.matrix_free.base import own_stream, rademacher
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.by_factors import PROBES, FactorMetrics
@@ -63,10 +68,15 @@ def metrics_from_blocks(
     for v, w in asked.with_diagonals:
         total = split.total[v, w].double() / unit
         gauss_newton, tensor = (
-            Square(float((part[v, w].double() / unit).square().sum())) for part in (split.gauss_newton, split.tensor)
+            Square(float((part[v, w].double() / unit).square().sum()))
+            for part in (split.gauss_newton, split.tensor)
         )
         found[v, w] = Measured(
-            Square(float(total.square().sum())), gauss_newton, tensor, _spectral_norm(total, v == w), 0.0
+            Square(float(total.square().sum())),
+            gauss_newton,
+            tensor,
+            _spectral_norm(total, v == w),
+            0.0,
         )
     eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
     return pair_metrics(found, asked.pairs, scale, eps, "exact blocks")
@@ -101,7 +111,9 @@ class Squares:
             self.found = tuple(map(Square.of, samples))
 
 
-def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> InterLayerMetrics:
+def metrics_from_products(
+    operator: CurvatureOperator, tensor: TensorPart, asked: Asked
+) -> InterLayerMetrics:
     """The same from products alone, for outputs too many for factors and networks without a graph.
 
     GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits. Nodes
@@ -116,13 +128,20 @@ def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked
 
     def products(w: str, directions: Tensor) -> dict[str, Tensor]:
         taken[w] += len(directions)
-        return {v: image.double() for v, image in operator.apply({w: directions.to(operator.dtype)}).items()}
+        return {
+            v: image.double()
+            for v, image in operator.apply({w: directions.to(operator.dtype)}).items()
+        }
 
     spaces = SharedSubspaces(products, operator.sizes)
     while waiting:
         for u in waiting:
             size, exact = operator.sizes[u], operator.sizes[u] <= count
-            z = torch.eye(size, device="cpu") if exact else rademacher((count, size), operator.dtype, asked.generator)
+            z = (
+                torch.eye(size, device="cpu")
+                if exact
+                else rademacher((count, size), operator.dtype, asked.generator)
+            )
             z = z.to(operator.device, operator.dtype)
             total, bent = products(u, z), tensor.apply({u: z})
             if asked.ranks and not drawn[u]:
@@ -133,13 +152,19 @@ def metrics_from_products(operator: CurvatureOperator, tensor: TensorPart, asked
                 squares[pair].add(u, total[other], tensor.scale * bent[other].double(), exact)
         waiting = [] if asked.error is None else _missing(squares, asked.pairs, drawn, asked.error)
         count *= 2
-    leading = spaces.sweeps([p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)], asked.tolerance, 40)
+    leading = spaces.sweeps(
+        [p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)], asked.tolerance, 40
+    )
     found = {}
     for p in pairs:
-        sigma, uncertain = (leading[p].value, leading[p].error) if p in leading else (squares[p].sigma, 0.0)
+        sigma, uncertain = (
+            (leading[p].value, leading[p].error) if p in leading else (squares[p].sigma, 0.0)
+        )
         whole, smooth, curved = squares[p].found
         cost = sum(drawn[u] + taken[u] for u in set(p))
-        found[p] = Measured(whole, smooth, curved, sigma if asked.ranks else math.nan, uncertain, cost)
+        found[p] = Measured(
+            whole, smooth, curved, sigma if asked.ranks else math.nan, uncertain, cost
+        )
     return pair_metrics(found, asked.pairs, 1.0, float(torch.finfo(operator.dtype).eps), "products")
 
 
@@ -155,7 +180,11 @@ def _missing(
         ends = [pair, *((u, u) for u in pair)]
         total, a, b = (squares[p].found[0] for p in ends)
         _, smooth, bent = squares[pair].found
-        terms = ([(0.5, total)], [(0.5, total), (-0.25, a), (-0.25, b)], [(0.5, bent), (-0.5, smooth)])
+        terms = (
+            [(0.5, total)],
+            [(0.5, total), (-0.25, a), (-0.25, b)],
+            [(0.5, bent), (-0.5, smooth)],
+        )
         if max(map(relative_error, terms)) > error:
             nodes |= dict.fromkeys(u for p in ends for u in squares[p].found[0].samples)
     return [u for u in nodes if drawn[u] < MOST_PROBES]
@@ -215,7 +244,13 @@ def inter_layer_metrics(
 
 @undisturbed
 def _measured(
-    dag: Dag, x: Tensor, y: Tensor, names: tuple[str, ...], asked: Asked, memory_budget: int, check: bool
+    dag: Dag,
+    x: Tensor,
+    y: Tensor,
+    names: tuple[str, ...],
+    asked: Asked,
+    memory_budget: int,
+    check: bool,
 ) -> InterLayerMetrics:
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
@@ -229,7 +264,11 @@ def _measured(
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
-    probes = PROBES if asked.error is None else max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
+    probes = (
+        PROBES
+        if asked.error is None
+        else max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
+    )
     network = Perturbed.of(dag, x, names, evaluation.in_place)
     operations = network.moving
     by_probes = 3 * operations * len(names) * (probes + (SWEPT if asked.ranks else 0))
@@ -246,7 +285,9 @@ def _measured(
         return metrics_from_products(operator, tensor, asked)
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
-        raise ValueError("the loss has derivatives that are not finite at this batch: check the input and the weights")
+        raise ValueError(
+            "the loss has derivatives that are not finite at this batch: check the input and the weights"
+        )
     return FactorMetrics(factors, tensor, curved, asked).measure()
 
 
@@ -255,7 +296,9 @@ def _too_many_outputs(outputs: int, operations: float, by_probes: float) -> bool
     return 2 * outputs * operations > 10 * by_probes
 
 
-def _asked(dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None) -> tuple[tuple[str, ...], list[Pair]]:
+def _asked(
+    dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None
+) -> tuple[tuple[str, ...], list[Pair]]:
     """The measured nodes in order, and the pairs."""
     if pairs is None:
         names = dag.select(nodes)
@@ -265,11 +308,15 @@ def _asked(dag: Dag, nodes: Iterable[str] | None, pairs: Iterable[Pair] | None) 
         raise ValueError(f"pairs must name two nodes each, got {bad}")
     used = dag.select({u for pair in asked for u in pair})
     if nodes is not None and (extra := set(used) - set(dag.select(nodes))):
-        raise ValueError(f"pairs name nodes {sorted(extra)} that are not among nodes={sorted(dag.select(nodes))}")
+        raise ValueError(
+            f"pairs name nodes {sorted(extra)} that are not among nodes={sorted(dag.select(nodes))}"
+        )
     return used, [(v, w) for v, w in asked]
 
 
-def exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int) -> float:
+def exact_price(
+    dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory_budget: int
+) -> float:
     """Operations of curvature routing; infinite where it does not fit the memory."""
     sizes = {v: evaluation.size(v) for v in evaluation.values}
     examples = len(evaluation.values[INPUT])
@@ -286,6 +333,10 @@ def exact_price(dag: Dag, evaluation: Evaluation, names: tuple[str, ...], memory
             if place[p] < first:
                 continue
             later = sum(sizes[w] for w in names if place[w] >= place[p])
-            derivatives = sizes[p] ** 2 if u in evaluation.structures else 4 * (sizes[u] + sizes[p]) * sizes[p]
+            derivatives = (
+                sizes[p] ** 2
+                if u in evaluation.structures
+                else 4 * (sizes[u] + sizes[p]) * sizes[p]
+            )
             total += 2.0 * examples * (sizes[u] * sizes[p] * later + sizes[u] * derivatives)
     return total

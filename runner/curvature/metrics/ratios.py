@@ -39,7 +39,9 @@ class Square:
     @staticmethod
     def of(samples: Mapping[str, Tensor]) -> Square:
         """The mean of the nodes' means: a block and its transpose have one norm, so that both sides count."""
-        return Square(max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples)
+        return Square(
+            max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples
+        )
 
 
 Known = tuple[Tensor, Mapping[str, Tensor]]
@@ -141,8 +143,13 @@ class PairMetrics(Result, _PairMetrics):
         return row | {"method": self.method, "products": self.R.products}
 
     def summary(self) -> str:
-        values = (f"{name}={getattr(self, name).value:.4g} ± {getattr(self, name).error:.2g}" for name in "RCD")
-        return f"{', '.join(values)}, gap={self.gap.value:.4g} ± {self.gap.error:.2g}, {self.method}"
+        values = (
+            f"{name}={getattr(self, name).value:.4g} ± {getattr(self, name).error:.2g}"
+            for name in "RCD"
+        )
+        return (
+            f"{', '.join(values)}, gap={self.gap.value:.4g} ± {self.gap.error:.2g}, {self.method}"
+        )
 
 
 class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
@@ -154,14 +161,18 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
 
     def to_frame(self) -> DataFrame:
         """A pandas DataFrame, indexed by v and w, with the columns of `PairMetrics.to_dict`."""
-        return frame(({"v": v, "w": w, **metrics.to_dict()} for (v, w), metrics in self.items()), ["v", "w"])
+        return frame(
+            ({"v": v, "w": w, **metrics.to_dict()} for (v, w), metrics in self.items()), ["v", "w"]
+        )
 
     def plot(self, quantity: str = "C", ax: Axes | None = None) -> Figure:
         """A map of one quantity (R, C, D, gap, gauss_newton or tensor) over all pairs. ax: default those of a new
         figure."""
         if quantity not in QUANTITIES:
             raise ValueError(f"expected one of {', '.join(QUANTITIES)}, found {quantity!r}")
-        return plot_map({pair: getattr(metrics, quantity).value for pair, metrics in self.items()}, quantity, ax)
+        return plot_map(
+            {pair: getattr(metrics, quantity).value for pair, metrics in self.items()}, quantity, ax
+        )
 
     def summary(self) -> str:
         return f"{len(self)} pairs of {len({node for pair in self for node in pair})} nodes"
@@ -210,7 +221,9 @@ def pair_metrics(
     return InterLayerMetrics({pair: _one(measured, pair, scale, eps, method) for pair in asked})
 
 
-def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float, method: str) -> PairMetrics:
+def _one(
+    measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float, method: str
+) -> PairMetrics:
     v, w = pair
     m, a, b = measured[pair], measured[v, v], measured[w, w]
     cost = m.products
@@ -220,7 +233,9 @@ def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float
         return Estimate(value, value * relative_error([(0.5, square)]), cost)
 
     diagonal = math.sqrt(a.total.value) * math.sqrt(b.total.value)
-    zero = math.sqrt(m.total.value) <= eps * math.sqrt(diagonal) or m.total.value == 0 or m.sigma == 0
+    zero = (
+        math.sqrt(m.total.value) <= eps * math.sqrt(diagonal) or m.total.value == 0 or m.sigma == 0
+    )
     resonance = root(m.total)
     if diagonal == 0:
         coupling = Estimate.undefined(cost, "diagonal block is numerically zero")
@@ -237,10 +252,19 @@ def _one(measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float
     else:
         value = m.total.value / m.sigma**2
         sigma = m.sigma_error / m.sigma if m.sigma_error > 8 * eps * m.sigma else 0.0
-        dimension = Estimate(value, value * math.hypot(relative_error([(1.0, m.total)]), 2 * sigma), cost)
-    if math.sqrt(m.gauss_newton.value) <= eps * math.sqrt(m.total.value) or m.gauss_newton.value == 0:
+        dimension = Estimate(
+            value, value * math.hypot(relative_error([(1.0, m.total)]), 2 * sigma), cost
+        )
+    if (
+        math.sqrt(m.gauss_newton.value) <= eps * math.sqrt(m.total.value)
+        or m.gauss_newton.value == 0
+    ):
         gap = Estimate.undefined(cost, "Gauss-Newton block is numerically zero")
     else:
         value = math.sqrt(m.tensor.value / m.gauss_newton.value)
-        gap = Estimate(value, value * relative_error([(0.5, m.tensor), (-0.5, m.gauss_newton)]), cost)
-    return PairMetrics(resonance, coupling, dimension, gap, method, root(m.gauss_newton), root(m.tensor))
+        gap = Estimate(
+            value, value * relative_error([(0.5, m.tensor), (-0.5, m.gauss_newton)]), cost
+        )
+    return PairMetrics(
+        resonance, coupling, dimension, gap, method, root(m.gauss_newton), root(m.tensor)
+    )

@@ -78,7 +78,11 @@ class _Bidiagonal:
         if k > 1:
             b += torch.diag(torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu"), 1)
         u, s, vh = torch.linalg.svd(b)
-        residual = self.betas[k - 1] * abs(float(u[-1, 0])) if len(self.betas) >= k and not self.done else 0.0
+        residual = (
+            self.betas[k - 1] * abs(float(u[-1, 0]))
+            if len(self.betas) >= k and not self.done
+            else 0.0
+        )
         second = float(s[1]) if k > 1 else 0.0
         error = kato_temple(float(s[0]), second, residual)
         right = torch.stack(self.right[:k], 1) @ vh[0].to(self.right[0])
@@ -97,19 +101,30 @@ def leading_singular_values(
     error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each). A
     zero block gives 0.
     """
-    active = {pair: _Bidiagonal([start.double() / start.double().norm()]) for pair, start in starts.items()}
+    active = {
+        pair: _Bidiagonal([start.double() / start.double().norm()])
+        for pair, start in starts.items()
+    }
     found: dict[Pair, Leading] = {}
     for _ in range(max_steps):
         images = products([(p, p[1], s.right[-1], p[0]) for p, s in active.items()])
         for pair, state in active.items():
             state.forward(images[pair])
         open_pairs = {p: s for p, s in active.items() if not s.done}
-        images = products([(p, p[0], s.left[-1], p[1]) for p, s in open_pairs.items()]) if open_pairs else {}
+        images = (
+            products([(p, p[0], s.left[-1], p[1]) for p, s in open_pairs.items()])
+            if open_pairs
+            else {}
+        )
         for pair, state in open_pairs.items():
             state.backward(images[pair])
         for pair, state in active.items():
             found[pair] = state.leading()
-        active = {p: s for p, s in open_pairs.items() if not s.done and found[p].error > tolerance * found[p].value}
+        active = {
+            p: s
+            for p, s in open_pairs.items()
+            if not s.done and found[p].error > tolerance * found[p].value
+        }
         if not active:
             break
     return found
@@ -144,7 +159,9 @@ NEW = 0.05  # share of a unit vector that must lie outside a basis to be worth a
 
 def _with_error(before: float, found: Leading) -> Leading:
     """The leading value with its standard error, after a step from `before`."""
-    return found._replace(error=max(min(found.error / 2, STEPS * (found.value - before)), found.error / 8))
+    return found._replace(
+        error=max(min(found.error / 2, STEPS * (found.value - before)), found.error / 8)
+    )
 
 
 class SharedSubspaces:

@@ -15,11 +15,27 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, batch_failure, describe, explained, first_line
+from runner.curvature.graph.errors import (
+    MeasurementError,
+    batch_failure,
+    describe,
+    explained,
+    first_line,
+)
 from runner.curvature.graph.reachable import weighted_sum
 from runner.curvature.graph.state import refuse_draws
-from runner.curvature.graph.tensors import tree_flatten, tree_flatten_with_path, tree_leaves, tree_unflatten
-from runner.curvature.graph.tracing.batches import arguments_of, count_examples, example_dim, path_name
+from runner.curvature.graph.tensors import (
+    tree_flatten,
+    tree_flatten_with_path,
+    tree_leaves,
+    tree_unflatten,
+)
+from runner.curvature.graph.tracing.batches import (
+    arguments_of,
+    count_examples,
+    example_dim,
+    path_name,
+)
 from runner.curvature.graph.tracing.criterion import refuse_broadcast
 from runner.curvature.parameters.model import Model, Named
 
@@ -47,7 +63,9 @@ class Rows:
         """
         given = arguments_of(batch[0])
         if any(isinstance(t, Tensor) and t.is_nested for t in tree_leaves((given, batch[1]))):
-            raise MeasurementError("the data have a nested tensor, which has no rows to cut: give a padded one")
+            raise MeasurementError(
+                "the data have a nested tensor, which has no rows to cut: give a padded one"
+            )
         if any(isinstance(t, Tensor) and t.dim() for t in tree_leaves(given)):
             return count_examples(given, self.batch_dim, self.shared)
         return count_examples(((batch[1],), {}), self.batch_dim)
@@ -58,16 +76,30 @@ class Rows:
         return [n for n, t in self._named_inputs(batch)[1:] if tuple(t.shape) == (count, count)]
 
     def _named_inputs(self, batch: Batch) -> list[tuple[str, Tensor]]:
-        found = ((path_name(path), t) for path, t in tree_flatten_with_path(arguments_of(batch[0]))[0])
-        return [(name, t) for name, t in found if isinstance(t, Tensor) and t.dim() and name not in self.shared]
+        found = (
+            (path_name(path), t) for path, t in tree_flatten_with_path(arguments_of(batch[0]))[0]
+        )
+        return [
+            (name, t)
+            for name, t in found
+            if isinstance(t, Tensor) and t.dim() and name not in self.shared
+        ]
 
     def refuse_one_row(self, batch: Batch) -> None:
         """Raises MeasurementError where the first input has one row and the others have more, of one number."""
         inputs = self._named_inputs(batch)
         others = {len(t) for _, t in inputs[1:]}
-        if self.batch_dim == 0 and inputs and len(inputs[0][1]) == 1 and len(others) == 1 and others != {1}:
+        if (
+            self.batch_dim == 0
+            and inputs
+            and len(inputs[0][1]) == 1
+            and len(others) == 1
+            and others != {1}
+        ):
             name = inputs[0][0]
-            raise MeasurementError(f"input {name!r} has one row, the others have {max(others)}: say shared=[{name!r}]")
+            raise MeasurementError(
+                f"input {name!r} has one row, the others have {max(others)}: say shared=[{name!r}]"
+            )
 
     def cut(self, batch: Batch, size: int | None) -> list[Batch]:
         """The batch in pieces of `size` examples, in order. What has no row for each example is in every piece.
@@ -81,13 +113,18 @@ class Rows:
         given, target = batch
         tensors = [t for t in tree_leaves(target) if isinstance(t, Tensor)]
         if tensors and not any(example_dim(t, count, self.batch_dim, True) for t in tensors):
-            shapes = [tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__ for t in tree_leaves(target)]
+            shapes = [
+                tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__
+                for t in tree_leaves(target)
+            ]
             raise MeasurementError(
                 f"a batch of {count} examples has the target {shapes}, without a row (or several) for each: it cannot "
                 "be split to fit memory_budget. Say batch_dim=..., or raise memory_budget"
             )
         parts = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-        return [(self._input(given, part, count), self._target(target, part, count)) for part in parts]
+        return [
+            (self._input(given, part, count), self._target(target, part, count)) for part in parts
+        ]
 
     def spread(self, batch: Batch, size: int) -> Batch:
         """`size` examples from the first to the last, evenly spread over the batch."""
@@ -109,10 +146,15 @@ class Rows:
             place = example_dim(a, count, self.batch_dim, several)
             return a if place is None else torch.cat((a, b), place[0])
 
-        (named, given), (others, _) = (tree_flatten_with_path(arguments_of(batch[0])) for batch in (one, other))
+        (named, given), (others, _) = (
+            tree_flatten_with_path(arguments_of(batch[0])) for batch in (one, other)
+        )
         (leaves, target), (other_leaves, _) = (tree_flatten(batch[1]) for batch in (one, other))
         pairs = zip(named, others, strict=True)
-        inputs = [a if path_name(path) in self.shared else both(a, b, False) for (path, a), (_, b) in pairs]
+        inputs = [
+            a if path_name(path) in self.shared else both(a, b, False)
+            for (path, a), (_, b) in pairs
+        ]
         targets = [both(a, b, True) for a, b in zip(leaves, other_leaves, strict=True)]
         return tree_unflatten(inputs, given), tree_unflatten(targets, target)
 
@@ -120,7 +162,8 @@ class Rows:
         args, kwargs = arguments_of(given)
         found, spec = tree_flatten_with_path((args, kwargs))
         leaves = [
-            leaf if path_name(path) in self.shared else self._rows(leaf, part, count, False) for path, leaf in found
+            leaf if path_name(path) in self.shared else self._rows(leaf, part, count, False)
+            for path, leaf in found
         ]
         return tree_unflatten(leaves, spec)
 
@@ -134,7 +177,11 @@ class Rows:
             return leaf
         dim, rows = place
         if isinstance(part, Tensor):
-            return leaf.unflatten(dim, (count, rows)).index_select(dim, part.to(leaf.device)).flatten(dim, dim + 1)
+            return (
+                leaf.unflatten(dim, (count, rows))
+                .index_select(dim, part.to(leaf.device))
+                .flatten(dim, dim + 1)
+            )
         return leaf.narrow(dim, part.start * rows, (part.stop - part.start) * rows)
 
 
@@ -166,15 +213,21 @@ class Batches:
     def __init__(self, data: Iterable[Batch], rows: Rows, budget: int) -> None:
         self.rows = rows
         # One (input, target), not a pair of batches.
-        single = isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
+        single = (
+            isinstance(data, tuple) and len(data) == 2 and not isinstance(data[1], tuple | list)
+        )
         if not isinstance(data, Iterable):
-            raise MeasurementError(f"expected data as (x, y), [(x, y), ...] or a DataLoader, found {describe(data)}")
+            raise MeasurementError(
+                f"expected data as (x, y), [(x, y), ...] or a DataLoader, found {describe(data)}"
+            )
         whole: Any = [data] if single else list(data) if isinstance(data, Sequence) else data
         self.data: Iterable[Batch] = whole if isinstance(whole, Sequence) else kept(whole, budget)
         seen = [(rows.count(batch), self._sum(batch)) for batch in map(_pair, self.data)]
         self.counts, self._sums = [count for count, _ in seen], [total for _, total in seen]
         if not self.counts or min(self.counts) == 0:
-            raise MeasurementError("the data are empty: expected at least one batch with at least one example")
+            raise MeasurementError(
+                "the data are empty: expected at least one batch with at least one example"
+            )
         self.own = Share(sum(self.counts), len(self.counts))
         self.chunk: int | None = None
         self.uneven: int | None = None  # the first batch of which labels are ignored or weighted
@@ -198,15 +251,23 @@ class Batches:
                     self.uneven = place[0]
         except Exception:  # of the user's code
             found[-1, -1] = math.nan
-        self._labels, self.own = found, Share(*self.own[:2], math.fsum(found.values()), self.uneven is not None)
+        self._labels, self.own = (
+            found,
+            Share(*self.own[:2], math.fsum(found.values()), self.uneven is not None),
+        )
 
     def weigh(self, everyone: Sequence[Share], rank: int = 0) -> None:
         """Takes shares of the data of all processes, of which these are those of `rank`: by examples, or by labels
         where some are ignored or have weights. before: batches of the processes before this one."""
-        self.examples, total = sum(s.examples for s in everyone), math.fsum(s.labels for s in everyone)
+        self.examples, total = (
+            sum(s.examples for s in everyone),
+            math.fsum(s.labels for s in everyone),
+        )
         self.before = sum(s.batches for s in everyone[:rank])
         uneven = total > 0 and any(s.uneven for s in everyone)
-        self.shares = {place: count / total for place, count in self._labels.items()} if uneven else {}
+        self.shares = (
+            {place: count / total for place, count in self._labels.items()} if uneven else {}
+        )
 
     def share(self, i: int) -> float:
         """What part of the mean batch i is."""
@@ -241,27 +302,39 @@ class Batches:
             if isinstance(t, Tensor) and t.dim() > self.rows.batch_dim and not t.is_nested:
                 columns = t.movedim(self.rows.batch_dim, 0).double().sum(0).flatten()
                 total += float(
-                    columns @ torch.linspace(1, 2, len(columns), dtype=torch.float64, device="cpu").to(columns)
+                    columns
+                    @ torch.linspace(1, 2, len(columns), dtype=torch.float64, device="cpu").to(
+                        columns
+                    )
                 )
         return total
 
     def _marks(self) -> list[tuple[int, float]]:
         """Versions, and sums where the memory is that of an array of numpy, which has no version."""
-        shared = [t.layout == torch.strided and not t.untyped_storage().resizable() for t in self._tensors]
-        sums = [float(weighted_sum(t).nan_to_num()) if s else 0.0 for t, s in zip(self._tensors, shared, strict=True)]
+        shared = [
+            t.layout == torch.strided and not t.untyped_storage().resizable() for t in self._tensors
+        ]
+        sums = [
+            float(weighted_sum(t).nan_to_num()) if s else 0.0
+            for t, s in zip(self._tensors, shared, strict=True)
+        ]
         return [(t._version, s) for t, s in zip(self._tensors, sums, strict=True)]
 
     def refuse_changes_in_place(self) -> None:
         """Raises MeasurementError where a tensor of the data is not what it was."""
         if self._marks() != self._versions:
-            raise MeasurementError("the data have changed since this operator was built: build a new one")
+            raise MeasurementError(
+                "the data have changed since this operator was built: build a new one"
+            )
 
     def refuse_changes(self) -> None:
         """Raises MeasurementError for a loader that gives other data when it is read again, in any order."""
         if isinstance(self.data, Sequence):
             return
         again = list(map(self._sum, self.data))
-        if self.shares and any(abs(a - b) > 1e-9 * abs(b) for a, b in zip(again, self._sums, strict=False)):
+        if self.shares and any(
+            abs(a - b) > 1e-9 * abs(b) for a, b in zip(again, self._sums, strict=False)
+        ):
             raise MeasurementError(
                 "the loader changes its order, and labels are ignored or weighted: set shuffle=False"
             )
@@ -283,7 +356,9 @@ def kept(data: Iterable[Batch], budget: int) -> Iterable[Batch]:
     found, used = [], 0
     for batch in data:
         found.append(tuple(_pair(batch)))
-        used += sum(t.numel() * t.element_size() for t in tree_leaves(batch) if isinstance(t, Tensor))
+        used += sum(
+            t.numel() * t.element_size() for t in tree_leaves(batch) if isinstance(t, Tensor)
+        )
         if used > budget:
             if iter(data) is data:
                 raise MeasurementError(
@@ -319,7 +394,9 @@ def first_look(model: Model, parameters: Named, batch: Batch) -> float:
         )
     for name, g in zip(parameters, grads, strict=False):
         if g is not None and g.layout != torch.strided:
-            raise MeasurementError(f"parameter {name!r} has a sparse gradient: expected a dense one; set sparse=False")
+            raise MeasurementError(
+                f"parameter {name!r} has a sparse gradient: expected a dense one; set sparse=False"
+            )
     for name, g in zip(own, grads[len(parameters) :], strict=True):
         if g is not None:
             raise MeasurementError(
@@ -344,12 +421,16 @@ def check_loss(
     `chunk` examples that it will be cut into. rowwise: the output must have its examples' rows in their order.
     known: the loss of an earlier evaluation."""
     with model.differentiable(graph=False):
-        with explained(lambda error: batch_failure(tree_leaves(batch[0]), tree_leaves(batch[1]), error)):
+        with explained(
+            lambda error: batch_failure(tree_leaves(batch[0]), tree_leaves(batch[1]), error)
+        ):
             output, value = model.output_and_loss(parameters, batch)
             whole = float(value)
         again = float(model.value(parameters, batch)) if known is None else known
         if not math.isfinite(whole):
-            raise MeasurementError(f"the loss of a batch is not finite ({whole}): look at the weights and the data")
+            raise MeasurementError(
+                f"the loss of a batch is not finite ({whole}): look at the weights and the data"
+            )
         if abs(whole - again) > 1e-4 * abs(whole):
             raise MeasurementError(
                 "two evaluations of the loss differ: it is random (call .eval(), remove the randomness), or the module "
@@ -358,7 +439,9 @@ def check_loss(
         refuse_broadcast(model.loss, output, batch[1])
         count = rows.count(batch)
         first = next(iter(parameters.values()))
-        if abs(whole) < torch.finfo(first.dtype).eps:  # of a perfect fit: zeros, whose sum is their mean, or rounding
+        if (
+            abs(whole) < torch.finfo(first.dtype).eps
+        ):  # of a perfect fit: zeros, whose sum is their mean, or rounding
             parameters = {k: 1.1 * p.detach() + 0.01 for k, p in parameters.items()}
             whole = float(model.value(parameters, batch))
             if not math.isfinite(whole):
@@ -370,7 +453,9 @@ def check_loss(
                 sizes: list[float] = [rows.count(piece) for piece in pieces]
                 if needs_mean and not rowwise:
                     labels = [n for piece in pieces if (n := model.labels(parameters, piece))]
-                    if any(uneven for _, uneven in labels) and not any(math.isnan(number) for number, _ in labels):
+                    if any(uneven for _, uneven in labels) and not any(
+                        math.isnan(number) for number, _ in labels
+                    ):
                         sizes = [number for number, _ in labels]
             except Exception as error:  # of the user's code
                 if not needs_mean:
@@ -380,11 +465,17 @@ def check_loss(
                 ) from error
             used = [(s, loss) for s, loss in zip(sizes, losses, strict=True) if s > 0]
             mean = sum(s * loss for s, loss in used) / sum(sizes)
-            share = 1e-8 if first.dtype == torch.float64 else max(1e-4, 8 * torch.finfo(first.dtype).eps)
+            share = (
+                1e-8
+                if first.dtype == torch.float64
+                else max(1e-4, 8 * torch.finfo(first.dtype).eps)
+            )
             allowed = share * max((abs(t) for t in (*losses, whole) if t == t), default=0.0)
             if abs(whole - sum(loss for _, loss in used)) <= allowed < abs(mean - whole):
                 raise MeasurementError(SUM)
-            if needs_mean and not abs(mean - whole) <= allowed:  # also NaN: of labels that a loss leaves out
+            if (
+                needs_mean and not abs(mean - whole) <= allowed
+            ):  # also NaN: of labels that a loss leaves out
                 raise MeasurementError(
                     "the loss of the batch is not the mean of its parts' losses (weights, or examples that depend on "
                     f"each other, or lie along another dimension: batch_dim=...); {needs_mean}{SHARED}"
@@ -393,13 +484,19 @@ def check_loss(
                 _check_rows(model, parameters, batch, pieces[0], min(size, count), count)
 
 
-def _check_rows(model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int) -> None:
+def _check_rows(
+    model: Model, parameters: Named, batch: Batch, half: Batch, size: int, count: int
+) -> None:
     outputs = (tree_leaves(model.call(parameters, b[0])) for b in (half, batch))
-    one, all_of_them = (next((t for t in o if isinstance(t, Tensor) and t.dim()), None) for o in outputs)
+    one, all_of_them = (
+        next((t for t in o if isinstance(t, Tensor) and t.dim()), None) for o in outputs
+    )
     if one is None or all_of_them is None:
         return
     expected = all_of_them[: len(all_of_them) * size // count]
-    if one.shape != expected.shape or not torch.allclose(one, expected, rtol=1e-3, atol=1e-5 * float(one.abs().max())):
+    if one.shape != expected.shape or not torch.allclose(
+        one, expected, rtol=1e-3, atol=1e-5 * float(one.abs().max())
+    ):
         raise MeasurementError(
             f"the output {tuple(all_of_them.shape)} does not have the rows of its {count} examples in their order, so "
             "that the gradient of one example cannot be told: let the module return (B, ...)"

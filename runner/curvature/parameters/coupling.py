@@ -59,10 +59,17 @@ def discarded_coupling(
     inside: dict[str, Tensor] = {}
     outside: dict[str, Tensor] = {}
     for g in groups:
-        z = torch.eye(sizes[g], device="cpu") if exact else _probes(probes, sizes[g], torch.float64, generator)
+        z = (
+            torch.eye(sizes[g], device="cpu")
+            if exact
+            else _probes(probes, sizes[g], torch.float64, generator)
+        )
         rows = []
         for direction in map(operator.drawn, z):
-            squares = {h: float(image.double().square().sum()) for h, image in operator.column(g, direction).items()}
+            squares = {
+                h: float(image.double().square().sum())
+                for h, image in operator.column(g, direction).items()
+            }
             rows.append((squares[g], math.fsum(v for h, v in squares.items() if h != g)))
         inside[g], outside[g] = torch.tensor(rows, dtype=torch.float64, device="cpu").unbind(1)
         if exact:  # columns add up to the block
@@ -80,7 +87,9 @@ def discarded_coupling(
     influence = [outside[g] / b - inside[g] / a for g in groups]
     variances = [float(i.var()) for i in influence]
     # Welch and Satterthwaite: where one group has most of the variance, its own probes are all there are.
-    freedom = math.fsum(variances) ** 2 / max(math.fsum(v * v for v in variances), 1e-300) * (probes - 1)
+    freedom = (
+        math.fsum(variances) ** 2 / max(math.fsum(v * v for v in variances), 1e-300) * (probes - 1)
+    )
     error = math.sqrt(math.fsum(variances) / probes) * student(max(1, math.floor(freedom)))
     ends = (math.log(b / a) + sign * 1.96 * error for sign in (-1, 1))
     low, high = (1 / (1 + math.exp(-max(-30.0, min(30.0, end)))) for end in ends)
@@ -115,7 +124,11 @@ def group_metrics(
         kind = f"{type(operator).__name__} {getattr(operator, 'part', '')}"
         raise ValueError(f'expected a ParameterOperator with part="hessian", found {kind}')
     names = list(operator.groups)
-    asked = [(g, h) for i, g in enumerate(names) for h in names[i:]] if pairs is None else [(g, h) for g, h in pairs]
+    asked = (
+        [(g, h) for i, g in enumerate(names) for h in names[i:]]
+        if pairs is None
+        else [(g, h) for g, h in pairs]
+    )
     wanted = list(dict.fromkeys([*asked, *((u, u) for pair in asked for u in pair)]))
     smooth = operator.with_part("gauss_newton")
     eps = float(torch.finfo(operator.dtype).eps)
@@ -130,7 +143,9 @@ def group_metrics(
             whole, flat = operator.column(w, z, list(rows)), smooth.column(w, z, list(rows))
             for v, kept in rows.items():
                 h, gn = whole[v].double(), flat[v].double()
-                kept.append(torch.stack([h.square().sum(), gn.square().sum(), (h - gn).square().sum()]))
+                kept.append(
+                    torch.stack([h.square().sum(), gn.square().sum(), (h - gn).square().sum()])
+                )
         for v, kept in rows.items():
             one, two, three = (Square.of({w: s}) for s in torch.stack(kept).unbind(1))
             squares[v, w] = one, two, three
@@ -140,19 +155,28 @@ def group_metrics(
 
     chosen = asked if ranks is None else [(g, h) for g, h in ranks]
     starts = {
-        (v, w): operator.drawn(torch.randn(operator.sizes[w], generator=generator, device="cpu")) for v, w in chosen
+        (v, w): operator.drawn(torch.randn(operator.sizes[w], generator=generator, device="cpu"))
+        for v, w in chosen
     }
     leading = leading_singular_values(products, starts, tolerance, 40) if starts else {}
     measured = {}
     for p in wanted:
         top = leading.get(p)
-        sigma = (math.nan, math.nan, 2 * probes) if top is None else (top.value, top.error, 2 * probes + 2 * top.steps)
+        sigma = (
+            (math.nan, math.nan, 2 * probes)
+            if top is None
+            else (top.value, top.error, 2 * probes + 2 * top.steps)
+        )
         measured[p] = Measured(*squares[p], *sigma)
     return pair_metrics(measured, asked, 1.0, eps, "products")
 
 
-def _dense(operator: ParameterOperator, total: Tensor, gauss_newton: Tensor, pair: Pair) -> Measured:
+def _dense(
+    operator: ParameterOperator, total: Tensor, gauss_newton: Tensor, pair: Pair
+) -> Measured:
     rows, columns = (operator.groups[g] for g in pair)
     h, gn = total[rows, columns], gauss_newton[rows, columns]
     whole, smooth, rest = (Square(float(part.square().sum())) for part in (h, gn, h - gn))
-    return Measured(whole, smooth, rest, float(torch.linalg.matrix_norm(h, 2)), 0.0, operator.shape[0])
+    return Measured(
+        whole, smooth, rest, float(torch.linalg.matrix_norm(h, 2)), 0.0, operator.shape[0]
+    )

@@ -14,7 +14,14 @@ from torch.overrides import TorchFunctionMode
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.tensors import tree_leaves, tree_map
-from runner.curvature.matrix_free.reference import Reference, Vectors, bent, gradients, widen, widened
+from runner.curvature.matrix_free.reference import (
+    Reference,
+    Vectors,
+    bent,
+    gradients,
+    widen,
+    widened,
+)
 from runner.curvature.parameters.model import Named
 from runner.curvature.parameters.products import BatchFactored
 
@@ -26,7 +33,9 @@ class _Padding(TorchFunctionMode):
         super().__init__()
         self.rows: list[tuple[Tensor, int]] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if func is F.embedding:
             bound = inspect.signature(func).bind(*args, **(kwargs or {})).arguments
             if bound.get("padding_idx") is not None:
@@ -47,7 +56,11 @@ class ParameterDifferences(Reference):
     def __init__(self, operator: Any) -> None:  # a ParameterOperator, which imports this module
         self.operator = operator
         data = operator.batches.data
-        readings = () if isinstance(data, Sequence) or len(operator.batches) == 1 else zip(data, data, strict=False)
+        readings = (
+            ()
+            if isinstance(data, Sequence) or len(operator.batches) == 1
+            else zip(data, data, strict=False)
+        )
         if not all(_same(one, again) for one, again in readings):
             raise MeasurementError(
                 "verify reads every batch several times, and this loader gives others each time: let it keep its order "
@@ -64,9 +77,13 @@ class ParameterDifferences(Reference):
             self.point = {name: p.detach() for name, p in operator.layout.parameters.items()}
             self.model, self.double = operator.model, False
         flat = self._flat({})
-        rms = {g: float(flat[s].double().square().mean().sqrt()) for g, s in operator.groups.items()}
+        rms = {
+            g: float(flat[s].double().square().mean().sqrt()) for g, s in operator.groups.items()
+        }
         moving = self._moving()
-        self.scales = {g: (r if r > 0 else 1.0) * moving[operator.groups[g]] for g, r in rms.items()}
+        self.scales = {
+            g: (r if r > 0 else 1.0) * moving[operator.groups[g]] for g, r in rms.items()
+        }
 
     def _moving(self) -> Tensor:
         """1 where a difference may move a parameter, 0 in rows of an embedding whose gradient torch leaves out."""
@@ -87,7 +104,9 @@ class ParameterDifferences(Reference):
 
     def value(self, shift: Mapping[str, Tensor], example: int) -> float:
         with self.quiet():
-            return float(self.model.loss_alone(self._placed(self._flat(shift)), self._batch(example)))
+            return float(
+                self.model.loss_alone(self._placed(self._flat(shift)), self._batch(example))
+            )
 
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
         with self.quiet():
@@ -124,7 +143,10 @@ class ParameterDifferences(Reference):
         output = self.operator.graphs.output(self.model, placed, whole, wide)
         tensor = output.tensor(whole)
         with self.model.differentiable(graph=False):
-            ends = [output.tensor(self.model.call(self._placed(base + s * step * moved), wide[0])) for s in (1, -1)]
+            ends = [
+                output.tensor(self.model.call(self._placed(base + s * step * moved), wide[0]))
+                for s in (1, -1)
+            ]
         tangent = (ends[0] - ends[1]) / (2 * step)
         if self.operator.samples is not None or self.operator.likelihood is not None:
             graph = self.operator.graphs.new(place, piece, False)
@@ -144,7 +166,10 @@ class ParameterDifferences(Reference):
 
     def _placed(self, flat: Tensor) -> Named:
         pieces = flat.split([self.point[name].numel() for name in self.names])
-        return {name: piece.view_as(self.point[name]) for name, piece in zip(self.names, pieces, strict=True)}
+        return {
+            name: piece.view_as(self.point[name])
+            for name, piece in zip(self.names, pieces, strict=True)
+        }
 
     def _slope(self, flat: Tensor, batch: Any) -> Tensor:
         leaf = flat.clone().requires_grad_()

@@ -66,7 +66,9 @@ class Graphs:
     def views(self, v: Tensor) -> Named:
         """The part of a flat vector (n,) that belongs to each parameter, in its shape."""
         pieces = v.split([p.numel() for p in self.leaves.values()])
-        return {k: piece.view_as(p) for (k, p), piece in zip(self.leaves.items(), pieces, strict=True)}
+        return {
+            k: piece.view_as(p) for (k, p), piece in zip(self.leaves.items(), pieces, strict=True)
+        }
 
     def split(self, v: Tensor) -> Named:
         """A flat vector (n,) as one tensor for each parameter, in its dtype."""
@@ -93,10 +95,14 @@ class Graphs:
         if self._forwards is None:
             few = few_examples(self.rows, batch, self.loss_of)
             v, self._forwards = self._directions()[0], True
-            with contextlib.suppress(RuntimeError, MeasurementError):  # no second derivative: it is the only way
+            with contextlib.suppress(
+                RuntimeError, MeasurementError
+            ):  # no second derivative: it is the only way
                 one, two = self.new((0, 0), few, False), self.new((0, 0), few, True)
                 images = [self.product(graph, v) for graph in (one, two)]
-                self._forwards = cast(BatchFactored, one).forward and not _differ(images[0], images[1], 1e-2)
+                self._forwards = cast(BatchFactored, one).forward and not _differ(
+                    images[0], images[1], 1e-2
+                )
         return self._forwards
 
     def product(self, graph: Graph, v: Tensor) -> Named:
@@ -118,7 +124,9 @@ class Graphs:
         """Two random flat vectors, the same at every call; long ones repeat themselves, which is quicker."""
         like, size = next(iter(self.leaves.values())), sum(p.numel() for p in self.leaves.values())
         generator, period = torch.Generator().manual_seed(0), min(size, PERIOD)
-        one, two = (torch.randn(period, generator=generator, device="cpu").to(like) for _ in range(2))
+        one, two = (
+            torch.randn(period, generator=generator, device="cpu").to(like) for _ in range(2)
+        )
         return one.repeat(-(-size // period))[:size], two.repeat(-(-size // period))[:size]
 
     def new(self, place: Place, batch: Batch, keep: bool) -> Graph:
@@ -128,12 +136,16 @@ class Graphs:
 
         def curvature(output: Any, tensor: Tensor) -> OutputCurvature:
             if self.part == "empirical_fisher":
-                return OuterProducts(example_gradients(output.value, tensor, batch[1], self.rows.count(batch)))
+                return OuterProducts(
+                    example_gradients(output.value, tensor, batch[1], self.rows.count(batch))
+                )
             if self.part == "gauss_newton":
                 return LossHessian(output.value, tensor, batch[1])
             if self.samples is None:
                 return ExactFisher(output, tensor)
-            generator = torch.Generator().manual_seed(hash((self.seed, self.before + place[0], place[1])) % 2**63)
+            generator = torch.Generator().manual_seed(
+                hash((self.seed, self.before + place[0], place[1])) % 2**63
+            )
             return SampledFisher(output, tensor, self.samples, generator)
 
         def read(whole: Any) -> Output:
@@ -144,7 +156,9 @@ class Graphs:
     def output(self, model: Model, parameters: Named, whole: Any, batch: Batch) -> Output:
         """The tensor of the module's output that a factored matrix is taken of."""
         if self.part == "fisher":
-            return natural(model, parameters, whole, batch[1], self.rows.count(batch), self.likelihood)
+            return natural(
+                model, parameters, whole, batch[1], self.rows.count(batch), self.likelihood
+            )
         return Output(model, parameters, whole, batch[1], self.rows.count(batch))
 
     def planned(self, batches: Batches, budget: int, check: bool) -> Plan:
@@ -153,7 +167,9 @@ class Graphs:
         rows, counts = self.rows, batches.counts
         with refuse_draws("the module or the loss"):
             few = few_examples(rows, first, self.loss_of)
-        with explained(lambda error: batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error)):
+        with explained(
+            lambda error: batch_failure(tree_leaves(few[0]), tree_leaves(few[1]), error)
+        ):
             self.first_loss = first_look(self.model, self.leaves, few)
         directions = self._directions()
         images: dict[bool, Named] = {}
@@ -174,7 +190,14 @@ class Graphs:
 
             graphs.clear()
             whole = rows.count(few) == counts[0]  # it cannot be cut
-            kept.append(Need(lambda size: few if whole else rows.cut(first, size)[0], measure, counts[0], room))
+            kept.append(
+                Need(
+                    lambda size: few if whole else rows.cut(first, size)[0],
+                    measure,
+                    counts[0],
+                    room,
+                )
+            )
             return kept[-1]
 
         vectors = VECTORS * len(directions[0]) * directions[0].dtype.itemsize
@@ -198,7 +221,9 @@ class Graphs:
 
     def _skew(self, one: Tensor, two: Tensor, first: Named, second: Named) -> float:
         """Of the images of two vectors."""
-        return abs(_dot(self.split(two), first) - _dot(self.split(one), second)) / max(_norm(first), 1e-300)
+        return abs(_dot(self.split(two), first) - _dot(self.split(one), second)) / max(
+            _norm(first), 1e-300
+        )
 
 
 def _dot(v: Named, images: Named) -> float:
@@ -208,7 +233,11 @@ def _dot(v: Named, images: Named) -> float:
 
 
 def _norm(images: Named) -> float:
-    return float(torch.stack([torch.linalg.vector_norm(t, dtype=torch.float64) for t in images.values()]).norm())
+    return float(
+        torch.stack(
+            [torch.linalg.vector_norm(t, dtype=torch.float64) for t in images.values()]
+        ).norm()
+    )
 
 
 def _differ(one: Named, two: Named, share: float) -> bool:
@@ -256,7 +285,11 @@ class Need:
     """
 
     def __init__(
-        self, pieces: Callable[[int], Batch], measure: Callable[[Batch], Course], widest: int, room: float = math.inf
+        self,
+        pieces: Callable[[int], Batch],
+        measure: Callable[[Batch], Course],
+        widest: int,
+        room: float = math.inf,
     ) -> None:
         self._pieces, self._measure, self.widest, self.least = pieces, measure, widest, 0.0
         self._found: dict[int, Course] = {}
@@ -314,7 +347,9 @@ class Plan(NamedTuple):
     bytes: int
 
 
-def few_examples(rows: Rows, batch: Batch, run: Callable[[Batch], object], size: int = FEW) -> Batch:
+def few_examples(
+    rows: Rows, batch: Batch, run: Callable[[Batch], object], size: int = FEW
+) -> Batch:
     """A piece of `size` examples if `run` takes it, else the whole batch."""
     if rows.count(batch) <= size:
         return batch
@@ -326,7 +361,9 @@ def few_examples(rows: Rows, batch: Batch, run: Callable[[Batch], object], size:
     return piece
 
 
-def plan(needs: Callable[[bool, float], Need], counts: Sequence[int], vectors: int, budget: int) -> Plan:
+def plan(
+    needs: Callable[[bool, float], Need], counts: Sequence[int], vectors: int, budget: int
+) -> Plan:
     """The plan for batches of `counts` examples; needs(keep, room) measures products with and without a kept graph."""
     widest, examples = max(counts), sum(counts)
     room = (budget - vectors) / UNSEEN

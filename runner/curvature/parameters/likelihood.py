@@ -61,7 +61,11 @@ class _Call:
         target, given = self.arguments["target"], self.arguments["input"]
         if self.kind == "categorical" and not target.is_floating_point():
             return target != self.arguments["ignore_index"]
-        rows = given.shape if self.kind != "categorical" else given.detach().sum(min(1, given.dim() - 1)).shape
+        rows = (
+            given.shape
+            if self.kind != "categorical"
+            else given.detach().sum(min(1, given.dim() - 1)).shape
+        )
         return torch.ones(rows, dtype=torch.bool, device=given.device)
 
     def apart(self) -> tuple[Tensor, Tensor]:
@@ -80,13 +84,17 @@ class _Watch(TorchFunctionMode):
     """Sees the calls of torch's losses. do: "keep" files them and cuts their values from the graph, "stop" ends with
     the first one's input, "replace" puts another tensor in its place."""
 
-    def __init__(self, do: Literal["keep", "stop", "replace"], tensor: Tensor | None = None) -> None:
+    def __init__(
+        self, do: Literal["keep", "stop", "replace"], tensor: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.do, self.tensor = do, tensor
         self.calls: list[_Call] = []
         self.values: list[Tensor] = []
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if func not in _KINDS:
             return func(*args, **(kwargs or {}))
         bound = inspect.signature(func).bind(*args, **(kwargs or {}))
@@ -106,9 +114,15 @@ class _Watch(TorchFunctionMode):
 class NaturalOutput(Output):
     """The tensor that a recognised loss is taken of: the natural parameters of the targets' distribution."""
 
-    def __init__(self, model: Model, parameters: Named, whole: Any, target: Any, call: _Call, factors: Tensor) -> None:
+    def __init__(
+        self, model: Model, parameters: Named, whole: Any, target: Any, call: _Call, factors: Tensor
+    ) -> None:
         self.model, self.parameters, self.whole, self.target = model, parameters, whole, target
-        self.kind, self.factors, self.dim = call.kind, factors, min(1, call.arguments["input"].dim() - 1)
+        self.kind, self.factors, self.dim = (
+            call.kind,
+            factors,
+            min(1, call.arguments["input"].dim() - 1),
+        )
 
     def tensor(self, whole: Any) -> Tensor:
         try:
@@ -116,7 +130,9 @@ class NaturalOutput(Output):
                 self.model.loss_of(whole, self.target)
         except _Reached as reached:
             return reached.value
-        raise MeasurementError("the loss made another call than before: it is not a function of its arguments")
+        raise MeasurementError(
+            "the loss made another call than before: it is not a function of its arguments"
+        )
 
     def value(self, tensor: Tensor, target: Any) -> Tensor:
         with _Watch("replace", tensor):
@@ -127,19 +143,32 @@ class GivenOutput(Output):
     """The tensor that the loss reads, taken for the natural parameters of a distribution that the user names."""
 
     def __init__(
-        self, model: Model, parameters: Named, whole: Any, target: Any, examples: int, kind: Likelihood
+        self,
+        model: Model,
+        parameters: Named,
+        whole: Any,
+        target: Any,
+        examples: int,
+        kind: Likelihood,
     ) -> None:
         super().__init__(model, parameters, whole, target, examples)
         tensor = self.tensor(whole).detach()
         if not self.alone:
-            raise MeasurementError(f"likelihood={kind!r} needs one tensor of the output: pick it with output=...")
+            raise MeasurementError(
+                f"likelihood={kind!r} needs one tensor of the output: pick it with output=..."
+            )
         self.kind, self.dim = kind, tensor.dim() - 1
         rows = tensor[..., 0] if kind == "categorical" else tensor
         self.factors = torch.full_like(rows, 1 / rows.numel())
 
 
 def natural(
-    model: Model, parameters: Named, whole: Any, target: Any, examples: int, given: Likelihood | None
+    model: Model,
+    parameters: Named,
+    whole: Any,
+    target: Any,
+    examples: int,
+    given: Likelihood | None,
 ) -> NaturalOutput | GivenOutput:
     """The natural parameters of the targets' distribution. Raises MeasurementError for a loss that is not recognised.
 
@@ -159,8 +188,15 @@ def natural(
             return NaturalOutput(model, parameters, whole, target, call, factors)
         grads: Any = [None]
         if value.requires_grad:
-            grads = torch.autograd.grad(value, [*watch.values, *reached], create_graph=True, allow_unused=True)
-        if call.plain and grads[0] is not None and all(g is None for g in grads[1:]) and not grads[0].requires_grad:
+            grads = torch.autograd.grad(
+                value, [*watch.values, *reached], create_graph=True, allow_unused=True
+            )
+        if (
+            call.plain
+            and grads[0] is not None
+            and all(g is None for g in grads[1:])
+            and not grads[0].requires_grad
+        ):
             return NaturalOutput(model, parameters, whole, target, call, grads[0].where(valid, 0))
     raise MeasurementError(
         "the Fisher matrix is known for losses that are one call of torch's cross_entropy, nll_loss, "
@@ -191,19 +227,33 @@ class SampledFisher(ExactFisher):
     """The mean of g g^T over `samples` targets drawn for each row, on the CPU; its expectation is the exact one."""
 
     def __init__(
-        self, output: NaturalOutput | GivenOutput, tensor: Tensor, samples: int, generator: torch.Generator
+        self,
+        output: NaturalOutput | GivenOutput,
+        tensor: Tensor,
+        samples: int,
+        generator: torch.Generator,
     ) -> None:
         super().__init__(output, tensor)
         if self.kind == "categorical":
             rows = self.p.movedim(self.dim, -1)
             flat = rows.reshape(-1, rows.shape[-1])
             drawn = [
-                torch.multinomial(piece.cpu().double(), samples, replacement=True, generator=generator)
+                torch.multinomial(
+                    piece.cpu().double(), samples, replacement=True, generator=generator
+                )
                 for piece in flat.split(max(1, DRAWN_AT_ONCE // flat.shape[1]))
             ]
-            self.drawn = torch.cat(drawn).to(tensor.device).view(*rows.shape[:-1], samples).movedim(-1, self.dim)
+            self.drawn = (
+                torch.cat(drawn)
+                .to(tensor.device)
+                .view(*rows.shape[:-1], samples)
+                .movedim(-1, self.dim)
+            )
         else:
-            shape, kind = (samples, *tensor.shape), {"generator": generator, "dtype": torch.float64, "device": "cpu"}
+            shape, kind = (
+                (samples, *tensor.shape),
+                {"generator": generator, "dtype": torch.float64, "device": "cpu"},
+            )
             if self.kind == "bernoulli":
                 scores = self.p - (torch.rand(shape, **kind).to(tensor.device) < self.p).to(self.p)  # type: ignore[call-overload]
             else:  # exp(-|f - y|^2) is a normal distribution with variance 1 / 2

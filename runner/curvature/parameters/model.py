@@ -16,7 +16,13 @@ from torch.func import functional_call
 
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.state import CONTAINERS, reachable, untouched
-from runner.curvature.graph.tensors import copy_of_object, slices_of, tree_flatten, tree_leaves, tree_unflatten
+from runner.curvature.graph.tensors import (
+    copy_of_object,
+    slices_of,
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)
 from runner.curvature.graph.tracing.batches import arguments_of
 from runner.curvature.graph.tracing.calls import Pick, measurable, picked
 from runner.curvature.graph.tracing.criterion import FixedMeans
@@ -64,7 +70,9 @@ class Unchanged:
         given = [self._copied(leaf) for leaf in leaves]
         found = function(tree_unflatten(given, spec))
         if self.changes is None:
-            self.changes = any(isinstance(t, Tensor) and not t.is_inference() and t._version > 0 for t in given)
+            self.changes = any(
+                isinstance(t, Tensor) and not t.is_inference() and t._version > 0 for t in given
+            )
         return found
 
     def _copied(self, leaf: Any) -> Any:
@@ -80,7 +88,12 @@ class Model:
     """
 
     def __init__(
-        self, module: nn.Module, loss: Loss, pick: Pick = None, *, to: Callable[[Tensor], Tensor] | None = None
+        self,
+        module: nn.Module,
+        loss: Loss,
+        pick: Pick = None,
+        *,
+        to: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.module, self.loss, self.pick = module, loss, pick
         self._within, self._parts = _Within(module, loss), reachable(module, loss)
@@ -93,7 +106,9 @@ class Model:
         self._takes_gradients = False
         self.volatile: set[str] = set()
         """Names of attributes that calls change."""
-        self._looks: float = 4  # calls of which it is seen whether they change the module; all, once one does
+        self._looks: float = (
+            4  # calls of which it is seen whether they change the module; all, once one does
+        )
         self._inputs, self._targets, self._held = Unchanged(), Unchanged(), Unchanged()
 
     def double(self) -> Model:
@@ -106,28 +121,48 @@ class Model:
         end. graph=False: gradients off, unless the module takes some itself."""
         whole = untouched(found=self._parts) if self._looks else nullcontext()
         graph = graph or self._takes_gradients
-        with torch.inference_mode(False), torch.set_grad_enabled(graph), whole, measurable(self.module):
+        with (
+            torch.inference_mode(False),
+            torch.set_grad_enabled(graph),
+            whole,
+            measurable(self.module),
+        ):
             before = self._state() if self._looks else None
             yield
             if before is not None and self._looks:
                 after = self._state()
-                self.volatile |= {one[0] for one, other in zip(before[0], after[0], strict=False) if one != other}
+                self.volatile |= {
+                    one[0] for one, other in zip(before[0], after[0], strict=False) if one != other
+                }
                 self._looks = self._looks - 1 if after == before else math.inf
 
     def _state(self) -> Any:
         """Identities of what modules hold, and versions of loose tensors: what a call may change besides buffers."""
         held: list[Any] = []
-        for key, value in (item for _, m in self._parts.modules.values() for item in vars(m).items()):
-            inside = value.values() if isinstance(value, dict) else value if isinstance(value, CONTAINERS) else ()
+        for key, value in (
+            item for _, m in self._parts.modules.values() for item in vars(m).items()
+        ):
+            inside = (
+                value.values()
+                if isinstance(value, dict)
+                else value
+                if isinstance(value, CONTAINERS)
+                else ()
+            )
             deeper = (id(v) for inner in inside if isinstance(inner, list) for v in inner)
             held.append((key, id(value), *map(id, inside), *deeper))
         return held, [t._version for _, t in self._parts.tensors.values() if not t.is_inference()]
 
     def within(self, parameters: Mapping[str, Tensor], run: Callable[[], R]) -> R:
         """run(), the module having these parameters; complex ones are given as pairs of real numbers."""
-        placed = {f"module.{k}": torch.view_as_complex(p) if k in self._complex else p for k, p in parameters.items()}
+        placed = {
+            f"module.{k}": torch.view_as_complex(p) if k in self._complex else p
+            for k, p in parameters.items()
+        }
         fixed = {**self._constants, **placed}
-        return self._held.call(lambda held: call_with(self._within, {**fixed, **held}, (run,)), self._buffers)
+        return self._held.call(
+            lambda held: call_with(self._within, {**fixed, **held}, (run,)), self._buffers
+        )
 
     def call(self, parameters: Mapping[str, Tensor], given: Any) -> Any:
         """What the loss reads: module(*args, **kwargs), or the picked tensor of it."""
@@ -137,7 +172,9 @@ class Model:
         """The loss of a batch."""
         return self.within(parameters, lambda: self.loss_of(self._output(batch[0]), batch[1]))
 
-    def output_and_loss(self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]) -> tuple[Any, Tensor]:
+    def output_and_loss(
+        self, parameters: Mapping[str, Tensor], batch: tuple[Any, Any]
+    ) -> tuple[Any, Tensor]:
         """What the loss reads, and the loss of a batch."""
         output = self.call(parameters, batch[0])
         return output, self.within(parameters, lambda: self.loss_of(output, batch[1]))
@@ -168,8 +205,12 @@ class Model:
         """The loss of an output: a scalar, the mean where the loss has one value for each example."""
         found = self._targets.call(lambda t: self.loss(output, t), target)
         if isinstance(found, Tensor) and found.dim() and found.is_floating_point():
-            first = next((t for t in tree_leaves(output) if isinstance(t, Tensor) and t.dim()), None)
-            whole = first is not None and found.dim() > 1 and found.shape == first.shape  # the output itself?
+            first = next(
+                (t for t in tree_leaves(output) if isinstance(t, Tensor) and t.dim()), None
+            )
+            whole = (
+                first is not None and found.dim() > 1 and found.shape == first.shape
+            )  # the output itself?
             if first is None or (found.shape[0] % len(first) == 0 and not whole):
                 return found.mean()
         return scalar_loss(found)
@@ -180,7 +221,9 @@ class Model:
             return self.module(*args, **kwargs)
 
         found = self._inputs.call(run, arguments_of(given))
-        return found if self.pick is None else tree_leaves(found)[picked(found, self.pick, "output")]
+        return (
+            found if self.pick is None else tree_leaves(found)[picked(found, self.pick, "output")]
+        )
 
 
 def scalar_loss(value: Any) -> Tensor:
@@ -219,7 +262,9 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
     appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
     that matches nothing, a parameter in two groups, and a module without parameters.
     """
-    known: dict[str, Tensor] = {k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()}
+    known: dict[str, Tensor] = {
+        k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()
+    }
     if groups is None:
         found: dict[str, list[str]] = {}
         own = "module()" if any(name.rpartition(".")[0] == "module" for name in known) else "module"
@@ -227,33 +272,51 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
             if parameter.requires_grad:
                 found.setdefault(name.rpartition(".")[0] or own, []).append(name)
         if not found:
-            raise ValueError("the module has no parameter that requires a gradient: name groups, or unfreeze some")
+            raise ValueError(
+                "the module has no parameter that requires a gradient: name groups, or unfreeze some"
+            )
     else:
         named = [groups] if isinstance(groups, str) else groups
-        spec = dict(named) if isinstance(named, Mapping) else {pattern: pattern for pattern in named}
+        spec = (
+            dict(named) if isinstance(named, Mapping) else {pattern: pattern for pattern in named}
+        )
         found = {group: _matching(patterns, known) for group, patterns in spec.items()}
         if not found:
-            raise ValueError("groups is empty: name at least one, or pass None for every module's parameters")
+            raise ValueError(
+                "groups is empty: name at least one, or pass None for every module's parameters"
+            )
     owner: dict[str, str] = {}
     for group, names in found.items():
         for name in names:
             if name in owner:
-                raise ValueError(f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}")
+                raise ValueError(
+                    f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}"
+                )
             owner[name] = group
     if groups is None and any(known[name].numel() for names in found.values() for name in names):
-        found = {g: names for g, names in found.items() if any(known[name].numel() for name in names)}
+        found = {
+            g: names for g, names in found.items() if any(known[name].numel() for name in names)
+        }
     if empty := [g for g, names in found.items() if not any(known[name].numel() for name in names)]:
         raise ValueError(f"the parameters of group {empty[0]!r} are empty: name others")
-    slices = slices_of({group: sum(known[name].numel() for name in names) for group, names in found.items()})
-    parameters: dict[str, Tensor] = {name: known[name] for names in found.values() for name in names}
+    slices = slices_of(
+        {group: sum(known[name].numel() for name in names) for group, names in found.items()}
+    )
+    parameters: dict[str, Tensor] = {
+        name: known[name] for names in found.values() for name in names
+    }
     return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
 
 
 def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:
     wanted: dict[str, None] = {}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        names = [n for n in known if n == pattern or n.startswith(f"{pattern}.")]  # a name may hold brackets
-        names = names or [n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
+        names = [
+            n for n in known if n == pattern or n.startswith(f"{pattern}.")
+        ]  # a name may hold brackets
+        names = names or [
+            n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")
+        ]
         if not names:
             modules = {n.rpartition(".")[0] for n in known}
             near = difflib.get_close_matches(pattern, [*modules, *known], 1)

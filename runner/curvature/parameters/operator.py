@@ -18,7 +18,13 @@ from runner.curvature.exact.checks import MEMORY_BUDGET
 from runner.curvature.graph.errors import MeasurementError, first_line
 from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.reachable import Fingerprint
-from runner.curvature.graph.state import ONE_AT_A_TIME, devices_of, differentiable_copy, reachable, refuse_autocast
+from runner.curvature.graph.state import (
+    ONE_AT_A_TIME,
+    devices_of,
+    differentiable_copy,
+    reachable,
+    refuse_autocast,
+)
 from runner.curvature.graph.tensors import tree_leaves, tree_map
 from runner.curvature.graph.tracing.batches import names_of
 from runner.curvature.graph.tracing.calls import Pick, check_evaluation, unwrapped
@@ -136,10 +142,14 @@ class ParameterOperator(SymmetricOperator):
         check_evaluation(self.module, mixing=False)
         for name, m in self.module.named_modules():
             if getattr(m, "max_norm", None) is not None:
-                raise MeasurementError(f"module {name!r} rescales its weights when it is called: set max_norm=None")
+                raise MeasurementError(
+                    f"module {name!r} rescales its weights when it is called: set max_norm=None"
+                )
         self.loss: Any = TORCH.get(loss, loss) if isinstance(loss, str) else loss
         if not callable(self.loss) or isinstance(self.loss, type):
-            raise MeasurementError(f"expected a loss(output, target) or one of {list(TORCH)}, found {loss!r}")
+            raise MeasurementError(
+                f"expected a loss(output, target) or one of {list(TORCH)}, found {loss!r}"
+            )
         self.model = Model(self.module, self.loss, output)
         self.part, self.samples, self.seed, self.likelihood = part, samples, seed, likelihood
         self.layout: Layout = layout(self.module, groups)
@@ -149,17 +159,23 @@ class ParameterOperator(SymmetricOperator):
         self.dtype, self.device = tensors[0].dtype, tensors[0].device
         for t in tensors:
             if t.device != self.device:
-                raise MeasurementError(f"parameters are on {self.device} and {t.device}: move the module to one device")
+                raise MeasurementError(
+                    f"parameters are on {self.device} and {t.device}: move the module to one device"
+                )
             self.dtype = torch.promote_types(self.dtype, t.dtype)
         self.progress = progress
-        self._leaves: Named = {k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()}
+        self._leaves: Named = {
+            k: p.detach().requires_grad_() for k, p in self.layout.parameters.items()
+        }
         self._fingerprint = Fingerprint(self.module, self.loss, **shares)
         self._fingerprint.volatile = self.model.volatile
         self._budget, self._unchecked = memory_budget, False
         self.batches = Batches(data, Rows(batch_dim, names_of(shared)), memory_budget // 4)
         self.batches.rows = self._masks_apart(self._indices_in_range(self.batches.rows))
         self.data, self.examples = self.batches.data, self.batches.examples
-        self.graphs = Graphs(self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood)
+        self.graphs = Graphs(
+            self.model, self._leaves, self.batches.rows, part, samples, seed, likelihood
+        )
         refuse_autocast((self.device.type,))
         self.planned = self.graphs.planned(self.batches, memory_budget, check)
         self.batches.chunk, self.graphs.keep = self.planned.chunk, self.planned.keep
@@ -192,7 +208,9 @@ class ParameterOperator(SymmetricOperator):
 
     rmatvec = matvec
 
-    def column(self, group: str, z: Tensor, groups: Sequence[str] | None = None) -> dict[str, Tensor]:
+    def column(
+        self, group: str, z: Tensor, groups: Sequence[str] | None = None
+    ) -> dict[str, Tensor]:
         """H[g, group] z for every group g (or `groups`) from one product; z: (n_group,)."""
         self.require([group])
         found = self.rows({group: z.unsqueeze(0)}, self.nodes if groups is None else tuple(groups))
@@ -233,14 +251,22 @@ class ParameterOperator(SymmetricOperator):
             )
         return ParameterDifferences(self)
 
-    def _twin(self, data: Iterable[Batch], model: Model, leaves: Named, process_group: Any) -> ParameterOperator:
+    def _twin(
+        self, data: Iterable[Batch], model: Model, leaves: Named, process_group: Any
+    ) -> ParameterOperator:
         """The same operator of other data, or in another precision: neither planned nor checked again."""
         twin = copy.copy(self)
         twin.processes = Processes(process_group)
         rows, chunk = self.batches.rows, self.batches.chunk
         twin.model, twin._leaves, twin.batches = model, leaves, Batches(data, rows, self._budget)
-        twin.data, twin.examples, twin.batches.chunk = twin.batches.data, twin.batches.examples, chunk
-        twin.graphs = Graphs(model, leaves, rows, self.part, self.samples, self.seed, self.likelihood)
+        twin.data, twin.examples, twin.batches.chunk = (
+            twin.batches.data,
+            twin.batches.examples,
+            chunk,
+        )
+        twin.graphs = Graphs(
+            model, leaves, rows, self.part, self.samples, self.seed, self.likelihood
+        )
         twin.progress, twin.products = None, 0
         twin._weigh()
         twin._join()
@@ -280,7 +306,9 @@ class ParameterOperator(SymmetricOperator):
 
     def gradient(self) -> Tensor:
         """The gradient of the mean loss, (n,)."""
-        return self.processes.sum(self._gradient, torch.zeros(self.shape[0], dtype=self.dtype, device=self.device))
+        return self.processes.sum(
+            self._gradient, torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
+        )
 
     def _gradient(self) -> Tensor:
         self._refuse_changes()
@@ -288,7 +316,9 @@ class ParameterOperator(SymmetricOperator):
         for _, batch, weight in self.batches.pieces():
             with self.model.differentiable():
                 value = self.model.value(self._leaves, batch)
-                grads = torch.autograd.grad(value, list(self._leaves.values()), materialize_grads=True)
+                grads = torch.autograd.grad(
+                    value, list(self._leaves.values()), materialize_grads=True
+                )
             total += weight * torch.cat([g.flatten() for g in grads])
         if self._unchecked:
             _refuse_infinite(total)
@@ -352,7 +382,10 @@ class ParameterOperator(SymmetricOperator):
         if all(not isinstance(t, Tensor) or t.is_floating_point() for t in tree_leaves(batch)):
             return rows
         try:
-            last = tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, rows.cut(rows.spread(batch, 2), 1)[-1])
+            last = tree_map(
+                lambda t: t.cpu() if isinstance(t, Tensor) else t,
+                rows.cut(rows.spread(batch, 2), 1)[-1],
+            )
             Model(self.module, self.loss, self.model.pick, to=Tensor.cpu).loss_alone({}, last)
         except Exception as error:  # of the user's code
             if re.search(r"(?<!imension )out of (range|bounds)|num_classes|indices in", str(error)):
@@ -376,7 +409,9 @@ class ParameterOperator(SymmetricOperator):
         """A loss that is a mean, finite values, the same data and products twice, and symmetry."""
         if self.processes.size > 1 and self.batches.own.uneven and self.batches.own.labels == 0:
             return  # all labels here are ignored: the loss is NaN, and has no share
-        if self.examples > 1 and getattr(self.loss, "reduction", "") == "sum":  # a sum of zeros is their mean
+        if (
+            self.examples > 1 and getattr(self.loss, "reduction", "") == "sum"
+        ):  # a sum of zeros is their mean
             raise MeasurementError(SUM)
         rowwise = self.part == "empirical_fisher"
         needs = ""
@@ -392,7 +427,11 @@ class ParameterOperator(SymmetricOperator):
             sample = self._checked((batch[0], batch[1]))
             if needs:
                 rows.refuse_one_row(sample)
-            known = self.graphs.first_loss if few and i == 0 and isinstance(self.data, Sequence) else None
+            known = (
+                self.graphs.first_loss
+                if few and i == 0 and isinstance(self.data, Sequence)
+                else None
+            )
             if before is None or chunk is not None or i == self.batches.uneven:
                 check_loss(self.model, self._leaves, rows, sample, chunk, needs, rowwise, known)
             if before is not None:
@@ -419,7 +458,10 @@ class ParameterOperator(SymmetricOperator):
         """Half of each batch as one, and its loss; where they do not go together, the second, an only example twice."""
         rows = self.batches.rows
         halves = [rows.spread(b, (rows.count(b) + 1) // 2) for b in (before, sample)]
-        for make in (lambda: rows.joined(*halves), lambda: rows.spread(sample, max(2, rows.count(sample)))):
+        for make in (
+            lambda: rows.joined(*halves),
+            lambda: rows.spread(sample, max(2, rows.count(sample))),
+        ):
             with suppress(Exception), self.model.differentiable(graph=False):
                 pair = make()
                 output, value = self.model.output_and_loss(self._leaves, pair)
@@ -454,14 +496,18 @@ class ParameterOperator(SymmetricOperator):
 
 def _refuse_infinite(t: Tensor) -> None:
     if not (t.sum().isfinite() or t.isfinite().all()):  # a sum is quicker, and may be too large
-        raise MeasurementError("a product is not finite: check the weights and the data for NaN and infinity")
+        raise MeasurementError(
+            "a product is not finite: check the weights and the data for NaN and infinity"
+        )
 
 
 def _check_part(part: str, samples: int | None, likelihood: str | None) -> None:
     if part not in get_args(Part):
         raise MeasurementError(f"part must be one of {', '.join(get_args(Part))}, got {part!r}")
     if samples is not None and (part != "fisher" or samples < 1):
-        raise MeasurementError(f'samples is for part="fisher" and at least 1, got {samples} with part={part!r}')
+        raise MeasurementError(
+            f'samples is for part="fisher" and at least 1, got {samples} with part={part!r}'
+        )
     if likelihood is not None and (part != "fisher" or likelihood not in get_args(Likelihood)):
         raise MeasurementError(
             f'likelihood is for part="fisher" and one of {get_args(Likelihood)}, got {likelihood!r} with part={part!r}'

@@ -29,7 +29,9 @@ class Processes:
 
     def __init__(self, group: Any) -> None:
         self.group = group
-        self.size, self.rank = (1, 0) if group is None else (dist.get_world_size(group), dist.get_rank(group))
+        self.size, self.rank = (
+            (1, 0) if group is None else (dist.get_world_size(group), dist.get_rank(group))
+        )
         self.met = False
 
     def gather(self, told: T, same: Mapping[str, Any]) -> list[T]:
@@ -126,19 +128,27 @@ def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     for m in module.modules():
         if isinstance(m, FSDPModule):
             m.reshard()
-    spread: dict[str, Any] = {k: p for k, p in module.named_parameters() if type(p).__name__ == "DTensor"}
+    spread: dict[str, Any] = {
+        k: p for k, p in module.named_parameters() if type(p).__name__ == "DTensor"
+    }
     with torch.no_grad():
         shares = {name: p.to_local() for name, p in spread.items()}
         whole = {id(p): nn.Parameter(p.full_tensor(), p.requires_grad) for p in spread.values()}
     copies: dict[Any, Any] = {}
     for m in module.modules():
         line = type(m).__mro__
-        copies[m] = object.__new__(line[line.index(FSDPModule) + 1] if FSDPModule in line else line[0])
+        copies[m] = object.__new__(
+            line[line.index(FSDPModule) + 1] if FSDPModule in line else line[0]
+        )
     for m, copied in copies.items():
         copied.__dict__ = {k: v.copy() if isinstance(v, dict) else v for k, v in vars(m).items()}
         copied._parameters = {k: whole.get(id(p), p) for k, p in m._parameters.items()}
         copied._modules = {k: copies.get(child) for k, child in m._modules.items()}
         for hooks in (copied._forward_pre_hooks, copied._forward_hooks):
-            for key in [k for k, h in hooks.items() if getattr(h, "__module__", "").startswith("torch.distributed.")]:
+            for key in [
+                k
+                for k, h in hooks.items()
+                if getattr(h, "__module__", "").startswith("torch.distributed.")
+            ]:
                 del hooks[key]
     return copies[module], shares

@@ -34,7 +34,9 @@ Take = Callable[[str, Tensor], object]
 """Takes the part of a product that belongs to the parameter of that name."""
 
 
-def _pull(outputs: Sequence[Any], cotangents: Sequence[Tensor], parameters: Named, keep: bool, take: Take) -> None:
+def _pull(
+    outputs: Sequence[Any], cotangents: Sequence[Tensor], parameters: Named, keep: bool, take: Take
+) -> None:
     """Gives sum_i J_i^T cotangent_i at each parameter to `take` as soon as it is known, J_i the Jacobian of output i:
     the parts of a product, together as many numbers as there are parameters, are not all held at once."""
     absent = dict(parameters)
@@ -50,7 +52,9 @@ def _pull(outputs: Sequence[Any], cotangents: Sequence[Tensor], parameters: Name
         for name, p in parameters.items():
             hooks.callback(p.register_hook(partial(arrived, name)).remove)
         if outputs and parameters:
-            torch.autograd.grad(outputs, list(parameters.values()), cotangents, retain_graph=keep, allow_unused=True)
+            torch.autograd.grad(
+                outputs, list(parameters.values()), cotangents, retain_graph=keep, allow_unused=True
+            )
         for name, p in absent.items():
             take(name, torch.zeros_like(p))
 
@@ -68,9 +72,15 @@ class BatchHessian:
         there are parameters, are not kept. Raises MeasurementError for a backward that has no second derivative."""
         if self._gradients is not None:
             return self._gradients
-        with self.model.differentiable(), Convolutions("all"), second_derivatives("the module or the loss"):
+        with (
+            self.model.differentiable(),
+            Convolutions("all"),
+            second_derivatives("the module or the loss"),
+        ):
             value = self.model.value(self.parameters, self.batch)
-            grads = torch.autograd.grad(value, list(self.parameters.values()), create_graph=True, allow_unused=True)
+            grads = torch.autograd.grad(
+                value, list(self.parameters.values()), create_graph=True, allow_unused=True
+            )
         refuse_cut_backwards(grads, "the module")
         pairs = zip(self.parameters, grads, strict=True)
         found = {k: get_gradient_edge(g) for k, g in pairs if g is not None and g.requires_grad}
@@ -84,7 +94,13 @@ class BatchHessian:
         names = [k for k in directions if k in gradients]
         parameters = {k: self.parameters[k] for k in wanted}
         with second_derivatives("the module or the loss"):
-            _pull([gradients[k] for k in names], [directions[k] for k in names], parameters, self.keep, take)
+            _pull(
+                [gradients[k] for k in names],
+                [directions[k] for k in names],
+                parameters,
+                self.keep,
+                take,
+            )
 
 
 class BatchFactored:
@@ -140,7 +156,12 @@ class BatchFactored:
         if not tensor.requires_grad:
             return u, {}
         pulled = torch.autograd.grad(
-            tensor, list(self.parameters.values()), u, create_graph=True, retain_graph=True, allow_unused=True
+            tensor,
+            list(self.parameters.values()),
+            u,
+            create_graph=True,
+            retain_graph=True,
+            allow_unused=True,
         )
         refuse_cut_backwards(pulled, "the module")
         pairs = zip(self.parameters, pulled, strict=True)
@@ -167,7 +188,10 @@ class BatchFactored:
             if not names:
                 return torch.zeros_like(tensor)
             (tangent,) = torch.autograd.grad(
-                [pulled[k] for k in names], u, [directions[k] for k in names], retain_graph=self.keep
+                [pulled[k] for k in names],
+                u,
+                [directions[k] for k in names],
+                retain_graph=self.keep,
             )
         return tangent
 
@@ -188,10 +212,17 @@ class Output:
     none, on several that have no row for each example, on a scalar, or on parameters by another way.
     """
 
-    def __init__(self, model: Model, parameters: Named, whole: Any, target: Any, examples: int) -> None:
+    def __init__(
+        self, model: Model, parameters: Named, whole: Any, target: Any, examples: int
+    ) -> None:
         leaves, self.spec = tree_flatten(whole)
         self.leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        self.model, self.parameters, self.target, self.examples = model, parameters, target, examples
+        self.model, self.parameters, self.target, self.examples = (
+            model,
+            parameters,
+            target,
+            examples,
+        )
         self.used = self._used()
         self.alone = len(self.used) == 1
         shapes = [tuple(self.leaves[i].shape) for i in self.used]
@@ -220,7 +251,11 @@ class Output:
                 grads = torch.autograd.grad(value, sources, allow_unused=True)
         others = [k for k, g in zip(reached, grads[len(wanted) :], strict=True) if g is not None]
         if others:
-            kinds = {type(t).__name__ for t in self.leaves if not isinstance(t, Tensor) and hasattr(t, "__dict__")}
+            kinds = {
+                type(t).__name__
+                for t in self.leaves
+                if not isinstance(t, Tensor) and hasattr(t, "__dict__")
+            }
             raise MeasurementError(
                 f"the loss depends on parameter {others[0]!r} by another way than a tensor of the output "
                 f"({'an object of class ' + ', '.join(sorted(kinds)) if kinds else 'a penalty in the loss'}), which "
@@ -249,7 +284,11 @@ class Output:
         leaves, start = list(self.leaves), 0
         for i in self.used:
             size = self.leaves[i].numel() // self.examples
-            leaves[i] = tensor if self.alone else tensor[:, start : start + size].reshape(self.leaves[i].shape)
+            leaves[i] = (
+                tensor
+                if self.alone
+                else tensor[:, start : start + size].reshape(self.leaves[i].shape)
+            )
             start += size
         return self._loss(leaves, target)
 
@@ -260,7 +299,9 @@ class LossHessian:
     def __init__(self, loss: Callable[[Tensor, Any], Tensor], output: Tensor, target: Any) -> None:
         with torch.enable_grad(), second_derivatives(LOSS):
             self.leaf = output.detach().requires_grad_()
-            (self.gradient,) = torch.autograd.grad(loss(self.leaf, target), self.leaf, create_graph=True)
+            (self.gradient,) = torch.autograd.grad(
+                loss(self.leaf, target), self.leaf, create_graph=True
+            )
         if not self.gradient.requires_grad:
             raise MeasurementError(
                 "the loss is linear in what it reads of the output (losses that the module computes itself?), so that "
@@ -269,7 +310,9 @@ class LossHessian:
 
     def apply(self, u: Tensor) -> Tensor:
         with second_derivatives(LOSS):
-            return torch.autograd.grad(self.gradient, self.leaf, u, retain_graph=True, materialize_grads=True)[0]
+            return torch.autograd.grad(
+                self.gradient, self.leaf, u, retain_graph=True, materialize_grads=True
+            )[0]
 
 
 class OuterProducts:
@@ -284,7 +327,9 @@ class OuterProducts:
         return (inner * self.gradients).div(len(rows)).reshape(u.shape)
 
 
-def example_gradients(loss: Callable[[Tensor, Any], Tensor], output: Tensor, target: Any, examples: int) -> Tensor:
+def example_gradients(
+    loss: Callable[[Tensor, Any], Tensor], output: Tensor, target: Any, examples: int
+) -> Tensor:
     """d loss_b / df_b of every example of a mean loss, (B, d): an example may have several consecutive rows."""
     with torch.enable_grad():
         leaf = output.detach().requires_grad_()

@@ -60,7 +60,9 @@ class SpectralDensity(Estimated):
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """The density with its 95 % band. ax: default the axes of a new figure."""
-        return plot_band(self.grid, self.density, self.low, self.high, ("eigenvalue", "density"), ax)
+        return plot_band(
+            self.grid, self.density, self.low, self.high, ("eigenvalue", "density"), ax
+        )
 
 
 @full_precision()
@@ -89,28 +91,52 @@ def spectral_density(
     if bandwidth is not None and not bandwidth > 0:
         raise ValueError(f"expected a bandwidth above 0, got {bandwidth}")
     symmetric = Symmetric(operator)
-    runs = [lanczos(symmetric, symmetric.gaussian(generator), steps, memory_budget) for _ in range(probes)]
+    runs = [
+        lanczos(symmetric, symmetric.gaussian(generator), steps, memory_budget)
+        for _ in range(probes)
+    ]
     if not all(bool(run.nodes.isfinite().all()) for run in runs):
         nothing = torch.full((points,), torch.nan, dtype=torch.float64, device="cpu")
         none = nothing[:1].expand(probes, 1)
         return SpectralDensity(
-            nothing, nothing, nothing, math.nan, (), none, none, symmetric.products, reason=NOT_FINITE
+            nothing,
+            nothing,
+            nothing,
+            math.nan,
+            (),
+            none,
+            none,
+            symmetric.products,
+            reason=NOT_FINITE,
         )
     longest = max(len(run.nodes) for run in runs)
     nodes = torch.stack([_padded(run.nodes, longest, float(run.nodes[-1])) for run in runs])
     weights = torch.stack([_padded(run.weights, longest, 0.0) for run in runs])
     low, high = float(nodes.min()), float(nodes.max())
     size = max(abs(low), abs(high))
-    spread = high - low if high - low > 1e-9 * size else size if size > 0 else 1.0  # a multiple of the identity
+    spread = (
+        high - low if high - low > 1e-9 * size else size if size > 0 else 1.0
+    )  # a multiple of the identity
     width = spread / 100 if bandwidth is None else bandwidth
-    grid = torch.linspace(low - 5 * width, high + 5 * width, points, dtype=torch.float64, device="cpu")
-    normal = torch.exp(-(((grid[:, None, None] - nodes) / width) ** 2) / 2) / (width * math.sqrt(2 * math.pi))
+    grid = torch.linspace(
+        low - 5 * width, high + 5 * width, points, dtype=torch.float64, device="cpu"
+    )
+    normal = torch.exp(-(((grid[:, None, None] - nodes) / width) ** 2) / 2) / (
+        width * math.sqrt(2 * math.pi)
+    )
     each = (normal * weights).sum(2)
     # Where few eigenvalues make the density, a probe's weight is the square of a normal number and rarely large: few
     # probes spread too little, by a skewness that falls with the root of their number.
     error = (1 + probes**-0.5) * each.std(1) / math.sqrt(probes) * student(probes - 1)
     return SpectralDensity(
-        grid, each.mean(1), error, width, _outliers(runs[0], width), nodes, weights, symmetric.products
+        grid,
+        each.mean(1),
+        error,
+        width,
+        _outliers(runs[0], width),
+        nodes,
+        weights,
+        symmetric.products,
     )
 
 

@@ -56,8 +56,14 @@ class Eigenpairs(Estimated):
         return 2 * self.residuals if self.rounded else self.residuals
 
     def summary(self) -> str:
-        found = f"{int(self.converged.sum())} of {len(self.values)} converged, {self.products} products"
-        return f"nan: {self.reason}" if self.reason else f"{short(tuple(self.values.tolist()))}; {found}"
+        found = (
+            f"{int(self.converged.sum())} of {len(self.values)} converged, {self.products} products"
+        )
+        return (
+            f"nan: {self.reason}"
+            if self.reason
+            else f"{short(tuple(self.values.tolist()))}; {found}"
+        )
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """The eigenvalues in order, each with its residual. ax: default the axes of a new figure."""
@@ -95,7 +101,9 @@ def top_eigenpairs(
         raise ValueError(f"which must be one of {', '.join(get_args(Which))}, got {which!r}")
     require_counts(1, k=k)
     if k > symmetric.size:
-        raise ValueError(f"expected k of at most {symmetric.size}, the size of the operator, got {k}")
+        raise ValueError(
+            f"expected k of at most {symmetric.size}, the size of the operator, got {k}"
+        )
     if tolerance is None:
         tolerance = 1e-9 if symmetric.dtype == torch.float64 else 1e-4
     dense = symmetric.size <= DENSE or k > symmetric.size // 2
@@ -105,7 +113,9 @@ def top_eigenpairs(
 
     def undefined() -> Eigenpairs:
         nothing = torch.full((symmetric.size, k), torch.nan, dtype=torch.float64, device="cpu")
-        return Eigenpairs(nothing[0], nothing, nothing[0], nothing[0] == 0, symmetric.products, NOT_FINITE)
+        return Eigenpairs(
+            nothing[0], nothing, nothing[0], nothing[0] == 0, symmetric.products, NOT_FINITE
+        )
 
     if not math.isfinite(size):
         return undefined()
@@ -137,7 +147,12 @@ def top_eigenpairs(
     scale = max(float(values.abs().max()), size)
     converged = residuals <= tolerance * scale if scale > 0 else residuals == 0
     return Eigenpairs(
-        values, vectors, residuals, converged, symmetric.products, rounded=symmetric.dtype != torch.float64
+        values,
+        vectors,
+        residuals,
+        converged,
+        symmetric.products,
+        rounded=symmetric.dtype != torch.float64,
     )
 
 

@@ -37,10 +37,16 @@ def as_curvlinops(operator: Any) -> Any:
     try:
         from curvlinops._torch_base import PyTorchLinearOperator
     except ImportError as error:
-        raise ImportError("expected curvlinops 3, found none: pip install 'hess-run[curvlinops]'") from error
+        raise ImportError(
+            "expected curvlinops 3, found none: pip install 'hess-run[curvlinops]'"
+        ) from error
     symmetric = Symmetric(operator)
     layout = getattr(operator, "layout", None)
-    shapes = [(symmetric.size,)] if layout is None else [tuple(p.shape) for p in layout.parameters.values()]
+    shapes = (
+        [(symmetric.size,)]
+        if layout is None
+        else [tuple(p.shape) for p in layout.parameters.values()]
+    )
 
     class Operator(PyTorchLinearOperator):
         SELF_ADJOINT = True
@@ -49,7 +55,10 @@ def as_curvlinops(operator: Any) -> Any:
         def _matmat(self, columns: list[Tensor]) -> list[Tensor]:
             flat = torch.cat([c.flatten(0, -2) for c in columns])
             images = torch.stack([symmetric.matvec(c).to(flat.dtype) for c in flat.mT], 1)
-            return [piece.reshape(c.shape) for piece, c in zip(images.split(self._in_shape_flat), columns, strict=True)]
+            return [
+                piece.reshape(c.shape)
+                for piece, c in zip(images.split(self._in_shape_flat), columns, strict=True)
+            ]
 
         def _adjoint(self) -> Operator:
             return self

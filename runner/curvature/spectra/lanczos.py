@@ -51,7 +51,9 @@ class Basis:
 
     def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
         """COLUMNS components of all vectors in float64, which the next piece overwrites."""
-        rows = torch.empty(len(self.vectors), min(COLUMNS, self.size), dtype=torch.float64, device="cpu")
+        rows = torch.empty(
+            len(self.vectors), min(COLUMNS, self.size), dtype=torch.float64, device="cpu"
+        )
         for i in range(0, self.size, COLUMNS):
             part = slice(i, min(i + COLUMNS, self.size))
             for row, vector in zip(rows, self.vectors, strict=True):
@@ -88,7 +90,12 @@ class Run:
     def of(cls, alphas: list[float], betas: list[float], scale: float) -> Run:
         values, vectors = eigh_tridiagonal(alphas, betas[:-1])
         last = torch.from_numpy(abs(vectors[-1])) * betas[-1]
-        return cls(scale * torch.from_numpy(values), torch.from_numpy(vectors[0] ** 2), scale * last, len(alphas))
+        return cls(
+            scale * torch.from_numpy(values),
+            torch.from_numpy(vectors[0] ** 2),
+            scale * last,
+            len(alphas),
+        )
 
     def without_ghosts(self, apart: float) -> Run:
         """Nodes closer than `apart` as one: without reorthogonalisation, eigenvalues that have converged come back as
@@ -96,7 +103,9 @@ class Run:
         way to an eigenvalue has no weight, and is left out."""
         group = torch.cat([torch.zeros(1), (self.nodes.diff() > apart).double().cumsum(0)]).long()
         count = int(group[-1]) + 1
-        weights = torch.zeros(count, dtype=torch.float64, device="cpu").index_add_(0, group, self.weights)
+        weights = torch.zeros(count, dtype=torch.float64, device="cpu").index_add_(
+            0, group, self.weights
+        )
         first = torch.cat([torch.ones(1, dtype=torch.bool), group.diff() > 0]).nonzero().flatten()
         ends = [*first.tolist(), len(self.nodes)]
         spans = list(itertools.pairwise(ends))
@@ -134,12 +143,18 @@ def lanczos(symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> Run
         if basis.fits:
             basis.remove(w)
         betas.append(float(w.norm()))
-        if not betas[-1] > 10 * torch.finfo(torch.float64).eps * (max(map(abs, alphas)) + max(betas)):
+        if not betas[-1] > 10 * torch.finfo(torch.float64).eps * (
+            max(map(abs, alphas)) + max(betas)
+        ):
             break
         before, current = current, w.div_(betas[-1])
     run = Run.of(alphas, betas, 2.0 ** (exponent or 0))
     return (
-        run if basis.fits else run.without_ghosts(100 * torch.finfo(symmetric.dtype).eps * float(run.nodes.abs().max()))
+        run
+        if basis.fits
+        else run.without_ghosts(
+            100 * torch.finfo(symmetric.dtype).eps * float(run.nodes.abs().max())
+        )
     )
 
 
@@ -164,7 +179,9 @@ def restarted(
     basis = Basis(symmetric, most + 1, budget)
     matrix = torch.zeros(most, most, dtype=torch.float64, device="cpu")
     basis.append(start / start.norm())
-    arrow = torch.zeros(0, dtype=torch.float64, device="cpu")  # couplings of the newest vector to all restarted ones
+    arrow = torch.zeros(
+        0, dtype=torch.float64, device="cpu"
+    )  # couplings of the newest vector to all restarted ones
     found, since, again = None, 0, second_search(symmetric.size) if k > 1 else 0
 
     def fresh() -> Tensor:
@@ -199,7 +216,9 @@ def restarted(
             residuals, allowed = beta * vectors[-1].abs(), tolerance * values.abs().max()
             converged = bool((residuals[:k] <= allowed).all())
             same = found is not None and bool(((values[:k] - found).abs() <= allowed).all())
-            if last or (converged and (again == 0 or (same and symmetric.products - since >= again))):
+            if last or (
+                converged and (again == 0 or (same and symmetric.products - since >= again))
+            ):
                 basis.combine(vectors[:, :k])
                 return values[:k], basis
             anew = converged and not same
@@ -255,9 +274,17 @@ def lanczos_extremes(
     0.6667
     """
     require_operator(operator)
-    names = [nodes] if isinstance(nodes, str) else list(nodes) if nodes is not None else list(operator.nodes)
+    names = (
+        [nodes]
+        if isinstance(nodes, str)
+        else list(nodes)
+        if nodes is not None
+        else list(operator.nodes)
+    )
     if not names or any(v not in operator.sizes for v in names):
-        raise MeasurementError(f"expected nodes of the operator, {list(operator.nodes)}, found {names}")
+        raise MeasurementError(
+            f"expected nodes of the operator, {list(operator.nodes)}, found {names}"
+        )
     require_counts(1, steps=steps)
     if operator.reason:
         return Extremes(*[Estimate.undefined(0, operator.reason)] * 2)
@@ -266,4 +293,9 @@ def lanczos_extremes(
     if not bool(run.nodes.isfinite().all()):
         return Extremes(*[Estimate.undefined(run.steps, NOT_FINITE)] * 2)
     rounding = ROUNDINGS * torch.finfo(operator.dtype).eps * float(run.nodes.abs().max())
-    return Extremes(*(Estimate(float(run.nodes[i]), float(run.residuals[i]) + rounding, run.steps) for i in (-1, 0)))
+    return Extremes(
+        *(
+            Estimate(float(run.nodes[i]), float(run.residuals[i]) + rounding, run.steps)
+            for i in (-1, 0)
+        )
+    )

@@ -27,7 +27,9 @@ class Symmetric:
     square.
     """
 
-    def __init__(self, operator: Any, nodes: Sequence[str] | None = None, *, squared: bool = False) -> None:
+    def __init__(
+        self, operator: Any, nodes: Sequence[str] | None = None, *, squared: bool = False
+    ) -> None:
         self.products, self.squared = 0, squared
         self._apply, shape, self.dtype, self.device = _products(operator, nodes)
         self._drawn: Callable[[Tensor], Tensor] = getattr(operator, "drawn", lambda vector: vector)
@@ -38,11 +40,15 @@ class Symmetric:
     def matvec(self, v: Tensor) -> Tensor:
         """H v in float64, v (n,)."""
         self.products += 1
-        image = self._apply(v.to(self.device, self.dtype)).to(torch.float64, copy=True)  # it may use its memory again
+        image = self._apply(v.to(self.device, self.dtype)).to(
+            torch.float64, copy=True
+        )  # it may use its memory again
         if self.products == 1 and self.squared:
             size = float(image.abs().max())
             if 0 < size < 1e-152 or (size < math.inf and float(image @ image) == math.inf):
-                raise ValueError(f"products are about {size:.0e}, whose squares are out of range: rescale the operator")
+                raise ValueError(
+                    f"products are about {size:.0e}, whose squares are out of range: rescale the operator"
+                )
         return image
 
     def gaussian(self, generator: torch.Generator | None) -> Tensor:
@@ -52,13 +58,17 @@ class Symmetric:
 
     def signs(self, generator: torch.Generator | None) -> Tensor:
         """Independent signs."""
-        bits = torch.randint(0, 2, (self.size,), generator=generator, dtype=torch.int8, device="cpu")
+        bits = torch.randint(
+            0, 2, (self.size,), generator=generator, dtype=torch.int8, device="cpu"
+        )
         return self._drawn(bits.double().mul_(2).sub_(1).to(self.device))
 
     def dense(self) -> Tensor:
         """The matrix, made symmetric, from n products."""
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
-        rows = torch.stack([self._apply(e.to(self.dtype)).to(torch.float64, copy=True) for e in eye])
+        rows = torch.stack(
+            [self._apply(e.to(self.dtype)).to(torch.float64, copy=True) for e in eye]
+        )
         self.products += self.size
         _refuse_skew(rows)
         return (rows + rows.mT) / 2
@@ -69,7 +79,11 @@ def as_linear_operator(operator: Any) -> LinearOperator:
     symmetric = operator if isinstance(operator, Symmetric) else Symmetric(operator)
 
     def matvec(v: np.ndarray) -> np.ndarray:
-        return symmetric.matvec(torch.from_numpy(np.ascontiguousarray(v).reshape(-1)).double()).cpu().numpy()
+        return (
+            symmetric.matvec(torch.from_numpy(np.ascontiguousarray(v).reshape(-1)).double())
+            .cpu()
+            .numpy()
+        )
 
     n = symmetric.size
     return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
@@ -89,7 +103,9 @@ def _products(
     operator: Any, nodes: Sequence[str] | None
 ) -> tuple[Callable[[Tensor], Tensor], Any, torch.dtype, torch.device]:
     if "complex" in str(getattr(operator, "dtype", "")):
-        raise ValueError("expected a real operator, found complex numbers: use [[Re, -Im], [Im, Re]]")
+        raise ValueError(
+            "expected a real operator, found complex numbers: use [[Re, -Im], [Im, Re]]"
+        )
     if isinstance(operator, Tensor):
         matrix = operator.detach() if operator.is_floating_point() else operator.double()
         square = matrix.dim() == 2 and matrix.shape == matrix.mT.shape and matrix.numel() > 0
@@ -103,18 +119,27 @@ def _products(
     if isinstance(operator, LinearOperator):
         numpy_matvec = operator.matvec
         dtype = torch.float32 if operator.dtype == np.float32 else torch.float64
-        return lambda v: torch.from_numpy(numpy_matvec(v.numpy())), operator.shape, dtype, torch.device("cpu")
+        return (
+            lambda v: torch.from_numpy(numpy_matvec(v.numpy())),
+            operator.shape,
+            dtype,
+            torch.device("cpu"),
+        )
     product = getattr(operator, "matvec", getattr(operator, "__matmul__", None))
     shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
     if nodes is None and product is not None and None not in shape:
         dtype = getattr(operator, "dtype", torch.float64)
-        dtype = dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float64
+        dtype = (
+            dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float64
+        )
         return product, shape, dtype, getattr(operator, "device", torch.device("cpu"))
     if hasattr(operator, "apply") and hasattr(operator, "sizes"):
         sizes = {v: operator.sizes[v] for v in (operator.sizes if nodes is None else nodes)}
 
         def joined(v: Tensor) -> Tensor:
-            pieces = {w: p.unsqueeze(0) for w, p in zip(sizes, v.split(list(sizes.values())), strict=True)}
+            pieces = {
+                w: p.unsqueeze(0) for w, p in zip(sizes, v.split(list(sizes.values())), strict=True)
+            }
             image = operator.apply(pieces)
             return torch.cat([image[w][0] for w in sizes])
 

@@ -41,7 +41,11 @@ class TraceEstimate(Estimated, _TraceEstimate):
 
 @full_precision()
 def trace_estimate(
-    operator: Any, products: int = 60, method: Method = "auto", *, generator: torch.Generator | None = None
+    operator: Any,
+    products: int = 60,
+    method: Method = "auto",
+    *,
+    generator: torch.Generator | None = None,
 ) -> TraceEstimate:
     """Estimate tr H from about `products` products.
 
@@ -88,7 +92,9 @@ def trace_estimate(
     symmetric = Symmetric(operator, squared=True)
     require_counts(1, products=products)
     if method not in ("auto", "hutchinson", "hutch++", "xtrace"):
-        raise ValueError(f'method must be "auto", "hutchinson", "hutch++" or "xtrace", got {method!r}')
+        raise ValueError(
+            f'method must be "auto", "hutchinson", "hutch++" or "xtrace", got {method!r}'
+        )
     if products >= symmetric.size:
         value = float(symmetric.dense().trace())
         if not math.isfinite(value):
@@ -105,7 +111,9 @@ def trace_estimate(
         sketch = _Sketch(symmetric, products // 2, generator)
         if method == "auto" and not sketch.pays:
             method = "hutchinson"
-            samples = torch.cat([sketch.plain, _plain_samples(symmetric, products - products // 2, generator)])
+            samples = torch.cat(
+                [sketch.plain, _plain_samples(symmetric, products - products // 2, generator)]
+            )
         else:
             method, samples = "xtrace", sketch.samples()
     value = offset + float(samples.mean())
@@ -120,7 +128,10 @@ def _error(samples: Tensor) -> float:
 
 
 def _plain_samples(
-    symmetric: Symmetric, count: int, generator: torch.Generator | None, inside: Tensor | None = None
+    symmetric: Symmetric,
+    count: int,
+    generator: torch.Generator | None,
+    inside: Tensor | None = None,
 ) -> Tensor:
     """z^T H z of `count` vectors of signs, one after the other, without what lies in the span of `inside`."""
     samples = []
@@ -159,7 +170,9 @@ class _Sketch:
             return True
         s, lengths = self.left_out, self.tests.square().sum(1)
         rest, along = (s * self.r).sum(0), (s * self.inside).sum(0)
-        outside = rest.square() - (along * rest).square() / (lengths - self.inside.square().sum(0) + along.square())
+        outside = rest.square() - (along * rest).square() / (
+            lengths - self.inside.square().sum(0) + along.square()
+        )
         whole = self.r.square().sum(0) - self.values.square() / lengths
         return bool(2 * outside.mean() <= whole.mean())
 
@@ -181,7 +194,11 @@ class _Sketch:
             c = self.inside[:, i] - s * (s @ self.inside[:, i])
             left = float(self.values[i] - 2 * c @ crossed[:, i] + c @ core @ c)
             size = float(z @ z - 2 * c @ self.inside[:, i] + c @ c)
-            factor = (self.symmetric.size - self.count + 1) / size if size > 1e-12 * float(z @ z) else 0.0
+            factor = (
+                (self.symmetric.size - self.count + 1) / size
+                if size > 1e-12 * float(z @ z)
+                else 0.0
+            )
             samples.append(float(core.trace() - s @ core @ s) + factor * left)
         return torch.tensor(samples, dtype=torch.float64, device="cpu")
 
@@ -191,14 +208,18 @@ def _left_out(r: Tensor) -> Tensor:
     whole range in Q: held above zero, they make every vector left out one of rounding, and every sample the trace."""
     diagonal = r.diagonal()
     floor = 1e-15 * float(diagonal.abs().max())
-    held = torch.where(diagonal.abs() <= floor, torch.full_like(diagonal, floor if floor > 0 else 1.0), diagonal)
+    held = torch.where(
+        diagonal.abs() <= floor, torch.full_like(diagonal, floor if floor > 0 else 1.0), diagonal
+    )
     units = torch.eye(len(r), dtype=r.dtype, device=r.device)
     s = torch.linalg.solve_triangular(r - diagonal.diag() + held.diag(), units, upper=True).mT
     s = s / s.abs().amax(0)  # before the squares of the norm, which could leave the range
     return s / s.norm(dim=0)
 
 
-def _hutch_samples(symmetric: Symmetric, count: int, generator: torch.Generator | None) -> tuple[Tensor, float]:
+def _hutch_samples(
+    symmetric: Symmetric, count: int, generator: torch.Generator | None
+) -> tuple[Tensor, float]:
     """Hutchinson's samples outside the range sketch, and the trace inside."""
     sketch = torch.stack([symmetric.matvec(symmetric.signs(generator)) for _ in range(count)], 1)
     if not bool(sketch.isfinite().all()):
@@ -222,7 +243,9 @@ class UpperBound(Interval):
     reason: str = ""
 
 
-def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Generator | None = None) -> UpperBound:
+def upper_bound_estimate(
+    operator: Any, probes: int = 40, *, generator: torch.Generator | None = None
+) -> UpperBound:
     """lambda_sup = mu + sqrt(n-1) sigma >= lambda_1 with mu = tr H / n, sigma^2 = tr H^2 / n - mu^2 (WS bound, Eq. 7).
 
     Both traces come from the same probes, z^T H z and |H z|^2; the interval is the jackknife's over the probes, with
@@ -250,17 +273,28 @@ def upper_bound_estimate(operator: Any, probes: int = 40, *, generator: torch.Ge
     # On the scale of logarithms, where the interval of a positive quantity is closer to symmetric.
     positive = bool((left_out > 0).all())
     scaled = left_out.log() if positive else left_out
-    error = math.sqrt((probes - 1) / probes * float((scaled - scaled.mean()).square().sum())) * student(probes - 1)
+    error = math.sqrt(
+        (probes - 1) / probes * float((scaled - scaled.mean()).square().sum())
+    ) * student(probes - 1)
     width = math.exp(min(1.96 * error, 700.0))
-    low, high = (value / width, value * width) if positive else (value - 1.96 * error, value + 1.96 * error)
+    low, high = (
+        (value / width, value * width) if positive else (value - 1.96 * error, value + 1.96 * error)
+    )
     first, second = ((float(samples.mean()), _error(samples)) for samples in (traces, squares))
     return _bound(symmetric, value, low, high, first, second)
 
 
 def _bound(
-    symmetric: Symmetric, value: float, low: float, high: float, first: tuple[float, float], second: tuple[float, float]
+    symmetric: Symmetric,
+    value: float,
+    low: float,
+    high: float,
+    first: tuple[float, float],
+    second: tuple[float, float],
 ) -> UpperBound:
     if not math.isfinite(value):
         nothing = (math.nan, math.nan)
-        return UpperBound(math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE)
+        return UpperBound(
+            math.nan, math.nan, math.nan, nothing, nothing, symmetric.products, NOT_FINITE
+        )
     return UpperBound(value, low, high, first, second, symmetric.products)

@@ -26,7 +26,15 @@ from runner.run.config.files import (
     load,
     merge,
 )
-from runner.run.config.overrides import KNOWN_KEYS, TOP_LEVEL, Arguments, Word, expand, qualified, read
+from runner.run.config.overrides import (
+    KNOWN_KEYS,
+    TOP_LEVEL,
+    Arguments,
+    Word,
+    expand,
+    qualified,
+    read,
+)
 from runner.run.config.types import check_names, takes, typed
 from runner.run.console import nearest, short, was_interrupted
 from runner.store.job import Job
@@ -60,7 +68,11 @@ def _composition(words: tuple[str, ...], *_folders: object) -> Composition:
     extra = [word for word in _profile_words(name, profile) if read(word).key not in given]
     composed = _built(name, (*extra, *words), given)
     missing = getattr(getattr(composed.experiment, "dataset", None), "missing", None)
-    return _stand_in(composed, given) if profile == "quick" and missing is not None and missing() else composed
+    return (
+        _stand_in(composed, given)
+        if profile == "quick" and missing is not None and missing()
+        else composed
+    )
 
 
 def _stand_in(composed: Composition, given: set[str]) -> Composition:
@@ -79,14 +91,20 @@ def preview(name: str) -> Experiment:
 
 
 def _experiment_name(words: Sequence[Word]) -> str:
-    names = [word.value for word in words if word.key == "experiment" and not word.override.is_delete()]
+    names = [
+        word.value for word in words if word.key == "experiment" and not word.override.is_delete()
+    ]
     if names and names[-1] is not None:
         experiment_file(str(names[-1]))
         return str(names[-1])
     wrong = next((word.key for word in words if word.key.split(".")[0] not in KNOWN_KEYS), None)
     if wrong is not None:
-        raise SettingError(f"{short(wrong)} is not a setting{nearest(wrong, KNOWN_KEYS)}; expected experiment=NAME")
-    raise SettingError(f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}")
+        raise SettingError(
+            f"{short(wrong)} is not a setting{nearest(wrong, KNOWN_KEYS)}; expected experiment=NAME"
+        )
+    raise SettingError(
+        f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}"
+    )
 
 
 def _built(name: str, words: Sequence[str], given: set[str]) -> Composition:
@@ -94,8 +112,13 @@ def _built(name: str, words: Sequence[str], given: set[str]) -> Composition:
     chosen = _chosen(name, parsed)
     raw = _merged(name, chosen, parsed)
     values = _resolved(raw)
-    references = re.findall(r"\$\{([^}]*)", str({key: raw.get(key) for key in (*GROUPS, "experiment")}))
-    repeats = all(re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference) for reference in references)
+    references = re.findall(
+        r"\$\{([^}]*)", str({key: raw.get(key) for key in (*GROUPS, "experiment")})
+    )
+    repeats = all(
+        re.fullmatch(rf"({'|'.join(GROUPS)}|experiment)\.[\w.]+", reference)
+        for reference in references
+    )
     run = {key: values[key] for key in TOP_LEVEL if key in values}
     experiment = build_experiment(name, chosen, values, given)
     return Composition(name, str(chosen["profile"]), experiment, tuple(words), run, repeats)
@@ -125,13 +148,19 @@ def _base() -> tuple[dict[str, Any], dict[str, Any]]:
     node, chosen = load(path), {}
     for key in node:
         if key not in (*KNOWN_KEYS, "profiles", "hydra", "defaults"):
-            raise SettingError(f"{files.shown(path)}: {short(key)} is not a setting{nearest(key, KNOWN_KEYS)}")
+            raise SettingError(
+                f"{files.shown(path)}: {short(key)} is not a setting{nearest(key, KNOWN_KEYS)}"
+            )
     items = node.get("defaults")
     for item in items if isinstance(items, list) else [items]:
         if isinstance(item, dict) and set(item) <= {*GROUPS, "profile"}:
             chosen.update(item)
-        elif item != "_self_" and not (isinstance(item, dict) and re.search("hydra|^experiment$", "".join(item))):
-            raise SettingError(f"{files.shown(path)}: defaults: expected GROUP: CHOICE, found {short(item)}")
+        elif item != "_self_" and not (
+            isinstance(item, dict) and re.search("hydra|^experiment$", "".join(item))
+        ):
+            raise SettingError(
+                f"{files.shown(path)}: defaults: expected GROUP: CHOICE, found {short(item)}"
+            )
     return chosen, {key: node[key] for key in TOP_LEVEL if key in node}
 
 
@@ -141,7 +170,9 @@ def _merged(name: str, chosen: Mapping[str, str | None], words: Sequence[Word]) 
     for group in GROUPS:
         choice = chosen.get(group)
         values[group] = None if choice is None else load(files.find(group, choice))
-    values = merge(values, {key: node for key, node in experiment_file(name).body.items() if key != "profiles"})
+    values = merge(
+        values, {key: node for key, node in experiment_file(name).body.items() if key != "profiles"}
+    )
     for word in words:
         if word.key not in (*GROUPS, "profile", "experiment") or word.override.package is not None:
             values = _with(values, word, name)
@@ -180,7 +211,11 @@ def _unknown(key: str, name: str) -> str:
     nested = []
     for group in groups:
         choice = experiment_file(name).choices.get(group)
-        nested += [f"{group}.{f.name}" for f in dataclasses.fields(kind_class(group, choice))] if choice else []
+        nested += (
+            [f"{group}.{f.name}" for f in dataclasses.fields(kind_class(group, choice))]
+            if choice
+            else []
+        )
     hint = nearest(key, [*KNOWN_KEYS, *(f"experiment.{field}" for field in own), *nested])
     known = ", ".join([*own, *(f"{group}.KEY" for group in groups), *TOP_LEVEL, "profile"])
     return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
@@ -206,11 +241,15 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     for key in values:
         try:
             if "${" in str(values[key]):
-                resolved[key] = OmegaConf.to_container(OmegaConf.create(dict(values)), resolve=True)[key]  # type: ignore
+                resolved[key] = OmegaConf.to_container(
+                    OmegaConf.create(dict(values)), resolve=True
+                )[key]  # type: ignore
         except Exception as error:
             if was_interrupted(error):
                 raise KeyboardInterrupt from error
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            reason = next(
+                (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+            )
             place = re.search(r"full_key: (\S+)", str(error))
             raise SettingError(f"{place[1] if place else key}: {short(reason, 160)}") from error
     return resolved
@@ -221,12 +260,18 @@ def _profile_words(name: str, profile: str) -> list[str]:
     file = experiment_file(name)
     where, listed = files.shown(file.path), file.body.get("profiles", {})
     if not isinstance(listed, Mapping):
-        raise SettingError(f"{where}: expected keys and values under profiles, found {short(listed)}")
+        raise SettingError(
+            f"{where}: expected keys and values under profiles, found {short(listed)}"
+        )
     if profile != "paper" and profile not in listed:
         raise SettingError(f"profile={profile}: {where} has no profiles.{profile}")
     words = listed.get(profile, [])
-    if not isinstance(words, list) or not all(isinstance(word, str) and "=" in word for word in words):
-        raise SettingError(f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}")
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and "=" in word for word in words
+    ):
+        raise SettingError(
+            f"{where}: profiles.{profile}: expected a list of key=value, found {short(words)}"
+        )
     return qualified([f"experiment={name}", *words])[1:]
 
 
@@ -240,7 +285,9 @@ def build_experiment(
     cls, where = experiment_class(name), files.shown(experiment_file(name).path)
     node = values.get("experiment")
     if not isinstance(node, Mapping):
-        raise SettingError(f"{where}: expected settings under experiment:, found {short(repr(node))}")
+        raise SettingError(
+            f"{where}: expected settings under experiment:, found {short(repr(node))}"
+        )
     own = {key: value for key, value in node.items() if key != "_target_"}
     arguments = typed(cls, own, "experiment", where, GROUPS, given)
     for group in GROUPS:
@@ -254,23 +301,35 @@ def build_experiment(
 def _group(name: str, group: str, choice: str | None, node: Any, given: set[str]) -> Any:
     if choice is None or not isinstance(node, Mapping):
         known = ", ".join(fitting(name, group))
-        raise SettingError(f"{group}: expected a choice for experiment {name}, found {short(node)}; known: {known}")
+        raise SettingError(
+            f"{group}: expected a choice for experiment {name}, found {short(node)}; known: {known}"
+        )
     cls: Any = kind_class(group, choice)
     file = files.find(group, choice)
     if not issubclass(cls, takes(experiment_class(name))[group]):
         known = ", ".join(fitting(name, group)) or "none that is there"
-        raise SettingError(f"{group}={choice}: experiment {name} takes another kind of {group}: {known}")
+        raise SettingError(
+            f"{group}={choice}: experiment {name} takes another kind of {group}: {known}"
+        )
     values = {key: value for key, value in node.items() if key != "_target_"}
     if choice != experiment_file(name).choices.get(group):
         # What the experiment adapts in its own kind need not exist in another; what the user or its file says must.
         asked = {f.name for f in dataclasses.fields(cls)} | set(load(file))
-        values = {key: value for key, value in values.items() if key in asked or f"{group}.{key}" in given}
+        values = {
+            key: value for key, value in values.items() if key in asked or f"{group}.{key}" in given
+        }
     return cls(**typed(cls, values, group, files.shown(file), given=given))
 
 
 MOST_AT_ONCE = 1024
 """Processes or threads of one machine; a larger number is a typo."""
-NOT_REPEATED = ("experiment", "seed", "profile", "force", "jobs")  # in the commands that reports print
+NOT_REPEATED = (
+    "experiment",
+    "seed",
+    "profile",
+    "force",
+    "jobs",
+)  # in the commands that reports print
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,7 +346,9 @@ class Run:
     def __post_init__(self) -> None:
         check(self, "")
         if self.device != "cpu" and not re.fullmatch(r"(cuda|mps)(:\d+)?", self.device):
-            raise SettingError(f"device: expected cpu, cuda, cuda:N or mps, found {short(self.device)}")
+            raise SettingError(
+                f"device: expected cpu, cuda, cuda:N or mps, found {short(self.device)}"
+            )
         if not self.outputs.strip():
             raise SettingError("outputs: expected a folder, found nothing")
 
@@ -311,7 +372,9 @@ def _job(composed: Composition, values: Mapping[str, Any], overrides: Sequence[s
         name=composed.name,
         experiment=composed.experiment,
         profile=composed.profile,
-        overrides=tuple(word.lstrip("+") for word in overrides if word.split("=", 1)[0] not in NOT_REPEATED),
+        overrides=tuple(
+            word.lstrip("+") for word in overrides if word.split("=", 1)[0] not in NOT_REPEATED
+        ),
         **{**vars(run), "outputs": Path(run.outputs).expanduser()},
     )
 
@@ -329,7 +392,11 @@ def distinct(arguments: Arguments) -> list[list[str]]:
 
 def protocol(name: str, profile: str) -> Experiment:
     """The experiment under a profile as its YAML file has it, nothing changed on the command line."""
-    return preview(name) if profile == "paper" else build_job([f"experiment={name}", f"profile={profile}"]).experiment
+    return (
+        preview(name)
+        if profile == "paper"
+        else build_job([f"experiment={name}", f"profile={profile}"]).experiment
+    )
 
 
 def check_device(device: str, name: str, experiment: Experiment) -> None:
@@ -347,6 +414,10 @@ def check_device(device: str, name: str, experiment: Experiment) -> None:
     else:
         there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if there == 0:
-        raise SettingError(f"device={device}: this machine has no {kind} device that torch can use; found cpu")
+        raise SettingError(
+            f"device={device}: this machine has no {kind} device that torch can use; found cpu"
+        )
     if number and int(number) >= there:
-        raise SettingError(f"device={device}: expected {kind}:0 to {kind}:{there - 1}, found {kind}:{number}")
+        raise SettingError(
+            f"device={device}: expected {kind}:0 to {kind}:{there - 1}, found {kind}:{number}"
+        )

@@ -18,7 +18,11 @@ from runner.contract import GROUPS, Experiment, SettingError
 from runner.run.config.types import load_class, takes
 from runner.run.console import nearest, short
 
-CONF = Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf").expanduser().absolute()
+CONF = (
+    Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf")
+    .expanduser()
+    .absolute()
+)
 """The project's configuration folder, or the one that HESS_CONF names."""
 LAUNCHERS = "hydra/launcher"
 OPTIONS = (*GROUPS, "experiment", "profile")
@@ -59,7 +63,9 @@ def _stems(folder: Path) -> set[str]:
 def choices(group: str) -> list[str]:
     """Sorted names of all files of a group."""
     if not (CONF / "config.yaml").is_file():
-        raise SettingError(f"HESS_CONF: expected a whole configuration folder, found no config.yaml in {CONF}")
+        raise SettingError(
+            f"HESS_CONF: expected a whole configuration folder, found no config.yaml in {CONF}"
+        )
     return sorted(set().union(*(_stems(root / group) for root in (CONF, *_ADDED))))
 
 
@@ -67,8 +73,12 @@ def find(group: str, name: str) -> Path:
     """The file of a choice. Raises SettingError with the nearest and all valid names where there is none."""
     known = choices(group)
     if name not in known:
-        raise SettingError(f"{group}={short(name)}: no such choice{nearest(name, known)}; known: {', '.join(known)}")
-    return next(path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file())
+        raise SettingError(
+            f"{group}={short(name)}: no such choice{nearest(name, known)}; known: {', '.join(known)}"
+        )
+    return next(
+        path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file()
+    )
 
 
 def shown(path: Path) -> str:
@@ -104,11 +114,15 @@ def _loader() -> type:
             keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
             twice = next((key for key in keys if keys.count(key) > 1), None)
             if twice is not None:
-                raise yaml.constructor.ConstructorError(None, None, f"key {twice} stands twice", node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {twice} stands twice", node.start_mark
+                )
             return super().construct_mapping(node, deep=deep)
 
     digits, exponent = r"[0-9][0-9_]*", r"[eE][-+]?[0-9]+"
-    number = rf"[-+]?(?:{digits}\.[0-9_]*(?:{exponent})?|{digits}{exponent}|\.[0-9]+(?:{exponent})?)"
+    number = (
+        rf"[-+]?(?:{digits}\.[0-9_]*(?:{exponent})?|{digits}{exponent}|\.[0-9]+(?:{exponent})?)"
+    )
     special = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
     Loader.yaml_implicit_resolvers = {
         first: [(tag, regex) for tag, regex in known if not tag.endswith((":timestamp", ":float"))]
@@ -123,7 +137,13 @@ def _loader() -> type:
 def merge(below: Any, above: Any) -> Any:
     """`above` laid over `below`: mappings key by key, everything else replaced."""
     if isinstance(below, Mapping) and isinstance(above, Mapping):
-        return {**below, **{key: merge(below[key], value) if key in below else value for key, value in above.items()}}
+        return {
+            **below,
+            **{
+                key: merge(below[key], value) if key in below else value
+                for key, value in above.items()
+            },
+        }
     return above
 
 
@@ -211,7 +231,9 @@ def _override(item: Any, where: str) -> tuple[str, str]:
             except SettingError as error:
                 raise SettingError(f"{where}: defaults: {error}") from error
             return group[1], choice
-    expected = f"'override /GROUP: CHOICE' (groups: {', '.join(GROUPS)}) or the name of another experiment"
+    expected = (
+        f"'override /GROUP: CHOICE' (groups: {', '.join(GROUPS)}) or the name of another experiment"
+    )
     raise SettingError(f"{where}: defaults: expected {expected}, found {short(repr(item))}")
 
 
@@ -248,7 +270,11 @@ def fitting(name: str, group: str) -> list[str]:
     fit = []
     for choice in choices(group):
         try:
-            fit += [choice] if issubclass(kind_class(group, choice), takes(experiment_class(name))[group]) else []
+            fit += (
+                [choice]
+                if issubclass(kind_class(group, choice), takes(experiment_class(name))[group])
+                else []
+            )
         except (SettingError, KeyError):
             continue
     return fit

@@ -42,10 +42,17 @@ class Arguments:
         """The command line for Hydra; `overrides` instead of those given."""
         words = [*self.launcher, *(self.overrides if overrides is None else overrides)]
         folder = ["--config-dir", self.config_dir] if self.config_dir else []
-        return [*folder, *self.shows, *(["--multirun"] if self.multirun and not self.shows else []), *words]
+        return [
+            *folder,
+            *self.shows,
+            *(["--multirun"] if self.multirun and not self.shows else []),
+            *words,
+        ]
 
 
-def arguments(words: Sequence[str], multirun: bool = False, shows: Sequence[str] = (), folder: str = "") -> Arguments:
+def arguments(
+    words: Sequence[str], multirun: bool = False, shows: Sequence[str] = (), folder: str = ""
+) -> Arguments:
     """The arguments of key=value words; `key=value` of an experiment's field becomes `experiment.key=value`.
 
     Raises SettingError for words that are no overrides, and for keys that cannot be set here.
@@ -67,7 +74,11 @@ def _check_word(word: str) -> None:
     """Refuse what is no override, and keys that are not open to the command line."""
     key = word.partition("=")[0]
     if ("=" not in word and not word.startswith("~")) or not key.strip("+~ "):
-        name = nearest(word, files.choices("experiment")).removeprefix(" (did you mean ").removesuffix("?)")
+        name = (
+            nearest(word, files.choices("experiment"))
+            .removeprefix(" (did you mean ")
+            .removesuffix("?)")
+        )
         hint = f"did you mean experiment={name}?" if name else "see hess-run --help"
         raise SettingError(f"expected key=value, found {short(repr(word))}; {hint}")
     if _is_hydras(word) and not re.fullmatch(OPEN_TO_USERS, key.lstrip("+")):
@@ -81,7 +92,9 @@ def _check_word(word: str) -> None:
             f"{short(key)}: _target_ cannot be set on the command line; choose a file with {parts[0]}=NAME"
         )
     if parts[-1] == "kind" and parts[0] in GROUPS:
-        raise SettingError(f"{short(key)}: the kind belongs to its file; choose another with {parts[0]}=NAME")
+        raise SettingError(
+            f"{short(key)}: the kind belongs to its file; choose another with {parts[0]}=NAME"
+        )
 
 
 def qualified(words: Sequence[str]) -> list[str]:
@@ -96,9 +109,8 @@ def qualified(words: Sequence[str]) -> list[str]:
 def _qualify(override: str, names: Sequence[str]) -> str:
     key, _, value = override.partition("=")
     if re.fullmatch(rf"({'|'.join(GROUPS)})\.\w+", key):
-        return (
-            f"++{override}"  # also a field that the kind's file leaves at its default; unknown ones are refused later
-        )
+        # also a field that the kind's file leaves at its default; unknown ones are refused later
+        return f"++{override}"
     own = key.removeprefix("experiment.")
     if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
         known = files.choices("experiment")
@@ -130,7 +142,9 @@ class Word:
         try:
             return [f"{key}={item}" for item in self.override.sweep_string_iterator()]
         except Exception as error:  # OmegaConf's, for a sweep inside a sweep
-            raise SettingError(f"{self.key}: cannot sweep over {short(self.text)}; expected a plain list") from error
+            raise SettingError(
+                f"{self.key}: cannot sweep over {short(self.text)}; expected a plain list"
+            ) from error
 
 
 def read(text: str) -> Word:
@@ -143,7 +157,9 @@ def read(text: str) -> Word:
     try:
         (override,) = OverridesParser.create().parse_overrides([text])
     except HydraException as error:
-        reason = _grammar(str(error).partition(text)[0] if len(text) > 200 else str(error).splitlines()[0])
+        reason = _grammar(
+            str(error).partition(text)[0] if len(text) > 200 else str(error).splitlines()[0]
+        )
         raise SettingError(
             f"{name}: cannot read {shown}: {short(reason, 100)}; quote values with brackets or commas"
         ) from error
@@ -151,9 +167,18 @@ def read(text: str) -> Word:
         raise SettingError(f"{name}: cannot read {shown}: {short(error, 100)}") from error
     value = override.value()
     if isinstance(value, IntervalSweep):
-        raise SettingError(f"{name}: expected values to sweep over, found an interval; use range or choice")
+        raise SettingError(
+            f"{name}: expected values to sweep over, found an interval; use range or choice"
+        )
     sweep = bool(override.is_sweep_override())
-    return Word(text, str(override.key_or_group), sweep, _size(override, value) if sweep else 1, value, override)
+    return Word(
+        text,
+        str(override.key_or_group),
+        sweep,
+        _size(override, value) if sweep else 1,
+        value,
+        override,
+    )
 
 
 def _grammar(text: str) -> str:
@@ -191,9 +216,13 @@ def expand(arguments: Arguments) -> list[list[str]]:
         raise SettingError(f"{short(swept[0].text)}: several values need -m (multirun) in front")
     empty = next((word for word in swept if word.size == 0), None)
     if empty:
-        raise SettingError(f"{empty.key}: expected at least one value, found none in {short(empty.text)}")
+        raise SettingError(
+            f"{empty.key}: expected at least one value, found none in {short(empty.text)}"
+        )
     count = math.prod(word.size for word in swept)
     if count > MOST_JOBS:
         largest = max(swept, key=lambda word: word.size)
-        raise SettingError(f"{largest.key}: expected a sweep of at most {MOST_JOBS:,} jobs, found {count:,}")
+        raise SettingError(
+            f"{largest.key}: expected a sweep of at most {MOST_JOBS:,} jobs, found {count:,}"
+        )
     return [list(job) for job in itertools.product(*(word.values() for word in words))]

@@ -31,12 +31,20 @@ PLURALS = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or 
 def may_import(target: str) -> bool:
     """Whether the module of a dotted name is the project's, or of a package in HESS_MODULES (comma-separated)."""
     named = [name.strip() for name in os.environ.get("HESS_MODULES", "").split(",")]
-    return any(target == package or target.startswith(f"{package}.") for package in (*OWN, *named) if package)
+    return any(
+        target == package or target.startswith(f"{package}.")
+        for package in (*OWN, *named)
+        if package
+    )
 
 
 def load_class(target: Any, where: str) -> type:
     """The class that a configuration file names. Raises SettingError before any import for a module not allowed."""
-    if not isinstance(target, str) or not all(part.isidentifier() for part in target.split(".")) or "." not in target:
+    if (
+        not isinstance(target, str)
+        or not all(part.isidentifier() for part in target.split("."))
+        or "." not in target
+    ):
         raise SettingError(f"{where}: expected _target_ as module.Class, found {short(target)}")
     if not may_import(target):
         raise SettingError(
@@ -46,8 +54,12 @@ def load_class(target: Any, where: str) -> type:
     module, _, name = target.rpartition(".")
     try:
         loaded = getattr(import_module(module), name)
-    except Exception as error:  # whatever a module does on import, the file that names it is to blame
-        raise SettingError(f"{where}: _target_ {target} cannot be loaded: {short(error, 200)}") from error
+    except (
+        Exception
+    ) as error:  # whatever a module does on import, the file that names it is to blame
+        raise SettingError(
+            f"{where}: _target_ {target} cannot be loaded: {short(error, 200)}"
+        ) from error
     if not isinstance(loaded, type):
         raise SettingError(f"{where}: _target_ {target} is not a class")
     return loaded
@@ -71,7 +83,9 @@ def check_names(cls: type[Experiment]) -> None:
         if spec is None or not spec.origin:
             raise SettingError(f"{where}: expected a module {module}, found none")
         tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-        known = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        known = [
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        ]
         if name not in known:
             raise SettingError(f"{where}: {module} has no {name}{nearest(name, known)}")
 
@@ -85,9 +99,16 @@ def hints(cls: Any) -> Mapping[str, Any]:
 @cache
 def takes(cls: type[Experiment]) -> Mapping[str, tuple[type, ...]]:
     """Group -> the classes of settings that an experiment takes, by the annotation of its field of that name."""
-    kinds = {group: hints(cls)[group] for group in GROUPS if group in {f.name for f in dataclasses.fields(cls)}}
+    kinds = {
+        group: hints(cls)[group]
+        for group in GROUPS
+        if group in {f.name for f in dataclasses.fields(cls)}
+    }
     unions = (Union, types.UnionType)
-    return {group: tuple(get_args(kind)) if get_origin(kind) in unions else (kind,) for group, kind in kinds.items()}
+    return {
+        group: tuple(get_args(kind)) if get_origin(kind) in unions else (kind,)
+        for group, kind in kinds.items()
+    }
 
 
 class Mismatch(ValueError):
@@ -95,7 +116,12 @@ class Mismatch(ValueError):
 
 
 def typed(
-    cls: type, values: Any, prefix: str, file: str, leave_out: tuple[str, ...] = (), given: Set[str] = frozenset()
+    cls: type,
+    values: Any,
+    prefix: str,
+    file: str,
+    leave_out: tuple[str, ...] = (),
+    given: Set[str] = frozenset(),
 ) -> dict[str, Any]:
     """Arguments of `cls` from `values`; fields that are absent keep their defaults.
 
@@ -113,12 +139,16 @@ def typed(
     for key in map(str, values):
         if key not in own:
             hint = nearest(f"{dot}{key}", [dot + name for name in own])
-            raise SettingError(f"{where(key)}{dot}{short(key)} is not a setting{hint}; known: {', '.join(own)}")
+            raise SettingError(
+                f"{where(key)}{dot}{short(key)} is not a setting{hint}; known: {', '.join(own)}"
+            )
     arguments = {}
     for name, f in own.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if values.get(name, "") == MISSING or (required and name not in values):
-            raise SettingError(f"{where(name)}{dot}{name} has no value; set it there or on the command line")
+            raise SettingError(
+                f"{where(name)}{dot}{name} has no value; set it there or on the command line"
+            )
         if name in values:
             value, kind = values[name], hints(cls)[name]
             if f.metadata.get("grid") and not isinstance(value, list):
@@ -147,7 +177,9 @@ def convert(value: Any, kind: Any) -> Any:
         return value
     if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value):
         return int(value)
-    if kind is float and (number or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", str(value))):
+    if kind is float and (
+        number or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", str(value))
+    ):
         return float(value)
     if kind is str and (isinstance(value, str | bool) or number):
         return str(value)

@@ -44,7 +44,9 @@ class Endpoints:
     def status(self) -> list[str]:
         """ "converged", "diverged" or "not converged", one per start."""
         pairs = zip(self.converged.tolist(), self.diverged.tolist(), strict=True)
-        return ["converged" if met else "diverged" if lost else "not converged" for met, lost in pairs]
+        return [
+            "converged" if met else "diverged" if lost else "not converged" for met, lost in pairs
+        ]
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,23 @@ def _join(parts: list[Endpoints]) -> Endpoints:
 
 
 def _check(
-    theta0: Tensor, rate: float, max_steps: int, ratios: list[float], recorded: list[int], record_every: int
+    theta0: Tensor,
+    rate: float,
+    max_steps: int,
+    ratios: list[float],
+    recorded: list[int],
+    record_every: int,
 ) -> None:
     if theta0.ndim != 2 or not len(theta0) or not theta0.is_floating_point():
-        raise ValueError(f"expected theta0 of floats, shape (S, D) with S >= 1, found {tuple(theta0.shape)}")
+        raise ValueError(
+            f"expected theta0 of floats, shape (S, D) with S >= 1, found {tuple(theta0.shape)}"
+        )
     if not rate > 0:
         raise ValueError(f"expected a positive learning rate, found {rate}")
     if max_steps < 0 or record_every < 1:
-        raise ValueError(f"expected max_steps >= 0 and record_every >= 1, found {max_steps} and {record_every}")
+        raise ValueError(
+            f"expected max_steps >= 0 and record_every >= 1, found {max_steps} and {record_every}"
+        )
     if not ratios or not ratios[-1] > 0:
         raise ValueError(f"expected at least one stop ratio, all positive, found {ratios}")
     if recorded and not 0 <= recorded[0] <= recorded[-1] < len(theta0):
@@ -129,7 +140,9 @@ def _check(
 class _Block:
     """The state of up to BLOCK starts, one column each; columns of stopped starts are dropped now and then."""
 
-    def __init__(self, theta0: Tensor, rows: range, ratios: list[float], recorded: list[int]) -> None:
+    def __init__(
+        self, theta0: Tensor, rows: range, ratios: list[float], recorded: list[int]
+    ) -> None:
         count, dimension = len(rows), theta0.shape[1]
         self.first, self.ratios = rows.start, ratios
         self.squares = [ratio**2 for ratio in ratios]
@@ -139,9 +152,13 @@ class _Block:
         self.met = torch.zeros_like(self.owner)  # how many ratios the start in each column has met
         self.initial = self.threshold = theta0.new_zeros(len(self.owner))
         self.ends = [Endpoints(theta0.new_empty(count, dimension), *_flags(count)) for _ in ratios]
-        self.points: dict[int, list[tuple[int, Tensor]]] = {k - self.first: [] for k in recorded if k in rows}
+        self.points: dict[int, list[tuple[int, Tensor]]] = {
+            k - self.first: [] for k in recorded if k in rows
+        }
 
-    def run(self, direction: Direction, rate: float, max_steps: int, stop_from: int, record_every: int) -> None:
+    def run(
+        self, direction: Direction, rate: float, max_steps: int, stop_from: int, record_every: int
+    ) -> None:
         step = direction.bind(len(self.owner))
         for number in range(max_steps + 1):
             move, watched = step(self.theta, number)
@@ -221,7 +238,8 @@ class _Block:
         """Trajectories by index into theta0."""
         return {
             start + self.first: Trajectory(
-                torch.tensor([number for number, _ in path]), torch.stack([point for _, point in path])
+                torch.tensor([number for number, _ in path]),
+                torch.stack([point for _, point in path]),
             )
             for start, path in self.points.items()
         }

@@ -16,7 +16,12 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from runner.curvature.closed_form.three_layer.model import check_data, get_activation, hidden_width, with_bias
+from runner.curvature.closed_form.three_layer.model import (
+    check_data,
+    get_activation,
+    hidden_width,
+    with_bias,
+)
 
 Step = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 RowFunction = Callable[[Tensor, int], Tensor | tuple[Tensor, Tensor]]
@@ -56,7 +61,9 @@ def _softplus_(y: Tensor, slope: Tensor) -> None:
 
 def _gelu_(y: Tensor, slope: Tensor) -> None:
     cumulative = torch.special.ndtr(y)
-    torch.mul(y, y, out=slope).mul_(-0.5).exp_().mul_(y).mul_(1 / math.sqrt(2 * math.pi)).add_(cumulative)
+    torch.mul(y, y, out=slope).mul_(-0.5).exp_().mul_(y).mul_(1 / math.sqrt(2 * math.pi)).add_(
+        cumulative
+    )
     y.mul_(cumulative)
 
 

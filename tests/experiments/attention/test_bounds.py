@@ -5,7 +5,12 @@ import torch
 from torch import Tensor
 
 from experiments.attention import bounds
-from experiments.attention.bounds import bilinear_norm_bound, certificate, certified_radius, third_derivative_bound
+from experiments.attention.bounds import (
+    bilinear_norm_bound,
+    certificate,
+    certified_radius,
+    third_derivative_bound,
+)
 from runner.curvature.closed_form import attention as att
 
 
@@ -27,8 +32,15 @@ def test_case_norms_are_those_of_the_blocks() -> None:
     x, _, w, v, _ = (m[0] for m in draw(3, 2, 1.5, 1))
     expected = [0.0] * 4
     blocks = att.output_hessians(x, w, v).unflatten(-2, (3, 2)).unflatten(-1, (3, 2))
-    cases = {(True, True): 0, (True, False): 1, (False, True): 2, (False, False): 3}  # of Definition E.2
-    for i0, j0, i1, i2 in torch.cartesian_prod(torch.arange(3), torch.arange(2), *[torch.arange(3)] * 2).tolist():
+    cases = {
+        (True, True): 0,
+        (True, False): 1,
+        (False, True): 2,
+        (False, False): 3,
+    }  # of Definition E.2
+    for i0, j0, i1, i2 in torch.cartesian_prod(
+        torch.arange(3), torch.arange(2), *[torch.arange(3)] * 2
+    ).tolist():
         norm = float(torch.linalg.matrix_norm(blocks[i0, j0, i1, :, i2], 2))
         case = cases[i1 == i0, i2 == i0]
         expected[case] = max(expected[case], norm)
@@ -77,7 +89,9 @@ def third(x: Tensor, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
     u = u / u.norm()
     function = lambda t: att.outputs(x + t * u, w, v)  # noqa: E731
     for _ in range(3):
-        function = (lambda inner: lambda t: torch.func.jvp(inner, (t,), (torch.ones_like(t),))[1])(function)
+        function = (lambda inner: lambda t: torch.func.jvp(inner, (t,), (torch.ones_like(t),))[1])(
+            function
+        )
     return function(torch.zeros((), dtype=DTYPE)).norm()
 
 
@@ -89,7 +103,9 @@ def test_no_ascent_breaks_the_bound_of_the_third_derivative(n: int, d: int, scal
     generator = torch.Generator().manual_seed(6)
     best = 0.0
     for _ in range(2):
-        u, away = (torch.randn(d, n, generator=generator, dtype=DTYPE).requires_grad_() for _ in range(2))
+        u, away = (
+            torch.randn(d, n, generator=generator, dtype=DTYPE).requires_grad_() for _ in range(2)
+        )
         optimizer = torch.optim.Adam([u, away], lr=0.2)
         for _ in range(12):
             x = x0 + radius * away / away.norm()
@@ -121,7 +137,9 @@ def test_newton_converges_from_the_whole_certified_ball(seed: int) -> None:
     away = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(seed), dtype=DTYPE)
     at = x + 0.999 * radius * away / away.norm(dim=(-2, -1), keepdim=True)
     for _ in range(12):
-        move = torch.linalg.solve(att.jacobian(at, w, v).flatten(1, 2), att.residual(at, w, v, b).flatten(1))
+        move = torch.linalg.solve(
+            att.jacobian(at, w, v).flatten(1, 2), att.residual(at, w, v, b).flatten(1)
+        )
         at = at - att.unvec(move, 2)
     torch.testing.assert_close(at, x.expand_as(at), rtol=0, atol=1e-9)
 

@@ -56,7 +56,9 @@ def test_tables_cover_every_bound_and_repeat(setup, tables):
     assert (tables["convexity"]["needed_gamma"] <= tables["convexity"]["admissible_gamma"]).all()
     cell = setup.cells()[0]
     again, first = measure(setup, cell, Context(seed=42)), tables["bounds"].head(len(BOUNDS))
-    pd.testing.assert_frame_equal(frame("bounds", again["bounds"], {**cell.params, "seed": 42}), first)
+    pd.testing.assert_frame_equal(
+        frame("bounds", again["bounds"], {**cell.params, "seed": 42}), first
+    )
 
 
 def test_claims_confirm_and_can_refute(tables):
@@ -73,7 +75,9 @@ def test_claims_confirm_and_can_refute(tables):
 
 
 def test_notes_speak(tables):
-    assert any("Loosest" in line for line in notes(tables)) and any("Closed form" in line for line in notes(tables))
+    assert any("Loosest" in line for line in notes(tables)) and any(
+        "Closed form" in line for line in notes(tables)
+    )
     assert notes({}) == []
     assert all(row.kind == "linear" for row in statistics(tables))
 

@@ -24,7 +24,9 @@ def test_jacobian_is_that_of_autodiff(heads: int, n: int, d: int, k: int, causal
     found = layer.jacobian(x)
     assert found.shape == (2, n, heads * k, n * d) and layer.seen == heads * k
     for i in range(2):
-        wanted = torch.autograd.functional.jacobian(lambda flat: layer.outputs(att.unvec(flat, d)), att.vec(x[i]))
+        wanted = torch.autograd.functional.jacobian(
+            lambda flat: layer.outputs(att.unvec(flat, d)), att.vec(x[i])
+        )
         torch.testing.assert_close(found[i], wanted, rtol=1e-12, atol=1e-12)
 
 
@@ -40,8 +42,12 @@ def test_outputs_are_torch_s_attention() -> None:
     query, key, value = (random(heads, k, d, seed=s) for s in (7, 8, 9))
     x = random(d, n, seed=10)
     layer = Heads(key.mT @ query / k**0.5, value.mT, causal=True)
-    wanted = nn.functional.scaled_dot_product_attention(*(x.mT @ m.mT for m in (query, key, value)), is_causal=True)
-    torch.testing.assert_close(layer.outputs(x), wanted.transpose(0, 1).flatten(1), rtol=1e-12, atol=1e-12)
+    wanted = nn.functional.scaled_dot_product_attention(
+        *(x.mT @ m.mT for m in (query, key, value)), is_causal=True
+    )
+    torch.testing.assert_close(
+        layer.outputs(x), wanted.transpose(0, 1).flatten(1), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_causal_row_depends_on_no_later_token() -> None:

@@ -5,7 +5,12 @@ import pytest
 import torch
 from scipy.optimize import least_squares
 
-from experiments.attention.levenberg_marquardt import LeastSquares, along_ladder, levenberg_marquardt, polished
+from experiments.attention.levenberg_marquardt import (
+    LeastSquares,
+    along_ladder,
+    levenberg_marquardt,
+    polished,
+)
 
 DTYPE = torch.float64
 
@@ -15,13 +20,19 @@ def rosenbrock() -> LeastSquares:
 
     def jacobian(p: torch.Tensor) -> torch.Tensor:
         zero, one = torch.zeros_like(p[:, 0]), torch.ones_like(p[:, 0])
-        return torch.stack([torch.stack([-20 * p[:, 0], 10 * one], -1), torch.stack([-one, zero], -1)], -2)
+        return torch.stack(
+            [torch.stack([-20 * p[:, 0], 10 * one], -1), torch.stack([-one, zero], -1)], -2
+        )
 
-    return LeastSquares(lambda p: torch.stack([10 * (p[:, 1] - p[:, 0] ** 2), 1 - p[:, 0]], -1), jacobian)
+    return LeastSquares(
+        lambda p: torch.stack([10 * (p[:, 1] - p[:, 0] ** 2), 1 - p[:, 0]], -1), jacobian
+    )
 
 
 def linear(matrix: torch.Tensor, right: torch.Tensor) -> LeastSquares:
-    return LeastSquares(lambda x: x @ matrix.T - right, lambda x: matrix.expand(len(x), *matrix.shape))
+    return LeastSquares(
+        lambda x: x @ matrix.T - right, lambda x: matrix.expand(len(x), *matrix.shape)
+    )
 
 
 def test_finds_the_zero_from_every_start_as_scipy_does() -> None:
@@ -30,7 +41,9 @@ def test_finds_the_zero_from_every_start_as_scipy_does() -> None:
     ends = levenberg_marquardt(problem, start)
     assert not ends.capped.any() and (ends.square < 1e-20).all()
     for row, end in zip(start.numpy(), ends.points.numpy(), strict=True):
-        theirs = least_squares(lambda p: problem.value(torch.tensor(p)[None])[0].numpy(), row, method="lm")
+        theirs = least_squares(
+            lambda p: problem.value(torch.tensor(p)[None])[0].numpy(), row, method="lm"
+        )
         np.testing.assert_allclose(end, theirs.x, atol=1e-6)
 
 
@@ -41,8 +54,12 @@ def test_regularised_linear_problem_has_its_closed_form() -> None:
         torch.randn(5, generator=generator, dtype=DTYPE),
     )
     gamma = 0.3
-    wanted = torch.linalg.solve(matrix.T @ matrix + gamma * torch.eye(3, dtype=DTYPE), matrix.T @ right)
-    ends = levenberg_marquardt(linear(matrix, right), torch.zeros(1, 3, dtype=DTYPE), gamma=gamma, decrease=1e-14)
+    wanted = torch.linalg.solve(
+        matrix.T @ matrix + gamma * torch.eye(3, dtype=DTYPE), matrix.T @ right
+    )
+    ends = levenberg_marquardt(
+        linear(matrix, right), torch.zeros(1, 3, dtype=DTYPE), gamma=gamma, decrease=1e-14
+    )
     torch.testing.assert_close(ends.points[0], wanted, rtol=1e-6, atol=1e-6)
 
 
@@ -68,13 +85,20 @@ def test_the_ladder_counts_all_its_steps_and_leads_to_the_solution() -> None:
     ladder = along_ladder(rosenbrock(), start, [1e-1, 1e-3])
     ends = levenberg_marquardt(rosenbrock(), ladder.points)
     torch.testing.assert_close(ends.points, torch.ones(2, 2, dtype=DTYPE), atol=1e-6, rtol=0)
-    assert (ladder.steps > 2).all() and not torch.allclose(ladder.points, ends.points, atol=1e-6, rtol=0)
+    assert (ladder.steps > 2).all() and not torch.allclose(
+        ladder.points, ends.points, atol=1e-6, rtol=0
+    )
 
 
 def test_polishing_never_raises_the_residual_and_takes_the_shortest_step() -> None:
-    matrix, right = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=DTYPE), torch.tensor([2.0, 0.0], dtype=DTYPE)
+    matrix, right = (
+        torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=DTYPE),
+        torch.tensor([2.0, 0.0], dtype=DTYPE),
+    )
     near = torch.tensor([[1.9, 5.0]], dtype=DTYPE)
-    torch.testing.assert_close(polished(linear(matrix, right), near), torch.tensor([[2.0, 5.0]], dtype=DTYPE))
+    torch.testing.assert_close(
+        polished(linear(matrix, right), near), torch.tensor([[2.0, 5.0]], dtype=DTYPE)
+    )
     start = torch.randn(8, 2, generator=torch.Generator().manual_seed(2), dtype=DTYPE)
     problem = rosenbrock()
     before, after = (problem.value(p).norm(dim=-1) for p in (start, polished(problem, start)))

@@ -7,10 +7,26 @@ import pytest
 import torch
 
 from experiments.attention import newton_claims
-from experiments.attention.contest import BLIND, Round, followed, in_rounds, operations, run_method, starts
+from experiments.attention.contest import (
+    BLIND,
+    Round,
+    followed,
+    in_rounds,
+    operations,
+    run_method,
+    starts,
+)
 from experiments.attention.identify import draw_layer, identify_row, singular_values
 from experiments.attention.layer import Heads
-from experiments.attention.problem import distinct, draw, ended, equations, follow, invariances, symmetric_error
+from experiments.attention.problem import (
+    distinct,
+    draw,
+    ended,
+    equations,
+    follow,
+    invariances,
+    symmetric_error,
+)
 from runner.contract import Context, analyse, measure
 from runner.curvature.closed_form import attention as att
 from runner.run.config import build_job
@@ -37,7 +53,9 @@ def test_cells_are_studies_at_sizes():
     cells = [(cell.params["study"], cell.params["size"]) for cell in setup.cells()]
     assert len(cells) == 4 * 3 + 2 and ("contest", "8x4") in cells and ("layer", "own") in cells
     assert setup.sizes("8x4") == (8, 4)
-    assert Identity.of("attention_newton", setup).key == "4e2ec340e6086a31"  # of the published cells
+    assert (
+        Identity.of("attention_newton", setup).key == "4e2ec340e6086a31"
+    )  # of the published cells
 
 
 def test_problem_is_shared_by_the_cells_of_a_size():
@@ -59,7 +77,9 @@ def test_minimiser_follows_the_first_order_prediction():
 def test_blind_starts_know_nothing_of_the_data(setup):
     problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
     start, blocks = starts(setup, problem, Context(seed=42).torch_generator("starts"))
-    other, _ = starts(setup, draw(2, 2, 0.0, 1.0, 1, Context(seed=42)), Context(seed=42).torch_generator("starts"))
+    other, _ = starts(
+        setup, draw(2, 2, 0.0, 1.0, 1, Context(seed=42)), Context(seed=42).torch_generator("starts")
+    )
     assert torch.equal(start[blocks[BLIND]], other[blocks[BLIND]])
     near = (start[blocks["0.1"]] - problem.data).norm(dim=-1) / problem.data.norm()
     torch.testing.assert_close(near, torch.full_like(near, 0.1))
@@ -73,7 +93,9 @@ def test_ends_are_told_apart():
     found = ended(least, ends, problem.data, problem.b)
     assert found.exact.tolist() == [True, False, False]
     assert float(found.error[0]) < 1e-9 and torch.isinf(found.error[1:]).all()
-    assert len(distinct(torch.stack([problem.data, problem.data * (1 + 1e-9), 2 * problem.data]))) == 2
+    assert (
+        len(distinct(torch.stack([problem.data, problem.data * (1 + 1e-9), 2 * problem.data]))) == 2
+    )
 
 
 def test_invariances_change_no_output_at_any_length():
@@ -101,10 +123,21 @@ def test_invariances_change_no_output_at_any_length():
 
 
 def test_ranks_and_similarity_are_what_they_are_called():
-    base = {"tokens": 5, "width": 4, "rank": 4, "value_rank": 4, "similarity": 0.0, "score_scale": 1.0, "causal": 0}
+    base = {
+        "tokens": 5,
+        "width": 4,
+        "rank": 4,
+        "value_rank": 4,
+        "similarity": 0.0,
+        "score_scale": 1.0,
+        "causal": 0,
+    }
     generator = torch.Generator().manual_seed(4)
     x, layer = draw_layer(base | {"rank": 2, "value_rank": 3, "similarity": 1.0}, generator)
-    assert int(torch.linalg.matrix_rank(layer.w[0])) == 2 and int(torch.linalg.matrix_rank(layer.v[0])) == 3
+    assert (
+        int(torch.linalg.matrix_rank(layer.w[0])) == 2
+        and int(torch.linalg.matrix_rank(layer.v[0])) == 3
+    )
     torch.testing.assert_close(x, x[:, :1].expand_as(x))
     row = identify_row(layer, x, singular_values(layer, x))
     assert row["rank"] < row["variables"] == 20 and row["protecting_noise"] == 0.0
@@ -118,7 +151,9 @@ def test_contest_counts_every_start_and_repeats(setup, tables):
     assert (contest["recovered"] + contest["wrong"] >= contest["exact"]).all()
     assert (contest["exact"] <= contest["starts"]).all() and (contest["work"] > 0).all()
     cell = next(cell for cell in setup.cells() if cell.params["study"] == "contest")
-    again = frame("contest", measure(setup, cell, Context(seed=42))["contest"], {**cell.params, "seed": 42})
+    again = frame(
+        "contest", measure(setup, cell, Context(seed=42))["contest"], {**cell.params, "seed": 42}
+    )
     pd.testing.assert_frame_equal(again, contest.head(len(again)))
     assert operations(2, 3)["gradient"] == 5 * 4 * 3 + 5 * 2 * 9
 
@@ -130,13 +165,22 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
     near, objective = start[blocks["0.1"]], problem.objective(0.0).value
     for method in ("line search", "levenberg-marquardt"):
         once, full = (run_method(short, method, problem, near, progress) for progress in (0.0, 0.5))
-        assert bool(once.given_up.all()) and (full.work > once.work).all()  # three steps do not arrive, more rounds do
+        assert (
+            bool(once.given_up.all()) and (full.work > once.work).all()
+        )  # three steps do not arrive, more rounds do
         assert not bool(full.given_up.any()) and (objective(full.points) < 1e-20).all()
-        whole = run_method(replace(setup, steps=dict.fromkeys(setup.steps, 500)), method, problem, near, 0.0)
+        whole = run_method(
+            replace(setup, steps=dict.fromkeys(setup.steps, 500)), method, problem, near, 0.0
+        )
         torch.testing.assert_close(full.work, whole.work)  # rounds are the same path, charged once
 
     def stuck(x: torch.Tensor, rounds: int) -> Round:
-        return Round(x + rounds, torch.ones(len(x)), torch.full((len(x),), float(rounds)), torch.ones(len(x)) > 0)
+        return Round(
+            x + rounds,
+            torch.ones(len(x)),
+            torch.full((len(x),), float(rounds)),
+            torch.ones(len(x)) > 0,
+        )
 
     for anew in (False, True):
         run = in_rounds(stuck, near, torch.ones(len(near)), 0.5, anew)
@@ -146,17 +190,26 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
 
 def test_theorem_converges_but_does_not_recover(setup, tables):
     verdicts = {claim.name: claim.verdict for claim in analyse(setup, tables).claims()}
-    assert {verdicts[name] for name in ("convexity", "convergence", "certified", "larger ball")} == {"confirmed"}
+    assert {
+        verdicts[name] for name in ("convexity", "convergence", "certified", "larger ball")
+    } == {"confirmed"}
     assert verdicts["recovery"] == "refuted"
     wished = {"theorem": tables["theorem"].assign(recovery_error=1e-3, excess=2.0)}
     verdicts = {claim.name: claim.verdict for claim in analyse(setup, wished).claims()}
     assert verdicts["recovery"] == "confirmed" and verdicts["convergence"] == "refuted"
-    assert analyse(setup, {}).claims() == [] and analyse(setup, {}).notes() == [] and analyse(setup, {}).figures() == {}
+    assert (
+        analyse(setup, {}).claims() == []
+        and analyse(setup, {}).notes() == []
+        and analyse(setup, {}).figures() == {}
+    )
 
 
 def test_claims_can_fail(setup, tables):
     def verdict(name: str, **changed: pd.DataFrame) -> str:
-        seeds = {key: pd.concat([t.assign(seed=s) for s in range(42, 47)]) for key, t in (tables | changed).items()}
+        seeds = {
+            key: pd.concat([t.assign(seed=s) for s in range(42, 47)])
+            for key, t in (tables | changed).items()
+        }
         return next(claim.verdict for claim in analyse(setup, seeds).claims() if claim.name == name)
 
     contest, balls = tables["contest"], tables["balls"]
@@ -166,10 +219,15 @@ def test_claims_can_fail(setup, tables):
     assert verdict("caps", contest=contest.assign(late=contest["starts"])) == "refuted"
     assert verdict("caps", contest=contest.assign(late=0)) == "confirmed"
     assert verdict("certified", balls=balls.assign(converged=0)) == "refuted"
-    assert verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"])) == "refuted"
+    assert (
+        verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"]))
+        == "refuted"
+    )
     targets = tables["targets"].assign(recovered=0, late=0)
     assert verdict("trained layer", targets=targets) == "refuted"
-    assert verdict("trained layer", targets=targets.assign(late=targets["starts"])) == "inconclusive"
+    assert (
+        verdict("trained layer", targets=targets.assign(late=targets["starts"])) == "inconclusive"
+    )
 
 
 def test_equal_work_compares_at_what_ours_spent():
@@ -182,11 +240,23 @@ def test_equal_work_compares_at_what_ours_spent():
 
 def test_equal_time_prices_each_method_by_itself():
     contest = pd.DataFrame(
-        {"size": "2x2", "seed": 42, "problem": 0, "starts": 4, "origin": "blind", "recovered": [2, 1, 1]}
+        {
+            "size": "2x2",
+            "seed": 42,
+            "problem": 0,
+            "starts": 4,
+            "origin": "blind",
+            "recovered": [2, 1, 1],
+        }
         | {"method": [newton_claims.OURS, "cheap", "cheap, continued"], "work": [400.0, 40.0, 80.0]}
     )
     prices = pd.DataFrame(
-        {"size": "2x2", "seed": 42, "how": ["one by one"] * 3 + ["together"], "repeat": [0, 0, 1, 0]}
+        {
+            "size": "2x2",
+            "seed": 42,
+            "how": ["one by one"] * 3 + ["together"],
+            "repeat": [0, 0, 1, 0],
+        }
         | {
             "method": [newton_claims.OURS, "cheap", "cheap", "cheap"],
             "work": 10.0,

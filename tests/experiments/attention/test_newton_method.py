@@ -38,7 +38,10 @@ def points(*rows: tuple[float, ...]) -> Tensor:
 def test_quadratic_is_solved_and_batched_starts_do_not_mix(step: newton.Step) -> None:
     generator = torch.Generator().manual_seed(0)
     root = torch.randn(5, 5, generator=generator, dtype=torch.float64)
-    matrix, offset = root @ root.T + torch.eye(5), torch.randn(5, generator=generator, dtype=torch.float64)
+    matrix, offset = (
+        root @ root.T + torch.eye(5),
+        torch.randn(5, generator=generator, dtype=torch.float64),
+    )
     objective = from_function(lambda x: 0.5 * x @ matrix @ x - offset @ x)
     start = torch.randn(4, 5, generator=generator, dtype=torch.float64)
     trace = minimise(objective, start, step, tolerance=1e-10)
@@ -97,7 +100,9 @@ def test_overflow_is_recorded_and_stops_only_that_start() -> None:
 
 
 def test_unbounded_objective_stalls_or_overflows_instead_of_looping() -> None:
-    trace = minimise(from_function(lambda x: -x.exp().sum()), points((650.0,)), "line search", max_steps=200)
+    trace = minimise(
+        from_function(lambda x: -x.exp().sum()), points((650.0,)), "line search", max_steps=200
+    )
     assert trace.steps[0] < 200
     assert newton.STATUS[int(trace.status[-1, 0])] in ("stalled", "not finite")
 
@@ -141,7 +146,11 @@ def test_observed_order() -> None:
     assert observed_order(torch.cat([0.3 ** (2**k), rounding])) == pytest.approx(2.0)
     zigzag = torch.tensor([2.2e-3, 1.8e-3, 1.4e-5, 2.6e-6, 2.4e-11])
     assert observed_order(zigzag, pairs=5) == pytest.approx(2.0, abs=0.1)
-    for hopeless in (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.05, 0.01]), torch.full((4,), 0.05)):
+    for hopeless in (
+        torch.tensor([1.0, 2.0, 3.0]),
+        torch.tensor([0.05, 0.01]),
+        torch.full((4,), 0.05),
+    ):
         assert torch.isnan(torch.tensor(observed_order(hopeless)))
 
 
@@ -176,6 +185,10 @@ def test_objective_is_the_regularised_loss() -> None:
     direction = points.flip(0)
     hessians = torch.stack([torch.func.hessian(loss)(p) for p in points])
     assert torch.allclose(objective.value(points), torch.stack([loss(p) for p in points]))
-    assert torch.allclose(objective.gradient(points), torch.stack([torch.func.grad(loss)(p) for p in points]))
+    assert torch.allclose(
+        objective.gradient(points), torch.stack([torch.func.grad(loss)(p) for p in points])
+    )
     assert torch.allclose(objective.hessian(points), hessians)
-    assert torch.allclose(objective.product(points, direction), (hessians @ direction.unsqueeze(-1)).squeeze(-1))
+    assert torch.allclose(
+        objective.product(points, direction), (hessians @ direction.unsqueeze(-1)).squeeze(-1)
+    )

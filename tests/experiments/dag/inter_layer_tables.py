@@ -25,7 +25,13 @@ CHECKPOINTS = ("init", "mid", "final")
 
 def quick(name: str, *overrides: str) -> Experiment:
     """The experiment at its quick profile, made smaller still."""
-    small = ["dataset.train=96", "dataset.test=32", "training.epochs=2", "metric.subsamples=1", "model.width=6"]
+    small = [
+        "dataset.train=96",
+        "dataset.test=32",
+        "training.epochs=2",
+        "metric.subsamples=1",
+        "model.width=6",
+    ]
     return build_job([f"experiment={name}", "profile=quick", *small, *overrides]).experiment
 
 
@@ -35,7 +41,11 @@ _CLAIMED: list[tuple[Experiment, dict[str, pd.DataFrame], list[Claim]]] = []
 def claims(experiment: Experiment, tables: dict[str, pd.DataFrame]) -> list[Claim]:
     """The claims of these tables, decided once for the same frames."""
     for known, frames, found in _CLAIMED:
-        if known is experiment and frames.keys() == tables.keys() and all(frames[n] is t for n, t in tables.items()):
+        if (
+            known is experiment
+            and frames.keys() == tables.keys()
+            and all(frames[n] is t for n, t in tables.items())
+        ):
             return found
     found = analyse(experiment, tables).claims()
     _CLAIMED[:] = [*_CLAIMED[-19:], (experiment, dict(tables), found)]
@@ -88,10 +98,14 @@ def check(experiment: Experiment, tables: dict[str, pd.DataFrame], /, **expected
     of = {c.name: c.verdict for c in claims(experiment, tables)}
     for verdict, names in expected.items():
         for name in names.split("; "):
-            assert of[name] == verdict.replace("_", " "), f"{name}: expected {verdict}, found {of[name]}"
+            assert of[name] == verdict.replace("_", " "), (
+                f"{name}: expected {verdict}, found {of[name]}"
+            )
 
 
-def complete(experiment: Experiment, name: str, tables: dict[str, pd.DataFrame], values: int) -> None:
+def complete(
+    experiment: Experiment, name: str, tables: dict[str, pd.DataFrame], values: int
+) -> None:
     """Each printed statement has one claim, and each of so many published values its measurement."""
     assert sorted(c.name for c in claims(experiment, tables)) == sorted(statements(name))
     scores = scorecard(analyse(experiment, tables).measured(), read_reference(reference_path(name)))
@@ -126,7 +140,9 @@ def kept(make):
 
 
 @kept
-def decay(depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02, scale=None, seeds=SEEDS):
+def decay(
+    depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02, scale=None, seeds=SEEDS
+):
     """distances and networks with R = scale e^(−rate d) and C of the same rate, a little apart between seeds."""
     keys = product(depths, (plain, "residual"), CHECKPOINTS, seeds, (0, 1, 2))
     networks = pd.DataFrame(keys, columns=["depth", "arch", "checkpoint", "seed", "images"])
@@ -141,18 +157,29 @@ def decay(depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02,
     means = {"rho": 2.59, "lyapunov_1": -0.02, "lyapunov_log_norm": 0.2, "test_accuracy": 0.498}
     return {
         "distances": distances.assign(**values, D=2.0, R_examples=1.0, gn=1.0, tensor=0.5),
-        "networks": networks.assign(**{name: mean * jitter for name, mean in means.items()}, status="ok"),
+        "networks": networks.assign(
+            **{name: mean * jitter for name, mean in means.items()}, status="ok"
+        ),
     }
 
 
 def gaps(values, curvature, accuracy, seeds=SEEDS, largest_tensor=0.0):
     """Tables of Exps. 3 and 3b. values: activation -> gap, the same at each checkpoint, a bit apart between seeds."""
     columns = ["activation", "seed", "checkpoint"]
-    pairs = pd.DataFrame(product(values, seeds, CHECKPOINTS), columns=columns).assign(frob_tensor=largest_tensor)
+    pairs = pd.DataFrame(product(values, seeds, CHECKPOINTS), columns=columns).assign(
+        frob_tensor=largest_tensor
+    )
     networks = pairs[columns].merge(pd.DataFrame({"images": range(3)}), how="cross")
     distances = networks.merge(pd.DataFrame({"distance": range(3)}), how="cross")
     own, jitter = networks["activation"], 1 + 0.001 * (networks["seed"] - 44)
-    networks = networks.assign(sigma_pp_squared=own.map(curvature), test_accuracy=own.map(accuracy) * jitter)
+    networks = networks.assign(
+        sigma_pp_squared=own.map(curvature), test_accuracy=own.map(accuracy) * jitter
+    )
     gap, apart = distances["activation"].map(values), 1 + 0.001 * (distances["seed"] - 44)
-    parts = {"pairs": 3 - distances["distance"], "gn": 1.0, "tensor": gap * apart, "gap_of_pairs": gap}
+    parts = {
+        "pairs": 3 - distances["distance"],
+        "gn": 1.0,
+        "tensor": gap * apart,
+        "gap_of_pairs": gap,
+    }
     return {"distances": distances.assign(**parts), "networks": networks, "pairs": pairs}

@@ -15,7 +15,13 @@ ROOT = Path(__file__).resolve().parents[3]
 load = functools.cache(results.load)
 PAGE = ROOT / "docs" / "archive" / "authors_results.md"
 NETWORKS = ("rho", "lyapunov_1", "sigma_pp_squared", "test_loss", "test_accuracy")
-ONLY = {"images": "0", "protocol": "recovered", "estimator": "engine", "statistics": "running", "phase": "init"}
+ONLY = {
+    "images": "0",
+    "protocol": "recovered",
+    "estimator": "engine",
+    "statistics": "running",
+    "phase": "init",
+}
 """The paper's images and protocol, exact blocks, untrained networks of Exp. 2."""
 
 
@@ -49,7 +55,11 @@ def ours(experiment: str, cell: Mapping[str, str], quantity: str) -> list[float]
     if of == "merge" or experiment == "exp5_attention":
         return [rows_of(tables["merge" if of else "blocks"], cell)[name].mean()]
     if name == "C":
-        return list(as_the_authors(rows_of(tables["pairs"], cell), experiment).groupby("distance")["C"].mean())
+        return list(
+            as_the_authors(rows_of(tables["pairs"], cell), experiment)
+            .groupby("distance")["C"]
+            .mean()
+        )
     found = rows_of(tables["distances"], cell)
     found = found[found["relation"] == of] if of else found
     return list(found.assign(gap=found["tensor"] / found["gn"]).groupby("distance")[name].mean())
@@ -65,8 +75,12 @@ def differences() -> pd.DataFrame:
         found = np.array(ours(line.experiment, cell, line.quantity)[: len(theirs)])
         state = "untrained" if line.checkpoint == "init" else "trained"
         name = line.quantity.partition(" of ")[0]
-        lines.append((line.experiment, state, name, len(theirs), float(np.abs(found / theirs - 1).max())))
-    return pd.DataFrame(lines, columns=["experiment", "networks", "quantity", "values", "difference"])
+        lines.append(
+            (line.experiment, state, name, len(theirs), float(np.abs(found / theirs - 1).max()))
+        )
+    return pd.DataFrame(
+        lines, columns=["experiment", "networks", "quantity", "values", "difference"]
+    )
 
 
 @pytest.mark.usefixtures("published")

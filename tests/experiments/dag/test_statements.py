@@ -11,7 +11,14 @@ from runner.run.config import build_job
 from runner.stats import judge
 
 NAMES = (
-    *("exp1_resonance", "exp1b_spectral_norm", "exp1_deep", "exp2_bottleneck", "exp3_gn_gap", "exp3b_layernorm"),
+    *(
+        "exp1_resonance",
+        "exp1b_spectral_norm",
+        "exp1_deep",
+        "exp2_bottleneck",
+        "exp3_gn_gap",
+        "exp3b_layernorm",
+    ),
     *("exp3_stochastic", "exp4_diamond", "exp5_attention", "exp6_resnet18"),
 )
 
@@ -35,7 +42,10 @@ def test_our_criteria_replace_what_is_printed():
     assert judged("exp4_diamond", {"H4.2a ratio": {"reason": "because"}})["H4.2a ratio"].sharp
     number = judged("exp4_diamond", {"accuracy": {"high": 60, "reason": "because"}})["accuracy"]
     assert math.isnan(number.number) and number.holds(50) and not number.holds(61)
-    assert judged("exp4_diamond", {"accuracy": {"margin": 1, "reason": "because"}})["accuracy"].number == 50
+    assert (
+        judged("exp4_diamond", {"accuracy": {"margin": 1, "reason": "because"}})["accuracy"].number
+        == 50
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,23 @@ from pathlib import Path
 from experiments.paper_audit.papers import Paper
 
 KINDS = (
-    *("Theorem", "Proposition", "Corollary", "Remark", "Definition", "Lemma", "Example", "Algorithm", "Fact"),
+    *(
+        "Theorem",
+        "Proposition",
+        "Corollary",
+        "Remark",
+        "Definition",
+        "Lemma",
+        "Example",
+        "Algorithm",
+        "Fact",
+    ),
     *("Assumption", "Eq", "Table", "Figure"),
 )
 NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)*|[A-Z]\.\d+"
-PATTERN = re.compile(rf"\b({'|'.join(KINDS)})(?:s|ies)?\.?\s+((?:{NUMBER})(?:\s*(?:,|and|to|-|–)\s*(?:{NUMBER}))*)")
+PATTERN = re.compile(
+    rf"\b({'|'.join(KINDS)})(?:s|ies)?\.?\s+((?:{NUMBER})(?:\s*(?:,|and|to|-|–)\s*(?:{NUMBER}))*)"
+)
 
 
 def covered(place: str) -> Iterator[tuple[str, str]]:
@@ -56,6 +68,12 @@ def inventory(key: str) -> list[tuple[str, str]]:
 
 def missing(paper: Paper) -> list[str]:
     """Places of the inventory that neither a formula, an erratum, nor an unchecked entry names."""
-    named = {*(f.place for f in paper.formulas), *(u.place for u in paper.unchecked), *(e.place for e in paper.errata)}
+    named = {
+        *(f.place for f in paper.formulas),
+        *(u.place for u in paper.unchecked),
+        *(e.place for e in paper.errata),
+    }
     have = {place for text in named for place in covered(text)}
-    return [f"{kind} {number}" for kind, number in inventory(paper.key) if (kind, number) not in have]
+    return [
+        f"{kind} {number}" for kind, number in inventory(paper.key) if (kind, number) not in have
+    ]

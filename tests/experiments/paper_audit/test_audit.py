@@ -36,7 +36,10 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
         of = (instance.theta, instance.x, instance.q, *rest)
         key = (*map(id, of), instance.name)
         if key not in known:
-            known[key] = of, function(instance, *rest)  # kept with their objects, so that no other gets their id
+            known[key] = (
+                of,
+                function(instance, *rest),
+            )  # kept with their objects, so that no other gets their id
         return known[key][1]
 
     return call
@@ -48,11 +51,16 @@ def _evaluated_once() -> Iterator[None]:
     take a third of the audit's steps: they find here what a change breaks, there what a paper got wrong."""
     with pytest.MonkeyPatch.context() as patch:
         attack, ladder = checks.attack, three_layer._ladder
-        patch.setattr(checks, "attack", lambda f, start, steps=80, *rest: attack(f, start, steps // 3, *rest))
+        patch.setattr(
+            checks, "attack", lambda f, start, steps=80, *rest: attack(f, start, steps // 3, *rest)
+        )
         patch.setattr(squares, "grams", once(squares.grams))
         patch.setattr(gradients, "gradient_of", once(gradients.gradient_of))
         patch.setattr(three_layer, "_ladder", functools.cache(lambda name: tuple(ladder(name))))
-        for of, names in ((three_layer.Instance, ("samples", "hessian")), (three_layer.Sample, ("p", "s1", "s2"))):
+        for of, names in (
+            (three_layer.Instance, ("samples", "hessian")),
+            (three_layer.Sample, ("p", "s1", "s2")),
+        ):
             for name in names:
                 kept = functools.cached_property(getattr(of, name).fget)
                 kept.__set_name__(of, name)
@@ -69,7 +77,9 @@ def outcome(name: str) -> Outcome:
 def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
     _, formula = BY_ID[name]
     found = outcome(name)
-    assert found.agreement == formula.expected, f"printed off by {found.printed:.3g}, corrected {found.corrected}"
+    assert found.agreement == formula.expected, (
+        f"printed off by {found.printed:.3g}, corrected {found.corrected}"
+    )
     assert found.instances >= 1
     if formula.expected != "holds":
         assert formula.root and found.witness, "what is off has a root cause and an instance"
@@ -88,14 +98,24 @@ def test_the_check_fails_without_its_hypothesis(name: str) -> None:
 @pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
 def test_what_is_said_is_complete(of: Paper) -> None:
     ids = [formula.id for formula in of.formulas]
-    assert len(set(ids)) == len(ids) and all(i.startswith(PREFIX.get(of.key, of.key) + ".") for i in ids)
+    assert len(set(ids)) == len(ids) and all(
+        i.startswith(PREFIX.get(of.key, of.key) + ".") for i in ids
+    )
     assert all(formula.place and formula.statement for formula in of.formulas)
     assert len({e.id for e in of.errata}) == len(of.errata)
     for erratum in of.errata:
-        assert erratum.kind in CLASSES and erratum.printed and erratum.corrected and erratum.place, erratum.id
-        assert erratum.consequence and erratum.view, f"{erratum.id}: the authors' view stands in the entry"
-        assert erratum.kind != "A" or erratum.experiments, f"{erratum.id}: what it changes in the paper's experiments"
-        assert [f for f in of.formulas if f.root == erratum.id], f"{erratum.id}: no clause has this root cause"
+        assert (
+            erratum.kind in CLASSES and erratum.printed and erratum.corrected and erratum.place
+        ), erratum.id
+        assert erratum.consequence and erratum.view, (
+            f"{erratum.id}: the authors' view stands in the entry"
+        )
+        assert erratum.kind != "A" or erratum.experiments, (
+            f"{erratum.id}: what it changes in the paper's experiments"
+        )
+        assert [f for f in of.formulas if f.root == erratum.id], (
+            f"{erratum.id}: no clause has this root cause"
+        )
     assert all(unchecked.place and unchecked.reason for unchecked in of.unchecked)
 
 
@@ -117,19 +137,28 @@ def check_verdict(of: Paper, formula: Formula) -> str:
 
 
 def committed() -> list[dict]:
-    return json.loads((ROOT / "outputs" / "published" / "paper_audit" / "errata.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (ROOT / "outputs" / "published" / "paper_audit" / "errata.json").read_text(encoding="utf-8")
+    )
 
 
 def test_cells_beside_the_protocol_enter_no_erratum() -> None:
     """Rounding, orders of other seeds and further seeds are measured in the same store; the paper has none of them."""
-    own = {"seed": 42, "params": {"activation": "silu"}, "settings": {"training": {"order": "published"}}}
+    own = {
+        "seed": 42,
+        "params": {"activation": "silu"},
+        "settings": {"training": {"order": "published"}},
+    }
     beside = [
         own | {"settings": {"training": {"perturbation": 1e-7}}},
         own | {"settings": {"training": {"order_seed": 43}}},
         own | {"seed": 100},
         own | {"params": {"activation": "gelu"}},
     ]
-    assert [effects._in_protocol(meta, {"activation": "silu"}) for meta in (own, *beside)] == [True, *[False] * 4]
+    assert [effects._in_protocol(meta, {"activation": "silu"}) for meta in (own, *beside)] == [
+        True,
+        *[False] * 4,
+    ]
 
 
 def _words(text: str) -> str:
@@ -147,19 +176,42 @@ def test_committed_errata_are_those_of_the_code(of: Paper, published: Path) -> N
     assert [e["place"] for e in fresh] == [e["place"] for e in written]
     page = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
     for new, old in zip(fresh, written, strict=True):
-        for key in ("id", "class", "printed", "corrected", "elsewhere", "consequence", "authors_view", "also_affects"):
+        for key in (
+            "id",
+            "class",
+            "printed",
+            "corrected",
+            "elsewhere",
+            "consequence",
+            "authors_view",
+            "also_affects",
+        ):
             assert new[key] == old[key], f"{new['id']}: run make errata"
-        assert _words(new["experiments"]) == _words(old["experiments"]), f"{new['id']}: run make errata"
-        assert not re.search(r"\bnan\b", old["experiments"]), f"{new['id']}: a number that is not stored"
-        assert new["class"] == "E" or new["printed"].replace("|", "\\|") in page or new["printed"] in page
+        assert _words(new["experiments"]) == _words(old["experiments"]), (
+            f"{new['id']}: run make errata"
+        )
+        assert not re.search(r"\bnan\b", old["experiments"]), (
+            f"{new['id']}: a number that is not stored"
+        )
+        assert (
+            new["class"] == "E"
+            or new["printed"].replace("|", "\\|") in page
+            or new["printed"] in page
+        )
         for mine, theirs in zip(new["worked_checks"], old["worked_checks"], strict=False):
             if mine["instance"] and any(f.root == new["id"] and f in quick for f in of.formulas):
-                assert {k: _words(v) for k, v in mine.items()} == {k: _words(v) for k, v in theirs.items()}
+                assert {k: _words(v) for k, v in mine.items()} == {
+                    k: _words(v) for k, v in theirs.items()
+                }
 
 
 def _blank(of: Paper, formula: Formula) -> dict:
     row = dict.fromkeys(("instance", "printed", "corrected", "reference"), "")
-    return row | {"root": formula.root, "place": formula.place, "verdict": check_verdict(of, formula)}
+    return row | {
+        "root": formula.root,
+        "place": formula.place,
+        "verdict": check_verdict(of, formula),
+    }
 
 
 def unfolded(text: str) -> str:
@@ -186,7 +238,12 @@ def test_command_prints_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit(["attention.d.1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and "Lemma D.1" in lines[0] and "class A" in lines[0]
-    assert [line.split()[0] for line in lines[1:]] == ["instance", "printed", "corrected", "reference"]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "instance",
+        "printed",
+        "corrected",
+        "reference",
+    ]
     assert audit(["attention.d.l"]) == 2
     assert "nearest is attention.d." in capsys.readouterr().err
     assert audit(["scalar"]) == 0 and "scalar.thm3" in capsys.readouterr().out
@@ -204,7 +261,10 @@ def test_zeros_by_construction_are_measured_where_they_are_and_where_not() -> No
     """One network of each sort; the claim falls when a zero is none, or when nothing is left of what is no zero."""
     case = {c.network: c for c in zeros.networks()}
     assert len(case) == 14 and sum(c.flat for c in case.values()) == 10
-    rows = [zeros.row(case[name], 42) for name in ("k=1 cat+relu", "k=1 cat+silu", "relu_mlp", "attention")]
+    rows = [
+        zeros.row(case[name], 42)
+        for name in ("k=1 cat+relu", "k=1 cat+silu", "relu_mlp", "attention")
+    ]
     assert [claim.verdict for claim in zeros.claims(rows)] == ["confirmed"]
     for wrong in ({"flat": True, "share": 1e-6}, {"flat": False, "share": 1e-9}):
         assert [claim.verdict for claim in zeros.claims([*rows, wrong])] == ["refuted"]

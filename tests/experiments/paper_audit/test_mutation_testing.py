@@ -34,7 +34,10 @@ def test_every_target_holds_formulas(key: str) -> None:
 
 def test_reach_follows_tables_closures_and_modules() -> None:
     checks = {formula.id: formula.check for formula in paper("ws_bound").formulas}
-    found = {(module.rpartition(".")[2], name) for module, name, _ in mutation_testing.reached(checks["ws.theorem5"])}
+    found = {
+        (module.rpartition(".")[2], name)
+        for module, name, _ in mutation_testing.reached(checks["ws.theorem5"])
+    }
     assert {("squares", "_square"), ("three_layer", "phi_matrix"), ("three_layer", "loss")} <= found
     assert ("squares", "grams") not in found
 

@@ -81,7 +81,9 @@ def test_errors_are_injected_into_functions_and_tables_alone() -> None:
 def test_an_error_is_made_where_it_was_found() -> None:
     (sign,) = [s for s in mutations(SOURCE, ["<lambda>"]) if s.kind == "sign"]
     assert sign.change == "t.w1 + 1 → t.w1 - 1"
-    assert ast.unparse(sign.apply(SOURCE)) == ast.unparse(ast.parse(SOURCE.replace("t.w1 + 1", "t.w1 - 1")))
+    assert ast.unparse(sign.apply(SOURCE)) == ast.unparse(
+        ast.parse(SOURCE.replace("t.w1 + 1", "t.w1 - 1"))
+    )
 
 
 def test_no_change_is_an_error_that_changes_nothing() -> None:

@@ -28,17 +28,23 @@ def test_relative_error_does_not_hide_shapes_or_nan() -> None:
 
 
 def test_equality_reports_the_first_failure() -> None:
-    found = equality([1.0, 2.0, 3.0], lambda c: torch.tensor([c]), lambda c: torch.tensor([min(c, 2.0)]))
+    found = equality(
+        [1.0, 2.0, 3.0], lambda c: torch.tensor([c]), lambda c: torch.tensor([min(c, 2.0)])
+    )
     assert found.agreement == "fails" and found.instances == 3
     assert found.witness is not None and found.witness.instance == "3.0"
 
 
 def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
-    value, at = attack(lambda z: float(1 - (z - 3).square().sum()), torch.zeros(2, dtype=torch.float64), 200)
+    value, at = attack(
+        lambda z: float(1 - (z - 3).square().sum()), torch.zeros(2, dtype=torch.float64), 200
+    )
     assert value > 0.9 and float((at - 3).abs().max()) < 0.5
 
 
-@pytest.mark.parametrize("case", [*by_hand(), *smooth(), *piecewise_linear()], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [*by_hand(), *smooth(), *piecewise_linear()], ids=lambda case: case.name
+)
 def test_blocks_agree_with_the_engine(case) -> None:
     """Two programs: the audit's differentiates the perturbed network twice, the engine routes curvature."""
     found = dag.mean(dag.exact(case))
@@ -51,9 +57,15 @@ def test_parameter_blocks_agree_with_the_engine() -> None:
     case = chain(0, widths=(2, 3, 2))
     parts = {v: node.fn for v, node in case.dag.nodes.items()}
     sizes = [sum(p.numel() for p in part.parameters()) for part in parts.values()]
-    whole = ParameterOperator(nn.Sequential(*parts.values()), "cross_entropy", (case.x, case.y)).dense()
+    whole = ParameterOperator(
+        nn.Sequential(*parts.values()), "cross_entropy", (case.x, case.y)
+    ).dense()
     rows = dict(zip(parts, whole.split(sizes), strict=True))
-    found = {(v, w): block for v in parts for w, block in zip(parts, rows[v].split(sizes, 1), strict=True)}
+    found = {
+        (v, w): block
+        for v in parts
+        for w, block in zip(parts, rows[v].split(sizes, 1), strict=True)
+    }
     assert block_error(found, dag.parameter_blocks(case)) < 1e-9
 
 
@@ -66,7 +78,9 @@ def test_block_error_sees_a_wrong_block() -> None:
 def test_three_layer_oracle_agrees_with_the_closed_forms() -> None:
     for instance in three_layer.instances():
         arguments = (instance.theta, instance.x, instance.q, instance.name)
-        torch.testing.assert_close(instance.gradient, tl.gradient(*arguments), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(
+            instance.gradient, tl.gradient(*arguments), rtol=1e-10, atol=1e-12
+        )
         torch.testing.assert_close(instance.hessian, tl.hessian(*arguments), rtol=1e-10, atol=1e-12)
 
 

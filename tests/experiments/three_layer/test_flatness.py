@@ -18,7 +18,9 @@ def problem(samples=20, inputs=2, units=3, starts=7, seed=0, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
     q = (torch.arange(samples) % 2).double()
-    theta = torch.randn(starts, tl.parameter_count(inputs, units), generator=generator, dtype=torch.float64)
+    theta = torch.randn(
+        starts, tl.parameter_count(inputs, units), generator=generator, dtype=torch.float64
+    )
     return scale * theta, x, q
 
 
@@ -50,7 +52,9 @@ def test_regularised_is_the_gradient_of_its_objective(kind, name, size):
     loss_gradients = torch.stack([torch.func.grad(plain_loss)(t, x, q, name) for t in theta])
     total = torch.stack(
         [
-            torch.func.grad(lambda t: 1.3 * plain_loss(t, x, q, name) + 0.7 * penalty(kind, t, x, q, name))(t)
+            torch.func.grad(
+                lambda t: 1.3 * plain_loss(t, x, q, name) + 0.7 * penalty(kind, t, x, q, name)
+            )(t)
             for t in theta
         ]
     )
@@ -115,11 +119,16 @@ def test_methods_turn_to_plain_descent(method):
     theta, x, q = problem(starts=5)
     rows = {"rate": 0.01, "stop_ratios": (1e-9,)}
     direction = training_direction(method, x, q, strength=0.5, radius=0.2, until=6)
-    first = descend(theta, training_direction(method, x, q, strength=0.5, radius=0.2), max_steps=6, **rows).final
+    first = descend(
+        theta, training_direction(method, x, q, strength=0.5, radius=0.2), max_steps=6, **rows
+    ).final
     second = descend(first.theta, LossGradient(x, q), max_steps=5, **rows).final
     assert isinstance(direction, Switch) or method == "gd"
     torch.testing.assert_close(
-        descend(theta, direction, max_steps=11, **rows).final.theta, second.theta, rtol=1e-12, atol=1e-13
+        descend(theta, direction, max_steps=11, **rows).final.theta,
+        second.theta,
+        rtol=1e-12,
+        atol=1e-13,
     )
     plain = descend(theta, LossGradient(x, q), max_steps=6, **rows).final
     assert torch.equal(plain.theta, first.theta) is (method == "gd")
@@ -133,12 +142,16 @@ def test_a_start_does_not_depend_on_its_company(method):
     whole = descend(theta, direction, **arguments).final
     order = torch.randperm(150, generator=torch.Generator().manual_seed(1))[:61]
     part = descend(theta[order], direction, **arguments).final
-    assert torch.equal(part.theta, whole.theta[order]) and torch.equal(part.steps, whole.steps[order])
+    assert torch.equal(part.theta, whole.theta[order]) and torch.equal(
+        part.steps, whole.steps[order]
+    )
 
 
 def test_what_cannot_be_used_is_refused():
     theta, x, q = problem()
-    with pytest.raises(ValueError, match="expected a method out of gd, trace, asam, hsr, found 'sgd'"):
+    with pytest.raises(
+        ValueError, match="expected a method out of gd, trace, asam, hsr, found 'sgd'"
+    ):
         training_direction("sgd", x, q)
     with pytest.raises(ValueError, match="penalty trace or bound"):
         Regularised(x, q, "norm")

@@ -37,7 +37,9 @@ def start(experiment):
     """Data and, in double precision, one network."""
     data = load(experiment, Context(1))
     x, y = data.train
-    return (x.double(), y), [p.detach().double().requires_grad_() for p in network(experiment, 64, Context(1))]
+    return (x.double(), y), [
+        p.detach().double().requires_grad_() for p in network(experiment, 64, Context(1))
+    ]
 
 
 def gradients(settings, start, number=1, progress=0.0):
@@ -65,7 +67,10 @@ def test_sam_is_the_gradient_a_radius_away(start, radius):
     part, single = start
     first = plain(start)
     norm = sum(g.square().sum() for g in first).sqrt()
-    there = [(p + radius * g / norm).detach().requires_grad_() for p, g in zip(single, first, strict=True)]
+    there = [
+        (p + radius * g / norm).detach().requires_grad_()
+        for p, g in zip(single, first, strict=True)
+    ]
     found, stepper = gradients(Settings("sam", 0.1, radius=radius), start)
     same(found, torch.autograd.grad(losses(there, part)[0], there))
     assert stepper.price == 2
@@ -79,9 +84,15 @@ def test_adaptive_sam_scales_by_size_and_its_readings_differ_in_the_biases(start
     ]  # biases, too
     at = [p.requires_grad_() for p in moved]
     first = torch.autograd.grad(losses(at, part)[0], at)
-    scales = [torch.ones_like(p) if method == "asam" and p.ndim == 2 else p.detach().abs() + 0.01 for p in at]
+    scales = [
+        torch.ones_like(p) if method == "asam" and p.ndim == 2 else p.detach().abs() + 0.01
+        for p in at
+    ]
     norm = sum((t * g).square().sum() for t, g in zip(scales, first, strict=True)).sqrt()
-    there = [(p + 0.7 * t * t * g / norm).detach().requires_grad_() for p, t, g in zip(at, scales, first, strict=True)]
+    there = [
+        (p + 0.7 * t * t * g / norm).detach().requires_grad_()
+        for p, t, g in zip(at, scales, first, strict=True)
+    ]
     wanted = torch.autograd.grad(losses(there, part)[0], there)
     found, _ = gradients(Settings(method, 0.1, radius=0.7), (part, at))
     same(found, wanted)
@@ -114,10 +125,14 @@ def test_hsr_and_trace_are_gradients_of_their_estimates(start, probes):
 
 def test_what_is_spared(start):
     """Between products, and before a late schedule begins, the step is plain; the last layer alone is bounded."""
-    every, stepper = gradients(Settings("hsr_every", 0.1, weight=0.1, probes=1, interval=4), start, number=2)
+    every, stepper = gradients(
+        Settings("hsr_every", 0.1, weight=0.1, probes=1, interval=4), start, number=2
+    )
     same(every, plain(start))
     assert stepper.price == 6 + 1
-    late, stepper = gradients(Settings("hsr_late", 0.1, weight=0.1, probes=2, start=0.6), start, progress=0.5)
+    late, stepper = gradients(
+        Settings("hsr_late", 0.1, weight=0.1, probes=2, start=0.6), start, progress=0.5
+    )
     same(late, plain(start))
     assert stepper.price == 1
     _, stepper = gradients(Settings("hsr_last", 0.1, weight=0.1, probes=2, layers=1), start)
@@ -140,9 +155,13 @@ def test_equal_cost_costs_the_same(experiment, method):
     experiment = replace(experiment, epochs=20, price=6.0, widths=[32] * 5)
     for k in range(16):
         settings = trial(method, k)
-        price = settings.mean_price(6)  # whole epochs: of 8 probes, 34 gradients a step, 4 instead of 3.5
+        price = settings.mean_price(
+            6
+        )  # whole epochs: of 8 probes, 34 gradients a step, 4 instead of 3.5
         cost = epochs_of(experiment, settings, "cost")
-        assert cost * price == pytest.approx(120, rel=0.06, abs=price / 2 if settings.probes == 8 else 0)
+        assert cost * price == pytest.approx(
+            120, rel=0.06, abs=price / 2 if settings.probes == 8 else 0
+        )
         assert epochs_of(experiment, settings, "steps") == 20
 
 
@@ -155,7 +174,12 @@ def test_parts_are_disjoint_and_images_are_averaged(experiment):
     data = load(experiment, Context(1))
     rows = [tuple(r) for part in (data.train, data.validation, data.test) for r in part[0].tolist()]
     assert len(rows) == 60 + 350 + 447 and len(set(rows)) >= len(rows) - 2
-    words = ["dataset=surrogate", "dataset.train=90", "experiment.validation=20", "experiment.test=10"]
+    words = [
+        "dataset=surrogate",
+        "dataset.train=90",
+        "experiment.validation=20",
+        "experiment.test=10",
+    ]
     images = build_job(["experiment=hsr_flat_training", *WORDS, *words]).experiment
     x, y = load(images, Context(1)).train
     assert x.shape == (60, 192) and int(y.max()) <= 9
@@ -183,12 +207,27 @@ def held(contest, factor, seeds=10, shift=0.0):
         times = factor if method == "hsr" else 1.0
         for seed in range(seeds):
             noise = 1 + 0.01 * ((seed * 7 + len(method)) % 5)
-            row = {**cell.params, "seed": seed, "rate": 0.1, "status": "ok", "gradients": 10.0, "cpu_seconds": 1.0}
+            row = {
+                **cell.params,
+                "seed": seed,
+                "rate": 0.1,
+                "status": "ok",
+                "gradients": 10.0,
+                "cpu_seconds": 1.0,
+            }
             row |= {"radius": 0.0, "weight": 0.1, "probes": 2, "interval": 4}
             row |= {"train_loss": 0.1, "lambda_max": times * noise, "lambda_sup": 2 * times * noise}
-            ends.append({**row, "test_accuracy": 0.96 + 0.001 * noise + (shift if method == "hsr" else 0.0)})
+            ends.append(
+                {**row, "test_accuracy": 0.96 + 0.001 * noise + (shift if method == "hsr" else 0.0)}
+            )
             for epoch, loss in enumerate((2.0, 0.5, 0.1 * noise)):
-                at = {**cell.params, "seed": seed, "epoch": epoch, "cpu_seconds": float(epoch), "test_accuracy": 0.9}
+                at = {
+                    **cell.params,
+                    "seed": seed,
+                    "epoch": epoch,
+                    "cpu_seconds": float(epoch),
+                    "test_accuracy": 0.9,
+                }
                 curves.append({**at, "train_loss": loss, "lambda_max": times * noise / loss})
     return {"ends": pd.DataFrame(ends), "curves": pd.DataFrame(curves)}
 
@@ -210,8 +249,15 @@ def test_the_contest_can_be_won_and_lost(contest, factor, verdict):
     assert not any("no better than chance" in note for note in analysis.notes())
     tables = held(contest, factor)
     tables["ends"].loc[0, "train_loss"] = 2.4
-    assert any("SGD, settings 2" in n and "no better than chance" in n for n in analyse(contest, tables).notes())
-    main = next(s for s in analysis.statistics() if s.name == "log λ₁, most accurate at equal cost: hsr - sgd")
+    assert any(
+        "SGD, settings 2" in n and "no better than chance" in n
+        for n in analyse(contest, tables).notes()
+    )
+    main = next(
+        s
+        for s in analysis.statistics()
+        if s.name == "log λ₁, most accurate at equal cost: hsr - sgd"
+    )
     assert main.p == pytest.approx(2 / 2**10) and abs(main.effect) == 1
     assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
 
@@ -223,7 +269,11 @@ def test_no_difference_is_no_victory_and_lost_accuracy_is_seen(contest):
 
 
 def test_ten_seeds_reach_the_level_after_holm(contest):
-    tests = [s for s in stats.correct(analyse(contest, held(contest, 0.5)).statistics()) if s.label_a == "hsr"]
+    tests = [
+        s
+        for s in stats.correct(analyse(contest, held(contest, 0.5)).statistics())
+        if s.label_a == "hsr"
+    ]
     assert all(s.p_holm < 0.05 for s in tests if s.figure.startswith("log λ₁"))
     assert 23 * 2 / 2**10 < 0.05, "a family of the whole contest can, too"
 
@@ -233,18 +283,24 @@ def test_partial_tables_have_a_report(contest):
     for methods in (["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_every"]):
         tables = {name: rows[rows["method"].isin(methods)] for name, rows in whole.items()}
         analysis = analyse(contest, tables)
-        assert all(c.verdict != "not run" for c in analysis.claims()) and isinstance(analysis.notes(), list)
+        assert all(c.verdict != "not run" for c in analysis.claims()) and isinstance(
+            analysis.notes(), list
+        )
 
 
 def test_matched_loss_is_read_at_the_same_loss():
     assert math.exp(at_loss([4.0, 1.0], [1.0, 16.0], 2.0)) == pytest.approx(4)
-    assert math.isnan(at_loss([4.0, 1.0], [1.0, 16.0], 0.5)) and math.isnan(at_loss([4.0, 1.0], [1.0, -1.0], 2.0))
+    assert math.isnan(at_loss([4.0, 1.0], [1.0, 16.0], 0.5)) and math.isnan(
+        at_loss([4.0, 1.0], [1.0, -1.0], 2.0)
+    )
     assert at_loss([1.0, 4.0, 0.5], [9.0, 1.0, 1.0], 2.0) == pytest.approx(math.log(9))
 
 
 def test_the_contest_measures_what_was_chosen(contest):
     cells = {cell.label: cell for cell in contest.cells()}
-    cell = next(c for c in cells.values() if c.params["method"] == "sgd" and c.params["budget"] == "cost")
+    cell = next(
+        c for c in cells.values() if c.params["method"] == "sgd" and c.params["budget"] == "cost"
+    )
     tables = measure(contest, cell, Context(1))
     assert [row["budget"] for row in tables["ends"]] == ["cost"]
     assert tables["ends"][0]["rate"] == trial("sgd", cell.params["trial"]).rate
@@ -255,5 +311,7 @@ def test_the_contest_measures_what_was_chosen(contest):
 
 def test_the_wide_search_has_the_weights_and_probes_that_were_asked_for():
     found = [trial(WIDE, k) for k in range(16)]
-    assert {s.probes for s in found} == {1, 2, 4, 8} and all(1e-3 <= s.weight <= 1e-1 for s in found)
+    assert {s.probes for s in found} == {1, 2, 4, 8} and all(
+        1e-3 <= s.weight <= 1e-1 for s in found
+    )
     assert [s.rate for s in found] == [trial("hsr", k).rate for k in range(16)]

@@ -17,7 +17,12 @@ from runner.run.config import build_job
 @pytest.fixture(scope="module")
 def experiment():
     job = build_job(["experiment=hsr_gradient", "profile=quick", "training.steps=1200"])
-    small = {"cost_units": [1, 2, 4], "cost_sizes": [20, 40, 80], "pairwise_samples": 40, "numerical_samples": 20}
+    small = {
+        "cost_units": [1, 2, 4],
+        "cost_sizes": [20, 40, 80],
+        "pairwise_samples": 40,
+        "numerical_samples": 20,
+    }
     return replace(job.experiment, timed_samples=20, timed_hidden=1, cost_repeats=1, **small)
 
 
@@ -41,10 +46,16 @@ def instance():
 def test_contributions_of_samples_add_up():
     theta, x, q = instance()
     found = sample_gradients(theta, x, q, 3)
-    torch.testing.assert_close(found["trace"].sum(0), tl.trace_gradient(theta, x, q), rtol=1e-10, atol=1e-11)
-    torch.testing.assert_close(found["bound"].sum(0), tl.upper_bound_gradient(theta, x, q), rtol=1e-10, atol=1e-11)
+    torch.testing.assert_close(
+        found["trace"].sum(0), tl.trace_gradient(theta, x, q), rtol=1e-10, atol=1e-11
+    )
+    torch.testing.assert_close(
+        found["bound"].sum(0), tl.upper_bound_gradient(theta, x, q), rtol=1e-10, atol=1e-11
+    )
     pairs = sum(sample_gradients(theta, x, q, j)["pair"].sum(0) for j in range(12))
-    torch.testing.assert_close(pairs, tl.trace_of_square_gradient(theta, x, q), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        pairs, tl.trace_of_square_gradient(theta, x, q), rtol=1e-10, atol=1e-10
+    )
 
 
 def test_the_output_bias_sets_the_error():
@@ -68,13 +79,18 @@ def test_all_forms_of_the_gradient_agree_with_automatic_differentiation():
 def test_a_size_beyond_a_form_says_so(tables):
     rows = tables["cost"]
     left_out = rows[rows["status"] != "ok"]
-    assert set(left_out["form"]) == {"double sum", "matrix", "numerical"} and left_out["seconds"].isna().all()
+    assert (
+        set(left_out["form"]) == {"double sum", "matrix", "numerical"}
+        and left_out["seconds"].isna().all()
+    )
     assert (left_out["samples"] > 20).all() and left_out["status"].str.contains("pairs").all()
     measured = rows[rows["status"] == "ok"]
     assert (measured["seconds"] > 0).all() and measured["error"].max() < 1e-6
 
 
-WITHOUT_DATA = dict.fromkeys(("Proposition 2", "largest eigenvalue counts most"), "true by construction")
+WITHOUT_DATA = dict.fromkeys(
+    ("Proposition 2", "largest eigenvalue counts most"), "true by construction"
+)
 WITHOUT_DATA |= dict.fromkeys(("size of VGG16", "size of ResNet18"), "confirmed")
 """Statements that one data set decides as well as five."""
 OPEN = "difference of about 1e-9"
@@ -83,7 +99,15 @@ OPEN = "difference of about 1e-9"
 
 def test_confident_samples_are_weighed_by_their_share(experiment, tables):
     rows = [
-        {"seed": seed, "start": 0, "sample": i, "error": error, "of": "bound", "block": block, "norm": norm}
+        {
+            "seed": seed,
+            "start": 0,
+            "sample": i,
+            "error": error,
+            "of": "bound",
+            "block": block,
+            "norm": norm,
+        }
         for seed in range(5)
         for i, (error, norm) in enumerate([(0.001, 3.0), (0.5, 4.0), (0.6, 4.0)])
         for block in ("w", "v")
@@ -107,7 +131,9 @@ def test_exact_statements_hold_and_few_data_decide_little(experiment, tables):
     one = {name: table[table["seed"] == 1] for name, table in tables.items()}
     for claim in analyse(experiment, one).claims():
         settled = WITHOUT_DATA.get(claim.name, "inconclusive")
-        assert claim.verdict == ("not comparable" if claim.name.startswith(OPEN) else settled), claim.name
+        assert claim.verdict == ("not comparable" if claim.name.startswith(OPEN) else settled), (
+            claim.name
+        )
 
 
 def test_claims_follow_the_tables(experiment, tables):
@@ -132,7 +158,14 @@ def power_laws(powers: dict[str, float]) -> pd.DataFrame:
             for form, power in powers.items():
                 for k, n in enumerate(sizes):
                     seconds = 1e-6 * max(n, sizes[3]) ** power * (1 + 1e-3 * ((seed + k) % 3))
-                    row = {"varied": varied, varied: n, other: 21, "form": form, "seconds": seconds, "seed": seed}
+                    row = {
+                        "varied": varied,
+                        varied: n,
+                        other: 21,
+                        "form": form,
+                        "seconds": seconds,
+                        "seed": seed,
+                    }
                     rows.append(row | {"status": "ok"})
     return pd.DataFrame(rows)
 
@@ -144,10 +177,17 @@ def test_exponents_are_those_of_the_last_doublings(experiment):
     assert found["exponent in I, own"] == pytest.approx(1, abs=0.01)
     assert found["exponent in D, double sum"] == pytest.approx(2, abs=0.01)
     verdicts = {c.name: c.verdict for c in analysis.claims()}
-    assert verdicts["own form linear in I"] == verdicts["analytic time quadratic in I"] == "confirmed"
-    steep = analyse(experiment, {"cost": power_laws({"double sum": 2, "matrix": 2.6, "own": 1, "numerical": 3})})
+    assert (
+        verdicts["own form linear in I"] == verdicts["analytic time quadratic in I"] == "confirmed"
+    )
+    steep = analyse(
+        experiment, {"cost": power_laws({"double sum": 2, "matrix": 2.6, "own": 1, "numerical": 3})}
+    )
     (quadratic,) = [c for c in steep.claims() if c.name == "analytic time quadratic in I"]
-    assert quadratic.verdict == "not comparable" and "matrix" in quadratic.variants.partition("refuted: ")[2]
+    assert (
+        quadratic.verdict == "not comparable"
+        and "matrix" in quadratic.variants.partition("refuted: ")[2]
+    )
     assert verdicts["analytic time linear in D"] == "refuted"
 
 
@@ -165,5 +205,9 @@ def test_all_but_the_timings_repeat(experiment, tables):
         found = measure(experiment, Cell({"part": part}), Context(1))
         assert found.pop("certificate")
         for name, columns in found.items():
-            first = tables[name].query("part == @part and seed == 1")[list(columns)].reset_index(drop=True)
+            first = (
+                tables[name]
+                .query("part == @part and seed == 1")[list(columns)]
+                .reset_index(drop=True)
+            )
             pd.testing.assert_frame_equal(pd.DataFrame(columns), first)

@@ -14,7 +14,14 @@ from experiments.printed import statements
 from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.analysis import wide
 from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip
-from experiments.three_layer.hsr_regularization.problem import Problem, critical_points, draw, end_under, search, train
+from experiments.three_layer.hsr_regularization.problem import (
+    Problem,
+    critical_points,
+    draw,
+    end_under,
+    search,
+    train,
+)
 from experiments.three_layer.hsr_regularization.settings import METHODS
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
 from runner.contract import Claim, Context, analyse, measure
@@ -28,7 +35,14 @@ WIDE = "fitted with wide radius"
 
 @pytest.fixture(scope="module")
 def experiment():
-    job = build_job(["experiment=hsr_regularization", "profile=quick", "training.starts=50", "training.steps=1200"])
+    job = build_job(
+        [
+            "experiment=hsr_regularization",
+            "profile=quick",
+            "training.starts=50",
+            "training.steps=1200",
+        ]
+    )
     few = {"further_steps": 20, "rounding_steps": 20, "polish_steps": 50}
     return replace(job.experiment, switch=300, record_every=100, plane_points=11, **few)
 
@@ -56,7 +70,11 @@ def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
 def test_plain_descent_as_a_method_is_the_search(experiment, tables):
     """gd under every_step ends exactly where the search found the point."""
     ends = tables["endpoints"]
-    ends = ends[(ends["method"] == "gd") & (ends["reading"] == "every_step") & (ends["protocol"] == "fitted")]
+    ends = ends[
+        (ends["method"] == "gd")
+        & (ends["reading"] == "every_step")
+        & (ends["protocol"] == "fitted")
+    ]
     points = tables["critical_points"]
     points = points[points["protocol"] == "fitted"].set_index(["seed", "start"])
     assert len(ends)
@@ -83,10 +101,14 @@ def test_end_points_are_those_of_the_method(experiment, tables, method):
         "lambda_min": spectrum[:, 0],
         "mean": spectrum.mean(1),
         "std": spectrum.std(1, correction=0),
-        "f1": [f1_score(problem.test_q > 0.5, row, average="macro", zero_division=0) for row in said],
+        "f1": [
+            f1_score(problem.test_q > 0.5, row, average="macro", zero_division=0) for row in said
+        ],
     }
     for name, values in expected.items():
-        assert ends[name].tolist() == pytest.approx(list(map(float, values)), rel=1e-8, nan_ok=True), name
+        assert ends[name].tolist() == pytest.approx(
+            list(map(float, values)), rel=1e-8, nan_ok=True
+        ), name
 
 
 @pytest.mark.parametrize("method", ["gd", "hsr"])
@@ -122,7 +144,9 @@ def test_no_direction_of_a_boundary_is_longer():
         line = np.cos(angle) * x + np.sin(angle) * y - 1e-3
         length = float(contour_length(line)) * 0.25
         assert length == pytest.approx(10 / max(np.cos(angle), np.sin(angle)), rel=1e-3), angle
-    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(20, rel=0.02)  # two lines through one cell
+    assert float(contour_length(x * y - 1e-3)) * 0.25 == pytest.approx(
+        20, rel=0.02
+    )  # two lines through one cell
 
 
 def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
@@ -137,17 +161,27 @@ def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
     met = both[both["status"] == "ok"]
     assert (met["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all()
     points = tables["critical_points"]
-    assert (points["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all() and points["led_kind"].notna().all()
+    assert (points["gradient_ratio"] <= 0.005 * (1 + 1e-4)).all() and points[
+        "led_kind"
+    ].notna().all()
 
 
 def test_saddles_are_judged_before_and_after(experiment, tables):
-    near = tables["nearest"].assign(nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity"))
+    near = tables["nearest"].assign(
+        nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity")
+    )
     seeds = [near.assign(seed=s) for s in range(3)]
     ends = [tables["endpoints"][tables["endpoints"]["seed"] == 1].assign(seed=s) for s in range(3)]
-    many = {"nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds), "endpoints": pd.concat(ends)}
+    many = {
+        "nearest": pd.concat(n[tables["nearest"]["seed"] == 1] for n in seeds),
+        "endpoints": pd.concat(ends),
+    }
     found = {c.name: c.variants for c in analyse(experiment, tables | many).claims()}
     assert "fitted polished" in found["A-SAM ends at more saddles than HSR"]
-    assert "fitted polished" in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
+    assert (
+        "fitted polished"
+        in found["saddle at the whisker of A-SAM"].split("confirmed: ")[1].split(";")[0]
+    )
 
 
 def under_this_search(claim: Claim) -> str:
@@ -158,14 +192,21 @@ def under_this_search(claim: Claim) -> str:
 
 def test_draws_decide_the_statements_on_f1(experiment, tables):
     first = tables["draws"].iloc[:1]
-    grid = [(a, b, g) for a, b, g in tables["draws"][["a", "b", "group"]].drop_duplicates().itertuples(index=False)]
+    grid = [
+        (a, b, g)
+        for a, b, g in tables["draws"][["a", "b", "group"]]
+        .drop_duplicates()
+        .itertuples(index=False)
+    ]
     rows = [
         first.assign(draw=d, a=a, b=b, group=g, f1=(0.03 if a == "hsr" else -0.03) + 1e-3 * (d % 3))
         for d in range(12)
         for a, b, g in grid
     ]
     found = {c.name: c for c in analyse(experiment, {**tables, "draws": pd.concat(rows)}).claims()}
-    assert found["HSR raises F1 from sharp seeds"].verdict == "not comparable"  # the search is calibrated
+    assert (
+        found["HSR raises F1 from sharp seeds"].verdict == "not comparable"
+    )  # the search is calibrated
     assert under_this_search(found["HSR raises F1 from sharp seeds"]) == "confirmed"
     assert under_this_search(found["A-SAM raises F1 from sharp seeds"]) == "refuted"
     assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "refuted"
@@ -180,7 +221,9 @@ def test_boundary_length_of_a_vertical_line(experiment):
     theta = tl.join(W, torch.tensor([[-10.0, 20.0]], dtype=torch.float64))
     side = experiment.plane_points
     distance = 2 * experiment.plane_half_range / (side - 1)
-    assert float(boundary_length(experiment, problem, theta)[0]) == pytest.approx((side - 1) * distance, rel=1e-6)
+    assert float(boundary_length(experiment, problem, theta)[0]) == pytest.approx(
+        (side - 1) * distance, rel=1e-6
+    )
 
 
 def test_methods_are_paired_by_start_and_gaps_stay_gaps():
@@ -208,14 +251,28 @@ def constructed(effect):
             for method in METHODS:
                 factor = effect if method == "hsr" else 1.0
                 noise = generator.uniform(0.99, 1.01, 30)
-                row = {"seed": seed, "method": method, "group": group, "start": range(30), "lambda_sup": base}
-                row |= {"lambda_max": base * factor * noise, "std": base * factor * noise, "mean": base * factor}
+                row = {
+                    "seed": seed,
+                    "method": method,
+                    "group": group,
+                    "start": range(30),
+                    "lambda_sup": base,
+                }
+                row |= {
+                    "lambda_max": base * factor * noise,
+                    "std": base * factor * noise,
+                    "mean": base * factor,
+                }
                 row |= {"lambda_min": -1e-4 * noise, "f1": 0.8 + generator.uniform(-1e-3, 1e-3, 30)}
                 rows.append(pd.DataFrame(row | {"boundary_length": base, "saddle_depth": 0.0}))
-    return pd.concat(rows, ignore_index=True).assign(protocol="fitted", reading="every_step", status="ok")
+    return pd.concat(rows, ignore_index=True).assign(
+        protocol="fitted", reading="every_step", status="ok"
+    )
 
 
-@pytest.mark.parametrize(("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")])
+@pytest.mark.parametrize(
+    ("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")]
+)
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
     del known["draws"]  # one value a data set: see below
@@ -223,8 +280,12 @@ def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     found = {c.name: c for c in claims}
     assert sorted(c.name for c in claims) == sorted(statements("hsr_regularization"))
     assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
-    assert found["HSR comparable to A-SAM on λ₁"].verdict == ("confirmed" if effect == 1 else "refuted")
-    assert found["HSR not worse than A-SAM on λ₁"].verdict == ("refuted" if effect == 2 else "confirmed")
+    assert found["HSR comparable to A-SAM on λ₁"].verdict == (
+        "confirmed" if effect == 1 else "refuted"
+    )
+    assert found["HSR not worse than A-SAM on λ₁"].verdict == (
+        "refuted" if effect == 2 else "confirmed"
+    )
     assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "confirmed"
     assert found["smallest eigenvalue close to 0"].verdict == "confirmed"
 
@@ -233,12 +294,16 @@ def test_one_data_set_decides_nothing_about_data(experiment, tables):
     one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
     for claim in analyse(experiment, one).claims():
         open_search = claim.name in ("published counts", "search as printed", "critical points")
-        assert under_this_search(claim) == ("not comparable" if open_search else "inconclusive"), claim.name
+        assert under_this_search(claim) == ("not comparable" if open_search else "inconclusive"), (
+            claim.name
+        )
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     analysis = analyse(experiment, tables)
-    assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(analysis.figures())
+    assert {"fig08_data", "fig09_bound", "fig10_dynamics_fitted", "fig15_boundaries_fitted"} <= set(
+        analysis.figures()
+    )
     names = [(s.name, s.group) for s in analysis.statistics()]
     assert len(names) == len(set(names))
     assert set(analysis.measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
@@ -246,8 +311,12 @@ def test_report_parts_can_be_made_from_the_tables(experiment, tables):
 
 def test_tables_repeat(experiment, tables):
     cell = next(c for c in experiment.cells() if c.params.get("part") == "draws")
-    again = frame("draws", measure(experiment, cell, Context(1))["draws"], {**cell.params, "seed": 1})
-    pd.testing.assert_frame_equal(again, tables["draws"].query("seed == 1")[list(again)].reset_index(drop=True))
+    again = frame(
+        "draws", measure(experiment, cell, Context(1))["draws"], {**cell.params, "seed": 1}
+    )
+    pd.testing.assert_frame_equal(
+        again, tables["draws"].query("seed == 1")[list(again)].reset_index(drop=True)
+    )
 
 
 def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
@@ -272,7 +341,11 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
         ("refuted", f"refuted: fitted; confirmed: {WIDE}", "not comparable"),
         ("refuted", f"refuted: fitted, {WIDE}", "refuted"),
         # over draws: the wide radius seed by seed decides nothing beside the wide radius over draws
-        ("confirmed", f"refuted: {WIDE}; confirmed: fitted, fitted draws with wide radius", "confirmed"),
+        (
+            "confirmed",
+            f"refuted: {WIDE}; confirmed: fitted, fitted draws with wide radius",
+            "confirmed",
+        ),
     ],
 )
 def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, becomes):
@@ -283,7 +356,11 @@ def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, b
 def test_what_hangs_on_flat_seeds_is_not_comparable():
     says = statements("hsr_regularization")
     flat = [name for name, s in says.items() if "flat seeds" in s.text]
-    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat) and len(flat) == 12
+    assert {"A-SAM: λ_D left-skewed", "no saddle at the whisker of HSR"} <= set(flat) and len(
+        flat
+    ) == 12
     for name in flat:
-        claim = Claim(name, says[name].text, says[name].where, "confirmed", variants="confirmed: fitted")
+        claim = Claim(
+            name, says[name].text, says[name].where, "confirmed", variants="confirmed: fitted"
+        )
         assert open_protocol(claim).verdict == "not comparable"

@@ -30,4 +30,6 @@ def test_error_falls_at_the_monte_carlo_rate(experiment, tables):
 
 def test_estimate_has_no_bias_beyond_its_error(tables):
     rows = tables["estimate"][tables["estimate"]["probes"] == 32]
-    assert ((rows["mean"] - rows["exact"]).abs() < 5 * rows["standard_error"] + 0.02 * rows["exact"]).all()
+    assert (
+        (rows["mean"] - rows["exact"]).abs() < 5 * rows["standard_error"] + 0.02 * rows["exact"]
+    ).all()

@@ -26,10 +26,14 @@ def two_wells(t: Tensor) -> Tensor:
 
 def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
     start = rows([0.05, 0.3], [-0.05, 0.3], [0.0, 0.4])
-    down, near = (polish(smooth(two_wells), start, goal, far=100.0) for goal in ("downhill", "nearest"))
+    down, near = (
+        polish(smooth(two_wells), start, goal, far=100.0) for goal in ("downhill", "nearest")
+    )
     assert down.kind == ["minimum"] * 3 and near.kind == ["saddle"] * 3
     torch.testing.assert_close(down.theta.abs(), rows([1, 0], [1, 0], [1, 0]), atol=1e-9, rtol=0)
-    torch.testing.assert_close(near.theta, torch.zeros(3, 2, dtype=torch.float64), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        near.theta, torch.zeros(3, 2, dtype=torch.float64), atol=1e-9, rtol=0
+    )
     torch.testing.assert_close(near.eigenvalues, rows(*[[-4, 2]] * 3), atol=1e-8, rtol=0)
     assert bool((down.gradient_norm <= 1e-9).all())
 
@@ -38,7 +42,10 @@ def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
     ("value", "kind"),
     [
         (lambda t: torch.exp(-t[0]) + t[1] ** 2, "infinity"),  # the infimum is not attained
-        (lambda t: torch.exp(-t[0]) + torch.exp(-2 * t[1]), "infinity"),  # all of its curvature vanishes with it
+        (
+            lambda t: torch.exp(-t[0]) + torch.exp(-2 * t[1]),
+            "infinity",
+        ),  # all of its curvature vanishes with it
         (lambda t: t[0] ** 4 + t[1] ** 2, "degenerate"),  # attained, with a singular Hessian
         (lambda t: (t[0] * t[1] - 1) ** 2, "degenerate"),  # a curve of minima
         (lambda t: -t[0] + t[1] ** 2, "infinity"),  # no lower bound
@@ -78,7 +85,9 @@ def test_a_gradient_of_rounding_counts_as_none_only_where_it_is_asked_for() -> N
         return 1e12 * (t[0] * t[1] - levels).square().sum()
 
     start = rows([1.5, 1.2], [0.7, 3.1])
-    plain, told = (polish(smooth(steep), start, far=100.0, rounding=rounding) for rounding in (False, True))
+    plain, told = (
+        polish(smooth(steep), start, far=100.0, rounding=rounding) for rounding in (False, True)
+    )
     assert plain.kind == ["unfinished"] * 2 and told.kind == ["degenerate"] * 2
     assert bool((told.gradient_norm > 1e-9).all()) and bool((told.gradient_norm < 1).all())
     hill = polish(smooth(steep), start, far=100.0, steps=1, rounding=True)
@@ -100,7 +109,10 @@ def test_ball_minimiser_is_no_worse_than_a_fine_search() -> None:
         p = ball_minimiser(c, e, radius)
         assert float(p.norm()) <= float(radius) * (1 + 1e-12)
         angle = torch.linspace(0, 6.2832, 400, dtype=torch.float64)
-        disc = torch.stack([angle.cos(), angle.sin()], -1)[None] * torch.linspace(0, 1, 60).double()[:, None, None]
+        disc = (
+            torch.stack([angle.cos(), angle.sin()], -1)[None]
+            * torch.linspace(0, 1, 60).double()[:, None, None]
+        )
         model = lambda p, c=c, e=e: (e * p).sum(-1) + 0.5 * (c * p.square()).sum(-1)  # noqa: E731
         best = float(model(disc * radius).min())
         assert float(model(p)[0]) <= 0.95 * best + 1e-9
@@ -115,12 +127,16 @@ def test_points_do_not_depend_on_their_company() -> None:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(20, 2, generator=generator, dtype=torch.float64)
     q = (torch.arange(20) % 2).double()
-    loss = Smooth(lambda t: tl.loss(t, x, q), lambda t: tl.gradient(t, x, q), lambda t: tl.hessian(t, x, q))
+    loss = Smooth(
+        lambda t: tl.loss(t, x, q), lambda t: tl.gradient(t, x, q), lambda t: tl.hessian(t, x, q)
+    )
     start = torch.randn(6, 9, generator=generator, dtype=torch.float64)
     together = polish(loss, start, far=300.0, steps=12)
     assert bool((loss.value(together.theta) <= loss.value(start)).all())
     others = torch.randn(6, 9, generator=generator, dtype=torch.float64)
-    for k in range(6):  # of as many others: kernels of another size round otherwise, and no step is solved to the end
+    for k in range(
+        6
+    ):  # of as many others: kernels of another size round otherwise, and no step is solved to the end
         company = others.clone()
         company[k] = start[k]
         again = polish(loss, company, far=300.0, steps=12)

@@ -5,7 +5,12 @@ import itertools
 import pytest
 import torch
 
-from experiments.three_layer.stochastic_bound import ParameterHessian, combine, hessian_vector_product, signs
+from experiments.three_layer.stochastic_bound import (
+    ParameterHessian,
+    combine,
+    hessian_vector_product,
+    signs,
+)
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.spectra.lanczos import lanczos_extremes
 
@@ -33,7 +38,9 @@ def test_estimates_of_the_moments_are_unbiased():
     pairs = torch.cartesian_prod(torch.arange(len(probes)), torch.arange(len(probes)))
     found = combine(forms[pairs], squares[pairs], 5)
     torch.testing.assert_close(found.trace.mean(), trace, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(found.variance.mean(), square / 5 - (trace / 5) ** 2, rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(
+        found.variance.mean(), square / 5 - (trace / 5) ** 2, rtol=1e-11, atol=1e-12
+    )
     assert found.bound.mean() < tl.upper_bound(*args), "the root biases the bound downward"
 
 
@@ -45,13 +52,21 @@ def test_the_hessian_of_a_multi_class_module_in_single_precision():
     sizes = [p.numel() for p in named.values()]
 
     def whole(vector):
-        pieces = {n: v.view_as(p) for (n, p), v in zip(named.items(), vector.split(sizes), strict=True)}
-        return torch.nn.functional.cross_entropy(torch.func.functional_call(module, pieces, (x,)), y)
+        pieces = {
+            n: v.view_as(p) for (n, p), v in zip(named.items(), vector.split(sizes), strict=True)
+        }
+        return torch.nn.functional.cross_entropy(
+            torch.func.functional_call(module, pieces, (x,)), y
+        )
 
     hessian = torch.func.hessian(whole)(torch.cat([p.detach().reshape(-1) for p in named.values()]))
-    operator = ParameterHessian(torch.nn.functional.cross_entropy(module(x), y), list(named.values()))
+    operator = ParameterHessian(
+        torch.nn.functional.cross_entropy(module(x), y), list(named.values())
+    )
     rows = torch.randn(2, sum(sizes))
-    torch.testing.assert_close(operator.apply({"parameters": rows})["parameters"], rows @ hessian, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        operator.apply({"parameters": rows})["parameters"], rows @ hessian, rtol=1e-4, atol=1e-5
+    )
     ends = lanczos_extremes(operator, steps=60, generator=torch.Generator().manual_seed(0))
     values = torch.linalg.eigvalsh(hessian)
     assert ends.largest.value == pytest.approx(float(values[-1]), rel=1e-3)

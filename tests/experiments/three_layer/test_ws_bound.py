@@ -22,8 +22,17 @@ from runner.run.config import arguments, build_job
 from runner.stats import correct
 from tests.experiments.tables import merged
 
-SMALL = ["training.starts=20", "training.steps=400", "dataset.test=[10,100]", "experiment.fitted_ratio=0.05"]
-SMALL += ["experiment.printed_ratio=0.1", "experiment.rate=[0.05,0.1]", "experiment.activation=[sigmoid,tanh]"]
+SMALL = [
+    "training.starts=20",
+    "training.steps=400",
+    "dataset.test=[10,100]",
+    "experiment.fitted_ratio=0.05",
+]
+SMALL += [
+    "experiment.printed_ratio=0.1",
+    "experiment.rate=[0.05,0.1]",
+    "experiment.activation=[sigmoid,tanh]",
+]
 SMALL += ["experiment.path_points=10", "experiment.line_points=11", "experiment.boundary_step=2.0"]
 SMALL += ["experiment.draws=1", "experiment.further_steps=20", "experiment.polish_steps=60"]
 SMALL += ["experiment.error_points=3"]
@@ -50,9 +59,12 @@ def cell_of(experiment, **params: object) -> Cell:
 def test_grid_of_the_paper_protocol():
     cells = list(build().cells())
     assert len([c for c in cells if "part" not in c.params]) == 5 * 2 + 6 * 2
-    assert [c.params["part"] for c in cells if "part" in c.params] == ["polish"] * (2 + 4 + 2) + ["draws"]
+    assert [c.params["part"] for c in cells if "part" in c.params] == ["polish"] * (2 + 4 + 2) + [
+        "draws"
+    ]
     assert [c.label for c in build("protocol=printed", "hidden=3", "part=search").cells()] == [
-        f"protocol=printed activation=sigmoid hidden=3 rate={rate:g}" for rate in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+        f"protocol=printed activation=sigmoid hidden=3 rate={rate:g}"
+        for rate in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
     ]
 
 
@@ -76,10 +88,17 @@ def test_curvature_agrees_with_automatic_differentiation(experiment, tables):
     hessian = torch.func.hessian(loss)(*of)
     spectrum = torch.linalg.eigvalsh(hessian)
     rows = tables["critical_points"]
-    row = rows[(rows["seed"] == 42) & (rows["start"] == start) & (rows["activation"] == "tanh") & (rows["hidden"] == 3)]
+    row = rows[
+        (rows["seed"] == 42)
+        & (rows["start"] == start)
+        & (rows["activation"] == "tanh")
+        & (rows["hidden"] == 3)
+    ]
     found = row.iloc[0]
     dimension, mean = 13, float(hessian.trace()) / 13
-    bound = mean + math.sqrt((dimension - 1) * (float(hessian.square().sum()) / dimension - mean**2))
+    bound = mean + math.sqrt(
+        (dimension - 1) * (float(hessian.square().sum()) / dimension - mean**2)
+    )
     expected = {
         "loss": float(loss(*of)),
         "lambda_max": float(spectrum[-1]),
@@ -101,7 +120,9 @@ def test_protocols_and_activations_share_data_and_starts(experiment):
     assert not torch.equal(elsewhere.x, searches[0].x)
     assert searches[0].starts.abs().max() <= 10 and searches[0].starts.abs().max() > 9
     assert searches[0].q.sum() == 25
-    assert (searches[0].x[searches[0].q == 0].mean(0) > searches[0].x[searches[0].q == 1].mean(0)).all()
+    assert (
+        searches[0].x[searches[0].q == 0].mean(0) > searches[0].x[searches[0].q == 1].mean(0)
+    ).all()
 
 
 def test_diverged_starts_are_rows_with_a_reason():
@@ -130,7 +151,9 @@ def test_low_and_high_groups_have_the_published_sizes():
 def marks(claim) -> dict[str, str]:
     """variant -> verdict."""
     return {
-        name: v for v, names in (part.split(": ") for part in claim.variants.split("; ")) for name in names.split(", ")
+        name: v
+        for v, names in (part.split(": ") for part in claim.variants.split("; "))
+        for name in names.split(", ")
     }
 
 
@@ -141,7 +164,9 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
     alone = {c.name: c for c in analyse(experiment, one).claims()}
     exact = ["Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Theorem 7"]
-    assert {every[name].verdict for name in ("Theorem 1", "lower bound", "Prop. 8, left")} == {"true by construction"}
+    assert {every[name].verdict for name in ("Theorem 1", "lower bound", "Prop. 8, left")} == {
+        "true by construction"
+    }
     for name in [*exact, "Hessian agrees with differences", "traces agree"]:
         assert every[name].verdict == alone[name].verdict == "confirmed", name
         searched = {k: v for k, v in marks(every[name]).items() if not k.endswith("polished")}
@@ -152,9 +177,13 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     assert every["Theorem 7 without a condition on the weights"].verdict == "refuted"
     for name in ("tightness", "width matters", "V norm", "low bound generalises better"):
         assert alone[name].verdict == "inconclusive"
-    assert {"fitted", "fitted seed by seed", "fitted polished"} <= set(marks(every["low bound generalises better"]))
+    assert {"fitted", "fitted seed by seed", "fitted polished"} <= set(
+        marks(every["low bound generalises better"])
+    )
     assert {"fitted polished", "fitted tanh polished"} <= set(marks(every["tightness"]))
-    assert "fitted polished" in marks(every["width matters"]) and "fitted tanh" in marks(every["critical points"])
+    assert "fitted polished" in marks(every["width matters"]) and "fitted tanh" in marks(
+        every["critical points"]
+    )
     assert every["published counts"].verdict == "not comparable"
 
 
@@ -169,7 +198,9 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     ],
 )
 def test_what_the_two_stop_rules_decide_differently_is_not_comparable(verdict, variants, becomes):
-    claim = Claim("a", "the loss falls without a rise of the bound", "Fig. 5", verdict, variants=variants)
+    claim = Claim(
+        "a", "the loss falls without a rise of the bound", "Fig. 5", verdict, variants=variants
+    )
     assert of_the_fit_alone(claim).verdict == becomes
 
 
@@ -183,9 +214,13 @@ def test_polished_points_are_where_the_ends_lead(tables):
     still = before["kind"].isin(["minimum", "saddle", "degenerate"])
     assert still.any() and (before.loc[still, "gradient"] <= 1e-9).all()
     assert (before["lambda_min_after"] <= before["lambda_max_after"]).all()
-    assert (before["nearest_distance"] < before["distance"]).sum() > before["nearest_distance"].count() / 2
+    assert (before["nearest_distance"] < before["distance"]).sum() > before[
+        "nearest_distance"
+    ].count() / 2
     draws = tables["draws"]
-    assert (draws["low"] == (0.9 * (draws["low"] + draws["high"])).astype(int)).all() and draws["low"].min() > 0
+    assert (draws["low"] == (0.9 * (draws["low"] + draws["high"])).astype(int)).all() and draws[
+        "low"
+    ].min() > 0
     left = tables["gradients"].merge(tables["critical_points"], on=keys)
     met = left[left["status"] == "ok"]
     limit = met["protocol"].map({"fitted": 0.05, "printed": 0.1})
@@ -207,19 +242,34 @@ def test_medians_that_tie_on_few_test_samples_say_nothing(experiment, tables):
         (-points["lambda_sup"], "confirmed"),
         (points["lambda_sup"], "refuted"),
     ):
-        table = points.assign(**{name: value for name in points.columns if name.startswith("f1_test")})
-        found = {c.name: c for c in analyse(experiment, {**tables, "critical_points": table}).claims()}
+        table = points.assign(
+            **{name: value for name in points.columns if name.startswith("f1_test")}
+        )
+        found = {
+            c.name: c for c in analyse(experiment, {**tables, "critical_points": table}).claims()
+        }
         assert marks(found["lower median score"])["fitted"] == verdict
 
 
 def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(experiment, tables):
-    shift = {0.004: "inconclusive", -0.05: "refuted", 0.05: "confirmed"}  # beside draws that scatter by 0.03
+    shift = {
+        0.004: "inconclusive",
+        -0.05: "refuted",
+        0.05: "confirmed",
+    }  # beside draws that scatter by 0.03
     scatter = 0.03 * np.random.default_rng(0).standard_normal(30)
     scatter -= scatter.mean()
     for gain, verdict in shift.items():
-        draws = pd.DataFrame({"stage": "stopped", "test_samples": 10, "f1_low": gain + scatter, "f1_high": 0.0})
-        table = {**tables, "draws": draws.assign(spread_low=0.0, spread_high=0.0, seed=42, draw=range(30))}
-        found = {c.name: c for c in analyse(experiment, table).claims()}["low bound generalises better"]
+        draws = pd.DataFrame(
+            {"stage": "stopped", "test_samples": 10, "f1_low": gain + scatter, "f1_high": 0.0}
+        )
+        table = {
+            **tables,
+            "draws": draws.assign(spread_low=0.0, spread_high=0.0, seed=42, draw=range(30)),
+        }
+        found = {c.name: c for c in analyse(experiment, table).claims()}[
+            "low bound generalises better"
+        ]
         assert found.verdict == verdict
 
 
@@ -231,15 +281,24 @@ def test_a_violated_inequality_is_refuted_and_an_infinite_bound_is_no_test(exper
     theorems.loc[infinite, ["slack_min", "slack_median"]] = 1.0
     found = {c.name: c for c in analyse(experiment, {**tables, "theorems": theorems}).claims()}
     assert found["Theorem 4"].verdict == "refuted"
-    assert marks(found["Theorem 4"])["printed"] == "refuted" and marks(found["Theorem 4"])["fitted"] == "confirmed"
-    assert found["Theorem 3"].verdict == "confirmed" and marks(found["Theorem 3"])["fitted tanh"] == "not run"
+    assert (
+        marks(found["Theorem 4"])["printed"] == "refuted"
+        and marks(found["Theorem 4"])["fitted"] == "confirmed"
+    )
+    assert (
+        found["Theorem 3"].verdict == "confirmed"
+        and marks(found["Theorem 3"])["fitted tanh"] == "not run"
+    )
 
 
 def test_equality_is_attained_where_the_proposition_says(tables):
     table = tables["equality"]
     gap = table["lambda_sup"] / table["lambda_max"] - 1
     assert gap[table["condition"] == 1].abs().max() < 1e-12
-    assert gap[table["case"].isin(["spectrum (λ, random)", "network, one sample, hard label"])].min() > 1e-6
+    assert (
+        gap[table["case"].isin(["spectrum (λ, random)", "network, one sample, hard label"])].min()
+        > 1e-6
+    )
     assert gap[table["case"] == "spectrum (λ, c, …, c)"].abs().max() < 1e-12
 
 
@@ -251,7 +310,9 @@ def test_paths_end_at_their_critical_points(tables):
     assert len(points) == len(last)
     assert (points["step"] == points["steps"]).all()
     for name in ("loss", "lambda_sup"):
-        assert points[f"{name}_path"].tolist() == pytest.approx(points[f"{name}_row"].tolist(), rel=1e-12)
+        assert points[f"{name}_path"].tolist() == pytest.approx(
+            points[f"{name}_row"].tolist(), rel=1e-12
+        )
 
 
 def test_loss_lines_pass_through_the_point(tables):
@@ -271,10 +332,20 @@ def test_values_statistics_and_figures(experiment, tables):
     assert (scores["n"] == 3).all() and not scores["reason"].str.contains("do not").any()
     rows = correct(analysis.statistics())
     assert len({(s.name, s.group) for s in rows}) == len(rows)
-    assert {s.figure for s in rows} >= {"fig02", "fig06", "fig07", "fig10", "fig11", "fig12", "fig07 tanh"}
+    assert {s.figure for s in rows} >= {
+        "fig02",
+        "fig06",
+        "fig07",
+        "fig10",
+        "fig11",
+        "fig12",
+        "fig07 tanh",
+    }
     assert any("cannot reach" in s.note for s in rows if "over data sets" in s.name)
     figures = set(analysis.figures())
-    assert {name[:5] for name in figures if name.startswith("fig")} == {f"fig{n:02d}" for n in range(2, 14)}
+    assert {name[:5] for name in figures if name.startswith("fig")} == {
+        f"fig{n:02d}" for n in range(2, 14)
+    }
     assert {"scan_of_the_rate", "critical_points", "fig07_draws"} <= figures
 
 
@@ -289,6 +360,10 @@ def test_views_of_sharp_and_flat_points_are_measured():
     lines = pd.DataFrame({"alpha": axis, "sharpest_1": 3 + 10 * axis**2, "flattest_1": 3 + axis**2})
     assert largest_rise(lines, "sharpest_1") == pytest.approx(10)
     x1, x2 = (g.ravel() for g in np.meshgrid(np.arange(-5, 6), np.arange(-5, 6)))
-    grid = pd.DataFrame({"x1": x1, "x2": x2, "straight": x1 + 0.5, "corner": np.maximum(x1, x2) + 0.5})
+    grid = pd.DataFrame(
+        {"x1": x1, "x2": x2, "straight": x1 + 0.5, "corner": np.maximum(x1, x2) + 0.5}
+    )
     assert boundary_length(grid, "straight") == pytest.approx(10)
-    assert boundary_length(grid, "corner") == pytest.approx(9, abs=0.6)  # two arms of 4.5, the corner cut
+    assert boundary_length(grid, "corner") == pytest.approx(
+        9, abs=0.6
+    )  # two arms of 4.5, the corner cut

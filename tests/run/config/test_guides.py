@@ -32,13 +32,19 @@ def folder(tmp_path, monkeypatch):
     yield tmp_path
     files.forget_added()
     forget()
-    for name in [name for name in sys.modules if name.startswith(("lab", "experiments.ratio", "experiments.decay"))]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.startswith(("lab", "experiments.ratio", "experiments.decay"))
+    ]:
         del sys.modules[name]
 
 
 def write_files(guide: str, folder: Path) -> list[str]:
     """Write every file that a guide shows; returns their names."""
-    files = re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S)
+    files = re.findall(
+        r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S
+    )
     for name, text in files:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -51,7 +57,9 @@ def commands(guide: str) -> tuple[dict[str, str], list[list[str]]]:
     """What a guide exports, and the arguments of its commands."""
     (block,) = re.findall(r"^```sh\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S)
     exported = dict(word.split("=", 1) for word in shlex.split(block.splitlines()[0])[1:])
-    return exported, [shlex.split(line)[1:] for line in block.splitlines() if line.startswith("hess-run")]
+    return exported, [
+        shlex.split(line)[1:] for line in block.splitlines() if line.startswith("hess-run")
+    ]
 
 
 def call(argv: list[str]) -> int:
@@ -71,13 +79,19 @@ def call(argv: list[str]) -> int:
     ],
 )
 def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, capsys):
-    assert set(write_files(guide, folder)) == files  # two files, and none of the project's is touched
+    assert (
+        set(write_files(guide, folder)) == files
+    )  # two files, and none of the project's is touched
     exported, lines = commands(guide)
     refused = call(lines[0])
-    assert refused == 2 and "HESS_MODULES=lab" in capsys.readouterr().err and "lab" not in sys.modules
+    assert (
+        refused == 2 and "HESS_MODULES=lab" in capsys.readouterr().err and "lab" not in sys.modules
+    )
     monkeypatch.setenv("HESS_MODULES", exported["HESS_MODULES"])
     monkeypatch.setattr(sys, "argv", ["hess-run"])
-    monkeypatch.setattr(command, "report_jobs", lambda jobs: True)  # its figures take longer than everything else
+    monkeypatch.setattr(
+        command, "report_jobs", lambda jobs: True
+    )  # its figures take longer than everything else
     forget()
     for line in lines:
         assert call(line) == 0, capsys.readouterr().err
@@ -94,12 +108,20 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
         ("decay", "activation=tanhh", "experiment.activation: expected one of relu"),
     ],
 )
-def test_an_added_experiment_refuses_mistakes_runs_and_reports(name, wrong, said, folder, monkeypatch, capsys):
+def test_an_added_experiment_refuses_mistakes_runs_and_reports(
+    name, wrong, said, folder, monkeypatch, capsys
+):
     shutil.copytree(DOCS.parent / "conf", folder / "conf")
-    names = [f for name in ("ratio", "decay") for f in (f"experiments/{name}.py", f"conf/experiment/{name}.yaml")]
+    names = [
+        f
+        for name in ("ratio", "decay")
+        for f in (f"experiments/{name}.py", f"conf/experiment/{name}.yaml")
+    ]
     assert write_files("adding-experiment.md", folder) == names
     assert not any((DOCS.parent / file).exists() for file in names)
-    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, str(folder / "experiments")])
+    monkeypatch.setattr(
+        experiments, "__path__", [*experiments.__path__, str(folder / "experiments")]
+    )
     monkeypatch.setattr(files, "CONF", folder / "conf")
     monkeypatch.setattr(sys, "argv", ["hess-run"])
     forget()
@@ -114,15 +136,23 @@ def test_an_added_experiment_refuses_mistakes_runs_and_reports(name, wrong, said
     assert manifest["report_failures"] == [] and manifest["missing"] == []
     if name == "ratio":
         points = pd.read_csv(made / "points.csv")
-        assert len(points) == 2 * 20 and (points["ratio"] >= 1).all() and manifest["not_comparable"] == ""
+        assert (
+            len(points) == 2 * 20
+            and (points["ratio"] >= 1).all()
+            and manifest["not_comparable"] == ""
+        )
         assert pd.read_csv(made / "claims.csv")["name"].tolist() == ["tight"]
         assert (made / "figures" / "ratio.png").exists()
         return
     pairs = pd.read_csv(made / "pairs.csv")
     assert set(pairs["weight_decay"]) == {0.0, 0.01} and (pairs["R"] > 0).all()
     assert "Mean coupling of neighbours" in (made / "report.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (`.*?`) \|", (DOCS / "adding-metric.md").read_text(), flags=re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (`.*?`) \|", (DOCS / "adding-metric.md").read_text(), flags=re.M
+    )
     where = {"weight_decay", "seed", "checkpoint", "images", "distance", "status"}
     for table in ("pairs", "distances", "networks"):
-        documented = {name for of, names in rows if of == table for name in re.findall(r"\w+", names)}
+        documented = {
+            name for of, names in rows if of == table for name in re.findall(r"\w+", names)
+        }
         assert documented - where == set(pd.read_csv(made / f"{table}.csv").columns) - where

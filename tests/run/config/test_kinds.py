@@ -24,14 +24,24 @@ def test_every_choice_is_a_kind_of_its_name_with_a_comment_on_every_line(group, 
     assert node["kind"] == choice
     assert set(node) - {"_target_"} <= {f.name for f in dataclasses.fields(cls)}
     assert path.read_text().startswith("# ")
-    assert group not in ("model", "metric") or set(node) - {"_target_", "kind"} <= set(files.comments(path))
+    assert group not in ("model", "metric") or set(node) - {"_target_", "kind"} <= set(
+        files.comments(path)
+    )
     assert f"{group}={choice}" in show(f"{group}={choice}")
 
 
 WRONG = [
-    ("exp1_resonance", "dataset=gaussian", "takes another kind of dataset: cifar10, cifar100, surrogate"),
+    (
+        "exp1_resonance",
+        "dataset=gaussian",
+        "takes another kind of dataset: cifar10, cifar100, surrogate",
+    ),
     ("ws_bound", "dataset=cifar10", "takes another kind of dataset: gaussian"),
-    ("exp1_resonance", "model=diamond", "takes another kind of model: bottleneck_mlp, mlp, residual_mlp"),
+    (
+        "exp1_resonance",
+        "model=diamond",
+        "takes another kind of model: bottleneck_mlp, mlp, residual_mlp",
+    ),
     ("exp1_resonance", "metric=blocks", "no such choice; known: inter_layer"),
     ("exp1_resonance", "training=descent", "takes another kind of training: minibatch"),
     ("attention_hessian", "dataset=cifar10", "does not use this group"),
@@ -65,7 +75,10 @@ def test_a_kind_that_fits_runs_and_is_not_comparable(monkeypatch, tmp_path):
 
 def test_what_an_experiment_adapts_in_its_own_model_is_left_out_where_another_lacks_it():
     experiment = build_job(["experiment=exp3_gn_gap", "model=bottleneck_mlp"]).experiment
-    assert (experiment.model.width, experiment.model.narrow) == (64, 64)  # width from the experiment, norm: no field
+    assert (experiment.model.width, experiment.model.narrow) == (
+        64,
+        64,
+    )  # width from the experiment, norm: no field
     with pytest.raises(SettingError, match=r"^model\.norm is not a setting"):
         build_job(["experiment=exp3_gn_gap", "model=bottleneck_mlp", "model.norm=false"])
 
@@ -112,7 +125,9 @@ def test_only_modules_of_the_project_and_those_that_the_user_names_are_imported(
     for target in NOT_ALLOWED:
         with pytest.raises(SettingError):
             load_class(target, "file.yaml")
-    assert not may_import("experimentsx.b") and may_import("experiments.three_layer.ws_bound.WsBound")
+    assert not may_import("experimentsx.b") and may_import(
+        "experiments.three_layer.ws_bound.WsBound"
+    )
     monkeypatch.setenv("HESS_MODULES", "other, tests.run")
     assert load_class("tests.run.toy.Toy", "").__name__ == "Toy"
     assert not may_import("tests.other.X")
@@ -125,8 +140,22 @@ def test_builders_are_of_this_package_or_loaded_already():
             builder(name)
 
 
-CONVERTED = [(1, float, 1.0), ("1e-3", float, 1e-3), ("7", int, 7), (7, str, "7"), ([1, 2], list[float], [1.0, 2.0])]
-REFUSED = [(True, int), (1.5, int), (1, bool), ("x", float), ("1,2", list[int]), ({}, list[int]), (None, str)]
+CONVERTED = [
+    (1, float, 1.0),
+    ("1e-3", float, 1e-3),
+    ("7", int, 7),
+    (7, str, "7"),
+    ([1, 2], list[float], [1.0, 2.0]),
+]
+REFUSED = [
+    (True, int),
+    (1.5, int),
+    (1, bool),
+    ("x", float),
+    ("1,2", list[int]),
+    ({}, list[int]),
+    (None, str),
+]
 
 
 def test_values_are_converted_as_yaml_means_them_and_others_refused():

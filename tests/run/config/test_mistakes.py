@@ -20,7 +20,11 @@ from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
 CASES = int(os.environ.get("HESS_CASES", "25"))
-LIMITS: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+LIMITS: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
 SOME_KEYS = """seed threads device outputs jobs force profile experiment dataset model metric training nokey a.b.c
 experiment.width width samples experiment.scale shape dataset.train dataset.test dataset.mean dataset.kind
 dataset._target_ experiment._target_ hydra.job.chdir hydra/launcher hydra.launcher.n_jobs hydra.callbacks.x._target_
@@ -29,7 +33,9 @@ SOME_VALUES = """1 -1 0 2.5 1e3 nan inf true null ??? abc toy tyo gaussian quick
 a=b range(0,3) range(0,100000000) glob(*) choice(1,2) interval(0,1) range(1,3),nan [1.5],choice(1,2) ${seed} ${nokey}
 ${oc.env:HOME} ${oc.decode:1} ${hydra:runtime.cwd} 'a " ( ] { \\ é☃ os.system 99999999999999999999 /dev/null/x
 tests.run.toy.Toy joblib basic nowhere cuda"""
-SOME_FLAGS = "-m --multirun --foo -x --cfg --cfg=job --info=nope --config-dir=nowhere --config-name=x"
+SOME_FLAGS = (
+    "-m --multirun --foo -x --cfg --cfg=job --info=nope --config-dir=nowhere --config-name=x"
+)
 KEYS = [*SOME_KEYS.split(), "", " "]
 VALUES = [*SOME_VALUES.split(), "", "a\nb", "x" * 3000, "9" * 400]
 FLAGS = SOME_FLAGS.split()
@@ -41,7 +47,9 @@ pairs = st.builds(
     st.one_of(st.sampled_from(KEYS), cut),
     st.one_of(st.sampled_from(VALUES), st.text(max_size=6)),
 )
-words = st.one_of(pairs, pairs, pairs, pairs, pairs, st.sampled_from(FLAGS), st.sampled_from(KEYS + VALUES))
+words = st.one_of(
+    pairs, pairs, pairs, pairs, pairs, st.sampled_from(FLAGS), st.sampled_from(KEYS + VALUES)
+)
 lines = st.tuples(
     st.sampled_from([[], ["plan"], ["plan"], ["report"], ["show"]]),
     st.sampled_from([["experiment=toy"]] * 6 + [["-m", "experiment=toy"]] * 2 + [[]]),
@@ -84,15 +92,21 @@ def wrong(status: int, err: str, left: list[str]) -> str:
     """What is not as promised about an ending, "" when all is."""
     if status not in (0, 2):
         return f"status {status}: {err}"
-    if status == 2 and not (err.startswith("hess-run: ") and err.count("\n") == 1 and len(err) < 700):
+    if status == 2 and not (
+        err.startswith("hess-run: ") and err.count("\n") == 1 and len(err) < 700
+    ):
         return f"not one short line: {err}"
     return f"written: {left}" if status == 2 and left else ""
 
 
 def unnamed(argv: list[str], status: int, err: str) -> str:
     """The message, where it names nothing of the command line."""
-    keys = [word.partition("=")[0].lstrip("+~-@").split("@")[0].split(".")[-1].strip() for word in argv]
-    named = any(key and key in err for key in keys) or any(text in err for text in ("key=value", "experiment=NAME"))
+    keys = [
+        word.partition("=")[0].lstrip("+~-@").split("@")[0].split(".")[-1].strip() for word in argv
+    ]
+    named = any(key and key in err for key in keys) or any(
+        text in err for text in ("key=value", "experiment=NAME")
+    )
     return "" if status != 2 or named else f"no key is named: {err}"
 
 
@@ -109,8 +123,22 @@ def test_generated_command_lines(empty):
 
 
 WRONG_VALUES = ["'", "{", "[1", "1", "null", "[]", "{a: 1}", "${x}", "???"]
-WRONG_ROWS = ["1", "- 1", "defaults: x", "defaults: [{a: b}]", "? [a]", "a: &x *x", "!!python/name:os.system"]
-FILES = ["config.yaml", "experiment/toy.yaml", "dataset/gaussian.yaml", "profile/quick.yaml", "profile/paper.yaml"]
+WRONG_ROWS = [
+    "1",
+    "- 1",
+    "defaults: x",
+    "defaults: [{a: b}]",
+    "? [a]",
+    "a: &x *x",
+    "!!python/name:os.system",
+]
+FILES = [
+    "config.yaml",
+    "experiment/toy.yaml",
+    "dataset/gaussian.yaml",
+    "profile/quick.yaml",
+    "profile/paper.yaml",
+]
 
 
 def mutated(text: str, chance: random.Random) -> bytes:
@@ -130,16 +158,25 @@ def mutated(text: str, chance: random.Random) -> bytes:
             [chance.choice(WRONG_ROWS)],
         ]
         rows[at : at + 1] = instead[how]
-    return "\n".join(rows[:at] if how == 7 else rows).encode() + (b"\xff\xfe\n" if how == 8 else b"\n")
+    return "\n".join(rows[:at] if how == 7 else rows).encode() + (
+        b"\xff\xfe\n" if how == 8 else b"\n"
+    )
 
 
 def test_mutated_files(empty, toy_conf):
-    originals = {name: (TOY if "toy" in name else (ROOT / "conf" / name).read_text()) for name in FILES}
+    originals = {
+        name: (TOY if "toy" in name else (ROOT / "conf" / name).read_text()) for name in FILES
+    }
     for number in range(max(8, int(CASES * 0.3))):
         chance = random.Random(number)
         name = chance.choice(FILES)
         (toy_conf / name).write_bytes(mutated(originals[name], chance))
-        for argv in (["plan", "experiment=toy"], ["experiment=toy", "profile=quick"], ["list"], ["report"]):
+        for argv in (
+            ["plan", "experiment=toy"],
+            ["experiment=toy", "profile=quick"],
+            ["list"],
+            ["report"],
+        ):
             forget()
             problem = wrong(*call(argv), clear(empty))
             assert not problem, (number, name, argv, problem)

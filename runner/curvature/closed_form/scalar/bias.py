@@ -60,7 +60,9 @@ def _kernel_eigenvectors(g: Tensor) -> tuple[Tensor, Tensor]:
     axis = g / norm if norm > 0 else torch.eye(len(g), dtype=g.dtype)[0]
     half = torch.full((1,), 0.5, dtype=g.dtype).sqrt()
     rows = [torch.cat([half, half * axis]), torch.cat([half, -half * axis])]
-    rows += [torch.cat([half.new_zeros(1), null]) for null in orthogonal_complement(axis[:, None]).T]
+    rows += [
+        torch.cat([half.new_zeros(1), null]) for null in orthogonal_complement(axis[:, None]).T
+    ]
     return torch.cat([norm[None], -norm[None], g.new_zeros(len(g) - 1)]), torch.stack(rows)
 
 
@@ -78,25 +80,42 @@ def _spectrum(w: Tensor, a: Tensor, moments: InputMoments) -> Spectrum:
     scale = torch.sqrt(torch.dot(w, w) + (a * a).sum())
     # U_e (m, d) of every eigenvector e of K; K's eigenvalues on the diagonal plus R S Rᵀ, R their coordinates stacked.
     spaces = [_column_space(e[0] * a + w[:, None] * e[1:], scale) for e in vectors]
-    bases, stacked = [basis for basis, _ in spaces], torch.cat([coordinates for _, coordinates in spaces])
-    diagonal = torch.cat([value.expand(len(c)) for value, (_, c) in zip(values, spaces, strict=True)])
-    reduced_values, reduced_vectors = torch.linalg.eigh(torch.diag(diagonal) + stacked @ moments.xx @ stacked.T)
+    bases, stacked = (
+        [basis for basis, _ in spaces],
+        torch.cat([coordinates for _, coordinates in spaces]),
+    )
+    diagonal = torch.cat(
+        [value.expand(len(c)) for value, (_, c) in zip(values, spaces, strict=True)]
+    )
+    reduced_values, reduced_vectors = torch.linalg.eigh(
+        torch.diag(diagonal) + stacked @ moments.xx @ stacked.T
+    )
 
     def outlier(column: int) -> Tensor:
         pieces = torch.split(reduced_vectors[:, column], [basis.shape[1] for basis in bases])
-        kron = [torch.outer(e, basis @ piece) for e, basis, piece in zip(vectors, bases, pieces, strict=True)]
+        kron = [
+            torch.outer(e, basis @ piece)
+            for e, basis, piece in zip(vectors, bases, pieces, strict=True)
+        ]
         return torch.stack(kron).sum(0).reshape(-1, 1)
 
     def bulk(rows: range) -> Tensor:
-        kron = [torch.einsum("k,mj->kmj", vectors[i], orthogonal_complement(bases[i])) for i in rows]
+        kron = [
+            torch.einsum("k,mj->kmj", vectors[i], orthogonal_complement(bases[i])) for i in rows
+        ]
         return torch.cat([k.flatten(0, 1) for k in kron], dim=1)
 
-    groups = [EigenGroup(value, 1, "outlier", "", partial(outlier, i)) for i, value in enumerate(reduced_values)]
+    groups = [
+        EigenGroup(value, 1, "outlier", "", partial(outlier, i))
+        for i, value in enumerate(reduced_values)
+    ]
     m = w.numel()
     for rows in (range(0, 1), range(1, 2), range(2, len(values))):
         multiplicity = sum(m - bases[i].shape[1] for i in rows)
         if multiplicity:
-            groups.append(EigenGroup(values[rows[0]], multiplicity, "bulk", "", partial(bulk, rows)))
+            groups.append(
+                EigenGroup(values[rows[0]], multiplicity, "bulk", "", partial(bulk, rows))
+            )
     return Spectrum.of(groups)
 
 

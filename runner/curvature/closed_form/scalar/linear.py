@@ -139,7 +139,9 @@ class Spectrum:
 
     def select(self, kind: str | None = None, cell: str | None = None) -> Spectrum:
         """The groups of one kind and/or one cell."""
-        return Spectrum(tuple(g for g in self.groups if kind in (None, g.kind) and cell in (None, g.cell)))
+        return Spectrum(
+            tuple(g for g in self.groups if kind in (None, g.kind) and cell in (None, g.cell))
+        )
 
     def expanded(self) -> Tensor:
         """(D,) every eigenvalue as often as it occurs, descending."""
@@ -168,7 +170,9 @@ def as_weights(**vectors: Tensor) -> list[Tensor]:
     shapes = {name: tuple(vector.shape) for name, vector in vectors.items()}
     first = next(iter(vectors.values()))
     if first.ndim != 1 or first.numel() == 0 or len(set(shapes.values())) != 1:
-        raise ValueError(f"expected weights of one shape (m,) with m >= 1, found {shapes}; pass one vector per layer")
+        raise ValueError(
+            f"expected weights of one shape (m,) with m >= 1, found {shapes}; pass one vector per layer"
+        )
     return [vector.double() for vector in vectors.values()]
 
 
@@ -206,7 +210,13 @@ class PairProblem:
         for part in blocks(len(w)):
             total, gap = w[part] + v[part], w[part] - v[part]
             sums.append(
-                torch.stack([torch.dot(total, total) / 2, torch.dot(gap, gap) / 2, torch.dot(w[part], v[part])])
+                torch.stack(
+                    [
+                        torch.dot(total, total) / 2,
+                        torch.dot(gap, gap) / 2,
+                        torch.dot(w[part], v[part]),
+                    ]
+                )
             )
         plus, minus, slope = torch.stack(sums).sum(0)
         return cls(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
@@ -225,7 +235,9 @@ class PairProblem:
         coupling = 2 * self.a * torch.sqrt(self.plus * self.minus)
         larger = 0.5 * (self.trace + torch.hypot(diagonal, coupling))
         product = -self.d * (self.d + 2 * self.a * self.slope)
-        return larger, torch.where(larger > 0, product / larger.clamp_min(torch.finfo(larger.dtype).tiny), 0.0)
+        return larger, torch.where(
+            larger > 0, product / larger.clamp_min(torch.finfo(larger.dtype).tiny), 0.0
+        )
 
     def mixing(self) -> tuple[float, float]:
         """(cos, sin) of the angle of the larger outlier's eigenvector between the directions of w+v and w−v."""
@@ -261,7 +273,11 @@ def bulk_basis(w: Tensor, v: Tensor, sign: int) -> Tensor:
 
 
 def pair_groups(
-    w: Tensor, v: Tensor, moments: Moments, cell: str = "", embed: Callable[[Tensor], Tensor] = lambda basis: basis
+    w: Tensor,
+    v: Tensor,
+    moments: Moments,
+    cell: str = "",
+    embed: Callable[[Tensor], Tensor] = lambda basis: basis,
 ) -> list[EigenGroup]:
     """The four groups of a linear network, or of one ReLU cell whose vectors `embed` places among all parameters."""
     pair = PairProblem.of(w, v, moments)
@@ -320,6 +336,12 @@ def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     zero = torch.zeros((), dtype=v.dtype)
     axes = torch.cat([dead, dead])
     groups.append(
-        EigenGroup(zero, int(axes.sum()), "dead", "", lambda: torch.eye(axes.numel(), dtype=v.dtype)[:, axes])
+        EigenGroup(
+            zero,
+            int(axes.sum()),
+            "dead",
+            "",
+            lambda: torch.eye(axes.numel(), dtype=v.dtype)[:, axes],
+        )
     )
     return Spectrum.of(groups)

@@ -170,7 +170,9 @@ def traces(state: Forward) -> tuple[Tensor, Tensor]:
     return trace.of(state), trace_of_square.of(state)
 
 
-def mean_and_std(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> tuple[Tensor, Tensor]:
+def mean_and_std(
+    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
+) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of the D eigenvalues of H_L, each (...,), at every scale (WS bound, Eqs. 8, 9).
 
     The squares of a Hessian below 1e-154 (float64) underflow, and λ_sup would fall below λ_1; those above 1e154
@@ -187,7 +189,10 @@ def mean_and_std(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid
     scaled = full / torch.where(scale > 0, scale, 1.0)[..., None, None]
     diagonal = scaled.diagonal(dim1=-2, dim2=-1)
     within = spectrum_moments(theta.shape[-1], diagonal.sum(-1), scaled.square().sum((-2, -1)))
-    mean, std = (whole.masked_scatter(unsafe, scale * part) for whole, part in zip(moments, within, strict=True))
+    mean, std = (
+        whole.masked_scatter(unsafe, scale * part)
+        for whole, part in zip(moments, within, strict=True)
+    )
     return mean, std
 
 
@@ -229,10 +234,14 @@ def _contract(state: Forward, jacobian: Tensor, products: Tensor, matrix: Tensor
     count = columns * units
     product = matrix @ jacobian
     ww, wv, _ = gate_blocks(matrix, columns, units)
-    through_slope = (product[..., :count, :].unflatten(-2, (columns, units)) * inputs[:, None]).sum(-3)
+    through_slope = (product[..., :count, :].unflatten(-2, (columns, units)) * inputs[:, None]).sum(
+        -3
+    )
     through_hidden = product[..., count + 1 :, :]
     return _Contraction(
-        quadratic=(through_slope * state.slope).sum(-2) + product[..., count, :] + (through_hidden * r).sum(-2),
+        quadratic=(through_slope * state.slope).sum(-2)
+        + product[..., count, :]
+        + (through_hidden * r).sum(-2),
         through_slope=through_slope,
         through_hidden=through_hidden,
         kappa=ww.flatten(-3, -2).transpose(-2, -1) @ products,
@@ -272,10 +281,14 @@ def _unit_deviator(hessian: Tensor) -> Tensor:
     return scaled / (norm + (norm == 0))
 
 
-def contraction_gradient(theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid") -> Tensor:
+def contraction_gradient(
+    theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid"
+) -> Tensor:
     """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D). O(I D²) per theta."""
     state = forward(theta, x, q, activation, 3)
-    return _gradient(state, _contract(state, logit_jacobian(state), input_products(state.inputs), matrix))
+    return _gradient(
+        state, _contract(state, logit_jacobian(state), input_products(state.inputs), matrix)
+    )
 
 
 def _gradient_along(state: Forward, constant: Callable[[Tensor], Tensor]) -> Tensor:

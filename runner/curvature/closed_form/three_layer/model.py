@@ -119,7 +119,9 @@ def get_activation(name: str) -> Activation:
     except (KeyError, TypeError):
         near = difflib.get_close_matches(str(name), ACTIVATIONS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"expected an activation out of {', '.join(ACTIVATIONS)}, found {name!r}{hint}") from None
+        raise ValueError(
+            f"expected an activation out of {', '.join(ACTIVATIONS)}, found {name!r}{hint}"
+        ) from None
 
 
 class Parameters(NamedTuple):
@@ -191,14 +193,18 @@ def join(W: Tensor, V: Tensor) -> Tensor:
 def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
     """ValueError unless theta is (..., D), x (I, M), q (I,) in [0, 1], all floating and of one dtype."""
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 1:
-        raise ValueError(f"expected x of shape (I, M) with I, M >= 1, found {tuple(x.shape)}; reshape the samples")
+        raise ValueError(
+            f"expected x of shape (I, M) with I, M >= 1, found {tuple(x.shape)}; reshape the samples"
+        )
     if q is not None and q.shape != x.shape[:1]:
         raise ValueError(
             f"expected q of shape ({x.shape[0]},), one label per row of x, found {tuple(q.shape)}; "
             "pass the labels as a vector"
         )
     if theta.ndim < 1:
-        raise ValueError("expected theta of shape (..., D), found a scalar; pass the parameters as a vector")
+        raise ValueError(
+            "expected theta of shape (..., D), found a scalar; pass the parameters as a vector"
+        )
     for name, tensor in (("x", x), ("q", q)):
         if tensor is not None and (tensor.dtype != theta.dtype or not theta.is_floating_point()):
             raise ValueError(
@@ -218,7 +224,9 @@ def with_bias(rows: Tensor) -> Tensor:
     return torch.cat([torch.ones_like(rows[..., :1, :]), rows], dim=-2)
 
 
-def _logit(theta: Tensor, x: Tensor, activation: str, order: int) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
+def _logit(
+    theta: Tensor, x: Tensor, activation: str, order: int
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...], Tensor]:
     """(h(x), V, (f(y), ..., f^(order)(y)), z)."""
     W, V = split(theta, x.shape[1])
     inputs = with_bias(x.t())
@@ -278,7 +286,9 @@ def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]
             parts = theta.reshape(-1, theta.shape[-1]).split(size)
             values = [function(forward(part, x, q, activation, order)) for part in parts]
             if isinstance(values[0], tuple):
-                return tuple(torch.cat(column).unflatten(0, lead) for column in zip(*values, strict=True))
+                return tuple(
+                    torch.cat(column).unflatten(0, lead) for column in zip(*values, strict=True)
+                )
             return torch.cat(values).unflatten(0, lead)
 
         chunked.of = function  # type: ignore[attr-defined]
@@ -315,4 +325,6 @@ def gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -
     weighted = state.error[..., None, :]
     rows = (weighted * state.slope) @ state.inputs.t()
     output = (state.hidden[0] * weighted).sum(-1)
-    return torch.cat([rows.transpose(-2, -1).flatten(-2), state.error.sum(-1, keepdim=True), output], dim=-1)
+    return torch.cat(
+        [rows.transpose(-2, -1).flatten(-2), state.error.sum(-1, keepdim=True), output], dim=-1
+    )

@@ -15,7 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.tensors import TreeSpec, copy_of_object, tree_flatten_with_path, tree_unflatten
+from runner.curvature.graph.tensors import (
+    TreeSpec,
+    copy_of_object,
+    tree_flatten_with_path,
+    tree_unflatten,
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,12 @@ class Examples(nn.Module):
     """
 
     def __init__(
-        self, tree: Any, batch: int, batch_dim: int, shared: Iterable[str] = (), several: bool = False
+        self,
+        tree: Any,
+        batch: int,
+        batch_dim: int,
+        shared: Iterable[str] = (),
+        several: bool = False,
     ) -> None:
         super().__init__()
         found, self.spec = _flatten(tree)
@@ -104,7 +114,9 @@ class Examples(nn.Module):
         asked = set(shared)
         unknown = asked - {name for name, _ in found}
         if unknown:
-            raise MeasurementError(f"shared names {sorted(unknown)}: the batch has {[name for name, _ in found]}")
+            raise MeasurementError(
+                f"shared names {sorted(unknown)}: the batch has {[name for name, _ in found]}"
+            )
         self.constants: dict[int, Any] = {}
         self.shared_names: dict[int, str] = {}
         self.parts: list[_Part] = []
@@ -121,7 +133,9 @@ class Examples(nn.Module):
             dim, rows = place
             shape = tuple(_rows_first(leaf, dim, rows).shape[1:])
             size = leaf.numel() // batch
-            self.parts.append(_Part(i, name, dim, rows, shape, leaf.dtype, slice(start, start + size)))
+            self.parts.append(
+                _Part(i, name, dim, rows, shape, leaf.dtype, slice(start, start + size))
+            )
             start += size
         if not self.parts:
             raise MeasurementError(
@@ -133,10 +147,21 @@ class Examples(nn.Module):
         batch that differs from the traced one in what belongs to no example, or in the shape of several parts."""
         leaves = [leaf for _, leaf in _flatten(tree)[0]]
         fixed = self.constants | {i: getattr(self, f"shared{i}") for i in self.shared_names}
-        same = len(leaves) == len(fixed) + len(self.parts) and not any(_differ(v, leaves[i]) for i, v in fixed.items())
-        moved = [_rows_first(leaves[p.index].detach(), p.dim, p.rows) for p in self.parts] if same else []
-        if not same or (len(moved) > 1 and any(t.shape[1:] != p.shape for t, p in zip(moved, self.parts, strict=True))):
-            raise MeasurementError("the batch differs from the traced one in more than its examples: trace this one")
+        same = len(leaves) == len(fixed) + len(self.parts) and not any(
+            _differ(v, leaves[i]) for i, v in fixed.items()
+        )
+        moved = (
+            [_rows_first(leaves[p.index].detach(), p.dim, p.rows) for p in self.parts]
+            if same
+            else []
+        )
+        if not same or (
+            len(moved) > 1
+            and any(t.shape[1:] != p.shape for t, p in zip(moved, self.parts, strict=True))
+        ):
+            raise MeasurementError(
+                "the batch differs from the traced one in more than its examples: trace this one"
+            )
         if len(moved) == 1:
             return moved[0]
         floating = [t.dtype for t in moved if t.is_floating_point()]
@@ -153,7 +178,9 @@ class Examples(nn.Module):
 
     def unpack(self, x: Tensor) -> Any:
         """The tree with the examples of x, in x's precision."""
-        leaves: dict[int, Any] = {i: copy_of_object(constant) for i, constant in self.constants.items()}
+        leaves: dict[int, Any] = {
+            i: copy_of_object(constant) for i, constant in self.constants.items()
+        }
         leaves |= {i: getattr(self, f"shared{i}").clone() for i in self.shared_names}
         for part in self.parts:
             t = x if len(self.parts) == 1 else x[:, part.columns].unflatten(1, part.shape or (1,))
@@ -182,8 +209,14 @@ class Examples(nn.Module):
 
 def _differ(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor):
-        return one.shape != getattr(other, "shape", None) or not bool(((one == other.to(one)) | (one != one)).all())
-    return isinstance(one, int | float | str) and one == one and (isinstance(other, Tensor) or one != other)
+        return one.shape != getattr(other, "shape", None) or not bool(
+            ((one == other.to(one)) | (one != one)).all()
+        )
+    return (
+        isinstance(one, int | float | str)
+        and one == one
+        and (isinstance(other, Tensor) or one != other)
+    )
 
 
 def _flatten(tree: Any) -> tuple[list[tuple[str, Any]], TreeSpec]:
@@ -200,7 +233,9 @@ def names_of(given: str | Iterable[str]) -> tuple[str, ...]:
 def path_name(path: tuple[Any, ...]) -> str:
     """The name of a leaf of (args, kwargs): "0" or "mask" for an argument, "0.mask" inside one."""
     keys = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
-    return ".".join(str(key) for key in keys[1:]) or "0"  # the first key only tells args from kwargs
+    return (
+        ".".join(str(key) for key in keys[1:]) or "0"
+    )  # the first key only tells args from kwargs
 
 
 def example_dim(leaf: Any, batch: int, batch_dim: int, several: bool) -> tuple[int, int] | None:
@@ -210,7 +245,11 @@ def example_dim(leaf: Any, batch: int, batch_dim: int, several: bool) -> tuple[i
     for dim in (batch_dim, 0):
         if leaf.dim() > dim and leaf.shape[dim] == batch:
             return dim, 1
-    return (0, leaf.shape[0] // batch) if several and leaf.dim() and leaf.shape[0] % batch == 0 else None
+    return (
+        (0, leaf.shape[0] // batch)
+        if several and leaf.dim() and leaf.shape[0] % batch == 0
+        else None
+    )
 
 
 def _rows_first(leaf: Tensor, dim: int, rows: int) -> Tensor:
@@ -224,6 +263,8 @@ def count_examples(tree: Any, batch_dim: int, shared: Iterable[str] = ()) -> int
     for name, leaf in _flatten(tree)[0]:
         if isinstance(leaf, Tensor) and leaf.dim() and name not in apart:
             if leaf.dim() <= batch_dim:
-                raise MeasurementError(f"input {name!r} has shape {tuple(leaf.shape)}: it has no dimension {batch_dim}")
+                raise MeasurementError(
+                    f"input {name!r} has shape {tuple(leaf.shape)}: it has no dimension {batch_dim}"
+                )
             return leaf.shape[batch_dim]
     raise MeasurementError("expected a tensor among the inputs of the batch, found none")

@@ -47,7 +47,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
         if not isinstance(inner, nn.Module):
             return module
         if module._forward_hooks or module._forward_pre_hooks:
-            raise MeasurementError("the wrapper (torch.compile, data parallel) has hooks: put them on the module")
+            raise MeasurementError(
+                "the wrapper (torch.compile, data parallel) has hooks: put them on the module"
+            )
         module = inner
 
 
@@ -69,8 +71,16 @@ def disturbance(module: nn.Module, mixing: bool = True) -> str:
     if normalises and (module.training or (mixing and module.running_mean is None)):
         mode = " in training mode" if module.training else ""
         return f"normalises by the batch{mode}: call .eval() on the model (and keep running statistics)"
-    rate = getattr(module, "p", getattr(module, "dropout", 0.0)) if isinstance(module, RANDOM_IN_TRAINING) else 0.0
-    return f"is in training mode and draws at random (dropout {rate}): call .eval()" if module.training and rate else ""
+    rate = (
+        getattr(module, "p", getattr(module, "dropout", 0.0))
+        if isinstance(module, RANDOM_IN_TRAINING)
+        else 0.0
+    )
+    return (
+        f"is in training mode and draws at random (dropout {rate}): call .eval()"
+        if module.training and rate
+        else ""
+    )
 
 
 def check_evaluation(root: nn.Module, mixing: bool = True) -> None:
@@ -83,7 +93,9 @@ def check_evaluation(root: nn.Module, mixing: bool = True) -> None:
 
 
 @contextmanager
-def intercepted(root: nn.Module, handler: Handler, counts: Counter[str] | None = None) -> Iterator[None]:
+def intercepted(
+    root: nn.Module, handler: Handler, counts: Counter[str] | None = None
+) -> Iterator[None]:
     """While inside, every call of a submodule goes through `handler`, its own hooks inside of it. counts: calls by
     name, which a handler that leaves calls out has to raise by those."""
     counts = Counter() if counts is None else counts
@@ -112,9 +124,16 @@ def intercepted(root: nn.Module, handler: Handler, counts: Counter[str] | None =
 
 def _entry(module: nn.Module) -> str:
     """The method that gives a module's output: hooks may change what `forward` returns."""
-    if not (module._forward_hooks or any(not watches(hook) for hook in room._global_forward_hooks.values())):
+    if not (
+        module._forward_hooks
+        or any(not watches(hook) for hook in room._global_forward_hooks.values())
+    ):
         return "forward"
-    return "_call_impl" if getattr(module, "_compiled_call_impl", None) is None else "_compiled_call_impl"
+    return (
+        "_call_impl"
+        if getattr(module, "_compiled_call_impl", None) is None
+        else "_compiled_call_impl"
+    )
 
 
 @contextmanager
@@ -152,7 +171,12 @@ def _hardsigmoid(t: torch.Tensor) -> torch.Tensor:
 
 
 def _multi_margin_loss(
-    f: torch.Tensor, y: torch.Tensor, p: int = 1, margin: float = 1.0, weight: Any = None, reduction: int = 1
+    f: torch.Tensor,
+    y: torch.Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    reduction: int = 1,
 ) -> torch.Tensor:
     """sum_k max(0, margin - f_y + f_k)^p w_y / K over the other classes k."""
     f, y = (f, y) if f.dim() == 2 else (f.unsqueeze(0), y.unsqueeze(0))
@@ -229,16 +253,22 @@ def chosen(root: nn.Module, nodes: Nodes) -> tuple[dict[str, Pick], set[str]]:
     asked = {nodes: None} if isinstance(nodes, str) else nodes
     patterns: dict[str, Pick] = dict(asked) if isinstance(asked, Mapping) else dict.fromkeys(asked)
     if not patterns:
-        raise MeasurementError("nodes is empty: name at least one submodule, or pass None for the default")
+        raise MeasurementError(
+            "nodes is empty: name at least one submodule, or pass None for the default"
+        )
     found: dict[str, Pick] = {}
     for pattern, pick in patterns.items():
         names = matching(pattern, known)
         if not names:
             near = difflib.get_close_matches(pattern, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            raise MeasurementError(f"no submodule is called {pattern!r}{hint}. There are {some(known, 12)}")
+            raise MeasurementError(
+                f"no submodule is called {pattern!r}{hint}. There are {some(known, 12)}"
+            )
         found |= {name: pick for name in names}
-    return {name: found[name] for name in known if name in found}, {name for name in patterns if name in known}
+    return {name: found[name] for name in known if name in found}, {
+        name for name in patterns if name in known
+    }
 
 
 def matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -282,4 +312,6 @@ def _item(found: Any, key: str, where: str, pick: Pick) -> Any:
             return found[key] if key in found else found[int(key)]
         return found[int(key)] if key.lstrip("-").isdigit() else getattr(found, key)
     except (KeyError, IndexError, AttributeError, ValueError, TypeError) as error:
-        raise MeasurementError(f"{where}: the path {pick!r} has no {key!r} in a {type(found).__name__}") from error
+        raise MeasurementError(
+            f"{where}: the path {pick!r} has no {key!r} in a {type(found).__name__}"
+        ) from error

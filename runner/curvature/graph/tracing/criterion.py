@@ -23,7 +23,10 @@ from runner.curvature.graph.tracing.calls import Pick, picked
 from runner.curvature.graph.tracing.record import Leaf, Point, Shape
 from runner.curvature.graph.tracing.segment import Replay
 
-TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cross_entropy": F.cross_entropy, "mse": F.mse_loss}
+TORCH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": F.cross_entropy,
+    "mse": F.mse_loss,
+}
 """The named losses as functions of the module's own output and target."""
 
 
@@ -43,11 +46,19 @@ class Criterion:
 
 
 def criterion(
-    loss: LossSpec, replay: Replay, targets: Examples, shape: Shape, target: Any, output: Pick, batch_dim: int
+    loss: LossSpec,
+    replay: Replay,
+    targets: Examples,
+    shape: Shape,
+    target: Any,
+    output: Pick,
+    batch_dim: int,
 ) -> Criterion:
     """The loss of a module's output. Raises MeasurementError for one that reads several tensors without rows."""
     function: Any = TORCH[loss] if isinstance(loss, str) and loss in TORCH else loss
-    own = not callable(function) or hasattr(function, "per_example")  # a Loss of this package, or a mistake
+    own = not callable(function) or hasattr(
+        function, "per_example"
+    )  # a Loss of this package, or a mistake
     with torch.no_grad():
         found, spec = tree_flatten(replay.run(replay.x.clone()))
     leaves = [t.detach().clone().requires_grad_() if _smooth(t) else t for t in found]
@@ -63,19 +74,30 @@ def criterion(
         if whole:
             used, fixed = _read_by(function, given, leaves, target, watch)
         if used is None:
-            with contextlib.suppress(Exception), torch.no_grad(), watch:  # what fails is told when it is measured
+            with (
+                contextlib.suppress(Exception),
+                torch.no_grad(),
+                watch,
+            ):  # what fails is told when it is measured
                 function(given, target)
     layouts = [shape.leaves[i].layout for i in fixed]
-    held = [found[i] if layout is None else layout.encode(found[i]) for i, layout in zip(fixed, layouts, strict=True)]
+    held = [
+        found[i] if layout is None else layout.encode(found[i])
+        for i, layout in zip(fixed, layouts, strict=True)
+    ]
     extra = (*held, *watch.divisors(targets.batch, replay.x.device))
     if extra:
-        alone = [str(k) for k, layout in enumerate(layouts, 1) if layout is None]  # belong to no example
+        alone = [
+            str(k) for k, layout in enumerate(layouts, 1) if layout is None
+        ]  # belong to no example
         targets = Examples(((target, *extra), {}), targets.batch, batch_dim, alone, several=True)
     named = function if extra or whole else _named(loss, shape, targets)
     part = targets.parts[0]
     several = len(targets.parts) > 1 or targets.constants or targets.shared_names
     value = None if own or _of_torch(function) else lambda: function(given, target)
-    if own or not (whole or several or part.dim or part.rows > 1):  # the target is one tensor with its examples first
+    if own or not (
+        whole or several or part.dim or part.rows > 1
+    ):  # the target is one tensor with its examples first
         return Criterion(named, used, targets, value=value)
     function = TORCH.get(named, named) if isinstance(named, str) else named
     read = _unpacked(function, targets, shape if whole else None, used or (0,), fixed)
@@ -113,7 +135,9 @@ class _Reads(TorchFunctionMode):
                 self.places.setdefault(id(t), set()).add(i)
         self.seen: set[int] = set()
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         self.seen.update(*(self.places.get(id(t), ()) for t in tree_leaves((args, kwargs or {}))))
         return func(*args, **(kwargs or {}))
 
@@ -127,7 +151,9 @@ def _read_by(
         with watch, reads:
             value = loss(given, target).mean()
         tensors = [leaves[i] for i in wanted]
-        grads = torch.autograd.grad(value, tensors, allow_unused=True) if value.requires_grad else ()
+        grads = (
+            torch.autograd.grad(value, tensors, allow_unused=True) if value.requires_grad else ()
+        )
     used = tuple(i for i, g in zip(wanted, grads, strict=False) if g is not None)
     if not used:
         raise MeasurementError(
@@ -147,10 +173,18 @@ def _of_torch(loss: Any) -> bool:
 
 
 def _refuse_other_value(
-    read: Any, value: Callable[[], Any], tensors: Sequence[Tensor], layouts: Sequence[Any], y: Tensor
+    read: Any,
+    value: Callable[[], Any],
+    tensors: Sequence[Tensor],
+    layouts: Sequence[Any],
+    y: Tensor,
 ) -> None:
     """Raises MeasurementError where the loss of the tensors that it was seen to read is not the loss of the output."""
-    rows = [layout.encode(t).flatten(1) for t, layout in zip(tensors, layouts, strict=True) if layout is not None]
+    rows = [
+        layout.encode(t).flatten(1)
+        for t, layout in zip(tensors, layouts, strict=True)
+        if layout is not None
+    ]
     if len(rows) < len(tensors):
         return
     with torch.no_grad():
@@ -176,13 +210,17 @@ class FixedMeans(TorchFunctionMode):
     weights of classes count.
     """
 
-    def __init__(self, divisors: Sequence[Tensor] = (), examples: int = 1, classes: bool = True) -> None:
+    def __init__(
+        self, divisors: Sequence[Tensor] = (), examples: int = 1, classes: bool = True
+    ) -> None:
         super().__init__()
         self.given, self.examples, self.classes = list(divisors), examples, classes
         self.totals: list[float] = []
         self.counts = True
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if func not in (F.cross_entropy, F.nll_loss):
             return func(*args, **(kwargs or {}))
         bound = inspect.signature(func).bind(*args, **(kwargs or {}))
@@ -213,21 +251,37 @@ def refuse_broadcast(loss: Callable[[Any, Any], Tensor], output: Any, target: An
     """Raises MeasurementError for a loss that compares every output with every target: (B, 1) and (B,) are broadcast to
     (B, B). Told by a loss that is the same for targets in another order, and another one for targets in the output's
     own shape."""
-    if not (_floating(output) and _floating(target)) or output.shape == target.shape or not output.dim():
+    if (
+        not (_floating(output) and _floating(target))
+        or output.shape == target.shape
+        or not output.dim()
+    ):
         return
     if not target.dim() or len(output) != len(target):
         return
-    if output.numel() != target.numel() or len(target) < 2 or torch.equal(target.roll(1, 0), target):
+    if (
+        output.numel() != target.numel()
+        or len(target) < 2
+        or torch.equal(target.roll(1, 0), target)
+    ):
         return
     ramp = torch.linspace(0, 1, len(output)).to(output).view(-1, *(1,) * (output.dim() - 1))
-    apart = output + ramp * (output.abs().max() + target.abs().max())  # outputs that differ, as a new head's do not
+    apart = output + ramp * (
+        output.abs().max() + target.abs().max()
+    )  # outputs that differ, as a new head's do not
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, of the shapes
             found, turned, alike = (
-                loss(apart, t).detach() for t in (target, target.roll(1, 0), target.reshape(output.shape))
+                loss(apart, t).detach()
+                for t in (target, target.roll(1, 0), target.reshape(output.shape))
             )
-    except (RuntimeError, ValueError, TypeError, IndexError):  # one of the shapes is refused by the loss itself
+    except (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        IndexError,
+    ):  # one of the shapes is refused by the loss itself
         return
     if found.dim() or turned.dim() or alike.dim():
         return
@@ -268,7 +322,11 @@ def _named(loss: LossSpec, shape: Shape, targets: Examples) -> LossSpec:
 
 
 def _unpacked(
-    loss: Any, targets: Examples, shape: Shape | None, places: tuple[int, ...], fixed: tuple[int, ...]
+    loss: Any,
+    targets: Examples,
+    shape: Shape | None,
+    places: tuple[int, ...],
+    fixed: tuple[int, ...],
 ) -> Any:
     """loss(tensor, y) for a packed target, and for a loss of a whole output of which it reads the tensors at `places`,
     next to each other in one row where they are several, and those at `fixed`, which the packed target holds."""

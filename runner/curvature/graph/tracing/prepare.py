@@ -27,12 +27,22 @@ from runner.curvature.graph.tracing.record import (
     point_of,
     shapes,
 )
-from runner.curvature.graph.tracing.segment import NoGraph, Plan, Replay, Segment, fixed_in_both, guessed, plan_of
+from runner.curvature.graph.tracing.segment import (
+    NoGraph,
+    Plan,
+    Replay,
+    Segment,
+    fixed_in_both,
+    guessed,
+    plan_of,
+)
 
 UNCALLED = "is never called"
 
 
-def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -> tuple[dict[Call, Point], set[str]]:
+def points_of(
+    root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]
+) -> tuple[dict[Call, Point], set[str]]:
     """The measured calls in the order of their beginning, and the names asked for one by one."""
     picks, asked = chosen(root, nodes)
     found: dict[Call, Point] = {}
@@ -48,11 +58,15 @@ def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -
         found[call] = point
         tensors = sum(isinstance(leaf, Leaf) for leaf in shape.leaves)
         if tensors > 1 and picks[call[0]] is None:
-            notes.append(f"node {point.name!r} is tensor {point.leaf} of the {tensors} of its output")
+            notes.append(
+                f"node {point.name!r} is tensor {point.leaf} of the {tensors} of its output"
+            )
     for name, why in unfit.items():
         if name in asked:
             kind = MeasurementError if why == UNCALLED or not _floating(replay, name) else NoGraph
-            raise kind(f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it")
+            raise kind(
+                f"submodule {name!r} {why}: it cannot be a node. Measure another, or a part that holds it"
+            )
     if unfit:
         notes.append("left out: " + ", ".join(f"{name} ({why})" for name, why in unfit.items()))
     return found, asked
@@ -60,11 +74,20 @@ def points_of(root: nn.Module, replay: Replay, nodes: Nodes, notes: list[str]) -
 
 def _floating(replay: Replay, name: str) -> bool:
     """Whether a call of the submodule gives a floating tensor."""
-    leaves = [leaf for call, shape in replay.shapes.calls.items() if call[0] == name for leaf in shape.leaves]
-    return any(isinstance(leaf, Leaf) and leaf.dtype.is_floating_point and leaf.shape for leaf in leaves)
+    leaves = [
+        leaf
+        for call, shape in replay.shapes.calls.items()
+        if call[0] == name
+        for leaf in shape.leaves
+    ]
+    return any(
+        isinstance(leaf, Leaf) and leaf.dtype.is_floating_point and leaf.shape for leaf in leaves
+    )
 
 
-def nodes_of(replay: Replay, traced: Traced, final: Point, asked: set[str], whole: bool) -> list[Node]:
+def nodes_of(
+    replay: Replay, traced: Traced, final: Point, asked: set[str], whole: bool
+) -> list[Node]:
     """The nodes that reach the output."""
     points = {p.name: p for p in replay.points.values()} | {final.name: final}
     order = {INPUT: -1} | {name: i for i, name in enumerate(traced.needs)}
@@ -80,8 +103,14 @@ def nodes_of(replay: Replay, traced: Traced, final: Point, asked: set[str], whol
         raise MeasurementError(f"the output does not depend on {lost}: they cannot be nodes")
     empty = [name for name in reached if not plans[name].parents]
     if empty:
-        raise MeasurementError(f"{empty} do not depend on the input at first: choose others, nodes=[...]")
-    return [Node(n, plans[n].parents, _function(replay, traced, plans[n])) for n in traced.needs if n in reached]
+        raise MeasurementError(
+            f"{empty} do not depend on the input at first: choose others, nodes=[...]"
+        )
+    return [
+        Node(n, plans[n].parents, _function(replay, traced, plans[n]))
+        for n in traced.needs
+        if n in reached
+    ]
 
 
 def _function(replay: Replay, traced: Traced, plan: Plan) -> nn.Module:
@@ -101,7 +130,9 @@ def _direct(module: nn.Module) -> bool:
     """Whether a module can be called by itself: torch's own parts, nothing in place, fused or recurrent, no hooks."""
     return all(
         type(m).__module__.startswith("torch.nn.modules")
-        and not isinstance(m, nn.MultiheadAttention | nn.RNNBase)  # those in nn.Transformer included
+        and not isinstance(
+            m, nn.MultiheadAttention | nn.RNNBase
+        )  # those in nn.Transformer included
         and not getattr(m, "inplace", False)
         and getattr(m, "_compiled_call_impl", None) is None
         and "forward" not in vars(m)
@@ -154,7 +185,9 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
             f"the target ({kinds}) does not fit {count} examples: expected a tensor with a row for each"
         ) from error
     shape = replay.shapes.output
-    measured = criterion(task.loss, replay, targets, shape, task.target, task.output, task.batch_dim)
+    measured = criterion(
+        task.loss, replay, targets, shape, task.target, task.output, task.batch_dim
+    )
     of_tensor = measured.loss
     name = "output" if "output" not in submodules(task.root) else "output()"
     last = last_point(name, shape, measured.leaves, task.output)
@@ -163,7 +196,9 @@ def prepared(task: Task, replay: Replay, count: int, notes: list[str]) -> Prepar
     replay.points, asked = points_of(task.root, replay, task.nodes, notes)
     traced = follow(task.root, replay.x, replay.run, replay.points, last)
     if not traced.followed:
-        notes.append("the data flow could not be followed: every node depends on all nodes before it")
+        notes.append(
+            "the data flow could not be followed: every node depends on all nodes before it"
+        )
     if traced.attention or any(isinstance(m, nn.MultiheadAttention) for m in task.root.modules()):
         notes.append(ATTENTION_NOTE)
     final = next((p for p in replay.points.values() if p.name == traced.output), last)
@@ -197,7 +232,10 @@ def replay_of(task: Task, notes: list[str]) -> tuple[Replay, int]:
         if not square:
             raise
         replay = _replay(task, (*task.shared, *square), count, count + 1)
-    notes += [f"input {name!r} is the same for all examples" for name in replay.inputs.shared_names.values()]
+    notes += [
+        f"input {name!r} is the same for all examples"
+        for name in replay.inputs.shared_names.values()
+    ]
     return replay, count
 
 

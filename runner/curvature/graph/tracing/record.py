@@ -29,7 +29,10 @@ Source = int | str
 """The index of an operation, or the name of a measured output or of the input."""
 
 _LEAVES_TENSORS = (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__)
-_ATTENTION = (torch.nn.functional.scaled_dot_product_attention, torch.nn.functional.multi_head_attention_forward)
+_ATTENTION = (
+    torch.nn.functional.scaled_dot_product_attention,
+    torch.nn.functional.multi_head_attention_forward,
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,10 @@ class Flow(Watch):
         written = _written(func, args, kwargs)
         read = frozenset(self.key(t) for t in given)
         fresh = [t for t in made if self.key(t) not in read]
-        seen_outside = torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
+        seen_outside = (
+            torch.Tag.data_dependent_output in func.tags
+            or torch.Tag.dynamic_output_shape in func.tags
+        )
         if not fresh and not written and not seen_outside:
             return  # a view
         index = len(self.reads)
@@ -170,7 +176,10 @@ class Shape:
 
     def example(self) -> Any:
         """An output of this structure with tensors of no particular numbers."""
-        leaves = [torch.empty(x.shape, dtype=x.dtype, device="cpu") if isinstance(x, Leaf) else x for x in self.leaves]
+        leaves = [
+            torch.empty(x.shape, dtype=x.dtype, device="cpu") if isinstance(x, Leaf) else x
+            for x in self.leaves
+        ]
         return tree_unflatten(leaves, self.spec)
 
     @property
@@ -196,10 +205,16 @@ class Shapes:
         """The same with change(call, place, leaf) for each tensor; the call of the module's own output is None."""
 
         def of(call: Call | None, shape: Shape) -> Shape:
-            leaves = [change(call, i, x) if isinstance(x, Leaf) else x for i, x in enumerate(shape.leaves)]
+            leaves = [
+                change(call, i, x) if isinstance(x, Leaf) else x for i, x in enumerate(shape.leaves)
+            ]
             return Shape(shape.spec, leaves)
 
-        return Shapes({call: of(call, s) for call, s in self.calls.items()}, of(None, self.output), self.nested)
+        return Shapes(
+            {call: of(call, s) for call, s in self.calls.items()},
+            of(None, self.output),
+            self.nested,
+        )
 
 
 def shapes(root: nn.Module, run: Callable[[int], Any], counts: Sequence[int]) -> Shapes:
@@ -211,7 +226,9 @@ def shapes(root: nn.Module, run: Callable[[int], Any], counts: Sequence[int]) ->
     return Shapes(common, _shape(output, other, n, m), nested)
 
 
-def _outputs(root: nn.Module, run: Callable[[], Any]) -> tuple[dict[Call, Any], dict[Call, tuple[Call, ...]], Any]:
+def _outputs(
+    root: nn.Module, run: Callable[[], Any]
+) -> tuple[dict[Call, Any], dict[Call, tuple[Call, ...]], Any]:
     calls: dict[Call, Any] = {}
     nested: dict[Call, list[Call]] = {}
     stack: list[Call] = []
@@ -236,9 +253,13 @@ def _metadata(out: Any) -> tuple[list[Any], TreeSpec]:
     return [(t.shape, t.dtype) if isinstance(t, Tensor) else t for t in leaves], spec
 
 
-def _shape(first: tuple[list[Any], TreeSpec], second: tuple[list[Any], TreeSpec] | None, n: int, m: int) -> Shape:
+def _shape(
+    first: tuple[list[Any], TreeSpec], second: tuple[list[Any], TreeSpec] | None, n: int, m: int
+) -> Shape:
     leaves, spec = first
-    other = second[0] if second is not None and len(second[0]) == len(leaves) else [None] * len(leaves)
+    other = (
+        second[0] if second is not None and len(second[0]) == len(leaves) else [None] * len(leaves)
+    )
     found: list[Any] = []
     for a, b in zip(leaves, other, strict=True):
         if not _is_metadata(a):
@@ -304,7 +325,11 @@ class Traced:
 
 
 def follow(
-    root: nn.Module, x: Tensor, run: Callable[[Tensor], Any], points: Mapping[Call, Point], output: Point
+    root: nn.Module,
+    x: Tensor,
+    run: Callable[[Tensor], Any],
+    points: Mapping[Call, Point],
+    output: Point,
 ) -> Traced:
     """The data flow between the measured outputs. output: the module's own one, measured unless a point is it."""
     try:
@@ -316,7 +341,12 @@ def follow(
 
 
 def _followed(
-    flow: Flow, root: nn.Module, x: Tensor, run: Callable[[Tensor], Any], points: Mapping[Call, Point], output: Point
+    flow: Flow,
+    root: nn.Module,
+    x: Tensor,
+    run: Callable[[Tensor], Any],
+    points: Mapping[Call, Point],
+    output: Point,
 ) -> Traced:
     found = Traced()
     passed: dict[int, str] = {}
@@ -380,7 +410,9 @@ def last_point(name: str, shape: Shape, leaves: tuple[int, ...] | None, pick: Pi
 
 def point_of(call: Call | None, name: str, shape: Shape, pick: Pick) -> Point | None:
     """The measured tensor of a call's output; None when no tensor of it has one row per example."""
-    place = shape.first_tensor() if pick is None else picked(shape.example(), pick, f"node {name!r}")
+    place = (
+        shape.first_tensor() if pick is None else picked(shape.example(), pick, f"node {name!r}")
+    )
     if place is None or not _measurable(shape.leaves[place]):
         return None
     return Point(label(call) if call else name, call, place, shape.leaves[place].layout)

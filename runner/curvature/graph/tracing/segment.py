@@ -84,7 +84,9 @@ class Replay(nn.Module):
             return point.put(out, found[point.name].clone())
 
         with measurable(self.root), intercepted(self.root, handler):
-            result = self.run(found[INPUT].clone())  # a module that works in place would change the batch
+            result = self.run(
+                found[INPUT].clone()
+            )  # a module that works in place would change the batch
         if output.call is None:
             value = output.take(result)
             found[output.name] = value + shift[output.name] if output.name in shift else value
@@ -159,7 +161,9 @@ class Segment(nn.Module):
         return self.replay.node(self.plan, given)
 
 
-def plan_of(replay: Replay, traced: Traced, point: Point, order: Mapping[str, int], whole: bool) -> Plan:
+def plan_of(
+    replay: Replay, traced: Traced, point: Point, order: Mapping[str, int], whole: bool
+) -> Plan:
     """The replay of a node. whole: everything measured before it is a parent and nothing is skipped; always right,
     where the data flow could not be followed."""
     ended = traced.finished[point.name]
@@ -175,9 +179,15 @@ def plan_of(replay: Replay, traced: Traced, point: Point, order: Mapping[str, in
 def _skippable(replay: Replay, traced: Traced, call: Call, name: str) -> bool:
     """Whether a node needs nothing of what happens inside a call that ended before it, but its measured output."""
     span, needs, point = traced.spans[call], traced.needs[name], replay.points.get(call)
-    if not replay.shapes.calls[call].regular or any(span.begin <= i < span.end for i in needs.operations):
+    if not replay.shapes.calls[call].regular or any(
+        span.begin <= i < span.end for i in needs.operations
+    ):
         return False
-    return all(key not in needs.storages for i, key in enumerate(span.storages) if point is None or i != point.leaf)
+    return all(
+        key not in needs.storages
+        for i, key in enumerate(span.storages)
+        if point is None or i != point.leaf
+    )
 
 
 ADVICE = (
@@ -236,5 +246,8 @@ def fixed_in_both(one: Shapes, other: Shapes) -> Shapes:
 
 def described(values: dict[str, Tensor]) -> str:
     """The rows of each node that all get the same perturbation."""
-    rows = ", ".join(f"{name!r} has {len(value)} of shape {tuple(value.shape[1:])}" for name, value in values.items())
+    rows = ", ".join(
+        f"{name!r} has {len(value)} of shape {tuple(value.shape[1:])}"
+        for name, value in values.items()
+    )
     return f"every row of a node gets the same perturbation, and that examples do not mix is not checked: {rows}"

@@ -37,10 +37,19 @@ def test_estimates_meet_the_exact_norms():
     exact = torch.linalg.matrix_norm(blocks)
     found = frobenius_estimates(blocks, 20_000, generator(2))
     torch.testing.assert_close(found, exact, rtol=2e-2, atol=0)
-    few = torch.stack([frobenius_estimates(blocks, 4, generator(s)) for s in range(400)]).square().mean(0).sqrt()
-    torch.testing.assert_close(few, exact, rtol=0.05, atol=0)  # the square is unbiased at any number of probes
+    few = (
+        torch.stack([frobenius_estimates(blocks, 4, generator(s)) for s in range(400)])
+        .square()
+        .mean(0)
+        .sqrt()
+    )
+    torch.testing.assert_close(
+        few, exact, rtol=0.05, atol=0
+    )  # the square is unbiased at any number of probes
     top = torch.linalg.matrix_norm(blocks, 2)
-    torch.testing.assert_close(spectral_estimates(blocks, 500, generator(3)), top, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        spectral_estimates(blocks, 500, generator(3)), top, rtol=1e-6, atol=0
+    )
     assert bool((spectral_estimates(blocks, 1, generator(3)) <= top * (1 + 1e-12)).all())
 
 
@@ -49,7 +58,11 @@ def test_estimated_metrics_of_blocks_of_rank_one():
     total = {(v, w): torch.outer(left, left) for v in "ab" for w in "ab"}
     total["b", "b"] = torch.zeros(4, 4, dtype=torch.float64)
     rows = estimated_metrics(total, ["a", "b"], 20_000, generator())
-    assert [(r["v"], r["w"], r["distance"]) for r in rows] == [("a", "a", 0), ("a", "b", 1), ("b", "b", 0)]
+    assert [(r["v"], r["w"], r["distance"]) for r in rows] == [
+        ("a", "a", 0),
+        ("a", "b", 1),
+        ("b", "b", 0),
+    ]
     assert rows[0]["D"] == pytest.approx(1, abs=0.05) and rows[0]["C"] == pytest.approx(1)
     assert math.isnan(rows[2]["D"]) and math.isnan(rows[1]["C"])
     near, far = estimates_by_distance(rows)
@@ -72,7 +85,10 @@ def test_every_statement_and_published_value_is_found(paper):
 
 def test_claims(paper):
     tables = deep(plain_rate=0.4)
-    assert verdicts(paper, tables, "norms at L=32") == {"L=32 init": "refuted", "L=32 final": "refuted"}
+    assert verdicts(paper, tables, "norms at L=32") == {
+        "L=32 init": "refuted",
+        "L=32 final": "refuted",
+    }
     held = "C monotone; R² of C; R² of C at L=32; R² of log R; residual R is stable; D below 1"  # e^(−0.62) at L = 32
     check(paper, tables, confirmed=held, refuted="rise of R")
     assert verdicts(paper, tables, "residual C of the ends")["L=16 init"] == "refuted"
@@ -91,8 +107,14 @@ def test_claims(paper):
 def u_shaped(tables):
     """Resonances at L = 32 that fall to d = 20 and rise from there, to less than at L/2."""
     d = tables["distances"]
-    rising = 0.1 + 0.02 * (d["distance"] - 20).abs() * (d["distance"] > 20) + 0.1 * (20 - d["distance"]).clip(lower=0)
-    return d.assign(R=d["R"].where((d["depth"] == 16) | (d["arch"] != "plain"), rising + 1e-6 * d["seed"]))
+    rising = (
+        0.1
+        + 0.02 * (d["distance"] - 20).abs() * (d["distance"] > 20)
+        + 0.1 * (20 - d["distance"]).clip(lower=0)
+    )
+    return d.assign(
+        R=d["R"].where((d["depth"] == 16) | (d["arch"] != "plain"), rising + 1e-6 * d["seed"])
+    )
 
 
 def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
@@ -112,9 +134,19 @@ def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
     ("last", "expected", "rise"),
     [(12.0, "confirmed", "confirmed"), (2.0, "refuted", "confirmed"), (0.5, "refuted", "refuted")],
 )
-def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_mark(paper, last, expected, rise):
+def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_mark(
+    paper, last, expected, rise
+):
     rows = [
-        {"depth": 32, "arch": "plain", "checkpoint": "final", "seed": s, "v": v, "w": v, "R": r + 0.01 * s / 42}
+        {
+            "depth": 32,
+            "arch": "plain",
+            "checkpoint": "final",
+            "seed": s,
+            "v": v,
+            "w": v,
+            "R": r + 0.01 * s / 42,
+        }
         for s in SEEDS
         for v, r in (("block0", 9.0), ("block1", 1.0), ("block2", last))
     ]
@@ -141,5 +173,7 @@ def test_the_u_is_judged_at_its_four_points(paper):
 
 
 def test_end_to_end_without_a_store():
-    tables = end_to_end(quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5"))
+    tables = end_to_end(
+        quick("exp1_deep", "experiment.depth=[3]", "metric.examples=4", "experiment.probes=5")
+    )
     assert len(tables["estimates"]) == 2 * 2 * 3 * 3

@@ -11,7 +11,16 @@ from runner.contract import analyse
 from runner.report.collect import not_comparable
 from runner.run.config import build_job
 from runner.store.identity import Identity
-from tests.experiments.dag.inter_layer_tables import SEEDS, check, complete, decay, end_to_end, quick, verdict, verdicts
+from tests.experiments.dag.inter_layer_tables import (
+    SEEDS,
+    check,
+    complete,
+    decay,
+    end_to_end,
+    quick,
+    verdict,
+    verdicts,
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +29,9 @@ def paper():
 
 
 def test_the_grid_is_the_papers(paper):
-    assert [tuple(c.params.values()) for c in paper.cells()] == list(product((8, 10, 12), ("plain", "residual")))
+    assert [tuple(c.params.values()) for c in paper.cells()] == list(
+        product((8, 10, 12), ("plain", "residual"))
+    )
     assert (paper.training.epochs, paper.metric.examples) == (50, 32)
 
 
@@ -30,7 +41,9 @@ def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
     assert set(verdicts(paper, tables, "residual slope").values()) == {"confirmed"}
     assert set(verdicts(paper, tables, "residual slower than plain").values()) == {"confirmed"}
     assert verdicts(paper, tables, "residual C")["L=8 init"] == "refuted"  # e^(−0.14) = 0.87
-    assert verdicts(paper, tables, "norms at L=12")["L=12 init"] == "refuted"  # e^22: more than 9 orders
+    assert (
+        verdicts(paper, tables, "norms at L=12")["L=12 init"] == "refuted"
+    )  # e^22: more than 9 orders
     flat = decay(residual_rate=0.002)
     assert set(verdicts(paper, flat, "residual slope").values()) == {"refuted"}
     assert set(verdicts(paper, flat, "residual C").values()) == {"confirmed"}
@@ -45,14 +58,26 @@ def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
     tables = decay(residual_rate=0.001)
     steep = decay(residual_rate=0.039)["distances"]
     d = tables["distances"]
-    mixed = {**tables, "distances": pd.concat([d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]])}
+    mixed = {
+        **tables,
+        "distances": pd.concat(
+            [d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]]
+        ),
+    }
     (claim,) = (c for c in analyse(paper, mixed).claims() if c.name == "residual slope")
     assert claim.verdict == "not comparable" and "their mean 0.02, init and final" in claim.detail
     assert verdict(paper, tables, "residual slope") == "refuted"  # neither any curve nor their mean
     rates = {42: 0.01, 43: 0.03, 44: 0.05, 45: 0.07, 46: 0.09}
     wild = pd.concat([decay(residual_rate=r, seeds=(s,))["distances"] for s, r in rates.items()])
-    noisy = {**tables, "distances": pd.concat([d[d["checkpoint"] != "final"], wild[wild["checkpoint"] == "final"]])}
-    assert verdict(paper, noisy, "residual slope") == "refuted"  # 0.0255 rounds to 0.03, whatever its interval
+    noisy = {
+        **tables,
+        "distances": pd.concat(
+            [d[d["checkpoint"] != "final"], wild[wild["checkpoint"] == "final"]]
+        ),
+    }
+    assert (
+        verdict(paper, noisy, "residual slope") == "refuted"
+    )  # 0.0255 rounds to 0.03, whatever its interval
 
 
 def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
@@ -73,7 +98,9 @@ def published_origin():
 def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
     tables = decay(plain_rate=math.log(0.24) / -11)
     d = tables["distances"]
-    spread = d.assign(C=d["C"] * (1 + 0.5 * (d["seed"] - 44) * (d["distance"] > 0)))  # the mean as before
+    spread = d.assign(
+        C=d["C"] * (1 + 0.5 * (d["seed"] - 44) * (d["distance"] > 0))
+    )  # the mean as before
     name, own = "plain C at the largest distance", published_origin()
     assert verdict(paper, tables | {"distances": spread}, name) == "inconclusive"
     assert verdict(paper, tables | {"distances": spread, "origin": own}, name) == "confirmed"
@@ -86,7 +113,9 @@ def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
 def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
     tables = decay()
     n = tables["networks"]
-    moved = n.assign(lyapunov_1=n["lyapunov_1"] + 0.02 * (n["seed"] - 44))  # the mean as before, −0.02
+    moved = n.assign(
+        lyapunov_1=n["lyapunov_1"] + 0.02 * (n["seed"] - 44)
+    )  # the mean as before, −0.02
     name, own = "negative exponent at init", published_origin()
     check(paper, tables | {"networks": moved}, inconclusive=name)
     check(paper, tables | {"networks": moved, "origin": own}, confirmed=name)
@@ -109,17 +138,29 @@ def test_every_statement_and_published_value_is_found(paper):
 def test_what_training_and_averaging_do(paper):
     tables = decay(plain_rate=0.3)
     held = "plain C monotone; decay after training; rho of residual networks; cancellation"  # images' own norms stay 1
-    check(paper, tables, confirmed=held, refuted="positive exponent after training")  # −0.02 throughout
+    check(
+        paper, tables, confirmed=held, refuted="positive exponent after training"
+    )  # −0.02 throughout
     check(paper, decay(plain_rate=-0.1), refuted="plain C monotone; decay after training")
     d = tables["distances"]
-    alike = d.assign(R_examples=d["R"] ** 1.5, C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2}))
+    alike = d.assign(
+        R_examples=d["R"] ** 1.5,
+        C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2}),
+    )
     check(paper, tables | {"distances": alike}, refuted="cancellation", confirmed="C shifts upward")
     early = d["R_examples"].where(d["checkpoint"] != "init", d["R"] ** 1.5)
-    down = early.to_frame("R_examples").assign(C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 0.9, "final": 0.8}))
+    down = early.to_frame("R_examples").assign(
+        C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 0.9, "final": 0.8})
+    )
     changed = tables | {"distances": d.assign(**down)}
-    check(paper, changed, confirmed="cancellation", refuted="C shifts upward")  # the remark is of after training
+    check(
+        paper, changed, confirmed="cancellation", refuted="C shifts upward"
+    )  # the remark is of after training
     assert verdicts(paper, changed, "cancellation")["init"] == "refuted"
-    assert verdicts(paper, tables, "negative exponent at init") == {"QR": "confirmed", "Eq. 8": "refuted"}
+    assert verdicts(paper, tables, "negative exponent at init") == {
+        "QR": "confirmed",
+        "Eq. 8": "refuted",
+    }
 
 
 def test_statistics_cover_every_distance(paper):
@@ -127,14 +168,19 @@ def test_statistics_cover_every_distance(paper):
     between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
     paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
     assert len(between) == len(paired) == 2 * (8 + 10 + 12)
-    assert all(s.p == pytest.approx(2 / math.comb(10, 5)) for s in between if "distance=7" in s.group)
+    assert all(
+        s.p == pytest.approx(2 / math.comb(10, 5)) for s in between if "distance=7" in s.group
+    )
     assert {s.label_a for s in rows if s.kind == "variance"} >= {"training seeds", "sets of images"}
 
 
 def test_other_protocols_are_not_comparable(paper):
     changes = ("dataset=surrogate", "training.epochs=10", "metric.subsample=random")
     reason = not_comparable(build_job(["experiment=exp1_resonance", *changes]).experiment, paper)
-    assert all(f"{change} instead" in reason for change in changes) and not_comparable(paper, paper) == ""
+    assert (
+        all(f"{change} instead" in reason for change in changes)
+        and not_comparable(paper, paper) == ""
+    )
 
 
 @pytest.mark.parametrize("name", ["exp1_resonance", "exp1b_spectral_norm"])
@@ -157,10 +203,20 @@ def test_spectral_norm_claims():
     complete(experiment, "exp1b_spectral_norm", tables, 30)
 
 
-def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_networks_at_both_depths() -> None:
+def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_networks_at_both_depths() -> (
+    None
+):
     def falling(depth: int, orders: float, arch: str = "plain_sn") -> pd.DataFrame:
         rows = [
-            {"depth": depth, "arch": arch, "checkpoint": "init", "seed": seed, "images": FIRST, "distance": d, "R": r}
+            {
+                "depth": depth,
+                "arch": arch,
+                "checkpoint": "init",
+                "seed": seed,
+                "images": FIRST,
+                "distance": d,
+                "R": r,
+            }
             for seed in (42, 43)
             for d, r in ((0, 1e-2), (depth - 1, 10 ** (-2 - orders)))
         ]
@@ -168,16 +224,26 @@ def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_network
 
     distances = pd.concat([falling(12, 3.9), falling(12, 0.5, "residual"), falling(16, 5.5)])
     (told,) = norms_note(distances, falling(32, 12.0))
-    assert "L = 12 init: 3.90 orders, to 10^-5.9" in told and "L = 32 init: 12.00 orders, to 10^-14.0" in told
+    assert (
+        "L = 12 init: 3.90 orders, to 10^-5.9" in told
+        and "L = 32 init: 12.00 orders, to 10^-14.0" in told
+    )
     assert "0.50" not in told and "L = 16" not in told and "final" not in told
     assert "L = 32 init" not in norms_note(distances, None)[0]
     assert norms_note(falling(16, 5.5), None) == []
 
 
-def test_spectrally_normalised_networks_have_a_depth_beside_them_whose_cells_are_not_their_own() -> None:
+def test_spectrally_normalised_networks_have_a_depth_beside_them_whose_cells_are_not_their_own() -> (
+    None
+):
     job = build_job(["experiment=exp1b_spectral_norm"])
     deeper = job.experiment.companions()[DEEPER]
     assert [c.params for c in deeper.experiment.cells()] == [{"depth": 32, "arch": "plain_sn"}]
     keys = {Identity.of(job.name, e, 1, "cpu").key for e in (job.experiment, deeper.experiment)}
     assert len(keys) == 2
-    assert DEEPER not in build_job(["experiment=exp1b_spectral_norm", "metric.subsamples=0"]).experiment.companions()
+    assert (
+        DEEPER
+        not in build_job(
+            ["experiment=exp1b_spectral_norm", "metric.subsamples=0"]
+        ).experiment.companions()
+    )

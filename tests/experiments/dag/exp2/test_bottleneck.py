@@ -29,15 +29,22 @@ WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def test_far_pairs_have_the_narrow_layer_between_them():
-    assert list(far_pairs([f"b{i}" for i in range(6)])) == [(f"b{i}", f"b{j}") for i in (0, 1, 2) for j in (4, 5)]
+    assert list(far_pairs([f"b{i}" for i in range(6)])) == [
+        (f"b{i}", f"b{j}") for i in (0, 1, 2) for j in (4, 5)
+    ]
     assert len(list(far_pairs(range(8)))) == 4 * 3
     net = bottleneck_mlp(narrow=2, width=5, depth=6, inputs=4, outputs=3, generator=generator())
     assert [net.stages[name].linear.out_features for name in net.measured] == [5, 5, 5, 2, 5, 5]
 
 
 def test_ranks_are_those_of_the_blocks():
-    net = bottleneck_mlp(narrow=4, width=12, depth=4, inputs=6, outputs=7, generator=generator()).eval()
-    x, y = torch.randn(20, 6, generator=generator(2)), torch.randint(0, 7, (20,), generator=generator(3))
+    net = bottleneck_mlp(
+        narrow=4, width=12, depth=4, inputs=6, outputs=7, generator=generator()
+    ).eval()
+    x, y = (
+        torch.randn(20, 6, generator=generator(2)),
+        torch.randint(0, 7, (20,), generator=generator(3)),
+    )
     dag = net.to_dag()
     rows = rank_rows(dag, net.measured, x, y, 20, 1 << 30)
     wide = dag.to(torch.float64)
@@ -47,16 +54,22 @@ def test_ranks_are_those_of_the_blocks():
         at = {(r["block"], r["part"]): r["rank"] for r in rows if (r["v"], r["w"]) == (v, w)}
         ranks = [int(np.linalg.matrix_rank(b.numpy())) for b in own[v, w]]
         assert at["example", "gauss_newton"] == max(ranks) <= 4
-        assert at["example", "total"] == max(int(np.linalg.matrix_rank(b.numpy())) for b in total[v, w])
+        assert at["example", "total"] == max(
+            int(np.linalg.matrix_rank(b.numpy())) for b in total[v, w]
+        )
         mean = np.linalg.matrix_rank(own[v, w].mean(0).numpy())
         assert at["mean", "gauss_newton"] == mean
-        assert (mean > 4) == (v == "block0")  # block1 reaches the narrow one by one matrix for all examples
+        assert (mean > 4) == (
+            v == "block0"
+        )  # block1 reaches the narrow one by one matrix for all examples
     rows = far_rows(exact_blocks(dag, x, y, net.measured), net.measured)
     assert all(1 <= r["D"] <= 12 and r["C"] > 0 for r in rows)
 
 
 def test_rank_of_a_product():
-    left, right = (torch.randn(2, 5, 9, dtype=torch.float64, generator=generator(s)) for s in (1, 2))
+    left, right = (
+        torch.randn(2, 5, 9, dtype=torch.float64, generator=generator(s)) for s in (1, 2)
+    )
     left[1, 2:] = 0
     assert product_rank(left, right).tolist() == [5, 2]
 
@@ -67,20 +80,32 @@ def paper():
 
 
 def tables(
-    stable=lambda depth, d: 1.5 * d**0.35, resonance=lambda d: 1.0, coupling=lambda d: 0.4 * d**0.1, mean_rank=90
+    stable=lambda depth, d: 1.5 * d**0.35,
+    resonance=lambda d: 1.0,
+    coupling=lambda d: 0.4 * d**0.1,
+    mean_rank=90,
 ):
     far, networks, rank = [], [], []
     for depth, d_u, seed, checkpoint in product((6, 8), WIDTHS, SEEDS, CHECKPOINTS):
         where = {"depth": depth, "d_u": d_u, "seed": seed, "checkpoint": checkpoint}
         jitter = 1 + 0.002 * (seed - 44)
-        row = {"D": stable(depth, d_u) * jitter, "R": resonance(d_u) * jitter, "C": coupling(d_u) * jitter}
+        row = {
+            "D": stable(depth, d_u) * jitter,
+            "R": resonance(d_u) * jitter,
+            "C": coupling(d_u) * jitter,
+        }
         for images in (0, 1, 2):
             extra = {f"{k}_estimate": v if images == 0 else math.nan for k, v in row.items()}
             far.append({**where, "images": images, **row, **extra})
         networks.append({**where, "test_accuracy": 0.2 * jitter, "status": "ok"})
         for block, r in (("example", min(d_u, 99) // 2), ("mean", mean_rank)):
-            rank.append({**where, "v": "a", "w": "b", "block": block, "part": "gauss_newton", "rank": r})
-    return {name: pd.DataFrame(rows) for name, rows in (("far", far), ("networks", networks), ("ranks", rank))}
+            rank.append(
+                {**where, "v": "a", "w": "b", "block": block, "part": "gauss_newton", "rank": r}
+            )
+    return {
+        name: pd.DataFrame(rows)
+        for name, rows in (("far", far), ("networks", networks), ("ranks", rank))
+    }
 
 
 def test_every_statement_and_published_value_is_found(paper):
@@ -88,24 +113,36 @@ def test_every_statement_and_published_value_is_found(paper):
 
 
 def test_claims(paper):
-    found = tables(lambda depth, d: d ** (math.log(6.5) / math.log(64)) * (1 if depth == 6 else 0.85))
+    found = tables(
+        lambda depth, d: d ** (math.log(6.5) / math.log(64)) * (1 if depth == 6 else 0.85)
+    )
     held = "suppression of D_far; D_far monotone; D_far of the deeper net; D_far below the bound; R_far constant"
     held += "; range of C_far; C_far less sensitive"
     check(paper, found, confirmed=f"{held}; rank bound, example", minor_error="rank bound, mean")
     check(paper, found, refuted="D_far after training; no direction after training")
     other = tables(lambda depth, d: 5.0 - d / 512, lambda d: d**-0.5, lambda d: d**0.3, mean_rank=2)
     check(paper, other, refuted=held)  # D_far is 4.99 at d_u = 4
-    check(paper, other, confirmed="R_far falls; rank bound, mean; D_far after training; no direction after training")
+    check(
+        paper,
+        other,
+        confirmed="R_far falls; rank bound, mean; D_far after training; no direction after training",
+    )
     assert verdicts(paper, other, "D_far below the bound")["L=8 final"] == "refuted"
     assert verdict(paper, tables(mean_rank=200), "rank bound, mean") == "minor error"
     wide = tables()
-    wide["ranks"] = wide["ranks"].assign(rank=lambda t: t["rank"].where(t["block"] == "mean", t["d_u"] + 1))
+    wide["ranks"] = wide["ranks"].assign(
+        rank=lambda t: t["rank"].where(t["block"] == "mean", t["d_u"] + 1)
+    )
     assert verdict(paper, wide, "rank bound, example") == "refuted"
     few = tables()
     few["ranks"] = few["ranks"][few["ranks"]["seed"] < min(SEEDS) + 2]
-    one = (few["ranks"]["seed"] == few["ranks"]["seed"].min()) & (few["ranks"]["block"] == "example")
+    one = (few["ranks"]["seed"] == few["ranks"]["seed"].min()) & (
+        few["ranks"]["block"] == "example"
+    )
     few["ranks"] = few["ranks"].assign(rank=lambda t: t["rank"] - one)
-    assert verdict(paper, few, "rank bound, example") == "confirmed"  # a theorem: networks below it do not blur it
+    assert (
+        verdict(paper, few, "rank bound, example") == "confirmed"
+    )  # a theorem: networks below it do not blur it
 
 
 def test_the_deeper_network_is_a_mark_of_what_the_text_says_of_six_blocks(paper):

@@ -6,7 +6,15 @@ import pytest
 from experiments.dag.exp3.report import changes
 from runner.contract import analyse
 from runner.run.config import build_job
-from tests.experiments.dag.inter_layer_tables import SEEDS, complete, end_to_end, gaps, measured, quick, verdict
+from tests.experiments.dag.inter_layer_tables import (
+    SEEDS,
+    complete,
+    end_to_end,
+    gaps,
+    measured,
+    quick,
+    verdict,
+)
 
 CURVATURE = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.058, "silu": 0.246, "gelu": 0.618}
 ACCURACY = {"relu": 0.45, "leaky_relu": 0.45, "softplus": 0.1, "silu": 0.11, "gelu": 0.2}
@@ -29,12 +37,17 @@ def by_name(claims):
 def test_claims(paper):
     values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
     found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY)).claims())
-    assert found["linear fit of the gap"].statistic == pytest.approx(0.908, abs=0.002)  # the paper's own values
+    assert found["linear fit of the gap"].statistic == pytest.approx(
+        0.908, abs=0.002
+    )  # the paper's own values
     assert found["linear fit of the gap"].verdict == "confirmed"
     assert found["rank correlation"].verdict == "confirmed"
     assert found["H^T of piecewise linear networks"].verdict == "true by construction"
     smooth = found["accuracy of smooth activations"]
-    assert (smooth.verdict, smooth.variants) == ("refuted", "confirmed: softplus, silu; refuted: gelu")
+    assert (smooth.verdict, smooth.variants) == (
+        "refuted",
+        "confirmed: softplus, silu; refuted: gelu",
+    )
     p = found["p of the ranking"]
     assert p.verdict == "minor error" and "no data could give" in p.detail and p.statistic > 0.01
 
@@ -47,9 +60,15 @@ def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
 
 def draws(shift, seeds=SEEDS):
     columns = ["activation", "checkpoint", "probes", "draw", "seed"]
-    rows = pd.DataFrame(product(CURVATURE, ("init", "final"), (30, 100), range(4), seeds), columns=columns)
-    found = (0.1 * (1 + shift + 1e-4 * rows["draw"])).where(~rows["activation"].str.endswith("relu"), 1e-7)
-    return rows.assign(gap_exact=0.1, gap_stochastic=found, discrepancy_percent=100 * shift, status="ok")
+    rows = pd.DataFrame(
+        product(CURVATURE, ("init", "final"), (30, 100), range(4), seeds), columns=columns
+    )
+    found = (0.1 * (1 + shift + 1e-4 * rows["draw"])).where(
+        ~rows["activation"].str.endswith("relu"), 1e-7
+    )
+    return rows.assign(
+        gap_exact=0.1, gap_stochastic=found, discrepancy_percent=100 * shift, status="ok"
+    )
 
 
 def test_every_statement_and_published_value_is_found(paper, layernorm):
@@ -73,16 +92,28 @@ def test_a_gap_that_still_moves_has_not_stabilised(paper):
     tables = gaps({k: 0.5 * v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
     assert by_name(analyse(paper, tables).claims())["gap stabilises"].verdict == "confirmed"
     d = tables["distances"]
-    moving = {**tables, "distances": d.assign(tensor=d["tensor"] * d["checkpoint"].map({"final": 1.5}).fillna(1))}
+    moving = {
+        **tables,
+        "distances": d.assign(tensor=d["tensor"] * d["checkpoint"].map({"final": 1.5}).fillna(1)),
+    }
     assert by_name(analyse(paper, moving).claims())["gap stabilises"].verdict == "refuted"
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.7, "silu": 1.9, "gelu": 2.3}, "confirmed confirmed"),
-        ({"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.4, "silu": 1.9, "gelu": 2.3}, "confirmed refuted"),
-        ({"relu": 0.6, "leaky_relu": 0.62, "softplus": 2.0, "silu": 1.9, "gelu": 2.3}, "refuted confirmed"),
+        (
+            {"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.7, "silu": 1.9, "gelu": 2.3},
+            "confirmed confirmed",
+        ),
+        (
+            {"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.4, "silu": 1.9, "gelu": 2.3},
+            "confirmed refuted",
+        ),
+        (
+            {"relu": 0.6, "leaky_relu": 0.62, "softplus": 2.0, "silu": 1.9, "gelu": 2.3},
+            "refuted confirmed",
+        ),
     ],
 )
 def test_ranking_with_layernorm_is_that_of_the_smooth_activations(layernorm, values, expected):
@@ -131,7 +162,9 @@ def test_end_to_end_without_a_store(name):
 
 def test_stochastic_gaps_surround_the_exact_one():
     small = ("experiment.depth=2", "metric.examples=4", "metric.subsamples=0")
-    experiment = quick("exp3_gn_gap", "experiment.activation=[gelu]", "experiment.probes=[200]", *small)
+    experiment = quick(
+        "exp3_gn_gap", "experiment.activation=[gelu]", "experiment.probes=[200]", *small
+    )
     table = measured(experiment, seeds=(1,))["stochastic"]
     assert table["discrepancy_percent"].abs().max() < 30
     assert table.groupby("checkpoint")["gap_exact"].nunique().eq(1).all()

@@ -28,7 +28,15 @@ from tests.experiments.dag.inter_layer_tables import (
 
 @pytest.fixture(scope="module")
 def network():
-    net = mlp(inputs=6, outputs=3, depth=3, width=5, activation="softplus", norm=False, generator=generator()).eval()
+    net = mlp(
+        inputs=6,
+        outputs=3,
+        depth=3,
+        width=5,
+        activation="softplus",
+        norm=False,
+        generator=generator(),
+    ).eval()
     x, y = torch.randn(4, 6, generator=generator(2)), torch.tensor([0, 1, 2, 0])
     dag = net.double().to_dag()
     return SimpleNamespace(dag=dag, x=x.double(), y=y, nodes=net.measured)
@@ -38,7 +46,9 @@ def test_estimate_is_that_of_products_through_the_network(network):
     blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
     pairs = [(v, w) for i, v in enumerate(network.nodes) for w in network.nodes[i:]]
     ordered = sorted(pairs, key=lambda p: p[1])
-    through = gn_gaps(network.dag, network.x, network.y, network.nodes, ordered, 7, generator(), stream="shared")
+    through = gn_gaps(
+        network.dag, network.x, network.y, network.nodes, ordered, 7, generator(), stream="shared"
+    )
     expected = gn_gap_of_sums(
         [g.tensor.value for g in through.values()], [g.gauss_newton.value for g in through.values()]
     )
@@ -49,8 +59,12 @@ def test_predicted_error_is_the_scatter_of_the_draws(network):
     blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
     g = generator(3)
     draws = np.array([estimate(blocks, network.nodes, 200, g) for _ in range(400)])
-    assert draws.std() / draws.mean() == pytest.approx(predicted_error(blocks, network.nodes, 200), rel=0.12)
-    assert predicted_error(blocks, network.nodes, 50) == pytest.approx(2 * predicted_error(blocks, network.nodes, 200))
+    assert draws.std() / draws.mean() == pytest.approx(
+        predicted_error(blocks, network.nodes, 200), rel=0.12
+    )
+    assert predicted_error(blocks, network.nodes, 50) == pytest.approx(
+        2 * predicted_error(blocks, network.nodes, 200)
+    )
 
 
 GAPS = {"softplus": 0.122, "silu": 0.225, "gelu": 0.358}
@@ -81,12 +95,18 @@ def test_claims_follow_the_error(paper):
     held = "stochastic estimates agree; rate of the error"
     check(paper, {"draws": small}, confirmed=f"{limits}; below 1 %; {held}")
     check(paper, large, refuted=f"{limits}; below 1 %; stochastic estimates agree")
-    check(paper, {"draws": table(2.0)}, inconclusive=limits)  # a fifth or more of such draws keep the limit
-    assert verdicts(paper, large, "discrepancy at init") == {"100 probes": "refuted", "30 probes": "refuted"}
+    check(
+        paper, {"draws": table(2.0)}, inconclusive=limits
+    )  # a fifth or more of such draws keep the limit
+    assert verdicts(paper, large, "discrepancy at init") == {
+        "100 probes": "refuted",
+        "30 probes": "refuted",
+    }
     check(paper, {"draws": table(0.05, shift=0.1)}, confirmed="overestimation")
     check(paper, {"draws": table(0.05, shift=-0.1)}, refuted="overestimation")
     flat = small.assign(
-        gap_stochastic=small["gap_exact"] * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
+        gap_stochastic=small["gap_exact"]
+        * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
     )
     check(paper, {"draws": flat}, refuted="rate of the error")
 
@@ -106,7 +126,14 @@ def test_only_the_exact_gap_is_paired_with_the_published_one(paper):
 
 def test_table_n6_is_the_discrepancy_of_means_without_sign(paper):
     rows = [
-        {"activation": "silu", "checkpoint": "init", "probes": 100, "draw": draw, "seed": seed, "gap_exact": 1.0}
+        {
+            "activation": "silu",
+            "checkpoint": "init",
+            "probes": 100,
+            "draw": draw,
+            "seed": seed,
+            "gap_exact": 1.0,
+        }
         | {"gap_stochastic": 1.0 + shift, "status": "ok"}
         for draw in (0, 1)
         for seed, shift in ((1, 0.02), (2, -0.05))
@@ -118,7 +145,9 @@ def test_table_n6_is_the_discrepancy_of_means_without_sign(paper):
 
 def test_discrepancies_are_of_means_over_seeds():
     draws = table(0.0)
-    draws["gap_stochastic"] *= draws["seed"].map(dict(zip(SEEDS, (1.02, 0.98, 1.02, 0.98, 1.0), strict=True)))
+    draws["gap_stochastic"] *= draws["seed"].map(
+        dict(zip(SEEDS, (1.02, 0.98, 1.02, 0.98, 1.0), strict=True))
+    )
     assert of_means(draws)["percent"].abs().max() == pytest.approx(0, abs=1e-9)
 
 
@@ -133,7 +162,9 @@ def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it(paper
     draws = table(800.0)
     small = (draws["draw"] == 3) & (draws["probes"] == 100)
     draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
-    (claim,) = [c for c in analyse(paper, {"draws": draws}).claims() if c.name == "discrepancy at init"]
+    (claim,) = [
+        c for c in analyse(paper, {"draws": draws}).claims() if c.name == "discrepancy at init"
+    ]
     n = draws["draw"].nunique()
     assert claim.verdict == "inconclusive" and f"3 of {3 * n} draws keep it" in claim.detail
     assert f"1 of {n} tables" in claim.detail

@@ -20,8 +20,16 @@ from tests.experiments.dag.inter_layer_tables import measured, verdicts
 
 @pytest.fixture(scope="module")
 def experiment() -> Exp4Diamond:
-    small = ["dataset=surrogate", "dataset.train=32", "dataset.test=20", "model.width=6", "training.epochs=2"]
-    found = build_job(["experiment=exp4_diamond", *small, "metric.examples=6", "metric.subsamples=1"]).experiment
+    small = [
+        "dataset=surrogate",
+        "dataset.train=32",
+        "dataset.test=20",
+        "model.width=6",
+        "training.epochs=2",
+    ]
+    found = build_job(
+        ["experiment=exp4_diamond", *small, "metric.examples=6", "metric.subsamples=1"]
+    ).experiment
     assert isinstance(found, Exp4Diamond)
     return found
 
@@ -32,10 +40,18 @@ def tables(experiment: Exp4Diamond) -> dict[str, pd.DataFrame]:
 
 
 def test_distances_of_pairs():
-    assert [distance(v, w, 3) for v, w in (("a2", "b2"), ("a0", "b2"), ("a0", "b0"), ("b0", "b2"))] == [2, 4, 6, 2]
-    assert [relation_of(*pair) for pair in (("a0", "a1"), ("b1", "b1"), ("a0", "b1"))] == ["a", "b", "cross"]
+    assert [
+        distance(v, w, 3) for v, w in (("a2", "b2"), ("a0", "b2"), ("a0", "b0"), ("b0", "b2"))
+    ] == [2, 4, 6, 2]
+    assert [relation_of(*pair) for pair in (("a0", "a1"), ("b1", "b1"), ("a0", "b1"))] == [
+        "a",
+        "b",
+        "cross",
+    ]
     network = diamond(branch_depth=3, width=4, inputs=5, outputs=3).eval()
-    blocks = split_blocks(network.to_dag(), torch.randn(4, 5), torch.arange(4) % 3, network.measured)
+    blocks = split_blocks(
+        network.to_dag(), torch.randn(4, 5), torch.arange(4) % 3, network.measured
+    )
     rows = by_relation(block_metrics(blocks, order=network.measured), 3)
     pairs = {(r["relation"], r["distance"]): r["pairs"] for r in rows}
     inside = {0: 3, 1: 2, 2: 1}
@@ -49,7 +65,9 @@ def test_distances_of_pairs():
 def test_tables_and_report(experiment, tables):
     assert len(tables["merge"]) == 12 * 3 * 3 * 2
     curved = (tables["merge"]["merge"] == "cat") & (tables["merge"]["activation"] == "silu")
-    assert (tables["merge"]["tensor"][curved] > 1e-6).all() and not tables["merge"]["tensor"][~curved].any()
+    assert (tables["merge"]["tensor"][curved] > 1e-6).all() and not tables["merge"]["tensor"][
+        ~curved
+    ].any()
     assert (tables["networks"]["rho"] > 0).all()
     last = tables["distances"].query("relation == 'cross' and distance == 2")
     assert tables["merge"]["R"].tolist() == pytest.approx(last["R"].tolist())
@@ -69,20 +87,40 @@ def test_claims_follow_the_tables(experiment, tables):
     check(dict.fromkeys(("H4.3 flat merge", "separation"), "true by construction"))
     curved = merge.assign(gap=1e-3, tensor=1e-3)
     check({"H4.3 flat merge": "refuted", "tensor part of cat+ReLU": "confirmed"}, merge=curved)
-    falling = distances.assign(R_examples=1.0 + 0.01 * distances["seed"], R=0.5 ** distances["distance"])
-    expected = {"H4.1": "confirmed", "H4.1 deviations": "not run", "H4.2a ratio": "refuted"}  # a ratio of 0.25
-    expected |= {"H4.2a decay": "confirmed", "H4.2a cancellation": "confirmed", "H4.3 curved merge": "refuted"}
+    falling = distances.assign(
+        R_examples=1.0 + 0.01 * distances["seed"], R=0.5 ** distances["distance"]
+    )
+    expected = {
+        "H4.1": "confirmed",
+        "H4.1 deviations": "not run",
+        "H4.2a ratio": "refuted",
+    }  # a ratio of 0.25
+    expected |= {
+        "H4.2a decay": "confirmed",
+        "H4.2a cancellation": "confirmed",
+        "H4.3 curved merge": "refuted",
+    }
     assert check(expected, distances=falling, merge=merge.assign(gap=1e-4))["H4.1"].statistic == 48
     rising = distances.assign(R=2.0 ** distances["distance"])
     expected = {"H4.1": "refuted", "H4.1 deviations": "refuted", "H4.2b growth": "confirmed"}  # 4
-    expected |= {"H4.2a cancellation": "not run", "H4.3 curved merge": "confirmed"}  # no decay, nothing to explain
+    expected |= {
+        "H4.2a cancellation": "not run",
+        "H4.3 curved merge": "confirmed",
+    }  # no decay, nothing to explain
     check(expected, distances=rising, merge=merge.assign(gap=1.3 + 0.01 * merge["seed"]))
     after = distances["checkpoint"].map({"init": 1.0, "final": 2.0}).fillna(1.0)
-    steeper = after ** distances["distance"]  # what survives averaging grows with distance after training, not before
+    steeper = (
+        after ** distances["distance"]
+    )  # what survives averaging grows with distance after training, not before
     check({"weakened cancellation": "confirmed"}, distances=falling.assign(R=steeper))
-    alone = 0.4 ** distances["distance"] * falling["R_examples"]  # a mean that falls as its images' own blocks, or less
+    alone = (
+        0.4 ** distances["distance"] * falling["R_examples"]
+    )  # a mean that falls as its images' own blocks, or less
     check({"H4.2a cancellation": "refuted"}, distances=falling.assign(R_examples=alone))
-    lower = {**tables, "distances": falling.assign(R=steeper / 1e3 ** (after - 1))}  # less survives, but most far away
+    lower = {
+        **tables,
+        "distances": falling.assign(R=steeper / 1e3 ** (after - 1)),
+    }  # less survives, but most far away
     marks = verdicts(experiment, lower, "weakened cancellation")
     assert marks == {"growth": "confirmed", "level": "refuted"}
     check({"weakened cancellation": "refuted"}, distances=falling.assign(R=1 / steeper))
@@ -92,7 +130,9 @@ def test_claims_follow_the_tables(experiment, tables):
 def stored() -> dict[str, pd.DataFrame]:
     """Tables of the published cells: the published networks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HESS_PUBLISHED", str(Path(__file__).resolve().parents[4] / "outputs" / "published"))
+        patch.setenv(
+            "HESS_PUBLISHED", str(Path(__file__).resolve().parents[4] / "outputs" / "published")
+        )
         found = list(cells("exp4_diamond"))
         return {
             name: pd.concat([cell.table(name) for cell in found], ignore_index=True)
@@ -110,7 +150,9 @@ def test_r_across_the_branches_is_the_papers_quantity(stored):
 
 def test_the_printed_ratios_are_not_found_on_it(stored):
     ratios = report.two_blocks(stored["distances"])  # with LayerNorm, as published
-    assert len(ratios) == 4 * (1 + 3) and not any(0.28 <= ratio <= 0.39 for ratio in ratios.values())
+    assert len(ratios) == 4 * (1 + 3) and not any(
+        0.28 <= ratio <= 0.39 for ratio in ratios.values()
+    )
     assert 0.6 < min(ratios.values()) < max(ratios.values()) < 1.1
 
 

@@ -21,7 +21,13 @@ from tests.experiments.dag.inter_layer_tables import check, measured
 
 @pytest.fixture(scope="module")
 def experiment() -> Exp5Attention:
-    small = ["dataset.train=64", "dataset.validation=24", "dataset.tokens=3", "dataset.width=4", "training.batch=32"]
+    small = [
+        "dataset.train=64",
+        "dataset.validation=24",
+        "dataset.tokens=3",
+        "dataset.width=4",
+        "training.batch=32",
+    ]
     small += ["training.epochs=2", "metric.examples=8", "metric.subsamples=2"]
     found = build_job(["experiment=exp5_attention", *small]).experiment
     assert isinstance(found, Exp5Attention)
@@ -76,16 +82,31 @@ def test_tables(experiment, tables):
     assert networks["value_path"].notna().sum() == (networks["network"] == "attention").sum()
     assert len(tables["history"]) == 2 * 3 * 3 * (2 + 1)
     analysis = analyse(experiment, tables)
-    assert set(analysis.measured()["metric"]) == {"frob_full", "frob_gn", "frob_tensor", "gap", "test_mse"}
+    assert set(analysis.measured()["metric"]) == {
+        "frob_full",
+        "frob_gn",
+        "frob_tensor",
+        "gap",
+        "test_mse",
+    }
     assert analysis.figures() and analysis.statistics() and len(tables["certificate"])
     assert sorted(c.name for c in analysis.claims()) == sorted(statements("exp5_attention"))
 
 
 def test_claims_follow_the_tables(experiment, tables):
-    blocks, small = tables["blocks"], "size of attention; size of relu_mlp"  # networks smaller than the paper's
+    blocks, small = (
+        tables["blocks"],
+        "size of attention; size of relu_mlp",
+    )  # networks smaller than the paper's
     check(experiment, tables, true_by_construction="H5.2; separation", refuted=small)
-    check(experiment, tables | {"blocks": blocks.assign(gap=blocks["gap"] + 1e-3, tensor=1e-3)}, refuted="H5.2")
-    wide = blocks.assign(gap=blocks["gap"].where(blocks["network"] != "attention", 50 + blocks["seed"]))
+    check(
+        experiment,
+        tables | {"blocks": blocks.assign(gap=blocks["gap"] + 1e-3, tensor=1e-3)},
+        refuted="H5.2",
+    )
+    wide = blocks.assign(
+        gap=blocks["gap"].where(blocks["network"] != "attention", 50 + blocks["seed"])
+    )
     check(experiment, tables | {"blocks": wide}, confirmed="H5.1")
     check(experiment, tables | {"blocks": wide.assign(gap=wide["gap"] / 1e3)}, refuted="H5.1")
     check(experiment, tables | {"blocks": wide.assign(tensor=1e-9)}, confirmed="separation")
@@ -97,7 +118,9 @@ def test_protocols_change_what_they_name(experiment):
     assert experiment.under("small_noise")[0].noise == 0.01
     for bad in ({"training.ratee": 1.0}, {"training.rate": "high"}, {"dataset.train": 0}):
         with pytest.raises(SettingError):
-            replace(experiment, protocol=["bad"], protocols={**experiment.protocols, "bad": bad}).cells()
+            replace(
+                experiment, protocol=["bad"], protocols={**experiment.protocols, "bad": bad}
+            ).cells()
     with pytest.raises(SettingError, match="recoverd"):
         replace(experiment, protocol=["recoverd"])
     with pytest.raises(SettingError, match="did you mean flat_mlp"):
@@ -126,7 +149,15 @@ def test_untrained_attention_has_every_printed_digit():
 def test_claims_need_the_authors_own_networks(experiment, tables):
     origin = tables["origin"]
     assert not authors_own(tables)  # seeds 0 to 2
-    one = origin[(origin["protocol"] == "recovered") & (origin["network"] == "attention") & (origin["seed"] == 0)]
-    five = pd.concat([one.assign(seed=seed, initial="published", order="published") for seed in range(42, 47)])
+    one = origin[
+        (origin["protocol"] == "recovered")
+        & (origin["network"] == "attention")
+        & (origin["seed"] == 0)
+    ]
+    five = pd.concat(
+        [one.assign(seed=seed, initial="published", order="published") for seed in range(42, 47)]
+    )
     assert authors_own({"origin": five})
-    assert not authors_own({"origin": five.assign(inputs="named")}) and not authors_own({"origin": five[:4]})
+    assert not authors_own({"origin": five.assign(inputs="named")}) and not authors_own(
+        {"origin": five[:4]}
+    )

@@ -55,7 +55,10 @@ def standard_draws(seed):
     head = nn.Linear(512, 10)
     for module in conv.values():
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return {f"{name}.weight": m.weight for name, m in conv.items()} | {"fc.weight": head.weight, "fc.bias": head.bias}
+    return {f"{name}.weight": m.weight for name, m in conv.items()} | {
+        "fc.weight": head.weight,
+        "fc.bias": head.bias,
+    }
 
 
 def test_the_published_network_is_the_standard_construction():
@@ -112,7 +115,10 @@ def small(activation="silu"):
 
 
 def test_engine_and_published_estimates_agree():
-    x, y = torch.randn(6, 3, 8, 8, generator=generator()), torch.randint(0, 3, (6,), generator=generator(2))
+    x, y = (
+        torch.randn(6, 3, 8, 8, generator=generator()),
+        torch.randint(0, 3, (6,), generator=generator(2)),
+    )
     for activation in ("relu", "silu"):
         dag = small(activation).to_dag()
         exact = engine_rows(dag, x, y, ("a", "b"), 0.05, 1 << 30, generator(4))
@@ -135,14 +141,18 @@ def test_calibrated_statistics_are_those_of_the_images():
         z = network.stages["a"].conv1(split.first(32)[0])
     torch.testing.assert_close(norm.running_mean, z.mean((0, 2, 3)))
     torch.testing.assert_close(norm.running_var, z.transpose(0, 1).flatten(1).var(1))
-    assert float(network.stages["a"].norm1.running_var.min()) == 1  # the network itself is left alone
+    assert (
+        float(network.stages["a"].norm1.running_var.min()) == 1
+    )  # the network itself is left alone
 
 
 def test_weights_of_a_folder_with_either_names(tmp_path):
     source, other = resnet18(generator=generator(1)), resnet18(generator=generator(2))
     theirs = {}
     for name, value in source.state_dict().items():
-        name = name.removeprefix("stages.").replace("stem.conv", "conv1").replace("stem.norm", "bn1")
+        name = (
+            name.removeprefix("stages.").replace("stem.conv", "conv1").replace("stem.norm", "bn1")
+        )
         name = name.replace("head.linear", "fc").replace("shortcut", "downsample")
         theirs[name.replace(".norm1.", ".bn1.").replace(".norm2.", ".bn2.")] = value
     path = tmp_path / "weights.pt"
@@ -163,13 +173,19 @@ def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False, last=0.0):
     networks = pd.DataFrame(keys, columns=["activation", "arch", "checkpoint", "seed"])
     estimates = (("running", "engine"), ("running", "published"), ("calibrated", "engine"))
     kinds = pd.DataFrame(estimates, columns=["statistics", "estimator"])
-    rows = networks.merge(kinds, how="cross").merge(pd.DataFrame({"distance": range(5)}), how="cross")
+    rows = networks.merge(kinds, how="cross").merge(
+        pd.DataFrame({"distance": range(5)}), how="cross"
+    )
     d = rows["distance"]
     r = np.exp(-decay * d * (1 + (rows["arch"] != "resnet18")) + 0.001 * rows["seed"])
     tensor = (gap * (5 - d) / 5).where(d < 4, last).where(rows["activation"] == "silu", relu_gap)
     distances = rows.assign(R=r, C=r, D=2.0, gn=1.0, tensor=tensor)
     networks = networks.assign(statistics="running", test_accuracy=0.8, status="ok")
-    return {"pairs": distances.assign(v="v" + d.astype(str), w="w"), "distances": distances, "networks": networks}
+    return {
+        "pairs": distances.assign(v="v" + d.astype(str), w="w"),
+        "distances": distances,
+        "networks": networks,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +195,21 @@ def paper():
 
 def test_every_statement_and_published_value_is_found(paper):
     complete(paper, "exp6_resnet18", tables(full=True), 168)
-    assert sorted(c.name for c in analyse(paper, {"networks": pd.DataFrame()}).claims()) == sorted(paper.says)
+    assert sorted(c.name for c in analyse(paper, {"networks": pd.DataFrame()}).claims()) == sorted(
+        paper.says
+    )
 
 
 def test_claims(paper):
     held, broken = tables(full=True), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3, full=True)
     names = "C monotone; gap of ReLU; gap of ReLU, final; gap of SiLU; skips slow the decay; skips stabilise R"
     check(paper, held, confirmed=f"{names}; gap before the head; gap falls")
-    check(paper, held, inconclusive="stronger contrast for SiLU", refuted="decay of the plain ReLU network")  # e^8
+    check(
+        paper,
+        held,
+        inconclusive="stronger contrast for SiLU",
+        refuted="decay of the plain ReLU network",
+    )  # e^8
     check(paper, broken, refuted=names)
     check(paper, tables(last=1e-3), refuted="gap before the head")
     d = held["distances"]
@@ -200,7 +223,9 @@ def test_claims(paper):
 
 
 def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured(paper):
-    assert verdict(paper, tables(), "gap before the head") == "confirmed"  # proved for every network
+    assert (
+        verdict(paper, tables(), "gap before the head") == "confirmed"
+    )  # proved for every network
     for name in ("gap of ReLU", "gap of SiLU"):
         assert verdict(paper, tables(), name) == "inconclusive"
         assert verdicts(paper, tables(), name)["mid"] == "not run"
@@ -213,7 +238,10 @@ def test_the_gap_through_training(paper):
         found = tables(gap=0.2)
         d = found["distances"]
         found["distances"] = d.assign(tensor=d["tensor"] * d["checkpoint"].map(factors))
-        names = ["plain gap grows in training", "plain gap declines in training; ResNet gap falls in training"]
+        names = [
+            "plain gap grows in training",
+            "plain gap declines in training; ResNet gap falls in training",
+        ]
         yes, no = names if up else names[::-1]
         check(paper, found, confirmed=yes, refuted=no)
     assert verdict(paper, tables(gap=1.0), "gap of the SiLU ResNet at init") == "refuted"
@@ -250,12 +278,20 @@ def test_the_figure_of_table_8_shows_the_final_checkpoint_alone(paper):
 def test_cells_at_init_cost_no_training(paper):
     cells = {tuple(c.params.values()): c.seconds for c in paper.cells()}
     assert len(cells) == 12 and cells["relu", "resnet18", "init"] < 300
-    assert cells["relu", "resnet18", "mid"] == cells["relu", "resnet18", "final"] > 3_000  # half of a training each
+    assert (
+        cells["relu", "resnet18", "mid"] == cells["relu", "resnet18", "final"] > 3_000
+    )  # half of a training each
     assert file_name(list(paper.cells())[2], 42) == "relu_resnet18_seed42_final.pt"
 
 
 def test_end_to_end_without_a_store():
-    small = ["dataset.train=16", "dataset.test=8", "training.batch=8", "training.epochs=1", "metric.examples=1"]
+    small = [
+        "dataset.train=16",
+        "dataset.test=8",
+        "training.batch=8",
+        "training.epochs=1",
+        "metric.examples=1",
+    ]
     small += ["experiment.probes=2", "experiment.power_steps=1", "experiment.calibration=8"]
     words = ["experiment=exp6_resnet18", "profile=quick", "experiment.activation=[relu]", *small]
     found = end_to_end(build_job(words).experiment, (42, 43))
@@ -266,7 +302,11 @@ def test_end_to_end_without_a_store():
 
 def test_the_notes_name_the_device_that_trained():
     origin = pd.DataFrame(
-        {"seed": [44, 45, 45], "checkpoint": ["final", "half", "final"], "trained_on": [None, "cpu; GPU", "GPU"]}
+        {
+            "seed": [44, 45, 45],
+            "checkpoint": ["final", "half", "final"],
+            "trained_on": [None, "cpu; GPU", "GPU"],
+        }
     )
     assert devices(origin) == ["The networks of seed 45 were trained on GPU."]
     assert devices(origin.drop(columns="trained_on")) == []

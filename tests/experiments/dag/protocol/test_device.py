@@ -26,10 +26,15 @@ def generator():
 
 
 def published(arch):
-    return mlp_settings(MlpModel(width=5, initial="published"), DATA, depth=3, arch=arch, activation="silu")
+    return mlp_settings(
+        MlpModel(width=5, initial="published"), DATA, depth=3, arch=arch, activation="silu"
+    )
 
 
-NETWORKS = {arch: (lambda arch=arch: build(published(arch), 42)) for arch in ("plain", "residual", "plain_sn")}
+NETWORKS = {
+    arch: (lambda arch=arch: build(published(arch), 42))
+    for arch in ("plain", "residual", "plain_sn")
+}
 NETWORKS |= {merge: (lambda merge=merge: diamond(width=4, merge=merge)) for merge in ("sum", "cat")}
 NETWORKS |= {"resnet18": resnet18}
 

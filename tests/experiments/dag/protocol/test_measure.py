@@ -5,7 +5,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from experiments.dag.protocol.measure import by_distance, image_sets, measure_trained, second_derivative
+from experiments.dag.protocol.measure import (
+    by_distance,
+    image_sets,
+    measure_trained,
+    second_derivative,
+)
 from experiments.dag.protocol.training import Trained
 from runner.contract import Context
 from runner.kinds.metric import InterLayerMetric
@@ -106,7 +111,9 @@ def test_the_first_set_is_the_papers_and_the_others_are_the_same_for_all(trained
 def test_a_training_that_diverged_says_so_in_its_rows(trained):
     states = {"init": trained.training.states["init"]}
     lost = dataclasses.replace(trained.training, status="diverged in epoch 1", states=states)
-    tables = measure_trained(Trained(trained.settings, 42, trained.data, lost), METRIC, Context(seed=42))
+    tables = measure_trained(
+        Trained(trained.settings, 42, trained.data, lost), METRIC, Context(seed=42)
+    )
     status = {r["checkpoint"]: r["status"] for r in rows(tables["networks"])}
     assert status == {"init": "ok", "mid": "diverged in epoch 1", "final": "diverged in epoch 1"}
     assert {row["checkpoint"] for row in tables["distances"]} == {"init"}
@@ -116,20 +123,32 @@ def test_pairs_without_a_distance_stay_out(trained):
     def across(v: str, w: str) -> int | None:
         return None if v == w else 1
 
-    tables = measure_trained(trained, InterLayerMetric(examples=4, subsamples=0), Context(seed=42), across)
+    tables = measure_trained(
+        trained, InterLayerMetric(examples=4, subsamples=0), Context(seed=42), across
+    )
     assert {row["distance"] for row in tables["distances"]} == {1}
     assert {row["pairs"] for row in tables["distances"]} == {3}
 
 
 def test_double_precision_agrees_with_single(trained, tables):
-    exact = measure_trained(trained, dataclasses.replace(METRIC, double=True, subsamples=0), Context(seed=42))
-    (a,), (b,) = (rows(t["distances"], checkpoint="final", images=0, distance=2) for t in (exact, tables))
+    exact = measure_trained(
+        trained, dataclasses.replace(METRIC, double=True, subsamples=0), Context(seed=42)
+    )
+    (a,), (b,) = (
+        rows(t["distances"], checkpoint="final", images=0, distance=2) for t in (exact, tables)
+    )
     assert a["R"] == pytest.approx(b["R"], rel=1e-4) and a["R"] != b["R"]
 
 
 @pytest.mark.parametrize(
     ("act", "expected"),
-    [(torch.relu, 0), (F.silu, 0.5), (F.softplus, 0.25), (F.gelu, 2 / math.sqrt(2 * math.pi)), (lambda z: 3 * z, 0)],
+    [
+        (torch.relu, 0),
+        (F.silu, 0.5),
+        (F.softplus, 0.25),
+        (F.gelu, 2 / math.sqrt(2 * math.pi)),
+        (lambda z: 3 * z, 0),
+    ],
 )
 def test_second_derivative_at_zero(act, expected):
     z = torch.zeros(3) + 1e-4

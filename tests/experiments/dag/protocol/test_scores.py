@@ -13,7 +13,13 @@ def table(images_std: float, draws: int = 0) -> pd.DataFrame:
     rng = np.random.default_rng(draws)
     shift = images_std * rng.standard_normal(len(SETS))
     rows = [
-        {"arch": "plain", "checkpoint": c, "seed": s, "images": i, "R": 1 + shift[i] + 0.01 * rng.standard_normal()}
+        {
+            "arch": "plain",
+            "checkpoint": c,
+            "seed": s,
+            "images": i,
+            "R": 1 + shift[i] + 0.01 * rng.standard_normal(),
+        }
         for c in ("init", "final")
         for s in SEEDS
         for i in SETS
@@ -33,7 +39,8 @@ def values(**tables: pd.DataFrame) -> pd.DataFrame:
 
 def test_images_enter_twice_and_only_as_far_as_they_vary():
     found = [
-        image_spread(table(0.2, d), ["arch", "checkpoint"], {"R": "R"})["image_variance"].mean() for d in range(60)
+        image_spread(table(0.2, d), ["arch", "checkpoint"], {"R": "R"})["image_variance"].mean()
+        for d in range(60)
     ]
     assert np.mean(found) == pytest.approx(2 * 0.2**2, rel=0.2)
     flat = image_spread(table(0.2).assign(R=0.5), ["arch", "checkpoint"], {"R": "R"})
@@ -50,7 +57,9 @@ def test_images_enter_twice_and_only_as_far_as_they_vary():
         ({"test_records": "shuffled"}, False, False, False),
     ],
 )
-def test_pairs_need_networks_images_and_for_trained_ones_the_order(changed, init, final, same_images):
+def test_pairs_need_networks_images_and_for_trained_ones_the_order(
+    changed, init, final, same_images
+):
     found = values(origin=origin(**changed))
     by = found.groupby("checkpoint")["paired"].all().to_dict()
     assert by == {"init": init, "final": final}
@@ -75,5 +84,9 @@ def test_jackknife_gives_the_mean_and_its_error():
 
 
 def test_the_fit_is_to_the_means():
-    rows = [{"seed": s, "distance": d, "R": (1 + 0.5 * s) * np.exp(-0.3 * d)} for s in range(4) for d in range(6)]
+    rows = [
+        {"seed": s, "distance": d, "R": (1 + 0.5 * s) * np.exp(-0.3 * d)}
+        for s in range(4)
+        for d in range(6)
+    ]
     assert fit_of_means(pd.DataFrame(rows), "R") == pytest.approx([1.0] * 4)

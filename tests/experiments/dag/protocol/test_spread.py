@@ -42,13 +42,19 @@ def test_rounding_is_the_interval_of_paired_rows(layernorm):
     perturbed = tables(relu=0.3 * 1.01)
     perturbed = {k: t[t["seed"] < 45] for k, t in perturbed.items()}  # three of five repeated
     found = replace(analysis, beside={ROUNDING: perturbed}).measured()
-    rows = found[(found["metric"] == "gap_global") & (found["activation"] == "relu") & (found["checkpoint"] == "final")]
+    rows = found[
+        (found["metric"] == "gap_global")
+        & (found["activation"] == "relu")
+        & (found["checkpoint"] == "final")
+    ]
     moved = [0.003 * (1 + 0.001 * (s - 44)) for s in (42, 43, 44)]
     assert len(rows) == 5 and set(rows["rounding_df"]) == {3}
     assert rows["rounding_std"].iloc[0] == pytest.approx(math.sqrt(np.mean(np.square(moved))))
     scores = scorecard(found, read_reference(reference_path("exp3b_layernorm")))
     row = scores[
-        (scores["metric"] == "gap_global") & (scores["activation"] == "relu") & (scores["checkpoint"] == "final")
+        (scores["metric"] == "gap_global")
+        & (scores["activation"] == "relu")
+        & (scores["checkpoint"] == "final")
     ]
     row = row.iloc[0]
     assert "interval is that of another device's rounding" in row["reason"] and row["df"] == 3
@@ -80,7 +86,9 @@ def test_percentile_of_a_printed_mean():
 def test_companions_are_other_settings_and_have_none_themselves(layernorm):
     found = companions(layernorm, layernorm.model)
     assert list(found) == [ROUNDING, *(order_of(s) for s in range(42, 47)), FURTHER]
-    keys = {Identity.of("x", c.experiment).key for c in found.values()} | {Identity.of("x", layernorm).key}
+    keys = {Identity.of("x", c.experiment).key for c in found.values()} | {
+        Identity.of("x", layernorm).key
+    }
     assert len(keys) == len(found) + 1
     assert companions(found[ROUNDING].experiment, layernorm.model) == {}
     asked = build_job(["experiment=exp3b_layernorm", "training.perturbation=1e-7"]).experiment
@@ -88,10 +96,18 @@ def test_companions_are_other_settings_and_have_none_themselves(layernorm):
 
 
 def test_values_that_were_not_repeated_have_no_rounding():
-    rows = [{"metric": "m", "d": d, "seed": s, "value": s / 2} for d in (1.0, 2.0, float("nan")) for s in range(4)]
+    rows = [
+        {"metric": "m", "d": d, "seed": s, "value": s / 2}
+        for d in (1.0, 2.0, float("nan"))
+        for s in range(4)
+    ]
     own = pd.DataFrame(rows)
     other = own[(own["seed"] > 0) | own["d"].isna()].assign(value=lambda t: t["value"] + 0.25)
     other = other[(other["d"] != 2.0) | (other["seed"] > 1)]  # two pairs alone
-    found = spread.with_rounding(own, other).groupby("d", dropna=False)[["rounding_std", "rounding_df"]].first()
+    found = (
+        spread.with_rounding(own, other)
+        .groupby("d", dropna=False)[["rounding_std", "rounding_df"]]
+        .first()
+    )
     assert found["rounding_std"].fillna(-1).tolist() == [0.25, -1, 0.25]
     assert found["rounding_df"].fillna(-1).tolist() == [3, -1, 4]

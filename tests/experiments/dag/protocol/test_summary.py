@@ -26,7 +26,9 @@ def two_way(seeds, images, rest, n=6, k=8, draw=0):
     return pd.DataFrame(rows + [{"seed": 42 + i, "images": 0, "R": 1e6} for i in range(n)])
 
 
-@pytest.mark.parametrize("truth", [(2.0, 0.5, 0.3), (0.5, 2.0, 0.3), (0.0, 1.0, 0.1), (1.0, 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "truth", [(2.0, 0.5, 0.3), (0.5, 2.0, 0.3), (0.0, 1.0, 0.1), (1.0, 1.0, 1.0)]
+)
 def test_variance_components_are_unbiased(truth):
     found = [variance_components(two_way(*truth, draw=d), "R") for d in range(120)]
     for name, std in zip(("seeds", "images", "rest"), truth, strict=True):
@@ -51,9 +53,13 @@ def test_variance_needs_two_of_each():
 def decay_table():
     keys = itertools.product(range(5), ("plain", "residual"), ("init", "final"), range(6))
     table = pd.DataFrame(keys, columns=["seed", "arch", "checkpoint", "distance"]).assign(images=0)
-    rate, scale = (table["arch"].map({"plain": a, "residual": b}) for a, b in ((0.3, 0.01), (1.0, 2.0)))
+    rate, scale = (
+        table["arch"].map({"plain": a, "residual": b}) for a, b in ((0.3, 0.01), (1.0, 2.0))
+    )
     gain = table["checkpoint"].map({"init": 1.0, "final": 10.0})
-    return table.assign(R=scale * gain * (1 + 0.01 * table["seed"]) * np.exp(-rate * table["distance"]))
+    return table.assign(
+        R=scale * gain * (1 + 0.01 * table["seed"]) * np.exp(-rate * table["distance"])
+    )
 
 
 def test_decay_fits_find_the_rate():
@@ -66,7 +72,15 @@ def test_decay_fits_find_the_rate():
 
 def test_tests_pair_seeds_and_name_groups():
     table = decay_table()
-    found = between(table, "R", column="arch", a="plain", b="residual", keys=["checkpoint", "distance"], figure="f")
+    found = between(
+        table,
+        "R",
+        column="arch",
+        a="plain",
+        b="residual",
+        keys=["checkpoint", "distance"],
+        figure="f",
+    )
     assert len(found) == 12 and {s.n_a for s in found} == {5}
     assert found[0].effect == -1 and found[0].p == pytest.approx(2 / 252)
     paired = through_training(table, "R", keys=["arch", "distance"], figure="f")
@@ -76,7 +90,9 @@ def test_tests_pair_seeds_and_name_groups():
 def test_pairing_drops_seeds_without_a_partner():
     table = decay_table()
     table = table[~((table["seed"] == 3) & (table["checkpoint"] == "final"))]
-    assert {s.n_a for s in through_training(table, "R", keys=["arch", "distance"], figure="f")} == {4}
+    assert {s.n_a for s in through_training(table, "R", keys=["arch", "distance"], figure="f")} == {
+        4
+    }
 
 
 def test_two_rows_of_a_seed_are_refused():

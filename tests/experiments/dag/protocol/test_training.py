@@ -60,10 +60,19 @@ def test_stored_trainings_of_resnet18_keep_their_keys():
     experiment = job.experiment
     assert job.identity.key == "c9f2cda5b3c1145b"
     keys = [
-        digest(training_key(experiment.network_settings(cell), experiment.dataset, "f", experiment.training))
+        digest(
+            training_key(
+                experiment.network_settings(cell), experiment.dataset, "f", experiment.training
+            )
+        )
         for cell in experiment.cells()
     ]
-    assert set(keys) == {"33b01c475c7f75db", "7b743f24ac927957", "58618617ca67716f", "aa06257a47af5376"}
+    assert set(keys) == {
+        "33b01c475c7f75db",
+        "7b743f24ac927957",
+        "58618617ca67716f",
+        "aa06257a47af5376",
+    }
 
 
 @pytest.mark.parametrize(
@@ -81,26 +90,39 @@ def test_stored_trainings_of_resnet18_keep_their_keys():
     ],
 )
 def test_the_key_holds_what_training_depends_on(change):
-    base = {"settings": settings("residual"), "dataset": DATA, "fingerprint": "f", "training": TRAINING}
+    base = {
+        "settings": settings("residual"),
+        "dataset": DATA,
+        "fingerprint": "f",
+        "training": TRAINING,
+    }
     assert training_key(**base) != training_key(**{**base, **change})
 
 
 def test_the_key_does_not_hold_where_the_pixels_come_from():
     one, other = CifarData(), CifarData(url="elsewhere", mirrors=["mirror"])
-    assert training_key(settings(), one, "f", TRAINING) == training_key(settings(), other, "f", TRAINING)
+    assert training_key(settings(), one, "f", TRAINING) == training_key(
+        settings(), other, "f", TRAINING
+    )
 
 
 def test_init_is_the_untrained_network_and_final_is_not(trained):
     fresh = build(trained.settings, trained.seed).state_dict()
     at = {c: trained.at(c).state_dict() for c in ("init", "mid", "final")}
     assert all(torch.equal(value, at["init"][name]) for name, value in fresh.items())
-    assert not torch.equal(at["init"]["stages.block0.linear.weight"], at["final"]["stages.block0.linear.weight"])
-    assert not torch.equal(at["mid"]["stages.block0.linear.weight"], at["final"]["stages.block0.linear.weight"])
+    assert not torch.equal(
+        at["init"]["stages.block0.linear.weight"], at["final"]["stages.block0.linear.weight"]
+    )
+    assert not torch.equal(
+        at["mid"]["stages.block0.linear.weight"], at["final"]["stages.block0.linear.weight"]
+    )
     assert not trained.at("final").training
 
 
 def test_a_checkpoint_that_was_not_reached_is_refused(trained):
-    broken = Trained(trained.settings, 42, trained.data, dataclasses.replace(trained.training, states={}))
+    broken = Trained(
+        trained.settings, 42, trained.data, dataclasses.replace(trained.training, states={})
+    )
     with pytest.raises(ValueError, match="expected one of"):
         broken.at("final")
 
@@ -114,7 +136,9 @@ def test_architectures_differ_as_the_paper_says():
     assert plain.norm is not None and plain.skip is None
     assert residual.norm is None and residual.skip == pytest.approx(0.5)
     weight = (spectral.linear.weight / spectral.linear.sigma()).detach()
-    assert spectral.norm is None and float(torch.linalg.matrix_norm(weight, 2)) == pytest.approx(1, abs=0.02)
+    assert spectral.norm is None and float(torch.linalg.matrix_norm(weight, 2)) == pytest.approx(
+        1, abs=0.02
+    )
 
 
 def test_surrogate_pixels_follow_the_seed():
@@ -123,7 +147,10 @@ def test_surrogate_pixels_follow_the_seed():
 
 
 def test_images_for_convolutions_are_the_same_pixels():
-    flat, square = (load_images(DATA, Context(seed=1), flat=flat).train.batch(slice(3))[0] for flat in (True, False))
+    flat, square = (
+        load_images(DATA, Context(seed=1), flat=flat).train.batch(slice(3))[0]
+        for flat in (True, False)
+    )
     assert square.shape == (3, 3, 32, 32) and torch.equal(square.flatten(1), flat)
 
 
@@ -146,10 +173,14 @@ def test_every_input_changes_by_the_rounding_and_by_the_same_factor_in_all_examp
     x, changed = (part.batch(slice(7))[0] for part in (split, other))
     ratio = (changed.double() / x.double()).flatten(1)
     assert torch.all((ratio - 1).abs() < 2.4e-7) and torch.all(changed != x)
-    assert torch.all(((ratio > 1) == (ratio[0] > 1)).float().mean(0) > 0.9)  # but for roundings, one sign per input
+    assert torch.all(
+        ((ratio > 1) == (ratio[0] > 1)).float().mean(0) > 0.9
+    )  # but for roundings, one sign per input
     assert 0.4 < float((ratio[0] > 1).double().mean()) < 0.6
     read, index = other.to("cpu").reader(4), torch.tensor([5, 2])
-    assert torch.equal(read(index, None)[0], changed[index]) and torch.equal(read(index, None)[0], changed[index])
+    assert torch.equal(read(index, None)[0], changed[index]) and torch.equal(
+        read(index, None)[0], changed[index]
+    )
     assert not torch.equal(perturbed(split, 1e-7, 43).batch(slice(7))[0], changed)
     assert perturbed(split, 0.0, 42) is split
 
@@ -161,7 +192,10 @@ def test_floats_are_not_changed_in_place():
 
 
 def test_a_perturbed_training_ends_elsewhere_but_near():
-    plain, changed = (final(settings(), t, 42) for t in (TRAINING, dataclasses.replace(TRAINING, perturbation=1e-6)))
+    plain, changed = (
+        final(settings(), t, 42)
+        for t in (TRAINING, dataclasses.replace(TRAINING, perturbation=1e-6))
+    )
     assert not same(plain, changed)
     for name, value in plain.items():
         torch.testing.assert_close(value, changed[name], rtol=1e-2, atol=1e-3)
@@ -173,7 +207,9 @@ def test_the_order_of_another_seed(training):
     assert same(final(settings(), training, 43), final(settings(), crossed, 43))
     assert not same(final(settings(), training, 42), final(settings(), crossed, 42))
     found = train_images(settings(), DATA, crossed, Context(seed=42))
-    assert found.origin.get("order", "") == ("published of seed 43" if training.order == "published" else "")
+    assert found.origin.get("order", "") == (
+        "published of seed 43" if training.order == "published" else ""
+    )
 
 
 def test_the_published_order_of_another_seed_follows_that_seeds_network():
@@ -194,14 +230,20 @@ def test_the_published_order_of_another_seed_follows_that_seeds_network():
 
 
 def published(arch="plain", **model):
-    return mlp_settings(MlpModel(width=5, initial="published", **model), DATA, depth=3, arch=arch, activation="relu")
+    return mlp_settings(
+        MlpModel(width=5, initial="published", **model), DATA, depth=3, arch=arch, activation="relu"
+    )
 
 
 @pytest.mark.parametrize("arch", ["plain", "residual", "plain_sn"])
 def test_networks_are_layers_built_in_order_after_the_seed(arch):
     torch.manual_seed(44)
     wrap = spectral_norm if arch == "plain_sn" else lambda layer: layer
-    layers = [wrap(nn.Linear(3072, 5)), *(wrap(nn.Linear(5, 5)) for _ in range(3)), nn.Linear(5, 10)]
+    layers = [
+        wrap(nn.Linear(3072, 5)),
+        *(wrap(nn.Linear(5, 5)) for _ in range(3)),
+        nn.Linear(5, 10),
+    ]
     network, stream = build_with_stream(published(arch), 44)
     for stage, layer in zip(network.graph(), layers, strict=True):
         own = stage.module.linear
@@ -217,7 +259,12 @@ def test_networks_are_layers_built_in_order_after_the_seed(arch):
 
 def test_two_branches_are_built_one_after_the_other():
     torch.manual_seed(42)
-    layers = [nn.Linear(8, 4), *(nn.Linear(4, 4) for _ in range(4)), nn.Linear(8, 4), nn.Linear(4, 3)]
+    layers = [
+        nn.Linear(8, 4),
+        *(nn.Linear(4, 4) for _ in range(4)),
+        nn.Linear(8, 4),
+        nn.Linear(4, 3),
+    ]
     network, _ = published_network(lambda: diamond(width=4, inputs=8, outputs=3, merge="cat"), 42)
     for name, layer in zip(["stem", "a0", "a1", "b0", "b1", "merge", "head"], layers, strict=True):
         assert torch.equal(network.stages[name].linear.weight, layer.weight)
@@ -228,7 +275,11 @@ def test_published_streams_are_those_of_the_papers_seeds_and_leave_the_global_on
     state = torch.get_rng_state()
     for seed in (41, *PUBLISHED_SEEDS, 47):
         own, other = (build(s, seed).stages["head"].linear.weight for s in (published(), named))
-        assert torch.equal(own, other) == (seed not in PUBLISHED_SEEDS) == (streams_of("published", seed) == "named")
+        assert (
+            torch.equal(own, other)
+            == (seed not in PUBLISHED_SEEDS)
+            == (streams_of("published", seed) == "named")
+        )
     assert torch.equal(torch.get_rng_state(), state)
 
 
