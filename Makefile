@@ -46,9 +46,10 @@ test-slow: $(READY) ## the other tests: injected errors and long runs
 mutations: $(READY) ## random changes of store, stats, run and report: is each caught by a test (ONLY='--count 20 FILE': some)
 	$(BIN)/python -m tests.mutations $(ONLY)
 
-lint: $(READY) ## ruff: rules and format
+lint: $(READY) ## ruff: rules and format; the size of the code by package
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(BIN)/python -m tests.size
 
 types: $(READY) ## mypy
 	$(BIN)/mypy
