@@ -12,17 +12,19 @@ HEAVY = {"pandas", "matplotlib"}
 
 ALLOWED = {
     "contract": set(),
+    "files": set(),
     "curvature": set(),
     "kinds": {"contract", "curvature", "models"},
     "models": {"curvature", "contract", "kinds"},
-    "data": {"curvature", "contract", "kinds"},
+    "data": {"curvature", "contract", "files", "kinds"},
     "training": {"curvature", "contract", "models", "data", "kinds"},
     "stats": {"contract"},
-    "store": {"contract"},
-    "report": {"contract", "curvature", "models", "data", "training", "stats", "store"},
+    "store": {"contract", "files"},
+    "report": {"contract", "files", "curvature", "models", "data", "training", "stats", "store"},
     "run": {
         *(
             "contract",
+            "files",
             "curvature",
             "models",
             "data",

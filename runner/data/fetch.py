@@ -1,8 +1,9 @@
 """Download, check and unpack the official CIFAR archives.
 
-A download goes to <file>.part and is continued from there with an HTTP range request. Only an archive with the
-published MD5 is opened; only the expected members are unpacked, into a temporary folder that is renamed when every
-file has its exact size and all labels are in range: a data folder is whole or absent.
+A download goes to .<file>.hess-run.part and is continued from there with an HTTP range request. Only an archive with
+the published MD5 is opened; only the expected members are unpacked, into a temporary folder that is renamed when every
+file has its exact size and all labels are in range: a data folder is whole or absent. An archive or a folder that was
+there before is never removed: a folder in the way is moved to a name of its own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import logging
 import os
 import shutil
 import tarfile
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -37,6 +38,7 @@ from runner.data.cifar import (
     remedy,
 )
 from runner.data.images import DataError
+from runner.files import move, remove, scratch_path, set_aside, sweep
 
 Progress = Callable[[int, int | None], None]
 
@@ -53,6 +55,7 @@ SLACK = (
     1 << 20
 )  # what an archive may be larger than its files: the uncompressed ones bound the packed one
 """Largest size of a text file of class names."""
+PART = ".hess-run.part"
 SUMS = "SHA256SUMS"
 """Checksums of the unpacked files, in the format of sha256sum, for verify()."""
 
@@ -95,13 +98,20 @@ def fetch_archive(
         ) from error
     with FileLock(root / f".{spec.name}.lock"):
         if not complete(spec, folder):
-            packed = root / spec.file
-            if not packed.is_file() or md5(packed) != spec.md5:
+            packed, part = root / spec.file, root / f".{spec.file}{PART}"
+            if packed.is_file() and md5(packed) == spec.md5:
+                unpack(spec, packed, root)
+            else:
                 urls = list(mirrors) if spec.url in mirrors else [*mirrors, spec.url]
-                _download(spec, packed, urls, progress, timeout)
-            unpack(spec, packed, root)
-            packed.unlink()
+                _download(spec, part, urls, progress, timeout)
+                unpack(spec, part, root)
+            remove(part, is_part)
     return folder
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is a download of this program."""
+    return path.name.startswith(".") and path.name.endswith(PART)
 
 
 def verify(spec: Archive, folder: Path) -> None:
@@ -140,15 +150,15 @@ def md5(path: Path) -> str:
 
 
 def unpack(spec: Archive, packed: Path, root: Path) -> Path:
-    """Unpack the expected members of `packed` into root/<folder>, all or nothing; an older folder is replaced.
+    """Unpack the expected members of `packed` into root/<folder>, all or nothing; an older folder is moved aside.
 
     Refuses (DataError, nothing written) paths that leave the folder, links and devices, members that occur twice or
     have the wrong size, missing members, labels out of range, and archives that end early or cannot be read.
     """
-    work = Path(tempfile.mkdtemp(prefix=f".{spec.folder}.", dir=root))
+    sweep(root, below=False)
+    fresh = scratch_path(root / spec.folder)
+    fresh.mkdir()
     try:
-        fresh = work / "new"
-        fresh.mkdir()
         try:
             with tarfile.open(packed, "r:gz") as tar:
                 _extract(spec, tar, fresh)
@@ -163,12 +173,15 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
             sums.append(f"{_digest(fresh / file, 'sha256')}  {file}\n")
         (fresh / SUMS).write_text("".join(sums), encoding="utf-8")
         folder = root / spec.folder
-        if folder.exists():
-            folder.rename(work / "old")
-        fresh.rename(folder)
+        if os.path.lexists(folder):
+            place = set_aside(folder, folder.with_name(f"{folder.name}.before"))
+            logging.getLogger("hess_run").warning(
+                "%s was incomplete; it was moved to %s", folder, place
+            )
+        move(fresh, folder)
         return folder
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        remove(fresh, lambda path: True)
 
 
 def _digest(path: Path, algorithm: str) -> str:
@@ -213,10 +226,9 @@ def _extract(spec: Archive, tar: tarfile.TarFile, target: Path) -> None:
 
 
 def _download(
-    spec: Archive, packed: Path, urls: Sequence[str], progress: Progress | None, timeout: float
+    spec: Archive, part: Path, urls: Sequence[str], progress: Progress | None, timeout: float
 ) -> None:
-    """Bring the archive with the published MD5 to `packed`, trying the addresses in order."""
-    part = packed.with_name(packed.name + ".part")
+    """Bring the archive with the published MD5 to `part`, trying the addresses in order."""
     reasons = []
     limit = sum(spec.sizes.values()) + SLACK
     for url in urls:
@@ -241,9 +253,8 @@ def _download(
                 continue
             found = md5(part)
             if found == spec.md5:
-                part.rename(packed)
                 return
-            part.unlink()
+            remove(part, is_part)
             reasons.append(f"{url}: expected MD5 {spec.md5}, found {found}")
             if (
                 not resumed
@@ -300,7 +311,7 @@ def _copy(
             sink.write(chunk)
             done += len(chunk)
             if done > limit:
-                part.unlink()
+                remove(part, is_part)
                 raise ValueError(f"expected at most {limit} bytes, found more")
             if progress:
                 progress(done, total)

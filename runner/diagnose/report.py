@@ -11,7 +11,6 @@ from runner.report.collect import Collection, Missing, Scope, manifest
 from runner.report.figures import PlotStyles, heatmap, legend, letter, log_axis, new_figure
 from runner.report.findings import Failures
 from runner.report.formatting import markdown_table, shown
-from runner.report.manifest import NAME
 from runner.report.write import write_report
 from runner.store.job import Job
 from runner.store.store import Stored, merge
@@ -126,9 +125,6 @@ def write(
     )
     tables = {f"{FOLDER}/{name}": table for name, table in tables_of(cells).items()}
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    for old in (folder / FOLDER).glob("*.csv"):
-        old.unlink()
-    (folder / NAME).unlink(missing_ok=True)
     record = {
         **manifest(collection),
         "title": f"Diagnosis of {job.name}",

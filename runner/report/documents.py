@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from runner.files import write_bytes
 from runner.report.site import markdown, render
 from runner.store.archive import published_root
-from runner.store.tables import write_bytes
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Figures
+from runner.files import write_bytes
 from runner.report.captions import Caption, Drawing, caption, place_of, read_drawing
 from runner.report.figures import NothingToDraw, head
 from runner.report.findings import Failures, Findings
 from runner.report.manifest import stamp
 from runner.report.page import VECTOR
-from runner.store.tables import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import __version__
+from runner.files import write_bytes
 from runner.report.captions import seeds_line
 from runner.report.formulas import formulas, marked, table
 from runner.report.page import ALL, MEANINGS, Page, in_order, tone
 from runner.store.archive import PUBLISHED
-from runner.store.tables import write_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}

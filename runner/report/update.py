@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError
+from runner.files import write_bytes
 from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
 from runner.report.draw import FORMATS, draw_one
 from runner.report.findings import Failures, ask
@@ -94,9 +95,9 @@ class Update:
         (self.folder / "figures").mkdir(parents=True, exist_ok=True)
         for file in there["files"]:
             if file not in absent:
-                tables.write_bytes(self.folder / file, (published / file).read_bytes())
-        tables.write_bytes(self.folder / NAME, (published / NAME).read_bytes())
-        remove_stale(self.folder, earlier["files"] if earlier else (), there["files"])
+                write_bytes(self.folder / file, (published / file).read_bytes())
+        write_bytes(self.folder / NAME, (published / NAME).read_bytes())
+        remove_stale(self.folder, earlier["files"] if earlier else {}, there["files"])
         self.fill(absent)
         return True
 
@@ -227,11 +228,9 @@ def draw(
     files = [file for file in drawn if file is not None]
     earlier = read_manifest(folder)
     if earlier is not None:  # the figures that it lists are the report's still
-        redrawn = [
-            f"figures/{path.name}" for path in files if f"figures/{path.name}" in earlier["files"]
-        ]
+        drawn_files = [f"figures/{path.name}" for path in files]
         write_manifest(
-            folder, {**earlier, "files": {**earlier["files"], **checksums(folder, redrawn)}}
+            folder, {**earlier, "files": {**earlier["files"], **checksums(folder, drawn_files)}}
         )
         write_page(folder, warnings)
     return [*map(str, files), *(f"  failed: {line}" for line in failures.lines())]

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import CLAIM_VERDICTS, Experiment, Tables, is_extension
 from runner.contract.records import CERTIFICATE, certificate_lines
+from runner.files import MARKER, is_listed, remove, write_bytes
 from runner.report import compare
 from runner.report.collect import said_of
-from runner.report.documents import write_documents
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, ask
 from runner.report.formatting import PARTIAL, report_text, summary, summary_path
@@ -35,11 +33,9 @@ from runner.report.manifest import (
     start_fingerprint,
     warnings_of,
 )
-from runner.report.page import VECTOR, Page
+from runner.report.page import Page
 from runner.report.site import build_experiment, build_start
 from runner.store import tables
-from runner.store.archive import archive_bytes
-from runner.store.job import MARKER, claim_outputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +101,7 @@ def write_report(
     gallery = Gallery(directory, found, manifest, warnings, failures, partial=bool(missing))
     gallery.draw({k: v for k, v in found.figures.items() if only_figure in ("", k)}, say)
     files = [*written, *(f"figures/{path.name}" for path in gallery.written)]
-    remove_stale(directory, earlier["files"] if earlier else (), files)
+    remove_stale(directory, earlier["files"] if earlier else {}, files)
     counts = Counter(found.claims["verdict"])
     ours = Counter(found.claims["verdict"][found.claims["where"].map(is_extension).astype(bool)])
     record = {
@@ -131,7 +127,7 @@ def write_report(
 
 def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
     """manifest.json of a report, by one rename."""
-    tables.write_bytes(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
+    write_bytes(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
 
 
 def _certificates(
@@ -176,11 +172,11 @@ def _write_answers(
         tables.write(frame, directory / f"{table}.csv")
     for table, frame in found.tables.items():
         content = frame.to_csv(index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n")
-        tables.write_bytes(directory / f"{table}.csv", content.encode())
+        write_bytes(directory / f"{table}.csv", content.encode())
     texts = {Path(document).name: text for document, text in found.documents.items()}
     texts.setdefault("report.md", text)
     for document, text in texts.items():
-        tables.write_bytes(directory / document, text.encode())
+        write_bytes(directory / document, text.encode())
     return [*(f"{table}.csv" for table in (*merged, *found.tables)), *texts]
 
 
@@ -223,55 +219,11 @@ def counts_line(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none"
 
 
-def remove_stale(directory: Path, earlier: Iterable[str], now: Iterable[str]) -> None:
-    """Remove figures that the earlier report made and this one did not, and its PDF and SVG files; nothing outside
-    figures/."""
-    drawn = {file for file in earlier if file.startswith("figures/")}
-    for file in drawn - set(now):
-        (directory / file).unlink(missing_ok=True)
-    for file, suffix in product(drawn, VECTOR):
-        (directory / file).with_suffix(f".{suffix}").unlink(missing_ok=True)
+def remove_stale(directory: Path, earlier: Mapping[str, str], now: Iterable[str]) -> None:
+    """Remove files that the earlier report made and this one did not, unless somebody has changed them since.
 
-
-def export_site(
-    folders: Iterable[Path],
-    target: Path,
-    draw: Callable[[Page, Path], object] = lambda page, place: None,
-) -> list[str]:
-    """Write the site into `target` and `target`.zip; returns names of folders whose report cannot be read.
-
-    Parameters
-    ----------
-    folders
-        One folder with a report for each experiment (`runner.store.archive.report_folders`).
-    target
-        A new or empty folder, or one of an earlier site.
-    draw
-        Called with a report and its new folder: adds its figures in another format.
+    earlier: file -> SHA-256, as in the manifest.
     """
-    claim_outputs(target)
-    left_out = []
-    for folder in folders:
-        page = Page.read(folder)
-        if page is None:
-            left_out.append(folder.name)
-            continue
-        place = target / page.name
-        shutil.rmtree(place, ignore_errors=True)
-        (place / "figures").mkdir(parents=True)
-        for file in (
-            "manifest.json",
-            *(name for name in page.manifest["files"] if (folder / name).is_file()),
-        ):
-            shutil.copyfile(folder / file, place / file)
-        draw(page, place)
-        write_page(place, warnings_of(page.manifest, page.manifest["missing"]))
-    write_documents(target)
-    write_overview(target)
-    files = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
-    content = (
-        (f"{target.name}/{path.relative_to(target).as_posix()}", path.read_bytes())
-        for path in files
-    )
-    tables.write_bytes(target.with_name(f"{target.name}.zip"), archive_bytes(content))
-    return left_out
+    gone = {file: earlier[file] for file in set(earlier) - set(now)}
+    for file in gone:
+        remove(directory / file, is_listed(directory, gone))

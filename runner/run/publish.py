@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from runner.contract import Cell, SettingError
+from runner.files import is_listed, remove, sweep, write_bytes
 from runner.report.collect import scope
 from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
 from runner.report.page import SCORE_COLUMNS
@@ -26,7 +27,6 @@ from runner.store.cells import CellFiles, Stored
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store
-from runner.store.tables import sweep
 
 SHOWN = 20
 """Lines shown of each kind of change."""
@@ -101,7 +101,7 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
     if not show:
         if added or replaced:
             cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
-            tables.write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
+            write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
         _copy(place, target, files)
     count = f"{len(added)} cells added, {len(replaced)} replaced, {len(files)} files of the report changed"
     done = (
@@ -225,7 +225,7 @@ def _report_files(place: Path) -> list[str]:
 
 
 def _changed_files(place: Path, target: Path) -> list[str]:
-    """Files of the report in `place` that are not the same in `target`, and files of `target` that it no longer has."""
+    """Files of the report in `place` that are not the same in `target`, and published files that it no longer has."""
     names = _report_files(place)
     changed = [
         name
@@ -239,16 +239,8 @@ def _changed_files(place: Path, target: Path) -> list[str]:
         or there["fingerprint"] != (read_manifest(place) or {})["fingerprint"]
     ):
         changed.append(MANIFEST)
-    present = [
-        path
-        for folder in (target, target / "figures")
-        for path in folder.glob("*")
-        if path.is_file()
-    ]
-    others = {
-        path.relative_to(target).as_posix() for path in present if not path.name.startswith(".")
-    }
-    return [*changed, *sorted(others - {*names, CELLS})]
+    gone = set(there["files"] if there else ()) - set(names)
+    return [*changed, *sorted(name for name in gone if (target / name).is_file())]
 
 
 def _content(path: Path) -> bytes:
@@ -258,14 +250,15 @@ def _content(path: Path) -> bytes:
 def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
     """Bring these files of `target` to the state of `place`; the manifest comes last."""
     (target / "figures").mkdir(parents=True, exist_ok=True)
-    kept = set(_report_files(place))
+    kept, earlier = set(_report_files(place)), read_manifest(target)
+    listed = is_listed(target, earlier["files"] if earlier else {})
     for name in sorted(files, key=lambda name: name == MANIFEST):
         if name == MANIFEST:
-            tables.write_bytes(target / name, _manifest_bytes(place))
+            write_bytes(target / name, _manifest_bytes(place))
         elif name in kept:
-            tables.write_bytes(target / name, (place / name).read_bytes())
+            write_bytes(target / name, (place / name).read_bytes())
         else:
-            (target / name).unlink(missing_ok=True)
+            remove(target / name, listed)
 
 
 def _manifest_bytes(place: Path) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from runner import results
 from runner.contract import SettingError, one_of
+from runner.files import sweep
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, files
@@ -18,7 +19,6 @@ from runner.run.config.overrides import Arguments
 from runner.run.console import say, short
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs
-from runner.store.tables import sweep
 
 
 def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
@@ -220,9 +220,9 @@ def site_command(call: Call) -> int:
     below PATH, and the published ones of every other experiment. It needs no server and loads nothing from outside.
     figures: draws every figure in that format, too, for download (some minutes).
     """
+    from runner.report.export import export_site
     from runner.report.page import VECTOR, Page
     from runner.report.update import draw
-    from runner.report.write import export_site
     from runner.store.archive import report_folders
 
     target, outputs = Path(call.keys.get("to", "site")), Path(call.keys.get("outputs", "outputs"))

@@ -6,6 +6,7 @@ Entries are not compressed again, are sorted by name and have a fixed date, so t
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import struct
@@ -129,8 +130,8 @@ def _opened(path: Path, *state: int) -> Archive:
     return Archive(path)
 
 
-def archive_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """A zip file of these (name, content), which depends on nothing else."""
+def archive_bytes(files: Iterable[tuple[str, bytes]], mark: bytes = b"") -> bytes:
+    """A zip file of these (name, content), which depends on nothing else. mark: what `is_marked` finds in it again."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(files):
@@ -138,7 +139,23 @@ def archive_bytes(files: Iterable[tuple[str, bytes]]) -> bytes:
             entry.create_system = 3
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
+        if mark:
+            archive.comment = _comment(archive, mark)
     return buffer.getvalue()
+
+
+def is_marked(content: bytes, mark: bytes) -> bool:
+    """Whether a zip file was made with this mark, and holds what it held then."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.comment == _comment(archive, mark) and archive.testzip() is None
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError):
+        return False
+
+
+def _comment(archive: zipfile.ZipFile, mark: bytes) -> bytes:
+    entries = [[entry.filename, entry.CRC, entry.file_size] for entry in archive.infolist()]
+    return mark + b" " + hashlib.sha256(repr(entries).encode()).hexdigest().encode()
 
 
 VARIABLE = "HESS_PUBLISHED"

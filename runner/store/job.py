@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 
 from runner.contract import Cell, Experiment, SettingError
+from runner.files import MARKER, is_scratch, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
 from runner.store.store import Store
-from runner.store.tables import is_scratch
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,6 @@ class Job:
         return [(identity.cell_id(cell, self.seed), cell) for cell in self.experiment.cells()]
 
 
-MARKER = ".hess-run.json"
 FORMAT = 1
 OWN = (MARKER, ".multirun", PUBLISHED)
 
@@ -69,7 +68,7 @@ def claim_outputs(root: Path) -> None:
     try:
         root.mkdir(parents=True, exist_ok=True)
         if not _is_marker(marker):
-            csv.write_bytes(
+            write_bytes(
                 marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n"
             )
     except OSError as error:
@@ -80,7 +79,7 @@ def claim_outputs(root: Path) -> None:
 def check_outputs(root: Path) -> None:
     """Raise SettingError when `root` cannot serve as output folder; writes nothing."""
     try:
-        _check_place(root)
+        check_place(root, "outputs")
         if not _is_marker(root / MARKER) and root.exists():
             _check_content(root)
     except OSError as error:
@@ -89,26 +88,27 @@ def check_outputs(root: Path) -> None:
         ) from error
 
 
-def _check_place(root: Path) -> None:
+def check_place(root: Path, key: str) -> None:
+    """Raise SettingError for a folder that cannot be written, and for published results. key: of the command line."""
     place = published_root()
     if place is not None and root.resolve().is_relative_to(place.resolve()):
         raise SettingError(
-            f"outputs: {root} holds published results; only hess-run publish writes there"
+            f"{key}: {root} holds published results; only hess-run publish writes there"
         )
     if root.is_symlink() and not root.exists():
         raise SettingError(
-            f"outputs: {root} is a link that leads nowhere; choose another with outputs=PATH"
+            f"{key}: {root} is a link that leads nowhere; choose another with {key}=PATH"
         )
     place = root
     while not place.exists() and place != place.parent:
         place = place.parent
     if not place.is_dir():
         raise SettingError(
-            f"outputs: expected a folder, found the file {place}; choose another with outputs=PATH"
+            f"{key}: expected a folder, found the file {place}; choose another with {key}=PATH"
         )
     if not os.access(place, os.W_OK | os.X_OK):
         raise SettingError(
-            f"outputs: {root} cannot be written; choose another folder with outputs=PATH"
+            f"{key}: {root} cannot be written; choose another folder with {key}=PATH"
         )
 
 
@@ -129,6 +129,10 @@ def _is_marker(marker: Path) -> bool:
     ):
         raise SettingError(
             f"outputs: {marker} is not this project's (format {FORMAT}); choose outputs=PATH"
+        )
+    if found.get("kind", "outputs") != "outputs":
+        raise SettingError(
+            f"outputs: {marker.parent} holds a {found['kind']}, no results; choose outputs=PATH"
         )
     return True
 

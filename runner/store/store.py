@@ -20,19 +20,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import os
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import SettingError
+from runner.files import is_scratch, remove, set_aside, sweep, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import published_cells
-from runner.store.cells import CellFiles, Damaged, Folder, Stored, merge
+from runner.store.cells import CELL_JSON, CellFiles, Damaged, Folder, Stored, merge
 from runner.store.identity import digest, settings
-from runner.store.tables import sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +48,6 @@ class DiskCheckpoints:
         """Whether a state has been taken up: the training is then not part of a cell's time."""
 
     def load(self, name: str) -> Any | None:
-        import logging
         import pickle
         import zipfile
 
@@ -68,10 +68,8 @@ class DiskCheckpoints:
         ) as error:
             if "allocate" in str(error):  # not enough memory says nothing about the file
                 raise
-            path.rename(path.with_suffix(".damaged"))
-            logging.getLogger("hess_run").warning(
-                "checkpoint %s is damaged (%s); set aside", path, error
-            )
+            place = set_aside(path, path.with_suffix(".damaged"))
+            LOGGER.warning("checkpoint %s is damaged (%s); moved to %s", path, error, place)
             return None
         self.loaded = True
         return state
@@ -83,9 +81,10 @@ class DiskCheckpoints:
         torch.save(state, buffer)
         content = buffer.getvalue()
         self.folder.mkdir(parents=True, exist_ok=True)
-        csv.write_bytes(
-            self.folder / f"{name}.pt", CHECKED + hashlib.sha256(content).digest() + content
-        )
+        path = self.folder / f"{name}.pt"
+        if path.is_file() and not path.read_bytes().startswith(CHECKED):
+            set_aside(path, path.with_suffix(".damaged"))
+        write_bytes(path, CHECKED + hashlib.sha256(content).digest() + content)
 
 
 CHECKED = b"hess-run checkpoint 1\n"
@@ -105,6 +104,8 @@ def _checked(content: bytes) -> bytes:
 __all__ = ["Store", "Stored", "merge"]
 
 QUARANTINE = "quarantine"
+UNFINISHED = re.compile(r"\.tmp-\w+-\d+(-old)?")
+LOGGER = logging.getLogger("hess_run")
 
 
 class Store:
@@ -161,14 +162,36 @@ class Store:
         if not clean:
             return
         sweep(self.root)
-        for scratch in list(self.cells.glob(".tmp-*")):
-            with self.lock(scratch.name.split("-")[1]) as mine:
-                if mine:
-                    final = self.cells / scratch.name.split("-")[1]
-                    if scratch.name.endswith("-old") and not final.exists():
-                        scratch.rename(final)  # killed between the two renames of a replacement
-                    else:
-                        shutil.rmtree(scratch, ignore_errors=True)
+        for scratch in self.unfinished():
+            cell_id = scratch.name.split("-")[1]
+            with self.lock(cell_id) as mine:
+                final = self.cells / cell_id
+                if mine and scratch.name.endswith("-old") and not final.exists():
+                    scratch.rename(final)  # killed between the two renames of a replacement
+                elif mine:
+                    self._discard(scratch)
+
+    def unfinished(self) -> list[Path]:
+        """Folders of cells that were being written or replaced."""
+        return sorted(path for path in self.cells.glob(".tmp-*") if UNFINISHED.fullmatch(path.name))
+
+    def _discard(self, folder: Path) -> None:
+        """Remove a half-written or replaced cell; what is not a cell's is kept in quarantine/."""
+        if not remove(folder, _cell_files(folder)):
+            return
+        try:
+            (self.root / QUARANTINE).mkdir(exist_ok=True)
+            reason = (
+                "left of a cell that was replaced: not this program's, or no access to remove it"
+            )
+            place = set_aside(folder, self.root / QUARANTINE / folder.name.lstrip("."), reason)
+            LOGGER.warning(
+                "%s holds files that are not a cell's, or cannot be removed; moved to %s",
+                folder,
+                place,
+            )
+        except OSError as error:
+            LOGGER.warning("%s cannot be removed (%s); its cell is stored", folder, error.strerror)
 
     def has(self, cell_id: str, run: str = "") -> bool:
         """Whether the cell is stored whole; run: by the run of this id.
@@ -208,12 +231,7 @@ class Store:
         reason = self.damaged.pop(name, "")
         folder = self.root / QUARANTINE
         folder.mkdir(parents=True, exist_ok=True)
-        number = sum(
-            1 for path in folder.iterdir() if path.name.startswith(name) and not path.suffix
-        )
-        target = folder / (name if number == 0 else f"{name}-{number}")
-        os.rename(self.cells / name, target)
-        csv.write_bytes(folder / f"{target.name}.txt", f"{reason}\n".encode())
+        target = set_aside(self.cells / name, folder / name, reason or "cannot be used")
         return f"{self.experiment}: damaged cell {name} moved to {target} ({reason}); it counts as not measured"
 
     @contextmanager
@@ -242,8 +260,7 @@ class Store:
             if self.working.stamp(
                 cell_id
             ):  # whoever still waits on this file finds the cell stored
-                with suppress(OSError):
-                    os.unlink(lock.lock_file)
+                remove(path, lambda file: file.stat().st_size == 0)
             lock.release()
 
     def write(
@@ -261,7 +278,7 @@ class Store:
                 sums[name] = hashlib.sha256((scratch / f"{name}.csv.gz").read_bytes()).hexdigest()
             rows = {k: len(v) for k, v in tables.items()}
             content = {**meta, "id": cell_id, "tables": rows, "sha256": sums, "status": "ok"}
-            csv.write_bytes(
+            write_bytes(
                 scratch / "cell.json",
                 json.dumps(content, indent=1, sort_keys=True).encode() + b"\n",
             )
@@ -269,15 +286,15 @@ class Store:
                 final.rename(old)
             scratch.rename(final)
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
-        with suppress(OSError):
-            (self.failures / f"{cell_id}.json").unlink(missing_ok=True)
+            for left in (scratch, old):
+                if os.path.lexists(left):
+                    self._discard(left)
+        remove(self.failures / f"{cell_id}.json", lambda file: _record(file) is not None)
 
     def record_failure(self, cell_id: str, record: Mapping[str, Any]) -> None:
         """Remember why a cell failed; it will be tried again by the next run."""
         text = json.dumps({**record, "id": cell_id, "status": "failed"}, indent=1, sort_keys=True)
-        csv.write_bytes(self.failures / f"{cell_id}.json", text.encode() + b"\n")
+        write_bytes(self.failures / f"{cell_id}.json", text.encode() + b"\n")
 
     def failed(self) -> dict[str, dict[str, Any]]:
         """Failure records by cell id."""
@@ -289,6 +306,21 @@ class Store:
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
         return DiskCheckpoints(self.root / "checkpoints" / digest(settings(dict(key))))
+
+
+def _cell_files(folder: Path) -> Callable[[Path], bool]:
+    """Recognises the files of a cell: the tables that its cell.json names; before it is written, any table."""
+    try:
+        tables = set(csv.read_json(folder / CELL_JSON)["tables"])
+    except (OSError, ValueError, KeyError, TypeError):
+        tables = None
+
+    def of_cell(path: Path) -> bool:
+        name, _, suffix = path.name.partition(".")
+        table = suffix == "csv.gz" and (tables is None or name in tables)
+        return path.parent == folder and (table or path.name == CELL_JSON or is_scratch(path))
+
+    return of_cell
 
 
 def _no_access(folder: Path) -> str:

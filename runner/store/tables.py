@@ -1,8 +1,7 @@
 """Tables on disk: columns or rows in, CSV out, without loss; and two measurements of one cell, field by field.
 
 Floats are written with 17 significant digits in float64 and read back with the round-trip parser, so a table that is
-written, read and written again is the same file byte for byte. Every file is written next to its place, as
-`.<name>.<pid>@<machine>.tmp`, and renamed.
+written, read and written again is the same file byte for byte.
 """
 
 from __future__ import annotations
@@ -12,62 +11,16 @@ import gzip
 import io
 import json
 import math
-import os
-import platform
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract.records import CERTIFICATE, NUMBERS
+from runner.files import write_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-SCRATCH = re.compile(r"\..+\.(\d+)(?:@([\w.-]*))?\.tmp")
-
-
-def scratch_path(path: Path) -> Path:
-    """Where this process writes what is to become `path`."""
-    return path.with_name(f".{path.name}.{os.getpid()}@{machine()}.tmp")
-
-
-def machine() -> str:
-    """Name of this machine, as it may stand in a file name."""
-    return re.sub(r"[^\w.-]", "_", platform.node())
-
-
-def is_scratch(path: Path) -> bool:
-    """Whether a file bears the name of a half-written one."""
-    return SCRATCH.fullmatch(path.name) is not None
-
-
-def sweep(root: Path) -> None:
-    """Remove half-written files below `root` whose writers, processes of this machine, are gone.
-
-    Those of other machines are left: whether their writers live cannot be told here. cells/ is for the store to sweep.
-    """
-    for folder, folders, files in os.walk(root):
-        if "cells" in folders:
-            folders.remove("cells")
-        for name in files:
-            found = SCRATCH.fullmatch(name)
-            if found and found.group(2) in (None, machine()) and not _alive(int(found.group(1))):
-                with suppress(OSError):
-                    (Path(folder) / name).unlink()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -212,20 +165,6 @@ def write(table: pd.DataFrame, path: Path) -> None:
             content, compresslevel=6, mtime=0
         )  # no time stamp: same table, same bytes
     write_bytes(path, content)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file by one rename; on any error nothing is left behind and an earlier file stays as it was."""
-    scratch = scratch_path(path)
-    try:
-        with open(scratch, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(scratch, path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
 
 
 @dataclass(frozen=True)

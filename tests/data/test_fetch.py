@@ -150,7 +150,7 @@ def test_interrupted_download_resumes_next_time(tmp_path, official):
         pytest.raises(DataError, match="connection ended early"),
     ):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
-    part = tmp_path / "tiny.tar.gz.part"
+    part = tmp_path / ".tiny.tar.gz.hess-run.part"
     assert part.read_bytes() == PACKED[: 3 * step]  # three attempts
     with served(PACKED) as server:
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
@@ -161,7 +161,7 @@ def test_interrupted_download_resumes_next_time(tmp_path, official):
 @pytest.mark.parametrize("stale", [b"something else", PACKED + b"tail"], ids=["short", "long"])
 @pytest.mark.parametrize("ranges", [True, False])
 def test_stale_part_is_thrown_away(tmp_path, official, stale, ranges):
-    (tmp_path / "tiny.tar.gz.part").write_bytes(stale)
+    (tmp_path / ".tiny.tar.gz.hess-run.part").write_bytes(stale)
     with served(PACKED, ranges=ranges) as server:
         folder = fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     assert folder.is_dir()
@@ -245,7 +245,7 @@ def test_broken_archives_are_refused_and_leave_nothing(tmp_path, official, case)
     root = tmp_path / "data"
     with served(content) as server, pytest.raises(DataError, match=message):
         fetch_archive(spec_of(content), root, mirrors=[server.url])
-    assert left(root) == ["tiny.tar.gz"]
+    assert left(root) == []  # but the download, whose checksum was right
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]  # nothing was written outside
 
 
@@ -264,8 +264,8 @@ def test_broken_archive_keeps_the_older_folder(tmp_path, unpacked):
         unpack(spec, packed, tmp_path)
     verify(spec, folder)
     packed.write_bytes(PACKED)
-    unpack(spec, packed, tmp_path)  # replaced as a whole
-    assert left(tmp_path) == [FOLDER, "tiny.tar.gz"]
+    unpack(spec, packed, tmp_path)
+    assert left(tmp_path) == [FOLDER, f"{FOLDER}.before", "tiny.tar.gz"]
 
 
 def test_incomplete_folder_is_fetched_again(tmp_path, unpacked, official):
@@ -316,6 +316,32 @@ def test_files_are_looked_for_in_every_place_and_pickles_are_never_read(tmp_path
     assert locate(spec) == tmp_path / "own" / FOLDER
 
 
+def test_nothing_that_was_there_is_lost(tmp_path, official):
+    """A folder in the way, an archive and a partial download of the user's own."""
+    theirs = {f"{FOLDER}/notes.txt": b"mine", "tiny.tar.gz": b"theirs", "tiny.tar.gz.part": b"half"}
+    (tmp_path / FOLDER).mkdir()
+    for name, content in theirs.items():
+        (tmp_path / name).write_bytes(content)
+    with served(PACKED) as server:
+        folder = fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+    verify(spec_of(PACKED), folder)
+    kept = {
+        f"{FOLDER}.before/notes.txt": b"mine",
+        "tiny.tar.gz": b"theirs",
+        "tiny.tar.gz.part": b"half",
+    }
+    assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
+    (folder / "a.bin").unlink()
+    (tmp_path / "tiny.tar.gz").write_bytes(PACKED)  # brought by the user: used, and kept
+    fetch_archive(spec_of(PACKED), tmp_path)
+    assert (tmp_path / "tiny.tar.gz").read_bytes() == PACKED
+    assert sorted(p.name for p in tmp_path.glob(f"{FOLDER}*")) == [
+        FOLDER,
+        f"{FOLDER}.before",
+        f"{FOLDER}.before-1",
+    ]
+
+
 def test_unwritable_root(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="folder to write to"):
@@ -327,7 +353,7 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
         fetch_archive(spec_of(PACKED), tmp_path / "a", mirrors=[endless.url, good.url])
         with pytest.raises(DataError, match=r"expected at most .* bytes, found more"):
             fetch_archive(spec_of(PACKED), tmp_path / "b", mirrors=[endless.url])
-    assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob("*.part"))
+    assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob(".*.part"))
 
 
 @pytest.mark.parametrize(("limit", "value"), [("SLOWEST", 1e12), ("LONGEST", -1.0)])

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from runner.report.documents import write_documents
+from runner.report.export import export_site
 from runner.report.formulas import mathml
 from runner.report.manifest import checksums
 from runner.report.page import Page
@@ -24,7 +25,6 @@ from runner.report.site import (
     place_index,
     start_rows,
 )
-from runner.report.write import export_site
 
 FLAGS = (
     "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "

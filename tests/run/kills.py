@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.files import is_scratch
 from runner.store import tables
 from runner.store.archive import Archive, archive_bytes
 from tests.run.conftest import command_environment, toy_configuration
@@ -187,7 +188,7 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
     left = [
         path.name
         for path in command.outputs.rglob(".*")
-        if tables.is_scratch(path) or path.name.startswith(".tmp-")
+        if is_scratch(path) or path.name.startswith(".tmp-")
     ]
     return found + [f"left behind: {name}" for name in left]
 

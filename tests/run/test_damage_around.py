@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.store import tables
+from runner.files import is_scratch, scratch_path
 
 
 @pytest.fixture
@@ -110,7 +110,8 @@ def test_damage_around_the_cells_is_mended_or_named(kind, report):
 
 
 def test_what_a_killed_report_left_is_swept_by_the_next_one(report):
-    left = [Path("outputs/.index.html.999999.tmp"), Path("outputs/toy/.stats.js.999999.tmp")]
+    names = (scratch_path(Path("outputs", name)) for name in ("index.html", "toy/stats.js"))
+    left = [path.with_name(path.name.replace(str(os.getpid()), "999999")) for path in names]
     for path in left:
         path.touch()
     assert report() == (0, []) and not any(path.exists() for path in left)
@@ -133,14 +134,14 @@ def test_a_disk_full_at_any_write_of_a_report_is_one_line_and_the_next_report_is
                 raise OSError(errno.ENOSPC, "No space left on device")
             sync(number)
 
-        monkeypatch.setattr(tables.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
         status, said = report()
-        monkeypatch.setattr(tables.os, "fsync", sync)
+        monkeypatch.setattr(os, "fsync", sync)
         if len(writes) <= at:
             break
         assert status == 1 and len(said) == 1 and said[0].startswith("hess-run: no space left ("), (
             said
         )
-        assert not list(Path("outputs").rglob("*.tmp"))
+        assert not [path for path in Path("outputs").rglob(".*") if is_scratch(path)]
         assert report() == (0, []) and written() == whole, f"after a disk full at write {at}"
     assert at >= 12

@@ -1,12 +1,14 @@
 """`hess-run publish`: cells and report into the published layer, whole or not at all, and the same bytes twice."""
 
 import json
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from runner.contract import SettingError
+from runner.files import scratch_path
 from runner.run import config, loop, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published
@@ -124,9 +126,10 @@ def test_a_publication_that_was_killed_is_completed_by_the_next(places, monkeypa
         with pytest.raises(KeyboardInterrupt):
             published("toy", [], outputs)
     assert set(state(folder)) == {"cells.zip"}
-    (folder / ".cells.zip.999999.tmp").write_bytes(b"half")
+    half = scratch_path(folder / "cells.zip").name.replace(str(os.getpid()), "999999")
+    (folder / half).write_bytes(b"half")
     assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 0 replaced")
-    assert "manifest.json" in state(folder) and not list(folder.glob(".*.tmp"))
+    assert "manifest.json" in state(folder) and not (folder / half).exists()
     assert published("toy", [], outputs) == ["toy: nothing to publish"]
 
 

@@ -1,0 +1,367 @@
+"""Removing and replacing: one place does it, it removes only what this program wrote, and commands in a folder with
+other people's files change none of them."""
+
+import ast
+import json
+import os
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from runner import files
+from runner.contract import SettingError
+from runner.files import (
+    MARKER,
+    is_listed,
+    is_protected,
+    remove,
+    scratch_path,
+    set_aside,
+    sha256,
+    sweep,
+    write_bytes,
+)
+from runner.report.export import export_site
+from runner.store.job import check_outputs, claim_outputs
+from tests.report.test_site import report
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# --- the rule, in the code
+
+REMOVES = {
+    "rmtree",
+    "unlink",
+    "rmdir",
+    "removedirs",
+    "truncate",
+    "copytree",
+    "copyfile",
+    "copy2",
+    "savefig",
+}
+"""Functions and methods that remove or replace files, whatever they are called with."""
+OS_REMOVES = {
+    "os.remove",
+    "os.rename",
+    "os.replace",
+    "os.renames",
+    "shutil.move",
+    "shutil.copy",
+    "torch.save",
+}
+ALLOWED = {
+    (
+        "runner/data/fetch.py",
+        "open",
+    ): "members of an archive into a scratch folder, and the download of its own name",
+    ("runner/data/fetch.py", "write_text"): "checksums into the scratch folder",
+    ("runner/report/draw.py", "savefig"): "into memory",
+    ("runner/curvature/plots.py", "savefig"): "into memory, for notebooks",
+    ("runner/curvature/storage.py", "open"): "`save` of a user's own result",
+    (
+        "runner/curvature/storage.py",
+        "replace",
+    ): "`save` writes the file that the user names, by one rename",
+    ("runner/curvature/storage.py", "unlink"): "the half-written file of `save`",
+    ("runner/diagnose/experiment.py", "write_text"): "/proc/self/clear_refs",
+    ("docs/render.py", "write_text"): "numbers in the tracked pages",
+    ("docs/verdict_table.py", "write_text"): "a tracked page",
+    ("experiments/attention/newton_claims.py", "rename"): "a column of pandas",
+}
+
+
+def removals(path: Path) -> set[str]:
+    """Names of the calls in a file that can remove or replace a file."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        name = called.rpartition(".")[2]
+        method = isinstance(node.func, ast.Attribute)
+        one = len(node.args) == 1 and not node.keywords
+        mode = [
+            a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
+        ]
+        mode += [
+            k.value.value
+            for k in node.keywords
+            if k.arg == "mode" and isinstance(k.value, ast.Constant)
+        ]
+        rules = {
+            "removes": name in REMOVES or called in OS_REMOVES,
+            "renames": method and name in ("rename", "replace") and one,
+            "writes": (method and name == "write_text")
+            or (called.endswith(".write_bytes") and "tables" not in called),
+            "opens": name == "open"
+            and any(set("wa+") & set(text) and len(text) < 4 for text in mode),
+            "table": name == "to_csv" and bool(node.args) and called != "table.to_csv",
+        }
+        found |= {name} if any(rules.values()) else set()
+    return found
+
+
+def test_one_module_and_the_store_remove_and_replace_files():
+    code = [
+        *(ROOT / "runner").rglob("*.py"),
+        *(ROOT / "experiments").rglob("*.py"),
+        *(ROOT / "docs").glob("*.py"),
+    ]
+    found = {(path.relative_to(ROOT).as_posix(), name) for path in code for name in removals(path)}
+    own = {
+        pair
+        for pair in found
+        if pair[0] == "runner/files.py" or pair[0].startswith("runner/store/")
+    }
+    assert found - own == set(ALLOWED)
+    assert ("runner/files.py", "unlink") in own and not [pair for pair in own if "rmtree" in pair]
+
+
+# --- what is removed, and what is left
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "folder"
+    (place / "deep").mkdir(parents=True)
+    for name in ("ours", "theirs", "deep/ours"):
+        (place / name).write_text(name)
+    return place
+
+
+def ours(path: Path) -> bool:
+    return path.name == "ours"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
+
+
+def test_only_recognised_files_and_empty_folders_go(folder):
+    assert remove(folder, ours) == [folder / "theirs"]
+    assert contents(folder) == {"theirs": b"theirs"} and not (folder / "deep").exists()
+    (folder / "theirs").rename(folder / "ours")
+    assert remove(folder, ours) == [] and not folder.exists()
+    assert remove(folder, ours) == []
+
+
+def test_links_are_neither_followed_nor_removed(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "ours").touch()
+    (folder / "link").symlink_to(elsewhere)
+    (folder / "deep" / "file").symlink_to(elsewhere / "ours")
+    (tmp_path / "to folder").symlink_to(folder)
+    assert (
+        remove(tmp_path / "to folder", ours) == [tmp_path / "to folder"]
+        and (folder / "ours").exists()
+    )
+    assert set(remove(folder, ours)) == {
+        folder / "link",
+        folder / "theirs",
+        folder / "deep" / "file",
+    }
+    assert (elsewhere / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    "kind", ["root", "home", "above home", "working", "repository", "store", "archive", "cells"]
+)
+def test_some_folders_are_never_removed_from(folder, tmp_path, monkeypatch, kind):
+    monkeypatch.setenv(
+        "HOME",
+        str(folder / "deep" if kind == "above home" else folder if kind == "home" else tmp_path),
+    )
+    cell = {
+        "store": "toy/cells/x/cell.json",
+        "archive": "toy/cells.zip",
+        "cells": "cells/x/cell.json",
+    }.get(kind)
+    if cell:
+        (folder / cell).parent.mkdir(parents=True)
+        (folder / cell).touch()
+    if kind == "repository":
+        (folder / ".git").mkdir()
+    if kind == "working":
+        monkeypatch.chdir(folder / "deep")
+    path = Path("/") if kind == "root" else folder
+    assert is_protected(path) and is_protected(path / ".." / path.name)
+    if kind != "root":
+        before = contents(folder)
+        assert remove(folder / "deep" / "..", lambda path: True) == [folder / "deep" / ".."]
+        assert contents(folder) == before
+
+
+def test_a_file_that_was_changed_is_not_the_listed_one(folder):
+    sums = {"ours": sha256(folder / "ours"), "theirs": "0" * 64}
+    assert set(remove(folder, is_listed(folder, sums))) == {
+        folder / "theirs",
+        folder / "deep" / "ours",
+    }
+
+
+def test_what_is_set_aside_gets_a_name_that_nothing_has(tmp_path):
+    """Also where an earlier one was taken away by hand, and from many threads at once."""
+    for text in "abc":
+        (tmp_path / "x").write_text(text)
+        set_aside(tmp_path / "x", tmp_path / "kept", f"reason {text}")
+    (tmp_path / "kept").unlink()
+    for text in "def":
+        (tmp_path / "x").mkdir()
+        (tmp_path / "x" / text).touch()
+        set_aside(tmp_path / "x", tmp_path / "kept")
+    names = ["kept", "kept-1", "kept-1.txt", "kept-2", "kept-2.txt", "kept-3", "kept-4", "kept.txt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
+    assert (tmp_path / "kept-2").read_text() == "c" and (
+        tmp_path / "kept-2.txt"
+    ).read_text() == "reason c\n"
+    places = [tmp_path / f"thread {i}" for i in range(20)]
+    for place in places:
+        place.write_text(place.name)
+    threads = [
+        threading.Thread(target=set_aside, args=(place, tmp_path / "many", "reason"))
+        for place in places
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept = [p for p in tmp_path.glob("many*") if p.suffix != ".txt"]
+    assert sorted(p.read_text() for p in kept) == sorted(p.name for p in places)
+
+
+def test_half_written_files_of_dead_writers_go_and_no_others(tmp_path):
+    dead = scratch_path(tmp_path / "a.csv").name.replace(f".{os.getpid()}@", ".999999@")
+    others = [
+        ".a.csv.999999.tmp",
+        ".b.999999@elsewhere.hess-run",
+        scratch_path(tmp_path / "c").name,
+        "a.hess-run",
+    ]
+    for name in (dead, *others):
+        (tmp_path / name).touch()
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / dead).touch()
+    sweep(tmp_path, below=False)
+    assert not (tmp_path / dead).exists() and (tmp_path / "below" / dead).exists()
+    sweep(tmp_path)
+    assert not (tmp_path / "below" / dead).exists() and all(
+        (tmp_path / name).exists() for name in others
+    )
+
+
+def test_a_failed_write_leaves_the_earlier_file(tmp_path, monkeypatch):
+    write_bytes(tmp_path / "a", b"one")
+    monkeypatch.setattr(files.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_bytes(tmp_path / "a", b"two")
+    assert contents(tmp_path) == {"a": b"one"}
+
+
+# --- the site
+
+
+@pytest.fixture
+def reports(tmp_path):
+    return [report(tmp_path / "outputs", name) for name in ("exp3", "exp4")]
+
+
+THEIRS = {
+    "a file": ("site", "notes.txt"),
+    "a file in the folder of a report": ("site", "exp3/notes.txt"),
+    "a hidden file": ("site", ".htaccess"),
+    "a changed page": ("site", "exp3/index.html"),
+    "an empty folder": ("site", "empty/"),
+    "a zip file": ("", "site.zip"),
+}
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("kind", THEIRS)
+def test_a_site_is_not_built_over_what_is_not_of_a_site(reports, tmp_path, kind, earlier):
+    if earlier:
+        export_site(reports, tmp_path / "site")
+    place = tmp_path / THEIRS[kind][0] / THEIRS[kind][1]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir() if THEIRS[kind][1].endswith("/") else place.write_text("theirs")
+    before = contents(tmp_path)
+    with pytest.raises(SettingError, match=r"^to: .*choose another folder$"):
+        export_site(reports, tmp_path / "site")
+    assert contents(tmp_path) == before and place.exists()
+
+
+def test_a_zip_file_that_somebody_added_to_is_not_replaced(reports, tmp_path):
+    export_site(reports, tmp_path / "site")
+    with zipfile.ZipFile(tmp_path / "site.zip", "a") as archive:
+        archive.writestr("thesis.tex", "theirs")
+    before = contents(tmp_path)
+    with pytest.raises(SettingError, match=r"site\.zip is not the zip file of an earlier site"):
+        export_site(reports, tmp_path / "site")
+    assert contents(tmp_path) == before
+
+
+def test_a_store_is_no_place_for_a_site_and_a_site_none_for_results(reports, tmp_path, monkeypatch):
+    (tmp_path / "outputs" / "exp3" / "cells" / "x").mkdir(parents=True)
+    (tmp_path / "outputs" / "exp3" / "cells" / "x" / "cell.json").touch()
+    claim_outputs(tmp_path / "outputs")
+    before = contents(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "outputs")
+    for place in (
+        "outputs",
+        "./outputs",
+        "outputs/exp3",
+        "outputs/exp3/..",
+        "link",
+        ".",
+        str(tmp_path),
+    ):
+        with pytest.raises(SettingError, match="to: "):
+            export_site(reports, Path(place))
+        assert contents(tmp_path) == before
+    export_site(reports, Path("site"))
+    with pytest.raises(SettingError, match=r"holds a site, no results; choose outputs=PATH"):
+        check_outputs(Path("site"))
+
+
+def test_a_site_is_made_again_without_what_is_gone_and_after_a_kill(reports, tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    export_site(
+        reports, site, lambda page, place: (place / "figures" / "gap.pdf").write_bytes(b"%PDF")
+    )
+    export_site(reports[:1], site)
+    assert not (site / "exp4").exists() and not (site / "exp3" / "figures" / "gap.pdf").exists()
+    killed = scratch_path(site / "site").name.replace(f".{os.getpid()}@", ".999999@")
+    (site / killed).mkdir()
+    (site / killed / "index.html").touch()
+    moved = files.os.replace
+    calls = []
+
+    def killed_at_the_tenth(source, target):
+        calls.append(target)
+        if (
+            len(
+                [
+                    path
+                    for path in calls
+                    if site in Path(path).parents and ".hess-run" not in str(path)
+                ]
+            )
+            == 10
+        ):
+            raise KeyboardInterrupt
+        return moved(source, target)
+
+    monkeypatch.setattr(files.os, "replace", killed_at_the_tenth)
+    with pytest.raises(KeyboardInterrupt):
+        export_site(reports, site)
+    monkeypatch.undo()
+    export_site(reports, site)
+    assert {"exp3", "exp4"} < {p.name for p in site.iterdir()} and not (site / killed).exists()
+    mark = json.loads((site / MARKER).read_text())
+    assert set(mark["files"]) == set(contents(site)) - {MARKER} and mark["replaced"] == {}
