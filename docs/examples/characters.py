@@ -6,7 +6,10 @@ hess-run diagnose target=docs/examples/characters.py:transformer nodes='embed,la
 import torch
 from torch import nn
 
-TEXT = "the curvature of a loss is the sum of what each layer says to itself and of what the layers say to one another. "
+TEXT = (
+    "the curvature of a loss is the sum of what each layer says to itself and of what the layers "
+    "say to one another. "
+)
 
 
 class Characters(nn.Module):

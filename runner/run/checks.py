@@ -151,7 +151,10 @@ def verify_jobs(
             print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
     counts = f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ"
     if moved:
-        counts += "\nAnother processor or torch rounds differently: errors of rounding, and what amplifies them, differ there"
+        counts += (
+            "\nAnother processor or torch rounds differently: errors of rounding, and what amplifies "
+            "them, differ there"
+        )
     print(json.dumps({"stored": len(stored), "cells": records}, indent=1) if as_json else counts)
     return 1 if wrong else 0
 

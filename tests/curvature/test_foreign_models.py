@@ -60,9 +60,10 @@ def test_a_loss_inside_the_model_has_a_hessian_and_no_gauss_newton_matrix():
 
 def test_a_penalty_on_the_module_is_measured_and_one_on_tensors_held_outside_is_refused():
     net = mlp()
-    loss = lambda f, y: (
-        F.cross_entropy(f, y) + 0.5 * sum(p.square().sum() for p in net.parameters())
-    )  # noqa: E731
+
+    def loss(f, y):
+        return F.cross_entropy(f, y) + 0.5 * sum(p.square().sum() for p in net.parameters())
+
     found = operator(net, loss)
     assert torch.allclose(found.dense(), PLAIN + torch.eye(len(PLAIN)), atol=1e-12)
     assert verify(found, generator=seeded()).ok

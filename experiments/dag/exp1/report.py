@@ -248,7 +248,9 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
         said.append(
             f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})"
         )
-    text = "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms (3 to 4 orders at "
-    text += "L = 12, 1e-14 at L = 32): "
+    text = (
+        "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms "
+    )
+    text += "(3 to 4 orders at L = 12, 1e-14 at L = 32): "
     other = "Spectrally normalised networks are the other explanation (findings of exp1b_spectral_norm)."
     return [f"{text}{'; '.join(said)}. {other}"] if said else []

@@ -109,7 +109,8 @@ def qualified(words: Sequence[str]) -> list[str]:
 def _qualify(override: str, names: Sequence[str]) -> str:
     key, _, value = override.partition("=")
     if re.fullmatch(rf"({'|'.join(GROUPS)})\.\w+", key):
-        return f"++{override}"  # also a field that the kind's file leaves at its default; unknown ones are refused later
+        # Also a field that the kind's file leaves at its default; unknown ones are refused later.
+        return f"++{override}"
     own = key.removeprefix("experiment.")
     if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
         known = files.choices("experiment")
