@@ -1,7 +1,7 @@
 """`hess-run site`: the reports of a store as one folder of pages and one zip file.
 
 A site says in `.hess-run.json` which files it wrote, with their SHA-256, and its zip file in the comment. A folder or a
-zip file with anything else is refused before a byte is written: nothing that somebody put there is lost.
+zip file with anything else is refused before a byte is written: nothing that a user put there is lost.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def export_site(
     folders
         One folder with a report for each experiment (`runner.store.archive.report_folders`).
     target
-        A new or empty folder, or an earlier site that nobody has changed.
+        A new or empty folder, or an earlier site without changes.
     draw
         Called with a report and its new folder: adds its figures in another format.
 

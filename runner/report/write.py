@@ -220,7 +220,7 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 
 def remove_stale(directory: Path, earlier: Mapping[str, str], now: Iterable[str]) -> None:
-    """Remove files that the earlier report made and this one did not, unless somebody has changed them since.
+    """Remove files that the earlier report made and this one did not, unless they were changed since.
 
     earlier: file -> SHA-256, as in the manifest.
     """
