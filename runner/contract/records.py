@@ -29,7 +29,9 @@ class Statistic:
     where it is drawn; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
     family: figure, kind and number of the tests that Holm's correction takes together; "" for a test that cannot reach
     0.05 and is left out.
-    label_a, label_b, n_a, n_b: the samples, and how many values of each entered.
+    label_a, label_b, n_a, n_b: the samples, and how many values of each entered. lost: how many values are infinite or
+    missing, which do not enter; effect_least, p_least, shift_least (lower limit of the shift) and effect_most, p_most,
+    shift_most (upper limit): what the test gives if all of them are as small, or as large, as can be.
     statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the family,
     smallest attainable. effect: rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and
     its confidence interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
@@ -45,6 +47,7 @@ class Statistic:
     label_b: str = ""
     n_a: int = 0
     n_b: int = 0
+    lost: int = 0
     statistic: float = NAN
     p: float = NAN
     p_holm: float = NAN
@@ -54,6 +57,12 @@ class Statistic:
     shift: float = NAN
     shift_low: float = NAN
     shift_high: float = NAN
+    effect_least: float = NAN
+    p_least: float = NAN
+    shift_least: float = NAN
+    effect_most: float = NAN
+    p_most: float = NAN
+    shift_most: float = NAN
     slope: float = NAN
     intercept: float = NAN
     slope_error: float = NAN

@@ -58,7 +58,8 @@ def scorecard(
     compare as numbers, and a blank key of the reference row matches anything. Two measured values for one seed, or
     reference rows that differ only in keys the measured rows lack (`experiment` and `table` aside), are "inconclusive".
 
-    Verdicts, in this order: "not run" (no finite value); "not comparable"; "true by construction" (the reference or
+    Verdicts, in this order: "not run" (no value); with an infinite or missing value "inconclusive" at best, its count
+    first in the reason; "not comparable"; "true by construction" (the reference or
     the measured rows say so, or the printed value is 0 or a bound and every value of ours is exactly 0); "exact match"
     (paired, as many seeds as the paper, every printed digit of mean and std); "calibrated"; a printed bound by
     `judge.below`; a printed mean by `judge.equal` against the margin.

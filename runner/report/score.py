@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.stats import judge
-from runner.stats.intervals import Difference, Part, Sample
+from runner.stats.intervals import Difference, Part, Sample, withheld
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,10 +262,13 @@ def score_of(
         source=paper.source,
         note=paper.note,
     )
-    values = [m["value"] for m in matching if math.isfinite(m["value"])]
-    if not values:
-        return replace(score, reason=f"{len(matching)} seeds without a value" if matching else "")
+    if not matching:
+        return score
+    values = [m["value"] for m in matching]
     ours = Sample.of(values)
+    lost = ours.lost_text.replace(" infinite", " seeds infinite")
+    if not ours.n:
+        return replace(score, verdict="inconclusive", reason=lost)
     target = paper.bound if math.isnan(paper.mean) else paper.mean
     score = replace(
         score,
@@ -275,31 +278,33 @@ def score_of(
         ratio=ours.mean / target if target else NAN,
         difference=ours.mean - target,
     )
-    lost = (
-        f"{len(matching) - ours.n} of {len(matching)} seeds without a value"
-        if ours.n < len(matching)
-        else ""
-    )
     if len({row["seed"] for row in matching}) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
     if ambiguous:
-        return replace(score, verdict="inconclusive", reason=ambiguous)
+        return replace(score, verdict="inconclusive", reason=joined(lost, ambiguous))
     if reason:
-        return replace(score, verdict="not comparable", reason=reason)
+        return replace(score, verdict="not comparable", reason=joined(lost, reason))
     constructed = paper.constructed or _said(matching, "constructed")
     if not constructed and not any(values) and (math.isnan(paper.mean) or paper.mean == 0):
         constructed = "an exact zero of the code"
     if constructed:
-        return replace(score, verdict="true by construction", reason=constructed)
+        return replace(
+            score,
+            verdict=withheld("true by construction", ours.lost),
+            reason=joined(lost, constructed),
+        )
     score = _bounded(score, ours) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
     calibrated = _said(matching, "calibrated")
     if calibrated and score.verdict != "exact match":
-        score = replace(
-            score,
-            verdict="calibrated",
-            reason="; ".join(t for t in (calibrated, score.reason) if t),
-        )
-    return replace(score, reason="; ".join(t for t in (score.reason, lost) if t))
+        score = replace(score, verdict="calibrated", reason=joined(calibrated, score.reason))
+    return replace(
+        score, verdict=withheld(score.verdict, ours.lost), reason=joined(lost, score.reason)
+    )
+
+
+def joined(*texts: str) -> str:
+    """The texts that are not empty, separated by semicolons."""
+    return "; ".join(text for text in texts if text)
 
 
 def _bounded(score: Score, ours: Sample) -> Score:
@@ -362,7 +367,7 @@ def _held(
         equivalence=compared.outcome,
         shifted=yes(compared.shifted),
         seeds_needed=compared.seeds_needed,
-        reason="; ".join(r for r in reasons if r),
+        reason=joined(*reasons),
     )
 
 

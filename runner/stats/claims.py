@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from runner.contract import Claim, Statement, Verdict
-from runner.stats.intervals import FEWEST_SEEDS
+from runner.stats.intervals import FEWEST_SEEDS, withheld
 
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
@@ -131,6 +131,9 @@ def minor_error(made: Claim, where: str) -> Claim:
 
 # ------------------------------------------------------------------ several data sets
 
+LOST = "infinite or missing"
+"""What a data set shows whose value is infinite or missing."""
+
 
 @dataclass(frozen=True)
 class DataSetRule:
@@ -145,7 +148,8 @@ class DataSetRule:
 
 
 def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[Verdict, str]:
-    """One verdict from what each data set shows: "yes", "no", "opposite", or "inconclusive" (a test without power).
+    """One verdict from what each data set shows: "yes", "no", "opposite", "inconclusive" (a test without power), or
+    `LOST` (an infinite or missing value, with which nothing is confirmed).
 
     confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at most half show it,
     or more than 1 − share show the opposite; inconclusive: between the two, or fewer than `least` with power; not run:
@@ -153,21 +157,23 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
     """
     if not found:
         return "not run", "no data set"
-    with_power = [finding for finding in found.values() if finding != "inconclusive"]
+    lost = sum(finding == LOST for finding in found.values())
+    with_power = [finding for finding in found.values() if finding in ("yes", "no", "opposite")]
     count = {finding: with_power.count(finding) for finding in ("yes", "no", "opposite")}
-    text = f"{count['yes']} of {len(with_power)} data sets show it"
+    text = f"{lost} of {len(found)} data sets rest on infinite or missing values; " if lost else ""
+    text += f"{count['yes']} of {len(with_power)} data sets show it"
     if count["opposite"]:
         text += f", {count['opposite']} the opposite"
-    if len(with_power) < len(found):
-        text += f"; {len(found) - len(with_power)} inconclusive"
+    if len(with_power) + lost < len(found):
+        text += f"; {len(found) - len(with_power) - lost} inconclusive"
     if len(with_power) < rule.least:
         return "inconclusive", f"{text}; at least {rule.least} are needed"
-    shown, against = count["yes"] / len(with_power), count["opposite"] / len(with_power)
+    known = len(with_power) + lost
+    shown, against, open_share = count["yes"] / known, count["opposite"] / known, lost / known
     if shown >= rule.share and not count["opposite"]:
-        return "confirmed", text
-    if (
-        shown <= 0.5 or against > 1 - rule.share + 1e-9
-    ):  # 1 of 5 is no more than 1 − 0.8, whatever floats say
+        return withheld("confirmed", lost), text
+    # 1 of 5 is no more than 1 − 0.8, whatever floats say
+    if shown + open_share <= 0.5 or against > 1 - rule.share + 1e-9:
         return "refuted", text
     return "inconclusive", text
 
@@ -178,7 +184,7 @@ def data_sets_needed(found: Mapping[int, str], rule: DataSetRule) -> float:
     inf where no data set has power (each needs more values) and where the share itself is between a half and `share`,
     which more data sets do not change.
     """
-    with_power = sum(finding != "inconclusive" for finding in found.values())
+    with_power = sum(finding in ("yes", "no", "opposite") for finding in found.values())
     if not found:
         return float(rule.least)
     few = 0 < with_power < rule.least
@@ -187,7 +193,9 @@ def data_sets_needed(found: Mapping[int, str], rule: DataSetRule) -> float:
 
 def finding_of(value: float, statement: Statement) -> str:
     """What a data set shows whose quantity is `value`."""
-    return "inconclusive" if math.isnan(value) else "yes" if statement.holds(value) else "no"
+    if not math.isfinite(value):
+        return LOST
+    return "yes" if statement.holds(value) else "no"
 
 
 def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 NAN = float("nan")
 MOST = 100_000
@@ -27,28 +28,38 @@ SHARE = 0.25
 
 @dataclass(frozen=True)
 class Sample:
-    """Mean, sample standard deviation (ddof 1; NaN where unknown) and number of values."""
+    """Mean, sample standard deviation (ddof 1; NaN where unknown) and number of the finite values.
+
+    lost: how many values are infinite or missing. Runs that diverged are not missing at random: with any of them no
+    judge says *confirmed* or *reproduced* (`withheld`).
+    """
 
     mean: float
     std: float
     n: int
+    lost: int = 0
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sample:
-        """The finite ones of `values`; mean NaN without any."""
-        x = [float(v) for v in values if math.isfinite(v)]
+        """Mean NaN without a finite value."""
+        given = [float(v) for v in values]
+        x = [v for v in given if math.isfinite(v)]
         n = len(x)
         if n == 0:
-            return cls(NAN, NAN, 0)
+            return cls(NAN, NAN, 0, len(given))
         mean = math.fsum(x) / n
-        return cls(
-            mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (n - 1)) if n > 1 else NAN, n
-        )
+        std = math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (n - 1)) if n > 1 else NAN
+        return cls(mean, std, n, len(given) - n)
 
     @classmethod
     def printed(cls, mean: float, std: float, n: int) -> Sample:
         """A printed mean ± population std (ddof 0) over n values: the sample std is std √(n/(n−1))."""
         return cls(mean, std * math.sqrt(n / (n - 1)) if n > 1 else NAN, n)
+
+    @property
+    def lost_text(self) -> str:
+        """'2 of 5 infinite or missing'; '' where every value is finite."""
+        return lost_text(self.lost, self.n + self.lost)
 
     @property
     def error(self) -> float:
@@ -68,6 +79,20 @@ class Sample:
             return NAN, NAN
         half = quantile(level, self.n - 1) * self.std * math.sqrt(1 / self.n + 1 / others)
         return self.mean - half, self.mean + half
+
+
+def lost_text(lost: int, total: int) -> str:
+    """'2 of 5 infinite or missing', '' for none."""
+    return f"{lost} of {total} infinite or missing" if lost else ""
+
+
+Outcome = TypeVar("Outcome", bound=str)
+
+
+def withheld(outcome: Outcome, lost: int) -> Outcome:
+    """The outcome that a sample with `lost` infinite or missing values allows: *inconclusive* at best."""
+    good = ("confirmed", "reproduced", "exact match", "calibrated", "true by construction")
+    return cast(Outcome, "inconclusive") if lost and outcome in good else outcome
 
 
 @dataclass(frozen=True)
@@ -123,7 +148,7 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
         how = "the paper prints no standard deviation: ours is used"
         how = how if known else "one measured seed: the paper's standard deviation is used"
     total = math.fsum(p.variance for p in parts)
-    scatter = math.fsum(p.variance**2 / p.df for p in parts)
+    scatter = math.fsum(p.variance**2 / p.df for p in parts if p.variance > 0)
     return Difference(value, math.sqrt(total), total**2 / scatter if scatter > 0 else math.inf, how)
 
 
@@ -213,7 +238,9 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     outside = low > margin or high < -margin
     wide = difference.interval(LEVEL)
     shifted = inside and not wide[0] <= 0 <= wide[1]
-    outcome = "reproduced" if inside else "not reproduced" if outside else "inconclusive"
+    outcome = withheld(
+        "reproduced" if inside else "not reproduced" if outside else "inconclusive", ours.lost
+    )
     needed = (
         NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
     )
@@ -237,7 +264,7 @@ def below(ours: Sample, bound: float) -> tuple[str, float]:
         return "inconclusive", float(FEWEST_SEEDS)
     low, high = ours.interval(EQUIVALENCE)
     if high <= bound:
-        return "reproduced", NAN
+        return withheld("reproduced", ours.lost), NAN
     return (
         ("not reproduced", NAN)
         if low > bound

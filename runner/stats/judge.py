@@ -7,6 +7,9 @@ error* when it is wrong as printed, in a display or remark on which no result de
 *not run* when nothing was measured or no instance meets the condition; *true by construction* when no other outcome was
 possible.
 
+Infinite and missing values are counted, not forgotten: a run that diverged is evidence. A statement with one of them is
+*inconclusive* at best, its count in the first words of the detail. Statements about divergence count runs instead.
+
 Several conditions of one statement (depths, checkpoints) are its parts. A statement is confirmed when every part is
 confirmed, and refuted when one part is refuted at the level corrected for their number (Bonferroni).
 
@@ -26,6 +29,7 @@ from typing import TYPE_CHECKING
 from runner.contract import Claim, Statement, Verdict, decide
 from runner.contract.records import Statistic
 from runner.stats.claims import (
+    LOST,
     DataSetRule as DataSetRule,
     data_sets_needed as data_sets_needed,
     finding_of,
@@ -47,9 +51,11 @@ from runner.stats.intervals import (
     below as below,
     digits_agree as digits_agree,
     equal as equal,
+    lost_text,
     margin_of as margin_of,
     paired as paired,
     seeds_for_limit,
+    withheld,
 )
 
 if TYPE_CHECKING:
@@ -115,7 +121,7 @@ def bound(
     samples = _samples(parts)
     level = 1 - (1 - LEVEL) / max(1, len(samples))
     found = {name: _limited(says, s, level, known) for name, s in samples.items()}
-    facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
+    facts = _facts(same, samples)
     if not facts or not says.sharp:
         return _joined(says, samples, found, over=over)
     own: dict[str, tuple[Verdict, float]] = {
@@ -152,7 +158,7 @@ def number(says: Statement, parts: Parts, *, same: Mapping[str, float] | None = 
             if few
             else (words[compared.outcome], compared.seeds_needed)
         )
-    facts = {n: v for n, v in (same or {}).items() if n in found and not math.isnan(v)}
+    facts = _facts(same, samples)
     identical = [n for n, v in facts.items() if digits_agree(v, says.number, says.rounding)]
     own: dict[str, tuple[Verdict, float]] = {n: ("confirmed", NAN) for n in identical}
     own |= {
@@ -204,15 +210,27 @@ def _as_facts(
     )
 
 
+def _facts(same: Mapping[str, float] | None, samples: Mapping[str, Sample]) -> dict[str, float]:
+    """The values that decide a part alone: finite, and of parts in which no value is lost."""
+    return {
+        n: v
+        for n, v in (same or {}).items()
+        if n in samples and not samples[n].lost and math.isfinite(v)
+    }
+
+
 def _samples(parts: Parts) -> dict[str, Sample]:
-    """The parts that have values."""
+    """The parts that have values, infinite and missing ones included."""
     named = parts if isinstance(parts, Mapping) else {"": parts}
     samples = {name: Sample.of(values) for name, values in named.items()}
-    return {name: s for name, s in samples.items() if s.n}
+    return {name: s for name, s in samples.items() if s.n + s.lost}
 
 
 def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") -> Claim:
-    """Claim that a deterministic quantity is within the limits in every part; NaN: nothing to test in this part."""
+    """Claim that a deterministic quantity is within the limits in every part; not run where every part is NaN.
+
+    An infinite or missing value among others makes the claim inconclusive at best.
+    """
     if not statement.decidable:
         return _without_limits(statement)
     if not math.isnan(statement.number):
@@ -221,13 +239,15 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
             low=statement.number - statement.rounding,
             high=statement.number + statement.rounding,
         )
-    found: dict[str, tuple[Verdict, float]] = {
-        name: ("not run" if math.isnan(v) else decide(statement.holds(v)), NAN)
-        for name, v in parts.items()
+    lost = sum(not math.isfinite(v) for v in parts.values())
+    nothing = all(math.isnan(v) for v in parts.values())
+    found: dict[str, Verdict] = {
+        name: decide(statement.holds(v) if math.isfinite(v) else None) for name, v in parts.items()
     }
-    verdict = overall([v for v, _ in found.values()])
-    value = next((parts[n] for n, (v, _) in found.items() if v == verdict), NAN)
-    marks = variants_text({name: v for name, (v, _) in found.items()}) if len(found) > 1 else ""
+    verdict = "not run" if nothing else overall(list(found.values()))
+    value = next((parts[n] for n, v in found.items() if v == verdict), NAN)
+    marks = variants_text(found) if len(found) > 1 else ""
+    detail = "; ".join(t for t in ("" if nothing else lost_text(lost, len(parts)), detail) if t)
     if not math.isnan(statement.number):
         statement = replace(statement, low=-math.inf, high=math.inf)
     return claim(statement, verdict, value, detail, variants=marks)
@@ -247,12 +267,12 @@ def _limited(
     statement: Statement, sample: Sample, level: float, known: int
 ) -> tuple[Verdict, float]:
     """Verdict on one part of a bound, and the seeds needed."""
-    if sample.n < known:
+    if sample.n < known or not sample.n:
         return "inconclusive", float(known)
     inner = sample.interval(LEVEL) if sample.n > 1 else (sample.mean, sample.mean)
     outer = sample.interval(level) if sample.n > 1 else inner
     if statement.holds(inner[0]) and statement.holds(inner[1]):
-        return "confirmed", NAN
+        return withheld("confirmed", sample.lost), NAN
     if outer[1] < statement.low or outer[0] > statement.high:
         return "refuted", NAN
     limits = [limit for limit in (statement.low, statement.high) if math.isfinite(limit)]
@@ -283,6 +303,8 @@ def _joined(
         if listed
         else "nothing measured"
     )
+    lost, total = sum(s.lost for s in samples.values()), sum(s.n + s.lost for s in samples.values())
+    detail = "; ".join(t for t in (lost_text(lost, total), detail) if t)
     needed = [n for v, n in found.values() if v == "inconclusive" and not math.isnan(n)]
     return claim(
         statement,
@@ -309,6 +331,31 @@ def median(values: Mapping[int, float]) -> float:
 
     finite = [v for v in values.values() if math.isfinite(v)]
     return float(middle(finite)) if finite else math.nan
+
+
+def _directions(row: Statistic, level: float) -> tuple[int | None, int | None]:
+    """The least and the largest sign of the effect that a test allows, whatever its lost values are.
+
+    0: not significant at this level; None: the test has no power, or was not made.
+    """
+    ends = [(row.effect, row.p)] * 2
+    if row.lost:
+        ends = [(row.effect_least, row.p_least), (row.effect_most, row.p_most)]
+    if any(math.isnan(p) for _, p in ends) or row.p_min >= level:
+        return None, None
+    least, most = ((effect > 0) - (effect < 0) if p < level else 0 for effect, p in ends)
+    return least, most
+
+
+def _direction(row: Statistic, level: float) -> int | None:
+    """The sign of the effect; None where the lost values decide it, or the test has no power."""
+    least, most = _directions(row, level)
+    return least if least == most else None
+
+
+def _unknown(row: Statistic) -> str:
+    """What a data set shows whose test does not decide."""
+    return LOST if row.lost else "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -365,12 +412,13 @@ class Evidence:
         """Claim decided by one test in every data set. sign: of the effect claimed, 0 for either."""
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
-            if math.isnan(row.p) or row.p_min >= self.level:
-                found[seed] = "inconclusive"
-            elif row.p >= self.level or (sign and row.effect == 0):
+            direction = _direction(row, self.level)
+            if direction is None:
+                found[seed] = _unknown(row)
+            elif direction == 0:
                 found[seed] = "no"
             else:
-                found[seed] = "yes" if not sign or sign * row.effect > 0 else "opposite"
+                found[seed] = "yes" if direction == sign or not sign else "opposite"
         strict = sum(row.p_holm < self.level for row in rows.values())
         listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
         threshold = f"p < {self.level:g} in a data set" + (
@@ -389,13 +437,14 @@ class Evidence:
         """
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
-            if not (math.isfinite(row.shift_low) and math.isfinite(row.shift_high)):
-                found[seed] = "inconclusive"
-            elif statement.holds(row.shift_low) and statement.holds(row.shift_high):
+            low, high = (
+                (row.shift_least, row.shift_most) if row.lost else (row.shift_low, row.shift_high)
+            )
+            if all(map(statement.holds, (low, high))):
                 found[seed] = "yes"
             else:
-                outside = row.shift_high < statement.low or row.shift_low > statement.high
-                found[seed] = "opposite" if outside else "inconclusive"
+                outside = high < statement.low or low > statement.high
+                found[seed] = "opposite" if outside else _unknown(row)
         listed = ", ".join(
             f"{r.shift:.2g} [{r.shift_low:.2g}, {r.shift_high:.2g}]" for r in rows.values()
         )
@@ -409,14 +458,11 @@ class Evidence:
         """Claim of no harm: a data set shows the opposite where the effect is significantly below zero."""
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
-            no_power = math.isnan(row.p) or row.p_min >= self.level
-            found[seed] = (
-                "inconclusive"
-                if no_power
-                else "opposite"
-                if row.p < self.level and row.effect < 0
-                else "yes"
-            )
+            least, most = _directions(row, self.level)
+            if most is not None and most < 0:
+                found[seed] = "opposite"
+            else:
+                found[seed] = _unknown(row) if least is None or least < 0 else "yes"
         listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
         threshold = f"no effect < 0 with p < {self.level:g}"
         return self.claim(

@@ -6,8 +6,10 @@ Conventions, the same in every row:
 - Positive effect, shift and difference mean that `a` is larger than `b`.
 - `p_min` is the smallest p the test can give at that n. Where it exceeds 0.05 the note says so: such a test cannot
   tell "no difference" from "too few values", and no claim may be refuted by it.
-- Missing values (NaN) are left out and counted in the note. Input that allows no test gives a row of NaN with the
-  reason, never an exception.
+- Infinite and missing values are counted in `lost` and in the note. They are no part of the test, and `…_least` and
+  `…_most` say what it would give if all of them were as small, or as large, as can be. A fit with any has no result,
+  since a line through what is left is a selection.
+- Input that allows no test gives a row of NaN with the reason, never an exception.
 - numpy and scipy are imported when a statistic is computed, not when this module is.
 """
 
@@ -19,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from runner.contract.records import NAN, TESTS, About, Statistic
+from runner.stats.intervals import lost_text
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -45,16 +48,26 @@ def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statisti
     inversion of the test. Exact up to about 50 against 50 values (5 against 200), with or without ties;
     above that the normal approximation with tie and continuity correction.
     """
-    from runner.stats import ranks
-
     x, notes = sample(a, about.get("label_a", "a"), [about.get("note", "")])
     y, notes = sample(b, about.get("label_b", "b"), notes)
-    base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, **about)
-    m, n = x.size, y.size
-    if m == 0 or n == 0:
+    lost = lost_of(a), lost_of(b)
+    base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, lost=sum(lost), **about)
+    if x.size == 0 or y.size == 0:
         return replace(base, note=join(notes, "no test: a sample is empty"))
+
+    def extreme(value: float) -> Statistic:
+        return _mann_whitney(base, filled(x, lost[0], value), filled(y, lost[1], -value), [])
+
+    return bracketed(_mann_whitney(base, x, y, notes), extreme)
+
+
+def _mann_whitney(base: Statistic, x: Array, y: Array, notes: list[str]) -> Statistic:
+    """`base` with the test of x against y, which have no NaN."""
     import numpy as np
 
+    from runner.stats import ranks
+
+    m, n = x.size, y.size
     doubled = ranks.doubled_ranks(np.concatenate([x, y]))
     different = np.unique(doubled).size
     u = int(doubled[:m].sum() - m * (m + 1)) / 2
@@ -80,13 +93,8 @@ def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statisti
 
 def _mann_whitney_shift(x: Array, y: Array, deviation: float, notes: list[str]) -> Shift:
     """Hodges–Lehmann shift of x against y with its interval; deviation: of U, for large samples."""
-    import numpy as np
-
     from runner.stats import ranks
 
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        notes.append("no shift: infinite values")
-        return {}
     m, n = x.size, y.size
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
         k = ranks.interval_rank(ranks.untied_u_null(m, n), ALPHA)
@@ -106,8 +114,6 @@ def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -
     """
     import numpy as np
 
-    from runner.stats import ranks
-
     first = np.asarray(a, dtype=float).ravel()
     second = np.zeros_like(first) if b is None else np.asarray(b, dtype=float).ravel()
     if first.size != second.size:
@@ -115,7 +121,20 @@ def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -
             f"wilcoxon {about['name']}: expected paired samples, found {first.size} and {second.size} values"
         )
     d, notes = sample(first - second, "differences", [about.get("note", "")])
-    base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, **about)
+    base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, lost=lost_of(first - second), **about)
+
+    def extreme(value: float) -> Statistic:
+        return _wilcoxon(base, filled(d, base.lost, value), [])
+
+    return bracketed(_wilcoxon(base, d, notes), extreme)
+
+
+def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
+    """`base` with the test of the differences d, which have no NaN."""
+    import numpy as np
+
+    from runner.stats import ranks
+
     nonzero = d[d != 0]
     if nonzero.size < d.size:
         notes.append(f"{d.size - nonzero.size} zero differences dropped")
@@ -156,9 +175,6 @@ def _wilcoxon_shift(d: Array, notes: list[str]) -> Shift:
 
     from runner.stats import ranks
 
-    if not np.isfinite(d).all():
-        notes.append("no shift: infinite values")
-        return {}
     n = d.size
     pairs = n * (n + 1) // 2
     if n <= 300:
@@ -178,7 +194,7 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     from runner.stats import ranks
 
     u, v, notes = pairs(x, y, "spearman", about)
-    base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, **about)
+    base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
     if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
         return replace(
             base, note=join(notes, "no test: fewer than three pairs, or a constant sample")
@@ -261,23 +277,27 @@ def _interval(
 def linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test of slope 0)."""
     u, v, notes = pairs(x, y, "linear", about)
-    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, **about)
+    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
     return _fit(base, u, v, notes)
 
 
 def log_linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Least squares log y = a − b x (natural logarithm) with R² of log y.
 
-    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they are left
-    out, and the note counts them.
+    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they count as
+    lost.
     """
     import numpy as np
 
     u, v, notes = pairs(x, y, "log_linear", about)
     usable = v > 0
-    if not usable.all():
-        notes.append(f"{int((~usable).sum())} of {v.size} values are not positive and left out")
-    base = Statistic(kind="log_linear", n_a=int(usable.sum()), n_b=int(usable.sum()), **about)
+    without = int((~usable).sum())
+    if without:
+        notes.append(f"{without} of {v.size} values are not positive")
+    lost = lost_of(x, y) + without
+    base = Statistic(
+        kind="log_linear", n_a=v.size - without, n_b=v.size - without, lost=lost, **about
+    )
     return _fit(base, u[usable], np.log(v[usable]), notes)
 
 
@@ -285,7 +305,9 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
     """`base` with the least-squares line of v against u."""
     import numpy as np
 
-    if u.size < 2 or np.unique(u).size < 2 or not (np.isfinite(u).all() and np.isfinite(v).all()):
+    if base.lost:
+        return replace(base, note=join(notes, "no fit: infinite or missing values"))
+    if u.size < 2 or np.unique(u).size < 2:
         return replace(base, note=join(notes, "no fit: fewer than two different finite x"))
     from scipy.stats import linregress
 
@@ -316,7 +338,7 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
 def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
     """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
     x, notes = sample(values, about.get("label_a", "values"), [about.get("note", "")])
-    base = Statistic(kind="summary", n_a=x.size, **about)
+    base = Statistic(kind="summary", n_a=x.size, lost=lost_of(values), **about)
     if x.size == 0:
         return replace(base, note=join(notes, "no values"))
     import numpy as np
@@ -339,19 +361,40 @@ def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
 
 
 def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
-    """A flat float64 sample without NaN, and the notes with the number of missing values added."""
+    """The finite values as a flat float64 array, and the notes with the number of the others added."""
     import numpy as np
 
     x = np.asarray(values, dtype=float).ravel()
-    missing = int(np.isnan(x).sum())
-    return x[~np.isnan(x)], [
-        *notes,
-        f"{missing} of {x.size} {label} missing and left out" if missing else "",
-    ]
+    text = lost_text(lost_of(x), x.size).replace(" infinite", f" {label} infinite")
+    return x[np.isfinite(x)], [*notes, text]
+
+
+def filled(x: Array, lost: int, value: float) -> Array:
+    """x with `lost` further values, all equal."""
+    import numpy as np
+
+    return np.concatenate([x, np.full(lost, value)])
+
+
+def bracketed(found: Statistic, extreme: Callable[[float], Statistic]) -> Statistic:
+    """`found` with what the test gives if every lost value of `a` (of `b` the reverse) is −inf, and if it is inf."""
+    if not found.lost:
+        return found
+    least, most = extreme(-math.inf), extreme(math.inf)
+    found = replace(found, effect_least=least.effect, p_least=least.p, shift_least=least.shift_low)
+    return replace(found, effect_most=most.effect, p_most=most.p, shift_most=most.shift_high)
+
+
+def lost_of(*columns: ArrayLike) -> int:
+    """Number of rows in which one of the columns is infinite or missing."""
+    import numpy as np
+
+    finite = np.isfinite([np.asarray(column, dtype=float).ravel() for column in columns])
+    return int((~finite.all(axis=0)).sum())
 
 
 def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, Array, list[str]]:
-    """Flat float64 pairs without NaN, and notes; ValueError for different lengths."""
+    """The pairs of finite values as flat float64 arrays, and notes; ValueError for different lengths."""
     import numpy as np
 
     u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
@@ -359,14 +402,9 @@ def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, A
         raise ValueError(
             f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}"
         )
-    complete = ~(np.isnan(u) | np.isnan(v))
-    lost = int((~complete).sum())
-    notes = [about.get("note", "")]
-    return (
-        u[complete],
-        v[complete],
-        [*notes, f"{lost} of {u.size} pairs missing and left out" if lost else ""],
-    )
+    complete = np.isfinite(u) & np.isfinite(v)
+    text = lost_text(lost_of(u, v), u.size).replace(" infinite", " pairs infinite")
+    return u[complete], v[complete], [about.get("note", ""), text]
 
 
 def power(p_min: float, size: str) -> str:

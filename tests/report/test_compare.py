@@ -243,10 +243,10 @@ def test_not_comparable_is_never_scored(tmp_path):
 def test_absent_and_lost_values(tmp_path):
     assert score(tmp_path, "e,1,other,init,gap,1.0,,,5,T 1,", [1.0]).verdict == "not run"
     s = score(tmp_path, "e,1,plain,init,gap,1.0,,,5,T 1,", [math.nan, math.nan])
-    assert (s.verdict, s.reason) == ("not run", "2 seeds without a value")
+    assert (s.verdict, s.reason) == ("inconclusive", "2 of 2 seeds infinite or missing")
     s = score(tmp_path, "e,1,plain,init,gap,1.0,,,5,T 1,", [1.0, math.nan, 1.0])
-    assert (s.verdict, s.n) == ("reproduced", 2)
-    assert "1 of 3 seeds without a value" in s.reason
+    assert (s.verdict, s.n) == ("inconclusive", 2)
+    assert s.reason.startswith("1 of 3 seeds infinite or missing")
 
 
 def test_keys_match_as_numbers_and_blank_keys_match_anything(tmp_path):

@@ -133,7 +133,8 @@ def test_exact_quantities():
     assert judge.exact(statement(number=785), {"": 784.0}).verdict == "refuted"
     one = judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan, "c": 2.0})
     assert (one.verdict, one.statistic) == ("refuted", 2.0)
-    assert one.variants == "confirmed: a; not run: b; refuted: c"
+    assert one.variants == "confirmed: a; inconclusive: b; refuted: c"
+    assert judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan}).verdict == "inconclusive"
     assert judge.exact(statement(low=0.0, strict=True), {"": 0.0}).verdict == "refuted"
     assert judge.exact(statement(low=0.0), {"": math.nan}).verdict == "not run"
 

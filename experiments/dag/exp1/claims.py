@@ -195,7 +195,7 @@ def cancellation(part: pd.DataFrame, depth: int) -> list[float]:
     means, own = (
         part.pivot(index="seed", columns="distance", values=name) for name in ("R", "R_examples")
     )
-    return [float(v) for v in (fall_of(means, depth) - fall_of(own, depth)).dropna()]
+    return [float(v) for v in fall_of(means, depth) - fall_of(own, depth)]
 
 
 def fall_of(wide: pd.DataFrame, depth: int) -> pd.Series[float]:
@@ -212,13 +212,13 @@ def shifts(parts: Networks) -> Parts:
             before, later = (
                 p[p["distance"] > 0].groupby("seed")["C"].mean() for p in (part, other)
             )
-            found[f"L={depth} {arch}"] = list((later - before).dropna())
+            found[f"L={depth} {arch}"] = list(later - before)
     return found
 
 
 def largest_step(part: pd.DataFrame, value: str) -> list[float]:
     """Pseudovalues over seeds of the largest step d → d + 1 of the mean over seeds."""
-    wide = part.pivot(index="seed", columns="distance", values=value).dropna()
+    wide = part.pivot(index="seed", columns="distance", values=value)
     return jackknife(wide, lambda t: float(t.mean().diff().max()))
 
 
@@ -250,8 +250,8 @@ def slower(plain: Mapping[Any, pd.DataFrame], residual: Mapping[Any, pd.DataFram
 
 
 def logs(values: Mapping[int, float]) -> list[float]:
-    """log10 of the positive values."""
-    return [math.log10(v) for v in values.values() if v > 0]
+    """log10 of the values; NaN where there is none."""
+    return [math.log10(v) if v > 0 else math.nan for v in values.values()]
 
 
 def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]:
@@ -262,7 +262,7 @@ def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]
 def decades(part: pd.DataFrame, depth: int) -> list[float]:
     """log10 R(0)/R(L−1) of each seed."""
     start, end = values_at(part, "R", 0), values_at(part, "R", depth - 1)
-    return [math.log10(start[s] / end[s]) for s in start if end.get(s)]
+    return logs({s: start[s] / end[s] if end[s] else math.nan for s in start if s in end})
 
 
 PLAIN = "plain_sn"

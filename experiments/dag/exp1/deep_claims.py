@@ -97,11 +97,9 @@ def u_shape(
         for checkpoint in ("final", "init")
     }
     final = {f"L={DEEPEST} final": deepest["final"]} if "final" in deepest else {}
-    curves = {
-        k: p.pivot(index="seed", columns="distance", values="R").dropna() for k, p in final.items()
-    }
+    curves = {k: p.pivot(index="seed", columns="distance", values="R") for k, p in final.items()}
     least = {k: jackknife(w, lambda t: float(t.mean().min())) for k, w in curves.items()}
-    place = {k: [float(d) for d in w.idxmin(axis=1)] for k, w in curves.items()}
+    place = {k: [place_of(row) for _, row in w.iterrows()] for k, w in curves.items()}
     return [
         judge.together(rises, main="final"),
         judge.number(
@@ -112,6 +110,11 @@ def u_shape(
         judge.number(says["place of the bottom"], place),
         judge.number(says["end of the U"], {k: at_end(p, "R", DEEPEST) for k, p in final.items()}),
     ]
+
+
+def place_of(curve: pd.Series[float]) -> float:
+    """The distance at which a curve is smallest; NaN where it has an infinite or missing value."""
+    return float(curve.idxmin()) if np.isfinite(curve).all() else math.nan  # type: ignore[arg-type]
 
 
 def coupling(plain: Networks, says: Mapping[str, Statement]) -> list[Claim]:
@@ -133,11 +136,7 @@ def at_end(part: pd.DataFrame, value: str, depth: int) -> list[float]:
 
 def rise(part: pd.DataFrame, depth: int) -> list[float]:
     """Slope of log10 R(d) on d beyond L/2, of each seed."""
-    wide = (
-        part[part["distance"] > depth // 2]
-        .pivot(index="seed", columns="distance", values="R")
-        .dropna()
-    )
+    wide = part[part["distance"] > depth // 2].pivot(index="seed", columns="distance", values="R")
     d = wide.columns.to_numpy(float)
     return [linear(d, np.log10(row.to_numpy()), name="").slope for _, row in wide.iterrows()]
 

@@ -58,10 +58,10 @@ def claims(
 
 
 def wide(far: pd.DataFrame, column: str) -> dict[tuple[int, str], pd.DataFrame]:
-    """Tables by depth and checkpoint, of at least two widths; seeds that lack a width are left out."""
+    """Tables by depth and checkpoint, of at least two widths."""
     found = {}
     for (depth, checkpoint), part in groups(far, ["depth", "checkpoint"]):
-        table = part.pivot(index="seed", columns="d_u", values=column).sort_index(axis=1).dropna()
+        table = part.pivot(index="seed", columns="d_u", values=column).sort_index(axis=1)
         if len(table.columns) > 1 and len(table):
             found[int(depth), str(checkpoint)] = table
     return found
@@ -153,7 +153,9 @@ def joined(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 def shares(table: pd.DataFrame, classes: int) -> list[float]:
     """The largest D_far/min(d_u, K − 1) over the widths, by seed."""
-    return list(table.div([min(d, classes - 1) for d in table.columns], axis=1).max(axis=1))
+    return list(
+        table.div([min(d, classes - 1) for d in table.columns], axis=1).max(axis=1, skipna=False)
+    )
 
 
 def deeper(stable_rank: Configurations, says: Mapping[str, Statement]) -> list[Claim]:

@@ -137,7 +137,7 @@ def wide_points(
     """Gap and E[σ''²] on the papers' images: a row per seed, a column per activation."""
     gap = first(gaps)[lambda t: t["checkpoint"] == checkpoint]
     curvature = first(networks)[lambda t: t["checkpoint"] == checkpoint]
-    left = gap.pivot(index="seed", columns="activation", values="gap").dropna()
+    left = gap.pivot(index="seed", columns="activation", values="gap")
     right = curvature.pivot(index="seed", columns="activation", values="sigma_pp_squared")
     return left, right.reindex(index=left.index, columns=left.columns)
 
@@ -168,7 +168,7 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
     for (activation,), part in by_activation(first(gaps)):
         wide = part.pivot(index="seed", columns="checkpoint", values="gap")
         if {"mid", "final"} <= set(wide.columns) and (wide["mid"] > 0).any():
-            wide = wide[["mid", "final"]].dropna()
+            wide = wide[["mid", "final"]]
             found[activation] = jackknife(
                 wide, lambda t: float(t["final"].mean() / t["mid"].mean() - 1)
             )

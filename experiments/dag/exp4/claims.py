@@ -154,7 +154,7 @@ def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
     cross = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == "init")]
     found: dict[tuple[Any, ...], Pseudovalues] = {}
     for keys, part in groups(cross, VARIANT):
-        wide = part.pivot(index="seed", columns="distance", values="R").dropna()
+        wide = part.pivot(index="seed", columns="distance", values="R")
         for d in (d for d in wide.columns if d + 1 in wide.columns):
             found[*keys, int(d)] = jackknife(wide[[d, d + 1]], _ratio_of_means)
     return found
@@ -193,12 +193,12 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> dict[int, float]:
     )
     far = share[share.columns.max()]
     found = far / share[2] if growth else far
-    return {int(str(seed)): float(value) for seed, value in found.dropna().items()}
+    return {int(str(seed)): float(value) for seed, value in found.items()}
 
 
 def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:
     """value(distance)/value(2) of each seed; the largest distance where none is given."""
-    wide = part.pivot(index="seed", columns="distance", values=value).dropna()
+    wide = part.pivot(index="seed", columns="distance", values=value)
     return list(wide[wide.columns.max() if distance is None else distance] / wide[2])
 
 
@@ -265,7 +265,6 @@ def over_depths(merge: pd.DataFrame, says: Mapping[str, Statement], same: bool) 
         wide = curved[curved["checkpoint"] == checkpoint].pivot(
             index="seed", columns="branch_depth", values="gap"
         )
-        wide = wide.dropna()
         enough = wide.shape[1] >= DEPTHS
         values[checkpoint] = (
             jackknife(wide, lambda t: 100 * (t.mean().max() / t.mean().min() - 1)) if enough else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
@@ -115,7 +116,7 @@ def shares(attention: pd.DataFrame) -> dict[str, list[float]]:
 
 def stability(attention: pd.DataFrame) -> dict[str, list[float]]:
     """Largest over smallest gap of the three checkpoints, of means over seeds as the printed ones, by the jackknife."""
-    wide = attention.pivot(index="seed", columns="checkpoint", values="gap").dropna()
+    wide = attention.pivot(index="seed", columns="checkpoint", values="gap")
     enough = wide.shape[1] == len(CHECKPOINTS)
     return {"": jackknife(wide, lambda t: float(t.mean().max() / t.mean().min())) if enough else []}
 
@@ -129,7 +130,7 @@ def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[
         yield from (judge.constructed(says[which], ZERO) for which in ("H5.2", "separation"))
         return
     recovered = blocks[blocks["protocol"] == RECOVERED]
-    wide = recovered.pivot(index=["checkpoint", "seed"], columns="network", values="gap").dropna()
+    wide = recovered.pivot(index=["checkpoint", "seed"], columns="network", values="gap")
     parts = {str(c): rows for c, rows in wide.groupby("checkpoint")}
     yield judge.bound(says["H5.2"], {c: list(rows["flat_mlp"]) for c, rows in parts.items()})
     ratio = {c: list(rows["flat_mlp"] / rows["attention"]) for c, rows in parts.items()}
@@ -143,7 +144,7 @@ def falls(networks: pd.DataFrame) -> dict[str, list[float]]:
         wide = part.pivot(index="seed", columns="checkpoint", values="test_loss")
         if set(CHECKPOINTS) <= set(wide.columns):
             steps = [wide["mid"] - wide["init"], wide["final"] - wide["mid"]]
-            found[str(network)] = [max(a, b) for a, b in zip(*steps, strict=True)]
+            found[str(network)] = list(np.maximum(*steps))
     return found
 
 

@@ -128,10 +128,18 @@ def smooth(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
 def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int) -> Parts:
     """sign · (gap at the end − gap at init), mean over the distances, by seed."""
     part = silu[(silu["arch"] == arch) & silu["distance"].isin(distances)]
-    wide = part.pivot_table(index=["seed", "distance"], columns="checkpoint", values="gap")
-    if not {"init", "final"} <= set(wide.columns):
+    both = [
+        part[part["checkpoint"] == c].set_index(["seed", "distance"])["gap"]
+        for c in ("init", "final")
+    ]
+    table = pd.concat(both, axis=1, keys=["init", "final"], join="inner")
+    if table.empty:
         return {}
-    change = (wide["final"] - wide["init"]).dropna().groupby("seed").mean()
+    change = (
+        (table["final"] - table["init"])
+        .groupby("seed")
+        .agg(lambda values: values.mean(skipna=False))
+    )
     return {"d = " + ", ".join(map(str, distances)): [sign * float(v) for v in change]}
 
 
@@ -140,7 +148,7 @@ def decay_of(part: pd.DataFrame) -> dict[int, float]:
     table = part.pivot(index="seed", columns="distance", values="R")
     if not {0, LAST} <= set(table.columns):
         return {}
-    return {int(s): float(r) for s, r in (table[0] / table[LAST]).dropna().items()}
+    return {int(s): float(r) for s, r in (table[0] / table[LAST]).items()}
 
 
 def decays(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
@@ -188,7 +196,7 @@ def coupling(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]
     for (activation, checkpoint), part in groups(far, ["activation", "checkpoint"]):
         wide = part.pivot(index="seed", columns="arch", values="C")
         if {RESNET, PLAIN} <= set(wide.columns):
-            gain[f"{activation} {checkpoint}"] = list((wide[RESNET] - wide[PLAIN]).dropna())
+            gain[f"{activation} {checkpoint}"] = list(wide[RESNET] - wide[PLAIN])
     return [judge.bound(says["C monotone"], steps), judge.bound(says["skips slow the decay"], gain)]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
@@ -124,13 +125,14 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
 
 def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> Pseudovalues:
     """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their mean and scatter give it and its
-    error."""
-    n, whole = len(wide), float(statistic(wide)) if len(wide) else float("nan")
+    error. A seed with an infinite or missing value is left out of the statistic, and its pseudovalue is NaN."""
+    finite = wide[np.isfinite(wide).all(axis=1)]
+    lost = [float("nan")] * (len(wide) - len(finite))
+    n, whole = len(finite), float(statistic(finite)) if len(finite) else float("nan")
     if n < 2:
-        return Pseudovalues([whole], whole)
-    return Pseudovalues(
-        [n * whole - (n - 1) * float(statistic(wide.drop(seed))) for seed in wide.index], whole
-    )
+        return Pseudovalues([whole, *lost] if n else lost, whole)
+    without = [float(statistic(finite.drop(seed))) for seed in finite.index]
+    return Pseudovalues([n * whole - (n - 1) * value for value in without] + lost, whole)
 
 
 def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pseudovalues:
@@ -144,7 +146,7 @@ def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pse
         d, means = rows.columns.to_numpy(float), rows.mean().to_numpy()
         return max(fit(d, means, name="").r2 for fit in fits)
 
-    return jackknife(part.pivot(index="seed", columns="distance", values=value).dropna(), best)
+    return jackknife(part.pivot(index="seed", columns="distance", values=value), best)
 
 
 KEYS = ("depth", "d_u", "distance", "probes", "branch_depth")

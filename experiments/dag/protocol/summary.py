@@ -36,13 +36,12 @@ def groups(
 
 
 def seed_values(table: pd.DataFrame, value: str) -> dict[int, float]:
-    """seed -> value, from rows of one seed each; NaN is left out. Raises ValueError for two rows of one seed."""
+    """seed -> value, from rows of one seed each. Raises ValueError for two rows of one seed."""
     if table["seed"].duplicated().any():
         raise ValueError(
             f"{value}: expected one row per seed, found several; the keys do not tell them apart"
         )
-    kept = table[table[value].notna()]
-    return {int(s): float(v) for s, v in zip(kept["seed"], kept[value], strict=True)}
+    return {int(s): float(v) for s, v in zip(table["seed"], table[value], strict=True)}
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:

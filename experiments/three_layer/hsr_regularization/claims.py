@@ -34,6 +34,8 @@ SEARCH = (
     "the differences are small and depend on the points that the search finds; its rate is not printed, and its stop "
     "ratio was chosen by the published counts"
 )
+OPEN = (("refuted", "confirmed"), ("refuted", "inconclusive"), ("inconclusive", "confirmed"))
+"""Verdicts at the printed and at the wide radius that together say nothing of a statement on A-SAM."""
 SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "std of the spectrum"))
 
 
@@ -71,8 +73,8 @@ def open_protocol(claim: Claim) -> Claim:
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
     if claim.verdict == "refuted" and claim.name == "larger radius of A-SAM":
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPERATOR}")
-    if claim.verdict in ("refuted", "inconclusive") and wide == "confirmed":
-        why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement is confirmed"
+    if (claim.verdict, wide) in OPEN:
+        why = f"{OPERATOR}; at the printed radius it does little here, at ten times it the statement is {wide}"
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
     return claim
 

@@ -123,7 +123,7 @@ def claims_over_draws(
 
     def gains(a: str, b: str, group: str) -> list[float]:
         rows = table[(table["a"] == a) & (table["b"] == b) & (table["group"] == group)]
-        return [float(v) for v in rows["f1"].dropna()]
+        return [float(v) for v in rows["f1"]]
 
     def larger(name: str, a: str, b: str) -> Claim:
         unit = f"mean macro F1 of {NAMES[a]} less that of {NAMES[b]}, sharp seeds"

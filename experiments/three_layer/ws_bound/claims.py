@@ -151,9 +151,9 @@ def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statemen
         name = "fitted" if first else f"fitted draws {stage} {size} test samples"
         gain, spread = rows["f1_low"] - rows["f1_high"], rows["spread_high"] - rows["spread_low"]
         unit = f"mean F1 on {size} test samples, low less high"
-        yield name, over_draws(says["low bound generalises better"], gain.dropna().tolist(), unit)
+        yield name, over_draws(says["low bound generalises better"], gain.tolist(), unit)
         unit = f"std of F1 on {size} test samples, high less low"
-        yield name, over_draws(says["sharp points vary more"], spread.dropna().tolist(), unit)
+        yield name, over_draws(says["sharp points vary more"], spread.tolist(), unit)
 
 
 def _norms(c: Case) -> Made:
