@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.contract import SettingError
+from runner.contract import Scalar, SettingError
 from runner.run import config
 from runner.store.archive import where_published
-from runner.store.identity import digest
-from runner.store.job import Job
+from runner.store.cells import within
+from runner.store.identity import Identity, digest
+from runner.store.job import PAPER, Job
 from runner.store.store import Stored, merge
 
 if TYPE_CHECKING:
@@ -19,22 +20,38 @@ if TYPE_CHECKING:
 
 
 class Results(Mapping[str, "pd.DataFrame"]):
-    """Tables of one experiment by name. A table is read when it is first asked for."""
+    """Tables of one experiment by name. A table is read when it is first asked for.
 
-    def __init__(self, experiment: str, cells: Sequence[Stored]) -> None:
+    only: column -> value, of the rows that are kept of a table with that column. left_out: cells that are stored and
+    not among these.
+    """
+
+    def __init__(
+        self,
+        experiment: str,
+        cells: Sequence[Stored],
+        only: Mapping[str, Scalar] | None = None,
+        left_out: int = 0,
+    ) -> None:
         self.experiment = experiment
         self.cells = tuple(cells)
+        self.left_out = left_out
+        self._only = only or {}
         self.rows: dict[str, int] = dict(
             sum((Counter(cell.meta["tables"]) for cell in cells), Counter())
         )
-        """Table -> number of rows, known without reading it."""
+        """Table -> number of stored rows, known without reading it."""
         self._read: dict[str, pd.DataFrame] = {}
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self.rows:
             raise KeyError(f"{name}: expected one of {', '.join(self)}")
         if name not in self._read:
-            self._read.update(merge(self.cells, [name]))
+            table = merge(self.cells, [name])[name]
+            for column, value in self._only.items():
+                if column in table:
+                    table = table[table[column] == value].reset_index(drop=True)
+            self._read[name] = table
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -44,12 +61,15 @@ class Results(Mapping[str, "pd.DataFrame"]):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        tables = ", ".join(f"{name} ({self.rows[name]} rows)" for name in self)
-        return f"<Results of {self.experiment}: {len(self.cells)} cells; {tables}>"
+        tables = ", ".join(f"{name} ({self.rows[name]} rows stored)" for name in self)
+        more = f" ({self.left_out} more with all=True)" if self.left_out else ""
+        return f"<Results of {self.experiment}: {len(self.cells)} cells{more}; {tables}>"
 
 
-def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Results:
-    """Measured tables of one experiment, merged over cells and seeds.
+def load(
+    experiment: str, *settings: str, outputs: str | Path = "outputs", all: bool = False
+) -> Results:
+    """Measured tables of one experiment, merged over cells and seeds: the paper's rows, or all of them.
 
     Cells below `outputs` come first, published cells second. Damaged cells are left out.
 
@@ -62,6 +82,9 @@ def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Re
         protocol. Settings of the grid and ``seed`` select nothing: every cell with the same other settings is loaded.
     outputs : str or Path
         Output folder of your runs.
+    all : bool
+        Every stored row. By default of the paper's protocol only its own grid and seeds, and in every protocol only
+        rows on the paper's set of images (column ``images``).
 
     Returns
     -------
@@ -91,7 +114,24 @@ def load(experiment: str, *settings: str, outputs: str | Path = "outputs") -> Re
     if not found.cells:
         place = f"found none below {job.outputs}; {where_published()}"
         raise SettingError(f"{experiment}: expected stored cells of these settings, {place}")
-    return found
+    return found if all else _papers(job, found)
+
+
+def _papers(job: Job, found: Results) -> Results:
+    """The rows of the paper."""
+    paper, cells = config.protocol(job.name, PAPER), list(found.cells)
+    if (
+        job.identity.key == Identity.of(job.name, paper, job.threads, job.device).key
+        and paper.paper
+    ):
+        cells = within(cells, paper, paper.paper_seeds)
+    left_out = len(found.cells) - len(cells)
+    if not cells:
+        raise SettingError(
+            f"{job.name}: expected stored cells of the paper's grid and seeds, found {left_out} others; "
+            "load them with all=True"
+        )
+    return Results(job.name, cells, paper.paper_rows, left_out)
 
 
 def overview(outputs: str | Path = "outputs") -> dict[str, Results]:

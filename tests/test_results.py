@@ -12,6 +12,7 @@ from runner.run.execute import run
 from runner.run.reports import results_lines
 from runner.store.archive import archive_bytes
 from tests.run.conftest import packed, toy_conf  # noqa: F401
+from tests.run.toy import Toy
 
 TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
 
@@ -33,7 +34,7 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places)
     assert list(tables) == ["keys", "numbers"] and tables.rows == {"numbers": 80, "keys": 4}
     keys = tables["keys"][["width", "seed"]].to_numpy().tolist()
     assert keys == [[1, 42], [1, 43], [2, 42], [2, 43]]
-    assert "numbers (80 rows)" in repr(tables)
+    assert "numbers (80 rows stored)" in repr(tables)
     with pytest.raises(KeyError, match="expected one of keys, numbers"):
         tables["number"]
     assert results_lines("", places[0])[0] == "toy: keys (4), numbers (80)"
@@ -64,3 +65,16 @@ def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, 
 @pytest.mark.usefixtures("published")
 def test_the_example_of_the_docstring():
     assert doctest.testmod(results).failed == 0
+
+
+def test_the_papers_rows_come_first_and_all_on_request(places, monkeypatch):
+    monkeypatch.setattr(Toy, "paper_seeds", (43,))
+    monkeypatch.setattr(Toy, "paper_rows", {"index": 0})
+    tables = results.load("toy", outputs=places[0])
+    assert set(tables["keys"]["seed"]) == {43} and set(tables["numbers"]["index"]) == {0}
+    assert "cells (2 more with all=True)" in repr(tables)
+    whole = results.load("toy", outputs=places[0], all=True)
+    assert set(whole["keys"]["seed"]) == {42, 43} and len(whole["numbers"]) == 80
+    monkeypatch.setattr(Toy, "paper_seeds", (1,))
+    with pytest.raises(SettingError, match="found 4 others; load them with all=True"):
+        results.load("toy", outputs=places[0])

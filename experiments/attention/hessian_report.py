@@ -59,6 +59,7 @@ def claims(tables: Tables) -> list[Claim]:
             text=f"{bound.symbol} stays below its bound",
             where=bound.place,
             high=1 + ROUNDING,
+            independent=True,
         )
         if name not in worst.index:
             found.append(judge.claim(says, "not run", detail="no cell measured it"))

@@ -37,6 +37,7 @@ class AttentionHessian(c.Experiment):
 
     title: ClassVar[str] = "Bounds on the Hessian of softmax attention against measured values"
     paper: ClassVar[str] = "Attention"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = "Lemmas G.2-G.4, H.3-H.10, I.1-I.3; sharper constants"
     measure = "experiments.attention.measure:measure"
     analysis = "experiments.attention.hessian_report:AttentionHessianAnalysis"
@@ -94,6 +95,7 @@ class AttentionNewton(Judged):
     version: ClassVar[int] = 2
     title: ClassVar[str] = "Recovery of the attention input"
     paper: ClassVar[str] = "Attention"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     claimed: ClassVar[str] = "attention_newton"
     reproduces: ClassVar[str] = (
         "Theorem J.1; blind recovery, certified balls, identifiability, a trained layer"

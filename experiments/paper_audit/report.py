@@ -70,6 +70,7 @@ def _claim(row: Row, names: dict[str, str]) -> Claim:
         threshold=f"{row['tolerance']:g}",
         detail="; ".join(part for part in (row["verdict"], kind, row["uncounted"]) if part),
         group=names[row["source"]],
+        independent=True,
     )
 
 

@@ -20,6 +20,7 @@ class PhiBlockDiagonal(c.Experiment):
 
     title: ClassVar[str] = "Curvature that a block-diagonal approximation discards, exactly"
     paper: ClassVar[str] = "DAG"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = "nothing printed: couplings between layers, in parameter space"
     measure = "experiments.phi_block_diagonal.measure:measure"
     analysis = "experiments.phi_block_diagonal.report:PhiBlockDiagonalAnalysis"

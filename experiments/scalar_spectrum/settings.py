@@ -25,6 +25,7 @@ class ScalarSpectrum(c.Experiment):
 
     title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
     paper: ClassVar[str] = "scalar spectrum"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = (
         "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
     )

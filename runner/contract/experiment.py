@@ -141,7 +141,10 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     Class attributes: version (raised when what the measuring function means changes), title, measure and analysis (see
     the module; `measure` may also be a method), devices (kinds of device that it makes use of: cpu, cuda, mps),
     uncertified (why its cells carry no table `certificate`; see runner.contract.records), and of an experiment from
-    a paper: paper (short name) and reproduces (the figures and tables that it makes, one line).
+    a paper: paper (short name), reproduces (the figures and tables that it makes, one line), paper_seeds (those of the
+    published protocol, which alone verdicts read; none: all), replication_seeds (those of a second verdict, written
+    down before they are run) and paper_rows (column -> value: the rows of a table with that column that are the
+    paper's own, which `runner.results.load` gives).
     A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
     union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, except those made with `report_only()`.
@@ -155,6 +158,9 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     reproduces: ClassVar[str] = ""
+    paper_seeds: ClassVar[Sequence[int]] = ()
+    replication_seeds: ClassVar[Sequence[int]] = ()
+    paper_rows: ClassVar[Mapping[str, Scalar]] = {}
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     uncertified: ClassVar[str] = ""
     measure: ClassVar[Any] = ""

@@ -122,7 +122,8 @@ class Statement:
     n seeds, and `rounding`, half a unit of its last printed digit (a statement has limits or a number). margin: how
     far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reason: why we
     chose these limits, '' where they are printed. sharp: the limits are the paper's own; False where we chose them, so
-    that only the uncertainty of a value decides.
+    that only the uncertainty of a value decides. independent: of the protocol (a theorem, a formula, an exact zero), so
+    that settings, data and seeds other than the paper's leave it its verdict.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Statement:
     margin: float = NAN
     reason: str = ""
     sharp: bool = True
+    independent: bool = False
 
     @property
     def threshold(self) -> str:
@@ -168,7 +170,9 @@ class Claim:
     threshold: the criterion; detail: n, interval, p and effect size, or why nothing was decided; group: what
     it speaks of, where one experiment is about several papers; variants: what became of the statement in each depth,
     checkpoint or protocol, "confirmed: L=8, L=10; inconclusive: L=12"; seeds_needed: how many seeds would decide
-    it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given).
+    it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given);
+    independent: as of `Statement`; replication: the verdict of the seeds declared for a second one, which is not
+    counted ("" where none are declared; the report fills it in).
     """
 
     name: str
@@ -181,6 +185,8 @@ class Claim:
     group: str = ""
     variants: str = ""
     seeds_needed: float = NAN
+    independent: bool = False
+    replication: str = ""
 
 
 def is_extension(where: str) -> bool:

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Analysis
-from runner.report.collect import Collection, Missing, Scope, manifest
+from runner.report.collect import Collection, Missing, Place, manifest
 from runner.report.figures import PlotStyles, heatmap, legend, letter, log_axis, new_figure
-from runner.report.findings import Failures
+from runner.report.findings import Failures, Material, Subject
 from runner.report.formatting import markdown_table, shown
 from runner.report.write import write_report
 from runner.store.job import Job
@@ -118,7 +118,7 @@ def write(
     folder = job.store.root
     collection = Collection(
         job,
-        Scope(folder, job.experiment, (), job.experiment),
+        Place(folder, job.experiment, (), job.experiment),
         tuple(cells),
         (job.seed,),
         tuple(missing),
@@ -131,9 +131,9 @@ def write(
         "command": command,
         "fill_commands": [command],
     }
-    made = write_report(
-        folder, job.name, job.experiment, tables, record, [str(cell) for cell in missing]
-    )
+    subject = Subject(job.experiment, tables)
+    material = Material(scope=collection.scope, shown=subject, judged=subject)
+    made = write_report(folder, record, material)
     analysis = DiagnosisAnalysis(job.experiment, tables)
     drawn = len(made["captions"])
     pages = f"  {len(tables)} tables, {drawn} figure{'' if drawn == 1 else 's'}, page {folder / 'index.html'}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import is_extension
 from runner.report.formatting import counts_of, number_line, statement_line
 from runner.report.manifest import commits_of
+from runner.report.scope import Scope
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,7 +210,8 @@ def caption(
     what: what it shows, in words. rows: `claims` and `scorecard` of the report. bars: what bars and bands show, said
     where `what` does not.
     """
-    found = finding(place_of(name, what), rows)
+    scope, place = Scope.of(manifest), place_of(name, what)
+    found = finding(place, rows) if scope.is_papers else scope.unjudged(place)
     said = re.search(r"±|\b(std|band|bars?|quartiles?|interval|range)\b", what) is not None
     parts = [
         what or name.replace("_", " "),
@@ -217,6 +219,7 @@ def caption(
         drawing.note,
         found,
         _provenance(manifest),
+        scope.shown_only,
     ]
     alt = _joined([found, drawing.axes, drawing.reading, what or name.replace("_", " ")])
     return Caption(

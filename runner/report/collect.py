@@ -1,19 +1,21 @@
-"""From stored cells to a report: which cells belong together, what is missing, how their settings depart from the
-paper's protocol, and where the report goes.
-"""
+"""From stored cells to a report: which cells belong together, which of them are judged, what is missing, and where the
+report goes."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from runner.contract import Experiment
 from runner.contract.records import CERTIFICATE
+from runner.report.scope import Scope, judged_settings, scope_of
+from runner.store.cells import within
 from runner.store.identity import Identity, digest, settings as settings_of
-from runner.store.job import Job
+from runner.store.job import PAPER, Job
 from runner.store.store import Stored
 
 Protocol = Callable[[str, str], Experiment]
@@ -21,7 +23,7 @@ Protocol = Callable[[str, str], Experiment]
 
 
 @dataclass(frozen=True)
-class Scope:
+class Place:
     """Where the report of some settings goes, and the grid whose cells it needs.
 
     `<outputs>/<experiment>` and the grid of the YAML file for the paper's protocol; `<outputs>/<experiment>/<profile>`
@@ -35,24 +37,27 @@ class Scope:
     """What selects these settings on the command line, besides experiment and seed."""
     paper: Experiment
     """The experiment under the paper's protocol: what departures are counted from."""
+    profile: str = PAPER
     changed: tuple[str, ...] = ()
     """Overrides that make these settings neither the paper's protocol nor a profile's."""
 
 
-def scope(job: Job, protocol: Protocol) -> Scope:
-    """The scope of a job's settings."""
+def place_of(job: Job, protocol: Protocol) -> Place:
+    """The place of the report of a job's settings."""
     outputs = (f"outputs={job.outputs}",) if str(job.outputs) != "outputs" else ()
-    paper = protocol(job.name, "paper")
+    paper = protocol(job.name, PAPER)
     if job.identity.key == Identity.of(job.name, paper).key:
-        return Scope(job.store.root, paper, outputs, paper)
+        return Place(job.store.root, paper, outputs, paper)
     profile = (f"profile={job.profile}",)
-    if job.profile != "paper":
+    if job.profile != PAPER:
         plain = protocol(job.name, job.profile)
         if job.identity.key == Identity.of(job.name, plain).key:
-            return Scope(job.store.root / job.profile, plain, (*profile, *outputs), paper)
+            return Place(
+                job.store.root / job.profile, plain, (*profile, *outputs), paper, job.profile
+            )
     folder = job.store.root / f"{job.profile}-{job.identity.key[:8]}"
     changed = tuple(word for word in job.overrides if not word.startswith("outputs="))
-    return Scope(folder, job.experiment, (*profile, *job.overrides), paper, changed)
+    return Place(folder, job.experiment, (*profile, *job.overrides), paper, job.profile, changed)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Collection:
     """
 
     job: Job
-    scope: Scope
+    place: Place
     cells: tuple[Stored, ...]
     seeds: tuple[int, ...]
     missing: tuple[Missing, ...]
@@ -86,6 +91,34 @@ class Collection:
     """A line for each cell that was found damaged and moved away."""
     beside: Mapping[str, tuple[Stored, ...]] = field(default_factory=dict)
     """Stored cells of the companions of these settings (`Experiment.companions`), by name."""
+
+    @cached_property
+    def scope(self) -> Scope:
+        """What the report is."""
+        return scope_of(self.job.experiment, self.place.paper, self.place.profile, self.cells)
+
+    @property
+    def judged(self) -> list[Stored]:
+        """The cells that verdicts read."""
+        if not (self.scope.is_papers and self.scope.paper):
+            return list(self.cells)
+        return within(self.cells, self.place.paper, self.scope.seeds)
+
+    @property
+    def judged_experiment(self) -> Experiment:
+        """The settings that verdicts read."""
+        if not (self.scope.is_papers and self.scope.paper):
+            return self.job.experiment
+        return judged_settings(self.job.experiment, self.place.paper)
+
+    @property
+    def replication(self) -> list[Stored] | None:
+        """The cells of the second verdict: none until all of them are stored; None where none are declared."""
+        seeds = self.scope.replication
+        if not seeds:
+            return None
+        found = within(self.cells, self.place.paper, seeds)
+        return found if len(found) == len(seeds) * len(list(self.place.paper.cells())) else []
 
     @property
     def failures(self) -> tuple[Missing, ...]:
@@ -114,7 +147,7 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     jobs: of one experiment with the same settings; they may differ in grid and seed. any_seed: no seed was asked for,
     so that where cells are stored and none at a job's own seed, that seed is not missing.
     """
-    place = scope(jobs[0], protocol)
+    place = place_of(jobs[0], protocol)
     grids = {
         f.name: getattr(place.experiment, f.name)
         for f in fields(place.experiment)
@@ -145,10 +178,12 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
         jobs = [replace(j, seed=min(there)) for j in jobs]
     seeds = sorted(there | {j.seed for j in jobs})
     stored, failed = {cell.id for cell in own}, job.store.failed()
+    papers = scope_of(job.experiment, place.paper, place.profile).seeds
     wanted = {
         identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words)
         for seed in seeds
         for cell in grid
+        if not papers or seed in papers
     }
     for asked in jobs:
         profile = (f"profile={asked.profile}",) if asked.profile != "paper" else ()
@@ -184,16 +219,14 @@ def manifest(collection: Collection) -> dict[str, Any]:
     """What a report was made from."""
     job, cells = collection.job, collection.cells
     experiment = job.experiment
-    dataset = getattr(experiment, "dataset", None)
     return {
         "experiment": job.name,
         "title": experiment.title,
         "paper": experiment.paper,
         "version": experiment.version,
-        "profile": "paper" if collection.scope.folder == job.store.root else job.profile,
-        "changed": " ".join(collection.scope.changed),
-        "surrogate": getattr(dataset, "kind", "") == "surrogate",
-        "not_comparable": not_comparable(experiment, collection.scope.paper),
+        "profile": collection.place.profile,
+        "changed": " ".join(collection.place.changed),
+        "scope": collection.scope.record(),
         "settings": settings_of(experiment),
         "settings_key": job.identity.key,
         "threads": job.threads,
@@ -228,61 +261,3 @@ def reference_path(name: str) -> Path | None:
     """experiments/reference/<name>.csv, where there is one."""
     path = Path(__file__).resolve().parents[2] / "experiments" / "reference" / f"{name}.csv"
     return path if path.is_file() else None
-
-
-ASIDE = ("grid", "report", "free")
-"""Marks of fields that no departure is counted from: which cells there are, what is drawn, what does not matter."""
-
-
-def departures(experiment: Experiment, paper: Experiment) -> list[str]:
-    """One phrase for every setting that is not the paper's, such as "training.epochs=4 instead of 50".
-
-    paper: the same experiment as its YAML file has it. Left out are grid fields (a reference row names its own grid
-    point), those that only reports read, and those made with `free()`. Another kind of data, model, metric or training
-    is one phrase, whatever else differs with it. Of a field that is a mapping only the paper's keys count: an entry
-    added next to them changes none of its numbers.
-    """
-    return [
-        f"{key}={found} instead of {wanted}"
-        for key, found, wanted in _differing(experiment, paper, "")
-    ]
-
-
-def _differing(found: Any, wanted: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
-    """(dotted name, this run's value, the paper's) of every field that differs."""
-    for one in fields(wanted):
-        if not any(one.metadata.get(mark) for mark in ASIDE):
-            yield from _field(one.name, getattr(found, one.name), getattr(wanted, one.name), prefix)
-
-
-def _field(name: str, found: Any, wanted: Any, prefix: str) -> Iterator[tuple[str, Any, Any]]:
-    name = prefix + name
-    if is_dataclass(wanted):
-        kinds = getattr(found, "kind", None), getattr(wanted, "kind", None)
-        if kinds[0] != kinds[1]:
-            yield name, *kinds
-        elif type(found) is type(wanted):
-            yield from _differing(found, wanted, f"{name}.")
-    elif isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        for key in wanted:
-            if found.get(key) != wanted[key]:
-                yield f"{name}.{key}", found.get(key), wanted[key]
-    elif found != wanted:
-        yield name, found, wanted
-
-
-def not_comparable(experiment: Experiment, paper: Experiment) -> str:
-    """Why a run cannot be compared with the paper's numbers, '' where it can."""
-    found = departures(experiment, paper)
-    return f"not the paper's protocol: {', '.join(found)}" if found else ""
-
-
-def said_of(manifest: Mapping[str, Any]) -> list[str]:
-    """How a reported run departs from the paper (other data, another profile), from its manifest; a phrase each."""
-    found = []
-    if manifest.get("surrogate"):
-        found.append("surrogate data, not the paper's data set")
-    profile = str(manifest.get("profile") or "paper")
-    if profile != "paper":
-        found.append(f"profile={profile}: not the paper's protocol; nothing is scored")
-    return found

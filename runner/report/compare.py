@@ -43,9 +43,10 @@ def scorecard(
 ) -> pd.DataFrame:
     """Hold measured values against published ones: the keys of each reference row, then the fields of `Score`.
 
-    reference: as `read_reference` gives it. measured: one row per seed with `seed`, `value`, those key columns that
+    reference: as `read_reference` gives it. comparable_reason: why no value can be compared ('' where
+    some can). measured: one row per seed with `seed`, `value`, those key columns that
     tell values apart, and any of the columns
-    - `comparable`: why that value cannot be compared with the paper ('' where it can); overrides `comparable_reason`;
+    - `comparable`: why that value cannot be compared with the paper ('' where it can);
     - `calibrated`: why its protocol counts as chosen by looking at these numbers;
     - `constructed`: why it could not have come out otherwise;
     - `paired`: true where networks, data and order are the published ones, by seed and checksum;
@@ -92,7 +93,9 @@ def scorecard(
             resolution=resolution(row, rows),
             std_resolution=resolution(row, rows, "std"),
         )
-        reason = next((m["comparable"] for m in matching if "comparable" in m), comparable_reason)
+        reason = comparable_reason or next(
+            (m["comparable"] for m in matching if "comparable" in m), ""
+        )
         score = score_of(printed, matching, reason, groups.get(_identity(row, shared), ""))
         scores.append(
             replace(score, values=" ".join(f"{m['seed']}:{m['value']:.9g}" for m in matching))

@@ -21,6 +21,7 @@ from runner.report.figures import NothingToDraw, head
 from runner.report.findings import Failures, Findings
 from runner.report.manifest import stamp
 from runner.report.page import VECTOR
+from runner.report.scope import Scope
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,16 +79,11 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
 
 def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
     """What keeps a figure from being the paper's, below the canvas: a picture is copied without its caption."""
-    words = ["random-field stand-in data"] if stamp.get("data") == "surrogate" else []
-    words += (
-        [f"profile={stamp['profile']}"]
-        if stamp.get("profile", "paper") not in ("paper", "")
-        else []
-    )
-    if not words:
-        return None
-    return figure.text(
-        0.5, -0.01, ", ".join(words), ha="center", va="top", fontsize=8, color="0.35"
+    text = str(stamp.get("footer", ""))
+    return (
+        figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=8, color="0.35")
+        if text
+        else None
     )
 
 
@@ -197,7 +193,8 @@ def draw_one(
     (directory / "figures").mkdir(exist_ok=True)
     about = {**stamp(str(manifest.get("experiment", "")), manifest, warnings), "figure": name}
     try:
-        head(figure, heading(name, manifest))
+        title = str(manifest.get("title") or name)
+        head(figure, Scope.of(manifest).heading(place_of(name), title))
         path = save(figure, directory / "figures" / name, about, suffix=suffix)
         read(read_drawing(figure))
     except OSError:  # a full disk is no fault of the figure
@@ -208,20 +205,6 @@ def draw_one(
     finally:
         figure.clear()
     return path
-
-
-def heading(name: str, manifest: Mapping[str, Any]) -> str:
-    """The line above a figure: paper, and its figure or table, or else the experiment: a picture is copied alone.
-
-    >>> heading("fig3_resonance", {"paper": "DAG"}), heading("spread", {"paper": "DAG", "title": "Decay of resonance"})
-    ('DAG paper, Fig. 3, reproduced', 'DAG paper: Decay of resonance')
-    """
-    source = f"{manifest['paper']} paper" if manifest.get("paper") else "hess-run"
-    place = place_of(name)
-    source = source[0].upper() + source[1:]
-    return (
-        f"{source}, {place}, reproduced" if place else f"{source}: {manifest.get('title') or name}"
-    )
 
 
 def caption_of(maker: Any) -> str:

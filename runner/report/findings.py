@@ -1,15 +1,21 @@
-"""Everything that a report asks an experiment's analysis, asked once; what its code raises is kept, not passed on."""
+"""Everything that a report asks an experiment's analysis, asked once; what its code raises is kept, not passed on.
+
+Verdicts and what is said of the paper come from what is judged, figures and their captions from all that is shown; the
+two are one analysis unless more is stored than the paper's own grid and seeds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from runner import stats
-from runner.contract import Analysis, Experiment, Figures, Tables, analyse
+from runner.contract import Analysis, Claim, Experiment, Figures, Tables, analyse
 from runner.report import compare
+from runner.report.scope import Scope
 from runner.report.score import Score, read_reference
 
 if TYPE_CHECKING:
@@ -54,6 +60,50 @@ class Failures:
         ]
 
 
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """Settings and merged tables that one analysis reads; beside: those of companions, by name."""
+
+    experiment: Experiment
+    tables: Tables
+    beside: Mapping[str, Tables] = field(default_factory=dict)
+
+    def analysis(self) -> Analysis:
+        """The analysis of these tables."""
+        made = analyse(self.experiment, self.tables)
+        return replace(made, beside=self.beside) if self.beside else made
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Material:
+    """What a report is made from.
+
+    Parameters
+    ----------
+    scope
+        What the report is.
+    shown
+        All cells with its settings.
+    judged
+        What verdicts read; `shown` itself where nothing more is shown.
+    replication
+        What the second verdict reads; None where no seeds are declared for one, or not all of them are stored.
+    reference
+        File of the paper's values, if any.
+    """
+
+    scope: Scope
+    shown: Subject
+    judged: Subject
+    replication: Subject | None = None
+    reference: Path | None = None
+
+    @cached_property
+    def printed(self) -> pd.DataFrame | None:
+        """The paper's values, None where it has none."""
+        return None if self.reference is None else read_reference(self.reference)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """An analysis's answers: its tables ready to be written, the rest as it came. Empty where its code raised."""
@@ -75,52 +125,84 @@ class Findings:
         return {name: table for name, table in tables.items() if self.paper or len(table)}
 
 
-def ask(
-    experiment: Experiment,
-    tables: Tables,
-    reference: Path | None,
-    reason: str,
-    failures: Failures,
-    beside: Mapping[str, Tables],
-    *,
-    only_figures: bool = False,
-) -> Findings:
-    """Make the experiment's analysis of its tables and ask it for everything.
-
-    beside: tables of companions (`Analysis.beside`). reference: file of the paper's values, if any. reason: why this
-    run is not comparable with them, '' where it is; single values may say otherwise in their own column `comparable`
-    (`compare.scorecard`). only_figures: leave the other answers empty.
-    """
-    analysis = failures.guard(
-        "analysis", lambda: analyse(experiment, tables), Analysis(experiment, tables)
-    )
-    analysis = replace(analysis, beside=beside) if beside else analysis
-    asked = Analysis(experiment, {}) if only_figures else analysis
-    no_tests: list[stats.Statistic] = []
+def ask(material: Material, failures: Failures, *, only_figures: bool = False) -> Findings:
+    """Make the experiment's analyses and ask them for everything. only_figures: leave the other answers empty."""
+    shown = _analysis(material.shown, failures)
+    judged = shown if material.judged is material.shown else _analysis(material.judged, failures)
+    if only_figures:
+        judged = Analysis(material.judged.experiment, {})
     no_notes: list[str] = []
     no_documents: Mapping[str, str] = {}
     no_figures: Figures = {}
-    tests = failures.guard("statistics", lambda: stats.correct(asked.statistics()), no_tests)
-    nothing = compare.claims_table(())
-    measured = failures.guard("values", lambda: _measured(asked, reference), _empty(VALUES))
+    claims, scorecard = _verdicts(judged, material, failures)
+    if material.scope.replication and not only_figures:
+        further = material.replication
+        again = (
+            (None, None)
+            if further is None
+            else _verdicts(_analysis(further, failures), material, failures)
+        )
+        claims, scorecard = _replicated(claims, again[0]), _replicated(scorecard, again[1])
     return Findings(
-        stats=_statistics_table(tests),
-        claims=failures.guard("claims", lambda: compare.claims_table(asked.claims()), nothing),
-        scorecard=failures.guard(
-            "scorecard", lambda: _scorecard(measured, reference, reason), _empty(SCORES)
-        ),
-        notes=failures.guard("notes", lambda: [str(note) for note in asked.notes()], no_notes),
-        documents=failures.guard("documents", asked.documents, no_documents),
-        figures=failures.guard("figures", analysis.figures, no_figures),
-        captions=failures.guard("captions", asked.captions, no_documents),
-        bars=analysis.bars,
-        paper=experiment.paper,
+        stats=_statistics_table(judged, material.scope, failures),
+        claims=claims,
+        scorecard=scorecard,
+        notes=failures.guard("notes", lambda: [str(note) for note in judged.notes()], no_notes),
+        documents=failures.guard("documents", judged.documents, no_documents),
+        figures=failures.guard("figures", shown.figures, no_figures),
+        captions=failures.guard("captions", shown.captions, no_documents),
+        bars=shown.bars,
+        paper=material.shown.experiment.paper,
     )
 
 
-def _measured(analysis: Analysis, reference: Path | None) -> pd.DataFrame:
+def _analysis(subject: Subject, failures: Failures) -> Analysis:
+    nothing = Analysis(subject.experiment, subject.tables)
+    return failures.guard("analysis", subject.analysis, nothing)
+
+
+def _verdicts(
+    analysis: Analysis, material: Material, failures: Failures
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Claims and scorecard of one analysis."""
+    nothing = compare.claims_table(())
+    measured = failures.guard("values", lambda: _measured(analysis, material), _empty(VALUES))
+    claims = failures.guard("claims", lambda: _claims(analysis, material.scope), nothing)
+    scores = failures.guard("scorecard", lambda: _scorecard(measured, material), _empty(SCORES))
+    return claims, scores
+
+
+def _replicated(made: pd.DataFrame, again: pd.DataFrame | None) -> pd.DataFrame:
+    """A table of verdicts with those of the seeds declared for a second one, row by row; again: None: not run."""
+    import pandas as pd
+
+    if again is None:
+        return made.assign(replication="not run")
+    if "name" not in made:  # the rows of a scorecard are those of the reference file
+        return made.assign(replication=again["verdict"].to_list())
+    second = again.set_index(["name", "group"])["verdict"]
+    rows = pd.MultiIndex.from_frame(made[["name", "group"]])
+    return made.assign(replication=second.reindex(rows).fillna("not run").to_list())
+
+
+def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
+    """The claims; outside the paper's scope only those keep their verdict that do not depend on the protocol."""
+    return compare.claims_table(within_scope(claim, scope) for claim in analysis.claims())
+
+
+def within_scope(claim: Claim, scope: Scope) -> Claim:
+    """The claim, without a verdict where the scope allows none; what was measured stays."""
+    if scope.is_papers:
+        return claim
+    if scope.keeps(claim.independent):
+        return replace(claim, seeds_needed=float("nan"))
+    nothing = {"variants": "", "seeds_needed": float("nan")}
+    return replace(claim, verdict="not comparable", detail=scope.reason, **nothing)  # type: ignore[arg-type]
+
+
+def _measured(analysis: Analysis, material: Material) -> pd.DataFrame:
     """The values to compare with the paper's, one row a seed; none where the paper has no values."""
-    found = None if reference is None else analysis.measured()
+    found = None if material.reference is None else analysis.measured()
     return _empty(VALUES) if found is None else found
 
 
@@ -130,18 +212,21 @@ def _empty(columns: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame(columns=list(columns))
 
 
-def _scorecard(measured: pd.DataFrame, reference: Path | None, reason: str) -> pd.DataFrame:
+def _scorecard(measured: pd.DataFrame, material: Material) -> pd.DataFrame:
     """The scorecard, without rows where the paper has no values."""
-    return (
-        _empty(SCORES)
-        if reference is None
-        else compare.scorecard(measured, read_reference(reference), reason)
-    )
+    if material.printed is None:
+        return _empty(SCORES)
+    return compare.scorecard(measured, material.printed, material.scope.reason)
 
 
-def _statistics_table(tests: Sequence[stats.Statistic]) -> pd.DataFrame:
+def _statistics_table(analysis: Analysis, scope: Scope, failures: Failures) -> pd.DataFrame:
+    """Tests and fits, each with a note where the run is not the paper's."""
     import pandas as pd
 
+    nothing: list[stats.Statistic] = []
+    tests = failures.guard("statistics", lambda: stats.correct(analysis.statistics()), nothing)
+    if scope.reason:
+        tests = [replace(t, note="; ".join(filter(None, (t.note, scope.reason)))) for t in tests]
     return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
 
 

@@ -21,16 +21,19 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Experiment, is_extension
+from runner.report.scope import Scope
 from runner.report.score import text_of
 from runner.stats.claims import variants_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from runner.report.findings import Findings
 
 
 LABELS: Mapping[str, str] = tomllib.loads(
@@ -100,6 +103,8 @@ def _rest(keys: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(rest, key=lambda item: item[0] in KEYS_WITH_NAME)
 
 
+PAPERS = Scope()
+"""The paper's own run."""
 MOST_NAMED = 4
 """Variants of a statement that its row names; of more it gives their number."""
 SPLIT = ("confirmed", "refuted", "minor error", "inconclusive", "not run")
@@ -113,59 +118,100 @@ MOST_ROWS = 60
 def report_text(
     title: str,
     summary: str,
-    claims: pd.DataFrame,
-    scorecard: pd.DataFrame,
-    notes: Sequence[str] = (),
+    found: Findings,
     limitations: Sequence[str] = (),
     validation: Sequence[str] = (),
-    quick: str = "",
+    scope: Scope = PAPERS,
 ) -> str:
     """Markdown of a report.
 
     Parameters
     ----------
+    title
+        Title of the experiment.
     summary
         The hand-written summary; without one the notes of the analysis follow the counts.
+    found
+        Answers of the analysis.
     limitations
-        Sentences on missing cells, stand-in data and changed settings.
+        Sentences on missing cells and on what the report is not.
     validation
         Sentences on numerical checks of the cells.
-    quick
-        What a profile says of itself: the first sentence of a report that has no summary.
+    scope
+        What the report is. Outside the paper's it begins with the reason, and lists only the statements that keep a
+        verdict.
     """
-    scored = [{str(k): v for k, v in row.items()} for row in scorecard.to_dict("records")]
-    stated = [{str(k): v for k, v in row.items()} for row in claims.to_dict("records")]
+    scored = _rows(found.scorecard) if scope.is_papers else []
+    stated = [row for row in _rows(found.claims) if scope.keeps(bool(row.get("independent")))]
     papers = [row for row in stated if not is_extension(str(row.get("where") or ""))]
     extensions = [row for row in stated if is_extension(str(row.get("where") or ""))]
-    counts = [f"{len(scored)} published numbers: {counts_of(scored)}."] if scored else []
-    counts += [f"{len(papers)} statements of the paper: {counts_of(papers)}."] if papers else []
-    counts += (
-        [f"{len(extensions)} extensions (not in the paper): {counts_of(extensions)}."]
-        if extensions
-        else []
-    )
-    found = [row for row in scored if row["verdict"] in ("not reproduced", "inconclusive")]
+    numbers = [row for row in scored if row["verdict"] in ("not reproduced", "inconclusive")]
     left = Counter(str(row["reason"]) for row in scored if row["verdict"] == "not comparable")
     reasons = [f"Not comparable ({count}): {reason}." for reason, count in left.items()]
+    lead = " ".join(filter(None, (summary, _sentence(scope.not_judged))))
     parts = [
         f"# {title}\n",
-        f"{summary or quick}\n" if summary or quick else "",
-        f"{' '.join(counts)}\n" if counts else "",
-        "" if summary else _list("Notes", notes),
+        f"{lead}\n" if lead else "",
+        _counts(scored, papers, extensions, scope),
+        "" if summary else _list("Notes", found.notes),
         markdown_table("Published numbers by table and figure", PLACES, place_rows(scored)),
-        markdown_table(
+        _table(
             "Published numbers that are not reproduced, or inconclusive",
             NUMBERS,
-            map(number_row, _sorted(found)),
+            number_row,
+            numbers,
+            scope,
         ),
-        markdown_table("Statements of the paper", STATEMENTS, map(statement_row, _sorted(papers))),
-        markdown_table(
-            "Extensions (not in the paper)", STATEMENTS, map(statement_row, _sorted(extensions))
-        ),
+        _table("Statements of the paper", STATEMENTS, statement_row, papers, scope),
+        _table("Extensions (not in the paper)", STATEMENTS, statement_row, extensions, scope),
         _list("Limitations", [*reasons, *limitations]),
         _list("Numerical validation", validation),
     ]
     return "\n".join(part for part in parts if part)
+
+
+Row = Mapping[str, Any]
+
+
+def _rows(table: pd.DataFrame) -> list[Row]:
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def _counts(
+    scored: Sequence[Row], papers: Sequence[Row], extensions: Sequence[Row], scope: Scope
+) -> str:
+    """How many numbers and statements have which verdict."""
+    kinds = (
+        (scored, "published numbers"),
+        (
+            papers,
+            "statements of the paper"
+            if scope.is_papers
+            else "statements that do not depend on the protocol",
+        ),
+        (extensions, "extensions (not in the paper)"),
+    )
+    counts = [f"{len(rows)} {what}: {counts_of(rows)}." for rows, what in kinds if rows]
+    return f"{' '.join(counts)}\n" if counts else ""
+
+
+def _table(
+    heading: str,
+    columns: Sequence[str],
+    row_of: Callable[[Row], tuple[str, ...]],
+    rows: Sequence[Row],
+    scope: Scope,
+) -> str:
+    """A table of rows that have a verdict; a second one has a column of its own."""
+    shown = _sorted(rows)
+    if not scope.replicated:
+        return markdown_table(heading, columns, map(row_of, shown))
+    second = [(*row_of(row), str(row.get("replication") or "")) for row in shown]
+    return markdown_table(heading, (*columns, scope.replicated), second)
 
 
 PLACES = ("place", "numbers", "verdicts", "farthest from the published value (difference / margin)")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import Experiment
-from runner.report.collect import said_of
+from runner.report.scope import Scope
 from runner.store.archive import CELLS, published_root
 from runner.store.identity import digest
 from runner.store.store import Stored
@@ -35,6 +35,7 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "paper": (str, None),
     "profile": (str, None),
     "changed": (str, None),
+    "scope": (dict, None),
     "fingerprint": (str, None),
     "settings": (dict, None),
     "settings_key": (str, None),
@@ -130,11 +131,9 @@ def _inside(file: str) -> bool:
 
 def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str]:
     """What a reader of any artifact has to know, one phrase each."""
-    warnings = said_of(manifest)
+    warnings = Scope.of(manifest).lines
     if manifest.get("changed"):
         warnings.append(f"settings changed on the command line: {manifest['changed']}")
-    if manifest.get("not_comparable"):
-        warnings.append(f"not comparable with the paper: {manifest['not_comparable']}")
     changed = sum("+changes" in str(cell.get("git_commit")) for cell in manifest.get("cells", []))
     if changed:
         warnings.append(f"{changed} cells were measured from a changed working tree")
@@ -165,6 +164,7 @@ def stamp(name: str, manifest: Mapping[str, Any], warnings: Sequence[str]) -> di
         "commit": " ".join(commits_of(manifest)),
         "version": manifest.get("version", ""),
         "data": dataset.get("kind", "") if isinstance(dataset, Mapping) else "",
+        "footer": Scope.of(manifest).footer,
         "seeds": ",".join(map(str, manifest.get("seeds", []))),
         "warning": "; ".join(warnings),
     }

@@ -211,6 +211,7 @@ class Score:
     interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept: share of the other rows
     of the metric and table that lie on the same side of this one as in the paper. std_ratio, std_p: our std over the
     paper's (both ddof 1), and the two-sided F test of their equality. values: ours, as "42:1.52 43:1.49" by seed.
+    replication: the verdict of the seeds declared for a second one, not counted; "" where none are declared.
     """
 
     paper_mean: float
@@ -247,6 +248,7 @@ class Score:
     source: str = ""
     note: str = ""
     values: str = ""
+    replication: str = ""
 
 
 def score_of(

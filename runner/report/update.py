@@ -14,7 +14,7 @@ from runner.contract import SettingError
 from runner.files import write_bytes
 from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
 from runner.report.draw import FORMATS, draw_one
-from runner.report.findings import Failures, ask
+from runner.report.findings import Failures, Material, Subject, ask
 from runner.report.manifest import (
     NAME,
     changed_files,
@@ -51,7 +51,7 @@ class Update:
 
     @property
     def folder(self) -> Path:
-        return self.collection.scope.folder
+        return self.collection.place.folder
 
     @property
     def missing(self) -> list[str]:
@@ -110,17 +110,35 @@ class Update:
 
     def make(self, only_figure: str, say: Callable[[str], None]) -> list[str]:
         """Make the report from the cells; lines for the console."""
-        job, found = self.collection.job, self.collection
+        name = self.collection.job.name
         written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record = {**self.record, "software": software(), "written": written}
+        material = material_of(self.collection, self.reference)
         made = write_report(
-            *(self.folder, job.name, job.experiment, merge(found.cells)),
-            {**self.record, "software": software(), "written": written},
-            *(self.missing, self.reference),
-            beside={name: merge(cells) for name, cells in found.beside.items()},
+            self.folder,
+            record,
+            material,
             only_figure=only_figure,
-            say=lambda line: say(f"{job.name}: {line}"),
+            say=lambda line: say(f"{name}: {line}"),
         )
         return console_lines(self.folder, made)
+
+
+def material_of(collection: Collection, reference: Path | None) -> Material:
+    """What the report of some cells is made from. reference: file of the paper's values, if any."""
+    beside = {name: merge(cells) for name, cells in collection.beside.items()}
+    cells, settings = collection.judged, collection.judged_experiment
+    shown = Subject(collection.job.experiment, merge(collection.cells), beside)
+    same = len(cells) == len(collection.cells) and settings == shown.experiment
+    judged = shown if same else Subject(settings, merge(cells), beside)
+    further = collection.replication
+    return Material(
+        scope=collection.scope,
+        shown=shown,
+        judged=judged,
+        replication=Subject(settings, merge(further), beside) if further else None,
+        reference=reference,
+    )
 
 
 def report(
@@ -208,11 +226,8 @@ def draw(
             f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {figure}"
         )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
-    job, folder = collection.job, to or collection.scope.folder
-    beside = {name: merge(cells) for name, cells in collection.beside.items()}
-    found = ask(
-        job.experiment, merge(collection.cells), None, "", failures, beside, only_figures=True
-    )
+    job, folder = collection.job, to or collection.place.folder
+    found = ask(material_of(collection, None), failures, only_figures=True)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
         raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {figure}")

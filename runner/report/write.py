@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import CLAIM_VERDICTS, Experiment, Tables, is_extension
+from runner.contract import CLAIM_VERDICTS, Experiment, is_extension
 from runner.contract.records import CERTIFICATE, certificate_lines
 from runner.files import MARKER, is_listed, remove, write_bytes
 from runner.report import compare
-from runner.report.collect import said_of
 from runner.report.draw import Gallery
-from runner.report.findings import Failures, Findings, ask
+from runner.report.findings import Failures, Findings, Material, ask
 from runner.report.formatting import PARTIAL, report_text, summary, summary_path
 from runner.report.manifest import (
     ANSWERS,
@@ -34,6 +33,7 @@ from runner.report.manifest import (
     warnings_of,
 )
 from runner.report.page import Page
+from runner.report.scope import Scope
 from runner.report.site import build_experiment, build_start
 from runner.store import tables
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+KEPT = ("confirmed", "refuted", "minor error", "inconclusive", "true by construction")
+"""Verdicts that a statement may keep outside the paper's scope."""
 DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
 
@@ -49,11 +51,16 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     """What the report in `directory` holds, from its manifest, for the console."""
     ours = record["extensions"]
     papers = {verdict: count - ours.get(verdict, 0) for verdict, count in record["claims"].items()}
-    lines = ["  profile=quick: nothing is scored"]
-    if record.get("profile") != "quick":
-        lines = [f"  statements: {counts_line(papers)}"]
+    scope = Scope.of(record)
+    lines = [f"  {line}" for line in scope.lines]
+    if scope.is_papers:
+        lines += [f"  statements: {counts_line(papers)}"]
         lines += [f"  extensions: {counts_line(ours)}"] if any(ours.values()) else []
         lines += [f"  published numbers: {counts_line(record['scorecard'])}"]
+    elif kept := {
+        verdict: count for verdict, count in record["claims"].items() if verdict in KEPT and count
+    }:
+        lines += [f"  statements that do not depend on the protocol: {counts_line(kept)}"]
     figures, merged = len(record["captions"]), sum(map(is_merged, record["files"]))
     lines += [f"  {figures} figures, {merged} tables, page {directory / 'index.html'}"]
     if record["left_out"]:
@@ -65,38 +72,52 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
 
 def write_report(
     directory: Path,
-    name: str,
-    experiment: Experiment,
-    tables_by_name: Mapping[str, pd.DataFrame],
     manifest: Mapping[str, Any],
-    missing: Sequence[str] = (),
-    reference: Path | None = None,
+    material: Material,
     *,
-    beside: Mapping[str, Tables] | None = None,
     only_figure: str = "",
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Write the report of one experiment into `directory` and return its manifest.
 
-    tables_by_name: merged over cells and seeds. manifest: what the report is made from (`collect.manifest`);
-    missing: labels of the cells that are not measured; reference: the paper's values, if any; only_figure: draw no
-    other; say: callback, called before each figure is drawn. Raises ValueError for a table name that the report needs
-    itself, OSError when a file cannot be written.
+    Parameters
+    ----------
+    directory
+        Folder of the report.
+    manifest
+        What the report is made from (`collect.manifest`).
+    material
+        Settings, tables, scope and published values.
+    only_figure
+        Draw no other.
+    say
+        Callback, called before each figure is drawn.
+
+    Raises
+    ------
+    ValueError
+        For a table name that the report needs itself.
+    OSError
+        When a file cannot be written.
     """
+    name, tables_by_name, missing = (
+        str(manifest["experiment"]),
+        material.shown.tables,
+        manifest["missing"],
+    )
     taken = [table for table in tables_by_name if table in ANSWERS]
     if taken:
         raise ValueError(
             f"{name}: expected table names other than {', '.join(ANSWERS)}, found {taken[0]}"
         )
-    reason = str(manifest.get("not_comparable") or "; ".join(said_of(manifest)))
     failures = Failures()
-    found = ask(experiment, tables_by_name, reference, reason, failures, beside or {})
+    found = ask(material, failures)
 
     directory.mkdir(parents=True, exist_ok=True)
     earlier = read_manifest(directory)
-    trust = _certificates(experiment, manifest, tables_by_name)
+    trust = _certificates(material.shown.experiment, manifest, tables_by_name)
     warnings = warnings_of(manifest, missing)
-    text = _report_text(name, experiment, found, tables_by_name, failures, warnings, trust)
+    text = _report_text(manifest, material, found, failures, warnings, trust)
     written = _write_answers(directory, tables_by_name, found, text)
     gallery = Gallery(directory, found, manifest, warnings, failures, partial=bool(missing))
     gallery.draw({k: v for k, v in found.figures.items() if only_figure in ("", k)}, say)
@@ -106,8 +127,6 @@ def write_report(
     ours = Counter(found.claims["verdict"][found.claims["where"].map(is_extension).astype(bool)])
     record = {
         **manifest,
-        "experiment": name,
-        "missing": list(missing),
         "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
         "extensions": {verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
         "scorecard": compare.summarise(found.scorecard),
@@ -140,28 +159,25 @@ def _certificates(
 
 
 def _report_text(
-    name: str,
-    experiment: Experiment,
+    manifest: Mapping[str, Any],
+    material: Material,
     found: Findings,
-    measured: Mapping[str, pd.DataFrame],
     failures: Failures,
     warnings: Sequence[str],
     trust: Sequence[str],
 ) -> str:
-    """report.md; where cells are missing, with a summary only if it is written for partial results."""
-    path, text = summary_path(name, experiment), ""
-    content = path.read_text(encoding="utf-8") if path is not None else ""
-    incomplete = all(warning.startswith("incomplete") for warning in warnings)
-    if content and (not warnings or (incomplete and PARTIAL in content)):
-        text = failures.guard(
-            "summary", lambda: summary(content, found.claims, found.scorecard, measured), ""
-        )
+    """report.md; with a summary in the paper's scope, where cells are missing only one written for partial results."""
+    scope, experiment = material.scope, material.judged.experiment
+    path, text = summary_path(manifest["experiment"], experiment), ""
+    content = path.read_text(encoding="utf-8") if path is not None and scope.is_papers else ""
+    if content and not manifest["changed"] and (PARTIAL in content or not manifest["missing"]):
+        answers = (found.claims, found.scorecard, material.judged.tables)
+        text = failures.guard("summary", lambda: summary(content, *answers), "")
     sentences = [
         line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings
     ]
-    quick = next((line for line in sentences if line.startswith("Profile=quick")), "")
-    answers = (found.claims, found.scorecard, found.notes)
-    return report_text(experiment.title or name, text, *answers, sentences, trust, quick)
+    title = experiment.title or str(manifest["experiment"])
+    return report_text(title, text, found, sentences, trust, scope)
 
 
 def _write_answers(

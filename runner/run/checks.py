@@ -343,7 +343,7 @@ def _report(jobs: Sequence[Job]) -> list[str]:
 
     collection, _ = report(jobs, narrowed, only_figure=DEMO_FIGURE)
     write_overview(jobs[0].outputs)
-    folder = collection.scope.folder
+    folder = collection.place.folder
     claim = next(row for row in read_table(folder / "claims.csv") if row["name"] == DEMO_CLAIM)
     rows = read_table(folder / f"{TABLE}.csv")
 

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from runner.contract import Cell, SettingError
 from runner.files import is_listed, remove, sweep, write_bytes
-from runner.report.collect import scope
+from runner.report.collect import place_of
 from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
 from runner.report.page import SCORE_COLUMNS
 from runner.run import config
@@ -89,7 +89,7 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
     added, replaced = _changes(store, before, _keys(job, before))
     _refuse_changed_trees([*added, *replaced])
     report_jobs([job], any_seed=True)
-    place = scope(job, config.protocol).folder
+    place = place_of(job, config.protocol).folder
     target = folder / place.relative_to(store.root)
     files = _changed_files(place, target)
     lines = [

@@ -155,7 +155,7 @@ def results_command(call: Call) -> int:
 
 def columns(experiment: str, outputs: Path) -> dict[str, dict[str, Any]]:
     """Table -> rows and columns (name -> type) of one experiment."""
-    loaded = results.load(experiment, outputs=outputs)
+    loaded = results.load(experiment, outputs=outputs, all=True)
     return {
         name: {
             "rows": len(table),

@@ -17,7 +17,8 @@ from runner.stats.intervals import FEWEST_SEEDS, withheld
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
-COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reason")
+COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reason", "independent")
+YES = ("1", "true", "yes")
 
 
 DECIDING: tuple[Verdict, ...] = (
@@ -262,10 +263,11 @@ def _statement(row: dict[str, str]) -> Statement:
         name=given["name"],
         text=given["statement"],
         where=given["where"],
-        strict=given.get("strict", "").lower() in ("1", "true", "yes"),
+        strict=given.get("strict", "").lower() in YES,
         n=int(_number("n", given.get("n", "1"))),
         reason=given.get("reason", ""),
         sharp=True,
+        independent=given.get("independent", "").lower() in YES,
         **values,
     )
 

@@ -86,6 +86,7 @@ def claim(
         text,
         variants=variants,
         seeds_needed=seeds_needed,
+        independent=statement.independent,
     )
 
 

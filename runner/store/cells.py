@@ -12,11 +12,12 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.contract import Experiment
 from runner.store import tables as csv
 from runner.store.identity import digest
 
@@ -237,3 +238,13 @@ def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict
         ):
             parts.setdefault(name, []).append(cell.content(name))
     return {name: csv.read_many(contents) for name, contents in parts.items()}
+
+
+def within(cells: Iterable[Stored], paper: Experiment, seeds: Sequence[int]) -> list[Stored]:
+    """The cells of the paper's grid at these seeds; no seeds: at all."""
+    grid = {digest(dict(cell.params)) for cell in paper.cells()}
+    return [
+        c
+        for c in cells
+        if digest(c.meta["params"]) in grid and (not seeds or c.meta["seed"] in seeds)
+    ]

@@ -17,6 +17,9 @@ from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
 from runner.store.store import Store
 
+PAPER = "paper"
+"""The profile of the paper's protocol."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -26,7 +29,7 @@ class Job:
     experiment: Experiment
     seed: int
     outputs: Path
-    profile: str = "paper"
+    profile: str = PAPER
     threads: int = 1
     device: str = "cpu"
     jobs: int = 1

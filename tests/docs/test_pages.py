@@ -102,7 +102,9 @@ def test_the_engine_example_prints_what_the_page_shows(capsys):
 def test_the_results_example_loads_a_table(published):
     names: dict[str, object] = {}
     exec(compile(EXAMPLES[1], "README.md", "exec"), names)
-    assert {"seed", "activation", "checkpoint"} <= set(names["networks"].columns)
+    keys, networks = ["activation", "seed", "checkpoint"], names["networks"]
+    assert set(keys) <= set(networks.columns) and not networks.duplicated(keys).any()
+    assert len(networks) == 5 * 5 * 3
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/reproduction/{p.name}" for p in REPORTS)])

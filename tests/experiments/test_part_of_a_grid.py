@@ -10,7 +10,8 @@ import pytest
 
 from runner.report.collect import reference_path
 from runner.report.draw import made
-from runner.report.findings import Failures, ask
+from runner.report.findings import Failures, Material, Subject, ask
+from runner.report.scope import Scope
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
 
@@ -53,7 +54,9 @@ def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(
     failed = {}
     for part, own in parts(cells).items():
         failures = Failures()
-        found = ask(job.experiment, merge(own), reference_path(name), "", failures, {})
+        subject = Subject(job.experiment, merge(own))
+        about = {"shown": subject, "judged": subject, "reference": reference_path(name)}
+        found = ask(Material(scope=Scope(paper=job.experiment.paper), **about), failures)
         for figure, maker in found.figures.items():
             failures.guard("figure", partial(made, maker, partial=True), None, figure)
         if failures.records:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from runner.contract import Analysis, Companion, Experiment, grid
-from runner.report.collect import collect, departures, not_comparable
+from runner.report.collect import collect
+from runner.report.scope import departures, scope_of
 from runner.report.update import report
 from runner.run import reports
 from runner.run.config import arguments, build_job, experiment_names, preview
@@ -20,12 +21,13 @@ NAMES = experiment_names()
 
 def against_the_paper(name: str, *words: str) -> list[str]:
     experiment = build_job(arguments([f"experiment={name}", *words]).overrides).experiment
-    return departures(experiment, preview(name))
+    return list(map(str, departures(experiment, preview(name))))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_papers_own_settings_depart_in_nothing(name):
-    assert against_the_paper(name) == [] and not_comparable(preview(name), preview(name)) == ""
+    scope = scope_of(preview(name), preview(name), "paper")
+    assert against_the_paper(name) == [] and scope.is_papers and scope.seeds and not scope.how
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_every_quick_profile_that_changes_numbers_departs_unless_free(name):
     quick, paper = build_job([f"experiment={name}", "profile=quick"]).experiment, preview(name)
     changed = [f for f in fields(paper) if getattr(quick, f.name) != getattr(paper, f.name)]
     plain = [f for f in changed if not {"grid", "report", "free"} & set(f.metadata)]
-    found = departures(quick, paper)
+    found = list(map(str, departures(quick, paper)))
     assert bool(found) == bool(plain)
     assert all(re.match(r"[\w.-]+=.* instead of .*", phrase) for phrase in found)
 

@@ -237,7 +237,9 @@ def test_not_comparable_is_never_scored(tmp_path):
     own = score(
         tmp_path, "e,1,plain,init,gap,1.0,0.1,,5,T 1,", [1.0, 1.0], reason="short", comparable=""
     )
-    assert own.verdict == "reproduced"
+    assert (own.verdict, own.reason) == ("not comparable", "short")
+    own = score(tmp_path, "e,1,plain,init,gap,1.0,0.1,,5,T 1,", [1.0, 1.0], comparable="other")
+    assert (own.verdict, own.reason) == ("not comparable", "other")
 
 
 def test_absent_and_lost_values(tmp_path):

@@ -14,6 +14,7 @@ from experiments.three_layer import drawing as three_layer
 from runner import stats
 from runner.report import draw as saving, figures
 from runner.report.figures import COLOURS, PlotStyles
+from runner.report.scope import Scope
 
 
 def pixels(figure) -> np.ndarray:
@@ -182,12 +183,21 @@ def test_saved_files_are_deterministic_and_hold_their_provenance(tmp_path, suffi
         )
 
 
-@pytest.mark.parametrize("stamp", [{"data": "surrogate"}, {"profile": "quick"}])
-def test_stand_in_data_and_short_profiles_are_named_below_the_figure(tmp_path, stamp):
+SCOPES = {
+    "stand-in data": Scope(paper="DAG", stand_in="cifar10"),
+    "profile": Scope(profile="quick"),
+    "more shown": Scope(paper="DAG", shown=("activation=tanh",)),
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
+def test_what_is_not_the_papers_is_named_below_the_figure(tmp_path, scope):
     figure = draw()
     papers = {"experiment": "demo", "warning": "incomplete", "profile": "paper"}
     plain = saving.save(figure, tmp_path / "plain", papers)
-    marked = saving.save(figure, tmp_path / "marked", {"experiment": "demo", **stamp})
+    marked = saving.save(
+        figure, tmp_path / "marked", {"experiment": "demo", "footer": scope.footer}
+    )
     assert Image.open(marked).height > Image.open(plain).height + 10
     assert saving.save(figure, tmp_path / "again", papers).read_bytes() == plain.read_bytes()
 
@@ -196,11 +206,12 @@ def test_a_shared_legend_stays_above_the_footer(tmp_path):
     figure = draw()
     figures.shared_legend(figure)
     saved = {}
-    for data in ("images", "surrogate"):
-        image = Image.open(saving.save(figure, tmp_path / data, {"data": data})).convert("RGB")
+    for data in ("", "random-field stand-in data"):
+        image = Image.open(saving.save(figure, tmp_path / "x", {"footer": data})).convert("RGB")
         red, _, blue = np.moveaxis(np.asarray(image, dtype=int), -1, 0)
         saved[data] = (
             np.flatnonzero((blue > red + 60).any(axis=1)).max(),
             len(red),
         )  # last row of the legend, height
-    assert saved["images"][0] == saved["surrogate"][0] < saved["surrogate"][1] - 15
+    plain, marked = saved.values()
+    assert plain[0] == marked[0] < marked[1] - 15

@@ -1,6 +1,7 @@
 """report.md: the summary with its numbers, tables by verdict, the scope of a statement; formulas in plain text: what
 becomes MathML, what stays text, and that the elements nest rightly."""
 
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -11,6 +12,13 @@ from runner.report.compare import claims_table, scorecard
 from runner.report.formatting import place_rows, report_text, row_label, statement_row, summary
 from runner.report.formulas import FORMULA, MARK, formulas, marked, mathml, table
 from runner.stats import judge
+
+
+def text_of(summary: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes=()) -> str:
+    """report.md in the paper's scope."""
+    found = SimpleNamespace(claims=claims, scorecard=scorecard, notes=list(notes))
+    return report_text("x", summary, found)  # type: ignore[arg-type]
+
 
 SEEDS = (42, 43, 44, 45, 46)
 
@@ -64,13 +72,13 @@ def test_a_summary_has_its_numbers_from_the_results():
 
 
 def test_a_report_lists_what_is_not_reproduced_with_its_reason():
-    text = report_text("x", "All is well.", claims_table(()), scores(1.0, 2.0), ["a detail"])
+    text = text_of("All is well.", claims_table(()), scores(1.0, 2.0), ["a detail"])
     assert text.startswith(
         "# x\n\nAll is well.\n\n2 published numbers: 1 reproduced, 1 not reproduced."
     )
     assert "| m, depth 1 |" in text and "| m, depth 0 |" not in text and "a detail" not in text
-    assert "a detail" in report_text("x", "", claims_table(()), scores(1.0), ["a detail"])
-    assert "published number" not in report_text("x", "", claims_table(()), pd.DataFrame(), [])
+    assert "a detail" in text_of("", claims_table(()), scores(1.0), ["a detail"])
+    assert "published number" not in text_of("", claims_table(()), pd.DataFrame(), [])
 
 
 def test_places_name_the_number_that_is_farthest():
@@ -141,7 +149,7 @@ def test_statements_of_the_paper_come_before_extensions_and_refuted_ones_first()
         Claim("c", "a | b", "Fig. 2", "refuted"),
         Claim("d", "open", "Fig. 3", "not comparable", detail="no rate"),
     ]
-    text = report_text("x", "", claims_table(rows), pd.DataFrame(), [])
+    text = text_of("", claims_table(rows), pd.DataFrame(), [])
     places = [
         text.index(word)
         for word in ("| a \\| b |", "| theirs |", "| open | Fig. 3 |  | no rate |", "| ours |")

@@ -1,6 +1,7 @@
 """Reports of synthetic experiments: complete, partial, and with every part of the experiment's code failing."""
 
 import json
+import re
 from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
@@ -14,9 +15,10 @@ from runner.contract import CLAIM_VERDICTS, Analysis, Claim, Experiment
 from runner.report import figures
 from runner.report.compare import VERDICTS
 from runner.report.draw import caption_of
-from runner.report.findings import Failures
+from runner.report.findings import Failures, Material, Subject
 from runner.report.manifest import warnings_of
 from runner.report.page import Page
+from runner.report.scope import Departure, Scope
 from runner.report.write import console_lines, write_overview, write_report
 
 
@@ -106,8 +108,7 @@ MANIFEST = {
     "title": Synthetic.title,
     "paper": "WS bound",
     "profile": "paper",
-    "surrogate": False,
-    "not_comparable": "",
+    "changed": "",
     "settings": {"samples": 50, "half": float("nan")},
     "settings_key": "0123456789abcdef",
     "seeds": [42, 43, 44],
@@ -117,6 +118,17 @@ MANIFEST = {
     "software": {"git_commit": "abc123"},
     "written": "2026-01-01T00:00:00Z",
 }
+
+
+def report(
+    directory, name, experiment, tables, manifest=MANIFEST, missing=(), reference=None, scope=None
+):
+    """write_report of one set of tables, in the paper's scope unless another is given."""
+    scope = scope or Scope(paper="WS bound")
+    subject = Subject(experiment, tables)
+    material = Material(scope=scope, shown=subject, judged=subject, reference=reference)
+    record = {**manifest, "experiment": name, "missing": list(missing), "scope": scope.record()}
+    return write_report(directory, record, material)
 
 
 class Checker(HTMLParser):
@@ -164,7 +176,7 @@ def reference(tmp_path):
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
-    made = write_report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    made = report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
     assert made["claims"] == {
         v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS
     }
@@ -223,7 +235,7 @@ def test_a_complete_report(tmp_path, reference):
         < found.index("## Extensions")
         < found.index("| extension |")
     )
-    write_report(tmp_path / "again", "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    report(tmp_path / "again", "demo", Synthetic(), TABLES, MANIFEST, [], reference)
     one, two = (
         {p.relative_to(top): p.read_bytes() for p in top.rglob("*.*")}
         for top in (out, tmp_path / "again")
@@ -241,13 +253,13 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
             return Nothing(self, tables)
 
     out = tmp_path / "demo"
-    made = write_report(out, "demo", Bare(), TABLES, MANIFEST, ["seed=45 width=3"])
+    made = report(out, "demo", Bare(), TABLES, MANIFEST, ["seed=45 width=3"])
     assert not made["report_failures"] and set(made["captions"]) == {"fig06", "fig07"}
     assert "  not drawn, nothing of them is measured: fig08" in console_lines(out, made)
     assert "nothing of them is measured: fig08" in check_html(out / "index.html")
     record = json.loads((out / "manifest.json").read_text())
     assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
-    whole = write_report(out, "demo", Bare(), TABLES, MANIFEST)
+    whole = report(out, "demo", Bare(), TABLES, MANIFEST)
     assert (
         len(whole["report_failures"]) == 1
         and "expected at least one panel" in whole["report_failures"][0]["error"]
@@ -268,7 +280,7 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
 )
 def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stage, lost):
     out = tmp_path / "demo"
-    made = write_report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
+    made = report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
     stages, failures = [stage] if lost else stage.split(), Failures(made["report_failures"]).lines()
     assert sorted(failure.partition(":")[0] for failure in failures) == sorted(stages)
     assert all(
@@ -290,41 +302,83 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
     manifest = {**MANIFEST, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
     missing = [f"seed=45 width={w}" for w in range(40)]
     out = tmp_path / "demo"
-    made = write_report(out, "demo", Synthetic(drawing=False), TABLES, manifest, missing)
+    made = report(out, "demo", Synthetic(drawing=False), TABLES, manifest, missing)
     assert len(made["missing"]) == 40
     html = check_html(out / "index.html")
     assert ">Incomplete</h2>" in html and "40 cells are not measured" in html
     assert "hess-run -m experiment=demo seed=45,46" in html
     assert json.loads((out / "manifest.json").read_text())["missing"] == missing
-    empty = write_report(tmp_path / "none", "demo", Synthetic(drawing=False), {}, manifest, missing)
+    empty = report(tmp_path / "none", "demo", Synthetic(drawing=False), {}, manifest, missing)
     assert empty["report_failures"]  # every part asks for the table that is not there
     assert (tmp_path / "none" / "index.html").exists()
 
 
 def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
-    manifest = {
-        **MANIFEST,
-        "surrogate": True,
-        "profile": "quick",
-        "not_comparable": "surrogate data",
-    }
+    quick = Scope(paper="WS bound", profile="quick", stand_in="cifar10")
     out = tmp_path / "demo"
-    made = write_report(out, "demo", Synthetic(), TABLES, manifest, [], reference)
+    made = report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference, quick)
     assert made["scorecard"]["not comparable"] == 1 and made["scorecard"]["reproduced"] == 0
+    assert {v: n for v, n in made["claims"].items() if n} == {"not comparable": 3}
     html = (out / "index.html").read_text()
-    assert html.count('class="warning"') == 3
-    assert "Surrogate data, not the paper" in html and "Profile=quick" in html
-    assert "nothing is scored" in (out / "report.md").read_text().split("\n\n")[1]
-    assert b"surrogate data" in (out / "figures" / "fig06.png").read_bytes()
-    without_reason = {**MANIFEST, "profile": "quick", "changed": "training.epochs=2"}
-    made = write_report(
-        out, "demo", Synthetic(drawing=False), TABLES, without_reason, [], reference
+    assert html.count('class="warning"') == 1
+    assert "profile=quick, random-field stand-in data instead of cifar10" in html
+    text = (out / "report.md").read_text()
+    assert text.split("\n\n")[1].startswith(
+        "Nothing on the paper is judged: not the paper's protocol"
     )
-    assert (made["scorecard"]["not comparable"], made["scorecard"]["reproduced"]) == (1, 0)
-    assert (
-        "Settings changed on the command line: training.epochs=2."
-        in (out / "index.html").read_text()
+    assert not re.search("confirmed|refuted|reproduced|seeds would", text)
+    assert b"stand-in data" in (out / "figures" / "fig06.png").read_bytes()
+    assert "As Fig. 6, quick run; nothing on the paper is judged" in made["captions"]["fig06"]
+    (line,) = [line for line in console_lines(out, made) if "judged" in line]
+    assert line == f"  {quick.not_judged}"
+
+
+def test_in_other_settings_only_what_does_not_depend_on_them_is_judged(tmp_path, reference):
+    class Theorem(Readings):
+        def claims(self):
+            theorem = Claim("t", "always", "Theorem 1", "confirmed", 0.5, "<= 1", independent=True)
+            return [*super().claims(), theorem]
+
+    class Stated(Synthetic):
+        def analysis(self, tables):
+            return Theorem(self, tables)
+
+    other = Scope(paper="WS bound", departures=(Departure("epochs", "1", "20"),))
+    out = tmp_path / "demo"
+    made = report(out, "demo", Stated(), TABLES, MANIFEST, [], reference, other)
+    rows = pd.read_csv(out / "claims.csv")
+    assert rows["verdict"].to_list() == [*["not comparable"] * 3, "confirmed"]
+    assert "epochs=1 instead of 20" in rows["detail"][0] and rows["statistic"][0] == 1.1
+    text = (out / "report.md").read_text()
+    assert "1 statements that do not depend on the protocol: 1 confirmed." in text
+    assert "the bound is tight" not in text
+    assert "  statements that do not depend on the protocol: 1 confirmed" in console_lines(
+        out, made
     )
+    assert "epochs=1 instead of 20" in pd.read_csv(out / "stats.csv")["note"][0]
+    assert Scope.of(made) == other
+
+
+def test_a_second_verdict_has_a_column_and_is_not_counted(tmp_path, reference):
+    scope = Scope(paper="WS bound", replication=(1, 2, 3))
+    subject = Subject(Synthetic(), TABLES)
+    ratios = {
+        "width": 3,
+        "seed": [1, 2, 3, 4, 5],
+        "ratio": [9.0, 9.1, 9.2, 9.0, 9.1],
+        "status": "ok",
+    }
+    further = Subject(Synthetic(), {"ratios": pd.DataFrame(ratios)})
+    record = {**MANIFEST, "missing": [], "scope": scope.record()}
+    about = {"scope": scope, "shown": subject, "judged": subject, "reference": reference}
+    for replication, expected in ((None, "not run"), (further, "not reproduced")):
+        made = write_report(tmp_path, record, Material(replication=replication, **about))
+        first, second = (
+            pd.read_csv(tmp_path / "scorecard.csv")[c][0] for c in ("verdict", "replication")
+        )
+        assert first != "not reproduced" and second == expected
+        assert made["scorecard"]["not reproduced"] == 0
+    assert "replication, 3 seeds |" in (tmp_path / "report.md").read_text()
 
 
 def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, reference):
@@ -332,29 +386,29 @@ def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, 
         def analysis(self, tables):
             return Analysis(self, tables)
 
-    made = write_report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
+    made = report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
     assert made["scorecard"]["not run"] == 2
     assert not made["report_failures"]
 
 
 def test_stale_figures_go_and_nothing_else(tmp_path):
     out = tmp_path / "demo"
-    write_report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    report(out, "demo", Synthetic(), TABLES, MANIFEST)
     (out / "figures" / "mine.png").write_text("a user's own file")
     saved = json.loads((out / "manifest.json").read_text())
     saved["files"] |= {"old.csv": ""}
     (out / "manifest.json").write_text(json.dumps(saved))
     (out / "old.csv").write_text("keep")
-    write_report(out, "demo", Synthetic(drop="fig06"), TABLES, MANIFEST)
+    report(out, "demo", Synthetic(drop="fig06"), TABLES, MANIFEST)
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.png", "mine.png"]
     assert (out / "old.csv").exists()
     (out / "manifest.json").write_text("{torn")
-    write_report(out, "demo", Synthetic(drawing=False), TABLES, MANIFEST)
+    report(out, "demo", Synthetic(drawing=False), TABLES, MANIFEST)
 
 
 def test_a_reserved_table_name_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="found claims"):
-        write_report(tmp_path / "demo", "demo", Synthetic(), {"claims": TABLES["ratios"]}, MANIFEST)
+        report(tmp_path / "demo", "demo", Synthetic(), {"claims": TABLES["ratios"]}, MANIFEST)
     assert not (tmp_path / "demo").exists()
 
 
@@ -364,23 +418,21 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
 
     monkeypatch.setattr("runner.report.draw.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        write_report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
+        report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
     assert (tmp_path / "demo" / "ratios.csv").exists()
 
 
 def test_a_bad_reference_file_is_named(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    made = write_report(
-        tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path
-    )
+    made = report(tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path)
     failures = Failures(made["report_failures"]).lines()
     assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
-    write_report(tmp_path / "out/a", "a", Synthetic(drawing=False), TABLES, MANIFEST, [], reference)
-    write_report(
+    report(tmp_path / "out/a", "a", Synthetic(drawing=False), TABLES, MANIFEST, [], reference)
+    report(
         tmp_path / "out/b",
         "b",
         Synthetic(broken="claims", drawing=False),
@@ -390,9 +442,7 @@ def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, referenc
         reference,
     )
     quick = {**MANIFEST, "profile": "quick", "surrogate": True}
-    write_report(
-        tmp_path / "out/a/quick", "a", Synthetic(drawing=False), TABLES, quick, [], reference
-    )
+    report(tmp_path / "out/a/quick", "a", Synthetic(drawing=False), TABLES, quick, [], reference)
     (tmp_path / "out/c").mkdir()
     (tmp_path / "out/c/manifest.json").write_text("[1]")
     path = write_overview(tmp_path / "out")
@@ -416,7 +466,7 @@ def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, refer
             asked.append("analyse")
             return Counting(self, tables)
 
-    write_report(tmp_path / "demo", "demo", Counted(drawing=False), TABLES, MANIFEST, [], reference)
+    report(tmp_path / "demo", "demo", Counted(drawing=False), TABLES, MANIFEST, [], reference)
     assert sorted(asked) == [
         "analyse",
         "claims",

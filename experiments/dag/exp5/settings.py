@@ -31,6 +31,7 @@ class Exp5Attention(Judged):
     version: ClassVar[int] = 2
     title: ClassVar[str] = "Tensor part of the query-key block of attention"
     paper: ClassVar[str] = "DAG"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = "Table 7; four choices of the targets"
     claimed: ClassVar[str] = "exp5_attention"
     measure = "experiments.dag.exp5.measure:measure"

@@ -25,6 +25,8 @@ from runner.kinds.model import BlockChain
 from runner.kinds.training import MinibatchTraining
 from runner.models import activations
 
+PUBLISHED_SEEDS = range(42, 47)
+"""The paper's training seeds."""
 ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 
 
@@ -44,6 +46,8 @@ class InterLayer(Judged):
     """
 
     paper: ClassVar[str] = "DAG"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(PUBLISHED_SEEDS)
+    paper_rows: ClassVar[dict[str, c.Scalar]] = {"images": 0}
     measure = "experiments.dag.protocol.measure:measure"
 
     dataset: ImageSettings
@@ -92,8 +96,6 @@ class InterLayer(Judged):
         return int(getattr(getattr(self, "model", None), "width", 64))
 
 
-PUBLISHED_SEEDS = range(42, 47)
-"""The paper's training seeds."""
 FURTHER_SEEDS = range(100, 110)
 """Seeds of named streams that say how typical the published five are; their values are no part of a scorecard."""
 ROUNDING, FURTHER = "rounding", "further seeds"
@@ -126,12 +128,10 @@ def companions(experiment: InterLayer, model: Any) -> Mapping[str, c.Companion]:
         return {}
     changed = {ROUNDING: {"perturbation": PERTURBATION}}
     changed |= {order_of(seed): {"order_seed": seed} for seed in PUBLISHED_SEEDS}
-    found = {
-        name: c.Companion(
-            replace(experiment, training=replace(training, **change)), PUBLISHED_SEEDS
-        )  # type: ignore[arg-type]
-        for name, change in changed.items()
-    }
+    found = {}
+    for name, change in changed.items():
+        retrained = replace(training, **change)  # type: ignore[arg-type]
+        found[name] = c.Companion(replace(experiment, training=retrained), PUBLISHED_SEEDS)  # type: ignore[call-arg]
     named: dict[str, Any] = {
         "training": replace(training, order="named"),
         "model": replace(model, initial="named"),

@@ -56,6 +56,7 @@ class FlatContest(c.Experiment):
         "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
     )
     paper: ClassVar[str] = "HSR"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(200, 210))
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
     uncertified: ClassVar[str] = (
         "λ₁ comes from Hessian products that the tests compare with dense Hessians"

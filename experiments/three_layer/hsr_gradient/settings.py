@@ -38,6 +38,7 @@ class HsrGradient(ThreeLayerStudy):
         "Closed-form gradient of the bound: cost, correctness, and what drives it"
     )
     paper: ClassVar[str] = "HSR"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = "Figs. 2-7, Propositions 1 and 2"
     measure = "experiments.three_layer.hsr_gradient.measure:measure"
     analysis = "experiments.three_layer.hsr_gradient.report:HsrGradientAnalysis"
@@ -107,6 +108,7 @@ class HsrStochastic(c.Experiment):
     version: ClassVar[int] = 2
     title: ClassVar[str] = "Estimate of the bound from random probes against its closed form"
     paper: ClassVar[str] = "HSR"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
     measure = "experiments.three_layer.hsr_gradient.probes:measure"
     analysis = "experiments.three_layer.hsr_gradient.probes:HsrStochasticAnalysis"

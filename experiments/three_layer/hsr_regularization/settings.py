@@ -48,6 +48,7 @@ class HsrRegularization(ThreeLayerStudy):
         "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
     )
     paper: ClassVar[str] = "HSR"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = (
         "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
     )

@@ -25,6 +25,7 @@ class WsBound(ThreeLayerStudy):
         "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
     )
     paper: ClassVar[str] = "WS bound"
+    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = (
         "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
     )

@@ -139,7 +139,7 @@ def test_an_added_experiment_refuses_mistakes_runs_and_reports(
         assert (
             len(points) == 2 * 20
             and (points["ratio"] >= 1).all()
-            and manifest["not_comparable"] == ""
+            and manifest["scope"]["departures"] == []
         )
         assert pd.read_csv(made / "claims.csv")["name"].tolist() == ["tight"]
         assert (made / "figures" / "ratio.png").exists()

@@ -7,7 +7,7 @@ import pytest
 from runner.contract import GROUPS, SettingError, kind
 from runner.kinds.dataset import SurrogateData
 from runner.models import builder
-from runner.report.collect import not_comparable
+from runner.report.scope import scope_of
 from runner.run.config import build_job, experiment_names, files, preview
 from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.show import show
@@ -67,8 +67,8 @@ def test_a_kind_that_fits_runs_and_is_not_comparable(monkeypatch, tmp_path):
     assert experiment.dataset == SurrogateData(classes=100)
     assert {cell.params["arch"] for cell in experiment.cells()} == {"residual"}
     assert all(experiment.network_settings(cell)["outputs"] == 100 for cell in experiment.cells())
-    reason = not_comparable(experiment, preview("exp1_resonance"))
-    assert "surrogate" in reason and "residual_mlp" in reason
+    scope = scope_of(experiment, preview("exp1_resonance"), "paper")
+    assert "cifar10" in scope.stand_in and "residual_mlp" in scope.reason
     with pytest.raises(SettingError, match=r"experiment\.arch of model=residual_mlp"):
         build_job([*words, "experiment.arch=plain"])
 

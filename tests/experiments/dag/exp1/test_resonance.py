@@ -8,7 +8,7 @@ from experiments.dag.exp1.report import norms_note
 from experiments.dag.protocol.inter_layer import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from runner.contract import analyse
-from runner.report.collect import not_comparable
+from runner.report.scope import scope_of
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import (
@@ -176,10 +176,11 @@ def test_statistics_cover_every_distance(paper):
 
 def test_other_protocols_are_not_comparable(paper):
     changes = ("dataset=surrogate", "training.epochs=10", "metric.subsample=random")
-    reason = not_comparable(build_job(["experiment=exp1_resonance", *changes]).experiment, paper)
+    other = build_job(["experiment=exp1_resonance", *changes]).experiment
+    reason = scope_of(other, paper, "paper").reason
     assert (
         all(f"{change} instead" in reason for change in changes)
-        and not_comparable(paper, paper) == ""
+        and scope_of(paper, paper, "paper").is_papers
     )
 
 

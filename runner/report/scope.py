@@ -1,0 +1,291 @@
+"""What a report is: the paper's own run, or another one. Made once for each report, from the paper's grid, settings,
+data and seeds and the profile; scorecard, claims, statistics, headings, captions, console and pages take their words
+from it.
+
+In the paper's scope verdicts read the cells of the paper's grid and seeds and nothing else. Whatever else is stored is
+shown and not judged. In any other scope nothing on the paper is judged: only statements that declare themselves
+independent of the protocol (theorems, formulas) keep a verdict, and under another profile not even those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from runner.contract import Experiment
+from runner.store.cells import Stored
+from runner.store.identity import digest
+from runner.store.job import PAPER
+
+STAND_IN = "surrogate"
+"""Kind of data set: random fields in place of real images."""
+NAMED = 2
+"""Changed settings that a heading names; of more it gives the number."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A setting of a run that is not the paper's."""
+
+    setting: str
+    found: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.found} instead of {self.wanted}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What a report is, as far as it decides words and verdicts; a part of its manifest.
+
+    Parameters
+    ----------
+    paper
+        Short name of the paper, "" for an experiment of no paper.
+    profile
+        Profile of the run; "paper" is the paper's protocol.
+    stand_in
+        The data set that random fields replace; "" where they replace none.
+    departures
+        Settings other than the paper's that change what is compared with it.
+    restated
+        Settings other than those of the YAML file that only figures and tables of this report read.
+    seeds
+        Seeds that verdicts read; empty for all.
+    replication
+        Seeds of the second verdict, declared before their runs.
+    shown
+        What the report shows and does not judge: a phrase each.
+    """
+
+    paper: str = ""
+    profile: str = PAPER
+    stand_in: str = ""
+    departures: tuple[Departure, ...] = ()
+    restated: tuple[Departure, ...] = ()
+    seeds: tuple[int, ...] = ()
+    replication: tuple[int, ...] = ()
+    shown: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> Scope:
+        """The scope that a manifest records; the paper's where it records none."""
+        record = dict(manifest.get("scope") or {"paper": manifest.get("paper", "")})
+        for key in ("departures", "restated"):
+            record[key] = tuple(Departure(**item) for item in record.get(key, ()))
+        for key in ("seeds", "replication", "shown"):
+            record[key] = tuple(record.get(key, ()))
+        return cls(**record)
+
+    def record(self) -> dict[str, Any]:
+        """The scope as a part of a manifest."""
+        return asdict(self)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing on the paper is judged; "" in the paper's scope."""
+        changes = [f"profile={self.profile}"] if self.profile != PAPER else []
+        if self.paper:
+            changes += (
+                [f"random-field stand-in data instead of {self.stand_in}"] if self.stand_in else []
+            )
+            changes += map(str, self.departures) if self.profile == PAPER else []
+        return f"not the paper's protocol: {', '.join(changes)}" if changes else ""
+
+    @property
+    def is_papers(self) -> bool:
+        """Whether verdicts are reached."""
+        return not self.reason
+
+    def keeps(self, independent: bool) -> bool:
+        """Whether a statement keeps its verdict. independent: of the protocol."""
+        return self.is_papers or (independent and self.profile == PAPER)
+
+    @property
+    def how(self) -> str:
+        """How a run differs from the paper's, for a heading: "quick run", "on stand-in data", "with hidden=5"."""
+        if self.profile != PAPER:
+            return f"{self.profile} run"
+        if self.stand_in and self.paper:
+            return "on stand-in data"
+        changes = [f"{d.setting}={d.found}" for d in (*self.departures, *self.restated)]
+        if not changes:
+            return ""
+        if len(changes) > NAMED:
+            return f"with {changes[0]} and {len(changes) - 1} more changed settings"
+        return f"with {' and '.join(changes)}"
+
+    def heading(self, place: str, title: str) -> str:
+        """The line above a figure: a picture is copied alone.
+
+        Parameters
+        ----------
+        place
+            The paper's figure or table that it redraws, "" for none.
+        title
+            Title of the experiment.
+
+        Examples
+        --------
+        >>> Scope(paper="DAG").heading("Fig. 3", "Decay"), Scope(paper="DAG").heading("", "Decay")
+        ('DAG paper, Fig. 3, reproduced', 'DAG paper: Decay')
+        >>> Scope(paper="DAG", profile="quick").heading("Fig. 3", "Decay")
+        'DAG paper, as Fig. 3, quick run'
+        """
+        source = f"{self.paper[0].upper()}{self.paper[1:]} paper" if self.paper else "hess-run"
+        if place:
+            return (
+                f"{source}, as {place}, {self.how}"
+                if self.how
+                else f"{source}, {place}, reproduced"
+            )
+        return f"{source}: {title}, {self.how}" if self.how else f"{source}: {title}"
+
+    def unjudged(self, place: str) -> str:
+        """What a caption says in place of verdicts; "" in the paper's scope."""
+        return f"as {place}, {self.how}; {self.not_judged}" if place else self.not_judged
+
+    @property
+    def footer(self) -> str:
+        """What stands below a figure that is not the paper's alone, or shows more."""
+        words = ["random-field stand-in data"] if self.stand_in else []
+        words += [f"profile={self.profile}"] if self.profile != PAPER else []
+        words += [f"not judged: {'; '.join(self.shown)}"] if self.shown else []
+        return ", ".join(words)
+
+    @property
+    def not_judged(self) -> str:
+        """The sentence that says why nothing is judged; "" in the paper's scope."""
+        what = "nothing on the paper is judged" if self.paper else "nothing is judged"
+        return f"{what}: {self.reason}" if self.reason else ""
+
+    @property
+    def shown_only(self) -> str:
+        """The line on what is shown and not judged; "" for nothing."""
+        return f"shown and not judged: {'; '.join(self.shown)}" if self.shown else ""
+
+    @property
+    def lines(self) -> list[str]:
+        """What a reader of any part of the report has to know, a phrase each."""
+        restated = ", ".join(map(str, self.restated))
+        kept = (
+            f"figures and tables use {restated}; verdicts do not"
+            if restated and self.is_papers
+            else ""
+        )
+        return [line for line in (self.not_judged, kept, self.shown_only) if line]
+
+    @property
+    def replicated(self) -> str:
+        """Heading of the second verdict, "" where no seeds are declared for one."""
+        return f"replication, {len(self.replication)} seeds" if self.replication else ""
+
+
+def scope_of(
+    experiment: Experiment, paper: Experiment, profile: str, cells: Sequence[Stored] = ()
+) -> Scope:
+    """The scope of a report.
+
+    Parameters
+    ----------
+    experiment
+        The settings of the run.
+    paper
+        The experiment under the paper's protocol.
+    profile
+        Profile of the run.
+    cells
+        Every cell that the report shows.
+    """
+    kinds = [getattr(getattr(one, "dataset", None), "kind", "") for one in (experiment, paper)]
+    found = Scope(
+        paper=paper.paper,
+        profile=profile,
+        stand_in=kinds[1] if kinds[0] == STAND_IN != kinds[1] else "",
+        departures=tuple(departures(experiment, paper)),
+        restated=tuple(restated(experiment, paper)),
+        seeds=tuple(paper.paper_seeds),
+        replication=tuple(paper.replication_seeds),
+    )
+    if not found.is_papers:
+        return replace(found, seeds=(), replication=())
+    return replace(found, shown=tuple(_not_judged(paper, found, cells)))
+
+
+def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Iterator[str]:
+    """What the cells outside the paper's grid and seeds have that those inside have not."""
+    if not paper.paper:
+        return
+    grid = [dict(cell.params) for cell in paper.cells()]
+    known = {digest(params) for params in grid}
+    cells = list(cells)
+    off = [cell for cell in cells if digest(cell.meta["params"]) not in known]
+    values: dict[str, dict[str, None]] = {}
+    for cell in off:
+        for name, value in cell.meta["params"].items():
+            if all(params.get(name) != value for params in grid):
+                values.setdefault(name, {})[str(value)] = None
+    yield from (f"{name}={', '.join(found)}" for name, found in values.items())
+    if off and not values:
+        yield f"{len(off)} cells outside the paper's grid"
+    seeds = sorted({cell.meta["seed"] for cell in cells} - set(scope.seeds)) if scope.seeds else []
+    if seeds:
+        yield f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+
+
+ASIDE = ("grid", "report", "free")
+"""Marks of fields that no departure is counted from: which cells there are, what is drawn, what does not matter."""
+
+
+def departures(experiment: Experiment, paper: Experiment) -> list[Departure]:
+    """Every setting that is not the paper's.
+
+    Left out are grid fields (a reference row names its own grid point), those that only reports read, and those made
+    with `free()`. Another kind of data, model, metric or training is one departure, whatever else differs with it. Of a
+    field that is a mapping only the paper's keys count: an entry added next to them changes none of its numbers.
+    """
+    return list(_differing(experiment, paper, ""))
+
+
+def _differing(found: Any, wanted: Any, prefix: str) -> Iterator[Departure]:
+    """Every field that differs."""
+    for one in fields(wanted):
+        if not any(one.metadata.get(mark) for mark in ASIDE):
+            yield from _field(
+                f"{prefix}{one.name}", getattr(found, one.name), getattr(wanted, one.name)
+            )
+
+
+def _field(name: str, found: Any, wanted: Any) -> Iterator[Departure]:
+    if is_dataclass(wanted):
+        kinds = getattr(found, "kind", None), getattr(wanted, "kind", None)
+        if kinds[0] != kinds[1]:
+            yield Departure(name, *map(str, kinds))
+        elif type(found) is type(wanted):
+            yield from _differing(found, wanted, f"{name}.")
+    elif isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key in wanted:
+            if found.get(key) != wanted[key]:
+                yield Departure(f"{name}.{key}", str(found.get(key)), str(wanted[key]))
+    elif found != wanted:
+        yield Departure(name, str(found), str(wanted))
+
+
+def restated(experiment: Experiment, paper: Experiment) -> list[Departure]:
+    """Settings that only reports read and that are not those of the YAML file."""
+    names = [one.name for one in fields(paper) if one.metadata.get("report")]
+    return [
+        change
+        for name in names
+        for change in _field(name, getattr(experiment, name), getattr(paper, name))
+    ]
+
+
+def judged_settings(experiment: Experiment, paper: Experiment) -> Experiment:
+    """The settings that verdicts read: the grid and what only reports read are the paper's."""
+    names = [
+        one.name for one in fields(paper) if one.metadata.get("grid") or one.metadata.get("report")
+    ]
+    return replace(experiment, **{name: getattr(paper, name) for name in names})

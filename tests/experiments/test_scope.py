@@ -1,0 +1,168 @@
+"""Whatever else is stored, verdicts on a paper read the cells of its own grid and seeds: every experiment, with copies
+of published cells under one more value of each parameter and one more seed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from runner.contract import analyse
+from runner.report.collect import Collection, collect, reference_path
+from runner.report.findings import Failures, Findings, ask
+from runner.report.scope import Scope
+from runner.report.update import material_of
+from runner.run.config import build_job, experiment_names, preview, protocol
+from runner.store.cells import Stored
+from runner.store.job import Job
+
+NAMES = experiment_names()
+QUICK_TO_JUDGE = ("exp5_attention", "phi_block_diagonal")
+COPIES = 1
+"""Cells that are copied for each parameter."""
+SEED = 999
+
+
+def published_job(name: str, outputs: Path) -> Job:
+    return build_job([f"experiment={name}", f"outputs={outputs}"])
+
+
+def other(value: Any) -> Any:
+    """A value of a parameter that no grid has."""
+    if isinstance(value, bool):
+        return f"{value}_copied"
+    return value * 1000 + 7 if isinstance(value, int | float) else f"{value}_copied"
+
+
+def copied(
+    cell: Stored, params: dict[str, Any], seed: int
+) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+    """cell.json and tables of a cell under other parameters and another seed."""
+    meta = {**cell.meta, "params": params, "seed": seed}
+    tables = {}
+    for name in cell.meta["tables"]:
+        table = cell.table(name)
+        tables[name] = table.assign(
+            **{k: v for k, v in {**params, "seed": seed}.items() if k in table}
+        )
+    return meta, tables
+
+
+def copies(cells: list[Stored]) -> Iterator[tuple[dict[str, Any], dict[str, pd.DataFrame]]]:
+    """Copies under one more value of each parameter, and under one more seed."""
+    for name in cells[0].meta["params"]:
+        for cell in cells[:COPIES]:
+            changed = {**cell.meta["params"], name: other(cell.meta["params"][name])}
+            yield copied(cell, changed, cell.meta["seed"])
+    for cell in cells[:COPIES]:
+        yield copied(cell, cell.meta["params"], SEED)
+
+
+def grow(job: Job, cells: list[Stored]) -> None:
+    """Store the copies in the working folder of a job."""
+    from runner.contract import Cell
+
+    store = job.store
+    store.prepare()
+    for meta, tables in copies(cells):
+        store.write(job.identity.cell_id(Cell(meta["params"]), meta["seed"]), tables, meta)
+
+
+def collected(job: Job) -> Collection:
+    return collect([job], protocol, any_seed=True)
+
+
+def asked(found: Collection, name: str) -> Findings:
+    failures = Failures()
+    answers = ask(material_of(found, reference_path(name)), failures)
+    assert not [line for line in failures.lines() if not line.startswith("figure")]
+    return answers
+
+
+def papers_cells(found: Collection) -> list[Stored]:
+    """The cells of the paper's grid and seeds, by the experiment's own list of them."""
+    params = [dict(cell.params) for cell in preview(found.job.name).cells()]
+    seeds = preview(found.job.name).paper_seeds
+    return [c for c in found.cells if c.meta["params"] in params and c.meta["seed"] in seeds]
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tmp_path):
+    before = collected(published_job(name, tmp_path / "none"))
+    assert before.scope.is_papers and before.scope.seeds
+    assert [c.id for c in before.judged] == [c.id for c in papers_cells(before)]
+    job = published_job(name, tmp_path / "grown")
+    grow(job, list(before.judged))
+    after = collected(job)
+    assert len(after.cells) > len(before.cells)
+    assert [c.id for c in after.judged] == [c.id for c in before.judged]
+    assert after.judged_experiment == before.judged_experiment
+    assert [*map(str, after.missing)] == [*map(str, before.missing)]
+    (shown,) = after.scope.lines
+    assert shown.startswith("shown and not judged: ") and shown.endswith(f"seed {SEED}")
+    for parameter, value in before.judged[0].meta["params"].items():
+        assert f"{parameter}=" in shown and str(other(value)) in shown
+    assert Scope.of({"scope": after.scope.record()}) == after.scope
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *QUICK_TO_JUDGE,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in NAMES if n not in QUICK_TO_JUDGE),
+    ],
+)
+def test_no_claim_number_or_statistic_moves(name, tmp_path):
+    before = collected(published_job(name, tmp_path / "none"))
+    job = published_job(name, tmp_path / "grown")
+    grow(job, list(before.judged))
+    answers = asked(before, name), asked(collected(job), name)
+    for table in ("stats", "claims", "scorecard"):
+        pd.testing.assert_frame_equal(*(getattr(found, table) for found in answers))
+
+
+@pytest.mark.usefixtures("published")
+def test_what_is_stored_besides_would_move_verdicts(tmp_path):
+    """The test above can fail: judged with the copies, statements come out otherwise."""
+    job = published_job("phi_block_diagonal", tmp_path / "grown")
+    grow(job, list(collected(job).judged))
+    material = material_of(collected(job), None)
+    with_all = [c for c in analyse(job.experiment, material.shown.tables).claims()]
+    papers = [c for c in analyse(job.experiment, material.judged.tables).claims()]
+    assert with_all != papers
+
+
+def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_counts_them():
+    for name in NAMES:
+        experiment = preview(name)
+        assert experiment.paper_seeds and len(set(experiment.paper_seeds)) == len(
+            experiment.paper_seeds
+        )
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    ("words", "how", "reason"),
+    [
+        (["profile=quick"], "quick run", "profile=quick"),
+        (
+            ["dataset=surrogate"],
+            "on stand-in data",
+            "random-field stand-in data instead of cifar10",
+        ),
+        (["training.epochs=1"], "with training.epochs=1", "training.epochs=1 instead of 20"),
+        (["seed=77"], "", ""),
+        (["experiment.activation=[relu]"], "", ""),
+    ],
+)
+def test_a_run_says_what_it_is(words, how, reason, tmp_path):
+    job = build_job(["experiment=exp3_gn_gap", *words, f"outputs={tmp_path}"])
+    scope = collect([job], protocol).scope
+    assert (scope.how, scope.is_papers) == (how, not reason) and reason in scope.reason
+    heading = scope.heading("Fig. 3", "x")
+    assert heading == (f"DAG paper, as Fig. 3, {how}" if how else "DAG paper, Fig. 3, reproduced")
+    assert scope.keeps(True) == ("profile" not in reason) and scope.keeps(False) == (not reason)
+    assert not (scope.seeds and reason)
