@@ -7,13 +7,14 @@ import gzip
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
 from torch import nn
 
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
+from experiments.dag.protocol.training import build
 from experiments.paper_audit.attention import cases
 from experiments.paper_audit.attention.terms import (
     Case,
@@ -34,7 +35,12 @@ from experiments.paper_audit.scalar import cases as scalar
 from experiments.paper_audit.scalar.cases import Linear, Relu
 from experiments.paper_audit.scalar.linear import bulk_error
 from experiments.paper_audit.scalar.relu import outlier_vector_error
+from runner.contract import Context
+from runner.curvature import split_blocks
 from runner.curvature.closed_form import attention as att
+from runner.data.synthetic import load_attention
+from runner.kinds.dataset import AttentionData
+from runner.kinds.model import AttentionModel
 from runner.store.archive import published_cells
 from runner.store.cells import Stored
 
@@ -143,6 +149,37 @@ def product_error(t: Terms) -> torch.Tensor:
     return (1 - t.f02 + t.v2) * t.f01 * t.w2 * t.h1 - cases.df01(t) * t.h1 - t.f01 * t.v2
 
 
+def exponents_at_init() -> Mapping[str, str]:
+    """Eq. 8 and the first exponent of QR steps, plain networks of Exp. 1 before training, on the published images."""
+    shown: dict[str, list[str]] = {"lyapunov_log_norm": [], "lyapunov_1": []}
+    for depth in (8, 10, 12):
+        found = rows("exp1_resonance", "networks", arch="plain", depth=depth)
+        found = [row for row in found if row["checkpoint"] == "init" and row["images"] == "0"]
+        for column, texts in shown.items():
+            texts.append(f"{mean(float(row[column]) for row in found):+.3f}".replace("-", "−"))
+    eq8, qr = (f"{texts[0]}, {texts[1]} and {texts[2]}" for texts in shown.values())
+    return {"eq8": eq8, "qr": qr}
+
+
+def sources_before_training() -> Mapping[str, float]:
+    """Exp. 5's untrained networks with the described targets: for how many of the published seeds (k, v), and (q, k),
+    has the largest tensor part of the three mixed pairs; mean block of the first 64 validation samples."""
+    described, network = (
+        AttentionData(streams="published"),
+        AttentionModel(initial="published").network(),
+    )
+    pairs, firsts = (("q", "k"), ("q", "v"), ("k", "v")), []
+    for seed in PUBLISHED_SEEDS:
+        data = load_attention(described, Context(seed=seed)).validation
+        inputs, targets = data.inputs[:64], data.targets[:64]
+        blocks = split_blocks(
+            build(network, seed).eval().to_dag("mse"), inputs, targets, ("q", "k", "v")
+        )
+        sizes = [float(blocks.tensor[pair].norm()) for pair in pairs]
+        firsts.append(pairs[sizes.index(max(sizes))])
+    return {"values": firsts.count(("k", "v")), "queries": firsts.count(("q", "k"))}
+
+
 DEPTH = 12
 """Of the deepest network of Exp. 1 with published values."""
 
@@ -233,7 +270,7 @@ def outlier_vectors() -> Mapping[str, float]:
     return {"printed": median(found[False]), "right": median(found[True])}
 
 
-NUMBERS: dict[str, Callable[[], Mapping[str, float]]] = {
+NUMBERS: dict[str, Callable[[], Mapping[str, Any]]] = {
     "attention.j.1": ball_of_recovery,
     "attention.b.17": factor_of_gradient,
     "attention.d.1": _entry(both_other, lambda t: f_error(t) * (t.w1 * (t.h1 - t.s) + t.v1)),
@@ -244,6 +281,8 @@ NUMBERS: dict[str, Callable[[], Mapping[str, float]]] = {
         both_other, lambda t: cases._d6(t) + (cases.ds(t) * t.f01 + t.s * cases.df01(t)) * t.w1
     ),
     "dag.eq2": gap_of_equation_2,
+    "dag.lambda1": exponents_at_init,
+    "dag.prop102": sources_before_training,
     "dag.thm33": counted_twice,
     "dag.thm34b": stabilised,
     "dag.table7": described_share,

@@ -1,4 +1,4 @@
-"""DAG paper, Section 5 and Appendix N: structural zeros on the experiments' own networks, sentences on tables.
+"""DAG paper, Section 5 and Appendix N: structural zeros on the experiments' own networks.
 
 The engine routes second derivatives, so that H^T of a piecewise linear path is an exact zero of its code and no
 measurement. Here H[v,w] is the second derivative of the loss by nested automatic differentiation with respect to
@@ -10,20 +10,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from statistics import mean
 from typing import Any
 
 import torch
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from experiments.dag.exp4.settings import MERGES
 from experiments.dag.exp5.settings import PAIRS
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.training import build
-from experiments.paper_audit import effects
-from experiments.paper_audit.checks import Entry, Outcome, Witness, needs
-from experiments.printed import printed_number
+from experiments.paper_audit.checks import Entry, Outcome, needs
 from runner.contract import Claim
 from runner.kinds.model import AttentionModel, DiamondModel
 from runner.models.architectures import diamond, mlp, positionwise_mlp
@@ -219,96 +215,6 @@ def claims(found: list[dict[str, Any]]) -> list[Claim]:
     ]
 
 
-def targets_of_table_7() -> Outcome:
-    """Gaps of attention at init, mid and final, printed and measured: with the targets that Section 5.5 describes;
-    corrected: with y = ‖X‖_F / √(S d) + 0.1 ξ, not standardised. Means over the published seeds."""
-    checkpoints = ("init", "mid", "final")
-    published = [
-        printed_number("exp5_attention", metric="gap", network="attention", checkpoint=c)
-        for c in checkpoints
-    ]
-    gaps = {}
-    for protocol in ("described", "recovered"):
-        rows = effects.rows("exp5_attention", "blocks", protocol=protocol, network="attention")
-        own = {
-            c: [float(r["gap"]) for r in rows if r["checkpoint"] == c and r["images"] == "0"]
-            for c in checkpoints
-        }
-        gaps[protocol] = [mean(own[c]) for c in checkpoints]
-    errors = {
-        k: max(abs(a / b - 1) for a, b in zip(v, published, strict=True)) for k, v in gaps.items()
-    }
-    shown = {name: ", ".join(f"{value:.3g}" for value in values) for name, values in gaps.items()}
-    witness = Witness(
-        "exp5_attention, means of seeds 42 to 46: gap at init, mid, final",
-        ", ".join(f"{value:g}" for value in published),
-        f"{shown['recovered']} with y = ‖X‖_F/√(S d) + 0.1 ξ",
-        f"{shown['described']} with the described targets",
-    )
-    return Outcome(errors["described"], errors["recovered"], 30, witness, tolerance=2e-3)
-
-
-def smallest_coupling() -> Outcome:
-    """Appendix N.2: C(L−1) > 0.91 of residual networks against Table N.3; corrected: > 0.88."""
-    cases = [(depth, checkpoint) for depth in ("16", "32") for checkpoint in ("init", "final")]
-    values = [
-        printed_number("exp1_deep", metric="C_dLminus1", arch="residual", depth=d, checkpoint=c)
-        for d, c in cases
-    ]
-    witness = Witness(
-        "Table N.3, L = 16, residual, final: C(L−1)", "> 0.91", "> 0.88", f"{min(values):g}"
-    )
-    return Outcome(0.91 - min(values), 0.88 - min(values), len(values), witness)
-
-
-def depth_difference() -> Outcome:
-    """Appendix N, above Table N.1: D_far after training at L = 8 and 6 differs by < 10 %, for d_u >= 64, which the
-    sentence before names; corrected: by < 10.7 %."""
-    ratios = {}
-    for width in ("4", "64", "128", "256", "512"):
-        deep, flat = (
-            printed_number(
-                "exp2_bottleneck", metric="D_far", depth=depth, d_u=width, checkpoint="final"
-            )
-            for depth in ("8", "6")
-        )
-        ratios[width] = deep / flat - 1
-    narrow = ratios.pop("4")
-    largest = max(map(abs, ratios.values()))
-    witness = Witness(
-        "Tables 3 and N.1, d_u = 64, 128, 256, 512: D_far at L = 8 over L = 6, after training",
-        "within 10 %",
-        "within 10.7 %",
-        f"{', '.join(f'{value:+.1%}' for value in ratios.values())}; at d_u = 4 {narrow:+.1%}",
-    )
-    return Outcome(largest - 0.1, largest - 0.107, len(ratios), witness)
-
-
-def ranking() -> Outcome:
-    """Section 5.3: rho = 0.97 of gap and E[sigma''^2] over five activations, two of E = 0, has p < 0.01; corrected: the
-    exact two-sided p over all 120 orders is 4/120."""
-    curvature, gaps = (
-        (0.0, 0.0, 0.058, 0.246, 0.618),
-        (1.0, 2.0, 3.0, 4.0, 5.0),
-    )  # of Table 5; the order of the gaps
-    found = abs(float(spearmanr(curvature, gaps).statistic))
-    orders = [
-        float(spearmanr(curvature, order).statistic) for order in itertools.permutations(gaps)
-    ]
-    p, upper = (
-        sum(values) / len(orders)
-        for values in ([abs(r) > found - 1e-9 for r in orders], [r > found - 1e-9 for r in orders])
-    )
-    student = float(spearmanr(curvature, gaps).pvalue)
-    witness = Witness(
-        f"E[σ″²] of Table 5 and gaps in the same order: ρ = {found:.3f}, p over all 120 orders",
-        f"< 0.01 ({student:.4f} by Student's t)",
-        "4/120 two-sided, 2/120 one-sided",
-        f"{p:.4f}, {upper:.4f}",
-    )
-    return Outcome(p / 0.01 - 1, abs(p - 4 / 120) + abs(upper - 2 / 120), len(orders), witness)
-
-
 CHECKS: dict[str, Entry] = {
     "dag.zeros.exp3": needs(
         lambda: chains("relu", "leaky_relu"), ("piecewise linear", lambda: chains("softplus"))
@@ -322,8 +228,4 @@ CHECKS: dict[str, Entry] = {
         lambda: before_the_head("silu", "block0", "block3"),
         ("linear head", lambda: before_the_head("silu", "block0", "block2")),
     ),
-    "dag.table7": targets_of_table_7,
-    "dag.n2.coupling": smallest_coupling,
-    "dag.n1.difference": depth_difference,
-    "dag.ranking": ranking,
 }

@@ -259,7 +259,7 @@ def _proposition_one() -> Outcome:
     first, last = shares["tanh", True][0], shares["tanh", True][-1]
     errors = [abs(float(case.samples[0].delta)) for case in walks["tanh", True]]
     witness = Witness(
-        "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x_1 = 1/2, q_1 = 1: p_1 = K/(1 + K)",
+        "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x = (1/2, −0.3), q = (1, 0): p_1 = K/(1 + K)",
         "share of sample 1 → 0 as K → ∞",
         "at most |δ_1| times the polynomial",
         f"|δ_1| = {errors[0]:.2g}, {errors[-1]:.2g}; share {first:.3g}, {last:.3g} at K = 1e2, 1e8",
