@@ -7,6 +7,7 @@ import gzip
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from statistics import mean, median
 from typing import Any
 
@@ -67,21 +68,25 @@ def cells(experiment: str, **parameters: Any) -> Iterator[Stored]:
 
 
 def _in_protocol(meta: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
-    training = meta["settings"].get("training") or {}
-    apart = (
-        training.get("perturbation")
-        or training.get("order_seed")
-        or meta["settings"].get("untrained")
-    )
-    return (
-        not apart
-        and meta["seed"] in PUBLISHED_SEEDS
-        and all(meta["params"].get(k) == v for k, v in parameters.items())
-    )
+    settings, given = meta["settings"], {**meta["params"], "seed": meta["seed"]}
+    training = settings.get("training") or {}
+    if training.get("perturbation") or training.get("order_seed") or settings.get("untrained"):
+        return False
+    if meta["seed"] not in PUBLISHED_SEEDS:
+        return False
+    return all(given.get(name) == value for name, value in parameters.items())
 
 
 def _rows(content: bytes) -> list[Row]:
     return list(csv.DictReader(io.StringIO(gzip.decompress(content).decode(), newline="")))
+
+
+@cache
+def critical_points(protocol: str, seed: int, rate: float = 0.01) -> list[Row]:
+    """The different points at which the sigmoid search of ws_bound with N = 3 stopped, of one data set."""
+    keys = {"seed": seed, "protocol": protocol, "activation": "sigmoid", "hidden": 3, "rate": rate}
+    found = rows("ws_bound", "critical_points", **keys)
+    return [row for row in found if row["converged"] == "1" and row["duplicate"] == "0"]
 
 
 def middle(found: list[Row], column: str) -> float:

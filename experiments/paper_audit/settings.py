@@ -12,7 +12,7 @@ from runner import contract as c
 
 @dataclass(frozen=True, kw_only=True)
 class PaperAudit(c.Experiment):
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     paper_seeds: ClassVar[tuple[int, ...]] = (42,)

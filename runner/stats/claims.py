@@ -130,6 +130,13 @@ def minor_error(made: Claim, where: str) -> Claim:
     return replace(made, verdict="minor error", detail=f"errata: {where}; {made.detail}")
 
 
+def contradicted(made: Claim, where: str) -> Claim:
+    """A statement that the paper's own table, result or definition contradicts: a minor error, whatever other networks
+    give. where: as in `minor_error`."""
+    detail = f"errata: {where}; in the networks here: {made.verdict}; {made.detail}"
+    return replace(made, verdict="minor error", detail=detail, seeds_needed=math.nan)
+
+
 # ------------------------------------------------------------------ several data sets
 
 LOST = "infinite or missing"

@@ -31,6 +31,7 @@ from runner.contract.records import Statistic
 from runner.stats.claims import (
     LOST,
     DataSetRule as DataSetRule,
+    contradicted as contradicted,
     data_sets_needed as data_sets_needed,
     finding_of,
     gathered as gathered,

@@ -40,7 +40,6 @@ APART = {
     ): "the mean over a batch; one example",
     ("exp3_stochastic", "discrepancy at init", "abs_rel_discrepancy_percent"): MAXIMUM,
     ("exp3_stochastic", "discrepancy at the end", "abs_rel_discrepancy_percent"): MAXIMUM,
-    ("exp6_resnet18", "gap before the head", "dag.remark39.heads"): "a zero measured; other heads",
     ("exp6_resnet18", "gap of the SiLU ResNet at init", "C"): "a gap; a coupling",
     ("hsr_gradient", "Proposition 1", "hsr.proposition1"): "at fixed weights; to the letter",
     ("scalar_spectrum", "normalising_sharpens", "outliers"): "a factor; a count",

@@ -18,6 +18,8 @@ from runner.stats.claims import variants_of
 
 VARIANT = ["depth", "arch", "checkpoint"]
 ENDS = ("init", "final")
+TABLES = "dag.tables, class B"
+"""Root cause in the errata of sentences that the paper's own tables contradict."""
 CHAIN = 8
 """Depth at which Section 5.1 speaks of the whole chain of Jacobians."""
 DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
@@ -64,10 +66,13 @@ def resonance(
         judge.together(slow, main="init")
         if slow
         else judge.claim(says["residual slower than plain"], "not run"),
-        on_own(
-            says["norms at L=12"],
-            {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12},
-            same,
+        judge.minor_error(
+            on_own(
+                says["norms at L=12"],
+                {text(k): decades(p, k[0]) for k, p in plain.items() if k[0] == 12},
+                same,
+            ),
+            TABLES,
         ),
     ]
 

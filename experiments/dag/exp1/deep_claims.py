@@ -14,6 +14,7 @@ import pandas as pd
 
 from experiments.dag.exp1.claims import (
     ENDS,
+    TABLES,
     VARIANT,
     Networks,
     Parts,
@@ -46,9 +47,12 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
         *u_shape(plain, deepest, says),
         near_output(tables, says["self-curvature near the output"]),
         *coupling(plain, says),
-        judge.bound(
-            says["residual C of the ends"],
-            {text(k): at_end(p, "C", k[0]) for k, p in residual.items()},
+        judge.contradicted(
+            judge.bound(
+                says["residual C of the ends"],
+                {text(k): at_end(p, "C", k[0]) for k, p in residual.items()},
+            ),
+            TABLES,
         ),
         judge.bound(
             says["residual R is stable"], {text(k): kept(p, k[0]) for k, p in residual.items()}
@@ -66,7 +70,7 @@ def decay(
         text(k): logs(values_at(p, "R", DEEPEST - 1)) for k, p in plain.items() if k[0] == DEEPEST
     }
     return [
-        judge.bound(says["norms at L=32"], tails),
+        judge.contradicted(judge.bound(says["norms at L=32"], tails), TABLES),
         judge.bound(
             says["R² of log R"],
             {text(k): fit_of_means(p, "R") for k, p in plain.items() if k[2] == "init"},

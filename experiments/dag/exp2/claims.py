@@ -28,6 +28,8 @@ NARROW, WIDE = 4, 256
 """The widths between which Section 5.2 counts the suppression."""
 MEAN_RANK = "dag.exp2, class C"
 """Root cause in the errata of the rank bound on means, on which nothing rests."""
+TABLES = "dag.tables, class B"
+"""Root cause in the errata of sentences that the paper's own tables contradict."""
 FROM = 64
 """Least width of the statements on the deeper network."""
 Parts = dict[str, list[float]]
@@ -49,7 +51,7 @@ def claims(
             says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}
         ),
         *ranks(tables["ranks"], classes, says),
-        twofold(c, says["range of C_far"]),
+        judge.contradicted(twofold(c, says["range of C_far"]), TABLES),
         less_sensitive(d, c, says["C_far less sensitive"]),
         judge.bound(says["R_far constant"], of_means(r, spread, "init")),
         judge.bound(says["R_far falls"], of_means(r, slope, "final")),
@@ -177,7 +179,7 @@ def deeper(stable_rank: Configurations, says: Mapping[str, Statement]) -> list[C
     }
     return [
         judge.bound(says["D_far of the deeper net"], wide_ones),
-        judge.bound(says["D_far after training"], final),
+        judge.contradicted(judge.bound(says["D_far after training"], final), TABLES),
         judge.bound(says["no direction after training"], average),
     ]
 

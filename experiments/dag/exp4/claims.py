@@ -19,6 +19,8 @@ PAIRS, DEPTHS = 48, 3
 ENDS = ("init", "final")
 VARIANT = ["branch_depth", "merge", "activation"]
 CURVED = ("cat", "silu")
+CAT_RELU = "dag.cat_relu, class B"
+"""Root cause in the errata of a tensor of cat + ReLU that is not zero."""
 GROWING = (("sum", "relu"), ("cat", "relu"))
 """Configurations for which H4.2b is printed; the caption of Fig. N.2 has all four, at k = 2."""
 Parts = dict[str, list[float]]
@@ -234,7 +236,9 @@ def at_the_merge(merge: pd.DataFrame, says: Mapping[str, Statement], same: bool)
         ("separation", flat),
     ):
         if (rows["tensor"] == 0).all():
-            yield judge.constructed(says[which], zero)
+            made = judge.constructed(says[which], zero)
+            wrong = which == "tensor part of cat+ReLU"
+            yield judge.contradicted(made, CAT_RELU) if wrong else made
         elif which == "separation":
             gaps = first(merge)[lambda t: t["checkpoint"] == "init"].groupby(
                 ["seed", "merge", "activation"]

@@ -291,7 +291,8 @@ def branch_steps() -> Outcome:
 def merge_tensor() -> Outcome:
     """Section 5.4: ‖T‖ > 0 for cat + ReLU, T the second derivative of the merge f = φ(W (a, b)) in a and b; corrected:
     T = 0 wherever no unit is at its kink. The printed statement fails by the share of the instances in which T is 0."""
-    zeros, control = [], []
+    zeros: list[float] = []
+    control: list[float] = []
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         weight = torch.randn(4, 6, generator=generator, dtype=torch.float64)
@@ -352,7 +353,8 @@ def product_cost() -> Outcome:
 def nonlinear_heads() -> Outcome:
     """Remark 39: H^T[v,w] = 0 does not arise with nonlinear heads; corrected: with heads of nonzero second derivative.
     The printed statement fails by the share of ReLU heads whose tensor part is 0."""
-    zeros, control = [], []
+    zeros: list[float] = []
+    control: list[float] = []
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
         first, last = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Entry, relative_error
+from experiments.paper_audit.checks import Entry, Outcome, Witness, relative_error
 from experiments.paper_audit.scalar.cases import (
     Linear,
     ascending,
@@ -296,6 +296,30 @@ def eq53_57_error(c: Linear) -> float:
     return max(errors)
 
 
+def other_solutions() -> Outcome:
+    """⟨a, b⟩ = ⟨c, d⟩ has the solutions 1 to 3 of Appendix C.1 only? a = (1, 1), b = (1, 0), c = (2, 1), d = (0, 1) is
+    another: its distance from each case, a sine or the product; corrected: case 3 gives eigenvectors."""
+    vectors = torch.tensor([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    a, b, c, d = vectors
+
+    def apart(left: Tensor, right: Tensor) -> float:
+        cosine = left @ right / (left.norm() * right.norm())
+        return float((1 - cosine**2).clamp_min(0).sqrt())
+
+    product = float(a @ b)
+    cases = [abs(product), max(apart(a, c), apart(b, d)), max(apart(a, d), apart(b, c))]
+    right = worst(several(), eq53_57_error)
+    witness = Witness(
+        "a = (1, 1), b = (1, 0), c = (2, 1), d = (0, 1)",
+        "of case 1, 2 or 3",
+        "of none",
+        f"⟨a, b⟩ = ⟨c, d⟩ = {product:g}; a is parallel to neither c nor d",
+    )
+    return Outcome(
+        min(cases) if float(c @ d) == product else 0.0, right.printed, 1 + right.instances, witness
+    )
+
+
 def bulk_constraint_error(c: Linear) -> float:
     """Eqs. (58)–(63): bulk eigenvectors of ±d are (z, ±z) with z ⟂ w ± v; (a) and (b) are orthogonal."""
     found = linear_spectrum(c.w, c.v, c.x, c.y).select("bulk")
@@ -472,6 +496,7 @@ CHECKS: dict[str, Entry] = {
     ),
     "scalar.eq45": lambda: compare(linear_cases(), lambda c: c.hessian, right_matrix),
     "scalar.eq47_52": lambda: worst(linear_cases(), eigen_system_error),
+    "scalar.eq52.cases": other_solutions,
     "scalar.eq53_57": lambda: worst(several(), eq53_57_error),
     "scalar.eq58_63": lambda: worst(several(), bulk_constraint_error),
 }
