@@ -192,7 +192,8 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     runs = [
         (n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())
     ]
-    names = {"first": "λ1 and trace", "second": "λ2"}
+    names = {"first": "λ₁ and trace of H", "second": "λ₂"}
+    symbols = {"first": "λ₁", "second": "λ₂"}
 
     def draw(ax: Axes, key: tuple[str, str, float]) -> None:
         value, network, rate = key
@@ -201,9 +202,10 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
             look: dict[str, Any] = (
                 {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
             )
+            which = "first seed" if i == 0 else "other seeds"
             look |= {
                 "color": COLOURS[value == "second"],
-                "label": f"{value} outlier {names[value][:2]}",
+                "label": f"{value} outlier {symbols[value]}, {which}",
             }
             ax.plot(run["step"], run[value], **look)
             if i == 0 and value == "first":
@@ -213,7 +215,7 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
                     color="black",
                     linestyle="--",
                     linewidth=1,
-                    label="tr H",
+                    label="trace of H, first seed",
                 )
         if value == "second":
             ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
@@ -224,9 +226,12 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
 
     cell = {"linear": "linear", "relu": "ReLU, positive cell"}
     heads = {(value, n, r): f"{cell[n]}, rate {r:g}" for value in names for n, r in runs}
-    said = "thick: the first seed, thin: the others; the caption's rate is 0.18 for both networks"
+    said = (
+        "the paper's rate is 0.18 for both networks; teeth in a line: a neuron that changes its cell "
+        "back and forth from step to step"
+    )
     size: dict[str, Any] = {"columns": len(runs), "height": 4.9, "sharex": "col", "sharey": False}
-    figure = panels(heads, draw, x="step", **size, caption=said)
+    figure = panels(heads, draw, x="training step", **size, legend_columns=3, caption=said)
     figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
     return figure
 
@@ -377,16 +382,22 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
                 "markevery": 5,
                 "markersize": 3.5,
             }
-            ax.plot(shown["step"], shown["ratio"], **look, **line, label=f"factor {factor:g}")
+            text = f"rate = {factor:g} × 2/λ₁ of the reference"
+            ax.plot(shown["step"], shown["ratio"], **look, **line, label=text)
             if len(shown) < len(run):
                 ax.plot(shown["step"].iloc[-1:], [5.5], **look, markersize=6)
         ax.axhline(1, color="black", linestyle=":", linewidth=1)
         ax.set_xlim(0, 40)
         _ratio_axis(ax, 0.12, 7)
 
-    said = "drawn: the first seed; a large mark at the top: the run diverges"
+    said = (
+        "drawn: the first seed; a large mark at the top: the run diverges; reference: the start, "
+        "and for small weights the solution"
+    )
     heads = _by_start(frame, f", m = {int(frame['width'].max()):,}")
-    return panels(heads, draw, x="step", y=RATIO, **_size(frame), legend_columns=7, caption=said)
+    size = _size(frame)
+    axes = {"x": "training step", "y": RATIO}
+    return panels(heads, draw, **axes, **size, legend_columns=2, caption=said)
 
 
 def _by_start(frame: pd.DataFrame, more: str = "") -> dict[tuple[str, str], str]:

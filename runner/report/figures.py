@@ -213,22 +213,14 @@ def _alphabet(i: int) -> str:
 
 
 def legend(ax: Axes, *, title: str | None = None) -> None:
-    """A legend of `ax`, inside where it hides least, or to the right of the panel above four entries."""
+    """A legend of `ax` below the panel, where it hides no data."""
     handles, labels = ax.get_legend_handles_labels()
     if not labels:
         return
-    labels = [named(label) for label in labels]
-    if len(labels) > 4:
-        ax.legend(
-            handles,
-            labels,
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1),
-            borderaxespad=0,
-            title=title,
-        )
-    else:
-        ax.legend(handles, labels, loc="best", title=title)
+    names = [named(label) for label in labels]
+    columns = 1 if max(map(len, names)) > 24 else 2
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+    ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
 
 
 def head(figure: Figure, text: str) -> None:
@@ -330,9 +322,6 @@ def histogram(
             linewidth=1.3,
             label=f"{percentile:g} % below {at:.3g}",
         )
-    ax.set_ylim(
-        top=1.35 * max(patch.get_height() for patch in cast(Any, ax.patches))
-    )  # room for the legend
     legend(ax)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -120,21 +120,27 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     def draw(ax: Axes, checkpoint: str) -> None:
         for i, protocol in enumerate(protocols):
             part = table[(table["protocol"] == protocol) & (table["checkpoint"] == checkpoint)]
-            ax.scatter([i] * len(part), part["gap"], s=14, **STYLES.point_style(protocol))
-            ax.plot([i - 0.3, i + 0.3], [part["gap"].mean()] * 2, color="black", linewidth=1.2)
-        ax.axhline(1, color="black", linewidth=0.7, linestyle=":")
+            points: dict[str, Any] = STYLES.point_style(protocol) | {
+                "label": f"{label(protocol)}, a seed"
+            }
+            ax.scatter([i] * len(part), part["gap"], s=14, **points)
+            mean = [part["gap"].mean()] * 2
+            ax.plot([i - 0.3, i + 0.3], mean, color="black", linewidth=1.2, label="mean over seeds")
+        one = "1: tensor part as large as Gauss–Newton part"
+        ax.axhline(1, color="black", linewidth=0.7, linestyle=":", label=one)
         for row in (
             chosen(paper, network="attention", metric="gap", checkpoint=checkpoint)
             .head(1)
             .itertuples()
         ):
             std = 0.0 if row.std != row.std else float(row.std)
-            ax.axhspan(row.mean - std, row.mean + std, color="0.75", alpha=0.5, zorder=0)
-            ax.axhline(row.mean, color="black", linewidth=0.9, linestyle="--", zorder=1)
+            span: dict[str, Any] = {"color": "0.75", "alpha": 0.5, "zorder": 0}
+            ax.axhspan(row.mean - std, row.mean + std, label="published mean ± std", **span)
+            dashes: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+            ax.axhline(row.mean, label="published mean", zorder=1, **dashes)
         ax.set_xticks(range(len(protocols)), [label(p) for p in protocols], rotation=60, ha="right")
 
-    said = "every seed a point; dashed line and band: published mean ± std"
-    return figures.panels(TIMES, draw, y=GAP, log="y", caption=said)
+    return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3)
 
 
 def losses(history: pd.DataFrame) -> Figure:

@@ -20,6 +20,7 @@ from experiments.dag.protocol.summary import groups, over_seeds
 from runner.contract import Analysis, Claim, Figures
 from runner.report.figures import groups as boxes, panels
 from runner.report.formatting import label
+from runner.training import CHECKPOINTS
 
 NAME = "exp6_resnet18"
 DISTANCE = "distance $d$ between outputs"
@@ -82,29 +83,31 @@ class ResNetAnalysis(Analysis):
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
-    """R, C, D or gap against distance: a panel per activation, a line per architecture and checkpoint, ± over seeds."""
+    """R, C, D or gap against distance: a row per activation, a column per checkpoint, a line per architecture."""
     table, paper = gaps(selected(distances, "engine")), chosen(printed(NAME), metric=value)
+    heads = {
+        (activation, checkpoint): f"{head}, {label(checkpoint)}"
+        for activation, head in titles(table, "activation").items()
+        for checkpoint in CHECKPOINTS
+        if ((table["activation"] == activation) & (table["checkpoint"] == checkpoint)).any()
+    }
 
-    def draw(ax: Axes, activation: str) -> None:
-        for (arch, checkpoint), part in groups(
-            table[table["activation"] == activation], ["arch", "checkpoint"]
-        ):
+    def draw(ax: Axes, key: tuple[str, str]) -> None:
+        activation, checkpoint = key
+        shown = table[(table["activation"] == activation) & (table["checkpoint"] == checkpoint)]
+        for (arch,), part in groups(shown, ["arch"]):
             means = over_seeds(part, ["distance"], value)
             means = means[means["mean"] > 0] if log else means
             if len(means):
-                error_line(ax, means, "distance", arch, str(checkpoint))
-            rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint).dropna(
-                subset=["mean"]
-            )
+                error_line(ax, means, "distance", arch, "init", text=label(arch))
+            printed_rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint)
+            rows = printed_rows.dropna(subset=["mean"])
             hollow(ax, list(rows["distance"]), rows, str(arch))
 
-    axes: dict[str, Any] = {
-        "x": DISTANCE,
-        "y": LABELS.get(value, value),
-        "log": "y" if log else "",
-        "integer": True,
-    }
-    return panels(titles(table, "activation"), draw, **axes, legend_columns=2, caption=BARS)
+    axes: dict[str, Any] = {"x": DISTANCE, "y": LABELS.get(value, value), "integer": True}
+    columns = len({checkpoint for _, checkpoint in heads})
+    size: dict[str, Any] = {"columns": columns, "height": 2.3 * len(heads) / columns + 0.5}
+    return panels(heads, draw, **axes, **size, log="y" if log else "", caption=BARS)
 
 
 def calibration(distances: pd.DataFrame) -> Figure:

@@ -47,6 +47,8 @@ DISTANCE = "distance $d$ between layers"
 BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
 """What `error_line` draws, for the caption."""
 PAPER = "published (± where printed)"
+BEHIND = 1.9
+"""zorder of published values: behind our lines and marks, in front of the grid."""
 HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
 """Title of a panel, by the column whose value it shows."""
 
@@ -99,32 +101,40 @@ def mark(ax: Axes, x: float, y: float, variant: str) -> None:
     style: dict[str, Any] = {
         "facecolors": "none",
         "edgecolors": "black",
-        "s": 64,
+        "linewidths": 0.9,
+        "s": 90,
         "marker": shape,
-        "zorder": 5,
+        "zorder": BEHIND,
     }
     ax.scatter([x], [y], label=PAPER, **style)
 
 
 def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None:
-    """Published means at x as black hollow marks in the shape of the variant, with the printed ± where there is one."""
+    """Published means at x as black hollow marks in the shape of the variant, with the printed ± where there is one.
+
+    They are larger than our marks and behind them, so that neither hides the other.
+    """
     if rows.empty or rows["mean"].isna().all():
         return
-    ax.errorbar(
-        x,
-        rows["mean"],
-        yerr=rows["std"].fillna(0),
-        marker=STYLES.style(variant)["marker"],
-        markerfacecolor="none",
-        markeredgecolor="black",
-        ecolor="black",
-        elinewidth=0.8,
-        capsize=2,
-        markersize=8,
-        linestyle="none",
-        label=PAPER,
-        zorder=5,
-    )
+    style: dict[str, Any] = {"color": "black", "linestyle": "none", "zorder": BEHIND}
+    marker: dict[str, Any] = {
+        "marker": STYLES.style(variant)["marker"],
+        "markerfacecolor": "none",
+        "markeredgewidth": 0.9,
+        "markersize": 10,
+    }
+    ax.plot(x, rows["mean"], label=PAPER, **style, **marker)
+    printed = rows["std"].notna().to_numpy()
+    if printed.any():
+        places = np.asarray(x, dtype=float)[printed]
+        ax.errorbar(
+            places,
+            rows["mean"][printed],
+            yerr=rows["std"][printed],
+            elinewidth=0.8,
+            capsize=4,
+            **style,
+        )
 
 
 def image_sets(
@@ -260,7 +270,7 @@ def through_training(
 ) -> Figure:
     """Columns of `networks` (column -> axis label) at the checkpoints: a row each, a column per value of `panel`.
 
-    paper: published values, and column of ours -> metric of theirs; black hollow marks to the right of ours.
+    paper: published values, and column of ours -> metric of theirs; black hollow marks around ours.
     """
     table = first(networks)
     kinds, heads = list(dict.fromkeys(table[variant])), titles(table, panel)
@@ -274,10 +284,7 @@ def through_training(
             error_line(ax, means.assign(place=place), "place", kind, "init", text=label(kind))
             if paper is not None and value in paper[1]:
                 rows = chosen(paper[0], metric=paper[1][value], **{variant: kind, panel: where})
-                x = [
-                    CHECKPOINTS.index(c) + 0.25 + 0.08 * kinds.index(kind)
-                    for c in rows["checkpoint"]
-                ]
+                x = [CHECKPOINTS.index(c) + 0.08 * kinds.index(kind) for c in rows["checkpoint"]]
                 hollow(ax, x, rows, str(kind))
         ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
         ax.grid(False, axis="x")
@@ -289,8 +296,7 @@ def through_training(
         "height": 0.8 + 1.75 * len(values),
         "columns": len(heads),
     }
-    said = f"{BARS}; published values stand to the right of ours"
-    return figures.panels(at, draw, x="training", caption=said, **size)
+    return figures.panels(at, draw, x="training", caption=BARS, **size)
 
 
 def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:

@@ -227,14 +227,13 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             part["lambda_max"],
             part["lambda_sup"],
             "lambda_sup",
-            f"median of bound / λ₁ {ratio:.3f}",
+            "end points of the descents",
         )
         draw.log_axis(row[0], "both")
         draw.identity_line(row[0])
-        draw.legend(row[0])
         row[0].set_xlabel(EIGENVALUE)
         row[0].set_ylabel(BOUND)
-        shown: dict[str, Any] = {"bins": 40, "name": "critical points", "percentile": None}
+        shown: dict[str, Any] = {"bins": 40, "name": "end points", "percentile": None}
         draw.histogram(
             row[1], first_seed(part)["lambda_sup"], label="lambda_sup", looks=STYLES, **shown
         )
@@ -246,12 +245,14 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
                 "color": STYLES.colour(label),
             }
             row[1].axvline(at, label=f"{key} seeds: {first[key]} beyond {at:.3g}", **look)
-        row[1].legend(loc="upper right")
         row[1].set_xlabel(BOUND)
-        row[1].set_ylabel("critical points")
+        row[1].set_ylabel("number of end points")
+        for ax in row:
+            draw.legend(ax)
         sets, stop = part["seed"].nunique(), "calibrated" if protocol == "fitted" else protocol
         titles += [
-            f"{stop} stop rule: {len(part)} points, {sets} data set{'s' if sets > 1 else ''}",
+            f"{stop} stop rule: {len(part)} points of {sets} data sets, "
+            f"median of bound / λ₁ {ratio:.3f}",
             f"{stop} stop rule: seed {part['seed'].min()}, {first['unique']} of {first['starts']} starts",
         ]
     counts = [printed_number("hsr_regularization", metric=m) for m in ("unique", "sharp")]

@@ -99,8 +99,8 @@ def traces(tables: Tables, variants: Sequence[Variant]) -> Figure:
         draw.identity_line(ax)
         ax.set_xlabel(f"{label}, closed form")
         ax.set_ylabel(f"{label}, three-point differences")
-        ax.legend(loc="lower right")
     draw.letter(axes, ["Theorem 2", "Theorem 5"])
+    draw.shared_legend(figure, columns=1)
     return figure
 
 
@@ -120,12 +120,10 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
                 rows[column].corr(rows["lambda_sup"], method="spearman")
                 for _, rows in data_sets(points)
             ]
-            titles.append(
-                f"{variant.title}\nρ {', '.join(f'{r:+.2f}' for r in ranks)}".replace("-", "−")
-            )
+            listed = ", ".join(f"{rank:+.2f}" for rank in ranks).replace("-", "−")
+            titles.append(f"{variant.title}\nSpearman's ρ of the {len(ranks)} data sets: {listed}")
         note_points(figure, variant, points)
         row[0].set_ylabel(BOUND)
-    draw.note(figure, "ρ: Spearman's, data set by data set")
     draw.letter(axes, titles)
     return figure
 
