@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner.contract import SettingError
+from runner.run.agreement import agreement
 from runner.run.checks import missing_data
 from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
@@ -267,6 +268,8 @@ def run_command(call: Call) -> int:
         except Exception as error:
             return _ended_early(error, jobs)
     status = report_status(jobs)
+    if any(job.force for job in jobs) and (found := agreement(jobs)):
+        print(found.line, flush=True)
     if lacking:
         say(f"not every cell is stored, and some cannot be measured: {lacking}")
         return max(status, 1)

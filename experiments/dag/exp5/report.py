@@ -140,7 +140,7 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             ax.axhline(row.mean, label="published mean", zorder=1, **dashes)
         ax.set_xticks(range(len(protocols)), [label(p) for p in protocols], rotation=60, ha="right")
 
-    return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3)
+    return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)
 
 
 def losses(history: pd.DataFrame) -> Figure:

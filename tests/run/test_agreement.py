@@ -1,0 +1,53 @@
+"""`force=true` says how well cells measured again agree with the published ones."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from runner.run import config, loop
+from runner.run.agreement import agreement, common_digits, compare_tables
+from runner.run.execute import run
+from runner.run.publish import publish
+from runner.store.job import claim_outputs
+
+TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
+
+
+@pytest.fixture
+def job(toy_conf, tmp_path, monkeypatch):
+    root, outputs = tmp_path / "published", tmp_path / "outputs"
+    root.mkdir()
+    monkeypatch.setenv("HESS_PUBLISHED", str(root))
+    software = {**loop.software(), "git_commit": "0123456789ab"}
+    monkeypatch.setattr(loop, "software", lambda: software)
+    claim_outputs(outputs)
+    job = config.build_job([*TOY, f"outputs={outputs}", "force=true"])
+    assert not run(job).failed
+    publish("toy", [], outputs)
+    return job
+
+
+def test_cells_measured_again_are_compared_with_the_published_ones(job):
+    found = agreement([job])
+    assert found is not None and found.cells == 2
+    assert set(found.digits) == {16} and found.differing == 0
+    assert "2 cells agree to 6 digits or more" in found.line
+
+
+def test_without_published_cells_nothing_is_compared(job, monkeypatch, tmp_path):
+    monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "nothing"))
+    assert agreement([job]) is None
+
+
+def test_every_number_that_differs_is_counted():
+    published = pd.DataFrame({"x": [1.0, 2.0, np.nan, np.inf], "text": ["a", "b", "c", "d"]})
+    measured = pd.DataFrame({"x": [1.0, 2.002, np.nan, 4.0], "text": ["a", "b", "c", "e"]})
+    assert compare_tables(measured, published) == ([16, 3], 6, 2)
+    assert compare_tables(measured[:3], published) == ([], 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "digits"), [(0.0, 0.0, 16), (0.0, 1e-300, 0), (1.0, 1.001, 3)]
+)
+def test_common_digits(ours, theirs, digits):
+    assert common_digits(ours, theirs) == digits
