@@ -59,7 +59,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
         "pdf": {"Title": title, "Subject": record, "Creator": "hess-run", "CreationDate": None},
         "svg": {"Title": title, "Description": record, "Creator": "hess-run", "Date": None},
     }
-    _hold_legends(figure)
+    _fix_layout(figure)
     footer = _footer(figure, stamp)
     buffer = io.BytesIO()
     try:
@@ -108,14 +108,12 @@ def palette_png(content: bytes) -> bytes:
     return out.getvalue()
 
 
-def _hold_legends(figure: Figure) -> None:
-    """Fix the figure's own legends where the layout puts them.
+def _fix_layout(figure: Figure) -> None:
+    """Lay the figure out once, and fix its own legends where the layout puts them.
 
     They hang on the box of the whole figure, which a tight bounding box replaces: with a footer below the canvas they
     would slide down over it.
     """
-    if not figure.legends:
-        return
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for legend in figure.legends:
