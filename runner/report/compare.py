@@ -10,16 +10,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Claim
-from runner.report.score import (
-    BIBLIOGRAPHIC,
-    VALUE_COLUMNS,
-    Score,
-    published,
-    resolution,
-    score_of,
-    text_of,
-    yes,
-)
+from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS, WAYS, published, text_of
+from runner.report.score import Score, score_of, yes
 from runner.stats.intervals import NAN
 
 if TYPE_CHECKING:
@@ -88,11 +80,7 @@ def scorecard(
     ]
     scores = []
     for row, matching in zip(rows, matched, strict=True):
-        printed = replace(
-            published(row),
-            resolution=resolution(row, rows),
-            std_resolution=resolution(row, rows, "std"),
-        )
+        printed = published(row)
         reason = comparable_reason or next(
             (m["comparable"] for m in matching if "comparable" in m), ""
         )
@@ -180,6 +168,11 @@ def summarise(scores: pd.DataFrame) -> dict[str, int]:
     """How many rows of a scorecard have each verdict, in the order of `VERDICTS`."""
     counts = Counter(scores["verdict"])
     return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+def by_way(scores: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """way -> verdict -> number of rows, of the ways that occur (`reference.WAYS`); `summarise` of each."""
+    return {way: summarise(part) for way in WAYS if len(part := scores[scores["way"] == way])}
 
 
 def claims_table(claims: Iterable[Claim]) -> pd.DataFrame:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 from runner import stats
 from runner.contract import Analysis, Claim, Experiment, Figures, Tables, analyse
 from runner.report import compare
+from runner.report.reference import read_reference
 from runner.report.scope import Scope
-from runner.report.score import Score, read_reference
+from runner.report.score import Score
 
 if TYPE_CHECKING:
     import pandas as pd

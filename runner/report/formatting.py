@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Experiment, is_extension
+from runner.report.reference import text_of
 from runner.report.scope import Scope
-from runner.report.score import text_of
 from runner.stats.claims import variants_of
 
 if TYPE_CHECKING:

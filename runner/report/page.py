@@ -167,7 +167,16 @@ class Page:
             }
             words = {
                 k: row[k]
-                for k in ("verdict", "reason", "source", "note", "shifted", "in_our_95")
+                for k in (
+                    "verdict",
+                    "reason",
+                    "source",
+                    "note",
+                    "significant",
+                    "in_our_95",
+                    "way",
+                    "statistic",
+                )
                 if row.get(k)
             }
             words |= {

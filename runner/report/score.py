@@ -1,212 +1,31 @@
-"""One row of the scorecard: a published value, what was measured, and what `runner.stats.judge` says of the two.
-
-A reference file (experiments/reference/<name>.csv) has one row per published value. `mean`, `std`, `upper_bound`,
-`n_seeds`, `source`, `note` describe the value; `margin` and `margin_reason` say how far another value may lie from it
-and still be the same ("rounding" for the rounding of the print; blank for the default of `judge.margin_of`);
-`constructed` says why the row could not come out otherwise. Every other column is a key (`metric` always).
-"""
+"""One row of the scorecard: a published value (`runner.report.reference`), what was measured, and what
+`runner.stats.judge` says of the two."""
 
 from __future__ import annotations
 
-import csv
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from runner.report.reference import NAN, ROUNDING, Printed
 from runner.stats import judge
 from runner.stats.intervals import Difference, Part, Sample, withheld
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-VALUE_COLUMNS = (
-    "mean",
-    "std",
-    "upper_bound",
-    "n_seeds",
-    "margin",
-    "margin_reason",
-    "constructed",
-    "source",
-    "note",
-)
-BIBLIOGRAPHIC = ("experiment", "table")
-"""Keys that say where a value is printed, not which value it is; measured values need not carry them."""
-ROUNDING = "rounding"
-NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class Printed:
-    """One published value. resolution, std_resolution: half a unit of the last printed digit of mean and std."""
-
-    mean: float
-    std: float
-    bound: float
-    n: int
-    margin: str
-    constructed: str
-    source: str
-    note: str
-    resolution: float = NAN
-    std_resolution: float = NAN
-
-
-def read_reference(path: Path) -> pd.DataFrame:
-    """A reference file, every cell as text (so that the printed digits are not lost).
-
-    Raises ValueError with one line for an unreadable file, missing columns, a row of another length, a number that
-    is none, a negative std, or a row with neither mean nor upper_bound.
-    """
-    import pandas as pd
-
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            rows = [row for row in csv.reader(stream) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    header = [name.strip() for name in rows[0]] if rows else []
-    for column in ("metric", "mean"):
-        if column not in header:
-            raise ValueError(
-                f"{path}: expected a column {column!r}, found {', '.join(header) or 'an empty file'}"
-            )
-    if len(set(header)) < len(header):
-        raise ValueError(f"{path}: column names repeat: {', '.join(header)}")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise ValueError(
-                f"{path}, row {number}: expected {len(header)} fields, found {len(row)}"
-            )
-        try:
-            published(dict(zip(header, row, strict=True)))
-        except ValueError as error:
-            raise ValueError(f"{path}, row {number}: {error}") from None
-    return pd.DataFrame(rows[1:], columns=header, dtype=str)
-
-
-def published(row: Mapping[str, str]) -> Printed:
-    """The paper's side of a reference row; ValueError for numbers that are none."""
-    mean, std, bound = (_number(row, column) for column in ("mean", "std", "upper_bound"))
-    if math.isnan(mean) and math.isnan(bound):
-        raise ValueError("expected a mean or an upper_bound, found neither")
-    if std < 0:
-        raise ValueError(f"expected std of zero or more, found {row['std']}")
-    seeds = _number(row, "n_seeds")
-    if not math.isnan(seeds) and (seeds < 1 or seeds != int(seeds)):
-        raise ValueError(f"expected n_seeds as a whole number above zero, found {row['n_seeds']}")
-    margin = row.get("margin", "").strip()
-    if margin not in ("", ROUNDING) and not _number(row, "margin") >= 0:
-        raise ValueError(
-            f"expected a margin of zero or more, or {ROUNDING!r}, found {row['margin']}"
-        )
-    return Printed(
-        mean=mean,
-        std=std,
-        bound=bound,
-        n=1 if math.isnan(seeds) else int(seeds),
-        margin=margin,
-        constructed=row.get("constructed", "").strip(),
-        source=row.get("source", ""),
-        note=row.get("note", ""),
-    )
-
-
-def _number(row: Mapping[str, str], column: str) -> float:
-    text = row.get(column, "").strip()
-    if not text:
-        return NAN
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"expected a number in column {column}, found {text!r}") from None
-    if not math.isfinite(value):
-        raise ValueError(f"expected a finite number in column {column}, found {text!r}")
-    return value
-
-
-def resolution(
-    row: Mapping[str, str], rows: Iterable[Mapping[str, str]], column: str = "mean"
-) -> float:
-    """Half a unit of the last printed digit of the row's mean or std (`_digits`); NaN where there is none."""
-    if not row.get(column, "").strip():
-        return NAN
-    same = [
-        r[column]
-        for r in rows
-        if r[column].strip()
-        and r["metric"] == row["metric"]
-        and r.get("source") == row.get("source")
-    ]
-    return 0.5 * 10.0 ** -_digits(row[column], same)
-
-
-def _digits(text: str, same: Iterable[str]) -> int:
-    """Decimal places to which `text` was printed, judged with the other values of its table and metric.
-
-    A CSV file loses trailing zeros (2.5 for 2.50), so a value's own decimals are only a lower limit. A table prints
-    either a fixed number of decimals or a fixed number of significant digits: whichever more of its values share,
-    the coarser on a tie. Among 2.59 and 2.78, 2.5 is 2.50; next to 0.0068 and 0.35, 0.025 is 0.025; among 6.7e-08
-    and 4.1e-09, 7e-08 is 7.0e-08; among 0.058, 0.246 and 0.618, 0.0 is 0.000.
-    """
-    own = Decimal(text.strip())
-    numbers = [Decimal(t.strip()) for t in same]
-    places, sharing_places = _commonest(_decimals(v.normalize()) for v in numbers)
-    if own != 0:
-        digits, sharing_digits = _commonest(_significant(v) for v in numbers if v != 0)
-        by_digits = digits - 1 - own.adjusted()
-        if sharing_digits != sharing_places:
-            places = by_digits if sharing_digits > sharing_places else places
-        else:
-            places = min(places, by_digits)
-    return max(_decimals(own), places)
-
-
-def _commonest(values: Iterable[int]) -> tuple[int, int]:
-    """(most frequent value, the largest of them on a tie; how often it occurs)."""
-    counts = Counter(values)
-    value = max(counts, key=lambda v: (counts[v], v))
-    return value, counts[value]
-
-
-def _decimals(value: Decimal) -> int:
-    exponent = value.as_tuple().exponent
-    return max(0, -exponent) if isinstance(exponent, int) else 0
-
-
-def _significant(value: Decimal) -> int:
-    """Significant digits without trailing zeros, which may come from the CSV file or pad a whole number."""
-    return len(value.normalize().as_tuple().digits)
-
-
-def text_of(value: Any) -> str:
-    """A key as canonical text: 8, 8.0 and '8' are equal, as are True and 'true'; NaN is ''."""
-    text = str(value).strip()
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        return text.lower() if text.lower() in ("true", "false") else text
-    if number.is_nan():
-        return ""
-    return str(number.normalize()) if number.is_finite() else text
 
 
 @dataclass(frozen=True)
 class Score:
     """One row of the scorecard, after its keys; `scorecard` states the rules.
 
-    resolution: half a unit of the last printed digit of the paper's mean. margin: how far the means may lie apart.
-    std columns: measured with ddof 1, the paper's with ddof 0, as published. image_variance, image_df: of the
-    difference, where both sides looked at different sets of images. rounding_std, rounding_df: of a paired row, by how
-    much rounding moves one seed's value between two devices. ratio = measured / paper (or / bound), difference
-    = measured − paper with its standard error, degrees of freedom and 90 % interval [low, high]. equivalence: what the
-    equivalence test says whatever the verdict; shifted: "yes" where the values agree within the margin and differ all
-    the same (zero outside the 95 % interval); seeds_needed: how many would decide an inconclusive row.
+    way, statistic: as the reference row has them. resolution: half a unit of the last printed digit of the paper's
+    mean. margin: how far the means may lie apart. std columns: measured with ddof 1, the paper's with ddof 0, as
+    published; results_std: of the authors' public results. image_variance, image_df: of the difference, where both
+    sides looked at different sets of images. rounding_std, rounding_df: where both sides have the same networks, by
+    how much the rest (rounding of another device, other probes) moves one seed's value. ratio = measured / paper (or
+    / bound), difference = measured − paper with its standard error, degrees of freedom and 90 % interval [low, high].
+    equivalence: what the equivalence test says whatever the verdict; detectable: the smallest difference that would
+    have been *not reproduced*, the margin and half an interval; significant: "yes" where zero is outside the 99 %
+    interval of the difference and the digits are others; seeds_needed: how many would decide an inconclusive row.
     Other criteria, each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our 95 %
     interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept: share of the other rows
     of the metric and table that lie on the same side of this one as in the paper. std_ratio, std_p: our std over the
@@ -219,6 +38,9 @@ class Score:
     upper_bound: float
     n_seeds: int
     resolution: float
+    way: str = ""
+    statistic: str = ""
+    results_std: float = NAN
     margin: float = NAN
     measured_mean: float = NAN
     measured_std: float = NAN
@@ -236,7 +58,8 @@ class Score:
     high: float = NAN
     verdict: str = "not run"
     equivalence: str = ""
-    shifted: str = ""
+    detectable: float = NAN
+    significant: str = ""
     seeds_needed: float = NAN
     sign_kept: str = ""
     order_kept: float = NAN
@@ -261,6 +84,9 @@ def score_of(
         paper.bound,
         paper.n,
         paper.resolution,
+        paper.way,
+        paper.statistic,
+        paper.results_std,
         source=paper.source,
         note=paper.note,
     )
@@ -320,7 +146,8 @@ def _held(
     score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping[str, Any]]
 ) -> Score:
     """Against a printed mean."""
-    theirs = Sample.printed(paper.mean, paper.std, paper.n)
+    std = paper.results_std if math.isnan(paper.std) else paper.std
+    theirs = Sample.printed(paper.mean, std, paper.n)
     named = NAN if paper.margin in ("", ROUNDING) else float(paper.margin)
     margin = (
         paper.resolution
@@ -332,30 +159,28 @@ def _held(
         Part(variance, math.inf if math.isnan(image_df) else image_df) if variance > 0 else None
     )
     paired = all(m.get("paired") in ("true", "1") for m in matching)
-    rounding, pairs = (
-        _mean(matching, c) if paired else NAN for c in ("rounding_std", "rounding_df")
-    )
+    rounding, pairs = (_mean(matching, c) for c in ("rounding_std", "rounding_df"))
+    printed = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
     if math.isnan(rounding):
         compared, how = judge.equal(ours, theirs, margin, images), ""
-    else:  # the same networks: what is left between the two is rounding, its spread measured beforehand
+    else:  # the same networks: the spread of what is left between the two is known
         grown = Part(rounding**2, math.inf if math.isnan(pairs) else pairs)
         compared = judge.paired(ours, theirs, margin, grown)
-        printed = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
-        compared = replace(compared, shifted=compared.shifted and not printed)
-        how = "paired: same networks, data and order; the interval is that of another device's rounding"
+        how = "paired: same networks; the interval is that of other probes or another device's rounding"
+        how = how if rounding > 0 else "paired: same networks and images, nothing random is left"
     difference = compared.difference
-    reasons = [how or difference.how]
+    theirs_known = "standard deviation of the authors' public results"
+    used = theirs_known if math.isnan(paper.std) and not math.isnan(std) and not how else ""
+    reasons = [how or difference.how, used]
     verdict = compared.outcome
     if paired:
-        agree = judge.digits_agree(ours.mean, paper.mean, paper.resolution) and ours.n == paper.n
+        agree = printed and ours.n == paper.n
         if agree and not math.isnan(paper.std):
             population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
             agree = judge.digits_agree(population, paper.std, paper.std_resolution)
         verdict = "exact match" if agree else verdict
         said = "same networks and data, but not every printed digit"
         reasons = ["every printed digit"] if agree else [*reasons, said]
-    if compared.shifted and verdict == "reproduced":
-        reasons.append("shifted")
     return replace(
         _criteria(score, ours, theirs, difference),
         margin=margin,
@@ -367,7 +192,8 @@ def _held(
         high=compared.high,
         verdict=verdict,
         equivalence=compared.outcome,
-        shifted=yes(compared.shifted),
+        detectable=margin + (compared.high - compared.low) / 2,
+        significant=yes(compared.significant and not printed),
         seeds_needed=compared.seeds_needed,
         reason=joined(*reasons),
     )

@@ -20,6 +20,8 @@ MOST = 100_000
 EQUIVALENCE = 0.90
 """Level of the interval that has to lie inside the margin: two one-sided tests at 5 %."""
 LEVEL = 0.95
+SIGNIFICANT = 0.99
+"""Level of the interval that a difference is significant by."""
 FEWEST_SEEDS = 3
 """Below which nothing is decided."""
 SHARE = 0.25
@@ -211,14 +213,14 @@ def seeds_for_limit(sample: Sample, limit: float, level: float) -> float:
 class Comparison:
     """Two means compared: `outcome` is reproduced, not reproduced or inconclusive.
 
-    low, high: 90 % interval of the difference; shifted: inside the margin, but zero is outside the 95 % interval.
+    low, high: 90 % interval of the difference; significant: zero is outside its 99 % interval.
     """
 
     outcome: str
     difference: Difference
     low: float
     high: float
-    shifted: bool
+    significant: bool
     seeds_needed: float = NAN
 
 
@@ -236,8 +238,8 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
         return Comparison("inconclusive", difference, low, high, False, float(FEWEST_SEEDS))
     inside = -margin <= low and high <= margin
     outside = low > margin or high < -margin
-    wide = difference.interval(LEVEL)
-    shifted = inside and not wide[0] <= 0 <= wide[1]
+    wide = difference.interval(SIGNIFICANT)
+    significant = not wide[0] <= 0 <= wide[1]
     outcome = withheld(
         "reproduced" if inside else "not reproduced" if outside else "inconclusive", ours.lost
     )
@@ -246,7 +248,7 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     )
     if math.isnan(needed) and not (inside or outside):  # one seed has no spread to reckon with
         needed = float(FEWEST_SEEDS)
-    return Comparison(outcome, difference, low, high, shifted, needed)
+    return Comparison(outcome, difference, low, high, significant, needed)
 
 
 def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Comparison:

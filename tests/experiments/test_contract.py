@@ -10,7 +10,7 @@ import pytest
 
 from runner.contract import SettingError
 from runner.report.collect import reference_path
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
 

@@ -12,7 +12,7 @@ from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, un
 from runner import results
 from runner.report.collect import reference_path
 from runner.report.formatting import summary
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 
 PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
 EXPERIMENTS = FOLDER.parents[1]

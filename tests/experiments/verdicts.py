@@ -12,7 +12,7 @@ from experiments.paper_audit.papers import papers
 from experiments.printed import TEXTS, Said, said, statements
 from runner.contract import Statement, is_extension
 from runner.report.manifest import read_manifest, read_table
-from runner.report.score import BIBLIOGRAPHIC, VALUE_COLUMNS
+from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS
 from runner.run.config import experiment_names
 from tests.experiments.paper_audit.places import covered
 

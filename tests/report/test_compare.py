@@ -9,7 +9,7 @@ import pytest
 
 from runner.contract import Claim
 from runner.report import compare
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 
 HEADER = "experiment,table,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note\n"
 
@@ -113,7 +113,7 @@ def test_paired_values_are_compared_within_rounding_alone(tmp_path):
     row = "e,1,plain,init,gap,1.1,0.14,,5,T 1,"
     s = score(tmp_path, row, [1.1, 1.3, 1.2, 1.0, 1.4], paired=True, rounding_std=0.01)
     assert s.verdict == "reproduced" and s.standard_error == pytest.approx(0.01 / math.sqrt(5))
-    assert s.shifted == "yes" and "paired" in s.reason
+    assert s.significant == "yes" and "paired" in s.reason
 
 
 def test_images_enter_the_variance(tmp_path):
@@ -180,36 +180,80 @@ def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "others", "resolution"),
-    [
-        ("2.5", ["2.59", "2.78"], 0.005),
-        ("0.025", ["0.0068", "0.35", "0.0011"], 0.0005),
-        ("7e-08", ["6.7e-08", "4.1e-09"], 5e-10),
-        ("0.0", ["0.0", "0.058", "0.246", "0.618"], 0.0005),
-        ("1.0", ["0.95", "0.01", "0.08", "0.56"], 0.005),
-        ("460", [], 0.5),
-        ("57.5", [], 0.05),
-        ("10.0", ["45.1", "11.7"], 0.05),
-    ],
+    ("text", "resolution"),
+    [("2.5", 0.05), ("2.50", 0.005), ("7.0e-08", 5e-10), ("0.000", 0.0005), ("460", 0.5)],
 )
-def test_printed_precision(tmp_path, text, others, resolution):
-    rows = [f"e,1,plain,init{i},gap,{t},,,5,T 1," for i, t in enumerate([text, *others])]
-    scores = compare.scorecard(
-        measured("gap", [1.0], arch="x", checkpoint="y"), reference(tmp_path, *rows)
+def test_printed_precision(tmp_path, text, resolution):
+    assert score(tmp_path, f"e,1,plain,init,gap,{text},,,5,T 1,", [1.0]).resolution == (
+        pytest.approx(resolution)
     )
-    assert scores.resolution[0] == pytest.approx(resolution)
 
 
-def test_other_tables_do_not_sharpen_the_precision(tmp_path):
-    rows = [
-        "e,1,plain,init,gap,2.5,,,5,T 1,",
-        "e,2,plain,init,gap,2.512,,,5,T 2,",
-        "e,1,plain,init,R,2.512,,,5,T 1,",
+def with_columns(tmp_path, names, *rows):
+    """A scorecard of one metric under further columns of the reference file."""
+    header = f"metric,case,mean,std,upper_bound,n_seeds,{names}"
+    path = tmp_path / "more.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_ways_are_counted_apart(tmp_path):
+    path = with_columns(
+        tmp_path,
+        "way",
+        "gap,a,1.0,0.1,,5,as described",
+        "gap,b,1.0,0.1,,5,recovered protocol",
+    )
+    values = [
+        {"metric": "gap", "case": c, "seed": i, "value": v}
+        for c, all_values in (("a", [2.0, 2.1, 2.2]), ("b", [1.0, 1.01, 0.99]))
+        for i, v in enumerate(all_values)
     ]
-    scores = compare.scorecard(
-        measured("gap", [2.5, 2.5], arch="plain", checkpoint="init"), reference(tmp_path, *rows)
+    scores = compare.scorecard(pd.DataFrame(values), read_reference(path))
+    counts = compare.by_way(scores)
+    assert list(counts) == ["as described", "recovered protocol"]
+    assert counts["as described"]["not reproduced"] == 1
+    assert counts["recovered protocol"]["reproduced"] == 1
+    path.write_text(path.read_text().replace("as described", "as we like"))
+    with pytest.raises(ValueError, match="expected a way among"):
+        read_reference(path)
+
+
+def test_the_authors_results_give_the_std_that_is_not_printed(tmp_path):
+    folder = tmp_path / "unrounded"
+    folder.mkdir()
+    (folder / "results.csv").write_text("file,place,mean,std\nexp,a/gap,1.001,0.4\n")
+    path = with_columns(tmp_path, "results", "gap,a,1.0,,,5,exp:a/gap", "gap,b,1.0,,,5,")
+    values = [
+        {"metric": "gap", "case": case, "seed": i, "value": 1 + 0.001 * i}
+        for case in "ab"
+        for i in range(5)
+    ]
+    scores = compare.scorecard(pd.DataFrame(values), read_reference(path))
+    assert list(scores.verdict) == ["inconclusive", "reproduced"]
+    assert scores.results_std[0] == 0.4 and "public results" in scores.reason[0]
+    assert scores.standard_error[0] == pytest.approx(0.2, rel=1e-3)  # 0.4 √(5/4) / √5
+    assert "ours is used" in scores.reason[1]
+
+
+def test_what_could_have_been_found_and_whether_the_difference_is_significant(tmp_path):
+    close = score(tmp_path, "e,1,plain,init,gap,1.00,0.01,,5,T 1,", [1.10, 1.11, 1.09, 1.1, 1.1])
+    assert (close.verdict, close.significant) == ("reproduced", "yes")
+    half = (close.high - close.low) / 2
+    assert close.detectable == pytest.approx(0.25 + half)
+    same = score(tmp_path, "e,1,plain,init,gap,1.00,0.01,,5,T 1,", [1.001, 0.999, 1.0, 1.0, 1.0])
+    assert same.significant == "no"
+
+
+def test_nothing_random_is_left_of_the_same_untrained_networks(tmp_path):
+    """The spread over seeds is no part of the comparison, in either direction."""
+    values = [0.2, 2.0, 1.0, 0.4, 1.5]
+    row = "e,1,plain,init,gap,1.00,0.6,,5,T 1,"
+    assert score(tmp_path, row, values).verdict == "inconclusive"
+    assert score(tmp_path, row, values, rounding_std="0").verdict == "reproduced"
+    assert (
+        score(tmp_path, row, [2 * v for v in values], rounding_std="0").verdict == "not reproduced"
     )
-    assert list(scores.resolution) == pytest.approx([0.05, 0.0005, 0.0005])
 
 
 def test_a_missing_std_is_stood_in_for_and_said(tmp_path):

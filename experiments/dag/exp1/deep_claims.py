@@ -24,7 +24,7 @@ from experiments.dag.exp1.claims import (
     text,
     values_at,
 )
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, probes
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner.contract import Claim, Statement
 from runner.stats import judge, linear
@@ -233,17 +233,26 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     Only ρ can be the published number to the digit: the probes are others.
     """
+    cell = ["depth", "arch"]
     exact = long_format(first(tables["networks"]), VARIANT, {"rho_max": "rho"})
-    parts = [paired(exact, tables, ["depth", "arch"])]
-    estimates = tables["estimates"]
-    start = estimates[estimates["distance"] == 0]
-    end = estimates[estimates["distance"] == estimates["depth"] - 1]
-    parts.append(long_format(start, VARIANT, {"R_d0": "R"}))
-    # The authors cut estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
-    end = end.assign(C=end["C"].clip(upper=1.0))
-    parts.append(long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"}))
-    found = pd.concat(parts, ignore_index=True)
+    estimates = probes(ends(tables["estimates"]), ends(first(tables["distances"])), tables, cell)
+    found = pd.concat([paired(exact, tables, cell), estimates], ignore_index=True)
     return found.assign(paired=found["paired"].eq(True))
+
+
+def ends(distances: pd.DataFrame) -> pd.DataFrame:
+    """R at both ends of the distances and C at the largest, in long format.
+
+    The authors cut estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
+    """
+    start = distances[distances["distance"] == 0]
+    end = distances[distances["distance"] == distances["depth"] - 1]
+    end = end.assign(C=end["C"].clip(upper=1.0))
+    parts = [
+        long_format(start, VARIANT, {"R_d0": "R"}),
+        long_format(end, VARIANT, {"R_dLminus1": "R", "C_dLminus1": "C"}),
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:

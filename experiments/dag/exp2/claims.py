@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import jackknife, paired, printed
+from experiments.dag.protocol.scores import jackknife, paired, printed, probes
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner import stats
 from runner.contract import Claim, Statement
@@ -226,7 +226,9 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     rows = first(tables["far"])
     if "C_cut_estimate" in rows:
         rows = rows.assign(C_estimate=rows["C_cut_estimate"].fillna(rows["C_estimate"]))
+    exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
+    far = probes(far, exact, tables, KEYS[:2])
     accuracy = paired(
         long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2]
     )

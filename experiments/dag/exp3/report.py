@@ -143,29 +143,35 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Table N.6 from the first draw of 100 probes; discrepancies are of the means over seeds, without sign.
+    """Table N.6 from the first draw of 100 probes, as published, and of the 30 that the text names.
 
-    Only the exact gaps can be the published numbers to the digit: the probes are others.
+    Discrepancies are of the means over seeds, without sign. Only the exact gaps can be the published numbers to the
+    digit: the probes are others, and all draws of a network say how far estimates of it scatter.
     """
     draws = tables["draws"]
-    part = draws[(draws["probes"] == claims.PAPER_PROBES) & (draws["draw"] == 0)]
-    mean = part.groupby(["activation", "checkpoint"])[["gap_exact", "gap_stochastic"]].transform(
-        "mean"
+    draws = draws[draws["probes"].isin((claims.PAPER_PROBES, claims.TEXT_PROBES))]
+    keys = ["activation", "checkpoint", "probes"]
+    means = draws.groupby([*keys, "draw"])[["gap_exact", "gap_stochastic"]].transform("mean")
+    scale = means["gap_exact"].where(means["gap_exact"] > 0)
+    above = means["gap_stochastic"] >= means["gap_exact"]
+    shift = (draws["gap_stochastic"] - draws["gap_exact"]) / scale
+    draws = draws.assign(percent=100 * shift.where(above, -shift), signed=100 * shift)
+    scatter = draws.groupby([*keys, "seed"])[["gap_stochastic", "signed"]].var()
+    noise = (2 * scatter.groupby(keys).mean()) ** 0.5
+    noise = noise.rename(columns={"signed": "abs_rel_discrepancy_percent"})
+    noise.columns.name = "metric"
+    spread = noise.stack().rename("probe_std").reset_index()
+    names = {name: name for name in ("gap_exact", "gap_stochastic")}
+    names["abs_rel_discrepancy_percent"] = "percent"
+    values = long_format(draws[draws["draw"] == 0], keys, names)
+    found = paired(values, tables, ["activation"]).merge(spread, on=[*keys, "metric"], how="left")
+    exact = found["metric"] == "gap_exact"
+    start = found["paired"] & (found["checkpoint"] == "init")
+    noise_of = found["probe_std"].where(start)
+    return found.assign(
+        paired=found["paired"] & exact,
+        rounding_std=found["rounding_std"].where(exact, noise_of),
     )
-    sign = (mean["gap_stochastic"] >= mean["gap_exact"]).map({True: 1.0, False: -1.0})
-    shift = (part["gap_stochastic"] - part["gap_exact"]) / mean["gap_exact"].where(
-        mean["gap_exact"] > 0
-    )
-    names = {
-        "gap_exact": "gap_exact",
-        "gap_stochastic": "gap_stochastic",
-        "abs_rel_discrepancy_percent": "percent",
-    }
-    values = long_format(
-        part.assign(percent=100 * sign * shift), ["activation", "checkpoint"], names
-    )
-    found = paired(values, tables, ["activation"])
-    return found.assign(paired=found["paired"] & (found["metric"] == "gap_exact"))
 
 
 def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from experiments.dag.protocol.scores import paired
+from experiments.dag.protocol.scores import paired, probes
 from experiments.dag.protocol.summary import groups, long_format
 from runner.contract import Claim, Statement
 from runner.stats import judge
@@ -27,6 +27,7 @@ DECAYS = {
     "decay of the SiLU ResNet": ("silu", RESNET),
     "decay of the plain SiLU network": ("silu", PLAIN),
 }
+METRICS = {name: name for name in ("R", "C", "D", "gap")}
 NEGLIGIBLE = 1e-12
 """‖H‖₂² below which the paper leaves D out (Appendix N.8)."""
 Parts = dict[str, list[float]]
@@ -216,10 +217,11 @@ def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFr
     """Values of Tables 8, 9, N.7, N.8 and of the text, one row per seed, by the paper's estimates and averages."""
     parts = []
     if "distances" in tables:
-        own = gaps(leaving_out(tables, "published", negligible))
-        parts.append(
-            long_format(own, [*KEYS, "distance"], {name: name for name in ("R", "C", "D", "gap")})
+        own, exact = (
+            long_format(gaps(leaving_out(tables, of, negligible)), [*KEYS, "distance"], METRICS)
+            for of in ("published", "engine")
         )
+        parts.append(probes(own, exact, tables, KEYS))
     networks = tables["networks"][tables["networks"]["statistics"] == "running"]
     networks = networks.assign(percent=100 * networks["test_accuracy"])
     parts.append(paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS))

@@ -16,7 +16,7 @@ import pandas as pd
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner.report.collect import reference_path
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
 
 Tables = Mapping[str, "pd.DataFrame"]
@@ -85,9 +85,31 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
         found[column] = found[column].fillna(value=False).astype(bool)
     init = found["checkpoint"].astype(str) == "init"
     found["paired"] = found["start"] & found["images"] & (init | found["training"])
+    # Of untrained networks nothing random is left: the difference itself decides.
+    found["rounding_std"] = np.where(found["paired"] & init, 0.0, np.nan)
     if "image_variance" in found:
         found["image_variance"] = found["image_variance"].where(~found["images"], 0.0)
     return found.drop(columns=["start", "images", "training"])
+
+
+def probes(
+    values: pd.DataFrame, exact: pd.DataFrame, tables: Tables, variant: Sequence[str]
+) -> pd.DataFrame:
+    """`values` from random probes, with the spread of the probes for untrained networks that are the published ones.
+
+    exact: the same values without probes. Of those networks only the probes are others: each side's estimates scatter
+    about the exact values, and ours say by how much, so that one seed's difference has √2 times that standard
+    deviation (`rounding_std`).
+    """
+    keys = [c for c in values.columns if c not in ("value", "seed")]
+    same = paired(values, tables, variant)
+    both = same.merge(exact, on=[*keys, "seed"], suffixes=("", "_exact"))
+    both = both[both["paired"] & (both["checkpoint"].astype(str) == "init")]
+    error = (both["value"] - both["value_exact"]).groupby([both[key] for key in keys])
+    noise = error.agg(["std", "count"]).reset_index()
+    noise = noise.assign(rounding_std=2**0.5 * noise["std"], rounding_df=noise["count"] - 1.0)
+    noise = noise[noise["count"] > 2][[*keys, "rounding_std", "rounding_df"]]
+    return values.merge(noise, on=keys, how="left")
 
 
 def published_start(tables: Tables, **keys: object) -> bool:

@@ -25,7 +25,7 @@ from runner.contract import Analysis
 from runner.report import figures
 from runner.report.collect import reference_path
 from runner.report.formatting import row_label
-from runner.report.score import BIBLIOGRAPHIC, VALUE_COLUMNS, published, read_reference, text_of
+from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS, published, read_reference, text_of
 from runner.stats import Statistic
 
 
@@ -80,7 +80,13 @@ def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
     found = found[found["rounding_df"] >= FEWEST].assign(
         rounding_std=lambda table: table["rounding_std"] ** 0.5
     )
-    return own.merge(found, on=keys, how="left")
+    if "rounding_std" not in own:
+        return own.merge(found, on=keys, how="left")
+    merged = own.merge(found, on=keys, how="left", suffixes=("_known", ""))
+    known = merged["rounding_std_known"]
+    return merged.assign(rounding_std=merged["rounding_std"].fillna(known)).drop(
+        columns="rounding_std_known"
+    )
 
 
 FEWEST_FURTHER = 6

@@ -16,7 +16,7 @@ from runner.contract import Cell, Claim, Context, Experiment, analyse, measure
 from runner.curvature import verify
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 from runner.run.config import build_job
 
 SEEDS = (42, 43, 44, 45, 46)

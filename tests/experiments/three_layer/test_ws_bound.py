@@ -17,7 +17,7 @@ from experiments.three_layer.ws_bound.search import run_search
 from runner.contract import Cell, Claim, Context, analyse
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 from runner.run.config import arguments, build_job
 from runner.stats import correct
 from tests.experiments.tables import merged

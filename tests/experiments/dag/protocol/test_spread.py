@@ -12,7 +12,7 @@ from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING, companions, 
 from runner.contract import analyse
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.score import read_reference
+from runner.report.reference import read_reference
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import SEEDS, gaps
@@ -57,7 +57,7 @@ def test_rounding_is_the_interval_of_paired_rows(layernorm):
         & (scores["checkpoint"] == "final")
     ]
     row = row.iloc[0]
-    assert "interval is that of another device's rounding" in row["reason"] and row["df"] == 3
+    assert "other probes or another device's rounding" in row["reason"] and row["df"] == 3
     assert row["standard_error"] == pytest.approx(row["rounding_std"] / math.sqrt(5))
     plain = scorecard(analysis.measured(), read_reference(reference_path("exp3b_layernorm")))
     assert len(plain) == len(scores) and not plain["reason"].str.contains("another device").any()
