@@ -1,4 +1,5 @@
-"""Rows of the table `certificate`: closed forms and blocks against finite differences of gradients."""
+"""Rows of the table `certificate`: closed forms and blocks against finite differences of
+gradients."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from runner.contract import Context
 from runner.contract.records import certificate_row
 from runner.curvature import BlockSplit, Dag, verify
+from runner.curvature.matrix_free.operators import Part
 
 STREAM = "certificate"
 """Random stream of the directions: no other number of a cell depends on it."""
@@ -31,9 +33,7 @@ def of_hessian(
         with torch.enable_grad():
             return torch.autograd.grad(loss(leaf), leaf)[0]
 
-    found = verify(
-        hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM), gradients=1000
-    )
+    found = verify(hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM))
     return certificate_row(what, found, **columns)
 
 
@@ -45,25 +45,16 @@ def of_blocks(
     ctx: Context,
     **columns: Any,
 ) -> list[dict[str, Any]]:
-    """The rows of measured blocks between the nodes of a graph: the total, and of a split its Gauss-Newton part."""
-    parts: dict[str, Mapping[tuple[str, str], Tensor]]
+    """The rows of measured blocks between the nodes of a graph: the total, and of a split its
+    Gauss-Newton part."""
+    parts: dict[Part, Mapping[tuple[str, str], Tensor]]
     if isinstance(blocks, BlockSplit):
         parts = {"total": blocks.total, "gauss_newton": blocks.gauss_newton}
     else:
         parts = {"total": blocks}
-    return [
-        certificate_row(
-            f"blocks, {part.replace('_', '-')}",
-            verify(
-                dag,
-                x,
-                y,
-                blocks=found,
-                part=part,
-                generator=ctx.torch_generator(STREAM),
-                gradients=1000,
-            ),  # type: ignore[arg-type]
-            **columns,
-        )
-        for part, found in parts.items()
-    ]
+    rows = []
+    for part, found in parts.items():
+        generator = ctx.torch_generator(STREAM)
+        certificate = verify(dag, x, y, blocks=found, part=part, generator=generator)
+        rows.append(certificate_row(f"blocks, {part.replace('_', '-')}", certificate, **columns))
+    return rows

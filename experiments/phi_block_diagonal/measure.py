@@ -133,7 +133,6 @@ def certified(
         gradient=gradient,
         groups=found.groups,
         generator=ctx.torch_generator("certificate"),
-        gradients=1000,
     )
     return certificate_row("Hessian", verified)
 

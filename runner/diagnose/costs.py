@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from runner.curvature import CurvatureOperator, check_before_measuring, verify
-from runner.curvature.certificate.verify import FIRST_LOOK
 from runner.curvature.exact.checks import exact_elements, plan_chunk
 from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.metrics.by_factors import PROBES
@@ -31,10 +30,10 @@ ROWS, ELEMENTS = 512, 1 << 21
 """Examples at once when the derivatives of a node are timed, and the most numbers in them."""
 CALLS, DIRECTIONS, PAIR_SECONDS = 5, 8, 3e-3
 """Calls for each node and directions in each call, of products with the tensor part; seconds for each pair."""
-CERTIFICATE_GRADIENTS = 1000
-"""The most gradients of all examples that a certificate between layers may cost."""
-PER_EXAMPLE = 0.45
-"""Cost of a further example of a certificate relative to the first, which searches the step."""
+CERTIFIED_COMPONENTS = 976
+"""Components of all layers up to which their exact blocks are certified, too."""
+COMPARED = 20
+"""Gradients of all examples of a certificate, in float64, twice the cost of the network's own where that is float32."""
 SECOND = 3
 """Cost of a row of second derivatives relative to one of first derivatives."""
 BIDIAGONAL, DIFFERENCES = 16, 50
@@ -214,7 +213,7 @@ def cost_of_layers(problem: Problem) -> Cost:
 
 
 def cost_of_certificate(problem: Problem) -> Cost:
-    """Cost of the certificate between layers, from that of one example and of exact blocks where these are small."""
+    """Cost of the certificate between layers: gradients, checks of one example, and exact blocks of few components."""
     try:
         dag = problem.dag
         if dag.no_graph:
@@ -225,15 +224,12 @@ def cost_of_certificate(problem: Problem) -> Cost:
         one = problem.seconds(lambda: verify(operator, generator=problem.generator("price")), 2)
     except ValueError as error:
         return impossible(error)
-    layers = _layers(problem)
-    few = sum(operator.sizes.values()) <= CERTIFICATE_GRADIENTS - FIRST_LOOK
-    _, exact, held = layers.routing if few else (0.0, 0.0, 0.0)
+    few = sum(operator.sizes.values()) <= CERTIFIED_COMPONENTS
+    _, exact, held = _layers(problem).routing if few else (0.0, 0.0, 0.0)
     exact, held = (exact, held) if math.isfinite(exact) else (0.0, 0.0)
-    seconds = one * (1 + PER_EXAMPLE * (layers.examples - 1)) + exact
-    how = "finite differences of gradients of each example" + (
-        ", and of exact blocks" if exact else ""
-    )
-    return Cost(seconds / problem.gradient.seconds, 3 * problem.gradient.bytes + held, how)
+    how = "finite differences of gradients" + (", and of exact blocks" if exact else "")
+    gradients = (one + exact) / problem.gradient.seconds + 2 * COMPARED
+    return Cost(gradients, 3 * problem.gradient.bytes + held, how)
 
 
 # ------------------------------------------------------------------ all other parts

@@ -186,8 +186,8 @@ def certificate_between_layers(problem: Problem) -> dict[str, Table]:
 
     def verified() -> Any:
         dag = problem.dag
-        generator, most = problem.generator("certificate"), costs.CERTIFICATE_GRADIENTS
-        return verify(dag, dag.x, dag.y, generator=generator, gradients=most)
+        generator, most = problem.generator("certificate"), costs.CERTIFIED_COMPONENTS
+        return verify(dag, dag.x, dag.y, generator=generator, components=most)
 
     return certificate("between layers", verified)
 

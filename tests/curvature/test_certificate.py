@@ -1,4 +1,5 @@
-"""Certificates: right numbers pass with room, every injected error is caught, and the likely cause is named."""
+"""Certificates: right numbers pass with room, every injected error is caught, and the likely cause
+is named."""
 
 import math
 from types import SimpleNamespace
@@ -10,7 +11,6 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 import runner.curvature as rc
-from runner.curvature.certificate.compare import COURSE, crossed, decisions
 from runner.curvature.exact import derivatives
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
@@ -26,8 +26,8 @@ def test_right_numbers_are_certified(graph, activation):
     case = make(graph, activation, batch=2)
     found = rc.verify(case.dag, case.x, case.y, generator=seeded())
     assert found.ok and not found.reasons, str(found)
-    assert set(found.nodes) == set(case.nodes) and len(found.examples) == 2
-    assert max(found.nodes.values()) < 1e-7 and max(found.examples) < 1e-7
+    assert set(found.nodes) == set(case.nodes) and set(found.examples) == {0, 1}
+    assert max(found.nodes.values()) < 1e-7 and max(found.examples.values()) < 1e-7
 
 
 @pytest.mark.parametrize(("part", "activation"), [("gauss_newton", "relu"), ("tensor", "smooth")])
@@ -178,7 +178,7 @@ def own_operator(factor=1.0):
 
 def test_another_operator_is_certified_by_its_gradients():
     found = rc.verify(own_operator(), generator=seeded())
-    assert isinstance(found, rc.Certificate) and found.ok and found.examples == ()
+    assert isinstance(found, rc.Certificate) and found.ok and found.examples == {}
     wrong = rc.verify(own_operator(1.01), generator=seeded())
     assert not wrong.ok and "1.01 times the mean" in wrong.reasons[0]
     with pytest.raises(ValueError, match="expected a Dag"):
@@ -297,7 +297,8 @@ def test_a_plain_operator_needs_its_gradient_and_a_point_that_fits():
 
 @pytest.mark.slow
 def test_an_example_without_digits_in_float32_is_told_from_errors_that_cancel():
-    """At a loss of 1e-5 softmax less its square has lost its digits in float32: in the examples, less in their sum."""
+    """At a loss of 1e-5 softmax less its square has lost its digits in float32: in the examples,
+    less in their sum."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 4))
     x, y = torch.randn(32, 10), torch.randint(0, 4, (32,))
@@ -348,9 +349,10 @@ def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     dag = dag.to(torch.float64)
     reference = FiniteDifferences(dag, x, y, nodes, part)
     ones = {v: torch.ones(8, dtype=torch.float64) * reference.scales[v] for v in nodes}
-    wide, narrow = (reference.difference(ones, 2, step) for step in (1e-4, 1e-9))
+    slopes = reference.slopes(ones, [2], (1e-4, 1e-9)).value
     assert any(
-        float((wide[v] - narrow[v]).norm()) > 1e-3 * float(narrow[v].norm()) for v in nodes
+        float((wide - narrow).norm()) > 1e-3 * float(narrow.norm())
+        for wide, narrow in slopes.values()
     ), "a kink it is"
     found = rc.verify(dag, x, y, blocks=blocks, part=part, generator=seeded(), tolerance=1e-4)
     assert found.ok and not found.reasons and not found.kinks, str(found)
@@ -380,8 +382,7 @@ def test_a_kink_at_the_point_is_named_and_the_others_are_certified():
     ):
         assert found.ok and found.kinks == (2,) and max(found.nodes.values()) < 1e-6, str(found)
         assert (
-            "(relu) of example 2 of 5: not certified there, certified on the other 4"
-            in found.reasons[0]
+            "of example 2 of 5: not certified there, certified on the other 4" in found.reasons[0]
         )
         assert "wrong" not in str(found)
 
@@ -398,9 +399,7 @@ def test_a_float32_network_on_the_other_side_than_its_float64_copy_is_told():
         raise AssertionError("no such network")
     dag, _, blocks = measured(net, x, y, "gauss_newton")
     found = rc.verify(dag, x, y, blocks=blocks, part="gauss_newton", generator=seeded())
-    assert found.ok and found.kinks == (2,) and "relu, within rounding" in found.reasons[0], str(
-        found
-    )
+    assert found.ok and found.kinks == (2,) and "of example 2 of 5" in found.reasons[0], str(found)
     wrong = {pair: 1.002 * block for pair, block in blocks.items()}
     found = rc.verify(dag, x, y, blocks=wrong, part="gauss_newton", generator=seeded())
     assert not found.ok and "blocks are wrong" in found.reasons[0], str(found)
@@ -414,7 +413,7 @@ def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
     x[:, :, :4, :4] = 0
     found = rc.verify(rc.Dag([relu, pool]), x, torch.arange(4) % 3, generator=seeded())
     assert not found.ok and found.kinks == (0, 1, 2, 3)
-    assert "max_pool2d" in found.reasons[0] and "in all 4 examples" in found.reasons[0]
+    assert "in all 4 examples" in found.reasons[0]
 
 
 def test_products_over_parameters_are_certified_beside_a_kink():
@@ -426,50 +425,7 @@ def test_products_over_parameters_are_certified_beside_a_kink():
     found = rc.verify(
         rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded()
     )
-    assert not found.ok and "(relu) in the only batch" in found.reasons[0]
-
-
-PIECEWISE = {
-    "relu": torch.relu, "relu in place": lambda t: F.relu(t.clone(), True), "leaky": F.leaky_relu, "elu": F.elu,
-    "prelu": lambda t: F.prelu(t, torch.full((1,), 0.2, dtype=t.dtype)), "selu": F.selu, "celu": F.celu,
-    "abs": torch.abs, "hardtanh": lambda t: F.hardtanh(t + 1), "relu6": F.relu6,
-    "threshold": lambda t: F.threshold(t, 0, 1), "hardswish": lambda t: F.hardswish(t + 3),
-    "hardsigmoid": lambda t: F.hardsigmoid(t - 3), "softshrink": lambda t: F.softshrink(t + 0.5),
-    "clamp": lambda t: t.clamp(min=0), "clamp by tensor": lambda t: t.clamp(0 * t),
-    "where": lambda t: torch.where(t > 0, t, 0.1 * t), "mask": lambda t: t * (t > 0), "sort": lambda t: t.sort().values,
-    "maximum": lambda t: torch.maximum(t, t.flip(0)), "max": lambda t: t.max(), "amax": lambda t: t.amax(0),
-    "max of rows": lambda t: t.max(0).values, "topk": lambda t: t.topk(1).values,
-    "max pool": lambda t: F.max_pool1d(t[None, None], 2), "l1": lambda t: F.l1_loss(t, 0 * t),
-    "adaptive pool": lambda t: F.adaptive_max_pool2d(t.expand(1, 1, 2, 2), 1),
-    "smooth l1": lambda t: F.smooth_l1_loss(t + 1, 0 * t), "huber": lambda t: F.huber_loss(t - 1, 0 * t),
-    "floor": lambda t: t.floor() * t, "control flow": lambda t: t if t[0] > 0 else t.exp(),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PIECEWISE)
-def test_every_piecewise_operation_tells_its_side(name):
-    """(u, -u) is on the other side than (-u, u), whatever the operation's place; half the way there is not."""
-
-    def seen(u, grad=torch.func.grad):
-        at = torch.tensor([u, -u], dtype=torch.float64)
-        return decisions(lambda: grad(lambda t: PIECEWISE[name](t).sum())(at))
-
-    def by_autograd(f):
-        return lambda at: torch.autograd.grad(f(at.requires_grad_()), at, allow_unused=True)
-
-    for grad in (torch.func.grad, by_autograd):
-        if name == "control flow" and grad is torch.func.grad:
-            continue  # torch.func refuses it
-        here = seen(1e-3, grad)
-        assert here is not None and crossed(here, seen(5e-4, grad)) == ""
-        assert crossed(here, seen(-1e-3, grad)) != ""
-
-
-def test_smooth_functions_and_unknown_ones_have_no_sides():
-    t = torch.linspace(-2, 2, 8, dtype=torch.float64)
-    for smooth in (torch.tanh, F.gelu, F.silu, F.softplus, lambda t: F.log_softmax(t, 0)):
-        assert decisions(lambda f=smooth: torch.func.grad(lambda s: f(s).sum())(t)) == []
-    assert crossed(None, []) == "" and crossed([("relu", t)], []) == COURSE
+    assert not found.ok and "in the only batch" in found.reasons[0]
 
 
 @pytest.mark.parametrize("graph", ["chain", "attention", "convolution", "residual", "wide"])
@@ -495,7 +451,8 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
 
 @pytest.mark.parametrize(("classes", "seed"), [(2, 21), (2, 25), (3, 13)])
 def test_a_direction_without_curvature_is_certified(classes, seed):
-    """Equal shifts of all logits, as signs of these seeds are, change no probability: they would show nothing."""
+    """Equal shifts of all logits, as signs of these seeds are, change no probability: they would
+    show nothing."""
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, classes)).double()
     data = torch.randn(9, 6).double(), torch.arange(9) % classes

@@ -1,71 +1,58 @@
-"""From products and differences to a certificate: a first look at all pieces, and a second one where it fails.
+"""From products and differences to a certificate: one look at all pieces, and a second one where it
+disagrees.
 
-A difference that disagrees may be wrong itself: a kink of the network within the step is no error of the product. The
-second look takes each piece on its own. Where its product and its difference disagree, the step is made small enough
-to stay in one region of the network; where no step is, the piece is left out, and named. A third look allows for kinks
-so near that a network in float32 need not be on the same side as its float64 copy.
-"""
+Two examples are also evaluated alone: a batch whose examples mix, or whose loss is not their mean,
+has other gradients. A difference that disagrees may be wrong itself: a kink of the network within
+the step is no error of the product. The pieces next to one are named. The second look allows for
+kinks so near that a network in float32 need not be on the same side as its float64 copy."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from runner.curvature.certificate.cause import likely_cause, name_of
 from runner.curvature.certificate.compare import (
-    Difference,
     Differences,
     Expected,
-    Progress,
+    Found,
+    distance,
     products_of,
 )
-from runner.curvature.certificate.result import (
-    Certificate,
-    is_note,
-    likely_cause,
-    name_of,
-    nan_last,
-    plural,
-    worst_of,
-)
+from runner.curvature.certificate.result import Certificate, is_note, plural, worst_of
 from runner.curvature.graph.errors import some
 from runner.curvature.matrix_free.base import norm_of, on_sphere
 from runner.curvature.matrix_free.reference import Reference, Vectors
 
-MOST, PRODUCT = 60.0, 3.0
-"""Gradients that a certificate may cost, and that one product costs."""
+PRODUCT = 3.0
+"""Gradients that one product costs."""
+NOISE = 1e3
+"""Roundings of the largest gradient that a difference may be, over its step."""
 
 
 @dataclass(frozen=True)
 class _Products:
-    """What one method gives on the direction: its own products, and those of the whole it is a part of."""
+    """What one method gives on the direction: its own products, and those of the whole it is a part
+    of."""
 
     method: str
     own: Vectors
     whole: Vectors
 
 
-@dataclass(frozen=True)
-class _Look:
-    """One comparison of all pieces. problems: what does not agree; alone: errors of single pieces."""
-
-    problems: list[str]
-    errors: dict[str, float]
-    alone: list[float]
-
-
-class _Comparison:
-    """The products of one operator, by several methods, next to the differences of its reference."""
+class Comparison:
+    """The products of one operator, by several methods, next to the differences of its
+    reference."""
 
     def __init__(
         self,
         operator: Any,
         generator: torch.Generator | None,
         tolerance: float | None,
-        most: float,
-        progress: Progress | None,
     ) -> None:
         self.operator = operator
         self.reference = Reference.of(
@@ -76,23 +63,23 @@ class _Comparison:
             tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
             tolerance = tolerance if self.double else max(tolerance, 1e-2)
         self.tolerance = tolerance
-        drawn = {
-            v: on_sphere((1, operator.sizes[v]), torch.float64, generator)[0]
-            for v in operator.nodes
-        }
-        device = getattr(operator, "device", torch.device("cpu"))
-        dtype = torch.float64 if self.double else operator.dtype
-        self.direction = {
-            v: (z.to(device) * self.reference.scales.get(v, 1.0)).to(dtype)
-            for v, z in drawn.items()
-        }
-        self.differences = Differences(self.reference, self.direction, most, progress)
+        self.direction = self._direction(generator)
+        self.differences = Differences(self.reference, self.direction, tolerance)
         self.products: list[_Products] = []
-        self.failed: list[str] = []
+        self.problems: list[str] = []
         self.noun, self.piece = (
             getattr(operator, "noun", "node"),
             getattr(operator, "piece", "example"),
         )
+
+    def _direction(self, generator: torch.Generator | None) -> Vectors:
+        device = getattr(self.operator, "device", torch.device("cpu"))
+        dtype = torch.float64 if self.double else self.operator.dtype
+        direction = {}
+        for v in self.operator.nodes:
+            z = on_sphere((1, self.operator.sizes[v]), torch.float64, generator)[0]
+            direction[v] = (z.to(device) * self.reference.scales.get(v, 1.0)).to(dtype)
+        return direction
 
     def add(self, name: str, method: Any) -> None:
         """The products of a method, or why it has none."""
@@ -100,62 +87,119 @@ class _Comparison:
         try:
             self.products.append(_Products(name, *products_of(method, self.direction)))
         except (ValueError, RuntimeError) as error:
-            self.failed.append(f"{name}: {error}")
+            self.problems.append(f"{name}: {error}")
 
-    # ------------------------------------------------------------------ looks
+    # ------------------------------------------------------------------ the batch
 
-    def look(self, found: list[Difference], singles: bool) -> _Look:
-        """All methods next to these differences."""
-        alone = []
-        if singles and len(found) > 1:  # the only piece is the whole
-            self.differences.spend(PRODUCT)
-            if hasattr(self.operator, "single"):
-                alone = [
-                    self._error_alone(b, d, self.products[0].whole) for b, d in enumerate(found)
-                ]
-        told = [e for e, d in zip(alone, found, strict=False) if not d.kink and e == e]
+    def expected(self, found: Found, own: Vectors) -> Expected:
+        """The mean of the pieces. Next to a kink it is the value that `own` fits best, of those on
+        the sides of the kink and the engine's own product of that piece: nothing else tells the
+        side that a network takes."""
+        weights = self.reference.weights or [1 / self.reference.examples] * self.reference.examples
+        share = torch.tensor(weights, dtype=torch.float64, device="cpu")
+        doubt = {v: share * d for v, d in found.doubt.items()}
+        value = {v: share[:, None].to(d.device) * d.double() for v, d in found.value.items()}
+        for piece, sides in found.kinks.items():
+            alone = self._product_alone(piece)
+            trials = sides if alone is None else [*sides, alone[0]]
+            rest = {v: d.sum(0) - d[piece] for v, d in value.items()}
+            finite = [
+                t for t in trials if all(bool(d.isfinite().all()) for d in t.values())
+            ] or trials
+            best = min(
+                finite,
+                key=lambda t: distance(own, {v: rest[v] + weights[piece] * t[v] for v in own}),
+            )
+            for v in value:
+                value[v][piece], doubt[v][piece] = weights[piece] * best[v], 0
+        mean = {v: d.sum(0) for v, d in value.items()}
+        return Expected(mean, {v: float(d.sum()) for v, d in doubt.items()})
+
+    def look(self, found: Found, alone: dict[int, float]) -> tuple[list[str], dict[str, float]]:
+        """What does not agree, and the error at each node: of all methods next to these
+        differences."""
         problems, errors = (
-            list(self.failed),
-            dict.fromkeys(self.operator.nodes, math.nan if self.failed else 0.0),
+            [],
+            dict.fromkeys(self.operator.nodes, math.nan if self.problems else 0.0),
         )
+        right_alone = bool(alone) and all(e <= self.tolerance for e in alone.values())
         for made in self.products:
-            expected = self._expected(found, made.own)
+            expected = self.expected(found, made.own)
             now = expected.errors(made.own, made.whole, self.operator.dtype, self.tolerance)
             if not worst_of(now) <= self.tolerance:
-                singly = bool(told) and all(e <= self.tolerance for e in told)
-                problems.append(
-                    f"{made.method} are wrong: {self._cause(made, expected, now, singly)}"
-                )
+                wrong = [v for v in now if not now[v] <= self.tolerance]
+                cause = likely_cause(self, made.own, expected.value, wrong, right_alone)
+                problems.append(f"{made.method} are wrong: {cause}")
             errors = {v: worst_of({"": errors[v], "now": now[v]}) for v in errors}
-        if any(not e <= self.tolerance for e in told) and not problems:
-            worst = max(
-                (b for b, d in enumerate(found) if not d.kink and alone[b] == alone[b]),
-                key=alone.__getitem__,
-            )
-            problems.append(
-                f"the product of {self.piece} {worst} alone is wrong, and that of the batch is not: "
-                f"{self._cause_alone(worst, found[worst])}"
-            )
-        return _Look(problems + self._unsettled(expected), errors, alone)
+        return problems + self._unsettled(expected, found), errors
 
-    def _cause_alone(self, piece: int, difference: Difference) -> str:
-        """Rounding, where a copy in float64 is right: of an example whose loss is 1e-6, say, softmax less its square
-        has few digits in float32, and the sum over the batch is made by others."""
-        copied = (
-            self.operator.dtype != torch.float64
-            and self.double
-            and hasattr(self.operator, "in_float64")
+    def _unsettled(self, expected: Expected, found: Found) -> list[str]:
+        """Why the differences themselves cannot be believed."""
+        if not all(bool(m.isfinite().all()) for m in expected.value.values()):
+            return ["the gradients are not finite near this point"]
+        rounding = 1e-6 * max(
+            (norm_of(w) for made in self.products for w in made.whole.values()), default=0.0
         )
-        if (
-            copied
-            and self._error_alone(piece, difference, None, self.operator.in_float64())
-            <= self.tolerance
-        ):
-            return f"rounding of {name_of(self.operator.dtype)}, in float64 it is right: measure a copy in float64"
-        return "errors cancel"
+        bad = expected.blunt(rounding)
+        if bad:
+            step = float(found.step.min())
+            noise = NOISE * torch.finfo(self.direction[bad[0]].dtype).eps * self._gradient() / step
+            bad = [v for v in bad if expected.doubt[v] > noise]
+        if not bad:
+            coarse = expected.resolution(rounding)
+            told = (
+                f"note: the differences tell no relative error below {coarse:.0e} here (rounding)"
+            )
+            return [told] if coarse > 10 * self.tolerance else []
+        return [
+            f"the differences do not settle at {plural(self.noun)} {some(map(repr, bad))}: "
+            "the network is not smooth "
+            "here, or rounding hides its curvature"
+        ]
 
-    def _products_alone(self, piece: int, operator: Any = None) -> tuple[Vectors, Vectors] | None:
-        """products_of the operator of one piece; None where there is no such operator, or it cannot be evaluated."""
+    def _gradient(self) -> float:
+        """Size of the largest gradient of a piece at a node."""
+        self.differences.spend(1)
+        zero = {v: torch.zeros_like(r) for v, r in self.direction.items()}
+        with self.reference.quiet():
+            found = [
+                self.reference.gradient(zero, piece) for piece in range(self.reference.examples)
+            ]
+        return max(norm_of(g) for gradients in found for g in gradients.values())
+
+    # ------------------------------------------------------------------ pieces alone
+
+    def mixed(self) -> list[str]:
+        """Whether the gradients of a few pieces are others where they are evaluated alone; from
+        then on all are."""
+        few = self.few()
+        piece = self.reference.mixed(self.direction, few) if few else None
+        self.differences.spend(1)
+        if piece is None:
+            return []
+        return [
+            f"{self.piece} {piece} alone has another gradient than in the batch: the "
+            f"{plural(self.piece)} mix, or the "
+            "loss is not their mean"
+        ]
+
+    def few(self) -> list[int]:
+        """The pieces that are looked at alone: the first and the last."""
+        return sorted({0, self.reference.examples - 1}) if self.reference.examples > 1 else []
+
+    def alone(self, found: Found) -> dict[int, float]:
+        """Errors of the products of a few pieces alone, which may cancel in the batch."""
+        if not self.products or not hasattr(self.operator, "single"):
+            return {}
+        errors = {}
+        for piece in self.few():
+            self.differences.spend(PRODUCT, 1)
+            errors[piece] = self._error_alone(piece, found, self.products[0].whole)
+        return errors
+
+    def _product_alone(self, piece: int, operator: Any = None) -> tuple[Vectors, Vectors] | None:
+        """products_of the operator of one piece; None where there is no such operator, or it cannot
+        be evaluated."""
         operator = operator or self.operator
         if not hasattr(operator, "single"):
             return None
@@ -165,185 +209,116 @@ class _Comparison:
             return None
 
     def _error_alone(
-        self, piece: int, difference: Difference, whole: Vectors | None, operator: Any = None
+        self, piece: int, found: Found, whole: Vectors | None, operator: Any = None
     ) -> float:
-        """Error of one piece's product, NaN near a kink and where it has none of its own; whole: the batch's, next to
-        which it may be nothing."""
-        alone = None if difference.kink else self._products_alone(piece, operator)
+        """Error of one piece's product, NaN next to a kink and where it has none of its own; whole:
+        the batch's, next to which it may be nothing."""
+        alone = None if piece in found.kinks else self._product_alone(piece, operator)
         if alone is None:
             return math.nan
+        value = {v: d[piece].double() for v, d in found.value.items()}
+        doubt = {v: float(d[piece]) for v, d in found.doubt.items()}
         dtype = (operator or self.operator).dtype
-        return nan_last(
-            worst_of(Expected.mean([difference]).errors(*alone, dtype, self.tolerance, whole))
-        )
+        return worst_of(Expected(value, doubt).errors(*alone, dtype, self.tolerance, whole))
 
-    def again(self, found: list[Difference]) -> list[Difference]:
-        """The differences; where a piece's own product disagrees, at a step without a kink, or with the kink told."""
-        looks = self.differences
-        return [
-            d
-            if not looks.left() or self._agrees_alone(b, d)
-            else looks.beside_kinks(b, d, self.tolerance)
-            for b, d in enumerate(found)
-        ]
-
-    def within_rounding(self, found: list[Difference]) -> list[Difference]:
-        """The differences, with the kinks so near that the network's own rounding decides on the side."""
-        rounding = 16 * torch.finfo(self.operator.dtype).eps
-        if self.operator.dtype == torch.float64 or not self.double:
-            return found
-        looks = self.differences
-        return [
-            d if d.kink or not looks.left() else looks.within_rounding(b, d, rounding)
-            for b, d in enumerate(found)
-        ]
-
-    def _agrees_alone(self, b: int, difference: Difference) -> bool:
-        self.differences.spend(PRODUCT, b)
-        alone = self._products_alone(b)
-        if alone is None:
-            return False
-        expected = Expected.mean([difference])
-        errors = expected.errors(*alone, self.operator.dtype, self.tolerance)
-        return worst_of(errors) <= self.tolerance and not expected.blunt(0.0)
-
-    def _expected(self, found: list[Difference], own: Vectors | None = None) -> Expected:
-        """The mean of the pieces; near a kink the engine's own product of that piece stands in, or of the values on
-        its two sides the one that `own` fits: nothing else tells the side that a network takes within its rounding."""
-        weights = self.reference.weights
-        pieces = list(found)
-        for b, difference in enumerate(found):
-            if not difference.kink:
+    def wrong_alone(self, found: Found, alone: dict[int, float]) -> list[str]:
+        """The piece whose product is wrong where that of the batch is not."""
+        for piece, error in alone.items():
+            if piece in found.kinks or error <= self.tolerance:
                 continue
-            alone = self._products_alone(b)
-            sides = [*difference.sides, *([] if alone is None else [alone[0]])]
-            certain = [
-                replace(difference, value=side, doubt={v: 0 * t for v, t in side.items()})
-                for side in sides
-            ]
-            trials = [
-                (d, Expected.mean([*pieces[:b], d, *pieces[b + 1 :]], weights).value)
-                for d in certain
-            ]
-            if trials:
-                pieces[b] = min(
-                    trials, key=lambda trial: 0.0 if own is None else _distance(own, trial[1])
-                )[0]
-        return Expected.mean(pieces, weights)
-
-    # ------------------------------------------------------------------ words
-
-    def _cause(
-        self, made: _Products, expected: Expected, errors: dict[str, float], singly: bool
-    ) -> str:
-        return likely_cause(
-            self.operator,
-            self.reference,
-            self.direction,
-            made.own,
-            expected.value,
-            errors,
-            self.tolerance,
-            singly,
-        )
-
-    def _unsettled(self, expected: Expected) -> list[str]:
-        """Why the differences themselves cannot be believed."""
-        if not all(bool(m.isfinite().all()) for m in expected.value.values()):
-            return ["the gradients are not finite near this point"]
-        rounding = 1e-6 * max(
-            (norm_of(w) for made in self.products for w in made.whole.values()), default=0.0
-        )
-        bad = expected.blunt(rounding)
-        bad = (
-            [v for v in bad if norm_of(expected.doubt[v]) > self.differences.noise()] if bad else []
-        )
-        if not bad:
-            coarse = expected.resolution(rounding)
-            told = (
-                f"note: the differences tell no relative error below {coarse:.0e} here (rounding)"
+            cause = "errors cancel"
+            copied = (
+                self.operator.dtype != torch.float64
+                and self.double
+                and hasattr(self.operator, "in_float64")
             )
-            return [told] if coarse > 10 * self.tolerance else []
-        return [
-            f"the differences do not settle at {plural(self.noun)} {some(map(repr, bad))}: the network is not smooth "
-            "here, by an operation whose kinks are not known, or rounding hides its curvature"
-        ]
+            if (
+                copied
+                and self._error_alone(piece, found, None, self.operator.in_float64())
+                <= self.tolerance
+            ):
+                name = name_of(self.operator.dtype)
+                cause = f"rounding of {name}, in float64 it is right: measure a copy in float64"
+            return [
+                f"the product of {self.piece} {piece} alone is wrong, and that of the batch "
+                f"is not: {cause}"
+            ]
+        return []
 
-    def of_kinks(self, found: list[Difference]) -> list[str]:
+    def of_kinks(self, kinks: Iterable[int]) -> list[str]:
         """A note on the pieces that nothing can be told of; no note where they are most of all."""
-        kinked = {b: d.kink for b, d in enumerate(found) if d.kink}
+        kinked, count = sorted(kinks), self.reference.examples
         if not kinked:
             return []
-        names = sorted(
-            {
-                kink.split(" (")[0] + (", within rounding" if "within" in kink else "")
-                for kink in kinked.values()
-            }
-        )
-        what = f"a kink lies within every usable step ({some(names)})"
-        if len(kinked) == len(found):
-            whole = (
-                f"in the only {self.piece}"
-                if len(found) == 1
-                else f"in all {len(found)} {plural(self.piece)}"
-            )
+        if len(kinked) == count:
+            whole = f"the only {self.piece}" if count == 1 else f"all {count} {plural(self.piece)}"
             return [
-                f"{what} {whole}: the second derivative is not defined there, and nothing is certified"
+                f"a kink lies within every usable step in {whole}: the second derivative is "
+                "not defined there, and "
+                "nothing is certified"
             ]
-        left = len(found) - len(kinked)
-        listed = f"{self.piece if len(kinked) == 1 else plural(self.piece)} {some(kinked, 12)} of {len(found)}"
-        line = f"{what} of {listed}: not certified there, certified on the other {left}"
-        return [f"note: {line}" if left >= len(kinked) else line]
+        noun = self.piece if len(kinked) == 1 else plural(self.piece)
+        line = (
+            f"a kink lies within every usable step of {noun} {some(kinked, 12)} of {count}: "
+            "not certified there, "
+            f"certified on the other {count - len(kinked)}"
+        )
+        return [f"note: {line}" if 2 * len(kinked) <= count else line]
+
+    def certificate(
+        self,
+        problems: Iterable[str],
+        errors: dict[str, float],
+        found: Found | None = None,
+        alone: dict[int, float] | None = None,
+    ) -> Certificate:
+        """The certificate that says so."""
+        reasons = list(problems)
+        if found is not None and not self.double:
+            reasons.append(
+                "note: no float64 copy could be made, differences are in the network's own "
+                "precision"
+            )
+        return Certificate(
+            found is not None and all(map(is_note, reasons)),
+            alone or {},
+            errors,
+            self.tolerance,
+            math.nan if found is None else float(found.step.median()),
+            tuple(reasons),
+            self.noun,
+            self.piece,
+            () if found is None else tuple(sorted(found.kinks)),
+            self.differences.spent,
+        )
 
 
 def certify(
-    methods: list[tuple[str, Any]],
-    operator: Any,
-    generator: torch.Generator | None,
-    tolerance: float | None,
-    reasons: tuple[str, ...],
+    comparison: Comparison,
+    methods: Sequence[tuple[str, Any]],
+    reasons: Iterable[str] = (),
     singles: bool = True,
-    most: float = MOST,
-    progress: Progress | None = None,
 ) -> Certificate:
-    """The certificate of `methods`, (name, operator) each, next to the differences of `operator`; most: gradients that
-    it may cost, save for the first look, which takes at most 24."""
-    comparison = _Comparison(operator, generator, tolerance, most, progress)
-    differences = comparison.differences
+    """The certificate of `methods`, (name, operator) each, next to the differences of the
+    comparison's operator. singles: whether the products of a few pieces are compared alone."""
+    operator, differences = comparison.operator, comparison.differences
     for name, method in methods:
         comparison.add(name, method)
     if not comparison.products:
-        nothing = dict.fromkeys(operator.nodes, math.nan)
-        return Certificate(
-            False, (), nothing, comparison.tolerance, differences.step, (*reasons, *comparison.failed),
-            comparison.noun, comparison.piece, (), differences.spent,
-        )  # fmt: skip
-    found = [
-        differences.best(b, comparison.tolerance) for b in range(comparison.reference.examples)
-    ]
-    look = comparison.look(found, singles)
-    for look_closer in (comparison.again, comparison.within_rounding):
-        if not all(map(is_note, look.problems)):
-            found = look_closer(found)
-            look = comparison.look(found, singles)
-    kinks = comparison.of_kinks(found)
-    if all(d.kink for d in found):
-        look = _Look(list(comparison.failed), dict.fromkeys(look.errors, math.nan), look.alone)
-    problems = [*reasons, *look.problems, *kinks]
-    if not comparison.double:
-        problems.append(
-            "note: no float64 copy could be made, differences are in the network's own precision"
-        )
-    if differences.stopped and not all(map(is_note, problems)):
-        problems.append(
-            f"it stopped looking closer after {differences.spent:.0f} gradients: verify(..., gradients={4 * most:.0f})"
-        )
-    ok, kinked = all(map(is_note, problems)), tuple(b for b, d in enumerate(found) if d.kink)
-    return Certificate(
-        ok, tuple(look.alone), look.errors, comparison.tolerance, differences.step, tuple(problems),
-        comparison.noun, comparison.piece, kinked, differences.spent,
-    )  # fmt: skip
-
-
-def _distance(one: Vectors, other: Vectors) -> float:
-    return max(norm_of(one[v] - other[v]) / max(norm_of(one[v]), 1e-300) for v in one)
+        reasons = [*reasons, *comparison.problems]
+        return comparison.certificate(reasons, dict.fromkeys(operator.nodes, math.nan))
+    with comparison.reference.quiet():
+        mixed = comparison.mixed()
+        found = differences.settled()
+    alone = comparison.alone(found) if singles or mixed else {}
+    problems, errors = comparison.look(found, alone)
+    rounds = operator.dtype != torch.float64 and comparison.double
+    if rounds and not all(map(is_note, problems)):
+        differences.beyond_rounding(found, 16 * torch.finfo(operator.dtype).eps)
+        problems, errors = comparison.look(found, alone)
+    if all(map(is_note, problems)):
+        problems = [*problems, *comparison.wrong_alone(found, alone)]
+    if len(found.kinks) == comparison.reference.examples:
+        problems, errors = [], dict.fromkeys(errors, math.nan)
+    problems = [*comparison.problems, *problems, *mixed, *comparison.of_kinks(found.kinks)]
+    return comparison.certificate([*reasons, *problems], errors, found, alone)

@@ -1,378 +1,218 @@
-"""Products of an operator against differences of gradients: the step, the error at every node, what cannot be told.
+"""Differences at the step that suits each piece, and the errors of products next to them.
 
-A finite difference is that of one smooth function only where both ends lie in the same region as the point: the same
-ReLUs on, the same entries chosen by a maximum, the same outcome of every comparison. `Regions` sees all operations of
-an evaluation and of its backward pass, whoever wrote the function, so that nothing needs to be known of the network.
-"""
+A finite difference is that of one smooth function only where both ends lie in the same region as
+the point: the same ReLUs on, the same entries chosen by a maximum. Numbers tell: next to a kink the
+slopes ahead and behind differ by as much at smaller steps, where those of a smooth function come
+together."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from runner.curvature.certificate.result import largest_ratio, nan_last
-from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.matrix_free.base import SymmetricOperator, norm_of
-from runner.curvature.matrix_free.reference import Reference, Vectors
+from runner.curvature.matrix_free.reference import Reference, Slopes, Vectors
 
-Decisions = list[tuple[str, Tensor]]
-"""(operation, the side or the place that it chose, element by element), in the order of the computation."""
+STEPS = (1e-5, 1e-6, 1e-7, 1e-8)
+LADDER = tuple(10.0**-k for k in range(2, 11))
+COARSE = (0.1, 0.03, 0.01, 0.003, 0.001)
+"""Steps that most pieces settle at, those for the others, and those of a network that has no
+float64 copy."""
 
-COURSE = "the course of the computation"
-"""In place of an operation where two evaluations are not made of the same ones."""
-
-_OUTCOME = {
-    "gt",
-    "lt",
-    "ge",
-    "le",
-    "eq",
-    "ne",
-    "floor",
-    "ceil",
-    "round",
-    "trunc",
-    "argmax",
-    "argmin",
-    "argsort",
-}
-_CHOSEN = {
-    "max", "min", "topk", "sort", "kthvalue", "median", "mode", "cummax", "cummin", "max_pool2d_with_indices",
-    "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d",
-    "fractional_max_pool3d",
-}  # fmt: skip
-_AT_ZERO = {
-    "relu",
-    "leaky_relu",
-    "_prelu_kernel",
-    "rrelu_with_noise",
-    "elu",
-    "celu",
-    "selu",
-    "abs",
-    "sign",
-    "sgn",
-}
-_AT_BOUNDS: dict[str, Callable[..., Sequence[Any]]] = {
-    "threshold": lambda threshold, *_: (threshold,),
-    "hardtanh": lambda low=-1.0, high=1.0: (low, high),
-    "hardsigmoid": lambda: (-3.0, 3.0),
-    "hardswish": lambda: (-3.0, 3.0),
-    "softshrink": lambda lambd=0.5: (-lambd, lambd),
-    "hardshrink": lambda lambd=0.5: (-lambd, lambd),
-    "clamp": lambda low=None, high=None, **named: (low, high, *named.values()),
-    "clamp_min": lambda low=None, **named: (low, *named.values()),
-    "clamp_max": lambda high=None, **named: (high, *named.values()),
-}
-_OF_TWO = {"maximum", "minimum", "fmax", "fmin"}
-_OF_A_DISTANCE = {"smooth_l1_loss", "huber_loss"}
-_LARGEST = {"amax", "amin"}
-
-
-class Regions(TorchDispatchMode):
-    """While active, files the decisions of all piecewise operations in `seen`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: Decisions = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        named = kwargs or {}
-        name = func.overloadpacket.__name__
-        name = name if name.startswith("__") else name.rstrip("_")
-        side = _side_before(name, args, named)  # before: the operation may overwrite its input
-        found = func(*args, **named)
-        if side is None:
-            side = _side_after(name, args, found)
-        if side is not None:
-            self.seen.append((name.removesuffix("_with_indices"), side))
-        return found
-
-
-def _side_before(name: str, args: tuple, named: dict) -> Tensor | None:
-    if not args or not isinstance(args[0], Tensor):
-        return None
-    t = args[0]
-    if name in _AT_ZERO:
-        return t.sign().to(torch.int8)
-    if name in _AT_BOUNDS:
-        bounds = [b for b in _AT_BOUNDS[name](*args[1:], **named) if b is not None]
-        sides = [(t > b).to(torch.int8) + (t >= b).to(torch.int8) for b in bounds]
-        return torch.stack(sides) if sides else None
-    if name in _OF_TWO:
-        return (t - args[1]).sign().to(torch.int8)
-    if name in _OF_A_DISTANCE:
-        width = (
-            args[3]
-            if len(args) > 3
-            else next((named[k] for k in ("beta", "delta") if k in named), 1.0)
-        )
-        return ((t - args[1]).abs() < width).to(torch.int8)
-    return t.clone() if name == "where" and t.dtype == torch.bool else None
-
-
-def _side_after(name: str, args: tuple, found: Any) -> Tensor | None:
-    if name in _OUTCOME and isinstance(found, Tensor):
-        return found.clone()
-    if (
-        name in _CHOSEN
-        and isinstance(found, tuple | list)
-        and len(found) > 1
-        and isinstance(found[1], Tensor)
-    ):
-        return found[1].clone()
-    if name in _CHOSEN and isinstance(found, Tensor) and isinstance(args[0], Tensor):
-        return args[0] == found  # of the whole tensor
-    if name in _LARGEST:
-        dims = args[1] if len(args) > 1 else []
-        return args[0] == getattr(torch, name)(args[0], dims, keepdim=True)
-    return None
-
-
-def decisions(evaluate: Callable[[], Any]) -> Decisions | None:
-    """The decisions taken while `evaluate` runs; None where it cannot run while being watched."""
-    try:
-        with Regions() as watched:
-            evaluate()
-    except Exception:  # a compiled function, or a mode of its own
-        return None
-    return watched.seen
-
-
-def crossed(one: Decisions | None, other: Decisions | None) -> str:
-    """Which operations cross a kink between two evaluations, "relu (3), max_pool2d (1)"; "" for none."""
-    if one is None or other is None:
-        return ""
-    if [(name, side.shape) for name, side in one] != [(name, side.shape) for name, side in other]:
-        return COURSE
-    changes: Counter[str] = Counter()
-    for (name, a), (_, b) in zip(one, other, strict=True):
-        changes[name] += int((a != b).sum())
-    named = {name: count for name, count in changes.items() if count}
-    plain = {
-        name: count for name, count in named.items() if name not in _OUTCOME | {"where"}
-    }  # parts of the others
-    return ", ".join(f"{name} ({count})" for name, count in (plain or named).items())
-
-
-STEPS = tuple(10.0**-k for k in (2, 3, 4, 5, 6, 7))
-FINE_STEPS = tuple(10.0**-k for k in (8, 9, 10, 11))
-COARSE_STEPS = (0.1, 0.03, 0.01, 0.003)
-"""Of the float64 copy; of it near a kink, where rounding is the lesser evil; of a network that has no such copy."""
-
-Progress = Callable[[float, float], None]
-DOUBTS = 3.0
-BLUNT = 0.002
-"""Error of a difference in distances to that of the next step: truncation leaves 1, rounding less; and the relative
-distance from which on a difference is no evidence."""
+DOUBTS, BLUNT = 3.0, 0.002
+"""Error of a difference in distances to that of the next step: truncation leaves 1, rounding less;
+and the relative distance from which on a difference is no evidence."""
+STEADY, UNSTEADY = 10.0, 0.1
+"""Slopes ahead and behind that differ by ten distances are as steady as they are wrong; a jump of
+the gradient leaves a tenth or more at every step. Less of both is rounding."""
+ROUNDINGS = 1e3
+"""Roundings of a field that a turn of it may be."""
 
 
 @dataclass(frozen=True)
-class Difference:
-    """Of one piece: value, its distance to that of the next step, the step, and the kink that no step avoids. sides:
-    the values on both sides of a kink that is so near that the network's own rounding decides."""
+class Chosen:
+    """Of every piece: the difference, (pieces, d_v), its uncertainty, (pieces,), and step; the
+    relative error that remains, and whether that is a kink."""
 
     value: Vectors
-    doubt: Vectors
-    step: float
-    kink: str = ""
-    sides: tuple[Vectors, ...] = ()
+    doubt: dict[str, Tensor]
+    step: Tensor
+    remains: Tensor
+    kinked: Tensor
+
+
+@dataclass
+class Found:
+    """The differences of all pieces, (pieces, d_v), with their uncertainty, (pieces,), and step.
+    kinks: piece -> the values that its product may have, for pieces with a kink within every
+    step."""
+
+    value: Vectors
+    doubt: dict[str, Tensor]
+    step: Tensor
+    kinks: dict[int, list[Vectors]]
+
+    def take(self, pieces: Sequence[int], other: Found) -> None:
+        """Replaces these pieces by those of the other."""
+        for v in self.value:
+            self.value[v][pieces], self.doubt[v][pieces] = other.value[v], other.doubt[v]
+        self.step[pieces] = other.step
+        kept = {piece: sides for piece, sides in self.kinks.items() if piece not in pieces}
+        self.kinks = kept | {pieces[i]: sides for i, sides in other.kinks.items()}
 
 
 class Differences:
-    """Differences of one operator's gradient field, along one direction, at the step that suits it.
+    """Differences of one field of gradients along one direction. spent: gradients of all pieces so
+    far."""
 
-    spent: gradients of all pieces so far, products included, of which `most` are allowed; stopped: whether more were
-    wanted. progress(spent, most) is called as they are spent.
-    """
+    def __init__(self, reference: Reference, direction: Vectors, tolerance: float) -> None:
+        self.reference, self.direction, self.tolerance = reference, direction, tolerance
+        self.spent = 0.0
 
-    def __init__(
-        self, reference: Reference, direction: Vectors, most: float, progress: Progress | None
-    ) -> None:
-        self.reference, self.direction, self.most, self.progress = (
-            reference,
-            direction,
-            most,
-            progress,
-        )
-        self.spent, self.stopped = 0.0, False
-        self.shares = reference.weights or [1 / reference.examples] * reference.examples
-        self.steps, self.fine = (STEPS, FINE_STEPS) if reference.double else (COARSE_STEPS, ())
-        self.step = self.steps[0]
+    def spend(self, gradients: float, pieces: int | None = None) -> None:
+        """Counts gradients of some pieces, or of all."""
+        self.spent += gradients if pieces is None else gradients * pieces / self.reference.examples
 
-    def spend(self, gradients: float, piece: int | None = None) -> None:
-        """Counts gradients of one piece, or of all."""
-        self.spent += gradients if piece is None else gradients * self.shares[piece]
-        if self.progress is not None:
-            self.progress(self.spent, self.most)
-
-    def left(self) -> bool:
-        """Whether there are gradients left to look closer with."""
-        self.stopped = self.stopped or self.spent >= self.most
-        return not self.stopped
-
-    def at(self, piece: int, step: float) -> Vectors:
-        """NaN where the step takes the network on another way than it was traced on."""
-        self.spend(2, piece)
-        try:
-            return self.reference.difference(self.direction, piece, step)
-        except CallsChanged:
-            return {v: torch.full_like(r, torch.nan) for v, r in self.direction.items()}
-
-    def best(self, piece: int, tolerance: float) -> Difference:
-        """At the last good step, else the best of all steps."""
-        if piece > 0:
-            found = self._pair(piece, self.step)
-            if largest_ratio(found.doubt, found.value) < tolerance / 20:
-                return found
-        found = min(
-            self._ladder(piece, self.steps), key=lambda d: nan_last(largest_ratio(d.doubt, d.value))
-        )
-        if piece == 0:
-            self.step = found.step
+    def settled(self) -> Found:
+        """All pieces, each at a step of its own: the ladder is for those that a few steps do not
+        settle."""
+        steps = STEPS if self.reference.double else COARSE
+        found, settled = self._at(range(self.reference.examples), steps)
+        waiting = [piece for piece, done in enumerate(settled.tolist()) if not done]
+        if waiting and self.reference.double:
+            found.take(waiting, self._at(waiting, LADDER)[0])
         return found
 
-    def beside_kinks(self, piece: int, found: Difference, tolerance: float) -> Difference:
-        """The same at the largest step within which the network keeps to one region; what crosses a kink if none does.
+    def _at(self, pieces: Sequence[int], steps: Sequence[float]) -> tuple[Found, Tensor]:
+        slopes = self._slopes(pieces, steps)
+        best = chosen(slopes, steps, self.tolerance)
+        kinks = {}
+        for piece in best.kinked.nonzero().flatten().tolist():
+            kinks[piece] = [self._side(slopes, piece, sign) for sign in (0.5, -0.5)]
+        settled = (best.remains <= self.tolerance / 20) & (best.step == steps[0])
+        return Found(best.value, best.doubt, best.step, kinks), settled
 
-        A kink at distance u spoils every step larger than u: the jump of a gradient is divided by the step, and an
-        average over both sides is as steady as it is wrong. No step is smaller than rounding allows.
-        """
-        here = self._decisions(piece, 0.0)
-        kink = self._crossed(piece, found.step, here)
-        if not kink:
-            return self._with_rounding(piece, self._before_rounding(piece, found, here))
-        for step in [s for s in (*self.steps, *self.fine)[:-1] if s < found.step]:
-            if not self.left():
-                break
-            changed = self._crossed(piece, step, here)
-            if not changed:
-                again = self._pair(piece, step)
-                if largest_ratio(again.doubt, again.value) < max(tolerance, 1e-5):
-                    return again
-            kink = changed or kink
-        return replace(found, kink=kink)
-
-    def _before_rounding(self, piece: int, found: Difference, here: Decisions | None) -> Difference:
-        """The same at a larger step, where rounding has begun before: the last one up to which the distances fall.
-
-        Where a gradient is all that is left of a difference, as one less a probability near one, it moves in quanta:
-        differences at steps that are too small for it agree with each other, and are wrong together.
-        """
-        last: Difference | None = None
-        for step in (s for s in self.steps[:-1] if s > found.step):
-            if not self.left():
-                break
-            if self._crossed(piece, step, here):
-                last = None
-                continue
-            pair = self._pair(piece, step)
-            if last is not None and largest_ratio(pair.doubt, pair.value) > largest_ratio(
-                last.doubt, last.value
-            ):
-                return last
-            last = pair
-        return found
-
-    def _with_rounding(self, piece: int, found: Difference) -> Difference:
-        """The same with the rounding that smaller steps show in its doubt: it goes as one over the step.
-
-        Two neighbouring differences that rounding has spoilt may agree by accident; those at all smaller steps do not.
-        """
-        doubt = dict(found.doubt)
-        for pair in self._ladder(piece, [s for s in (*self.steps, *self.fine) if s < found.step]):
-            for v, own in pair.doubt.items():
-                if norm_of(own) * pair.step / found.step > norm_of(
-                    doubt[v]
-                ):  # never where it is NaN
-                    doubt[v] = own * (pair.step / found.step)
-            if not self.left():
-                break
-        return replace(found, doubt=doubt)
-
-    def within_rounding(self, piece: int, found: Difference, rounding: float) -> Difference:
-        """The same with its kink, where there is one within a step of `rounding`, and the values on both its sides."""
-        kink = self._crossed(piece, rounding, self._decisions(piece, 0.0))
-        if not kink:
-            return found
-        sides = self.reference.sides(self.direction, piece, rounding / 10, 2 * rounding)
-        return replace(found, kink=f"{kink}, within rounding", sides=(found.value, *sides))
-
-    def _crossed(self, piece: int, step: float, here: Decisions | None) -> str:
-        ends = (crossed(here, self._decisions(piece, s * step)) for s in (1, -1))
-        return next((change for change in ends if change), "")
-
-    def _decisions(self, piece: int, step: float) -> Decisions | None:
-        shift = {v: step * r for v, r in self.direction.items()}
-        self.spend(1, piece)
-        with self.reference.quiet():
-            try:
-                return decisions(lambda: self.reference.gradient(shift, piece))
-            except CallsChanged:
-                return []  # another course than any
-
-    def noise(self) -> float:
-        """Norm that the rounding of gradients has in a difference, over the step."""
-        reference, eps = self.reference, torch.finfo(torch.float64).eps
-        if not reference.double:
-            eps = max(torch.finfo(r.dtype).eps for r in self.direction.values())
-        self.spend(1)
-        with reference.quiet():
-            zero = {v: torch.zeros_like(r) for v, r in self.direction.items()}
-            found = [reference.gradient(zero, piece) for piece in range(reference.examples)]
-        return (
-            1e3
-            * eps
-            * max(norm_of(g) for gradients in found for g in gradients.values())
-            / self.step
+    def _side(self, slopes: Slopes, piece: int, sign: float) -> Vectors:
+        """The slope ahead (0.5) or behind (-0.5) of one piece, at the step that suits it."""
+        value = {v: (slopes.value[v] + sign * slopes.turn[v])[:, piece, None] for v in slopes.value}
+        best = int(
+            ratio({v: norms(d[:-1] - d[1:]) for v, d in value.items()}, value)
+            .nan_to_num(math.inf)
+            .argmin()
         )
+        return {v: d[best, 0] for v, d in value.items()}
 
-    def _pair(self, piece: int, step: float) -> Difference:
-        ladder = (*self.steps, *self.fine)
-        return next(self._ladder(piece, ladder[ladder.index(step) :]))
+    def _slopes(self, pieces: Sequence[int], steps: Sequence[float], centre: float = 0.0) -> Slopes:
+        self.spend(1 + 2 * len(steps), len(pieces))
+        return self.reference.slopes(self.direction, pieces, steps, centre)
 
-    def _ladder(self, piece: int, steps: Sequence[float]) -> Iterator[Difference]:
-        """The differences at all steps but the last, each next to the one at the next step."""
-        one = self.at(piece, steps[0]) if len(steps) > 1 else {}
-        for step, following in pairwise(steps):
-            other = self.at(piece, following)
-            yield Difference(one, {v: one[v] - other[v] for v in one}, step)
-            one = other
+    def beyond_rounding(self, found: Found, rounding: float) -> None:
+        """Files kinks so near that a network in lower precision need not be on the same side as its
+        float64 copy."""
+        pieces = [piece for piece in range(self.reference.examples) if piece not in found.kinks]
+        if not pieces:
+            return
+        ends = [
+            self._slopes(pieces, (rounding / 10,), place * rounding).value for place in (0, -2, 2)
+        ]
+        for i, piece in enumerate(pieces):
+            mine = {v: d[piece] for v, d in found.value.items()}
+            here, *sides = [{v: d[0, i] for v, d in end.items()} for end in ends]
+            if found.step[piece] > rounding and distance(mine, here) > self.tolerance:
+                continue  # smooth, and so small a step shows its rounding alone
+            if any(distance(mine, side) > self.tolerance for side in sides):
+                found.kinks[piece] = [mine, *sides]
+
+
+def chosen(slopes: Slopes, steps: Sequence[float], tolerance: float) -> Chosen:
+    """Every piece at the step where neighbouring differences agree best and no kink spoils them."""
+    size = torch.tensor(steps, dtype=torch.float64, device="cpu")[:, None]
+    doubts = {v: norms(d[:-1] - d[1:]) for v, d in slopes.value.items()}
+    noise = {v: ROUNDINGS * norms(n) / size for v, n in slopes.noise.items()}
+    turned = {v: (norms(d) - noise[v]).clamp_min(0) for v, d in slopes.turn.items()}
+    doubts = {v: _with_rounding(d, size) for v, d in doubts.items()}
+    distances, turns = ratio(doubts, slopes.value), ratio(turned, slopes.value)
+    smooth = (turns[:-1] <= tolerance / 2) | (turns[1:] <= turns[:-1] / 2)
+    steady = (turns[:-1] > STEADY * distances) | (distances.nan_to_num(math.inf).amin(0) > UNSTEADY)
+    kinked = torch.where(~smooth & steady, turns[:-1] / 2, 0.0)
+    worst = torch.maximum(distances, kinked).nan_to_num(math.inf)
+    best = _consistent(slopes.value, worst)
+    rows = torch.arange(len(best), device="cpu")
+    value = {v: _picked(d, best) for v, d in slopes.value.items()}
+    doubt = {v: d[best, rows] for v, d in doubts.items()}
+    settled = ratio({v: d[None] for v, d in doubt.items()}, {v: d[None] for v, d in value.items()})[
+        0
+    ]
+    settled = torch.maximum(settled, kinked[best, rows])
+    return Chosen(value, doubt, size[best, 0], settled, kinked[best, rows] > tolerance)
+
+
+def _consistent(value: Vectors, worst: Tensor) -> Tensor:
+    """The place of the least error, (pieces,), or of the first least one after the largest step
+    where those two contradict each other: differences at steps that are too small move in quanta,
+    and agree while they are wrong."""
+    least = worst.argmin(0)
+    turning = worst < UNSTEADY
+    turning[:-1] &= worst[1:] >= worst[:-1]
+    first = torch.where(turning.any(0), turning.double().argmax(0), least)
+    rows = torch.arange(len(least), device="cpu")
+    apart = {v: norms(_picked(d, least) - _picked(d, first))[None] for v, d in value.items()}
+    contradict = (
+        ratio(apart, {v: _picked(d, first)[None] for v, d in value.items()})[0]
+        > STEADY * worst[first, rows]
+    )
+    return torch.where(contradict & (first < least), first, least)
+
+
+def _picked(rows: Tensor, places: Tensor) -> Tensor:
+    """Of (steps, pieces, d): the place of each piece, (pieces, d)."""
+    pieces = torch.arange(len(places), device=rows.device)
+    return rows[places.to(rows.device), pieces]
+
+
+def _with_rounding(doubts: Tensor, size: Tensor) -> Tensor:
+    """The distances, (steps, pieces), with what smaller steps show of rounding, which goes as one
+    over the step: two neighbouring differences that rounding has spoilt may agree by accident."""
+    scaled = doubts * size[:-1]
+    return scaled.flip(0).cummax(0).values.flip(0) / size[:-1]
+
+
+def norms(vectors: Tensor) -> Tensor:
+    """Along the last dimension, float64 on the CPU."""
+    return vectors.norm(dim=-1).cpu().double()
+
+
+def ratio(part: Mapping[str, Tensor], of: Vectors) -> Tensor:
+    """Largest relative size at a node, (steps, pieces), of a part with norms (steps, pieces); nodes
+    far below the others count against those."""
+    sizes = {v: norms(d)[: len(part[v])] for v, d in of.items()}
+    largest = torch.stack(list(sizes.values())).amax(0)
+    relative = []
+    for v, d in part.items():
+        scale = torch.maximum(sizes[v], 1e-6 * largest)
+        relative.append(torch.where(d == 0, 0.0, d / scale))
+    return torch.stack(relative).amax(0)
+
+
+def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """Largest relative difference at a node; nodes far below the others count against those."""
+    largest = max(norm_of(d) for d in one.values())
+    scales = {v: max(norm_of(one[v]), 1e-6 * largest, 1e-300) for v in one}
+    return max(norm_of(one[v] - other[v]) / scales[v] for v in one)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the products should be at each node, and how far neighbouring steps differ there."""
+    """What the products should be at each node, (d_v,), and how far neighbouring steps differ
+    there."""
 
     value: Vectors
-    doubt: Vectors
-
-    @classmethod
-    def mean(cls, found: Sequence[Difference], weights: Sequence[float] | None = None) -> Expected:
-        """Of the pieces' differences; weights: their shares, which add up to one (default equal)."""
-        shares = [1 / len(found)] * len(found) if weights is None else weights
-        nodes = list(found[0].value)
-        value = {
-            v: torch.stack([s * d.value[v].double() for s, d in zip(shares, found, strict=True)])
-            for v in nodes
-        }
-        doubt = {
-            v: torch.stack([s * d.doubt[v].double() for s, d in zip(shares, found, strict=True)])
-            for v in nodes
-        }
-        return cls(
-            {v: t.sum(0) for v, t in value.items()}, {v: t.abs().sum(0) for v, t in doubt.items()}
-        )
+    doubt: dict[str, float]
 
     def errors(
         self,
@@ -382,42 +222,41 @@ class Expected:
         tolerance: float,
         beside: Vectors | None = None,
     ) -> dict[str, float]:
-        """Relative error at each node; where the value is below the roundings of the product and of the difference, it
-        counts against those. beside: what the product is added to, whose rounding it cannot change."""
+        """Relative error at each node; where the value is below the roundings of the product and of
+        the difference, it counts against those. beside: what the product is added to, whose
+        rounding it cannot change."""
         largest = max(norm_of(e) for e in self.value.values())
         slack = torch.finfo(dtype).eps * 64
         found = {}
         for v, e in self.value.items():
-            size = max(norm_of(whole[v]), 0.0 if beside is None else norm_of(beside[v]))
-            floor = slack * size + DOUBTS * norm_of(self.doubt[v]) + 1e-10 * largest
+            size = norm_of(whole[v])
+            if beside is not None:
+                size = max(size, norm_of(beside[v]))
+            floor = slack * size + DOUBTS * self.doubt[v] + 1e-10 * largest
             scale = max(norm_of(e), floor / tolerance)
             error = norm_of(own[v] - e)
-            found[v] = error / scale if scale > 0 else (0.0 if error == 0 else math.inf)
+            found[v] = 0.0 if error == 0 else error / max(scale, 1e-300)
         return found
 
     def blunt(self, rounding: float) -> list[str]:
         """Nodes whose difference is too uncertain to certify anything."""
         return [
-            v
-            for v, m in self.value.items()
-            if norm_of(self.doubt[v]) > max(BLUNT * norm_of(m), rounding)
+            v for v, m in self.value.items() if self.doubt[v] > max(BLUNT * norm_of(m), rounding)
         ]
 
     def resolution(self, rounding: float) -> float:
-        """The largest relative error, at a node above the rounding, that these differences would not tell."""
-        shares = (
-            DOUBTS * norm_of(self.doubt[v]) / norm_of(m)
-            for v, m in self.value.items()
-            if norm_of(m) * BLUNT > rounding
-        )
-        return max(shares, default=0.0)
+        """The largest relative error, at a node above the rounding, that these differences would
+        not tell."""
+        told = [v for v, m in self.value.items() if norm_of(m) * BLUNT > rounding]
+        return max((DOUBTS * self.doubt[v] / norm_of(self.value[v]) for v in told), default=0.0)
 
 
 def products_of(operator: Any, direction: Vectors) -> tuple[Vectors, Vectors]:
-    """(the products, those of the whole that the operator is a part of) at every node, in float64."""
+    """(the products, those of the whole that the operator is a part of) at every node, in
+    float64."""
     rows = {v: r.unsqueeze(0).to(operator.dtype) for v, r in direction.items()}
     if isinstance(operator, SymmetricOperator):
         own, whole = operator.whole(rows)
     else:
         own = whole = operator.apply(rows)
-    return tuple({v: p[0].double() for v, p in found.items()} for found in (own, whole))  # type: ignore[return-value]
+    return {v: p[0].double() for v, p in own.items()}, {v: p[0].double() for v, p in whole.items()}

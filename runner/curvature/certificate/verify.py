@@ -1,22 +1,22 @@
-"""A certificate of the numbers themselves: products against finite differences of gradients, example by example.
+"""A certificate of the numbers themselves: products against finite differences of gradients.
 
-Guards look for known causes of wrong numbers; this compares the numbers. One random direction r on all measured nodes
-gives H r from the engine and, from first derivatives of a float64 copy, (g(t r) - g(-t r)) / 2t for each example. The
-step t balances the two errors of a difference, the cut-off t^2 and the rounding 1/t: of a ladder of steps, the one
-whose neighbour agrees best. Where a ReLU or a maximum crosses a kink within it, a smaller one (certify.py).
-"""
+Guards look for known causes of wrong numbers; this compares the numbers. One random direction r on
+all measured nodes gives H r from the engine and, from first derivatives of a float64 copy, (g(t r)
+- g(-t r)) / 2t for each example, all examples and steps in one batch. The step t balances the two
+errors of a difference, the cut-off t^2 and the rounding 1/t: of a ladder of steps, each example
+takes the one whose neighbour agrees best (compare.py)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.certificate.certify import MOST, certify
-from runner.curvature.certificate.compare import Progress
+from runner.curvature.certificate.certify import Comparison, certify
 from runner.curvature.certificate.result import Certificate
 from runner.curvature.exact.blocks import exact_blocks
 from runner.curvature.exact.checks import check_before_measuring, check_without_graph
@@ -25,18 +25,19 @@ from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.state import require_dag
 from runner.curvature.matrix_free.operators import CurvatureOperator, Part
-from runner.curvature.matrix_free.reference import Vectors
+from runner.curvature.matrix_free.reference import FiniteDifferences, Vectors
 
 Products = dict[str, Tensor]
 
 
 class PlainOperator:
-    """H as products, and the gradient g of which it is said to be the derivative, at the point `at`.
+    """H as products, and the gradient g of which it is said to be the derivative, at the point
+    `at`.
 
-    product: v (n,) -> H v (n,), the matrix itself (n, n), or anything with `matvec`. gradient: theta (n,) -> g (n,), by
-    first derivatives alone (torch.func.grad of the loss). groups: names of parts of theta as slices, for the report;
-    default one, "all". Raises MeasurementError for a point that is no vector, or a matrix of another size.
-    """
+    product: v (n,) -> H v (n,), the matrix itself (n, n), or anything with `matvec`. gradient:
+    theta (n,) -> g (n,), by first derivatives alone (torch.func.grad of the loss). groups: names of
+    parts of theta as slices, for the report; default one, "all". Raises MeasurementError for a
+    point that is no vector, or a matrix of another size."""
 
     noun = "group"
     examples = 1
@@ -99,23 +100,25 @@ class PlainOperator:
         return {g: found[s] for g, s in self.spans.items()}
 
 
-FIRST_LOOK = 24
-"""Gradients that the first look may cost. A Dag's exact blocks are certified next to its products where what is left of
-those allowed covers one for each component."""
+MOST = 36.0
+"""Components of all nodes together up to which the exact blocks of a Dag are certified next to its
+products."""
 
 Blocks = Mapping[tuple[str, str], Tensor]
 
 
 class Certifiable(Protocol):
-    """An operator that `verify` can certify: the mean over `examples` pieces, each with a gradient of its own.
+    """An operator that `verify` can certify: the mean over `examples` pieces, each with a gradient
+    of its own.
 
-    gradient(shift, example): float64 gradient of piece `example` (an example, or a batch) at the point displaced by
-    `shift`, (d_v,) for every node, by first derivatives alone. Optional: scales[v], the natural size of a step;
-    weights, the shares of the pieces (default equal); difference(direction, example, step) in place of the central
-    difference of `gradient`, for a matrix that is no Hessian; double, whether gradients are in float64. These may also
-    belong to what the operator's `reference()` returns. Of the operator itself: single(example), the operator of one
-    piece; in_float64(), a copy; noun, what a node is called.
-    """
+    gradient(shift, example): float64 gradient of piece `example` (an example, or a batch) at the
+    point displaced by
+    `shift`, (d_v,) for every node, by first derivatives alone. Optional: scales[v], the natural
+    size of a step; weights, the shares of the pieces (default equal); difference(direction,
+    example, step) in place of the central difference of `gradient`, for a matrix that is no
+    Hessian; double, whether gradients are in float64. These may also belong to what the operator's
+    `reference()` returns. Of the operator itself: single(example), the operator of one piece;
+    in_float64(), a copy; noun, what a node is called."""
 
     nodes: tuple[str, ...]
     sizes: dict[str, int]
@@ -143,23 +146,20 @@ def verify(
     groups: Mapping[str, slice] | None = None,
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
-    gradients: float = MOST,
-    progress: Progress | None = None,
+    components: float = MOST,
 ) -> Certificate:
-    """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a matrix.
+    """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a
+    matrix.
 
-    verify(dag, x, y) checks the guards, the matrix-free products and, where the nodes have at most `gradients` - 24
-    components together, the exact blocks, which cost up to one gradient for each;
-    with `blocks` (and the `part` of the Hessian that they are) those blocks instead of all these.
-    verify(operator) a CurvatureOperator or ParameterOperator of any part, or any `Certifiable`.
-    verify(product, at=theta, gradient=g) a matrix (n, n), a function v -> H v or anything with `matvec`, that is said
-    to be the derivative of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
-    parts of theta, as slices that cover it.
-    tolerance: relative, default 1e-6 for float64, 1e-3 for float32, 0.1 below.
-    gradients: the most that it may cost, in gradients of all examples (the first look takes 10 to 24; kinks and
-    disagreements take more): where that is not enough, the certificate says so, and `Certificate.gradients` what was
-    spent. progress(spent, most) is called on the way. Never raises for a wrong number: the certificate says so, with
-    the node (or group of parameters) and the likely cause. Raises ValueError for what is none of these.
+    verify(dag, x, y) checks the guards, the matrix-free products and, where the nodes have at most
+    `components` components together, the exact blocks; with `blocks` (and the `part` of the Hessian
+    that they are) those blocks instead of all these. verify(operator) a CurvatureOperator or
+    ParameterOperator of any part, or any `Certifiable`. verify(product, at=theta, gradient=g) a
+    matrix (n, n), a function v -> H v or anything with `matvec`, that is said to be the derivative
+    of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
+    parts of theta, as slices that cover it. tolerance: relative, default 1e-6 for float64, 1e-3 for
+    float32, 0.1 below. Never raises for a wrong number: the certificate says so, with the node (or
+    group of parameters) and the likely cause. Raises ValueError for what is none of these.
 
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
     >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok
@@ -175,52 +175,36 @@ def verify(
             else PlainOperator(target, at, gradient, groups)
         )
         _require_operator(operator)
-        return certify(
-            [("products", operator)],
-            operator,
-            generator,
-            tolerance,
-            (),
-            most=gradients,
-            progress=progress,
-        )
+        return certify(Comparison(operator, generator, tolerance), [("products", operator)])
     if x is None or y is None:
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
-    if blocks is not None:
-        nodes = list(dict.fromkeys(v for v, _ in blocks)) if nodes is None else nodes
-    reasons: list[str] = []
-    if blocks is None:
-        try:
-            if target.no_graph:
-                check_without_graph(target, x, y)
-            else:
-                check_before_measuring(target, x, y)
-        except MeasurementError as error:
-            reasons.append(f"refused by a guard: {error}")
     try:
+        if blocks is not None:
+            measured = _Measured(target, x, y, blocks, nodes, part)
+            comparison = Comparison(measured, generator, tolerance)
+            return certify(comparison, [("blocks", measured.blocks)], singles=False)
+        refused = _refused(target, x, y)
         operator = CurvatureOperator(target, x, y, nodes, part=part, check=False)
     except (ValueError, RuntimeError) as error:
-        return Certificate(
-            False,
-            (),
-            dict.fromkeys(target.select(nodes), math.nan),
-            math.nan,
-            math.nan,
-            (str(error),),
-        )
+        nothing = dict.fromkeys(target.select(nodes), math.nan)
+        return Certificate(False, {}, nothing, math.nan, math.nan, (str(error),))
     methods: list[tuple[str, Any]] = [("products", operator)]
-    if blocks is not None:
-        methods = [("blocks", _Blocks(operator, lambda: blocks))]
-    elif (
-        part == "total"
-        and not target.no_graph
-        and sum(operator.sizes.values()) <= gradients - FIRST_LOOK
-    ):
-        of_dag = lambda: exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)  # noqa: E731
-        methods.append(("exact blocks", _Blocks(operator, of_dag)))
-    return certify(
-        methods, operator, generator, tolerance, tuple(reasons), blocks is None, gradients, progress
-    )
+    if part == "total" and not target.no_graph and sum(operator.sizes.values()) <= components:
+        exact = exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)
+        methods.append(("exact blocks", _Blocks(exact, operator.nodes)))
+    return certify(Comparison(operator, generator, tolerance), methods, refused)
+
+
+def _refused(dag: Dag, x: Tensor, y: Tensor) -> list[str]:
+    """What the guards say."""
+    try:
+        if dag.no_graph:
+            check_without_graph(dag, x, y)
+        else:
+            check_before_measuring(dag, x, y)
+    except MeasurementError as error:
+        return [f"refused by a guard: {error}"]
+    return []
 
 
 def _require_operator(target: Any) -> None:
@@ -231,30 +215,68 @@ def _require_operator(target: Any) -> None:
         callable(target) and not isinstance(target, nn.Module | type)
     ):
         raise MeasurementError(
-            "verify of a matrix or a function needs the gradient that it is the derivative of, and where: "
+            "verify of a matrix or a function needs the gradient that it is the derivative "
+            "of, and where: "
             "verify(product, at=theta, gradient=torch.func.grad(loss))"
         )
     require_dag(target)
 
 
 class _Blocks:
-    """Blocks as an operator, for the comparison; a pair that is missing is the transpose of the other."""
+    """Blocks as an operator, for the comparison; a pair that is missing is the transpose of the
+    other."""
 
-    def __init__(self, operator: CurvatureOperator, made: Callable[[], Blocks]) -> None:
-        self.made, self.dtype, self.nodes, self.sizes = (
-            made,
-            operator.dtype,
-            operator.nodes,
-            operator.sizes,
+    def __init__(self, blocks: Blocks, nodes: Iterable[str]) -> None:
+        self.blocks, self.nodes = blocks, tuple(nodes)
+        self.dtype = next(iter(blocks.values())).dtype
+
+    def apply(self, directions: Mapping[str, Tensor]) -> Vectors:
+        """Each block in its own precision, and their sum in float64: nothing is lost next to larger
+        blocks."""
+        images: Vectors = {}
+        for v in self.nodes:
+            rows = [r.double() @ self._block(v, w).double().mT for w, r in directions.items()]
+            images[v] = torch.stack(rows).sum(0)
+        return images
+
+    def _block(self, v: str, w: str) -> Tensor:
+        return self.blocks[v, w] if (v, w) in self.blocks else self.blocks[w, v].mT
+
+
+class _Measured:
+    """What blocks were measured of: a graph and its batch. The engine's own products are made where
+    they are asked for, after a disagreement."""
+
+    def __init__(
+        self,
+        dag: Dag,
+        x: Tensor,
+        y: Tensor,
+        blocks: Blocks,
+        nodes: Iterable[str] | None,
+        part: Part,
+    ) -> None:
+        self.dag, self.x, self.y, self.part = dag, x, y, part
+        self.nodes = dag.select(dict.fromkeys(v for v, _ in blocks) if nodes is None else nodes)
+        self.blocks = _Blocks(blocks, self.nodes)
+        self.dtype = self.blocks.dtype
+        self.sizes = {v: len(blocks[v, v]) for v in self.nodes}
+        self.device = next(iter(blocks.values())).device
+
+    def reference(self) -> FiniteDifferences:
+        return FiniteDifferences(self.dag, self.x, self.y, self.nodes, self.part)
+
+    @cached_property
+    def operator(self) -> CurvatureOperator:
+        return CurvatureOperator(
+            self.dag, self.x, self.y, self.nodes, part=self.part, memory_budget=0, check=False
         )
 
     def apply(self, directions: Mapping[str, Tensor]) -> Vectors:
-        blocks = self.made()
+        return self.operator.apply(directions)
 
-        def block(v: str, w: str) -> Tensor:
-            return blocks[v, w] if (v, w) in blocks else blocks[w, v].mT
+    def single(self, example: int) -> CurvatureOperator:
+        return self.operator.single(example)
 
-        return {
-            v: sum(r.to(block(v, w)) @ block(v, w).mT for w, r in directions.items())
-            for v in self.nodes
-        }  # type: ignore[misc]
+    def in_float64(self) -> CurvatureOperator:
+        return self.operator.in_float64()

@@ -1,13 +1,17 @@
-"""What a product must agree with, by first derivatives alone: differences of gradients in a float64 copy.
+"""What a product must agree with, by first derivatives alone: differences of gradients in a float64
+copy.
 
-One example at a time, so that nothing here depends on how examples are batched, replicated or averaged.
-"""
+One direction r on all nodes and a few steps t give (g(t r) - g(-t r)) / 2t for each piece (an
+example, or a batch), and the turn (g(t r) - 2 g(0) + g(-t r)) / t, by which the slopes ahead and
+behind differ: it falls with the step where the function is smooth, and does not where a kink lies
+within the step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,14 +20,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from runner.curvature.graph.dag import Dag
+from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.graph.state import untouched
 
 Vectors = dict[str, Tensor]
+ELEMENTS = 1 << 22
+"""Numbers of node outputs that displaced copies of examples may hold at once, beyond one batch."""
 
 
 class Widened(TorchFunctionMode):
-    """Tensors of lower precision that meet float64 ones are taken for float64: weights that functions hold in
-    closures, which no copy of the modules reaches."""
+    """Tensors of lower precision that meet float64 ones are taken for float64: weights that
+    functions hold in closures, which no copy of the modules reaches."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -40,12 +47,53 @@ def widen(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-class Reference:
-    """First derivatives that products must agree with: the gradients of `examples` pieces. `gradient` alone is needed.
+@dataclass(frozen=True)
+class Slopes:
+    """Of every step and piece, (steps, pieces, d_v): the central difference, and the turn at its
+    middle. noise: size of a rounding in the field that was differenced, (pieces, d_v)."""
 
-    double: whether they are in float64. weights: shares of the pieces, None for equal ones. scales[v]: natural size of
-    a step at a node.
-    """
+    value: Vectors
+    turn: Vectors
+    noise: Vectors
+
+    @classmethod
+    def of(cls, fields: Vectors, steps: Sequence[float]) -> Slopes:
+        """From the field at the middle, then ahead and behind at every step: (1 + 2 steps, pieces,
+        d_v)."""
+        value, turn, noise = {}, {}, {}
+        for v, field in fields.items():
+            size = torch.tensor(steps, dtype=field.dtype, device=field.device)[:, None, None]
+            ahead, behind = field[1::2], field[2::2]
+            value[v] = (ahead - behind) / (2 * size)
+            turn[v] = (ahead - 2 * field[0] + behind) / size
+            noise[v] = torch.finfo(field.dtype).eps * field[0]
+        return cls(value, turn, noise)
+
+    def mapped(self, linear: Callable[[Vectors], Vectors]) -> Slopes:
+        """A linear map of all of them, rows (n, pieces, d), in one call."""
+        count = len(next(iter(self.value.values())))
+        rows = {
+            v: torch.cat([self.value[v], self.turn[v], self.noise[v][None]]) for v in self.value
+        }
+        images = linear(rows)
+        value = {v: image[:count] for v, image in images.items()}
+        turn = {v: image[count:-1] for v, image in images.items()}
+        return Slopes(value, turn, {v: image[-1] for v, image in images.items()})
+
+    def minus(self, other: Slopes) -> Slopes:
+        value = {v: self.value[v] - other.value[v] for v in self.value}
+        turn = {v: self.turn[v] - other.turn[v] for v in self.turn}
+        return Slopes(
+            value, turn, {v: self.noise[v].abs() + other.noise[v].abs() for v in self.noise}
+        )
+
+
+class Reference:
+    """First derivatives that products must agree with: the gradients of `examples` pieces.
+    `gradient` alone is needed.
+
+    double: whether they are in float64. weights: shares of the pieces, None for equal ones.
+    scales[v]: natural size of a step at a node."""
 
     examples = 1
     double = True
@@ -65,7 +113,8 @@ class Reference:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Gradients on, the user's model untouched, mixed precisions widened when a float64 copy is used."""
+        """Gradients on, the user's model untouched, mixed precisions widened when a float64 copy is
+        used."""
         yield
 
     def value(self, shift: Mapping[str, Tensor], example: int) -> float:
@@ -76,15 +125,52 @@ class Reference:
         """Gradient of a piece's loss at the displaced point, (d_v,) each."""
         raise NotImplementedError
 
-    def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
-        """The product with the direction, for one piece."""
-        return central(lambda shift: self.gradient(shift, example), direction, step)
+    def difference(
+        self, direction: Mapping[str, Tensor], example: int, step: float
+    ) -> Vectors | None:
+        """The product with the direction, for one piece; None: from its gradients."""
+        return None
 
-    def sides(
-        self, direction: Mapping[str, Tensor], example: int, step: float, distance: float
-    ) -> tuple[Vectors, ...]:
-        """The same at this distance behind and ahead on the line of the direction, in its lengths: next to a kink."""
-        return ()
+    def slopes(
+        self, direction: Vectors, pieces: Sequence[int], steps: Sequence[float], centre: float = 0.0
+    ) -> Slopes:
+        """Differences around the point displaced by `centre` directions."""
+        found = [self._slopes_of(direction, piece, steps, centre) for piece in pieces]
+        value = {v: torch.stack([one.value[v] for one in found], 1) for v in direction}
+        turn = {v: torch.stack([one.turn[v] for one in found], 1) for v in direction}
+        return Slopes(
+            value, turn, {v: torch.stack([one.noise[v] for one in found]) for v in direction}
+        )
+
+    def _slopes_of(
+        self, direction: Vectors, piece: int, steps: Sequence[float], centre: float
+    ) -> Slopes:
+        given = [self.difference(direction, piece, step) for step in steps]
+        products = [one for one in given if one is not None]
+        if products:
+            value = {v: torch.stack([one[v] for one in products]) for v in direction}
+            zero = {v: torch.zeros_like(found) for v, found in value.items()}
+            return Slopes(value, zero, {v: found[0] for v, found in zero.items()})
+        fields = [self._field(direction, piece, place) for place in places_of(steps, centre)]
+        slopes = Slopes.of(
+            {v: torch.stack([field[v] for field in fields])[:, None] for v in direction}, steps
+        )
+        value = {v: found[:, 0] for v, found in slopes.value.items()}
+        turn = {v: found[:, 0] for v, found in slopes.turn.items()}
+        return Slopes(value, turn, {v: found[0] for v, found in slopes.noise.items()})
+
+    def _field(self, direction: Vectors, piece: int, place: float) -> Vectors:
+        """The gradient; NaN where the displacement takes the network on another way than it was
+        traced on."""
+        try:
+            return self.gradient({v: place * r for v, r in direction.items()}, piece)
+        except CallsChanged:
+            return {v: torch.full_like(r, torch.nan) for v, r in direction.items()}
+
+    def mixed(self, direction: Vectors, pieces: Sequence[int]) -> int | None:
+        """The first of these pieces whose gradient is another one when it is evaluated alone; from
+        then on all are."""
+        return None
 
     def slope_error(self, direction: Mapping[str, Tensor], example: int, step: float) -> float:
         """|g . r - difference of the loss along r|, relative: whether the gradient is one."""
@@ -97,102 +183,197 @@ class Reference:
         return abs(slope - expected) / max(abs(slope), abs(expected), 1e-300)
 
     def wrong_node(self, example: int, tolerance: float) -> str:
-        """The first node, from the output back, whose own second derivative is not that of its gradient; "" if none."""
+        """The first node, from the output back, whose own second derivative is not that of its
+        gradient; "" if none."""
         return ""
 
 
-class FiniteDifferences(Reference):
-    """Products of one part of the Hessian of a Dag's examples, by central differences.
+def places_of(steps: Sequence[float], centre: float = 0.0) -> list[float]:
+    """The middle, then ahead and behind at every step."""
+    ends = [centre + sign * step for step in steps for sign in (1, -1)]
+    return [centre, *ends]
 
-    double: whether a float64 copy could be made; else the network is evaluated as it is, and differences are coarse.
-    scales[v]: root mean square of the node's outputs, the natural size of a step there.
-    """
+
+class FiniteDifferences(Reference):
+    """Products of one part of the Hessian of a Dag's examples. Displaced copies of the examples go
+    through the network together, as many as ELEMENTS allow, at least one batch.
+
+    double: whether a float64 copy could be made; else the network is evaluated as it is, and
+    differences are coarse. scales[v]: root mean square of the node's outputs, the natural size of a
+    step there."""
+
+    _inside = False
 
     def __init__(
         self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total"
     ) -> None:
         self.original, self.nodes, self.part = dag, nodes, part
         self.examples = len(x)
-        try:
-            values = self._values(dag.to(torch.float64), widen(x), widen(y), True)
-        except Exception:  # modules that cannot be copied, or functions with a dtype of their own
-            values = self._values(dag, x, y, False)
+        values = self._evaluated(dag, x, y)
         self.shapes = {v: values[v].shape[1:] for v in nodes}
         sizes = {v: float(values[v].double().square().mean().sqrt()) for v in nodes}
         self.scales = {v: s if s > 0 else 1.0 for v, s in sizes.items()}
+        self.at_once = max(len(x), ELEMENTS // sum(value[0].numel() for value in values.values()))
 
-    def _values(self, dag: Dag, x: Tensor, y: Tensor, double: bool) -> Vectors:
-        """The values of all nodes of the graph that is used from now on."""
-        self.dag, self.x, self.y, self.double = dag, x, y, double
+    def _evaluated(self, dag: Dag, x: Tensor, y: Tensor) -> Vectors:
+        """Values of all nodes of the graph that is used from now on: of a float64 copy, with
+        weights in closures widened where they must be, or else of the graph itself."""
+        try:
+            wide = dag.to(torch.float64), widen(x), widen(y)
+        except Exception:  # modules that cannot be copied
+            return self._values(dag, x, y, False)
+        for closures in (False, True):
+            try:
+                return self._values(*wide, True, closures)
+            except (
+                Exception
+            ):  # functions that hold weights of their own, or have a dtype of their own
+                continue
+        return self._values(dag, x, y, False)
+
+    def _values(
+        self, dag: Dag, x: Tensor, y: Tensor, double: bool, closures: bool = False
+    ) -> Vectors:
+        self.dag, self.x, self.y, self.double, self.closures = dag, x, y, double, closures
         with self.quiet(), torch.no_grad():
             values = dag.forward(x)
-            dag.loss.per_example(values[dag.output], y)
+            output = values[dag.output]
+            dag.loss.per_example(output[:1], y[:1])
+        self.output_shape = output.shape[1:]
+        if double and output.dtype != torch.float64:
+            raise TypeError("the output is not in float64")
         return values
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        with (
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            untouched(self.original),
-            widened(self.double),
-        ):
+        if self._inside:
             yield
+            return
+        model = untouched(self.original)
+        with torch.inference_mode(False), torch.enable_grad(), model, widened(self.closures):
+            self._inside = True
+            try:
+                yield
+            finally:
+                self._inside = False
 
-    def output(self, shift: Mapping[str, Tensor], example: int) -> Tensor:
-        """The network's output for one example with the nodes' outputs shifted."""
-        shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
-        return self.dag.forward(self.x[example : example + 1], shaped)[self.dag.output]
+    # ------------------------------------------------------------------ all examples in one batch
 
-    def loss(self, output: Tensor, example: int) -> Tensor:
-        return self.dag.loss.per_example(output, self.y[example : example + 1]).sum()
-
-    def value(self, shift: Mapping[str, Tensor], example: int) -> float:
-        with self.quiet(), torch.no_grad():
-            return float(self.loss(self.output(shift, example), example))
-
-    def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
-        leaves = {v: s.detach().clone().requires_grad_() for v, s in shift.items()}
-        return gradients(self.loss(self.output(leaves, example), example), leaves)
-
-    def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
-        return self._difference(direction, example, step, 0.0)
-
-    def sides(
-        self, direction: Mapping[str, Tensor], example: int, step: float, distance: float
-    ) -> tuple[Vectors, ...]:
-        return tuple(
-            self._difference(direction, example, step, centre) for centre in (-distance, distance)
-        )
-
-    def _difference(
-        self, direction: Mapping[str, Tensor], example: int, step: float, centre: float
-    ) -> Vectors:
+    def slopes(
+        self, direction: Vectors, pieces: Sequence[int], steps: Sequence[float], centre: float = 0.0
+    ) -> Slopes:
+        places = places_of(steps, centre)
         with self.quiet():
             if self.part == "gauss_newton":
-                return self._gauss_newton(direction, example, step, centre)
-            total = central(lambda shift: self.gradient(shift, example), direction, step, centre)
+                return self._gauss_newton(direction, pieces, steps, centre)
+            total = Slopes.of(self._rows(self._gradients, direction, pieces, places), steps)
             if self.part == "total":
                 return total
-            curved = self._gauss_newton(direction, example, step, centre)
-            return {v: total[v] - curved[v] for v in total}
+            return total.minus(self._gauss_newton(direction, pieces, steps, centre))
 
     def _gauss_newton(
-        self, direction: Mapping[str, Tensor], example: int, step: float, centre: float
+        self, direction: Vectors, pieces: Sequence[int], steps: Sequence[float], centre: float
+    ) -> Slopes:
+        """J^T A J r: J r from outputs, A u from gradients of the loss by the output, J^T by one
+        backward pass."""
+        outputs = self._rows(self._outputs, direction, pieces, places_of(steps, centre))
+        here = outputs[""][0]
+
+        def pulled(rows: Vectors) -> Vectors:
+            places = [centre] * len(rows[""])
+            curved = self._curved(here.expand_as(rows[""]), rows[""], pieces)
+            return self._rows(self._pulled, direction, pieces, places, curved)
+
+        return Slopes.of(outputs, steps).mapped(pulled)
+
+    def _rows(
+        self,
+        function: Callable[..., Vectors],
+        direction: Vectors,
+        pieces: Sequence[int],
+        places: Sequence[float],
+        cotangents: Tensor | None = None,
     ) -> Vectors:
-        """J^T A J r: J r from outputs, A u from gradients of the loss by the output, J^T by one backward pass."""
-        with torch.no_grad():
-            places = (centre + step, centre - step)
-            ends = [self.output({v: s * r for v, r in direction.items()}, example) for s in places]
-        leaves = {v: (centre * r).detach().requires_grad_() for v, r in direction.items()}
-        output = self.output(leaves, example)
-        tangent = (ends[0] - ends[1]) / (2 * step)
-        return gradients(
-            output, leaves, bent(lambda at: self.loss(at, example), output, tangent, step)
+        """function(shift, pieces, cotangents) of rows, for every place and piece: (places, pieces,
+        d)."""
+        some = next(iter(direction.values()))
+        place = torch.tensor(places, dtype=some.dtype, device=some.device).repeat_interleave(
+            len(pieces)
         )
+        piece = torch.tensor(pieces, device=self.x.device).repeat(len(places))
+        flat = None if cotangents is None else cotangents.flatten(0, 1)
+        found: list[Vectors] = []
+        for start in range(0, len(piece), self.at_once):
+            rows = slice(start, start + self.at_once)
+            shift = {
+                v: (place[rows, None] * r).view(-1, *self.shapes[v]) for v, r in direction.items()
+            }
+            found.append(function(shift, piece[rows], None if flat is None else flat[rows]))
+        shape = len(places), len(pieces), -1
+        return {v: torch.cat([rows[v] for rows in found]).view(shape) for v in found[0]}
+
+    def _output(self, shift: Mapping[str, Tensor], pieces: Tensor) -> Tensor:
+        return self.dag.forward(self.x[pieces], shift)[self.dag.output]
+
+    def _loss(self, output: Tensor, pieces: Tensor) -> Tensor:
+        return self.dag.loss.summed(output, self.y[pieces])
+
+    def _gradients(self, shift: Vectors, pieces: Tensor, _: None = None) -> Vectors:
+        leaves = {v: s.detach().requires_grad_() for v, s in shift.items()}
+        loss = self._loss(self._output(leaves, pieces), pieces)
+        return {v: g.flatten(1) for v, g in gradients(loss, leaves).items()}
+
+    def _outputs(self, shift: Vectors, pieces: Tensor, _: None = None) -> Vectors:
+        with torch.no_grad():
+            return {"": self._output(shift, pieces).flatten(1)}
+
+    def _pulled(self, shift: Vectors, pieces: Tensor, cotangents: Tensor) -> Vectors:
+        leaves = {v: s.detach().requires_grad_() for v, s in shift.items()}
+        output = self._output(leaves, pieces)
+        found = gradients(output, leaves, cotangents.view(output.shape))
+        return {v: g.flatten(1) for v, g in found.items()}
+
+    def _curved(self, at: Tensor, tangents: Tensor, pieces: Sequence[int]) -> Tensor:
+        """The second derivative of each example's loss times the tangents, (n, pieces, K)."""
+        shape = len(at) * len(pieces), *self.output_shape
+        rows = torch.tensor(pieces, device=self.y.device).repeat(len(at))
+        point, tangent = at.reshape(shape), tangents.reshape(shape)
+        size = tangent.flatten(1).norm(dim=1).clamp_min(torch.finfo(at.dtype).tiny)
+        reach = (1e-5 if self.double else 1e-2) * (1 + point.flatten(1).norm(dim=1))
+        step = (reach / size).view(-1, *[1] * (point.dim() - 1))
+        return bent(lambda output: self._loss(output, rows), point, tangent, step).view_as(at)
+
+    def mixed(self, direction: Vectors, pieces: Sequence[int]) -> int | None:
+        place = 1e-3 if self.double else 1e-2
+        with self.quiet():
+            whole = self._rows(self._gradients, direction, range(self.examples), [place])
+            for piece in pieces:
+                alone = self._rows(self._gradients, direction, [piece], [place])
+                if any(_differ(alone[v][0, 0], whole[v][0, piece], self.double) for v in alone):
+                    self.at_once = 1
+                    return piece
+        return None
+
+    # ------------------------------------------------------------------ one example
+
+    def value(self, shift: Mapping[str, Tensor], example: int) -> float:
+        shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
+        piece = torch.tensor([example], device=self.x.device)
+        with self.quiet(), torch.no_grad():
+            return float(self._loss(self._output(shaped, piece), piece))
+
+    def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
+        shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
+        return {
+            v: g[0]
+            for v, g in self._gradients(
+                shaped, torch.tensor([example], device=self.x.device)
+            ).items()
+        }
 
     def wrong_node(self, example: int, tolerance: float) -> str:
-        """The first node, from the output back, whose own second derivative is not that of its gradient; "" if none."""
+        """The first node, from the output back, whose own second derivative is not that of its
+        gradient; "" if none."""
         with self.quiet():
             with torch.no_grad():
                 values = self.dag.forward(self.x[example : example + 1])
@@ -222,9 +403,9 @@ class FiniteDifferences(Reference):
             output = node(*((leaves.get(p, values[p])).clone() for p in node.parents))
             return leaves, gradients(output, leaves, weights, create_graph=twice)
 
-        differences = central(
-            lambda shift: slope(shift)[1], direction, 1e-5 if self.double else 1e-2
-        )
+        step = 1e-5 if self.double else 1e-2
+        ahead, behind = (slope({p: s * r for p, r in direction.items()})[1] for s in (step, -step))
+        differences = {p: (ahead[p] - behind[p]) / (2 * step) for p in parents}
         try:
             leaves, first = slope(
                 {p: torch.zeros_like(r) for p, r in direction.items()}, twice=True
@@ -249,14 +430,18 @@ class WholeBatch(FiniteDifferences):
         self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total"
     ) -> None:
         super().__init__(dag, x, y, nodes, part)
-        self.examples = 1
+        self.examples = self.at_once = 1
+        self.output_shape = torch.Size((len(x), *self.output_shape))
 
-    def output(self, shift: Mapping[str, Tensor], example: int) -> Tensor:
-        shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
-        return self.dag.forward(self.x, shaped)[self.dag.output]
+    def _output(self, shift: Mapping[str, Tensor], pieces: Tensor) -> Tensor:
+        return self.dag.forward(self.x, shift)[self.dag.output][None]
 
-    def loss(self, output: Tensor, example: int) -> Tensor:
-        return self.dag.loss.per_example(output, self.y).mean()
+    def _loss(self, output: Tensor, pieces: Tensor) -> Tensor:
+        return torch.stack([self.dag.loss.per_example(one, self.y).mean() for one in output]).sum()
+
+    def mixed(self, direction: Vectors, pieces: Sequence[int]) -> int | None:
+        """None: there is one piece."""
+        return None
 
     def wrong_node(self, example: int, tolerance: float) -> str:
         """None: the nodes have no functions of their own."""
@@ -280,8 +465,11 @@ def gradients(
     return dict(zip(leaves, found, strict=True))
 
 
-def bent(loss: Callable[[Tensor], Tensor], at: Tensor, tangent: Tensor, step: float) -> Tensor:
-    """The second derivative of the loss at a point times the tangent, by central differences of its gradient."""
+def bent(
+    loss: Callable[[Tensor], Tensor], at: Tensor, tangent: Tensor, step: float | Tensor
+) -> Tensor:
+    """The second derivative of the loss at a point times the tangent, by central differences of its
+    gradient."""
 
     def slope(point: Tensor) -> Tensor:
         leaf = point.detach().requires_grad_()
@@ -290,13 +478,9 @@ def bent(loss: Callable[[Tensor], Tensor], at: Tensor, tangent: Tensor, step: fl
     return (slope(at + step * tangent) - slope(at - step * tangent)) / (2 * step)
 
 
-def central(
-    field: Callable[[Vectors], Vectors],
-    direction: Mapping[str, Tensor],
-    step: float,
-    centre: float = 0.0,
-) -> Vectors:
-    """(field((centre + step) r) - field((centre - step) r)) / (2 step)."""
-    ahead = field({v: (centre + step) * r for v, r in direction.items()})
-    behind = field({v: (centre - step) * r for v, r in direction.items()})
-    return {v: (ahead[v] - behind[v]).detach() / (2 * step) for v in ahead}
+def _differ(one: Tensor, other: Tensor, double: bool) -> bool:
+    """Whether two gradients differ by more than their rounding."""
+    allowed = 1e-8 if double else 1e-3
+    return (
+        not float((one - other).norm()) <= allowed * float(one.norm()) + torch.finfo(one.dtype).tiny
+    )

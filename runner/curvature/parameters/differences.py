@@ -112,7 +112,9 @@ class ParameterDifferences(Reference):
         with self.quiet():
             return self._groups(self._slope(self._flat(shift), self._batch(example)))
 
-    def difference(self, direction: Mapping[str, Tensor], example: int, step: float) -> Vectors:
+    def difference(
+        self, direction: Mapping[str, Tensor], example: int, step: float
+    ) -> Vectors | None:
         part = self.operator.part
         if part == "hessian":
             return super().difference(direction, example, step)
