@@ -172,7 +172,8 @@ class Claim:
     checkpoint or protocol, "confirmed: L=8, L=10; inconclusive: L=12"; seeds_needed: how many seeds would decide
     it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given);
     independent: as of `Statement`; replication: the verdict of the seeds declared for a second one, which is not
-    counted ("" where none are declared; the report fills it in).
+    counted ("" where none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
+    authors' own published results, "" and NaN where these do not decide.
     """
 
     name: str
@@ -187,6 +188,8 @@ class Claim:
     seeds_needed: float = NAN
     independent: bool = False
     replication: str = ""
+    authors: str = ""
+    authors_value: float = NAN
 
 
 def is_extension(where: str) -> bool:

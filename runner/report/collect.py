@@ -257,7 +257,11 @@ def manifest(collection: Collection) -> dict[str, Any]:
     }
 
 
+REFERENCE = Path(__file__).resolve().parents[2] / "experiments" / "reference"
+"""Folder of the papers' values."""
+
+
 def reference_path(name: str) -> Path | None:
     """experiments/reference/<name>.csv, where there is one."""
-    path = Path(__file__).resolve().parents[2] / "experiments" / "reference" / f"{name}.csv"
+    path = REFERENCE / f"{name}.csv"
     return path if path.is_file() else None

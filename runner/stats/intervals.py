@@ -135,6 +135,8 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     """
     value = ours.mean - theirs.mean
     parts = [images] if images is not None and images.variance > 0 else []
+    if not ours.n:
+        return Difference(NAN, NAN, NAN, "no finite value")
     known, printed = not math.isnan(ours.std), not math.isnan(theirs.std)
     if not known and not printed:
         return Difference(value, NAN, NAN, "no spread is known on either side")
@@ -256,7 +258,7 @@ def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Compa
 
     rounding: variance of one seed's difference between two devices, measured beforehand. More seeds are not to be had.
     """
-    grown = Part(rounding.variance / ours.n, rounding.df)
+    grown = Part(rounding.variance / max(1, ours.n), rounding.df)
     return equal(replace(ours, std=0.0), replace(theirs, std=0.0), margin, grown)
 
 

@@ -12,11 +12,12 @@ from experiments.dag.exp1 import claims, deep_claims, figures as draw
 from experiments.dag.exp1.claims import ENDS, decades, logs, values_at
 from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
 from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis, said
 from experiments.dag.protocol.summary import first, groups
-from runner.contract import Claim, Figures
+from runner.contract import Claim, Figures, Statement
 from runner.stats import Statistic
 
 VARIANT = ("depth", "arch")
@@ -30,10 +31,11 @@ PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}
 """Of them, those that the tables print -> metric of the reference file."""
 
 
-class ResonanceAnalysis(SpreadAnalysis):
+class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 1; plain: the architecture that is compared with the residual one."""
 
     experiment: Exp1Resonance
+    results: ClassVar[Results] = Results("exp1", (*VARIANT, "checkpoint"))
 
     reference: ClassVar[str] = "exp1_resonance"
     plain: ClassVar[str] = "plain"
@@ -112,8 +114,8 @@ class ResonanceAnalysis(SpreadAnalysis):
             rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
         return rows + self.further
 
-    def claims(self) -> list[Claim]:
-        return claims.claims(self.tables, self.experiment.says)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
         return self.rounded(claims.measured(self.tables))
@@ -127,6 +129,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own."""
 
     reference: ClassVar[str] = "exp1b_spectral_norm"
+    results: ClassVar[Results] = Results("exp1b", (*VARIANT, "checkpoint"))
     plain: ClassVar[str] = "plain_sn"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(
         ("R", 8, d, "plateau of R") for d in (0, 7)
@@ -135,8 +138,8 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     coupling_figure: ClassVar[str] = "coupling"
     dynamics_figure: ClassVar[str] = "tableN2_dynamics"
 
-    def claims(self) -> list[Claim]:
-        return claims.spectral_norm_claims(self.tables, self.experiment.says)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return claims.spectral_norm_claims(self.tables, says)
 
     def notes(self) -> list[str]:
         deeper = self.beside.get(DEEPER, {}).get("distances")
@@ -148,6 +151,7 @@ class DeepAnalysis(ResonanceAnalysis):
     """Depths 16 and 32 (Appendix N.2): the same analysis, the U shape, and the published estimates."""
 
     experiment: Exp1Deep
+    results: ClassVar[Results] = Results("exp1_appendix", (*VARIANT, "checkpoint"))
 
     reference: ClassVar[str] = "exp1_deep"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
@@ -168,8 +172,8 @@ class DeepAnalysis(ResonanceAnalysis):
             "estimates": lambda: draw.estimates(distances, self.tables["estimates"]),
         }
 
-    def claims(self) -> list[Claim]:
-        return deep_claims.claims(self.tables, self.experiment.says)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return deep_claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
         return deep_claims.measured(self.tables)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,10 +13,11 @@ from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2.claims import ENDS, NAME
 from experiments.dag.exp2.settings import Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
-from runner.contract import Analysis, Claim, Figures
+from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
 from runner.report.formatting import label
 from runner.stats import Statistic
@@ -23,10 +25,11 @@ from runner.stats import Statistic
 WIDTH = "width $d_u$ of the narrow layer"
 
 
-class BottleneckAnalysis(Analysis):
+class BottleneckAnalysis(WithAuthors):
     """D, C and R across the narrow layer by its width, ranks, and the spread over sets of images."""
 
     experiment: Exp2Bottleneck
+    results: ClassVar[Results] = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
 
     def figures(self) -> Figures:
         far, classes = self.tables["far"], self.experiment.dataset.classes
@@ -57,10 +60,8 @@ class BottleneckAnalysis(Analysis):
             )
         return rows
 
-    def claims(self) -> list[Claim]:
-        return exp2_claims.claims(
-            self.tables, self.experiment.dataset.classes, self.experiment.says
-        )
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return exp2_claims.claims(self.tables, self.experiment.dataset.classes, says)
 
     def measured(self) -> pd.DataFrame:
         return exp2_claims.measured(self.tables)

@@ -12,6 +12,7 @@ import pandas as pd
 from experiments.dag.exp3 import claims, figures as draw
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
 from experiments.dag.protocol.spread import SpreadAnalysis, said
 from experiments.dag.protocol.summary import (
@@ -22,20 +23,23 @@ from experiments.dag.protocol.summary import (
     long_format,
     variance_components,
 )
-from runner.contract import Analysis, Claim, Figures
+from runner.contract import Analysis, Claim, Figures, Statement
 from runner.stats import Statistic
 
 
-class GapAnalysis(SpreadAnalysis):
+class GapAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 3: networks without LayerNorm."""
 
     experiment: Exp3GnGap
+    results: ClassVar[Results] = Results("exp3", ("activation", "checkpoint"))
 
     reference: ClassVar[str] = "exp3_gn_gap"
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
         """GN-gap over all pairs by activation, seed, checkpoint and set of images."""
+        if "gaps" in self.tables:
+            return self.tables["gaps"]
         return global_gaps(self.tables["distances"], ["activation"])
 
     @cached_property
@@ -70,8 +74,8 @@ class GapAnalysis(SpreadAnalysis):
             rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
         return rows + self.further
 
-    def claims(self) -> list[Claim]:
-        return claims.without_norm(self.gaps, self.tables, self.experiment.says)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return claims.without_norm(self.gaps, self.tables, says)
 
     def measured(self) -> pd.DataFrame:
         return self.rounded(gap_values(self.gaps, self.tables))
@@ -84,9 +88,10 @@ class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
 
     reference: ClassVar[str] = "exp3b_layernorm"
+    results: ClassVar[Results] = Results("exp3_ln", ("activation", "checkpoint"))
 
-    def claims(self) -> list[Claim]:
-        return claims.with_norm(self.gaps, self.tables, self.experiment.says)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return claims.with_norm(self.gaps, self.tables, says)
 
 
 class StochasticGapAnalysis(Analysis):

@@ -18,20 +18,22 @@ from experiments.dag.exp4 import claims, figures as draw
 from experiments.dag.exp4.claims import VARIANT
 from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol import figures, summary
+from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, groups
-from runner.contract import Analysis, Claim, Figures
+from runner.contract import Claim, Figures, Statement
 from runner.stats import Statistic
 
 NAME = "exp4_diamond"
 NUMBER = re.compile(r"printed (\d(?:\.\d+)?e-\d+)")
 
 
-class DiamondAnalysis(Analysis):
+class DiamondAnalysis(WithAuthors):
     """Readings of `merge`, `distances` and `networks`."""
 
     experiment: Exp4Diamond
+    results: ClassVar[Results] = Results("exp4", ("branch_depth", "merged", "checkpoint"))
     bars: ClassVar[str] = "± sample standard deviation over seeds"
 
     def figures(self) -> Figures:
@@ -80,8 +82,8 @@ class DiamondAnalysis(Analysis):
             merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge"
         )
 
-    def claims(self) -> list[Claim]:
-        return claims.claims(self.tables, self.experiment.says, self._without_norm)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return claims.claims(self.tables, says, self._without_norm)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)

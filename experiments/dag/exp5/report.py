@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -11,11 +12,12 @@ from matplotlib.figure import Figure
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
+from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import STYLES, band, hollow, titles
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds
-from runner.contract import Claim, Figures
+from runner.contract import Claim, Figures, Statement
 from runner.report import figures
 from runner.report.formatting import label
 from runner.stats import Statistic
@@ -26,10 +28,11 @@ GAP = r"GN gap $\|H^T\|_F\,/\,\|H^{GN}\|_F$"
 TIMES = {checkpoint: label(checkpoint) for checkpoint in CHECKPOINTS}
 
 
-class AttentionAnalysis(SpreadAnalysis):
+class AttentionAnalysis(WithAuthors, SpreadAnalysis):
     """Readings of `blocks`, `networks` and `history`."""
 
     experiment: Exp5Attention
+    results: ClassVar[Results] = Results("exp5", ("network", "checkpoint"))
 
     reference: ClassVar[str] = "exp5_attention"
 
@@ -66,8 +69,8 @@ class AttentionAnalysis(SpreadAnalysis):
             )
         return rows + self.further
 
-    def claims(self) -> list[Claim]:
-        return claims.claims(self.tables, self.experiment.says, self.experiment.control)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return claims.claims(self.tables, says, self.experiment.control)
 
     def measured(self) -> pd.DataFrame:
         return claims.measured(self.tables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,10 +14,11 @@ from experiments.dag.exp6 import claims as exp6_claims
 from experiments.dag.exp6.claims import gaps, selected
 from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol import figures
+from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import groups, over_seeds
-from runner.contract import Analysis, Claim, Figures
+from runner.contract import Claim, Figures, Statement
 from runner.report.figures import groups as boxes, panels
 from runner.report.formatting import label
 from runner.training import CHECKPOINTS
@@ -26,10 +27,11 @@ NAME = "exp6_resnet18"
 DISTANCE = "distance $d$ between outputs"
 
 
-class ResNetAnalysis(Analysis):
+class ResNetAnalysis(WithAuthors):
     """R, C, D and gap by distance, what BatchNorm's statistics make of them, and the error of 30 probes."""
 
     experiment: Exp6ResNet18
+    results: ClassVar[Results] = Results("exp6", ("activation", "arch", "checkpoint"))
 
     def figures(self) -> Figures:
         found: dict[str, Any] = {}
@@ -72,8 +74,8 @@ class ResNetAnalysis(Analysis):
             "stable_rank": f"Stable rank D {of}; {small}",
         }
 
-    def claims(self) -> list[Claim]:
-        return exp6_claims.claims(self.tables, self.experiment.says)
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        return exp6_claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
         return exp6_claims.measured(self.tables, self.experiment.negligible)

@@ -1,0 +1,162 @@
+"""Statements of the paper held to the authors' own published results (experiments/reference/unrounded/results.csv).
+
+Those are means over the paper's seeds, so that a statement about them is true or false: nothing is estimated. The code
+that judges our networks reads them as tables of three equal seeds, whose intervals have no width, and a printed number
+has to agree in its digits or to `ABOUT`. What they do not contain stays blank.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from runner.contract import Analysis, Claim, Statement
+from runner.report.collect import REFERENCE
+from runner.report.reference import unrounded
+from runner.stats import judge
+
+Tables = Mapping[str, "pd.DataFrame"]
+Rows = list[dict[str, Any]]
+SEEDS = range(judge.FEWEST_SEEDS)
+ABOUT = 0.05
+"""Share of a printed number: text says "about 2.6" of 2.59 to 2.69 at three depths."""
+DECIDED = ("confirmed", "refuted", "minor error", "not comparable")
+COLUMNS = {
+    "rho/rho_max": "rho",
+    "lyapunov/lyapunov_max": "lyapunov_1",
+    "sigma_pp_sq": "sigma_pp_squared",
+    "gap_global": "gap",
+    "frob_full": "full",
+    "frob_gn": "gn",
+    "frob_tensor": "tensor",
+    **{f"{name}_far": name for name in "RCD"},
+    **{f"merge_gn_gap/frob_{name}": name for name in ("gn", "tensor")},
+    "merge_gn_gap/gap": "gap",
+}
+"""Quantity of the results -> column of our tables; others have the same name."""
+DISTANCE = re.compile(
+    r"(?:(?P<relation>within_A|within_B|cross_AB)|(?:gn_gap_)?distances)/(?P<distance>\d+)/(?P<of>\w+)"
+)
+RELATIONS = {"within_A": "a", "within_B": "b", "cross_AB": "cross"}
+RENAMED = {
+    "exp1b": {"arch": {"plain": "plain_sn"}},
+    "exp5": {"network": {"relu_mlp": "flat_mlp"}},
+}
+"""File -> key -> the authors' word -> ours."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Means of one file. file: its name; keys: what the first parts of a place are."""
+
+    file: str
+    keys: tuple[str, ...]
+
+    def places(self) -> Iterator[tuple[dict[str, Any], str, float]]:
+        """(keys, quantity, mean) of every place."""
+        for place, (mean, _) in unrounded(REFERENCE / "unrounded" / "results.csv").items():
+            file, _, path = place.partition(":")
+            if file == self.file:
+                *given, rest = path.split("/", len(self.keys))
+                yield (
+                    dict(zip(self.keys, map(self._key, self.keys, given), strict=True)),
+                    rest,
+                    mean,
+                )
+
+    def _key(self, name: str, text: str) -> Any:
+        if text.isdigit():
+            return int(text)
+        return RENAMED.get(self.file, {}).get(name, {}).get(text, text)
+
+    def rows(self, *, by_distance: bool) -> Rows:
+        """One row for each combination of the keys, with the distance or without."""
+        found: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for keys, rest, mean in self.places():
+            match = DISTANCE.fullmatch(rest)
+            if (match is not None) != by_distance:
+                continue
+            about, name = dict(keys), rest
+            if match is not None:
+                about["distance"], name = int(match["distance"]), match["of"]
+                about["relation"] = RELATIONS.get(match["relation"] or "", "")
+            row = found.setdefault(tuple(about.values()), about)
+            row[COLUMNS.get(name, name)] = mean
+        return list(found.values())
+
+
+def likened(own: pd.DataFrame, rows: Rows, **columns: Any) -> pd.DataFrame:
+    """Rows as a table with the columns of one of ours, once for each of `SEEDS`."""
+    table = pd.DataFrame(rows).assign(images=0, **columns)
+    if "test_acc_percent" in table:
+        table["test_accuracy"] = table["test_acc_percent"] / 100
+    if {"merge", "activation"} & set(own.columns) and "merged" in table:
+        table[["merge", "activation"]] = table["merged"].str.split("_", expand=True)
+    table = pd.concat([table.assign(seed=seed) for seed in SEEDS], ignore_index=True)
+    return table.reindex(columns=own.columns)
+
+
+def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
+    """The authors' results as tables like ours; a table that they have nothing for is empty."""
+    networks, distances = (results.rows(by_distance=by) for by in (False, True))
+    found = {name: table.iloc[:0] for name, table in own.items() if name != "origin"}
+    for name in ("networks", "merge"):
+        if name in own:
+            found[name] = likened(own[name], networks)
+    for name in ("distances", "estimates"):
+        if name in own and distances:
+            found[name] = likened(own[name], distances)
+    if "far" in own:
+        estimates = [r | {f"{name}_estimate": r[name] for name in "RCD"} for r in networks]
+        found["far"] = likened(own["far"], estimates)
+    if "blocks" in own:
+        under = {"protocol": "recovered"}
+        found["blocks"] = likened(own["blocks"], networks, **under)
+        found["networks"] = likened(own["networks"], networks, **under)
+    if "estimator" in own.get("distances", ()):
+        gaps = [r | {"tensor": r.get("gap"), "gn": 1.0, "statistics": "running"} for r in distances]
+        both = [r | {"estimator": e} for e in ("engine", "published") for r in gaps]
+        found["distances"] = likened(own["distances"], both)
+    elif "pairs" in own and any("gap" in row for row in networks):
+        found["gaps"] = likened(found["distances"].assign(gap=0.0), networks)
+    return found
+
+
+def by_value(says: Mapping[str, Statement]) -> dict[str, Statement]:
+    """The statements with printed numbers compared to their digits or `ABOUT`, where no margin is stated."""
+    return {name: replace(s, margin=about(s), std=0.0) for name, s in says.items()}
+
+
+def about(says: Statement) -> float:
+    """How far the authors' own value may lie from the number that their text gives."""
+    return max(says.rounding, ABOUT * abs(says.number)) if math.isnan(says.margin) else says.margin
+
+
+class WithAuthors(Analysis):
+    """An analysis whose claims get a second verdict: on the authors' own networks.
+
+    A subclass gives `decided` in the place of `claims`, and `results`.
+    """
+
+    results: ClassVar[Results]
+
+    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+        """The claims from this analysis's tables."""
+        raise NotImplementedError
+
+    def claims(self) -> list[Claim]:
+        """The claims with the verdicts on the authors' networks, where their results decide."""
+        says = self.experiment.says  # type: ignore[attr-defined]
+        theirs = replace(self, tables=tables(self.tables, self.results), beside={})
+        of = {c.name: c for c in theirs.decided(by_value(says)) if c.verdict in DECIDED}
+        return [
+            replace(c, authors=of[c.name].verdict, authors_value=of[c.name].statistic)
+            if c.name in of
+            else c
+            for c in self.decided(says)
+        ]

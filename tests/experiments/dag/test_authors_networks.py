@@ -1,0 +1,105 @@
+"""Verdicts on the authors' own networks, against sums on their published means that share no code with them."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from experiments.dag.protocol.authors import Results, by_value
+from runner.contract import Statement, analyse
+from runner.report.reference import read_reference, unrounded
+from runner.results import load
+from runner.run import config
+
+REFERENCE = Path(__file__).parents[3] / "experiments" / "reference"
+
+
+pytestmark = pytest.mark.usefixtures("published")
+
+
+def means() -> dict[str, float]:
+    with open(REFERENCE / "unrounded" / "results.csv", newline="") as stream:
+        return {f"{r['file']}:{r['place']}": float(r["mean"]) for r in csv.DictReader(stream)}
+
+
+def r_squared(y: list[float]) -> float:
+    n = len(y)
+    x, middle = [i - (n - 1) / 2 for i in range(n)], sum(y) / n
+    slope = sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)
+    rest = sum((b - middle - slope * a) ** 2 for a, b in zip(x, y, strict=True))
+    return 1 - rest / sum((b - middle) ** 2 for b in y)
+
+
+def claims_of(name: str):
+    experiment = config.build_job([f"experiment={name}"]).experiment
+    return {c.name: c for c in analyse(experiment, dict(load(name))).claims()}
+
+
+def test_fits_of_plain_networks_and_coupling_of_residual_ones():
+    m, made = means(), claims_of("exp1_resonance")
+    variants = [(n, c) for n in (8, 10, 12) for c in ("init", "final")]
+    fits = [
+        r_squared([math.log(m[f"exp1:{n}/plain/{c}/distances/{d}/R"]) for d in range(n)])
+        for n, c in variants
+    ]
+    assert min(fits) > 0.917 and max(fits) < 0.983
+    found = made["plain R² of log R"]
+    assert found.authors == "confirmed"
+    assert any(found.authors_value == pytest.approx(fit, rel=1e-6) for fit in fits)
+    smallest = [
+        min(m[f"exp1:{n}/residual/{c}/distances/{d}/C"] for d in range(n)) for n, c in variants
+    ]
+    assert min(smallest) < 0.93 and made["residual C"].authors == "refuted"
+
+
+def test_suppression_across_the_narrow_layer():
+    m, found = means(), claims_of("exp2_bottleneck")["suppression of D_far"]
+    ratio = m["exp2_unified:6/256/init/D_far"] / m["exp2_unified:6/4/init/D_far"]
+    assert ratio == pytest.approx(6.52, abs=0.005)
+    assert (found.authors, found.authors_value) == ("confirmed", pytest.approx(ratio, rel=1e-6))
+
+
+def test_growth_across_branches():
+    m, made = means(), claims_of("exp4_diamond")
+    growth = [
+        m[f"exp4:2/{x}/final/cross_AB/4/R"] / m[f"exp4:2/{x}/final/cross_AB/2/R"]
+        for x in ("sum_relu", "cat_relu", "sum_silu", "cat_silu")
+    ]
+    assert max(growth) == pytest.approx(6.47, abs=0.005)
+    assert made["H4.2b growth"].authors == "refuted"
+
+
+def test_gap_under_layer_norm_after_the_middle():
+    m, found = means(), claims_of("exp3b_layernorm")["gap stabilises"]
+    change = m["exp3_ln:gelu/final/gap_global"] / m["exp3_ln:gelu/mid/gap_global"] - 1
+    assert change == pytest.approx(0.256, abs=0.0005)
+    assert (found.authors, found.authors_value) == ("refuted", pytest.approx(change, rel=1e-6))
+
+
+def test_decay_of_untrained_resnets():
+    m, made = means(), claims_of("exp6_resnet18")
+    place = "exp6:relu/plain_resnet18/init/distances/{}/R"
+    ratio = m[place.format(0)] / m[place.format(4)]
+    assert ratio == pytest.approx(626.99, abs=0.01)
+    assert made["decay of the plain ReLU network"].authors_value == pytest.approx(ratio, rel=1e-6)
+    assert made["gap before the head"].authors == "confirmed"
+
+
+@pytest.mark.parametrize("path", sorted(REFERENCE.glob("exp*.csv")), ids=lambda p: p.stem)
+def test_printed_means_round_their_results(path):
+    table, known = read_reference(path), unrounded(REFERENCE / "unrounded" / "results.csv")
+    rows = table[(table["results"] != "") & (table["mean"] != "")]
+    assert len(rows)
+    for row in rows.to_dict("records"):
+        mantissa, _, exponent = row["mean"].lower().partition("e")
+        digits = len(mantissa.partition(".")[2]) - int(exponent or 0)
+        error = abs(float(row["mean"]) - known[row["results"]][0])
+        assert error <= 0.5000001 * 10.0**-digits, row
+
+
+def test_a_number_of_the_text_is_about_its_value():
+    says = Statement(name="s", text="about 2.6", where="x", number=2.6, rounding=0.05, std=0.3, n=5)
+    made = by_value({"s": says})["s"]
+    assert (made.margin, made.std) == (pytest.approx(0.13), 0.0)
+    assert Results("exp5", ("network",)).rows(by_distance=True) == []
