@@ -68,8 +68,11 @@ def network(experiment: FlatContest, inputs: int, ctx: Context) -> list[Tensor]:
 
 
 def logits(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-    """(1, B, classes): linear layers with tanh between, smooth so that curvature is defined everywhere."""
-    h = x.unsqueeze(0)
+    """(K, B, classes) of K networks: linear layers with tanh between, smooth for curvature.
+
+    x: (B, d) for all of them.
+    """
+    h = x.expand(len(parameters[0]), *x.shape)
     for i in range(0, len(parameters), 2):
         h = torch.baddbmm(
             parameters[i + 1].unsqueeze(1), torch.tanh(h) if i else h, parameters[i].mT
@@ -78,15 +81,16 @@ def logits(parameters: Sequence[Tensor], x: Tensor) -> Tensor:
 
 
 def losses(parameters: Sequence[Tensor], part: Part) -> Tensor:
-    """Mean cross-entropy, (1,)."""
+    """Mean cross-entropy of each network, (K,)."""
     z = logits(parameters, part[0])
-    return F.cross_entropy(z.flatten(0, 1), part[1], reduction="none").view(1, -1).mean(1)
+    each = F.cross_entropy(z.flatten(0, 1), part[1].repeat(len(z)), reduction="none")
+    return each.view(len(z), -1).mean(1)
 
 
 @torch.no_grad()
-def accuracy(parameters: Sequence[Tensor], part: Part) -> float:
-    """Share of right classes."""
-    return float((logits(parameters, part[0]).argmax(2) == part[1]).double().mean())
+def accuracies(parameters: Sequence[Tensor], part: Part) -> Tensor:
+    """Share of right classes of each network, (K,)."""
+    return (logits(parameters, part[0]).argmax(2) == part[1]).double().mean(1)
 
 
 Row = dict[str, Any]
@@ -96,12 +100,9 @@ MEASURED = ("train_loss", "validation_accuracy", "test_accuracy", *CURVATURE)
 
 def epochs_of(experiment: FlatContest, settings: Settings, budget: str) -> int:
     """Equal steps: the same for all. Equal cost: what `experiment.price` gradients a step buy."""
-    price = settings.mean_price(len(experiment.widths) + 1)
-    return (
-        experiment.epochs
-        if budget == "steps"
-        else max(1, round(experiment.epochs * experiment.price / price))
-    )
+    if budget == "steps":
+        return experiment.epochs
+    return max(1, round(experiment.epochs * experiment.price / settings.mean_price))
 
 
 def look_epochs(total: int, count: int) -> set[int]:
@@ -115,13 +116,13 @@ def run(
     """Rows of `ends` (one) and of `curves`."""
     data = load(experiment, ctx)
     parameters = network(experiment, data.train[0].shape[1], ctx)
-    stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)
+    stepper = Stepper([settings], parameters, ctx.torch_generator("probes"), experiment.memory)
     record = _Record(experiment, epochs_of(experiment, settings, budget), parameters, data, ctx)
     batches, seconds = ctx.torch_generator("batches"), 0.0
     record.look(0, stepper.price, 0.0)
     for epoch in range(1, record.total + 1):
         began = time.process_time()
-        _epoch(experiment, stepper, data.train, batches, (epoch - 1) / record.total)
+        train_epoch(experiment, stepper, data.train, batches, (epoch - 1) / record.total)
         seconds += time.process_time() - began
         record.look(epoch, stepper.price, seconds)
         ctx.progress(epoch, record.total, settings.method)
@@ -131,7 +132,7 @@ def run(
     ], record.curve
 
 
-def _epoch(
+def train_epoch(
     experiment: FlatContest, stepper: Stepper, data: Part, batches: torch.Generator, progress: float
 ) -> None:
     """One pass over the training part."""
@@ -162,10 +163,8 @@ class _Record:
         """Accuracies in the last epochs, and rows of the curve at some."""
         if epoch in self.looks or self.total - epoch < self.experiment.last_epochs:
             data = self.data
-            self.accuracy[epoch] = (
-                accuracy(self.parameters, data.validation),
-                accuracy(self.parameters, data.test),
-            )
+            shares = [accuracies(self.parameters, part) for part in (data.validation, data.test)]
+            self.accuracy[epoch] = (float(shares[0]), float(shares[1]))
         if epoch in self.looks:
             spent = {"epoch": epoch, "gradients": price, "cpu_seconds": seconds}
             self.curve.append({"place": 0, **spent, **self._point(epoch)})

@@ -1,11 +1,12 @@
 """The methods of the contest, what each may tune, and what a step costs.
 
-Every method searches the same number of settings. They come from one low-discrepancy sequence that knows neither seed
-nor method, so that all methods try the same learning rates and none is lucky in them: its first coordinate is the rate,
-the second the strength of the method, the third whatever else it has. "asam" scales the perturbation by the size of
-each weight and leaves biases alone; "asam_all" scales biases, too: the two readings of the operator that the paper does
-not print (HSR, Section VI). Three variants of HSR spare products: the bound on every k-th step only (weighted k times),
-of the last two layers only, and in the last third of the training only.
+Settings come from one Sobol sequence that knows neither seed nor method: its first coordinate is
+the rate, the second the strength of the method (radius or weight), the third the number of probes.
+All methods try the same rates, and each `PER_PARAMETER` settings for every parameter that it has.
+"asam" scales the perturbation by the size of each weight and leaves biases alone; "asam_all" scales
+biases, too: the two normalisations that the paper does not print (HSR, Section VI). A name that
+ends in "_half" drops the radius or weight after half of the training, as the authors do with every
+method (Section VI-B).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.three_layer.hsr_flat_training.settings import HSR, METHODS, RADII, WIDE
+from experiments.three_layer.hsr_flat_training.settings import HALF, METHODS, RADII
 from experiments.three_layer.stochastic_bound import combine, hessian_vector_product, signs
 
 RATES = (0.1, 1.0)
@@ -28,29 +29,23 @@ STRENGTHS = {
     "asam": (0.03, 3.0),
     "asam_all": (0.03, 3.0),
     "trace": (3e-6, 3e-4),
-    **dict.fromkeys(HSR, (3e-4, 3e-2)),
-    WIDE: (1e-3, 1e-1),
+    "hsr": (3e-4, 3e-2),
 }
-"""Ranges of radius or weight. A first search at seed 142, over rates 0.03 to 2, radii 0.03 to 3 and weights 1e-5 to
-1e-2 (trace) and 1e-3 to 1e-1 (HSR), had wasted most of its runs: the best setting of every method on validation data
-lies inside of these ranges, and those of SAM and of the trace lay at the edge of the old ones. "hsr_wide" is a second
-search of as many settings for HSR alone, over weights 1e-3 to 1e-1 and 1 to 8 probes at every step: what it finds says
-what the narrower ranges cost HSR."""
+"""Ranges of radius or weight. A first search at seed 142, over rates 0.03 to 2, radii 0.03 to 3 and
+weights 1e-5 to 1e-2 (trace) and 1e-3 to 1e-1 (HSR), placed the best setting of every method on
+validation data inside of these ranges."""
 PROBES = (1, 2, 4)
-WIDE_PROBES = (1, 2, 4, 8)
-INTERVALS = (2, 4, 8, 16)
-LAST = 2
-LATE = 2 / 3
 OFFSET = 1 / 32
-"""Added to the sequence, so that its first 16 points lie in the middles of 16 equal parts of each range."""
+"""Added to the sequence, so that its first 16 points are the middles of 16 equal parts."""
+PER_PARAMETER = 16
+"""Settings that a search tries for each parameter of a method."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run of a method is: rate and, where it has them, radius ρ, weight γ, probes, interval, layers, start.
+    """Rate and, where the method has them, radius ρ, weight γ and probes of a run.
 
-    layers: linear layers at the end whose Hessian is bounded, 0 for all. start: share of the training after which the
-    bound acts.
+    method: without schedule. end: share of the training after which the step is plain.
     """
 
     method: str
@@ -58,45 +53,50 @@ class Settings:
     radius: float = 0.0
     weight: float = 0.0
     probes: int = 0
-    interval: int = 1
-    layers: int = 0
-    start: float = 0.0
+    end: float = 1.0
 
-    def gradients(self, acts: bool, depth: int) -> float:
-        """Price of a step in gradients of the loss, of a network with `depth` linear layers.
+    @property
+    def price(self) -> float:
+        """Gradients of the loss that a step with radius or weight costs.
 
-        A product with a graph that is differentiated again counts four, the gradient that it starts from one; both in
-        proportion to the layers that the product is restricted to. By processor time products of a small network cost
-        half as much again: the count favours what uses them.
+        A product with a graph that is differentiated again counts four, the gradient that it starts
+        from one. By processor time products of a small network cost half as much again: the count
+        favours what uses them.
         """
         if self.method in RADII:
             return 2.0
-        share = self.layers / depth if self.layers else 1.0
-        return 1.0 + share * (1 + 4 * self.probes) if acts else 1.0
+        return 2.0 + 4 * self.probes if self.probes else 1.0
 
-    def mean_price(self, depth: int) -> float:
+    @property
+    def mean_price(self) -> float:
         """Gradients per step, averaged over a training."""
-        share = (1 - self.start) / self.interval if self.probes else 0.0
-        return share * self.gradients(True, depth) + (1 - share) * self.gradients(False, depth)
+        return self.end * self.price + (1 - self.end)
+
+
+def parameters_of(method: str) -> int:
+    """How many parameters a method tunes: rate, radius or weight, probes."""
+    method = method.removesuffix(HALF)
+    return 1 if method == "sgd" else 2 if method in RADII else 3
 
 
 def trial(method: str, number: int) -> Settings:
-    """Settings number `number` of a method: the same for every seed. Raises ValueError for an unknown method."""
+    """Settings number `number` of a method: the same for every seed.
+
+    Raises ValueError for an unknown method.
+    """
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, found {method!r}")
+    plain = method.removesuffix(HALF)
+    end = 1.0 if plain == method else 0.5
     first, second, third = _point(number)
     rate = _log_uniform(RATES, first)
-    strength = _log_uniform(STRENGTHS[method], second) if method in STRENGTHS else 0.0
-    if method == "sgd":
-        return Settings(method, rate)
-    if method in RADII:
-        return Settings(method, rate, radius=strength)
-    if method == "hsr_every":
-        return Settings(method, rate, weight=strength, probes=1, interval=_pick(INTERVALS, third))
-    if method == WIDE:
-        return Settings(method, rate, weight=strength, probes=_pick(WIDE_PROBES, third))
-    limits = {"hsr_last": {"layers": LAST}, "hsr_late": {"start": LATE}}.get(method, {})
-    return Settings(method, rate, weight=strength, probes=_pick(PROBES, third), **limits)  # type: ignore[arg-type]
+    if plain == "sgd":
+        return Settings(plain, rate)
+    strength = _log_uniform(STRENGTHS[plain], second)
+    if plain in RADII:
+        return Settings(plain, rate, radius=strength, end=end)
+    probes = PROBES[int(third * len(PROBES))]
+    return Settings(plain, rate, weight=strength, probes=probes, end=end)
 
 
 @cache
@@ -112,52 +112,41 @@ def _log_uniform(bounds: tuple[float, float], u: float) -> float:
     return float(f"{math.exp(low + u * (high - low)):.3g}")
 
 
-def _pick(values: Sequence[Any], u: float) -> Any:
-    return values[int(u * len(values))]
-
-
 def columns(settings: Settings) -> Mapping[str, Any]:
-    """The settings as columns of a table."""
-    names = ("rate", "radius", "weight", "probes", "interval", "layers", "start")
-    return {name: getattr(settings, name) for name in names}
+    """The settings as columns of a table; the last three are those of archived variants."""
+    shown = {name: getattr(settings, name) for name in ("rate", "radius", "weight", "probes")}
+    return {**shown, "interval": 1, "layers": 0, "start": 0.0}
 
 
 SCALE_CONSTANT = 0.01
 """η of adaptive SAM, the default of its authors."""
 
 Losses = Callable[[], Tensor]
-"""The loss at the present parameters, (1,)."""
+"""The loss of each network at the present parameters, (K,)."""
 
 
 class Stepper:
-    """Steps of one method; keeps what the method remembers from one step to the next.
+    """Steps of one method for K networks at once, each with a rate and a strength of its own.
 
-    parameters: weight and bias of every layer in turn, each with a first dimension of 1. price: gradients of the loss
-    that were spent, as `Settings.gradients` counts them.
+    settings: of each network; they share method, probes and end. parameters: weight and bias of
+    every layer in turn, each with a first dimension K. price: gradients of the loss that each
+    network has spent, as `Settings.price` counts them.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Sequence[Settings],
         parameters: Sequence[Tensor],
         probes: torch.Generator,
         memory: float,
     ) -> None:
-        self.settings, self.parameters, self.probes, self.memory = (
-            settings,
-            list(parameters),
-            probes,
-            memory,
-        )
-        self.rate, self.radius, self.weight = (
-            self.parameters[0].new_tensor([value])
-            for value in (settings.rate, settings.radius, settings.weight)
-        )
-        self.depth = len(self.parameters) // 2
-        kept = self.settings.layers or self.depth
-        self.bounded = self.parameters[-2 * kept :]
+        self.method, self.count, self.end = settings[0].method, settings[0].probes, settings[0].end
+        self.active_price = settings[0].price
+        self.parameters, self.probes, self.memory = list(parameters), probes, memory
+        self.rate = self.parameters[0].new_tensor([s.rate for s in settings])
+        self.radius = self.parameters[0].new_tensor([s.radius for s in settings])
+        self.weight = self.parameters[0].new_tensor([s.weight for s in settings])
         self.squared, self.remembered = torch.zeros_like(self.rate), 0.0
-        self.number = 0
         self.price = 0.0
 
     def step(self, losses: Losses, progress: float) -> None:
@@ -169,18 +158,20 @@ class Stepper:
 
     def gradients(self, losses: Losses, progress: float) -> Sequence[Tensor]:
         """What the parameters move against; progress: share of the training that is done."""
-        s = self.settings
-        acts = s.probes > 0 and self.number % s.interval == 0 and progress >= s.start
-        self.number += 1
-        self.price += s.gradients(acts, self.depth)
-        if s.method in ("sam", "asam", "asam_all"):
+        active = progress < self.end
+        self.price += self.active_price if active else 1.0
+        if active and self.method in RADII:
             return self._sharpness_aware(losses)
         values = losses()
-        total = values + s.interval * self.weight * self._penalty(values) if acts else values
-        return torch.autograd.grad(total.sum(), self.parameters)
+        if active and self.count:
+            values = values + self.weight * self._penalty(values)
+        return torch.autograd.grad(values.sum(), self.parameters)
 
     def _sharpness_aware(self, losses: Losses) -> Sequence[Tensor]:
-        """∇L at θ + ρ T² ∇L/‖T ∇L‖: T = 1 (SAM), or |θ| + η (adaptive SAM), or that for weights and 1 for biases."""
+        """∇L at θ + ρ T² ∇L/‖T ∇L‖.
+
+        T = 1 (SAM), or |θ| + η (adaptive SAM), or that for weights and 1 for biases.
+        """
         gradients = torch.autograd.grad(losses().sum(), self.parameters)
         before = [p.detach().clone() for p in self.parameters]
         scales = [self._scale(p, bias=bool(i % 2)) for i, p in enumerate(before)]
@@ -189,40 +180,42 @@ class Stepper:
         with torch.no_grad():
             for p, t, g in zip(self.parameters, scales, gradients, strict=True):
                 p.add_(t * t * g * _like(length, p))
-        found = torch.autograd.grad(losses().sum(), self.parameters)
+        ascended = torch.autograd.grad(losses().sum(), self.parameters)
         with torch.no_grad():
             for p, value in zip(self.parameters, before, strict=True):
                 p.copy_(value)
-        return found
+        return ascended
 
     def _scale(self, p: Tensor, *, bias: bool) -> Tensor:
-        if self.settings.method == "sam" or (bias and self.settings.method == "asam"):
+        if self.method == "sam" or (bias and self.method == "asam"):
             return torch.ones_like(p)
         return p.abs() + SCALE_CONSTANT
 
     def _penalty(self, values: Tensor) -> Tensor:
-        """tr H, or λ_sup, of the Hessian by the bounded parameters, (1,), from probes and with graph."""
-        dimension = sum(p.numel() for p in self.bounded)
-        gradients = torch.autograd.grad(values.sum(), self.bounded, create_graph=True)
+        """tr H, or λ_sup, of each network, (K,), from probes and with graph."""
+        gradients = torch.autograd.grad(values.sum(), self.parameters, create_graph=True)
         forms, squares = [], []
-        for _ in range(self.settings.probes):
-            probe = signs(self.bounded, self.probes)
-            image = hessian_vector_product(gradients, self.bounded, probe, graph=True)
+        for _ in range(self.count):
+            probe = signs(self.parameters, self.probes)
+            image = hessian_vector_product(gradients, self.parameters, probe, graph=True)
             forms.append(_total([z * h for z, h in zip(probe, image, strict=True)]))
             squares.append(_total([h.square() for h in image]))
-        if self.settings.method == "trace":
+        if self.method == "trace":
             return torch.stack(forms).mean(0)
-        return self._bound(torch.stack(forms, 1), torch.stack(squares, 1), dimension)
+        return self._bound(torch.stack(forms, 1), torch.stack(squares, 1))
 
-    def _bound(self, forms: Tensor, squares: Tensor, dimension: int) -> Tensor:
-        """λ_sup (1,) from zᵀHz and |Hz|², (1, K), whose gradient divides by a σ that hardly depends on these probes."""
-        if (
-            forms.shape[1] == 1
-        ):  # μ² cannot be had from one probe; σ² is replaced by tr H²/D, which is never smaller
+    def _bound(self, forms: Tensor, squares: Tensor) -> Tensor:
+        """λ_sup (K,) from zᵀHz and |Hz|², (K, probes).
+
+        Its gradient divides by a running mean of σ that hardly depends on these probes. μ² cannot be
+        had from one probe: σ² is replaced by tr H²/D, which is never smaller.
+        """
+        dimension = sum(p[0].numel() for p in self.parameters)
+        if forms.shape[1] == 1:
             trace, variance = forms[:, 0], squares[:, 0] / dimension
         else:
-            found = combine(forms, squares, dimension)
-            trace, variance = found.trace, found.variance
+            estimate = combine(forms, squares, dimension)
+            trace, variance = estimate.trace, estimate.variance
         value = variance.detach()
         self.squared = self.memory * self.squared + (1 - self.memory) * value
         self.remembered = self.memory * self.remembered + (1 - self.memory)
@@ -232,10 +225,10 @@ class Stepper:
 
 
 def _like(values: Tensor, p: Tensor) -> Tensor:
-    """(1,) in a shape that multiplies p."""
+    """(K,) in a shape that multiplies p."""
     return values.view(-1, *[1] * (p.ndim - 1))
 
 
 def _total(parts: Sequence[Tensor]) -> Tensor:
-    """Sum over all entries, (1,)."""
+    """Sum over all entries of each network, (K,)."""
     return torch.stack([part.flatten(1).sum(1) for part in parts]).sum(0)

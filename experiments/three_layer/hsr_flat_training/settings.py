@@ -16,13 +16,11 @@ from runner.kinds.dataset import DigitsData, ImageSettings
 
 BASELINES = ("sgd", "sam", "asam", "asam_all", "trace")
 RADII = ("sam", "asam", "asam_all")
-"""Methods that look around: their strength is a radius."""
-HSR = ("hsr", "hsr_every", "hsr_last", "hsr_late")
-"""HSR at every step, and three ways to spare its products."""
-WIDE = "hsr_wide"
-"""HSR searched over all weights and probes that the contest was asked for; a row outside the contest, in no claim."""
-METHODS = (*BASELINES, *HSR, WIDE)
-"""In the order of tables and figures."""
+"""Methods that evaluate the gradient elsewhere: their strength is a radius."""
+HALF = "_half"
+"""Ends the name of a method whose radius or weight is dropped after half of the training."""
+REGULARISED = (*RADII, "trace", "hsr")
+METHODS = (*BASELINES, "hsr", *(f"{method}{HALF}" for method in REGULARISED))
 BUDGETS = ("steps", "cost")
 RULES = ("accurate", "flat")
 ENTRIES = tuple((budget, rule) for budget in BUDGETS for rule in RULES)
@@ -31,14 +29,10 @@ ENTRIES = tuple((budget, rule) for budget in BUDGETS for rule in RULES)
 NAMES = {
     "sgd": "SGD",
     "sam": "SAM",
-    "asam": "adaptive SAM",
-    "asam_all": "adaptive SAM, biases too",
-    "trace": "trace",
+    "asam": "A-SAM",
+    "asam_all": "A-SAM, biases too",
+    "trace": "Hessian trace",
     "hsr": "HSR",
-    "hsr_every": "HSR, every k-th step",
-    "hsr_last": "HSR, last two layers",
-    "hsr_late": "HSR, last third",
-    "hsr_wide": "HSR, wide search",
 }
 
 

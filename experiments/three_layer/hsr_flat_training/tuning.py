@@ -1,0 +1,145 @@
+"""The search that chose the settings of the contest: `python -m ...hsr_flat_training.tuning FILE`.
+
+All settings of a method with the same number of probes train at once, from the same network and on
+the same batches. The choice reads validation data at seeds that the contest does not use. FILE gets
+one row for each data set, budget, method and setting: means over the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments.three_layer.hsr_flat_training.measure import (
+    accuracies,
+    epochs_of,
+    load,
+    losses,
+    network,
+    train_epoch,
+)
+from experiments.three_layer.hsr_flat_training.methods import (
+    PER_PARAMETER,
+    Settings,
+    Stepper,
+    parameters_of,
+    trial,
+)
+from experiments.three_layer.hsr_flat_training.settings import BUDGETS, METHODS, FlatContest
+from experiments.three_layer.stochastic_bound import ParameterHessian
+from runner.contract import Context
+from runner.curvature.spectra.lanczos import lanczos_extremes
+
+SEEDS = (142, 143, 144)
+CONTESTS = ("hsr_flat_training", "hsr_flat_cifar10")
+LANCZOS_STEPS = 20
+"""Of λ₁: an eigenvalue that stands apart converges in fewer."""
+KEYS = ["contest", "budget", "method", "trial"]
+Numbered = tuple[int, Settings]
+
+
+def searched(method: str) -> list[Numbered]:
+    """Number and settings of all that are tried: `PER_PARAMETER` for each parameter of the method."""
+    return [(k, trial(method, k)) for k in range(PER_PARAMETER * parameters_of(method))]
+
+
+def together(method: str) -> list[list[Numbered]]:
+    """The settings that can train at once."""
+    ordered = sorted(searched(method), key=lambda numbered: numbered[1].probes)
+    return [list(group) for _, group in groupby(ordered, key=lambda numbered: numbered[1].probes)]
+
+
+def measured(
+    experiment: FlatContest, group: Sequence[Numbered], budget: str, seed: int
+) -> Iterator[dict[str, Any]]:
+    """Validation accuracy, mean over the last epochs, and λ₁ of every setting of a group."""
+    ctx = Context(seed)
+    data = load(experiment, ctx)
+    parameters = [
+        p.detach().repeat(len(group), *[1] * (p.ndim - 1)).requires_grad_()
+        for p in network(experiment, data.train[0].shape[1], ctx)
+    ]
+    settings = [one for _, one in group]
+    stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)
+    batches, total = ctx.torch_generator("batches"), epochs_of(experiment, settings[0], budget)
+    shares = []
+    for epoch in range(total):
+        train_epoch(experiment, stepper, data.train, batches, epoch / total)
+        if total - epoch <= experiment.last_epochs:
+            shares.append(accuracies(parameters, data.validation).numpy())
+    for i, (number, _) in enumerate(group):
+        one = [p.detach()[i : i + 1].clone().requires_grad_() for p in parameters]
+        loss = losses(one, data.train)[0]
+        largest = math.nan
+        if math.isfinite(float(loss.detach())):
+            operator: Any = ParameterHessian(loss, one)
+            generator = ctx.torch_generator("end")
+            extremes = lanczos_extremes(operator, steps=LANCZOS_STEPS, generator=generator)
+            largest = extremes.largest.value
+        accuracy = float(np.mean([share[i] for share in shares]))
+        yield {"trial": number, "validation_accuracy": accuracy, "lambda_max": largest}
+
+
+def averaged(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """Means over the seeds; NaN where a training diverged at one of them."""
+    table = pd.DataFrame(rows).groupby(KEYS, sort=False)
+    means = table[["validation_accuracy", "lambda_max"]].agg(
+        lambda values: values.mean(skipna=False)
+    )
+    return means.reset_index()
+
+
+def choose(table: pd.DataFrame, validation: int) -> dict[str, list[int]]:
+    """Method -> its four numbers of `chosen`, from the rows of one contest.
+
+    Most accurate: the highest validation accuracy, of equal ones the smallest λ₁. Flattest: the
+    smallest λ₁ among those within one binomial standard error of it (Breiman's rule).
+    """
+    chosen: dict[str, list[int]] = {}
+    ended = table[table["lambda_max"].notna()]
+    for (method, budget), rows in ended.groupby(["method", "budget"], sort=False):
+        assert budget == BUDGETS[len(chosen.get(method, [])) // 2], (
+            "budgets in the order of `chosen`"
+        )
+        ordered = rows.sort_values(["validation_accuracy", "lambda_max"], ascending=[False, True])
+        best = float(ordered["validation_accuracy"].iloc[0])
+        error = math.sqrt(best * (1 - best) / (validation * len(SEEDS)))
+        near = ordered[ordered["validation_accuracy"] >= best - error].sort_values("lambda_max")
+        pair = [int(ordered["trial"].iloc[0]), int(near["trial"].iloc[0])]
+        chosen[method] = chosen.get(method, []) + pair
+    return chosen
+
+
+def main(path: Path) -> None:
+    """Search for both contests; what is in the file already is kept."""
+    from runner.run.config import build_job
+
+    rows: list[dict[str, Any]] = []
+    done = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=KEYS)
+    known = set(zip(done["contest"], done["budget"], done["method"], strict=True))
+    for contest, budget, method in product(CONTESTS, BUDGETS, METHODS):
+        if (contest, budget, method) in known:
+            continue
+        job = build_job([f"experiment={contest}"])
+        experiment = replace(job.experiment, looks=0)
+        for seed, group in product(SEEDS, together(method)):
+            for row in measured(experiment, group, budget, seed):
+                rows.append(
+                    {"contest": contest, "budget": budget, "method": method, "seed": seed, **row}
+                )
+        done = pd.concat([done, averaged(rows)], ignore_index=True)
+        rows.clear()
+        done.to_csv(path, index=False, float_format="%.6g")
+        print(contest, budget, method, len(done), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
