@@ -22,7 +22,7 @@ STYLES = PlotStyles(
     ("fitted", "printed"),
     ("lambda_1", "lambda_sup", "lambda_D", "lambda_inf", "lambda_2", "lambda_3", "loss"),
     ("scaled", "cancelling"),  # paths of Theorem 7 of the WS-bound paper
-    ("gd", "hsr", "trace", "asam", "asam_wide", "sam", "hsr_every", "hsr_last"),
+    ("gd", "hsr", "trace", "asam", "asam_wide", "sam", "sgd", "asam_all"),
     ("exact", "numerical"),
     ("mean_term", "std_term"),
     ("measured",),

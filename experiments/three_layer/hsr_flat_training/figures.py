@@ -1,74 +1,69 @@
-"""Figure of the contest: ratios with intervals."""
+"""Figure of the contest: HSR against each baseline in every entry."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import STYLES, plain_log
-from experiments.three_layer.hsr_flat_training.comparison import (
-    MAIN,
-    Comparison,
-    Entry,
-    Ratio,
-    words,
-)
-from experiments.three_layer.hsr_flat_training.settings import BASELINES, HSR, NAMES
+from experiments.three_layer.hsr_flat_training.comparison import CONTEST, WORDS, Entry
+from experiments.three_layer.hsr_flat_training.settings import BASELINES, NAMES
 from runner.report import figures as draw
+from runner.stats.intervals import Sample
+from runner.stats.judge import LEVEL
 
-LATE: dict[str, Any] = {"color": "#332288", "marker": "*"}
-"""Tol's indigo, none of the project's eight colours."""
+PANELS = {
+    "lambda_max": "largest eigenvalue, HSR over baseline",
+    "test_accuracy": "test accuracy, HSR less baseline (points)",
+}
+Key = tuple[Entry, str, str]
 
 
-def ratios(compared: Comparison, entries: Sequence[Entry]) -> Figure:
-    """λ₁ of each way of HSR over each baseline's, geometric mean and 95 % interval over seeds; left of 1: flatter."""
-    titles: dict[Entry | None, str] = {entry: words(entry) for entry in entries}
-    titles[None] = "most accurate at equal cost, at the same training loss"
+def contest(differences: Mapping[Key, Sequence[float]], data: str) -> Figure:
+    """Ratios of λ₁ and differences of test accuracy, means and 95 % intervals over seeds."""
 
-    def panel(ax: Axes, entry: Entry | None) -> None:
-        there = compared.methods(entry or MAIN)
-        for i, b in enumerate(BASELINES):
-            for j, own in enumerate(HSR):
-                if {own, b} <= set(there):
-                    matched = Ratio.of(compared.matched(MAIN, own, b)) if entry is None else None
-                    _ratio(
-                        ax,
-                        matched or compared.ratio(entry or MAIN, own, b),
-                        own,
-                        i + 0.18 * (j - 1.5),
-                    )
-        ax.axvline(1, color="black", linewidth=0.9)
-        plain_log(ax, "x")
+    def panel(ax: Axes, quantity: str) -> None:
+        for place, entry in enumerate(CONTEST):
+            for slot, baseline in enumerate(BASELINES):
+                values = differences.get((entry, quantity, baseline))
+                if values:
+                    height = place + 0.15 * (slot - (len(BASELINES) - 1) / 2)
+                    _interval(ax, quantity, values, height, baseline)
+        ax.axvline(float(quantity == "lambda_max"), color="black", linewidth=0.9)
+        if quantity == "lambda_max":
+            plain_log(ax, "x")
         ax.grid(False, axis="y")
+        ax.set_xlabel(PANELS[quantity])
 
-    size: dict[str, Any] = {
-        "columns": 2,
-        "width": 8.4,
-        "height": 0.8 + 2.8 * math.ceil(len(titles) / 2),
+    titles = {
+        "lambda_max": "left of 1: HSR is flatter",
+        "test_accuracy": "right of 0: more accurate",
     }
-    figure = draw.panels(titles, panel, x=r"ratio of $\lambda_1$, HSR over baseline", **size)
-    for ax in figure.axes[::2]:
-        ax.set_yticks(range(len(BASELINES)), [NAMES[b] for b in BASELINES])
-    figure.axes[0].set_ylim(len(BASELINES) - 0.5, -0.5)
-    draw.note(figure, compared.data)
-    draw.note(
-        figure,
-        "geometric means over the seeds with their 95 % intervals; left of 1: HSR is flatter",
-    )
+    figure = draw.panels(titles, panel, columns=2, width=9.0, height=6.4)
+    labels = [f"{WORDS[e.budget]}\n{WORDS[e.rule]}\n{e.schedule}" for e in CONTEST]
+    figure.axes[0].set_yticks(range(len(CONTEST)), labels, fontsize=7)
+    figure.axes[0].set_ylim(len(CONTEST) - 0.5, -0.5)
+    draw.note(figure, f"{data}; means over the seeds with their 95 % intervals")
     return figure
 
 
-def _ratio(ax: Axes, found: Ratio, own: str, y: float) -> None:
-    if found.n and math.isfinite(found.value):
-        style = LATE if own == "hsr_late" else STYLES.style(own)
-        style = {**style, "linestyle": "none", "markersize": 5.5, "capsize": 2, "elinewidth": 0.9}
-        arms = (
-            [[found.value - found.low], [found.high - found.value]]
-            if math.isfinite(found.low)
-            else None
-        )
-        ax.errorbar([found.value], [y], xerr=arms, label=NAMES[own], **style)
+def _interval(
+    ax: Axes, quantity: str, values: Sequence[float], height: float, baseline: str
+) -> None:
+    """A mean with its interval: of logarithms as a ratio, of accuracies in points."""
+    sample = Sample.of(values)
+    shown = np.array([sample.mean, *sample.interval(LEVEL)])
+    shown = np.exp(shown) if quantity == "lambda_max" else 100 * shown
+    if not math.isfinite(shown[0]):
+        return
+    style: dict[str, Any] = STYLES.style(baseline) | {"linestyle": "none", "markersize": 4.5}
+    arms = None
+    if math.isfinite(shown[1]):
+        arms = [[shown[0] - shown[1]], [shown[2] - shown[0]]]
+    style |= {"xerr": arms, "capsize": 2, "elinewidth": 0.9, "label": NAMES[baseline]}
+    ax.errorbar([shown[0]], [height], **style)

@@ -1,9 +1,9 @@
-"""Who ends flatter, who more accurate: claims, paired tests and findings of the contest."""
+"""Who ends flatter, who more accurate: paired tests, statements and the table of the contest."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -12,28 +12,25 @@ from matplotlib.figure import Figure
 from experiments.printed import statements
 from experiments.three_layer.hsr_flat_training import figures
 from experiments.three_layer.hsr_flat_training.comparison import (
-    MAIN,
+    CONTEST,
     WORDS,
     Comparison,
     Entry,
     Ratio,
     words,
 )
-from experiments.three_layer.hsr_flat_training.settings import (
-    BASELINES,
-    ENTRIES,
-    HSR,
-    NAMES,
-    FlatContest,
-)
+from experiments.three_layer.hsr_flat_training.settings import BASELINES, NAMES, FlatContest
 from runner import stats
-from runner.contract import Analysis, Claim
+from runner.contract import Analysis, Claim, Statement, Verdict
 from runner.stats import Statistic, judge
 from runner.stats.intervals import Sample
 
 WHERE = "extension of Section VII"
-MATCHED = "matched training loss"
-TESTED = {"lambda_max": "log λ₁", "lambda_sup": "log λ_sup", "test_accuracy": "test accuracy"}
+TESTED = {"lambda_max": "log λ₁", "test_accuracy": "test accuracy"}
+BETTER = {"lambda_max": ("flatter", -1), "test_accuracy": ("more accurate", 1)}
+"""Quantity -> the statement about it, and the sign of a difference that speaks for HSR."""
+Key = tuple[Entry, str, str]
+"""Entry, quantity, baseline."""
 
 
 class ContestAnalysis(Analysis):
@@ -43,155 +40,171 @@ class ContestAnalysis(Analysis):
 
     @cached_property
     def compared(self) -> Comparison:
-        chosen = {m: self.experiment.chosen[m] for m in self.experiment.method}
+        chosen = {method: self.experiment.chosen[method] for method in self.experiment.method}
         return Comparison(self.tables, chosen, self.data)
 
     @property
     def data(self) -> str:
         """The data set in words."""
         kind = self.experiment.dataset.kind
-        return {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}.get(kind, kind)
+        names = {"digits": "digits", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+        return names.get(kind, kind)
 
     @cached_property
-    def entries(self) -> list[Entry]:
-        """Entries for which HSR and a baseline are stored."""
-        there = {entry: set(self.compared.methods(entry)) for entry in ENTRIES}
-        return [
-            entry for entry, found in there.items() if found & set(HSR) and found & set(BASELINES)
-        ]
-
-    def _against(self, entry: Entry, own: str) -> list[str]:
-        """Baselines that `own` meets in this entry."""
-        found = self.compared.methods(entry)
-        return [m for m in BASELINES if m in found] if own in found else []
-
-    # -- claims ------------------------------------------------------------------------------------------------------
-
-    def claims(self) -> list[Claim]:
-        says, found = statements("hsr_flat_training"), []
-        for own in HSR:
-            flatter, accurate = self._flatter(own), self._accurate(own)
-            if flatter:
-                found.append(judge.together(flatter, words(MAIN)))
-            if accurate:
-                found.append(judge.together(accurate, words(MAIN)))
-            if own != "hsr" and {own, "hsr"} <= set(self.compared.methods(MAIN)):
-                helps = self.compared.differences(MAIN, own, "hsr", "lambda_max")
-                found.append(judge.bound(says[f"sparing helps: {own}"], helps))
+    def differences(self) -> dict[Key, list[float]]:
+        """HSR less a baseline, by seed, of all that is stored."""
+        found: dict[Key, list[float]] = {}
+        for entry in CONTEST:
+            for quantity in TESTED:
+                for baseline in BASELINES:
+                    values = self.compared.differences(entry, "hsr", baseline, quantity)
+                    if values:
+                        found[entry, quantity, baseline] = values
         return found
 
-    def _flatter(self, own: str) -> dict[str, Claim]:
-        """Entry -> claim that λ₁ is below that of every baseline."""
-        says, pairs = statements("hsr_flat_training")[f"flatter: {own}"], self.compared
-        found = {}
-        for entry in self.entries:
-            parts = {
-                NAMES[b]: pairs.differences(entry, own, b, "lambda_max")
-                for b in self._against(entry, own)
-            }
-            if parts:
-                found[words(entry)] = judge.bound(says, parts)
-        parts = {NAMES[b]: pairs.matched(MAIN, own, b) for b in self._against(MAIN, own)}
-        if parts:
-            found[MATCHED] = judge.bound(says, parts)
-        return found
-
-    def _accurate(self, own: str) -> dict[str, Claim]:
-        """Entry -> claim that test accuracy is not below that of any baseline."""
-        says = replace(
-            statements("hsr_flat_training")[f"accurate: {own}"],
-            low=-self.experiment.accuracy_margin,
-        )
-        found = {}
-        for entry in self.entries:
-            against = self._against(entry, own)
-            parts = {
-                NAMES[b]: self.compared.differences(entry, own, b, "test_accuracy") for b in against
-            }
-            if parts:
-                found[words(entry)] = judge.bound(says, parts)
-        return found
-
-    # -- tests -------------------------------------------------------------------------------------------------------
+    @cached_property
+    def tests(self) -> dict[Key, Statistic]:
+        """The Wilcoxon tests after Holm's correction."""
+        corrected = stats.correct(self.statistics())
+        return dict(zip(self.differences, corrected, strict=True))
 
     def statistics(self) -> list[Statistic]:
-        """Wilcoxon tests paired by seed; a family is all comparisons of one quantity in one entry."""
-        found = []
-        for entry in self.entries:
-            for quantity, label in TESTED.items():
-                family = f"{label}, {words(entry)}"
-                for a, b in self._pairs(entry):
-                    values = self.compared.differences(entry, a, b, quantity)
-                    found.append(self._test(family, a, b, values))
-        found += [
-            self._test(f"log λ₁, {MATCHED}", own, b, self.compared.matched(MAIN, own, b))
-            for own in HSR
-            for b in self._against(MAIN, own)
-        ]
-        return found
+        """Wilcoxon tests paired by seed; a family is one quantity in one entry, five baselines.
 
-    def _pairs(self, entry: Entry) -> Iterable[tuple[str, str]]:
-        """Each way of HSR against each baseline, and each way that spares products against HSR at every step."""
-        for own in HSR:
-            yield from ((own, b) for b in self._against(entry, own))
-            if own != "hsr" and {own, "hsr"} <= set(self.compared.methods(entry)):
-                yield own, "hsr"
+        With ten seeds the smallest p is 2/1024, so that five tests can reach the level after Holm.
+        """
+        made = []
+        for (entry, quantity, baseline), values in self.differences.items():
+            family = f"{TESTED[quantity]}, {words(entry)}"
+            about = {"name": f"{family}: hsr - {baseline}", "figure": family, "where": WHERE}
+            made.append(stats.wilcoxon(values, None, label_a="hsr", label_b=baseline, **about))
+        return made
 
-    @staticmethod
-    def _test(family: str, a: str, b: str, values: list[float]) -> Statistic:
-        name = f"{family}: {a} - {b}"
-        return stats.wilcoxon(
-            values, None, name=name, figure=family, where=WHERE, label_a=a, label_b=b
+    def claims(self) -> list[Claim]:
+        made = []
+        says = statements("hsr_flat_training")
+        for quantity, (word, sign) in BETTER.items():
+            for baseline in BASELINES:
+                claim = self._claim(says[f"{word}: {baseline}"], quantity, baseline, sign)
+                if claim is not None:
+                    made.append(claim)
+        return made
+
+    def _claim(self, statement: Statement, quantity: str, baseline: str, sign: int) -> Claim | None:
+        """Whether HSR is better than a baseline in every entry; None where nothing is stored."""
+        level = self.experiment.level
+        verdicts: dict[str, Verdict] = {}
+        shifts = []
+        for (entry, tested, other), test in self.tests.items():
+            if (tested, other) != (quantity, baseline):
+                continue
+            shifts.append(test.shift)
+            verdicts[words(entry)] = "inconclusive"
+            if test.p_holm < level:
+                verdicts[words(entry)] = "confirmed" if sign * test.shift > 0 else "refuted"
+        if not verdicts:
+            return None
+        verdict = judge.overall(list(verdicts.values()))
+        detail = f"shifts {min(shifts):.3g} to {max(shifts):.3g} in {len(shifts)} entries"
+        made = judge.claim(
+            replace(statement, reason=f"paired Wilcoxon, p < {level:g} after Holm, in every entry"),
+            verdict,
+            min(shifts, key=lambda shift: sign * shift),
+            detail,
+            variants=judge.variants_text(verdicts),
         )
-
-    # -- words and figures ---------------------------------------------------------------------------------------------
+        missing = [words(entry) for entry in CONTEST if words(entry) not in verdicts]
+        return judge.incomplete(made, missing)
 
     def notes(self) -> list[str]:
-        return [*self._lost(), "Loss, accuracy, λ₁, λ_sup and price of every method: methods.md."]
+        return [
+            *self._failed(),
+            "Every comparison of the contest: contest.md. Loss, accuracy and price: methods.md.",
+        ]
 
-    def _lost(self) -> list[str]:
+    def _failed(self) -> list[str]:
         """Trainings that failed: they stay in every comparison as far as they have numbers."""
         ends = self.tables["ends"]
         chance = math.log(self.experiment.dataset.classes)
         failed = ends[(ends["status"] != "ok") | (ends["train_loss"] >= chance)]
-        return [
-            f"{NAMES[method]}, settings {number}, {WORDS[budget]}: at {len(rows)} of {ends['seed'].nunique()} seeds it "
-            "diverged, ended no better than chance, or λ₁ did not converge."
-            for (method, budget, number), rows in failed.groupby(["method", "budget", "trial"])
-        ]
+        lines = []
+        for (method, budget, number), rows in failed.groupby(["method", "budget", "trial"]):
+            if str(method) in self.experiment.method:
+                lines.append(
+                    f"{method}, settings {number}, {WORDS[budget]}: at {len(rows)} of "
+                    f"{ends['seed'].nunique()} seeds it diverged, ended no better than chance, "
+                    "or λ₁ did not converge."
+                )
+        return lines
 
     def documents(self) -> Mapping[str, str]:
-        """methods.md: a table of every entry, one row per method."""
+        """contest.md: HSR against each baseline; methods.md: the methods of each entry."""
+        return {"contest.md": self._contest(), "methods.md": self._methods()}
+
+    def _contest(self) -> str:
         lines = [
-            "Means over the seeds: λ₁ and λ_sup geometric, test accuracy arithmetic with its standard deviation; "
-            "training loss and price are medians, gradients as the experiment counts them.",
+            f"HSR against each baseline on {self.data}, paired by seed: λ₁ of HSR over that of the "
+            "baseline (geometric mean, 95 % interval), and test accuracy of HSR less that of the "
+            f"baseline in points. *: p < {self.experiment.level:g} after Holm, paired Wilcoxon.",
         ]
-        head = "| method | settings | λ₁ | λ_sup | test accuracy (%) | training loss | gradients | processor time (s) |"
-        for entry in self.entries:
-            lines += ["", f"## {words(entry).capitalize()}", "", head, "|---" * 8 + "|"]
-            measured = [
-                m for m in self.compared.methods(entry) if len(self.compared.ends(entry, m))
-            ]
-            lines += [self._row(entry, method) for method in measured]
-        return {"methods.md": "\n".join(lines) + "\n"}
+        columns = [f" {NAMES[baseline]} |" for baseline in BASELINES]
+        for quantity, title in (("lambda_max", "λ₁ ratio"), ("test_accuracy", "Test accuracy")):
+            head = "| budget | tuned for | flatness term |" + "".join(columns)
+            lines += ["", f"## {title}", "", head, "|---" * (3 + len(BASELINES)) + "|"]
+            for entry in CONTEST:
+                cells = [self._cell((entry, quantity, baseline)) for baseline in BASELINES]
+                name = f"| {WORDS[entry.budget]} | {WORDS[entry.rule]} | {entry.schedule} |"
+                lines.append(name + "".join(f" {cell} |" for cell in cells))
+        return "\n".join(lines) + "\n"
+
+    def _cell(self, key: Key) -> str:
+        if key not in self.tests:
+            return "–"
+        star = "*" * bool(self.tests[key].p_holm < self.experiment.level)
+        if key[1] == "lambda_max":
+            ratio = Ratio.of(self.differences[key])
+            return f"{ratio.value:.3g}{star} ({ratio.low:.3g} to {ratio.high:.3g})"
+        sample = Sample.of([100 * value for value in self.differences[key]])
+        low, high = sample.interval(judge.LEVEL)
+        return f"{sample.mean:+.2f}{star} ({low:+.2f} to {high:+.2f})"
+
+    def _methods(self) -> str:
+        lines = [
+            "Means over the seeds: λ₁ and λ_sup geometric, test accuracy arithmetic with its "
+            "standard deviation; training loss and price are medians, gradients as the experiment "
+            "counts them.",
+        ]
+        names = ("method", "settings", "λ₁", "λ_sup", "test accuracy (%)", "training loss")
+        head = "| " + " | ".join((*names, "gradients", "processor time (s)")) + " |"
+        for entry in CONTEST:
+            title = words(entry).capitalize()
+            lines += ["", f"## {title}", "", head, "|---" * 8 + "|"]
+            for method in NAMES:
+                if len(self.compared.ends(entry, method)):
+                    lines.append(self._row(entry, method))
+        return "\n".join(lines) + "\n"
 
     def _row(self, entry: Entry, method: str) -> str:
         rows = self.compared.ends(entry, method)
         first = rows.iloc[0]
-        knobs = [f"{k} {first[k]:g}" for k in ("rate", "radius", "weight", "probes") if first[k]]
-        knobs += [f"every {first['interval']:g} steps"] * bool(first["interval"] > 1)
+        knobs = ", ".join(
+            f"{name} {first[name]:g}"
+            for name in ("rate", "radius", "weight", "probes")
+            if first[name]
+        )
         largest, bound = (
             Ratio.of(list(self.compared.values(entry, method, name))).value
             for name in ("lambda_max", "lambda_sup")
         )
         accuracy = Sample.of(100 * rows["test_accuracy"])
+        median = rows[["train_loss", "gradients", "cpu_seconds"]].median()
         return (
-            f"| {NAMES[method]} | {', '.join(knobs)} | {largest:.3g} | {bound:.3g} | {accuracy.mean:.2f} ± "
-            f"{accuracy.std:.2f} | {rows['train_loss'].median():.2g} | {rows['gradients'].median():.0f} | "
-            f"{rows['cpu_seconds'].median():.2g} |"
+            f"| {NAMES[method]} | {knobs} | {largest:.3g} | {bound:.3g} | {accuracy.mean:.2f} ± "
+            f"{accuracy.std:.2f} | {median['train_loss']:.2g} | {median['gradients']:.0f} | "
+            f"{median['cpu_seconds']:.2g} |"
         )
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        return (
-            {"ratios": partial(figures.ratios, self.compared, self.entries)} if self.entries else {}
-        )
+        if not self.differences:
+            return {}
+        return {"contest": partial(figures.contest, self.differences, self.data)}

@@ -1,15 +1,16 @@
-"""The contest: every method's step against the engine's own functions, prices, budgets, choice, claims from tables."""
+"""The contest: every method's step, prices, budgets, the search, claims from tables."""
 
+import csv
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 
-from experiments.three_layer.hsr_flat_training.comparison import at_loss
 from experiments.three_layer.hsr_flat_training.measure import (
-    accuracy,
+    accuracies,
     epochs_of,
     load,
     look_epochs,
@@ -17,13 +18,20 @@ from experiments.three_layer.hsr_flat_training.measure import (
     network,
     run,
 )
-from experiments.three_layer.hsr_flat_training.methods import Settings, Stepper, trial
-from experiments.three_layer.hsr_flat_training.settings import METHODS, WIDE
+from experiments.three_layer.hsr_flat_training.methods import (
+    Settings,
+    Stepper,
+    parameters_of,
+    trial,
+)
+from experiments.three_layer.hsr_flat_training.settings import BASELINES, METHODS
+from experiments.three_layer.hsr_flat_training.tuning import measured, searched
 from experiments.three_layer.stochastic_bound import combine, hessian_vector_product, signs
 from runner import stats
 from runner.contract import Context, SettingError, analyse, measure
 from runner.run.config import build_job
 
+SEARCH = Path(__file__).parents[3] / "experiments/reference/hsr_flat_tuning.csv"
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
 
 
@@ -46,7 +54,7 @@ def gradients(settings, start, number=1, progress=0.0):
     """Of these settings at the start; number: of steps."""
     part, single = start
     parameters = [p.detach().clone().requires_grad_() for p in single]
-    stepper = Stepper(settings, parameters, torch.Generator().manual_seed(3), 0.9)
+    stepper = Stepper([settings], parameters, torch.Generator().manual_seed(3), 0.9)
     for _ in range(number):
         found = stepper.gradients(lambda: losses(parameters, part), progress)
     return found, stepper
@@ -123,46 +131,68 @@ def test_hsr_and_trace_are_gradients_of_their_estimates(start, probes):
         assert stepper.price == 2 + 4 * probes
 
 
-def test_what_is_spared(start):
-    """Between products, and before a late schedule begins, the step is plain; the last layer alone is bounded."""
-    every, stepper = gradients(
-        Settings("hsr_every", 0.1, weight=0.1, probes=1, interval=4), start, number=2
-    )
-    same(every, plain(start))
-    assert stepper.price == 6 + 1
-    late, stepper = gradients(
-        Settings("hsr_late", 0.1, weight=0.1, probes=2, start=0.6), start, progress=0.5
-    )
-    same(late, plain(start))
-    assert stepper.price == 1
-    _, stepper = gradients(Settings("hsr_last", 0.1, weight=0.1, probes=2, layers=1), start)
-    assert [tuple(p.shape) for p in stepper.bounded] == [(1, 10, 5), (1, 10)]
-    assert stepper.price == pytest.approx(1 + 9 / 2)
+def test_a_dropped_term_leaves_the_plain_step(start):
+    for settings in (
+        Settings("hsr", 0.1, weight=0.1, probes=2, end=0.5),
+        Settings("asam", 0.1, radius=0.7, end=0.5),
+    ):
+        found, stepper = gradients(settings, start, progress=0.5)
+        same(found, plain(start))
+        assert stepper.price == 1
+        _, stepper = gradients(settings, start, progress=0.49)
+        assert stepper.price == settings.price > 1
+        assert settings.mean_price == (settings.price + 1) / 2
 
 
 def test_all_methods_try_the_same_rates_each_once():
     rates = {method: [trial(method, k).rate for k in range(16)] for method in METHODS}
     assert len({tuple(found) for found in rates.values()}) == 1 and len(set(rates["sgd"])) == 16
-    assert len({trial("hsr", k).weight for k in range(16)}) == 16
+    for method in METHODS:
+        settings = [one for _, one in searched(method)]
+        assert len(settings) == len(set(settings)) == 16 * parameters_of(method)
+        assert {one.end for one in settings} == {0.5 if method.endswith("_half") else 1.0}
     assert {trial("hsr", k).probes for k in range(16)} == {1, 2, 4}
-    assert {trial("hsr_every", k).interval for k in range(16)} == {2, 4, 8, 16}
     with pytest.raises(ValueError, match="sdg"):
         trial("sdg", 0)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_cost_costs_the_same(experiment, method):
-    experiment = replace(experiment, epochs=20, price=6.0, widths=[32] * 5)
-    for k in range(16):
-        settings = trial(method, k)
-        price = settings.mean_price(
-            6
-        )  # whole epochs: of 8 probes, 34 gradients a step, 4 instead of 3.5
+    experiment = replace(experiment, epochs=20, price=6.0)
+    for _, settings in searched(method):
         cost = epochs_of(experiment, settings, "cost")
-        assert cost * price == pytest.approx(
-            120, rel=0.06, abs=price / 2 if settings.probes == 8 else 0
-        )
+        assert cost * settings.mean_price == pytest.approx(120, rel=0.06)
         assert epochs_of(experiment, settings, "steps") == 20
+
+
+@pytest.mark.parametrize("method", ["asam_half", "sgd"])
+def test_settings_that_train_together_end_where_each_ends_alone(experiment, method):
+    experiment, group = replace(experiment, last_epochs=1), searched(method)[:3]
+    rows = list(measured(experiment, group, "steps", 7))
+    for (number, settings), row in zip(group, rows, strict=True):
+        (end,), _ = run(experiment, settings, "steps", Context(7))
+        assert row["trial"] == number
+        assert row["validation_accuracy"] == pytest.approx(end["validation_accuracy"], abs=1e-9)
+        assert row["lambda_max"] == pytest.approx(end["lambda_max"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["hsr_flat_training", "hsr_flat_cifar10"])
+def test_the_chosen_settings_are_those_of_the_search(name):
+    """Counted here from the stored search, by the two rules of the configuration file."""
+    experiment = build_job([f"experiment={name}"]).experiment
+    with open(SEARCH, newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["contest"] == name]
+    for method, chosen in experiment.chosen.items():
+        for budget, pair in (("steps", chosen[:2]), ("cost", chosen[2:])):
+            ends = [
+                (float(row["validation_accuracy"]), float(row["lambda_max"]), int(row["trial"]))
+                for row in rows
+                if (row["method"], row["budget"]) == (method, budget) and row["lambda_max"]
+            ]
+            best, _, most_accurate = max(ends, key=lambda end: (end[0], -end[1]))
+            limit = best - math.sqrt(best * (1 - best) / (3 * experiment.validation))
+            flattest = min(end[1:] for end in ends if end[0] >= limit)[1]
+            assert pair == [most_accurate, flattest], (method, budget)
 
 
 def test_one_that_diverges_says_so(experiment):
@@ -183,135 +213,100 @@ def test_parts_are_disjoint_and_images_are_averaged(experiment):
     images = build_job(["experiment=hsr_flat_training", *WORDS, *words]).experiment
     x, y = load(images, Context(1)).train
     assert x.shape == (60, 192) and int(y.max()) <= 9
-    assert 0 <= accuracy(network(images, 192, Context(1)), (x, y)) <= 1
+    assert 0 <= float(accuracies(network(images, 192, Context(1)), (x, y))) <= 1
 
 
 def test_looks_are_even_in_logarithms():
     assert look_epochs(100, 2) == {0, 1, 10, 100} and look_epochs(7, 0) == set()
 
 
-# -- choice and contest, from constructed tables -----------------------------------------------------------------------
+# -- the contest, from constructed tables ---------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def contest():
-    words = ["experiment=hsr_flat_training", *WORDS, "experiment.method=[sgd,sam,hsr,hsr_every]"]
-    return build_job(words).experiment
+    methods = ",".join(METHODS)
+    return build_job(
+        ["experiment=hsr_flat_training", *WORDS, f"experiment.method=[{methods}]"]
+    ).experiment
 
 
-def held(contest, factor, seeds=10, shift=0.0):
-    """Ends and curves of ten seeds in which λ₁ of hsr is `factor` times that of the others, which agree."""
-    ends, curves = [], []
+def held(contest, factor, seeds=10, shift=0.0, budgets=("steps", "cost")):
+    """Ends of ten seeds: λ₁ of HSR is `factor` times that of the others, accuracy `shift` higher.
+
+    budgets: those where HSR differs from the others.
+    """
+    ends = []
     for cell in contest.cells():
         method = cell.params["method"]
-        times = factor if method == "hsr" else 1.0
+        ours = method.startswith("hsr") and cell.params["budget"] in budgets
         for seed in range(seeds):
-            noise = 1 + 0.01 * ((seed * 7 + len(method)) % 5)
-            row = {
-                **cell.params,
-                "seed": seed,
-                "rate": 0.1,
-                "status": "ok",
-                "gradients": 10.0,
-                "cpu_seconds": 1.0,
-            }
-            row |= {"radius": 0.0, "weight": 0.1, "probes": 2, "interval": 4}
-            row |= {"train_loss": 0.1, "lambda_max": times * noise, "lambda_sup": 2 * times * noise}
-            ends.append(
-                {**row, "test_accuracy": 0.96 + 0.001 * noise + (shift if method == "hsr" else 0.0)}
-            )
-            for epoch, loss in enumerate((2.0, 0.5, 0.1 * noise)):
-                at = {
-                    **cell.params,
-                    "seed": seed,
-                    "epoch": epoch,
-                    "cpu_seconds": float(epoch),
-                    "test_accuracy": 0.9,
-                }
-                curves.append({**at, "train_loss": loss, "lambda_max": times * noise / loss})
-    return {"ends": pd.DataFrame(ends), "curves": pd.DataFrame(curves)}
+            noise = 1 + 0.01 * ((seed * 7 + 3 * len(method)) % 5)
+            size = noise * (factor if ours else 1.0)
+            row = {**cell.params, "seed": seed, "rate": 0.1, "status": "ok", "gradients": 10.0}
+            row |= {"radius": 0.0, "weight": 0.1, "probes": 2, "cpu_seconds": 1.0}
+            row |= {"train_loss": 0.1, "lambda_max": size, "lambda_sup": 2 * size}
+            ends.append({**row, "test_accuracy": 0.9 + 0.001 * noise + shift * ours})
+    return {"ends": pd.DataFrame(ends)}
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(0.5, "confirmed"), (2.0, "refuted")])
-def test_the_contest_can_be_won_and_lost(contest, factor, verdict):
-    analysis = analyse(contest, held(contest, factor))
-    found = {c.name: c for c in analysis.claims()}
-    assert found["flatter: hsr"].verdict == verdict
-    marks = found["flatter: hsr"].variants
-    assert marks.startswith(f"{verdict}: ") and ";" not in marks
-    assert "most accurate at equal cost" in marks and "matched training loss" in marks
-    assert found["accurate: hsr"].verdict == "confirmed"
-    assert found["sparing helps: hsr_every"].verdict == ("confirmed" if factor > 1 else "refuted")
-    assert (
-        f"| HSR | rate 0.1, weight 0.1, probes 2, every 4 steps | {factor * 1.02:.3g} |"
-        in analysis.documents()["methods.md"]
-    )
-    assert not any("no better than chance" in note for note in analysis.notes())
-    tables = held(contest, factor)
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_each_statement_fails_under_its_alternative(contest, baseline):
+    """The alternative: HSR and the baseline exchange their places, in all entries or at one budget."""
+    better = analyse(contest, held(contest, 0.5, shift=0.02))
+    worse = analyse(contest, held(contest, 2.0, shift=-0.02))
+    partly = analyse(contest, held(contest, 0.5, shift=0.02, budgets=("steps",)))
+    for word in ("flatter", "more accurate"):
+        name = f"{word}: {baseline}"
+        verdicts = [by_name(analysis)[name].verdict for analysis in (better, worse, partly)]
+        assert verdicts[:2] == ["confirmed", "refuted"] and verdicts[2] != "confirmed"
+    assert by_name(better)[f"flatter: {baseline}"].variants.count("first half") == 4
+
+
+def by_name(analysis):
+    return {claim.name: claim for claim in analysis.claims()}
+
+
+def test_the_tests_are_paired_and_can_reach_the_level(contest):
+    analysis = analyse(contest, held(contest, 0.5, shift=0.02))
+    tests = stats.correct(analysis.statistics())
+    assert len(tests) == 8 * 2 * len(BASELINES)
+    assert all(test.p == pytest.approx(2 / 2**10) and test.p_holm < 0.01 for test in tests)
+    first = next(test for test in tests if test.name.startswith("log λ₁"))
+    assert math.exp(first.shift) == pytest.approx(0.5, rel=0.05)
+    documents = analysis.documents()
+    assert "| equal cost | tuned for flatness | first half | 0.5" in documents["contest.md"]
+    assert "| HSR | rate 0.1, weight 0.1, probes 2 | 0.51" in documents["methods.md"]
+
+
+def test_a_missing_entry_confirms_nothing(contest):
+    ends = held(contest, 0.5)["ends"]
+    analysis = analyse(contest, {"ends": ends[~ends["method"].str.endswith("_half")]})
+    assert by_name(analysis)["flatter: sgd"].verdict == "inconclusive"
+    assert "not run: " in by_name(analysis)["flatter: sgd"].detail
+
+
+def test_trainings_that_failed_are_named(contest):
+    tables = held(contest, 0.5)
     tables["ends"].loc[0, "train_loss"] = 2.4
-    assert any(
-        "SGD, settings 2" in n and "no better than chance" in n
-        for n in analyse(contest, tables).notes()
-    )
-    main = next(
-        s
-        for s in analysis.statistics()
-        if s.name == "log λ₁, most accurate at equal cost: hsr - sgd"
-    )
-    assert main.p == pytest.approx(2 / 2**10) and abs(main.effect) == 1
-    assert math.exp(main.shift) == pytest.approx(factor, rel=0.05)
-
-
-def test_no_difference_is_no_victory_and_lost_accuracy_is_seen(contest):
-    analysis = analyse(contest, held(contest, 1.0, shift=-0.02))
-    found = {c.name: c.verdict for c in analysis.claims()}
-    assert found["flatter: hsr"] == "inconclusive" and found["accurate: hsr"] == "refuted"
-
-
-def test_ten_seeds_reach_the_level_after_holm(contest):
-    tests = [
-        s
-        for s in stats.correct(analyse(contest, held(contest, 0.5)).statistics())
-        if s.label_a == "hsr"
-    ]
-    assert all(s.p_holm < 0.05 for s in tests if s.figure.startswith("log λ₁"))
-    assert 23 * 2 / 2**10 < 0.05, "a family of the whole contest can, too"
+    notes = analyse(contest, tables).notes()
+    assert any("sgd, settings" in note and "no better than chance" in note for note in notes)
 
 
 def test_partial_tables_have_a_report(contest):
-    whole = held(contest, 0.5, seeds=2)
-    for methods in (["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_every"]):
-        tables = {name: rows[rows["method"].isin(methods)] for name, rows in whole.items()}
-        analysis = analyse(contest, tables)
-        assert all(c.verdict != "not run" for c in analysis.claims()) and isinstance(
-            analysis.notes(), list
-        )
-
-
-def test_matched_loss_is_read_at_the_same_loss():
-    assert math.exp(at_loss([4.0, 1.0], [1.0, 16.0], 2.0)) == pytest.approx(4)
-    assert math.isnan(at_loss([4.0, 1.0], [1.0, 16.0], 0.5)) and math.isnan(
-        at_loss([4.0, 1.0], [1.0, -1.0], 2.0)
-    )
-    assert at_loss([1.0, 4.0, 0.5], [9.0, 1.0, 1.0], 2.0) == pytest.approx(math.log(9))
+    whole = held(contest, 0.5, seeds=2)["ends"]
+    for methods in (["sgd"], ["hsr"], ["sgd", "hsr"], ["sam", "hsr_half"]):
+        analysis = analyse(contest, {"ends": whole[whole["method"].isin(methods)]})
+        assert all(c.verdict != "not run" for c in analysis.claims())
+        assert isinstance(analysis.notes(), list)
 
 
 def test_the_contest_measures_what_was_chosen(contest):
-    cells = {cell.label: cell for cell in contest.cells()}
-    cell = next(
-        c for c in cells.values() if c.params["method"] == "sgd" and c.params["budget"] == "cost"
-    )
+    cells = [cell for cell in contest.cells() if cell.params["method"] == "sgd"]
+    cell = next(cell for cell in cells if cell.params["budget"] == "cost")
     tables = measure(contest, cell, Context(1))
     assert [row["budget"] for row in tables["ends"]] == ["cost"]
     assert tables["ends"][0]["rate"] == trial("sgd", cell.params["trial"]).rate
     assert tables["curves"][0]["epoch"] == 0
     with pytest.raises(SettingError, match=r"chosen\.sgd: expected 4"):
         replace(contest, chosen={})
-
-
-def test_the_wide_search_has_the_weights_and_probes_that_were_asked_for():
-    found = [trial(WIDE, k) for k in range(16)]
-    assert {s.probes for s in found} == {1, 2, 4, 8} and all(
-        1e-3 <= s.weight <= 1e-1 for s in found
-    )
-    assert [s.rate for s in found] == [trial("hsr", k).rate for k in range(16)]
