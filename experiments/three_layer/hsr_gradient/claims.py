@@ -26,8 +26,13 @@ CONFIDENT = 0.01
 """|delta| below which a sample counts as estimated with high confidence (Section V-A)."""
 PAPER_FORM = "matrix"
 """The paper's double sum as matrices, where calls cost least; row by row and this project's form are variants."""
-EXPECTED = "the paper expects it of the double sum and does not print the sizes; the largest exponents are those where "
-EXPECTED += "the matrices of pairs leave the processor's caches"
+FORMS = ("double sum", "matrix", "own")
+SIZES_OPEN = (
+    "the paper does not print the sizes, and the answer depends on them; "
+    "the range of N was extended from 320 to 2,560 after the result up to 320 was known"
+)
+WEIGHTS_HELD = "with the weights held, every contribution is a multiple of |delta| by its formula"
+OWN_GRADIENT = "a small step against the gradient of the bound lowers it, whatever the network"
 UNPRINTED = "network, scale and step of the differences are not printed"
 OPEN_RANGE = "the range of the random networks is not printed, and the answer depends on it"
 
@@ -63,33 +68,28 @@ def _cost(c: Case) -> Iterator[Claim]:
         for form in (PAPER_FORM, "own")  # the differences are of the value in its matrix form
     }
     yield judge.together(faster, main=PAPER_FORM)
-    forms, linear, quadratic = (
-        ("double sum", "matrix", "own"),
-        "analytic time linear in D",
-        "analytic time quadratic in I",
+    exponents = (
+        ("analytic time linear in D", "dimension", LINEAR),
+        ("analytic time quadratic in I", "samples", QUADRATIC),
     )
-    found = {form: _exponent(c, linear, "dimension", LINEAR, form) for form in forms}
-    yield judge.together(found, main=PAPER_FORM)
-    found = {form: _exponent(c, quadratic, "samples", QUADRATIC, form) for form in forms}
-    claim = judge.together(found, main=PAPER_FORM)
-    if claim.verdict == "refuted":
-        claim = replace(
-            claim,
-            verdict="not comparable",
-            detail=f"{claim.detail}; {_local_exponents(known)}; {EXPECTED}",
-        )
-    yield claim
+    for name, varied, stated in exponents:
+        found = {form: _exponent(c, name, varied, stated, form) for form in FORMS}
+        claim = judge.together(found, main=PAPER_FORM)
+        detail = f"{claim.detail}; {_local_exponents(known, varied)}; {SIZES_OPEN}"
+        yield replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
     yield _exponent(c, "own form linear in I", "samples", LINEAR, "own")
 
 
-def _local_exponents(known: pd.DataFrame) -> str:
-    """The paper's form: smallest and largest exponent in I between consecutive sizes, of the mean seconds."""
-    rows = known[(known["varied"] == "samples") & (known["form"] == PAPER_FORM)]
-    means = rows.groupby("samples")["seconds"].mean()
+def _local_exponents(known: pd.DataFrame, varied: str) -> str:
+    """The paper's form: exponents between the smallest and the largest sizes, of mean seconds."""
+    rows = known[(known["varied"] == varied) & (known["form"] == PAPER_FORM)]
+    means = rows.groupby(varied)["seconds"].mean()
     local = [math.log(t / s) / math.log(j / i) for (i, s), (j, t) in pairwise(means.items())]
-    return (
-        f"between consecutive sizes {min(local):.2g} to {max(local):.2g}" if local else "one size"
-    )
+    if not local:
+        return "one size"
+    steps = ", ".join(f"{slope:.2g}" for slope in local)
+    first, last = means.index[0], means.index[-1]
+    return f"between consecutive sizes from {first:g} to {last:g}: {steps}"
 
 
 def _exponent(c: Case, name: str, varied: str, stated: float, form: str) -> Claim:
@@ -181,9 +181,8 @@ def _vanishing(c: Case) -> Iterator[Claim]:
                 )
         return min(slopes) if slopes else math.nan
 
-    yield c.evidence.compared(
-        c.says["Proposition 1"], by_seed(c.tables["vanishing_error"], exponent)
-    )
+    exponents = by_seed(c.tables["vanishing_error"], exponent)
+    yield judge.constructed(c.says["Proposition 1"], WEIGHTS_HELD, median(exponents))
 
 
 def _covariance(c: Case) -> Iterator[Claim]:
@@ -251,7 +250,11 @@ def _descent(c: Case) -> Iterator[Claim]:
     }
     for name, condition in conditions.items():
         says = replace(c.says[name], low=c.experiment.share)
-        yield c.evidence.compared(says, by_seed(table, part(condition)))
+        shares = by_seed(table, part(condition))
+        if name == "bound falls":
+            yield judge.constructed(says, OWN_GRADIENT, median(shares))
+        else:
+            yield c.evidence.compared(says, shares)
 
 
 def _narrowed(c: Case) -> Iterator[Claim]:

@@ -280,12 +280,10 @@ def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     found = {c.name: c for c in claims}
     assert sorted(c.name for c in claims) == sorted(statements("hsr_regularization"))
     assert found["HSR beats trace regularisation on λ₁"].verdict == verdict
-    assert found["HSR comparable to A-SAM on λ₁"].verdict == (
-        "confirmed" if effect == 1 else "refuted"
-    )
-    assert found["HSR not worse than A-SAM on λ₁"].verdict == (
-        "refuted" if effect == 2 else "confirmed"
-    )
+    alike = under_this_search(found["HSR comparable to A-SAM on λ₁"])
+    assert alike == ("confirmed" if effect == 1 else "refuted")
+    not_worse = under_this_search(found["HSR not worse than A-SAM on λ₁"])
+    assert not_worse == ("refuted" if effect == 2 else "confirmed")
     assert under_this_search(found["HSR comparable to A-SAM on F1"]) == "confirmed"
     assert found["smallest eigenvalue close to 0"].verdict == "confirmed"
 
@@ -293,10 +291,12 @@ def test_claims_follow_the_effect(experiment, tables, effect, verdict):
 def test_one_data_set_decides_nothing_about_data(experiment, tables):
     one = {**tables, "endpoints": constructed(0.5).query("seed == 0")}
     for claim in analyse(experiment, one).claims():
-        open_search = claim.name in ("published counts", "search as printed", "critical points")
-        assert under_this_search(claim) == ("not comparable" if open_search else "inconclusive"), (
-            claim.name
-        )
+        expected = "inconclusive"
+        if claim.name in ("published counts", "search as printed", "critical points"):
+            expected = "not comparable"
+        if claim.name in ("loss falls from sharp seeds", "λ₁, mean and std go together"):
+            expected = "true by construction"
+        assert under_this_search(claim) == expected, claim.name
 
 
 def test_report_parts_can_be_made_from_the_tables(experiment, tables):
@@ -333,24 +333,15 @@ def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(exper
     assert all(made("hsr")[name] > 100 * before[name] for name in before)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "variants", "becomes"),
-    [
-        ("confirmed", f"confirmed: fitted; inconclusive: {WIDE}", "not comparable"),
-        ("confirmed", f"confirmed: fitted, {WIDE}", "confirmed"),
-        ("refuted", f"refuted: fitted; confirmed: {WIDE}", "not comparable"),
-        ("refuted", f"refuted: fitted, {WIDE}", "refuted"),
-        # over draws: the wide radius seed by seed decides nothing beside the wide radius over draws
-        (
-            "confirmed",
-            f"refuted: {WIDE}; confirmed: fitted, fitted draws with wide radius",
-            "confirmed",
-        ),
-    ],
-)
-def test_what_hangs_on_the_radius_of_asam_is_not_comparable(verdict, variants, becomes):
-    claim = Claim("a", "HSR is flatter than A-SAM", "Fig. 11", verdict, variants=variants)
-    assert open_protocol(claim).verdict == becomes
+@pytest.mark.parametrize("verdict", ["confirmed", "refuted", "inconclusive"])
+def test_what_hangs_on_the_operator_of_asam_is_not_comparable(verdict):
+    """For and against alike; a statement on HSR and the trace alone keeps its verdict."""
+    for name in ("HSR not worse than A-SAM on λ₁", "HSR consistently flat"):
+        claim = Claim(name, "HSR is flat", "Fig. 11", verdict)
+        assert open_protocol(claim).verdict == "not comparable"
+        assert under_this_search(open_protocol(claim)) == verdict
+    kept = Claim("HSR beats trace regularisation on λ₁", "HSR is flatter", "Fig. 12A", verdict)
+    assert open_protocol(kept) == kept
 
 
 def test_what_hangs_on_flat_seeds_is_not_comparable():
