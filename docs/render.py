@@ -38,6 +38,10 @@ MARKED = re.compile(
 
 
 BIBTEX = re.compile(r"```bibtex\n.*?```", re.S)
+CONTEST = re.compile(r"<!--contest-->\n.*?<!--end of contest-->", re.S)
+CONTESTS = {"digits": "hsr_flat_training", "CIFAR-10": "hsr_flat_cifar10"}
+BASELINES = ("sgd", "sam", "asam", "asam_all", "trace")
+ENTRY = re.compile(r"log λ₁, (equal \w+) tuned for (\w+) (throughout|first half): hsr - (\w+)")
 
 
 def main() -> None:
@@ -54,6 +58,7 @@ def main() -> None:
 def render(text: str) -> str:
     """The text with every marked number as the published results have it, and with the entries to cite."""
     text = BIBTEX.sub(lambda match: f"```bibtex\n{bibtex(*known_papers())}\n```", text)
+    text = CONTEST.sub(lambda _: f"<!--contest-->\n{contest()}\n<!--end of contest-->", text)
     return MARKED.sub(lambda match: f"{_shown(match['call'])}<!--{match['call']}-->", text)
 
 
@@ -161,6 +166,37 @@ def resnet(quantity: str, distance: int = 0, statistics: str = "running", **wher
     over = {"decay": {"distance": 4}, "gap": "gn"}.get(quantity)
     distances = _table("exp6_resnet18", "distances")
     return mean_of(distances[distances["seed"].isin(trained)], column, keys, over)
+
+
+def contest() -> str:
+    """The table of the HSR contest: one row for each data set, budget, tuning and schedule.
+
+    Cells: λ₁ of HSR over that of a baseline / test accuracy of HSR less that of the baseline in
+    points, Hodges-Lehmann shifts of the paired tests; * for p < 0.01 after Holm.
+    """
+    lines = []
+    for data, experiment in CONTESTS.items():
+        tests = _csv(experiment, "stats").set_index("name")
+        rows: dict[tuple[str, ...], dict[str, str]] = {}
+        for name in tests.index:
+            found = ENTRY.fullmatch(name)
+            if found:
+                *entry, baseline = found.groups()
+                sharper = tests.loc[name]
+                better = tests.loc[name.replace("log λ₁", "test accuracy")]
+                cell = f"{fmt(math.exp(sharper['shift']))}{_star(sharper)} / "
+                cell += f"{100 * better['shift']:+.2f}{_star(better)}".replace("-", "−")
+                rows.setdefault(tuple(entry), {})[baseline] = cell
+        for entry, cells in rows.items():
+            listed = [cells.get(baseline, "–") for baseline in BASELINES]
+            lines.append("| " + " | ".join((data, *entry, *listed)) + " |")
+    names = ("SGD", "SAM", "A-SAM", "A-SAM, biases too", "Hessian trace")
+    head = ("data", "budget", "tuned for", "flatness term", *names)
+    return "\n".join(["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines])
+
+
+def _star(test: pd.Series) -> str:
+    return "\\*" * bool(test["p_holm"] < 0.01)
 
 
 def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:

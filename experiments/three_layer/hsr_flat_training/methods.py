@@ -2,7 +2,7 @@
 
 Settings come from one Sobol sequence that knows neither seed nor method: its first coordinate is
 the rate, the second the strength of the method (radius or weight), the third the number of probes.
-All methods try the same rates, and each `PER_PARAMETER` settings for every parameter that it has.
+All methods try the same rates.
 "asam" scales the perturbation by the size of each weight and leaves biases alone; "asam_all" scales
 biases, too: the two normalisations that the paper does not print (HSR, Section VI). A name that
 ends in "_half" drops the radius or weight after half of the training, as the authors do with every
@@ -37,8 +37,6 @@ validation data inside of these ranges."""
 PROBES = (1, 2, 4)
 OFFSET = 1 / 32
 """Added to the sequence, so that its first 16 points are the middles of 16 equal parts."""
-PER_PARAMETER = 16
-"""Settings that a search tries for each parameter of a method."""
 
 
 @dataclass(frozen=True)
