@@ -1,1 +1,3 @@
-"""Papers WS bound and HSR: the largest Hessian eigenvalue of a three-layer network, and descent on its bound."""
+"""Papers WS bound and HSR: the largest Hessian eigenvalue of a three-layer network, and descent on
+its bound.
+"""

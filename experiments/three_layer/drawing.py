@@ -58,7 +58,8 @@ def boxes(
     samples: Mapping[Any, Mapping[str, pd.Series]],
     whiskers: float | tuple[int, int] = 1.5,
 ) -> dict[tuple[int, str], tuple[float, float]]:
-    """A box for each label side by side at every place; (place, label) -> (x, upper end) of the whisker.
+    """A box for each label side by side at every place; (place, label) -> (x, upper end) of the
+    whisker.
 
     whiskers: as matplotlib has them, interquartile ranges or percentiles.
     """
@@ -110,7 +111,9 @@ def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) ->
 
 
 def plain_log(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
-    """Logarithmic axes with plain numbers: at powers of ten over three decades, else at more places between them."""
+    """Logarithmic axes with plain numbers: at powers of ten over three decades, else at more places
+    between them.
+    """
     draw.log_axis(ax, which)
     for name, axis, (low, high) in (("x", ax.xaxis, ax.get_xlim()), ("y", ax.yaxis, ax.get_ylim())):
         if axis.get_scale() != "log" or which not in (name, "both"):

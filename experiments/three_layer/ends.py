@@ -1,11 +1,13 @@
-"""Where the ends of descents lead: stretched variables for long valleys, and what is measured at the points reached.
+"""Where the ends of descents lead: stretched variables for long valleys, and what is measured at
+the points reached.
 
-`stretched` gives the same function of u = asinh(θ/s), coordinate by coordinate: a valley toward infinity becomes
-short and straight.
+`stretched` gives the same function of u = asinh(θ/s), coordinate by coordinate: a valley toward
+infinity becomes short and straight.
 
-A loss of a network often falls for ever along v w = const while w grows: a hyperbola, on which steps in θ shrink as its
-curvature tells them to. In u, linear below s = `SCALE` and ± log 2|θ/s| above, it is the line u_v + u_w = const, and a
-step of fixed length multiplies w. Critical points are the same in both; with θ = s sinh u, D = diag(s cosh u),
+A loss of a network often falls for ever along v w = const while w grows: a hyperbola, on which
+steps in θ shrink as its curvature tells them to. In u, linear below s = `SCALE` and ± log 2|θ/s|
+above, it is the line u_v + u_w = const, and a step of fixed length multiplies w. Critical points
+are the same in both; with θ = s sinh u, D = diag(s cosh u),
 
     ∇_u f = D ∇f        H_u = D H D + diag(θ ∇f)
 """
@@ -23,8 +25,11 @@ from experiments.three_layer.polish import Goal, Polished, Smooth, polish
 from runner.curvature.closed_form import three_layer as tl
 
 SCALE = 1e-2
-"""Size of θ below which u is linear in it. Of 357 softplus ends of one search, 289 unfinished after 200 steps, 400 in u
-leave 63 with a scale of 1, and 27 with this one; 1,400 more steps in θ leave 163."""
+"""Size of θ below which u is linear in it.
+
+Of 357 softplus ends of one search, 289 unfinished after 200 steps, 400 in u leave 63 with a scale
+of 1, and 27 with this one; 1,400 more steps in θ leave 163.
+"""
 
 
 def to_theta(u: Tensor) -> Tensor:
@@ -71,11 +76,12 @@ def polish_further(
     steps: int,
     rounding: bool = False,
 ) -> Polished:
-    """Go on with the unfinished of `found`: at most `steps` in u, then as many in θ, where it is said what they are.
+    """Go on with the unfinished of `found`: at most `steps` in u, then as many in θ, where it is
+    said what they are.
 
-    rounding: as `polish` has it.
-    Finished points stay what they are; `steps` of the result counts all trials. A point runs to infinity if it gets
-    beyond `far`, or if its valley goes on in either variable (`polish`); what is finished in one of them is finished.
+    rounding: as `polish` has it. Finished points stay what they are; `steps` of the result counts
+    all trials. A point runs to infinity if it gets beyond `far`, or if its valley goes on in either
+    variable (`polish`); what is finished in one of them is finished.
     """
     left = torch.tensor([kind == "unfinished" for kind in found.kind])
     if not bool(left.any()):
@@ -105,14 +111,18 @@ def polish_further(
 
 
 DIGITS = 5
-"""Significant digits kept of what is measured at polished points: enough for ranks and ratios, half the size."""
+"""Significant digits kept of what is measured at polished points: enough for ranks and ratios, half
+the size.
+"""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When polishing ends. far: norm of theta beyond which a point runs off; tolerance: of the gradient norm; further:
-    steps in asinh theta of what is unfinished after `steps`, as many again in theta; to_rounding: the same of what is
-    unfinished then, where a gradient that is the rounding of its point counts as none."""
+    """When polishing ends. far: norm of theta beyond which a point runs off; tolerance: of the
+    gradient norm; further: steps in asinh theta of what is unfinished after `steps`, as many again
+    in theta; to_rounding: the same of what is unfinished then, where a gradient that is the
+    rounding of its point counts as none.
+    """
 
     far: float
     tolerance: float
@@ -122,7 +132,9 @@ class Limits:
 
     @classmethod
     def of(cls, experiment: Any, dimension: int, to_rounding: int) -> Limits:
-        """Of an experiment's settings; `far` is a multiple of the largest norm that a start can have."""
+        """Of an experiment's settings; `far` is a multiple of the largest norm that a start can
+        have.
+        """
         far = experiment.far * experiment.training.half_range * dimension**0.5
         return cls(
             far,
@@ -185,7 +197,9 @@ def short(values: Tensor) -> Tensor:
 def led_columns(
     found: Polished, start: Tensor, x: Tensor, q: Tensor, activation: str
 ) -> dict[str, Any]:
-    """What became of each point and its curvature there, one entry a point; start (S, D): where polishing began."""
+    """What became of each point and its curvature there, one entry a point; start (S, D): where
+    polishing began.
+    """
     measured = {
         "distance": (found.theta - start).norm(dim=1),
         "norm": found.theta.norm(dim=1),
@@ -211,7 +225,9 @@ def nearest_columns(found: Polished, start: Tensor) -> dict[str, Any]:
 
 
 def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
-    """Mean over both classes of F1 = 2 TP / (2 TP + FP + FN), 0 for an empty class; predicted (..., I), actual (I,)."""
+    """Mean over both classes of F1 = 2 TP / (2 TP + FP + FN), 0 for an empty class; predicted (...,
+    I), actual (I,).
+    """
     scores = []
     for positive in (True, False):
         said, true = predicted == positive, actual == positive

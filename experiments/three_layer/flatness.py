@@ -1,4 +1,5 @@
-"""Full-batch training toward flat minima of the three-layer network, all starts at once (HSR, Section VI).
+"""Full-batch training toward flat minima of the three-layer network, all starts at once (HSR,
+Section VI).
 
 Four methods as directions of `descend`, whose rate is the weight γ₁ of the loss:
 
@@ -7,16 +8,18 @@ Four methods as directions of `descend`, whose rate is the weight γ₁ of the l
     hsr    ∇L + (γ₂/γ₁) ∇λ_sup                      HSR regularisation, λ_sup = μ + √(D−1) σ
     asam   ∇L(theta + ε), ε = ρ T² ∇L / ||T ∇L||    adaptive SAM
 
-T is diagonal: |theta_k| + η for a weight and 1 for a bias, with η = 0.01, as in the implementation of the authors of
-adaptive SAM. Where T ∇L = 0 there is no ε. The HSR paper prints the radius ρ = 0.1 alone.
+T is diagonal: |theta_k| + η for a weight and 1 for a bias, with η = 0.01, as in the implementation
+of the authors of adaptive SAM. Where T ∇L = 0 there is no ε. The HSR paper prints the radius ρ =
+0.1 alone.
 
-What the stop rule watches is ∇L at theta for every method. The rule is that of the search ("as before"), judged at
-every step; since the paper describes it together with the second half of the steps, `stop_from` of `descend` can put
-it off until then.
+What the stop rule watches is ∇L at theta for every method. The rule is that of the search ("as
+before"), judged at every step; since the paper describes it together with the second half of the
+steps, `stop_from` of `descend` can put it off until then.
 
-Operations of one step, S starts, I samples, N hidden units, C = M + 1, starts innermost: hsr forms Σ_i of products of
-derivatives of the logit, S I (N² C(C+1)/2 + N (N+1) C + (N+1)²) multiply-adds as three matrix products with I as inner
-dimension, as many again to contract them with G, and about S I (6 N² + 8 N) elementwise; trace S I (2 N C + 30 N).
+Operations of one step, S starts, I samples, N hidden units, C = M + 1, starts innermost: hsr forms
+Σ_i of products of derivatives of the logit, S I (N² C(C+1)/2 + N (N+1) C + (N+1)²) multiply-adds as
+three matrix products with I as inner dimension, as many again to contract them with G, and about S
+I (6 N² + 8 N) elementwise; trace S I (2 N C + 30 N).
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ SAM_CONSTANT = 0.01  # η of adaptive SAM's normalisation operator
 
 
 class _Data(NamedTuple):
-    """inputs: h(x), (I, C). products: h_c h_d for c <= d, (I, P). doubled: the same with c < d counted twice.
+    """inputs: h(x), (I, C). products: h_c h_d for c <= d, (I, P). doubled: the same with c < d
+    counted twice.
 
     target: (I, 1). diagonal: which of the P products are squares.
     """
@@ -63,8 +67,9 @@ def _data(x: Tensor, q: Tensor) -> _Data:
 
 
 class _State(NamedTuple):
-    """The network at theta (D, S): r, f', f'', f''' and dz/dy = f' v, each (I, N, S); delta, s', s'', each (I, 1, S);
-    v (N, S)."""
+    """The network at theta (D, S): r, f', f'', f''' and dz/dy = f' v, each (I, N, S); delta, s',
+    s'', each (I, 1, S); v (N, S).
+    """
 
     hidden: Tensor
     slope1: Tensor
@@ -108,8 +113,9 @@ def _loss_gradient(data: _Data, state: _State) -> Tensor:
 class _Contraction(NamedTuple):
     """What ∇⟨G, H⟩ needs of a constant symmetric G, as in `three_layer_gradient`, starts innermost.
 
-    quadratic: jᵀ G j, (I, 1, S). through_slope, through_hidden: half its derivatives by f' v and by r, (I, N, S).
-    kappa: h(x)ᵀ G_ww(n) h(x). tau: h(x)ᵀ G_wv(n). Both (I, N, S), or of a shape that broadcasts to it.
+    quadratic: jᵀ G j, (I, 1, S). through_slope, through_hidden: half its derivatives by f' v and by
+    r, (I, N, S). kappa: h(x)ᵀ G_ww(n) h(x). tau: h(x)ᵀ G_wv(n). Both (I, N, S), or of a shape that
+    broadcasts to it.
     """
 
     quadratic: Tensor
@@ -150,7 +156,8 @@ def _trace_contraction(data: _Data, state: _State) -> _Contraction:
 
 
 class _Blocks(NamedTuple):
-    """A symmetric D × D matrix: ww (P, N, N, S) by the products of inputs, wv (C, N, N+1, S), vv (N+1, N+1, S).
+    """A symmetric D × D matrix: ww (P, N, N, S) by the products of inputs, wv (C, N, N+1, S), vv
+    (N+1, N+1, S).
 
     ww is symmetric in the two inputs as well as in the two units, so only inputs c <= d are held.
     """
@@ -182,9 +189,11 @@ def _hessian(data: _Data, state: _State) -> _Blocks:
 
 
 def _bound_matrix(data: _Data, blocks: _Blocks, dimension: int) -> _Blocks:
-    """G = 1/D + √((D−1)/D) E with E = (H − μ 1)/||H − μ 1||_F, overwriting H; E = 0 where the norm is 0.
+    """G = 1/D + √((D−1)/D) E with E = (H − μ 1)/||H − μ 1||_F, overwriting H; E = 0 where the norm
+    is 0.
 
-    Divided by its largest entry before it is squared, since the squares of a nearly flat Hessian underflow.
+    Divided by its largest entry before it is squared, since the squares of a nearly flat Hessian
+    underflow.
     """
     diagonals = [
         blocks.ww[data.diagonal].diagonal(dim1=1, dim2=2).transpose(1, 2),
@@ -249,10 +258,10 @@ def _bound_contraction(data: _Data, state: _State) -> _Contraction:
 class Regularised:
     """loss_weight · ∇L + strength · ∇penalty, watched: ∇L.
 
-    penalty: "trace" for tr H, "bound" for λ_sup. strength: γ₂/γ₁ where the rate of `descend` is γ₁; for training on
-    the penalty alone (γ₁ = 0), loss_weight = 0, strength = 1 and rate = γ₂. Where σ = 0 the gradient of λ_sup is that
-    of μ (see `three_layer_gradient`). Raises ValueError for an unknown penalty; the first step raises the closed
-    forms' ValueErrors.
+    penalty: "trace" for tr H, "bound" for λ_sup. strength: γ₂/γ₁ where the rate of `descend` is γ₁;
+    for training on the penalty alone (γ₁ = 0), loss_weight = 0, strength = 1 and rate = γ₂. Where σ
+    = 0 the gradient of λ_sup is that of μ (see `three_layer_gradient`). Raises ValueError for an
+    unknown penalty; the first step raises the closed forms' ValueErrors.
     """
 
     x: Tensor
@@ -286,7 +295,9 @@ class Regularised:
 
 @dataclass(frozen=True)
 class AdaptiveSam:
-    """∇L at theta + ρ T² ∇L / ||T ∇L|| (adaptive SAM; T as in the module's text), watched: ∇L at theta.
+    """∇L at theta + ρ T² ∇L / ||T ∇L|| (adaptive SAM; T as in the module's text), watched:
+
+    ∇L at theta.
 
     radius: ρ >= 0. Raises ValueError where it is negative.
     """
@@ -328,7 +339,8 @@ def training_direction(
     radius: float = 0.1,
     until: int | None = None,
 ) -> Direction:
-    """The direction of one of `METHODS`, turning to plain ∇L at step `until` (HSR, Section VI-B; None: never).
+    """The direction of one of `METHODS`, turning to plain ∇L at step `until` (HSR, Section VI-B;
+    None: never).
 
     strength: γ₂/γ₁ of trace and hsr. radius: ρ of asam. Raises ValueError for an unknown method.
     """

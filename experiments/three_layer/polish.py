@@ -1,29 +1,34 @@
-"""Where the end of a descent leads: downhill by a trust region, and to the stationary point nearest to it.
+"""Where the end of a descent leads: downhill by a trust region, and to the stationary point nearest
+to it.
 
-A descent that stops at a fraction of its first gradient norm stops somewhere, not at a critical point. `polish` goes on
-from there, all points at once in float64, with the exact Hessian H = Q diag(λ) Qᵀ, toward one of two goals:
+A descent that stops at a fraction of its first gradient norm stops somewhere, not at a critical
+point. `polish` goes on from there, all points at once in float64, with the exact Hessian H = Q
+diag(λ) Qᵀ, toward one of two goals:
 
 - "downhill": minimise f. Step: the global minimiser of g·p + ½ pᵀHp in the ball ||p|| <= Δ (Moré–Sorensen); negative
   curvature is followed, so that a saddle is left.
 - "nearest": solve ∇f = 0, by the minimiser of ½||g + Hp||² in the ball. Saddles attract as minima do.
 
-In the basis of Q both are the same problem, min e·p + ½ Σ c p² with (c, e) = (λ, b) or (λ², λ b), b = Qᵀg, and cost
-O(D) once the eigenvalues are known. A step of one point costs one gradient and one value of f for the trial, and after
-an accepted one H and its eigendecomposition, about I D² + 9 D³ multiply-adds: 0.02 million for D = 13, I = 50.
-Finished points leave the batch.
+In the basis of Q both are the same problem, min e·p + ½ Σ c p² with (c, e) = (λ, b) or (λ², λ b), b
+= Qᵀg, and cost O(D) once the eigenvalues are known. A step of one point costs one gradient and one
+value of f for the trial, and after an accepted one H and its eigendecomposition, about I D² + 9 D³
+multiply-adds: 0.02 million for D = 13, I = 50. Finished points leave the batch.
 
 What becomes of a point:
 
-minimum, saddle   ||∇f|| <= tolerance, the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||), and H is regular
+minimum, saddle   ||∇f|| <= tolerance, the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||), and H
+is regular
                   against what is left of the gradient (CONTRACTION): by Newton–Kantorovich there is one stationary
                   point here, of the index of H
-infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, along whose kernel the point has come a LONG
+infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, along whose kernel the
+point has come a LONG
                   way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no larger: the valley
                   goes on (toward a degenerate minimum that way is short, and the other side of it rises)
 degenerate        ||∇f|| <= tolerance with a singular H, and the valley does not go on
                   (far out in a steep valley float64 holds no point of so small a gradient: with `rounding` the
                   tolerance is there what moving θ by its own rounding does to ∇f, ε || |H| |θ| ||)
-unfinished        none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is not 0
+unfinished        none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is
+not 0
 """
 
 from __future__ import annotations
@@ -43,15 +48,23 @@ ISOLATED = 1e-6
 REGULAR = 1e-12
 """|λ| below this share of the largest is rounding."""
 CONTRACTION = 1e-2
-"""Largest ||H⁻¹|| ||H|| times that step: Newton–Kantorovich's constant where H changes by itself over a length of
-1 + ||θ||. Beyond it the smallest eigenvalue may be what is left of the gradient."""
+"""Largest ||H⁻¹|| ||H|| times that step:
+
+Newton–Kantorovich's constant where H changes by itself over a length of 1 + ||θ||. Beyond it the
+smallest eigenvalue may be what is left of the gradient.
+"""
 SINGULAR = 1e-9
-"""|λ| below this share of the largest, at the start or now, belongs to the kernel: where a loss vanishes all of its
-curvature does, and no eigenvalue is small against the others."""
+"""|λ| below this share of the largest, at the start or now, belongs to the kernel: where a loss
+vanishes all of its curvature does, and no eigenvalue is small against the others.
+"""
 LONG = 0.1
-"""A way, relative to 1 + ||θ||, that no convergence explains: a gradient of √tolerance is near any attained minimum."""
+"""A way, relative to 1 + ||θ||, that no convergence explains: a gradient of √tolerance is near any
+attained minimum.
+"""
 FLOOR = 1e-3
-"""Share of the tolerance at which a gradient is rounding: a point that is not isolated by then will not be."""
+"""Share of the tolerance at which a gradient is rounding: a point that is not isolated by then will
+not be.
+"""
 SMALLEST_RADIUS = 1e-12
 SECULAR_STEPS = 15
 """Safeguarded Newton steps of the multiplier; the radius needs to be met to a tenth only."""
@@ -66,8 +79,8 @@ def length(theta: Tensor) -> Tensor:
 class Smooth:
     """A function of D variables; every callable takes a batch of points (S, D).
 
-    value -> (S,); gradient -> (S, D); hessian -> (S, D, D), symmetric. size -> (S,): the norm that `far` limits, ||θ||
-    unless the variables are others (`experiments.three_layer.ends`).
+    value -> (S,); gradient -> (S, D); hessian -> (S, D, D), symmetric. size -> (S,): the norm that
+    `far` limits, ||θ|| unless the variables are others (`experiments.three_layer.ends`).
     """
 
     value: Callable[[Tensor], Tensor]
@@ -78,8 +91,10 @@ class Smooth:
 
 @dataclass(frozen=True)
 class Polished:
-    """Where S points ended. theta (S, D); gradient_norm, newton_step (S,): ||g||, |||H|⁻¹ g||; eigenvalues (S, D),
-    rising; steps (S,), tried; kind: S of KINDS."""
+    """Where S points ended. theta (S, D); gradient_norm, newton_step (S,):
+
+    ||g||, |||H|⁻¹ g||; eigenvalues (S, D), rising; steps (S,), tried; kind: S of KINDS.
+    """
 
     theta: Tensor
     gradient_norm: Tensor
@@ -99,11 +114,13 @@ def polish(
     steps: int = 200,
     rounding: bool = False,
 ) -> Polished:
-    """Go on from start (S, D) until every point is isolated, beyond `far`, without gradient, or out of steps.
+    """Go on from start (S, D) until every point is isolated, beyond `far`, without gradient, or out
+    of steps.
 
     rounding: a gradient that is the rounding of its point counts as none.
 
-    Raises ValueError for an unknown goal, a start that is not (S, D) of finite float64, a limit that is not positive.
+    Raises ValueError for an unknown goal, a start that is not (S, D) of finite float64, a limit
+    that is not positive.
 
         >>> import torch
         >>> twice = 2 * torch.eye(2, dtype=torch.float64)
@@ -130,7 +147,9 @@ def polish(
 
 
 class _Walk:
-    """The state of all points: position, f, gradient, eigendecomposition, radius; `going` marks the unfinished."""
+    """The state of all points: position, f, gradient, eigendecomposition, radius; `going` marks the
+    unfinished.
+    """
 
     def __init__(
         self,
@@ -155,7 +174,9 @@ class _Walk:
         self.going = ~self._done(torch.arange(len(start)))
 
     def _noise(self, index: Tensor, theta: Tensor) -> Tensor:
-        """What the rounding of theta does to the gradients in index, ε || |H| |θ| ||; 0 unless it is asked for."""
+        """What the rounding of theta does to the gradients in index, ε || |H| |θ| ||; 0 unless it
+        is asked for.
+        """
         if not self.rounding:
             return torch.zeros_like(self.value[index])
         vectors = self.vectors[index]
@@ -165,7 +186,9 @@ class _Walk:
         ).norm(dim=-1)
 
     def _newton(self, index: Tensor) -> Tensor:
-        """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its kernel."""
+        """|||H|⁻¹ g|| of the points in index; infinite for a singular H with a gradient along its
+        kernel.
+        """
         along = self._along(index)
         size = self.eigenvalues[index].abs()
         return torch.where(along == 0, 0.0, along / size).norm(dim=-1)
@@ -226,7 +249,9 @@ class _Walk:
         self.going[index] = ~self._done(index)
 
     def _flat_part(self, way: Tensor) -> Tensor:
-        """The part of way (S, D) along eigenvectors whose eigenvalue is nothing against the largest, now or then."""
+        """The part of way (S, D) along eigenvectors whose eigenvalue is nothing against the
+        largest, now or then.
+        """
         size = self.eigenvalues.abs()
         largest = torch.maximum(size.amax(-1), self.scale).unsqueeze(-1)
         along = (self.vectors.mT @ way.unsqueeze(-1)).squeeze(-1)
@@ -261,10 +286,12 @@ class _Walk:
 
 
 def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
-    """p (S, D) that minimises e·p + ½ Σ_k c_k p_k² over ||p|| <= radius (S,), for any signs of c (S, D).
+    """p (S, D) that minimises e·p + ½ Σ_k c_k p_k² over ||p|| <= radius (S,), for any signs of c
+    (S, D).
 
-    p = −e/(c + μ) with the least μ >= max(0, −min c) at which p fits, found on 1/radius − 1/||p(μ)||, nearly linear in
-    μ; where even that p is short of the sphere (the hard case) the rest of the way is along the least c.
+    p = −e/(c + μ) with the least μ >= max(0, −min c) at which p fits, found on 1/radius −
+    1/||p(μ)||, nearly linear in μ; where even that p is short of the sphere (the hard case) the
+    rest of the way is along the least c.
     """
     lowest, place = c.min(-1)
     shift = (-lowest).clamp(min=0)

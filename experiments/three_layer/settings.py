@@ -16,7 +16,9 @@ ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
 
 @dataclass(frozen=True, kw_only=True)
 class ThreeLayerStudy(c.Experiment):
-    """Data, network and training of a study, and how its claims are decided: see the YAML file of an experiment."""
+    """Data, network and training of a study, and how its claims are decided: see the YAML file of
+    an experiment.
+    """
 
     level: float = c.report_only(0.01, above=0, below=1)
     share: float = c.report_only(0.8, above=0, below=1)

@@ -1,15 +1,17 @@
 """The bound of the largest Hessian eigenvalue from random probes, for any differentiable loss.
 
-λ_sup = μ + √(D−1) σ needs tr H and tr H² alone (WS bound, Eqs. 7-9). With Rademacher probes z, E zᵀHz = tr H and
-E |Hz|² = tr H², and one Hessian-vector product serves both (Hutchinson). From K probes
+λ_sup = μ + √(D−1) σ needs tr H and tr H² alone (WS bound, Eqs. 7-9). With Rademacher probes z, E
+zᵀHz = tr H and E |Hz|² = tr H², and one Hessian-vector product serves both (Hutchinson). From K
+probes
 
     tr H  ≈ t̄ = mean t_k,  t_k = z_kᵀ H z_k          unbiased
     tr H² ≈ mean |H z_k|²                            unbiased
     σ²    ≈ mean |H z_k|² / D − (K² t̄² − Σ t_k²) / (K (K−1) D²)   unbiased: (tr H)² from different probes only
 
-Only the square root of σ² brings a bias. It is concave, so the estimate of λ_sup is too small on average, by
-√(D−1) Var(σ̂²) / (8 σ³) to leading order, which falls as 1/K while the error of a single estimate falls as 1/√K. (An
-estimate of σ² below 0 counts as 0, which pushes the other way where σ is nearly 0.) The products keep their graph.
+Only the square root of σ² brings a bias. It is concave, so the estimate of λ_sup is too small on
+average, by √(D−1) Var(σ̂²) / (8 σ³) to leading order, which falls as 1/K while the error of a
+single estimate falls as 1/√K. (An estimate of σ² below 0 counts as 0, which pushes the other way
+where σ is nearly 0.) The products keep their graph.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from runner.curvature import SymmetricOperator
 
 
 class BoundEstimate(NamedTuple):
-    """bound: λ_sup, trace and variance (σ²): the unbiased estimates; of the leading shape given to `combine`."""
+    """bound:
+
+    λ_sup, trace and variance (σ²): the unbiased estimates; of the leading shape given to `combine`.
+    """
 
     bound: Tensor
     trace: Tensor
@@ -33,7 +38,9 @@ class BoundEstimate(NamedTuple):
 
 
 def combine(forms: Tensor, squares: Tensor, dimension: int) -> BoundEstimate:
-    """The estimate from zᵀHz and |Hz|² of every probe, each (..., K); leading dimensions are separate estimates."""
+    """The estimate from zᵀHz and |Hz|² of every probe, each (..., K); leading dimensions are
+    separate estimates.
+    """
     count = forms.shape[-1]
     trace = forms.mean(-1)
     squared_trace = (forms.sum(-1).square() - forms.square().sum(-1)) / (count * (count - 1))
@@ -56,7 +63,9 @@ def hessian_vector_product(
     *,
     graph: bool,
 ) -> tuple[Tensor, ...]:
-    """H z from gradients that keep their graph, in the shapes of the parameters; graph: whether H z keeps its own."""
+    """H z from gradients that keep their graph, in the shapes of the parameters; graph: whether H z
+    keeps its own.
+    """
     used = [(g, v) for g, v in zip(gradients, vector, strict=True) if g.requires_grad]
     if not used:  # a loss linear in every parameter
         return tuple(torch.zeros_like(p) for p in parameters)
@@ -66,7 +75,9 @@ def hessian_vector_product(
 
 
 class ParameterHessian(SymmetricOperator):
-    """The Hessian of a loss by its parameters, in the form that `lanczos_extremes` takes: one node, "parameters"."""
+    """The Hessian of a loss by its parameters, in the form that `lanczos_extremes` takes: one node,
+    "parameters".
+    """
 
     nodes = ("parameters",)
 

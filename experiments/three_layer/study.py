@@ -1,4 +1,6 @@
-"""What the reports on the three-layer network share: corrected tests, the case of a variant, decisions by draws."""
+"""What the reports on the three-layer network share: corrected tests, the case of a variant,
+decisions by draws.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Study(Analysis):
 
 @dataclass(frozen=True)
 class Case:
-    """What the claims of one variant read. variant: as the experiment has it, None where it has none."""
+    """What the claims of one variant read. variant: as the experiment has it, None where it has
+    none.
+    """
 
     experiment: Any
     variant: Any
@@ -77,8 +81,9 @@ def listed_kinds(kinds: pd.Series) -> str:
 def over_draws(statement: Statement, values: Sequence[float], unit: str) -> Claim:
     """Whether something is larger, decided by further draws of the data: each draw is one value.
 
-    Confirmed when the 95 % interval of the mean over draws is above 0, refuted when it is below, and inconclusive
-    between the two: papers name no least gain, and the interval says what is excluded.
+    Confirmed when the 95 % interval of the mean over draws is above 0, refuted when it is below,
+    and inconclusive between the two: papers name no least gain, and the interval says what is
+    excluded.
     """
     chosen = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
     test = wilcoxon(values, name=statement.name)

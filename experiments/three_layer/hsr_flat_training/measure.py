@@ -36,7 +36,9 @@ class Data:
 
 
 def load(experiment: FlatContest, ctx: Context) -> Data:
-    """Three parts drawn by the seed from the digits, or from the training images of a set of images."""
+    """Three parts drawn by the seed from the digits, or from the training images of a set of
+    images.
+    """
     sizes = (experiment.train, experiment.validation, experiment.test)
     generator = ctx.torch_generator("split")
     if isinstance(experiment.dataset, DigitsData):
@@ -188,7 +190,9 @@ class _Record:
         return {"train_loss": float(loss.detach()), **found}
 
     def end(self) -> Row:
-        """Accuracies are means over the last epochs, loss and curvature are those of the last point."""
+        """Accuracies are means over the last epochs, loss and curvature are those of the last
+        point.
+        """
         own, loss = self._own()
         if not (torch.isfinite(loss) and all(bool(torch.isfinite(p).all()) for p in own)):
             return {**dict.fromkeys(MEASURED, math.nan), "status": "diverged"}

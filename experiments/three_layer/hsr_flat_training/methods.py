@@ -205,8 +205,8 @@ class Stepper:
     def _bound(self, forms: Tensor, squares: Tensor) -> Tensor:
         """λ_sup (K,) from zᵀHz and |Hz|², (K, probes).
 
-        Its gradient divides by a running mean of σ that hardly depends on these probes. μ² cannot be
-        had from one probe: σ² is replaced by tr H²/D, which is never smaller.
+        Its gradient divides by a running mean of σ that hardly depends on these probes. μ² cannot
+        be had from one probe: σ² is replaced by tr H²/D, which is never smaller.
         """
         dimension = sum(p[0].numel() for p in self.parameters)
         if forms.shape[1] == 1:

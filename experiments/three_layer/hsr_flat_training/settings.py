@@ -42,7 +42,8 @@ GRADIENT_SECONDS = 0.0009
 
 @dataclass(frozen=True, kw_only=True)
 class FlatContest(c.Experiment):
-    """The chosen settings of every method at fresh seeds. chosen: method -> settings number of each of `ENTRIES`.
+    """The chosen settings of every method at fresh seeds. chosen: method -> settings number of each
+    of `ENTRIES`.
 
     Each setting is explained in conf/experiment/hsr_flat_training.yaml.
     """

@@ -25,7 +25,9 @@ LAST_DECADES = 2
 CONFIDENT = 0.01
 """|delta| below which a sample counts as estimated with high confidence (Section V-A)."""
 PAPER_FORM = "matrix"
-"""The paper's double sum as matrices, where calls cost least; row by row and this project's form are variants."""
+"""The paper's double sum as matrices, where calls cost least; row by row and this project's form
+are variants.
+"""
 FORMS = ("double sum", "matrix", "own")
 SIZES_OPEN = (
     "the paper does not print the sizes, and the answer depends on them; "
@@ -125,7 +127,9 @@ def _agreement(c: Case) -> Iterator[Claim]:
 
 
 def _influence(c: Case) -> Iterator[Claim]:
-    """One statement for the six parts of the gradient that the figure shows; and how much confident samples carry."""
+    """One statement for the six parts of the gradient that the figure shows; and how much confident
+    samples carry.
+    """
     carried = by_seed(c.tables["influence"], _carried)
     yield c.evidence.compared(c.says["confident samples can be left out"], carried)
     parts = {
@@ -137,8 +141,9 @@ def _influence(c: Case) -> Iterator[Claim]:
 
 
 def _carried(rows: pd.DataFrame) -> float:
-    """Share of the samples with |delta| < `CONFIDENT` in the sum of the norms of all contributions to ∇λ_sup: the
-    median over networks, of those that have such samples."""
+    """Share of the samples with |delta| < `CONFIDENT` in the sum of the norms of all contributions
+    to ∇λ_sup: the median over networks, of those that have such samples.
+    """
     bound = rows[rows["of"] == "bound"]
     norm = (bound["norm"] ** 2).groupby(
         [bound["start"], bound["sample"], bound["error"]]
@@ -167,7 +172,9 @@ def _of_part(c: Case, part: str) -> Claim:
 
 
 def _vanishing(c: Case) -> Iterator[Claim]:
-    """Proposition 1 is about a limit: the exponent of the norm in |delta| over the last recorded decades."""
+    """Proposition 1 is about a limit: the exponent of the norm in |delta| over the last recorded
+    decades.
+    """
 
     def exponent(rows: pd.DataFrame) -> float:
         slopes = []
@@ -287,7 +294,8 @@ def vgg16() -> int:
 
 
 def resnet18() -> int:
-    """Stem, eight blocks of two 3 x 3 convolutions with batch norm, projections where the width changes, a head.
+    """Stem, eight blocks of two 3 x 3 convolutions with batch norm, projections where the width
+    changes, a head.
 
     >>> resnet18()
     11689512

@@ -1,5 +1,5 @@
-"""Fig. 2: what ∇λ_sup costs, by the paper's double sum, its matrix form, this project's form, and automatic
-differentiation; and what three-point differences of the paper's own value cost.
+"""Fig. 2: what ∇λ_sup costs, by the paper's double sum, its matrix form, this project's form, and
+automatic differentiation; and what three-point differences of the paper's own value cost.
 
 Multiply-adds for I samples, N hidden units, D = M N + 2 N + 1 parameters, and numbers in memory:
 
@@ -9,11 +9,12 @@ Multiply-adds for I samples, N hidden units, D = M N + 2 N + 1 parameters, and n
     autodiff      about 4 times the value's I D²       4 I D
     numerical     2 D values of the double sum         5 I²
 
-The double sum is that of Theorems 4 and 5, the gradient of tr H². The sum over j is a row of products with the samples;
-`block` says how many rows i are taken at a time. One row is the paper's double sum as it stands, with vectors in the
-place of the inner loop; all rows at once is its matrix form, with I × I matrices in memory, in place where possible.
-tr H² falls out of the same products. The printed root Φ_11^{1/2} is taken with its sign, Ṽ F'(y_j) F'(y_i) Ṽᵀ; for
-GELU the sum can be negative.
+The double sum is that of Theorems 4 and 5, the gradient of tr H². The sum over j is a row of
+products with the samples; `block` says how many rows i are taken at a time. One row is the paper's
+double sum as it stands, with vectors in the place of the inner loop; all rows at once is its matrix
+form, with I × I matrices in memory, in place where possible. tr H² falls out of the same products.
+The printed root Φ_11^{1/2} is taken with its sign, Ṽ F'(y_j) F'(y_i) Ṽᵀ; for GELU the sum can be
+negative.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from runner.data.synthetic import sample
 def value_and_gradient(
     theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(tr H², ∇ tr H²) for one theta (D,): the double sums over i and j done as (I, I) @ (I, N) products.
+    """(tr H², ∇ tr H²) for one theta (D,): the double sums over i and j done as (I, I) @ (I, N)
+    products.
 
     block: how many rows of the I × I matrices at a time, None for all of them.
     """
@@ -124,7 +126,10 @@ PAIRWISE = ("double sum", "matrix", "numerical")
 
 
 def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step: float) -> Tensor:
-    """Central differences of a function of theta (D,), one coordinate after the other: 2 D evaluations."""
+    """Central differences of a function of theta (D,), one coordinate after the other:
+
+    2 D evaluations.
+    """
     found = torch.empty_like(theta)
     for k in range(len(theta)):
         shift = torch.zeros_like(theta)
@@ -163,10 +168,12 @@ def forms(step: float) -> dict[str, Gradient]:
 
 
 def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
-    """Table `cost`: processor seconds of one gradient, the least of the repeats, with the forms taking turns.
+    """Table `cost`: processor seconds of one gradient, the least of the repeats, with the forms
+    taking turns.
 
-    These numbers are no two times the same and belong to the machine. A size that a form's limit leaves out has a row
-    with the reason. error: against this project's form, relative, to show that all compute the same.
+    These numbers are no two times the same and belong to the machine. A size that a form's limit
+    leaves out has a row with the reason. error: against this project's form, relative, to show that
+    all compute the same.
     """
     inputs = experiment.dataset.inputs
     cases = [("dimension", experiment.timed_samples, units) for units in experiment.cost_units]
@@ -224,8 +231,10 @@ def _left_out(experiment: HsrGradient, form: str, samples: int, units: int) -> s
 def least_seconds(
     chosen: dict[str, Gradient], args: tuple[Tensor, Tensor, Tensor], repeats: int, budget: float
 ) -> tuple[dict[str, float], dict[str, int]]:
-    """(least processor seconds, number of repeats) of every form, the forms taking turns so that what else the machine
-    does falls on all of them; a form that has used its budget of seconds sits out after the third turn."""
+    """(least processor seconds, number of repeats) of every form, the forms taking turns so that
+    what else the machine does falls on all of them; a form that has used its budget of seconds sits
+    out after the third turn.
+    """
     times: dict[str, list[float]] = {name: [] for name in chosen}
     for turn in range(repeats + 1):
         for name, function in chosen.items():

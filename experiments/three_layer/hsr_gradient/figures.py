@@ -1,4 +1,6 @@
-"""The counterparts of Figs. 2-7; the first stored data set where one network or one data set is shown."""
+"""The counterparts of Figs. 2-7; the first stored data set where one network or one data set is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 
 
 def time(tables: Tables, tests: Tests) -> Figure:
-    """Fig. 2: time against D and against I by five forms, median over data sets as a line and every data set a point;
-    exponents are those of the last doublings."""
+    """Fig. 2: time against D and against I by five forms, median over data sets as a line and every
+    data set a point; exponents are those of the last doublings.
+    """
     figure, axes = draw.new_figure(1, 2, width=8.8, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
@@ -88,8 +91,9 @@ def agreement(tables: Tables) -> Figure:
 
 
 def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
-    """Fig. 4: |δ_i| of a sample against the norm of its contribution to a gradient, one trained network; last row: the
-    limit of Proposition 1."""
+    """Fig. 4: |δ_i| of a sample against the norm of its contribution to a gradient, one trained
+    network; last row: the limit of Proposition 1.
+    """
     rows, limit = first_seed(tables["influence"]), first_seed(tables["vanishing_error"])
     rows = rows[rows["start"] == rows["start"].min()]
     seed, start = rows["seed"].iloc[0], rows["start"].iloc[0]
@@ -126,7 +130,9 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
 
 
 def covariance(tables: Tables) -> Figure:
-    """Fig. 5: gradient norm of tr H² against the covariance, scaled to 0-1 in each curve; median and quartiles."""
+    """Fig. 5: gradient norm of tr H² against the covariance, scaled to 0-1 in each curve; median
+    and quartiles.
+    """
     rows = first_seed(tables["covariance"])
 
     def panel(ax: Axes, key: tuple[float, str]) -> str:
@@ -191,7 +197,9 @@ def terms(tables: Tables, tests: Tests) -> Figure:
 
 
 def bound_descent(tables: Tables) -> Figure:
-    """Fig. 7: bounds, extreme eigenvalues and the full spectrum along descent on the bound, first start."""
+    """Fig. 7: bounds, extreme eigenvalues and the full spectrum along descent on the bound, first
+    start.
+    """
     rows = first_seed(tables["bound_descent"])
     rows = rows[rows["start"] == rows["start"].min()].sort_values("step")
     every = [c for c in rows.columns if c.startswith("lambda_") and c[7:].isdigit()]

@@ -24,7 +24,10 @@ LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
 
 
 class _Problem:
-    """Training data of the seed, and the parameters of a network on them: D in all, the first `split` of them W."""
+    """Training data of the seed, and the parameters of a network on them:
+
+    D in all, the first `split` of them W.
+    """
 
     def __init__(self, experiment: HsrGradient, ctx: Context, units: int) -> None:
         data = experiment.dataset
@@ -40,7 +43,9 @@ class _Problem:
 
 
 def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
-    """Row of `certificate`: the closed-form Hessian that every part is made of, at one random network."""
+    """Row of `certificate`: the closed-form Hessian that every part is made of, at one random
+    network.
+    """
     p = _Problem(experiment, ctx, experiment.hidden)
     theta = p.thetas("starts", 1)[0]
     return of_hessian(
@@ -49,7 +54,9 @@ def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
-    """Fig. 3: every entry of the four gradients for one network, and the norm of the difference for many."""
+    """Fig. 3: every entry of the four gradients for one network, and the norm of the difference for
+    many.
+    """
     p = _Problem(experiment, ctx, experiment.compared_hidden)
     entries, norms = [], []
     forms = {
@@ -88,10 +95,11 @@ def _bound_matrix(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
 
 
 def sample_gradients(theta: Tensor, x: Tensor, q: Tensor, fixed: int) -> dict[str, Tensor]:
-    """What each sample i contributes, (I, D) each: to ∇ tr H, to ∇ tr H² in the pair (i, fixed), and to ∇λ_sup.
+    """What each sample i contributes, (I, D) each: to ∇ tr H, to ∇ tr H² in the pair (i, fixed),
+    and to ∇λ_sup.
 
-    tr H² = Σ_ij ⟨H_i, H_j⟩, and by symmetry the pair's term is 2 ∇⟨H_i, H_j⟩ with H_j held constant (the factor h(x_i)
-    of Theorem 4). The contributions to ∇λ_sup sum to it.
+    tr H² = Σ_ij ⟨H_i, H_j⟩, and by symmetry the pair's term is 2 ∇⟨H_i, H_j⟩ with H_j held constant
+    (the factor h(x_i) of Theorem 4). The contributions to ∇λ_sup sum to it.
     """
     rows = range(len(q))
     partner = tl.hessian(theta, x[fixed : fixed + 1], q[fixed : fixed + 1])
@@ -108,7 +116,9 @@ def sample_gradients(theta: Tensor, x: Tensor, q: Tensor, fixed: int) -> dict[st
 
 
 def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
-    """Fig. 4 at trained networks, and Proposition 1: the contributions of a sample whose |delta| is made to vanish."""
+    """Fig. 4 at trained networks, and Proposition 1: the contributions of a sample whose |delta| is
+    made to vanish.
+    """
     p, fixed = _Problem(experiment, ctx, experiment.hidden), experiment.fixed_sample
     ends = descend(
         p.thetas("starts", experiment.influence_starts),
@@ -149,7 +159,9 @@ def _with_error(theta: Tensor, x: Tensor, q: Tensor, bias: int, error: float) ->
 
 
 def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
-    """Fig. 5: quantiles of ||∇ tr H²|| over networks and data, by covariance of the inputs; class 1 is x₁ >= 0."""
+    """Fig. 5: quantiles of ||∇ tr H²|| over networks and data, by covariance of the inputs; class 1
+    is x₁ >= 0.
+    """
     draws = experiment.covariance_draws
     shape, generator = (
         (draws, experiment.covariance_samples, 2),
@@ -211,7 +223,9 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 
 
 def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
-    """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move inward."""
+    """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move
+    inward.
+    """
     from runner.curvature.spectra.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 
     generator = ctx.torch_generator("narrowed")

@@ -1,4 +1,6 @@
-"""The bound of a three-layer network estimated from random probes, against its closed form: measurement and report."""
+"""The bound of a three-layer network estimated from random probes, against its closed form:
+measurement and report.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,11 @@ NAMES = ("probes", "exact", "mean", "rms_error", "standard_error")
 
 
 def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Mean and spread of the estimated bound of a three-layer network against its closed form, by number of probes.
+    """Mean and spread of the estimated bound of a three-layer network against its closed form, by
+    number of probes.
 
-    Probes multiply the closed-form Hessian, which gives the same numbers as products by differentiation.
+    Probes multiply the closed-form Hessian, which gives the same numbers as products by
+    differentiation.
     """
     data = GaussianData()
     x, q = gaussian_classes(
@@ -105,7 +109,9 @@ class HsrStochasticAnalysis(Analysis):
 
 
 def estimate(tables: Tables) -> Figure:
-    """Error and bias of the estimated bound against the number of probes, relative to the closed form."""
+    """Error and bias of the estimated bound against the number of probes, relative to the closed
+    form.
+    """
     rows = tables["estimate"]
     counts = sorted(rows["probes"].unique())
     first = rows[rows["probes"] == counts[0]]

@@ -1,4 +1,6 @@
-"""The report of the study of the bound's gradient: fits and tests, claims, values, notes, and Figs. 2-7."""
+"""The report of the study of the bound's gradient: fits and tests, claims, values, notes, and Figs.
+2-7.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from runner.stats import Statistic
 
 
 def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
-    """Slope of log seconds against log size over the last doublings, where calls no longer cost: the exponent."""
+    """Slope of log seconds against log size over the last doublings, where calls no longer cost:
+    the exponent.
+    """
     known = table[table["status"] == "ok"]
     for seed, rows in data_sets(known):
         for (varied, form), whole in rows.groupby(["varied", "form"], sort=False):
@@ -36,9 +40,11 @@ def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statist
 
 
 def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
-    """Rank correlation of |delta_i| and the norm of the sample's contribution, over the samples of each network.
+    """Rank correlation of |delta_i| and the norm of the sample's contribution, over the samples of
+    each network.
 
-    Networks of a data set share its samples, so each gives one row, and a data set one row of their medians.
+    Networks of a data set share its samples, so each gives one row, and a data set one row of their
+    medians.
     """
     for seed, rows in data_sets(table):
         for (name, block), part in rows.groupby(["of", "block"], sort=False):

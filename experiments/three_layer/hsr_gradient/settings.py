@@ -1,6 +1,8 @@
-"""HSR: what the closed-form gradient of the bound costs, whether it is right, and what drives it (Figs. 2-7).
+"""HSR: what the closed-form gradient of the bound costs, whether it is right, and what drives it
+(Figs. 2-7).
 
-A cell is one part of the study; the parts share nothing but the seed. The heavy code is in sibling modules.
+A cell is one part of the study; the parts share nothing but the seed. The heavy code is in sibling
+modules.
 """
 
 from __future__ import annotations

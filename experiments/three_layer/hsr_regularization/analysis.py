@@ -1,8 +1,10 @@
-"""Reading the merged tables: variants, cases, and Wilcoxon signed-rank tests between methods, paired by start.
+"""Reading the merged tables: variants, cases, and Wilcoxon signed-rank tests between methods,
+paired by start.
 
-Starts of one data set share that data set, so pooling them over seeds would count the same draw hundreds of times. What
-holds over data sets is tested on one median per data set (`… over data sets`), where n is small and says so. Pairs in
-which a method reached no critical point are left out, and counted in the note.
+Starts of one data set share that data set, so pooling them over seeds would count the same draw
+hundreds of times. What holds over data sets is tested on one median per data set (`… over data
+sets`), where n is small and says so. Pairs in which a method reached no critical point are left
+out, and counted in the note.
 """
 
 from __future__ import annotations
@@ -81,7 +83,9 @@ def variants(experiment: HsrRegularization, tables: Tables) -> list[Variant]:
 
 
 def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """One row per start, one column per method; NaN where a method did not reach a critical point from it."""
+    """One row per start, one column per method; NaN where a method did not reach a critical point
+    from it.
+    """
     column = "lambda_max" if quantity == "log_lambda_max" else quantity
     values = rows[column].where(rows["status"] == "ok")
     if quantity == "log_lambda_max":
@@ -109,7 +113,9 @@ class Case(study.Case):
         return found
 
     def mark(self, method: str = "") -> str:
-        """The variant in the marks of a row: 'fitted', 'printed second half', 'fitted with wide radius'."""
+        """The variant in the marks of a row: 'fitted', 'printed second half', 'fitted with wide
+        radius'.
+        """
         readings = {self.experiment.reading[0]: "", POLISHED: POLISHED}
         reading = readings.get(self.variant.reading, "second half")
         wide = "with wide radius" if method in WIDE.values() else ""

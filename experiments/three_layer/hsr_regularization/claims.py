@@ -1,8 +1,8 @@
 """The paper's statements as claims, one row each, decided data set by data set.
 
-The fitted protocol with the stop rule judged from the first step decides. The second reading of the stop rule, the
-points to which the ends lead when they are not stopped, and A-SAM at the wide radius are variants in the row. The
-statements of Fig. 14 are decided by further draws of the data.
+The fitted protocol with the stop rule judged from the first step decides. The second reading of the
+stop rule, the points to which the ends lead when they are not stopped, and A-SAM at the wide radius
+are variants in the row. The statements of Fig. 14 are decided by further draws of the data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ SEARCH = (
     "ratio was chosen by the published counts"
 )
 OPEN = (("refuted", "confirmed"), ("refuted", "inconclusive"), ("inconclusive", "confirmed"))
-"""Verdicts at the printed and at the wide radius that together say nothing of a statement on A-SAM."""
+"""Verdicts at the printed and at the wide radius that together say nothing of a statement on A-SAM.
+"""
 SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "std of the spectrum"))
 
 
@@ -91,7 +92,9 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
 
 
 def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
-    """What the printed stop rule leaves to compare: search at any rate, training at the printed one."""
+    """What the printed stop rule leaves to compare: search at any rate, training at the printed
+    one.
+    """
     sharp = scan[scan["group"] == "sharp"]
     lines, most = [], 0.0
     for rate, rows in sharp.groupby("search_rate", sort=True):
@@ -226,8 +229,10 @@ def _minimum(c: Case) -> Made:
 
 
 def _saddles(c: Case) -> Made:
-    """Fig. 13: how far the loss falls on both sides along u_D, with the slope that the stop rule leaves taken out; or,
-    where the slope is gone, whether the point without gradient nearest to an end is a saddle."""
+    """Fig. 13: how far the loss falls on both sides along u_D, with the slope that the stop rule
+    leaves taken out; or, where the slope is gone, whether the point without gradient nearest to an
+    end is a saddle.
+    """
     if c.variant.reading == POLISHED:
         near = c.rows("nearest", group="flat")
         stopped = replace(c.variant, reading=c.experiment.reading[0]).rows(c.tables["endpoints"])

@@ -1,4 +1,6 @@
-"""Figs. 8, 9, 12 and 14: the data, the points of the search, and where the methods end, data set by data set."""
+"""Figs. 8, 9, 12 and 14: the data, the points of the search, and where the methods end, data set by
+data set.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ SPECTRUM = {
 }
 LOGARITHMIC = ("lambda_max", "mean", "std")
 BELOW = 4
-"""A logarithmic panel ends at the lowest quartile over this: ends that run to infinity have eigenvalues near 0."""
+"""A logarithmic panel ends at the lowest quartile over this: ends that run to infinity have
+eigenvalues near 0.
+"""
 LABELS = [f"{NAMES[a]} − {NAMES[b]}" for a, b in PAIRS]
 
 
@@ -113,7 +117,9 @@ def _boxes_of_methods(
 
 
 def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Figure:
-    """Rank-biserial effect of every comparison, a mark for each data set, filled where p < level after Holm."""
+    """Rank-biserial effect of every comparison, a mark for each data set, filled where p < level
+    after Holm.
+    """
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
         quantity, group = key
@@ -170,8 +176,9 @@ def _pairs(axes: Sequence[Axes]) -> None:
 
 
 def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
-    """Fig. 14 over draws of the data: the mean difference of macro F1 in every draw, and its mean over the draws with
-    the 95 % interval; the band is the margin within which a difference is none."""
+    """Fig. 14 over draws of the data: the mean difference of macro F1 in every draw, and its mean
+    over the draws with the 95 % interval; the band is the margin within which a difference is none.
+    """
 
     def panel(ax: Axes, group: str) -> None:
         rows = tables["draws"][tables["draws"]["group"] == group]
@@ -213,7 +220,9 @@ def data(tables: Tables) -> Figure:
 
 
 def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str]) -> Figure:
-    """Fig. 9: λ₁ against λ_sup, all data sets, and the bound's histogram with both thresholds, first data set."""
+    """Fig. 9: λ₁ against λ_sup, all data sets, and the bound's histogram with both thresholds,
+    first data set.
+    """
     figure, axes = draw.new_figure(len(protocols), 2, width=8.0, height=0.6 + 3.2 * len(protocols))
     titles = []
     for row, protocol in zip(axes, protocols, strict=True):

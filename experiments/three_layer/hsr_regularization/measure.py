@@ -1,7 +1,8 @@
-"""What is measured of one data set: the methods from sharp and flat starts, the printed search, further draws.
+"""What is measured of one data set: the methods from sharp and flat starts, the printed search,
+further draws.
 
-The printed search and the draws are smaller than the paper's experiment, since starts of one draw share its data: what
-decides a statement about data is their number.
+The printed search and the draws are smaller than the paper's experiment, since starts of one draw
+share its data: what decides a statement about data is their number.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class Nearest:
 def polished(
     experiment: HsrRegularization, problem: Problem, ends: Endpoints
 ) -> tuple[Endpoints, Nearest]:
-    """Where the ends of a method lead downhill, and what lies nearest to them; a diverged end stays as it is.
+    """Where the ends of a method lead downhill, and what lies nearest to them; a diverged end stays
+    as it is.
 
     Converged is what polishing has finished.
     """
@@ -190,7 +192,9 @@ def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
 def where_they_lead(
     experiment: HsrRegularization, problem: Problem, theta: Tensor, start: Tensor
 ) -> dict[str, Any]:
-    """The gradient that the stop rule leaves at the points of the search, and what they lead to downhill."""
+    """The gradient that the stop rule leaves at the points of the search, and what they lead to
+    downhill.
+    """
     found = lead(theta, *problem.args, _limits(experiment, problem))
     left = tl.gradient(theta, *problem.args).norm(dim=1)
     first = tl.gradient(problem.starts[start], *problem.args).norm(dim=1)
@@ -207,7 +211,8 @@ def endpoint_rows(
     *,
     brief: bool,
 ) -> dict[str, Any]:
-    """One row per start: status and curvature, F1 on test data and boundary where the method ended (Figs. 12, 14).
+    """One row per start: status and curvature, F1 on test data and boundary where the method ended
+    (Figs. 12, 14).
 
     brief: to the digits that are kept of polished points.
     """
@@ -256,8 +261,10 @@ def stack(parts: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 class Ends:
-    """Where every method ends from the sharp and the flat starts of one problem, the stop rule judged from the first
-    step. lambda_max, f1: method -> (S,); reached: method -> (S,) bool; group: S names."""
+    """Where every method ends from the sharp and the flat starts of one problem, the stop rule
+    judged from the first step. lambda_max, f1: method -> (S,); reached: method -> (S,) bool; group:
+    S names.
+    """
 
     def __init__(self, experiment: HsrRegularization, problem: Problem, rate: float) -> None:
         self.search = search(experiment, problem, rate)
@@ -292,8 +299,9 @@ class Ends:
 def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Table `scan`: the printed stop rule, the search at one rate, the methods at the printed γ₁.
 
-    reached: starts of a group from which the method meets the stop rule; pairs: those from which plain descent does
-    too, which is what the paper's tests compare. lambda_max, f1: medians over all finite ends.
+    reached: starts of a group from which the method meets the stop rule; pairs: those from which
+    plain descent does too, which is what the paper's tests compare. lambda_max, f1: medians over
+    all finite ends.
     """
     rate = float(cell.params["search_rate"])
     ctx.progress(0, 1, f"search at rate {rate:g} and {len(METHODS)} methods")
@@ -323,8 +331,9 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
 
 
 def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Table]:
-    """Table `draws`: for every draw, group and pair of methods the mean difference of F1 and of log λ₁ over the starts
-    from which both reach a critical point."""
+    """Table `draws`: for every draw, group and pair of methods the mean difference of F1 and of log
+    λ₁ over the starts from which both reach a critical point.
+    """
     rows: list[Mapping[str, Any]] = []
     for number in range(experiment.draws):
         ctx.progress(number, experiment.draws, f"draw {number + 1}")

@@ -74,12 +74,12 @@ def along_u1(tables: Tables, protocol: str) -> Figure:
 
 
 def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
-    """Fig. 13: loss along u₁ (left) and u_D (right) at the end of each method whose λ_D is at the tip of the lower
-    whisker, flat seeds. The clear saddle that the paper
-    shows for A-SAM would rise on the left and fall on the right by at least 1 % of that rise.
+    """Fig. 13: loss along u₁ (left) and u_D (right) at the end of each method whose λ_D is at the
+    tip of the lower whisker, flat seeds. The clear saddle that the paper shows for A-SAM would rise
+    on the left and fall on the right by at least 1 % of that rise.
 
-    at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points without gradient nearest
-    to them. Every direction has one scale for all methods.
+    at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points
+    without gradient nearest to them. Every direction has one scale for all methods.
     """
     rows = _first(tables, "profiles", protocol)
     rows = rows[(rows["kind"] == "whisker tip") & (rows["at"] == at)]
@@ -126,7 +126,9 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
 
 
 def boundaries(tables: Tables, protocol: str) -> Figure:
-    """Fig. 15: p(x) without regularisation and with HSR from the same starts, those of the sharpest points."""
+    """Fig. 15: p(x) without regularisation and with HSR from the same starts, those of the sharpest
+    points.
+    """
     rows, data = _first(tables, "boundaries", protocol), _first(tables, "data", protocol)
     starts = list(dict.fromkeys(rows["start"]))
     train = data[data["set"] == "train"]

@@ -1,4 +1,6 @@
-"""One data set with its starts: the search, the choice of sharp and flat starts, and training with a method."""
+"""One data set with its starts: the search, the choice of sharp and flat starts, and training with
+a method.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from runner.training.descent.directions import Direction
 
 @dataclass(frozen=True)
 class Problem:
-    """x (I, M), q (I,): training set; test set of the same kind. starts (S, D). ratio: of the stop rule."""
+    """x (I, M), q (I,): training set; test set of the same kind. starts (S, D). ratio: of the stop
+    rule.
+    """
 
     x: Tensor
     q: Tensor
@@ -100,7 +104,9 @@ def search(experiment: HsrRegularization, problem: Problem, rate: float) -> Endp
 def critical_points(
     experiment: HsrRegularization, problem: Problem, ends: Endpoints
 ) -> tuple[dict[str, Any], list[str]]:
-    """Unique critical points with their sharpness, and which group each belongs to ("sharp", "flat" or "")."""
+    """Unique critical points with their sharpness, and which group each belongs to ("sharp", "flat"
+    or "").
+    """
     met = ends.converged.nonzero()[:, 0]
     unique = met[~duplicates(ends.theta[met])] if len(met) else met
     theta = ends.theta[unique]
@@ -157,10 +163,11 @@ def end_under(
     direction: Direction,
     result: DescentResult,
 ) -> Endpoints:
-    """The ends of `result` (every_step), or those of a stop rule that is first judged at `switch` (second_half).
+    """The ends of `result` (every_step), or those of a stop rule that is first judged at `switch`
+    (second_half).
 
-    A start that did not stop before `switch` ends at the same point either way, and a start's path does not depend on
-    its company, so only the others descend again.
+    A start that did not stop before `switch` ends at the same point either way, and a start's path
+    does not depend on its company, so only the others descend again.
     """
     if reading == "every_step":
         return result.final

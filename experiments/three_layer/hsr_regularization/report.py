@@ -1,4 +1,6 @@
-"""The report of the comparison of methods: tests, claims, values to compare with the paper's, notes and figures."""
+"""The report of the comparison of methods: tests, claims, values to compare with the paper's, notes
+and figures.
+"""
 
 from __future__ import annotations
 

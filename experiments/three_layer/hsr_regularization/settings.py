@@ -1,7 +1,9 @@
-"""HSR regularisation against Hessian-trace regularisation, adaptive SAM and plain gradient descent (HSR, Section VI).
+"""HSR regularisation against Hessian-trace regularisation, adaptive SAM and plain gradient descent
+(HSR, Section VI).
 
-A cell is one data set under one protocol: the search for critical points, the choice of the starts that lead to the
-sharpest and the flattest of them, and the four methods from these starts. The heavy parts are in sibling modules.
+A cell is one data set under one protocol: the search for critical points, the choice of the starts
+that lead to the sharpest and the flattest of them, and the four methods from these starts. The
+heavy parts are in sibling modules.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class HsrRegularization(ThreeLayerStudy):
             )
 
     def cells(self) -> list[c.Cell]:
-        """The experiment under the fitted protocol, its printed search at several rates, further draws of the data."""
+        """The experiment under the fitted protocol, its printed search at several rates, further
+        draws of the data.
+        """
         work = self.training.steps / 10_000 * SECONDS / 3000
         found = []
         if "methods" in self.part and "fitted" in self.protocol:

@@ -1,4 +1,6 @@
-"""Figs. 10 and 11, what Section VI-B and the abstract say of the spectrum, and the statements decided by draws."""
+"""Figs. 10 and 11, what Section VI-B and the abstract say of the spectrum, and the statements
+decided by draws.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def _steepest_of_hsr(rows: pd.DataFrame) -> float:
 
 
 def spectra(c: Case) -> Made:
-    """The range of the eigenvalues under HSR, and how λ₁, mean and standard deviation hang together."""
+    """The range of the eigenvalues under HSR, and how λ₁, mean and standard deviation hang
+    together.
+    """
     ends = c.rows("endpoints", status="ok")
     sharp = ends[ends["group"] == "sharp"]
     yield c.mark(), c.evidence.compared(c.says["spectrum narrower"], by_seed(sharp, _narrowed))
@@ -116,7 +120,9 @@ def _weaker_tie(rows: pd.DataFrame) -> float:
 def claims_over_draws(
     experiment: HsrRegularization, table: pd.DataFrame, says: Mapping[str, Statement]
 ) -> list[tuple[str, Claim]]:
-    """(variant, claim) of Fig. 14, one value a draw of the data; A-SAM at the wide radius is a variant."""
+    """(variant, claim) of Fig. 14, one value a draw of the data; A-SAM at the wide radius is a
+    variant.
+    """
     margin = experiment.f1_margin
 
     def gains(a: str, b: str, group: str) -> list[float]:

@@ -1,4 +1,6 @@
-"""What is kept of the descents and of the networks they end at: dynamics, loss along eigenvectors, boundaries."""
+"""What is kept of the descents and of the networks they end at: dynamics, loss along eigenvectors,
+boundaries.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +68,11 @@ def _along(problem: Problem, theta: Tensor, direction: Tensor, offsets: Tensor) 
 
 
 def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
-    """How far the loss falls on both sides along u_D, (S,): max over t <= reach of L(theta) − mean of L(theta ± t u_D).
+    """How far the loss falls on both sides along u_D, (S,): max over t <= reach of L(theta) − mean
+    of L(theta ± t u_D).
 
-    The mean of both sides takes out the slope that the stop rule leaves; it is ½ |λ_D| t² to leading order, 0 where
-    the loss does not fall.
+    The mean of both sides takes out the slope that the stop rule leaves; it is ½ |λ_D| t² to
+    leading order, 0 where the loss does not fall.
     """
     vectors = torch.linalg.eigh(tl.hessian(theta, *problem.args).nan_to_num()).eigenvectors
     offsets = torch.linspace(0, experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
@@ -88,10 +91,12 @@ def profiles(
     chosen: Tensor,
     at: str,
 ) -> dict[str, list[Any]]:
-    """Loss along u_1 over the sharp group as quantiles (Fig. 11), and along u_1 and u_D at the tip of λ_D's lower
-    whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of the quartile (Fig. 13).
+    """Loss along u_1 over the sharp group as quantiles (Fig. 11), and along u_1 and u_D at the tip
+    of λ_D's lower whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of
+    the quartile (Fig. 13).
 
-    at: what the ends are, in a column of that name ("stopped", "nearest")."""
+    at: what the ends are, in a column of that name ("stopped", "nearest").
+    """
     offsets = (
         torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype)
         * experiment.line_half_range
@@ -137,8 +142,9 @@ def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, fl
 def boundary_length(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
     """Euclidean length of the decision boundary in the square of the input plane, (S,).
 
-    Marching squares on the logit z: in every cell of the grid the line from edge to edge on which its linear
-    interpolation vanishes. No direction is preferred: a turned boundary is as long, to the square of the grid's step.
+    Marching squares on the logit z: in every cell of the grid the line from edge to edge on which
+    its linear interpolation vanishes. No direction is preferred: a turned boundary is as long, to
+    the square of the grid's step.
     """
     points, distance = _grid(experiment, theta.dtype)
     side = experiment.plane_points
@@ -159,7 +165,9 @@ def boundaries(
     chosen: Tensor,
     points: dict[str, Any],
 ) -> dict[str, list[Any]]:
-    """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig. 15)."""
+    """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig.
+    15).
+    """
     bound = dict(
         zip(torch.as_tensor(points["start"]).tolist(), points["lambda_sup"].tolist(), strict=True)
     )

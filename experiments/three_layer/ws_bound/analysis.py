@@ -1,8 +1,8 @@
 """Reading the merged tables: variants, their points and cases, and the tests behind the figures.
 
-Every data set (seed) is tested by itself. Critical points of one data set share that data set, so pooling them over
-seeds would count the same draw hundreds of times. What holds over data sets is tested on one value per data set
-(`… over data sets`), where n is small and says so.
+Every data set (seed) is tested by itself. Critical points of one data set share that data set, so
+pooling them over seeds would count the same draw hundreds of times. What holds over data sets is
+tested on one value per data set (`… over data sets`), where n is small and says so.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Variant:
         return f"protocol={self.protocol}{beyond}{' polished' if self.polished else ''}"
 
     def figure(self, name: str) -> str:
-        """The family of Holm's correction: the paper's activation under both protocols shares a figure."""
+        """The family of Holm's correction: the paper's activation under both protocols shares a
+        figure.
+        """
         family = name if self.activation == PAPER_ACTIVATION else f"{name} {self.activation}"
         return f"{family} polished" if self.polished else family
 
@@ -59,7 +61,9 @@ class Variant:
 
     @property
     def mark(self) -> str:
-        """'fitted', or 'fitted tanh' for an activation beyond the paper, 'fitted polished' where its ends lead."""
+        """'fitted', or 'fitted tanh' for an activation beyond the paper, 'fitted polished' where
+        its ends lead.
+        """
         beyond = self.activation != PAPER_ACTIVATION
         name = f"{self.protocol} {self.activation}" if beyond else self.protocol
         return f"{name} polished" if self.polished else name
@@ -85,9 +89,11 @@ class Variant:
 
 
 def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -> list[Variant]:
-    """The variants with stored cells: the paper's activation under both protocols first, then the others.
+    """The variants with stored cells: the paper's activation under both protocols first, then the
+    others.
 
-    A scanned protocol is represented by `portrait_rate`, or by its first stored rate when that one is not there.
+    A scanned protocol is represented by `portrait_rate`, or by its first stored rate when that one
+    is not there.
     """
     if "search" not in tables:
         return []
@@ -121,11 +127,15 @@ def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:
 
 
 ZERO_LOSS = 1e-8
-"""A cross-entropy below this, where its gradient has vanished, is on its way to 0, a value that it never takes."""
+"""A cross-entropy below this, where its gradient has vanished, is on its way to 0, a value that it
+never takes.
+"""
 
 
 def where_led(tables: Tables) -> pd.DataFrame:
-    """The polished points; those whose loss vanishes run to infinity, whatever their Hessian, which vanishes too."""
+    """The polished points; those whose loss vanishes run to infinity, whatever their Hessian, which
+    vanishes too.
+    """
     rows = tables["polished"]
     vanishing = (rows["kind"] == "degenerate") & (rows["loss"] < ZERO_LOSS)
     return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
@@ -217,7 +227,9 @@ def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> I
 
 
 def _draws(tables: Tables) -> Iterator[Statistic]:
-    """Mean macro F1 of the low group less that of the high one, one value for each draw of the data."""
+    """Mean macro F1 of the low group less that of the high one, one value for each draw of the
+    data.
+    """
     if "draws" not in tables:
         return
     for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
@@ -233,7 +245,9 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
 
 
 def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
-    """λ_sup of the wider network against the narrower one; a positive shift means that the wider is sharper."""
+    """λ_sup of the wider network against the narrower one; a positive shift means that the wider is
+    sharper.
+    """
     wide, narrow = experiment.compared_hidden, experiment.portrait_hidden
     if wide not in set(points["hidden"]):
         return
@@ -259,7 +273,9 @@ def _norms(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
 
 
 def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
-    """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of equal counts."""
+    """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of
+    equal counts.
+    """
     for seed, rows in data_sets(narrow):
         about = variant.of_figure("12") | variant.at(seed)
         yield stats.spearman(
@@ -268,7 +284,9 @@ def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
 
 
 def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """(median ||RᵀR||², smallest bound) of bins of equal counts, by rising ||RᵀR||²: what is tested and drawn."""
+    """(median ||RᵀR||², smallest bound) of bins of equal counts, by rising ||RᵀR||²: what is tested
+    and drawn.
+    """
     ordered = rows.sort_values("RtR_norm_sq", kind="stable")
     parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
     centre = [float(ordered["RtR_norm_sq"].iloc[p].median()) for p in parts]

@@ -1,8 +1,10 @@
-"""The paper's statements as claims: those about data, decided data set by data set, then the exact ones.
+"""The paper's statements as claims: those about data, decided data set by data set, then the exact
+ones.
 
-One row for each statement. The fitted protocol with the paper's activation decides, except on critical points; the
-printed stop rule, whose learning rate the paper does not give, and further activations are variants. A statement that
-one stop rule confirms and the other refutes is not comparable.
+One row for each statement. The fitted protocol with the paper's activation decides, except on
+critical points; the printed stop rule, whose learning rate the paper does not give, and further
+activations are variants. A statement that one stop rule confirms and the other refutes is not
+comparable.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
 
 
 def of_the_fit_alone(claim: Claim) -> Claim:
-    """A statement that one stop rule confirms and the other refutes is not comparable: a fit is no evidence."""
+    """A statement that one stop rule confirms and the other refutes is not comparable: a fit is no
+    evidence.
+    """
     found = {
         mark: verdict for verdict, marks in variants_of(claim.variants).items() for mark in marks
     }
@@ -113,7 +117,8 @@ def _generalisation(c: Case) -> Made:
 
 
 def _critical(c: Case) -> Made:
-    """Whether the ends are critical points: what polishing makes of them, downhill or to the nearest one.
+    """Whether the ends are critical points: what polishing makes of them, downhill or to the
+    nearest one.
 
     The printed stop ratio decides; degenerate points count, since their gradient is zero too.
     """
@@ -143,7 +148,9 @@ def _critical(c: Case) -> Made:
 
 
 def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statement]) -> Made:
-    """The statements of Fig. 7 with further draws of the data in the place of the fitted protocol's few data sets."""
+    """The statements of Fig. 7 with further draws of the data in the place of the fitted protocol's
+    few data sets.
+    """
     if "draws" not in tables:
         return
     for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
@@ -168,7 +175,9 @@ def _norms(c: Case) -> Made:
 
 
 def _unrelated(c: Case) -> Claim:
-    """||W||² and the bound: the interval of Spearman's ρ of every data set, by Fisher's transformation."""
+    """||W||² and the bound: the interval of Spearman's ρ of every data set, by Fisher's
+    transformation.
+    """
     says, found, values, listed = c.says["W norm"], {}, {}, []
     for seed, rows in c.narrow.groupby("seed", sort=True):
         rho, n = float(rows["W_norm_sq"].corr(rows["lambda_sup"], method="spearman")), len(rows)
@@ -241,7 +250,9 @@ def _following(rows: pd.DataFrame) -> float:
 
 
 def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
-    """The published counts are rows of the scorecard; no learning rate is printed, and one was fitted to them."""
+    """The published counts are rows of the scorecard; no learning rate is printed, and one was
+    fitted to them.
+    """
     if "search" not in tables:
         return
     rows = tables["search"]
@@ -307,7 +318,9 @@ def boundary_length(rows: pd.DataFrame, column: str) -> float:
 
 
 def _form(c: Case) -> Made:
-    """After Proposition 1 and in Section VI: how the bound hangs on the degeneracy and on the traces."""
+    """After Proposition 1 and in Section VI: how the bound hangs on the degeneracy and on the
+    traces.
+    """
     yield (
         c.mark,
         c.evidence.compared(
@@ -330,7 +343,9 @@ def _looseness_and_rank(rows: pd.DataFrame) -> float:
 
 
 def _trace(c: Case) -> Claim:
-    """tr H raises μ and lowers σ whatever the network; which of the two wins at the points, at a given tr H²."""
+    """tr H raises μ and lowers σ whatever the network; which of the two wins at the points, at a
+    given tr H².
+    """
     d = _parameters(c.narrow)
     mean = c.narrow["trace"] / d
     slope = 1 - (d - 1) ** 0.5 * mean / (c.narrow["trace_of_square"] / d - mean**2) ** 0.5

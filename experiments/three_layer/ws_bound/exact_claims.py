@@ -1,4 +1,6 @@
-"""Claims that do not rest on a draw of data: inequalities, the equality condition, the limit, and the closed forms."""
+"""Claims that do not rest on a draw of data: inequalities, the equality condition, the limit, and
+the closed forms.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ INEQUALITIES = (
     "Prop. 8, right",
 )
 OF_ANY_MATRIX = ("Theorem 1", "lower bound", "Prop. 8, left", "Prop. 8, right")
-"""Inequalities that hold for every symmetric or positive semi-definite matrix, whatever network it comes from."""
+"""Inequalities that hold for every symmetric or positive semi-definite matrix, whatever network it
+comes from.
+"""
 VANISHED = 1e-6
 """Share of their first value below which the errors of a path count as vanished."""
 INFINITE = 1.0
@@ -35,8 +39,9 @@ def exact_claims(c: Case) -> Iterator[Claim]:
 
 
 def inequalities(c: Case, table: str) -> Iterator[Claim]:
-    """The inequalities at the points of one variant, over its widths, rates and data sets; not run where the bound is
-    infinite."""
+    """The inequalities at the points of one variant, over its widths, rates and data sets; not run
+    where the bound is infinite.
+    """
     rows = c.variant.rows(c.tables[table], every_rate=True)
     for name in INEQUALITIES:
         own = rows[(rows["inequality"] == name) & (rows["points"] > 0)]

@@ -1,5 +1,7 @@
-"""Figures of all critical points: Figs. 2, 6, 7, 9 to 13, and the scanned rate. Data sets are pooled where only the eye
-compares."""
+"""Figures of all critical points:
+
+Figs. 2, 6, 7, 9 to 13, and the scanned rate. Data sets are pooled where only the eye compares.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def note_points(figure: Figure, variant: Variant, rows: pd.DataFrame) -> None:
 def bound_and_eigenvalue(
     experiment: WsBound, tables: Tables, variants: Sequence[Variant]
 ) -> Figure:
-    """Fig. 2: the largest eigenvalue λ₁ against its bound at every critical point; dotted: equality."""
+    """Fig. 2: the largest eigenvalue λ₁ against its bound at every critical point; dotted:
+    equality.
+    """
     of = {
         (v, n): rows
         for v in variants
@@ -105,7 +109,9 @@ def traces(tables: Tables, variants: Sequence[Variant]) -> Figure:
 
 
 def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
-    """Fig. 10: parameter norms against the bound, narrow network, with Spearman's ρ of each data set."""
+    """Fig. 10: parameter norms against the bound, narrow network, with Spearman's ρ of each data
+    set.
+    """
     figure, axes = draw.new_figure(len(variants), 2, sharey="row")
     titles = []
     for row, variant in zip(axes, variants, strict=True):
@@ -129,7 +135,9 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
 
 
 def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> Figure:
-    """Fig. 12: ||RᵀR||_F² against the bound, one colour a data set; the lines are the lower edges that are tested."""
+    """Fig. 12: ||RᵀR||_F² against the bound, one colour a data set; the lines are the lower edges
+    that are tested.
+    """
     of = {v: unique_points(tables, v, experiment.portrait_hidden) for v in variants}
 
     def panel(ax: Axes, key: tuple[Variant, str]) -> None:
@@ -250,7 +258,9 @@ TESTED = "p: Mann–Whitney, two-sided, after Holm's correction within the figur
 def generalisation(
     experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[Variant]
 ) -> Figure:
-    """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by data set."""
+    """Fig. 7: macro F1 of the points with low and with high bound, on each test set, data set by
+    data set.
+    """
 
     def panel(ax: Axes, key: tuple[Variant, int]) -> None:
         samples = {}

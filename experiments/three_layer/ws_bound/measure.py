@@ -1,4 +1,6 @@
-"""What is measured: the points that a search reaches, the same points polished, and further draws of the data."""
+"""What is measured: the points that a search reaches, the same points polished, and further draws
+of the data.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, T
 
 
 def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
-    """The closed-form Hessian at the first start, and at the sharpest critical point where there is one."""
+    """The closed-form Hessian at the first start, and at the sharpest critical point where there is
+    one.
+    """
     places = {"start": search.starts[0]}
     if len(search.unique):
         places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
@@ -66,7 +70,9 @@ def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
 
 
 def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
-    """One row per start; curvature is measured where the search converged and NaN elsewhere, with the reason."""
+    """One row per start; curvature is measured where the search converged and NaN elsewhere, with
+    the reason.
+    """
     ends = search.ends
     status = ["ok" if s == "converged" else s for s in ends.status]
     theta = ends.theta[ends.converged]
@@ -104,10 +110,11 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
 
 
 def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
-    """||ΔH||_F of `hessian` at theta (S, D) against three-point differences of the loss, (S,) (WS bound, Section V-B).
+    """||ΔH||_F of `hessian` at theta (S, D) against three-point differences of the loss, (S,) (WS
+    bound, Section V-B).
 
-    The differences cost 4 D² losses a point: of networks wider than the one that the paper compares only the first few
-    points are taken, the others are NaN.
+    The differences cost 4 D² losses a point: of networks wider than the one that the paper compares
+    only the first few points are taken, the others are NaN.
     """
     count = experiment.error_points if search.hidden > experiment.portrait_hidden else len(theta)
     if not len(theta):
@@ -118,7 +125,8 @@ def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: Ws
 
 
 def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
-    """One row: how many starts converged and are unique, their bounds, and how many are stable at this rate.
+    """One row: how many starts converged and are unique, their bounds, and how many are stable at
+    this rate.
 
     Gradient descent leaves any point with λ_1 > 2/η, so large rates cannot end at sharp points.
     """
@@ -172,7 +180,9 @@ def _limits(experiment: WsBound, search: Search) -> Limits:
 
 
 def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Tables `gradients` (every start), `polished` (unique ends) and `theorems_polished` of one search."""
+    """Tables `gradients` (every start), `polished` (unique ends) and `theorems_polished` of one
+    search.
+    """
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
     theta = search.ends.theta[search.unique]
@@ -206,7 +216,9 @@ def gradients(search: Search) -> dict[str, Any]:
 
 
 def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Table `draws`: the search of the fitted protocol with the paper's network on further draws of data and starts."""
+    """Table `draws`: the search of the fitted protocol with the paper's network on further draws of
+    data and starts.
+    """
     rows: list[dict[str, Any]] = []
     for draw in range(experiment.draws):
         ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
@@ -233,7 +245,8 @@ def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
 def _groups(
     experiment: WsBound, search: Search, theta: Tensor, about: Mapping[str, Any], kinds: list[str]
 ) -> list[dict[str, Any]]:
-    """Macro F1 of the points with low and with high λ_sup (WS bound, Fig. 7), one row for each test set.
+    """Macro F1 of the points with low and with high λ_sup (WS bound, Fig. 7), one row for each test
+    set.
 
     effect: share of pairs in which the low point is better less the share in which the high one is.
     """

@@ -1,4 +1,6 @@
-"""Single critical points in detail (Figs. 3, 4, 5, 8, first data set), and where the ends of the searches lead."""
+"""Single critical points in detail (Figs. 3, 4, 5, 8, first data set), and where the ends of the
+searches lead.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def portrayed(tables: Tables, variant: Variant, side: str) -> pd.DataFrame:
 
 
 def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
-    """Figs. 3 and 4: decision boundary and loss along all eigenvectors of the two sharpest or flattest points."""
+    """Figs. 3 and 4: decision boundary and loss along all eigenvectors of the two sharpest or
+    flattest points.
+    """
     points = portrayed(tables, variant, side)
     figure, axes = draw.new_figure(2, len(points), sharey="row", height=6.6)
     titles = [f"{p.point.replace('_', ' ')}: bound {p.lambda_sup:.2f}" for p in points.itertuples()]
@@ -93,7 +97,9 @@ def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str) -> None:
 
 
 def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
-    """Fig. 5: loss, bound and eigenvalue along the descent to the sharpest and to the flattest point."""
+    """Fig. 5: loss, bound and eigenvalue along the descent to the sharpest and to the flattest
+    point.
+    """
     names = {
         "loss": "loss $L$ (nats)",
         "lambda_sup": BOUND,
@@ -126,8 +132,9 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
 
 
 def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
-    """Fig. 8: analytic and numerical Hessian of the sharpest point, their difference (lines bound the blocks of w and
-    v), and the size of the difference of every entry."""
+    """Fig. 8: analytic and numerical Hessian of the sharpest point, their difference (lines bound
+    the blocks of w and v), and the size of the difference of every entry.
+    """
     every = variant.rows(tables["hessian_entries"])
     rows = first_seed(every)
     rows = rows[rows["point"] == "sharpest_1"]
@@ -171,8 +178,9 @@ def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
 
 
 def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Figure:
-    """What becomes of the ends of every search; and the gradient and the bound of the paper's network before and
-    after."""
+    """What becomes of the ends of every search; and the gradient and the bound of the paper's
+    network before and after.
+    """
     figure, axes = draw.new_figure(2, 2, width=8.4, height=6.6)
     axes[0, 1].remove()
     axes[0, 0].set_subplotspec(axes[0, 0].get_gridspec()[0, :])
@@ -238,8 +246,9 @@ def _kinds(ax: Axes, tables: Tables) -> None:
 
 
 def draws(tables: Tables) -> Figure:
-    """Fig. 7 over further draws: mean macro F1 of the low group less that of the high one, a dot a draw of data and
-    starts; black: their mean with its 95 % interval."""
+    """Fig. 7 over further draws: mean macro F1 of the low group less that of the high one, a dot a
+    draw of data and starts; black: their mean with its 95 % interval.
+    """
     rows = tables["draws"]
     stages = {"stopped": "where the search stops", "polished": "after continued descent"}
 

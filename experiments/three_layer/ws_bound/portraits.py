@@ -1,4 +1,6 @@
-"""The sharpest and flattest critical points of a search in detail: paths, loss lines, decisions, Hessian entries."""
+"""The sharpest and flattest critical points of a search in detail: paths, loss lines, decisions,
+Hessian entries.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import descend
 
 LOGIT_GRAIN, LOSS_GRAIN = 1 / 64, 1 / 256
-"""What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the size on disk."""
+"""What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the
+size on disk.
+"""
 MARGIN = 1.0
 """The decision boundary's grid reaches this far beyond the training samples."""
 
@@ -24,7 +28,8 @@ MARGIN = 1.0
 def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     """All tables of the portrayed points, and those that only need drawing once a search.
 
-    Loss lines and decision boundaries, the largest tables, are kept for the activation whose figures draw them.
+    Loss lines and decision boundaries, the largest tables, are kept for the activation whose
+    figures draw them.
     """
     chosen = portrayed(search)
     drawn: dict[str, Table] = {}
@@ -46,7 +51,9 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
 
 
 def portrayed(search: Search) -> dict[str, int]:
-    """Name -> start of the two sharpest and the two flattest unique critical points (fewer where there are fewer)."""
+    """Name -> start of the two sharpest and the two flattest unique critical points (fewer where
+    there are fewer).
+    """
     ranked = search.ranked.tolist()
     sharp = ranked[: min(2, (len(ranked) + 1) // 2)]
     flat = ranked[::-1][: min(2, len(ranked) // 2)]
@@ -67,7 +74,9 @@ def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
 
 
 def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[str, Any]:
-    """Loss, λ_sup, λ_1 and λ_D along the descent to the sharpest and the flattest point (WS bound, Fig. 5)."""
+    """Loss, λ_sup, λ_1 and λ_D along the descent to the sharpest and the flattest point (WS bound,
+    Fig. 5).
+    """
     rows: list[tuple[Any, ...]] = []
     for name in (n for n in chosen if n.endswith("_1")):
         start = chosen[name]
@@ -97,7 +106,8 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
 def landscapes(
     search: Search, chosen: dict[str, int], points: int, half_range: float
 ) -> dict[str, Any]:
-    """L(θ* + α u_d) along every eigenvector u_d, one column per portrayed point (WS bound, Figs. 3, 4).
+    """L(θ* + α u_d) along every eigenvector u_d, one column per portrayed point (WS bound, Figs. 3,
+    4).
 
     direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
     """
@@ -119,9 +129,11 @@ def landscapes(
 
 
 def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str, Any]:
-    """The logit z on a grid around the training samples, one column per portrayed point; z > 0 is class 1.
+    """The logit z on a grid around the training samples, one column per portrayed point; z > 0 is
+    class 1.
 
-    The first two inputs vary, any others are zero. The logit rather than p: it stays informative where p is flat.
+    The first two inputs vary, any others are zero. The logit rather than p: it stays informative
+    where p is flat.
     """
     low, high = (search.x.min() - MARGIN).floor(), (search.x.max() + MARGIN).ceil()
     line = torch.arange(float(low), float(high) + step / 2, step, dtype=search.x.dtype)
@@ -144,7 +156,9 @@ def _rounded(values: Tensor, grain: float) -> Tensor:
 def hessian_entries(
     search: Search, chosen: dict[str, int], count: int, step: float
 ) -> dict[str, Any]:
-    """Entries of the analytic and the numerical Hessian at `count` of the portrayed points (WS bound, Fig. 8)."""
+    """Entries of the analytic and the numerical Hessian at `count` of the portrayed points (WS
+    bound, Fig. 8).
+    """
     names = list(chosen)[:: max(1, len(chosen) // count)][:count]
     theta = search.ends.theta[[chosen[name] for name in names]]
     args = (theta, *search.args)
@@ -180,8 +194,9 @@ def activation_curve(activation: str) -> dict[str, Any]:
 def numerical_hessian(
     theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", step: float = 1e-4
 ) -> Tensor:
-    """H_L by three-point central differences of the loss, taken twice, (..., D, D) (WS bound, Fig. 8): nothing of the
-    closed forms enters. Error O(h²) + O(eps/h²)."""
+    """H_L by three-point central differences of the loss, taken twice, (..., D, D) (WS bound, Fig.
+    8): nothing of the closed forms enters. Error O(h²) + O(eps/h²).
+    """
     shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
     base = theta[..., None, :]
     rows = []

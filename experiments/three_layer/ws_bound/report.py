@@ -1,4 +1,6 @@
-"""The report of the WS-bound study: tests, claims, values to compare with the paper's, notes and figures."""
+"""The report of the WS-bound study: tests, claims, values to compare with the paper's, notes and
+figures.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,9 @@ class WsBoundAnalysis(Study):
         return [line for line in found if line] + unchecked("ws_bound")
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        """The counterpart of every figure of the paper that the stored tables allow, and the scanned rate."""
+        """The counterpart of every figure of the paper that the stored tables allow, and the
+        scanned rate.
+        """
         tables, narrow = self.tables, self.experiment.portrait_hidden
         about = (self.experiment, tables)
         paper = [v for v in variants(*about, paper_only=True) if len(unique_points(tables, v))]
@@ -159,7 +163,9 @@ class WsBoundAnalysis(Study):
         return dict(sorted(found.items()))
 
     def _portraits(self, paper: list[Variant]) -> dict[str, Callable[[], Figure]]:
-        """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in detail."""
+        """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in
+        detail.
+        """
         tables = self.tables
         found: dict[str, Callable[[], Figure]] = {}
         drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]

@@ -21,8 +21,8 @@ from runner.training.descent.descent import Endpoints, LossGradient, descend, du
 class Search:
     """One cell's problem and what the descent made of it.
 
-    x (I, M), q (I,): training set. test: size -> (x, q). starts, ends: (S, D) before and after. repeated: (S,),
-    duplicates of an earlier critical point.
+    x (I, M), q (I,): training set. test: size -> (x, q). starts, ends: (S, D) before and after.
+    repeated: (S,), duplicates of an earlier critical point.
     """
 
     activation: str
@@ -65,7 +65,8 @@ class Search:
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     """Draw data and starts, and descend from all starts at once.
 
-    Data and starts of a seed are the same under every protocol and activation, so that their differences are theirs.
+    Data and starts of a seed are the same under every protocol and activation, so that their
+    differences are theirs.
     """
     hidden, activation, rate = (
         int(cell.params["hidden"]),
@@ -88,7 +89,9 @@ def search_from(
     data: tuple[Tensor, Tensor, Mapping[int, tuple[Tensor, Tensor]]],
     generator: torch.Generator,
 ) -> Search:
-    """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test sets by size."""
+    """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test
+    sets by size.
+    """
     training, (activation, hidden, rate, ratio), (x, q, test) = experiment.training, how, data
     dimension = tl.parameter_count(x.shape[1], hidden)
     starts = uniform(training.starts, dimension, training.half_range, generator)

@@ -1,7 +1,9 @@
-"""WS bound: the Wolkowicz–Styan bound of the largest Hessian eigenvalue at the critical points of a small network.
+"""WS bound: the Wolkowicz–Styan bound of the largest Hessian eigenvalue at the critical points of a
+small network.
 
-A cell is one search for critical points: all starts of one protocol, activation, width and learning rate descend
-together, and every point they reach is measured. The heavy parts are in the sibling modules, imported when needed.
+A cell is one search for critical points: all starts of one protocol, activation, width and learning
+rate descend together, and every point they reach is measured. The heavy parts are in the sibling
+modules, imported when needed.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from runner import contract as c
 
 PARTS = ("search", "polish", "draws")
 COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1}
-"""Seconds a hidden unit for the descent of 500 starts, 10,000 steps and 50 samples, as soon as most have stopped."""
+"""Seconds a hidden unit for the descent of 500 starts, 10,000 steps and 50 samples, as soon as most
+have stopped.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +76,9 @@ class WsBound(ThreeLayerStudy):
             )
 
     def cells(self) -> list[c.Cell]:
-        """Searches; the same ones polished, where the claims look at them; further draws of the data."""
+        """Searches; the same ones polished, where the claims look at them; further draws of the
+        data.
+        """
         searches = self._searches()
         found = list(searches) if "search" in self.part else []
         if "polish" in self.part:
@@ -89,7 +95,9 @@ class WsBound(ThreeLayerStudy):
         return found
 
     def _polished(self, cell: c.Cell) -> bool:
-        """All widths of the paper's activation, at the rate that stands for the printed protocol; else the paper's."""
+        """All widths of the paper's activation, at the rate that stands for the printed protocol;
+        else the paper's.
+        """
         params = cell.params
         if params["activation"] != "sigmoid":
             return params["hidden"] == self.portrait_hidden

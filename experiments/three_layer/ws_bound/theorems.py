@@ -1,4 +1,6 @@
-"""The paper's inequalities at measured points, its equality condition on constructed cases, and its limit."""
+"""The paper's inequalities at measured points, its equality condition on constructed cases, and its
+limit.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,15 @@ CHUNK = 100
 """Points whose I × I matrices (Theorem 6) are held in memory at once."""
 SCALES = tuple(2.0 ** (k / 2) for k in range(25))
 SMALLEST = {"scaled": 1e-30, "cancelling": 1e-16}
-"""Errors at which a path ends; weights of 1/√error beyond 1e8 would swamp the rest of z in float64."""
+"""Errors at which a path ends; weights of 1/√error beyond 1e8 would swamp the rest of z in float64.
+"""
 
 
 def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict[str, Any]:
     """One row per inequality, over points (S, D): how many hold, and how much room they leave.
 
-    slack = (bound − value) / max(|bound|, |value|), 1 for an infinite bound; an inequality holds at slack >= −ROUNDING.
+    slack = (bound − value) / max(|bound|, |value|), 1 for an infinite bound; an inequality holds at
+    slack >= −ROUNDING.
     """
     slacks: dict[str, list[Tensor]] = {}
     for theta in points.split(CHUNK):
@@ -69,10 +73,12 @@ def _inequalities(
 
 
 def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]:
-    """λ_1 against λ_sup on spectra and networks made so that Prop. 1's condition holds, or does not.
+    """λ_1 against λ_sup on spectra and networks made so that Prop. 1's condition holds, or does
+    not.
 
-    condition: 1 where λ_1 > 0 is the only nonzero eigenvalue, as Prop. 1 asks. A network has such a Hessian when its
-    prediction equals its (soft) label, delta = 0, on copies of one sample: H = s'(z) Σ_i j jᵀ then has rank one.
+    condition: 1 where λ_1 > 0 is the only nonzero eigenvalue, as Prop. 1 asks. A network has such a
+    Hessian when its prediction equals its (soft) label, delta = 0, on copies of one sample: H =
+    s'(z) Σ_i j jᵀ then has rank one.
     """
     rows: list[tuple[str, int, int, float, float]] = []
 
@@ -121,10 +127,11 @@ def _with_spectrum(eigenvalues: Tensor, generator: torch.Generator) -> Tensor:
 def vanishing_error(search: Search) -> dict[str, Any]:
     """λ_sup along two paths on which every error delta_i tends to zero (WS bound, Theorem 7).
 
-    Both start at the flattest critical point, with the labels set to the network's own decisions so that delta can
-    vanish. "scaled": V grows by `scale`; delta falls exponentially, faster than any power of V grows. "cancelling":
-    in addition, two hidden units of equal constant output get the weights ±1/√max|delta|, which cancel in z: delta
-    tends to zero as before, but s'(z) ||Ṽ||² does not, and neither does λ_sup.
+    Both start at the flattest critical point, with the labels set to the network's own decisions so
+    that delta can vanish. "scaled": V grows by `scale`; delta falls exponentially, faster than any
+    power of V grows. "cancelling": in addition, two hidden units of equal constant output get the
+    weights ±1/√max|delta|, which cancel in z: delta tends to zero as before, but s'(z) ||Ṽ||² does
+    not, and neither does λ_sup.
     """
     theta = search.ends.theta[search.ranked[-1]] if len(search.unique) else search.starts[0]
     W, V = (part.clone() for part in tl.split(theta, search.x.shape[1]))
@@ -152,10 +159,12 @@ def trace_vv_bound(samples: int, hidden_width: int, activation: str = "sigmoid")
 
 
 def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
-    """tr H_L(w, w) <= (zeta_1 ||Ṽ||² / 4 + zeta_2 ||Ṽ||_1) Σ_i (1 + x_iᵀ x_i), (...,) (WS bound, Theorem 4).
+    """tr H_L(w, w) <= (zeta_1 ||Ṽ||² / 4 + zeta_2 ||Ṽ||_1) Σ_i (1 + x_iᵀ x_i), (...,) (WS bound,
+    Theorem 4).
 
-    zeta_1 = sup f'², zeta_2 = sup |f''|, per activation. For GELU zeta_1 = 1.27443..., not the printed 1.272...,
-    which is the square of a truncated 1.128 and therefore too small to be a bound.
+    zeta_1 = sup f'², zeta_2 = sup |f''|, per activation. For GELU zeta_1 = 1.27443..., not the
+    printed 1.272..., which is the square of a truncated 1.128 and therefore too small to be a
+    bound.
     """
     constants = tl.get_activation(activation)
     weights = tl.split(theta, x.shape[1]).V[..., 1:]
@@ -168,7 +177,9 @@ def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Ten
 def trace_of_square_bound(
     theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
 ) -> Tensor:
-    """tr H_L² <= ||Ψ||² + (1 + max φ) ||J + XᵀX||² + ||J + RᵀR||² / 16, (...,) (WS bound, Theorem 6)."""
+    """tr H_L² <= ||Ψ||² + (1 + max φ) ||J + XᵀX||² + ||J + RᵀR||² / 16, (...,) (WS bound, Theorem
+    6).
+    """
     state = forward(theta, x, q, activation, 2)
     phi, psi, _ = double_sum_terms(state)
     r = state.hidden[0]
