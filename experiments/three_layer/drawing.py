@@ -119,13 +119,11 @@ def plain_log(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
         if axis.get_scale() != "log" or which not in (name, "both"):
             continue
         span = max(low, high) / min(low, high)
-        places = (
-            (1.0,)
-            if span > 1e3
-            else (1.0, 2.0, 5.0)
-            if span > 8
-            else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-        )
+        places: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+        if span > 8:
+            places = (1.0, 2.0, 5.0)
+        if span > 1e3:
+            places = (1.0,)
         axis.set_major_locator(LogLocator(subs=places))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
@@ -137,7 +135,7 @@ def stars(p: float) -> str:
     >>> stars(0.5), stars(0.002), stars(1e-5)
     ('', '*', '**')
     """
-    return "**" if p < 0.001 else "*" if p < 0.01 else ""
+    return "*" * ((p < 0.01) + (p < 0.001))
 
 
 def values_with_mean(

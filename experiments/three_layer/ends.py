@@ -91,9 +91,9 @@ def polish_further(
     ended = polish(function, to_theta(away.theta), goal, **how)
     kinds, led = list(found.kind), zip(away.kind, ended.kind, strict=True)
     for i, pair in zip(left.nonzero()[:, 0].tolist(), led, strict=True):
-        kinds[i] = (
-            "infinity" if "infinity" in pair else pair[0] if pair[1] == "unfinished" else pair[1]
-        )
+        kinds[i] = pair[0] if pair[1] == "unfinished" else pair[1]
+        if "infinity" in pair:
+            kinds[i] = "infinity"
 
     def put(old: Tensor, new: Tensor) -> Tensor:
         result = old.clone()
@@ -178,8 +178,11 @@ def uniform(count: int, dimension: int, half_range: float, generator: torch.Gene
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, list[Any]]:
     """Rows as the columns of a table, which are there without a row, too."""
-    listed = list(rows)
-    return {name: [row[k] for row in listed] for k, name in enumerate(names)}
+    by_name: dict[str, list[Any]] = {name: [] for name in names}
+    for row in rows:
+        for name, value in zip(names, row, strict=True):
+            by_name[name].append(value)
+    return by_name
 
 
 def in_place(values: Tensor, where: Tensor, count: int) -> Tensor:

@@ -200,7 +200,8 @@ class _Record:
         top = top_eigenpairs(operator, 1, tolerance=self.experiment.tolerance, generator=generator)
         bound = upper_bound_estimate(operator, self.experiment.bound_probes, generator=generator)
         near = range(max(0, self.total - self.experiment.last_epochs + 1), self.total + 1)
-        sums = [math.fsum(self.accuracy[e][part] for e in near) for part in (0, 1)]
+        validation = math.fsum(self.accuracy[epoch][0] for epoch in near)
+        test = math.fsum(self.accuracy[epoch][1] for epoch in near)
         curvature = (
             float(top.values[0]),
             float(top.residuals[0]),
@@ -208,7 +209,8 @@ class _Record:
             bound.low,
             bound.high,
         )
-        measured = (float(loss.detach()), *(s / len(near) for s in sums), *curvature)
+        means = (validation / len(near), test / len(near))
+        measured = (float(loss.detach()), *means, *curvature)
         status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
         return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
 

@@ -74,7 +74,9 @@ class Settings:
 def parameters_of(method: str) -> int:
     """How many parameters a method tunes: rate, radius or weight, probes."""
     method = method.removesuffix(HALF)
-    return 1 if method == "sgd" else 2 if method in RADII else 3
+    if method == "sgd":
+        return 1
+    return 2 if method in RADII else 3
 
 
 def trial(method: str, number: int) -> Settings:

@@ -160,9 +160,11 @@ def _of_part(c: Case, part: str) -> Claim:
         by_data.setdefault(int(group.split()[0].removeprefix("seed=")), []).append(test)
     found = {}
     for seed, row in by_data.items():
-        positive, negative = (sum(sign * t.effect > 0 for t in row) / len(row) for sign in (1, -1))
-        share = c.experiment.share
-        found[seed] = "yes" if positive >= share else "opposite" if negative >= share else "no"
+        found[seed] = "no"
+        if sum(t.effect < 0 for t in row) / len(row) >= c.experiment.share:
+            found[seed] = "opposite"
+        if sum(t.effect > 0 for t in row) / len(row) >= c.experiment.share:
+            found[seed] = "yes"
     effects = {i: t.effect for i, (_, t) in enumerate(rows)}
     span = f"ρ from {min(effects.values()):.2f} to {max(effects.values()):.2f}" if effects else ""
     threshold = f"ρ > 0 in {c.experiment.share:.0%} of the networks"

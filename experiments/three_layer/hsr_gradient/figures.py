@@ -52,8 +52,8 @@ def time(tables: Tables, tests: Tests) -> Figure:
         ax.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, title="exponent", fontsize=8
         )
-        other = rows["samples"].iloc[0] if varied == "dimension" else rows["dimension"].iloc[0]
-        titles.append(f"{'I' if varied == 'dimension' else 'D'} = {other}")
+        fixed, symbol = ("samples", "I") if varied == "dimension" else ("dimension", "D")
+        titles.append(f"{symbol} = {rows[fixed].iloc[0]}")
     draw.note(
         figure,
         "lines: median over the seeds, small: every seed; the paper prints no times in numbers",

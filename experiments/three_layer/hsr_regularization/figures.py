@@ -75,14 +75,12 @@ def _boxes_of_methods(
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
         of = dict(data_sets(rows[rows["group"] == key[1]]))
-        tops[key] = boxes(
-            ax,
-            {
-                s: {m: of[s].loc[of[s]["method"] == m, key[0]] for m in NAMES}
-                for s in seeds
-                if s in of
-            },
-        )
+        samples = {}
+        for seed in seeds:
+            if seed in of:
+                ends = of[seed]
+                samples[seed] = {m: ends.loc[ends["method"] == m, key[0]] for m in NAMES}
+        tops[key] = boxes(ax, samples)
 
     titles = {(q, g): f"{g} seeds" for q in shown for g in GROUPS}
     size: dict[str, Any] = {"width": 8.8, "height": 0.9 + 2.4 * len(shown), "sharey": "row"}

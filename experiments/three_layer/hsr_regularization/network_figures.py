@@ -117,9 +117,8 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         for ax in axes:
             ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
             ax.set_ylabel(rf"$L(\theta + t\,{direction}) - L(\theta)$")
-        axes[-1].set_xlabel(
-            f"$t$ along ${direction}$, {'largest' if column == 0 else 'smallest'} eigenvalue"
-        )
+        which = ("largest", "smallest")[column]
+        axes[-1].set_xlabel(f"$t$ along ${direction}$, {which} eigenvalue")
     place = "at the nearest point without gradient" if at == "nearest" else "where the method stops"
     draw.note(figure, f"drawn: one end of each method, {place}, flat seeds of the first data set")
     return figure
@@ -156,11 +155,8 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
             ylim=(grid.index[0], grid.index[-1]),
         )
 
-    titles = {
-        (m, k): f"{'plain' if m == 'gd' else NAMES[m]}, start {k}"
-        for m in ("gd", "hsr")
-        for k in starts
-    }
+    names = {"gd": "plain", "hsr": NAMES["hsr"]}
+    titles = {(m, k): f"{name}, start {k}" for m, name in names.items() for k in starts}
     size: dict[str, Any] = {
         "columns": len(starts),
         "width": 0.8 + 2.2 * len(starts),

@@ -118,7 +118,11 @@ def critical_points(
             bound.quantile(experiment.group_share),
             bound.quantile(1 - experiment.group_share),
         )
-        group = ["sharp" if b >= high else "flat" if b <= low else "" for b in bound]
+        for k, value in enumerate(bound):
+            if value <= low:
+                group[k] = "flat"
+            if value >= high:
+                group[k] = "sharp"
     table = {
         "start": unique,
         "group": group,

@@ -25,7 +25,11 @@ DEPTHS = 5  # distances at which a saddle is looked for
 def _quantiles(values: Tensor) -> list[list[float]]:
     """Quantiles over the last dimension, one list for each of COLUMNS, NaN left out."""
     found = values.nanquantile(torch.tensor(QUANTILES, dtype=values.dtype), dim=-1)
-    return [[float(f"{v:.{DIGITS}g}") for v in row] for row in found.tolist()]
+    return [_rounded(row) for row in found.tolist()]
+
+
+def _rounded(values: list[float]) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
 def dynamics(

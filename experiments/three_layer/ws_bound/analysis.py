@@ -44,8 +44,10 @@ class Variant:
     @property
     def group(self) -> str:
         """The `group` of claims and statistics."""
-        beyond = "" if self.activation == PAPER_ACTIVATION else f" activation={self.activation}"
-        return f"protocol={self.protocol}{beyond}{' polished' if self.polished else ''}"
+        name = f"protocol={self.protocol}"
+        if self.activation != PAPER_ACTIVATION:
+            name += f" activation={self.activation}"
+        return name + " polished" * self.polished
 
     def figure(self, name: str) -> str:
         """The family of Holm's correction: the paper's activation under both protocols shares a
@@ -57,7 +59,8 @@ class Variant:
     @property
     def title(self) -> str:
         """'calibrated stop rule, η = 0.01', for panels."""
-        return f"{'calibrated' if self.protocol == 'fitted' else self.protocol} stop rule, η = {self.rate:g}"
+        rule = "calibrated" if self.protocol == "fitted" else self.protocol
+        return f"{rule} stop rule, η = {self.rate:g}"
 
     @property
     def mark(self) -> str:

@@ -53,7 +53,8 @@ def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
     printed = judge.gathered(
         [(m, made) for m, made in found if made.name == "critical points"], main="printed"
     )
-    rows = [next((p for p in printed if p.name == row.name), row) for row in rows]
+    by_name = {row.name: row for row in [*rows, *printed]}
+    rows = [by_name[row.name] for row in rows]
     return [*rows, *_counts(tables, says), *judge.gathered(exact)]
 
 
@@ -190,8 +191,11 @@ def _unrelated(c: Case) -> Claim:
             (1 + rho**2 / 2) / (n - 3)
         )  # of Spearman's ρ on Fisher's scale (Bonett and Wright)
         low, high = math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)
-        inside, outside = says.holds(low) and says.holds(high), high < says.low or low > says.high
-        found[key] = "yes" if inside else "opposite" if outside else "inconclusive"
+        found[key] = "inconclusive"
+        if high < says.low or low > says.high:
+            found[key] = "opposite"
+        if says.holds(low) and says.holds(high):
+            found[key] = "yes"
         listed.append(f"{rho:+.2f} [{low:+.2f}, {high:+.2f}]")
     return c.evidence.claim(
         says, found, values, f"interval of ρ {says.threshold}", "ρ " + ", ".join(listed)

@@ -45,9 +45,8 @@ SMALLEST = ("lambda_sup_smallest", "lambda_sup_second_smallest")
 def note_points(figure: Figure, variant: Variant, rows: pd.DataFrame) -> None:
     """How many points of how many data sets."""
     count = rows["seed"].nunique()
-    draw.note(
-        figure, f"{variant.title}: {len(rows)} points, {count} data set{'s' if count > 1 else ''}"
-    )
+    sets = "data set" + "s" * (count > 1)
+    draw.note(figure, f"{variant.title}: {len(rows)} points, {count} {sets}")
 
 
 def bound_and_eigenvalue(
@@ -239,7 +238,11 @@ def _tested_boxes(
             [ends[0][0]] * 2 + [ends[1][0]] * 2, [foot, y, y, foot], color="black", linewidth=0.9
         )
         p = test.p_holm
-        text = "no test" if p != p else "p < 10⁻⁴" if p < 1e-4 else f"p = {p:.2g}"
+        text = f"p = {p:.2g}"
+        if p < 1e-4:
+            text = "p < 10⁻⁴"
+        if p != p:
+            text = "no test"
         weight = "bold" if p < 0.01 else "normal"
         ax.text(
             place,
@@ -292,10 +295,11 @@ def width(experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[
     narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
 
     def panel(ax: Axes, variant: Variant) -> None:
-        samples = {
-            seed: {f"N={n}": rows.loc[rows["hidden"] == n, "lambda_sup"] for n in (narrow, wide)}
-            for seed, rows in data_sets(unique_points(tables, variant))
-        }
+        samples = {}
+        for seed, rows in data_sets(unique_points(tables, variant)):
+            samples[seed] = {
+                f"N={n}": rows.loc[rows["hidden"] == n, "lambda_sup"] for n in (narrow, wide)
+            }
         ax.set_yscale("log")
         _tested_boxes(ax, samples, tests, f"bound, N={wide} - N={narrow}", variant)
 

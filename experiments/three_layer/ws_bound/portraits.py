@@ -99,7 +99,8 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
             spectrum[:, 0],
             tl.upper_bound(*args),
         )
-        rows += [(name, *row) for row in zip(*(v.tolist() for v in values), strict=True)]
+        listed = [column.tolist() for column in values]
+        rows += [(name, *row) for row in zip(*listed, strict=True)]
     return columns(("point", "step", "loss", "lambda_max", "lambda_min", "lambda_sup"), rows)
 
 

@@ -71,12 +71,13 @@ def _nearest_rate(tables: Tables) -> str:
         .mean()
         .unstack()
     )
-    lines = "; ".join(
-        f"η = {rate:g}: "
-        + ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
-        for rate, row in share.iterrows()
-    )
-    return f"Printed stop rule, share of starts that converge (published: 0.92 at N = 3, 0.91 at N = 10): {lines}."
+    lines = []
+    for rate, row in share.iterrows():
+        listed = ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
+        lines.append(f"η = {rate:g}: {listed}")
+    published = "0.92 at N = 3, 0.91 at N = 10"
+    start = f"Printed stop rule, share of starts that converge (published: {published}): "
+    return start + "; ".join(lines) + "."
 
 
 def _lost(tables: Tables) -> str:
