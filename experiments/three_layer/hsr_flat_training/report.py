@@ -23,7 +23,7 @@ from experiments.three_layer.hsr_flat_training.settings import BASELINES, NAMES,
 from runner import stats
 from runner.contract import Analysis, Claim, Statement, Verdict
 from runner.stats import Statistic, judge
-from runner.stats.intervals import Sample
+from runner.stats.intervals import Sample, seeds_for_limit
 
 WHERE = "extension of Section VII"
 TESTED = {"lambda_max": "log λ₁", "test_accuracy": "test accuracy"}
@@ -94,17 +94,23 @@ class ContestAnalysis(Analysis):
         """Whether HSR is better than a baseline in every entry; None where nothing is stored."""
         level = self.experiment.level
         verdicts: dict[str, Verdict] = {}
-        shifts = []
+        shifts, needed = [], []
         for (entry, tested, other), test in self.tests.items():
             if (tested, other) != (quantity, baseline):
                 continue
             shifts.append(test.shift)
-            verdicts[words(entry)] = "inconclusive"
             if test.p_holm < level:
                 verdicts[words(entry)] = "confirmed" if sign * test.shift > 0 else "refuted"
+                continue
+            verdicts[words(entry)] = "inconclusive"
+            sample = Sample.of(self.differences[entry, tested, other])
+            needed.append(seeds_for_limit(sample, 0.0, 1 - level / len(BASELINES)))
         if not verdicts:
             return None
         verdict = judge.overall(list(verdicts.values()))
+        seeds_needed = math.nan
+        if verdict == "inconclusive":
+            seeds_needed = max((n for n in needed if not math.isnan(n)), default=math.inf)
         detail = f"shifts {min(shifts):.3g} to {max(shifts):.3g} in {len(shifts)} entries"
         made = judge.claim(
             replace(statement, reason=f"paired Wilcoxon, p < {level:g} after Holm, in every entry"),
@@ -112,6 +118,7 @@ class ContestAnalysis(Analysis):
             min(shifts, key=lambda shift: sign * shift),
             detail,
             variants=judge.variants_text(verdicts),
+            seeds_needed=seeds_needed,
         )
         missing = [words(entry) for entry in CONTEST if words(entry) not in verdicts]
         return judge.incomplete(made, missing)
