@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.three_layer.hsr_gradient import figures
-from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
+from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims, seconds_by_form
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Study, data_sets
 from runner import stats
@@ -101,6 +101,18 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
             )
 
 
+def _fastest(cost: pd.DataFrame) -> str:
+    """Which analytic form is fastest at which dimension, by the mean over the seeds."""
+    known = cost[(cost["status"] == "ok") & (cost["varied"] == "dimension")]
+    fastest = seconds_by_form(known).idxmin(axis=1)
+    sizes = fastest.index.get_level_values("dimension")
+    listed = []
+    for form in dict.fromkeys(fastest):
+        where = sizes[fastest.to_numpy() == form]
+        listed.append(f"{form} at D = {', '.join(str(int(size)) for size in where)}")
+    return f"Fastest form of the gradient of the bound: {'; '.join(listed)}."
+
+
 class HsrGradientAnalysis(Study):
     """The parts of the study that are stored."""
 
@@ -146,6 +158,7 @@ class HsrGradientAnalysis(Study):
                 "Times are processor seconds of this machine, the least of several turns: the one table that does not "
                 "repeat byte for byte."
             )
+            found.append(_fastest(self.tables["cost"]))
         if "difference_norms" in self.tables:
             norms = self.tables["difference_norms"]
             relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
