@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from runner.curvature import CurvatureOperator, check_before_measuring, verify
-from runner.curvature.exact.checks import exact_elements, plan_chunk
+from runner.curvature import CurvatureOperator, verify
+from runner.curvature.exact.checks import check_before_measuring, exact_elements, plan_chunk
 from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.metrics.by_factors import PROBES
 from runner.curvature.metrics.factors import Perturbed, TensorPart

@@ -16,14 +16,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from runner.curvature import (
-    CurvatureOperator,
-    Dag,
-    frobenius_norms,
-    gn_gaps,
-    inter_layer_metrics,
-    stable_ranks,
-)
+from experiments.dag.protocol.probes import part_norms, spectral_norms
+from runner.curvature import CurvatureOperator, Dag, inter_layer_metrics
 from runner.curvature.metrics.pairs import metrics_from_blocks
 from runner.curvature.metrics.ratios import Asked
 from runner.models.architectures import mlp
@@ -138,10 +132,12 @@ def accuracy(
         a, b, *generators = (torch.Generator().manual_seed(10 * seed + k) for k in range(5))
         plain = values(inter_layer_metrics(dag, x, y, nodes, generator=a, ranks=False))
         ranked = values(inter_layer_metrics(dag, x, y, nodes, generator=b))
-        r = frobenius_norms(operator, pairs, PROBES, generators[0])
-        d = stable_ranks(operator, pairs, PROBES, STEPS, generators[1])
-        gap = gn_gaps(dag, x, y, nodes, pairs, PROBES, generators[2])
-        published = {p: {"R": r[p].value, "D": d[p].value, "gap": gap[p].gap.value} for p in pairs}
+        parts = part_norms(dag, x, y, nodes, pairs, PROBES, generators[0])
+        tops = spectral_norms(operator, pairs, STEPS, generators[1])
+        published = {}
+        for p in pairs:
+            r, gap = parts[p].total.value, parts[p].tensor.value / parts[p].gauss_newton.value
+            published[p] = {"R": r, "D": (r / tops[p]) ** 2, "gap": gap}
         squares["own"].append(
             errors({p: m | {"D": ranked[p]["D"]} for p, m in plain.items()}, truth)
         )

@@ -1,12 +1,12 @@
-"""What every curvature operator is tested for. An operator states how it is built and its dense truth:
+"""What every curvature operator is tested for. An operator states how it is built and its dense
+truth:
 
     class TestMine(OperatorContract):
         def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False): ...
         def dense(self): ...
 
-and inherits: dense truth, adjoint, dtypes, devices, scales of the loss, chunks, gradient mode, counts of products,
-refusals, and NaN with a reason.
-"""
+and inherits: dense truth, adjoint, dtypes, devices, scales of the loss, chunks, gradient mode,
+counts of products, refusals, and NaN with a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from torch import Tensor
 import runner.curvature as rc
 from tests.curvature.cases import seeded
 
-ESTIMATORS = (rc.frobenius_norms, rc.stable_ranks, rc.couplings)
 DTYPES = {torch.float64: 1e-10, torch.float32: 1e-4}
 
 
@@ -39,7 +38,8 @@ class OperatorContract(ABC):
         budget: int | None = None,
         poison: bool = False,
     ) -> Any:
-        """The operator, its loss times `scale`; budget: memory_budget; poison: one value of the data is NaN."""
+        """The operator, its loss times `scale`; budget: memory_budget; poison: one value of the
+        data is NaN."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -123,15 +123,6 @@ class OperatorContract(ABC):
             for scale in self.scales:
                 operator = self.build(dtype, scale)
                 assert self.error(self.matrix(operator) / scale, self.truth()) < DTYPES[dtype]
-        for scale in self.scales:  # in the narrowest type, where squares leave the range first
-            operator = self.build(self.dtypes[-1], scale)
-            v = operator.nodes[0]
-            rank = rc.stable_ranks(operator, [(v, v)], 20, 10, seeded())[v, v]
-            values = torch.linalg.svdvals(self.truth()[: operator.sizes[v], : operator.sizes[v]])
-            assert (
-                rank.reason == ""
-                and abs(rank.value - float((values / values[0]).square().sum())) <= 5 * rank.error
-            )
 
     def test_its_device_is_that_of_the_network(self):
         """Whatever the default device is: one without values stands for another."""
@@ -154,14 +145,8 @@ class OperatorContract(ABC):
 
     def test_what_is_not_finite_is_nan_with_a_reason(self):
         operator = self.build(poison=True)
-        pair = (operator.nodes[0], operator.nodes[0])
-        estimates = [
-            rc.frobenius_norms(operator, [pair], 8)[pair],
-            rc.stable_ranks(operator, [pair], 8, 4)[pair],
-            rc.lanczos_extremes(operator, steps=4).largest,
-        ]
-        for estimate in estimates:
-            assert math.isnan(estimate.value) and math.isnan(estimate.error) and estimate.reason
+        estimate = rc.lanczos_extremes(operator, steps=4).largest
+        assert math.isnan(estimate.value) and math.isnan(estimate.error) and estimate.reason
 
 
 class BlockContract(OperatorContract):
@@ -191,23 +176,11 @@ class BlockContract(OperatorContract):
 
 
 class EstimatorContract(BlockContract):
-    """Estimators, which take an operator by its products alone, agree with its truth on every default device."""
+    """Estimators, which take an operator by its products alone, agree with its truth on every
+    default device."""
 
     def test_estimates_agree_with_the_truth(self):
         operator, truth = self.build(), self.truth()
-        pairs = [(v, w) for v in operator.nodes for w in operator.nodes]
-        rows = dict(
-            zip(
-                operator.nodes,
-                truth.split([operator.sizes[v] for v in operator.nodes]),
-                strict=True,
-            )
-        )
-        found = rc.frobenius_norms(operator, pairs, 60, seeded())
-        for (v, w), estimate in found.items():
-            columns = rows[v].split([operator.sizes[u] for u in operator.nodes], 1)
-            norm = float(columns[operator.nodes.index(w)].norm())
-            assert abs(estimate.value - norm) <= 5 * estimate.error + 1e-12
         ends = rc.lanczos_extremes(operator, steps=len(truth), generator=seeded())
         values = torch.linalg.eigvalsh(truth)
         for end, value in ((ends.largest, values[-1]), (ends.smallest, values[0])):
@@ -215,10 +188,8 @@ class EstimatorContract(BlockContract):
 
     def test_estimates_do_not_depend_on_the_default_device(self):
         operator = self.build()
-        pair = (operator.nodes[0], operator.nodes[-1])
 
         def estimates():
-            found = [f(operator, [pair], 8, generator=seeded())[pair] for f in ESTIMATORS]
             ends = rc.lanczos_extremes(operator, steps=5, generator=seeded())
             spectra = [
                 rc.top_eigenpairs(operator, 2, generator=seeded()).values.tolist(),
@@ -226,7 +197,7 @@ class EstimatorContract(BlockContract):
                 rc.spectral_density(operator, 2, 5, generator=seeded()).density.tolist(),
                 rc.upper_bound_estimate(operator, 4, generator=seeded()).value,
             ]
-            return [*found, ends.largest, *spectra]
+            return [ends.largest, *spectra]
 
         expected = estimates()
         with torch.device("meta"):

@@ -124,7 +124,6 @@ def estimators() -> None:
                 for m in rc.group_metrics(o, [("0", "4")], 4, generator=seeded(s)).values()
             ]
         ),
-        "R": lambda o, s: values(rc.frobenius_norms(o, [("0", "2")], 5, seeded(9))),
         "ends": lambda o, s: values(vars(rc.lanczos_extremes(o, steps=8, generator=seeded(9)))),
     }
     for name, estimate in both.items():  # the generator of the first process is the one that counts

@@ -36,6 +36,11 @@ def blocks_of(dense: Tensor, shapes: Mapping[str, Sequence[int]]) -> Blocks:
     return {(v, w): b for v, row in rows for w, b in zip(shapes, row.split(sizes, 1), strict=True)}
 
 
+def assembled(blocks: Mapping[tuple[str, str], Tensor], nodes: Sequence[str]) -> Tensor:
+    """The symmetric matrix of the blocks of all ordered pairs."""
+    return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes])
+
+
 def hessian_blocks(
     value: Callable[[dict[str, Tensor]], Tensor], shapes: Mapping[str, Sequence[int]]
 ) -> Blocks:

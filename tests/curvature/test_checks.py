@@ -8,9 +8,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
 from runner.curvature.exact.checks import exact_elements, plan_chunk
+from runner.curvature.metrics import blocks as metrics
 from tests.curvature.cases import (
     MIXING,
-    PAIR,
     Own,
     Swish,
     X,
@@ -76,7 +76,7 @@ BEFORE_MEASURING = {
     ),
     "empty": (lambda: rc.exact_blocks(network(nn.Tanh()), SMALL[:0], Y[:0]), "empty"),
     "rows": (lambda: rc.exact_blocks(between(lambda h: h.sum(1)), X, Y), "one row per example"),
-    "memory": (wide, r"TiB.*frobenius_norms.*spectral_norms.*lanczos_extremes"),
+    "memory": (wide, r"TiB.*inter_layer_metrics"),
     "budget": (of_layer(nn.Tanh(), memory_budget=100), "memory_budget"),
     "class of a loss": (
         lambda: rc.Dag.from_sequential(mlp(), loss=nn.MSELoss),
@@ -89,7 +89,9 @@ BEFORE_MEASURING = {
         r"\(2, 4, 3\) does not match the output's \(2, 3, 4\)",
     ),
     "blocks of examples": (
-        lambda: rc.block_metrics(rc.exact_blocks(network(nn.Tanh()), SMALL, Y, per_example=True)),
+        lambda: metrics.block_metrics(
+            rc.exact_blocks(network(nn.Tanh()), SMALL, Y, per_example=True)
+        ),
         "found those of each example",
     ),
     "groups of verify": (
@@ -395,26 +397,11 @@ def test_one_node_may_be_named_alone_and_tokens_are_measured():
     assert rc.exact_blocks(EMBEDDING, TOKENS, Y)["embed", "embed"].isfinite().all()
 
 
-@pytest.mark.parametrize("pairs", [[("0", "q")], [("q", "0")], ["00"], [("0",)], "00"])
-def test_unknown_pairs(pairs):
-    operator = rc.CurvatureOperator(SEQUENTIAL, X, Y)
-    for estimate in (rc.frobenius_norms, rc.spectral_norms, rc.stable_ranks, rc.couplings):
-        with pytest.raises(ValueError, match=r"expected pairs \(v, w\).*'0', '1', '2'"):
-            estimate(operator, pairs)
-
-
 @pytest.mark.parametrize(
     ("estimate", "message"),
     [
         (lambda op: rc.lanczos_extremes(op, steps=0), "steps as a whole number of at least 1"),
         (lambda op: rc.lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
-        (lambda op: rc.spectral_norms(op, PAIR, 0), "iterations as a whole number of at least 1"),
-        (
-            lambda op: rc.gn_gaps(op.dag, X, Y, None, PAIR, 1),
-            "probes as a whole number of at least 2",
-        ),
-        (lambda op: rc.gn_gaps(op, PAIR), r'operator of part="tensor"'),
-        (lambda op: rc.gn_gaps(op.dag, pairs=PAIR), "needs the batch"),
     ],
 )
 def test_mistakes_of_estimators(estimate, message):
@@ -449,9 +436,3 @@ def test_weights_made_in_inference_mode_say_so():
         net = mlp()
     with pytest.raises(ValueError, match=r"'0' failed.*inference_mode"):
         rc.CurvatureOperator(rc.Dag.from_sequential(net), X, Y, ["input"])
-
-
-def test_gaps_of_an_operator_are_those_of_its_graph():
-    operator = rc.CurvatureOperator(SEQUENTIAL, X, Y, part="tensor")
-    a = rc.gn_gaps(SEQUENTIAL, X, Y, None, PAIR, 10, seeded())["0", "0"]
-    assert a.gap == rc.gn_gaps(operator, PAIR, probes=10, generator=seeded())["0", "0"].gap

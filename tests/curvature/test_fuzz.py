@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import runner.curvature as rc
+from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
 from tests.curvature.oracles import placed
 
 GRAPHS, GROUPS = 200, 20
@@ -83,7 +84,7 @@ def one_parent(rng: random.Random, i: int, dtype: torch.dtype) -> tuple[Callable
     o = i if kind == "residual" else rng.randint(1, 3)
     layer, wide = linear(rng, i, o, dtype)
     if kind == "residual":
-        return rc.Residual(nn.Sequential(layer, module()), 0.5), lambda h: h + 0.5 * act(wide(h)), i
+        return Residual(nn.Sequential(layer, module()), 0.5), lambda h: h + 0.5 * act(wide(h)), i
     if kind == "function":
         return lambda h: act(F.linear(h, layer.weight, layer.bias)), lambda h: act(wide(h)), o
     return nn.Sequential(layer, module()), lambda h: act(wide(h)), o
@@ -97,7 +98,7 @@ def merge(
     if kind == "sum" and len(set(widths)) == 1:
         weights = [rng.uniform(-1, 1) for _ in widths]
         return (
-            rc.WeightedSum(*weights),
+            WeightedSum(*weights),
             lambda *h: sum(c * t for c, t in zip(weights, h, strict=True)),
             widths[0],
         )
@@ -115,7 +116,7 @@ def merge(
         return lambda *h: act(head(torch.cat(h, 1))), oracle, o
     if kind == "axis":
         return lambda *h: act(head(torch.cat(list(h), axis=1))), oracle, o
-    return rc.Concatenated(nn.Sequential(head, module())), oracle, o
+    return Concatenated(nn.Sequential(head, module())), oracle, o
 
 
 def draw(seed: int) -> Graph:

@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 import runner.curvature as rc
+from runner.curvature.metrics import blocks as metrics
 from tests.curvature.cases import GRAPHS, block, linear, make, relative_error
+from tests.curvature.oracles import assembled
 
 
 def diagonal(*values: float) -> torch.Tensor:
@@ -16,12 +18,12 @@ def diagonal(*values: float) -> torch.Tensor:
 
 def test_definitions_on_a_known_matrix():
     matrix = diagonal(4.0, 2.0, -2.0, 0.0)
-    assert rc.resonance(matrix) == pytest.approx(24**0.5)
-    assert rc.stable_rank(matrix) == pytest.approx(1.5)
-    assert rc.coupling(2.0, 4.0, 1.0) == pytest.approx(1.0)
-    assert rc.gn_gap(diagonal(1.0), diagonal(2.0), epsilon=0) == pytest.approx(0.5)
+    assert metrics.resonance(matrix) == pytest.approx(24**0.5)
+    assert metrics.stable_rank(matrix) == pytest.approx(1.5)
+    assert metrics.coupling(2.0, 4.0, 1.0) == pytest.approx(1.0)
+    assert metrics.gn_gap(diagonal(1.0), diagonal(2.0), epsilon=0) == pytest.approx(0.5)
     zero = torch.zeros(3, 2)
-    undefined = (rc.stable_rank(zero), rc.coupling(0.0, 0.0, 1.0))
+    undefined = (metrics.stable_rank(zero), metrics.coupling(0.0, 0.0, 1.0))
     assert all(map(math.isnan, undefined))
 
 
@@ -30,20 +32,20 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
     """1 <= D <= d_eff <= sqrt(rank D) (Propositions 58 and 62); of a convex loss H^GN >= 0, so its C is at most 1."""
     case = make(graph)
     split = rc.split_blocks(case.dag, case.x, case.y)
-    columns = rc.block_metrics(split)
+    columns = metrics.block_metrics(split)
     for v, w, d, d_eff in zip(*(columns[name] for name in ("v", "w", "D", "d_eff")), strict=True):
         matrix = split.total[v, w]
-        if rc.resonance(matrix) > 1e-10:
-            assert d == pytest.approx(rc.stable_rank(matrix))
+        if metrics.resonance(matrix) > 1e-10:
+            assert d == pytest.approx(metrics.stable_rank(matrix))
             assert 1 - 1e-12 <= d <= d_eff + 1e-12
             assert d_eff <= math.sqrt(max(int(torch.linalg.matrix_rank(matrix)), 1) * d) * (
                 1 + 1e-6
             )
     if graph != "nested_branches":
-        matrix = rc.assemble(split.gauss_newton, case.nodes)
+        matrix = assembled(split.gauss_newton, case.nodes)
         assert float(torch.linalg.eigvalsh(matrix)[0]) > -1e-12 * float(matrix.abs().max())
         assert (
-            max(c for c in rc.block_metrics(split.gauss_newton)["C"] if not math.isnan(c))
+            max(c for c in metrics.block_metrics(split.gauss_newton)["C"] if not math.isnan(c))
             <= 1 + 1e-12
         )
 
@@ -51,7 +53,7 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
 def test_block_metrics_columns():
     case = make("diamond_sum")
     split = rc.split_blocks(case.dag, case.x, case.y)
-    columns = rc.block_metrics(split, order=["a0", "a1", "b1"], distance=case.dag.distance)
+    columns = metrics.block_metrics(split, order=["a0", "a1", "b1"], distance=case.dag.distance)
     assert list(zip(columns["v"], columns["w"], columns["distance"], strict=True)) == [
         ("a0", "a0", 0),
         ("a0", "a1", 1),
@@ -64,22 +66,22 @@ def test_block_metrics_columns():
         part["a0", "b1"] for part in (split.total, split.tensor, split.gauss_newton)
     )
     expected = {
-        "R": rc.resonance(total),
+        "R": metrics.resonance(total),
         "sigma1": float(torch.linalg.matrix_norm(total, 2)),
-        "D": rc.stable_rank(total),
-        "frob_tensor": rc.resonance(tensor),
-        "gap": rc.gn_gap(tensor, newton),
+        "D": metrics.stable_rank(total),
+        "frob_tensor": metrics.resonance(tensor),
+        "gap": metrics.gn_gap(tensor, newton),
     }
     assert {name: columns[name][2] for name in expected} == pytest.approx(expected)
     assert columns["C"][0] == pytest.approx(1.0)
     assert set(columns["status"]) == {""}
-    by_hand = rc.block_metrics(
+    by_hand = metrics.block_metrics(
         split.total, ["a0", "a1", "b1"], {(v, w): 7 for v in case.nodes for w in case.nodes}
     )
     assert by_hand["distance"] == [7] * 6
     assert by_hand["R"] == columns["R"]
     with pytest.raises(ValueError, match="no blocks"):
-        rc.block_metrics(split, order=["nowhere"])
+        metrics.block_metrics(split, order=["nowhere"])
 
 
 def test_dead_blocks_are_nan_with_a_reason():
@@ -91,7 +93,7 @@ def test_dead_blocks_are_nan_with_a_reason():
     dag = rc.Dag.from_sequential(
         [block(3, 4, nn.ReLU), dead, linear(4, 2)], names=["a", "b", "out"]
     )
-    columns = rc.block_metrics(
+    columns = metrics.block_metrics(
         rc.split_blocks(dag, torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1]))
     )
     rows = dict(zip(zip(columns["v"], columns["w"], strict=True), range(6), strict=True))
@@ -103,7 +105,7 @@ def test_dead_blocks_are_nan_with_a_reason():
 
 def test_jacobians_of_the_edges():
     case = make("chain")
-    jacobians = rc.block_jacobians(case.dag, case.x, ["b", "c"])
+    jacobians = metrics.block_jacobians(case.dag, case.x, ["b", "c"])
     assert set(jacobians) == {("b", "a"), ("c", "b")}
     values = case.dag.forward(case.x)
     for b in range(len(case.x)):
@@ -120,22 +122,23 @@ def test_gauss_newton_factors_give_the_blocks(graph):
     case = make(graph)
     exact = rc.gauss_newton_blocks(case.dag, case.x, case.y)
     assert (
-        relative_error(blocks_of(rc.gauss_newton_factors(case.dag, case.x, case.y)), exact) < 1e-12
+        relative_error(blocks_of(metrics.gauss_newton_factors(case.dag, case.x, case.y)), exact)
+        < 1e-12
     )
 
 
 def test_a_loss_that_is_not_convex_has_no_factors():
     case = make("nested_branches", seed=2)
     with pytest.raises(ValueError, match="not convex"):
-        rc.gauss_newton_factors(case.dag, case.x, case.y)
+        metrics.gauss_newton_factors(case.dag, case.x, case.y)
 
 
 def test_factors_and_metrics_in_bfloat16():
     """torch.linalg has no bfloat16: the loss Hessian is decomposed in float32."""
     case = make("chain")
     narrow, x = case.dag.to(torch.bfloat16), case.x.bfloat16()
-    exact = rc.gauss_newton_factors(case.dag, case.x, case.y)
-    found = rc.gauss_newton_factors(narrow, x, case.y)
+    exact = metrics.gauss_newton_factors(case.dag, case.x, case.y)
+    found = metrics.gauss_newton_factors(narrow, x, case.y)
     assert next(iter(found.factors.values())).dtype == torch.bfloat16
     assert (
         relative_error({k: b.double() for k, b in blocks_of(found).items()}, blocks_of(exact))

@@ -15,11 +15,11 @@ import torch
 from experiments.certificates import of_blocks
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol.measure import blocks_of, measure_trained, on_papers_images
+from experiments.dag.protocol.probes import part_norms
 from experiments.dag.protocol.training import Trained, train_images
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit
 from runner.curvature.matrix_free.base import rademacher
-from runner.curvature.matrix_free.ratios import gn_gaps
 from runner.curvature.metrics.blocks import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
@@ -64,7 +64,7 @@ def compare_gaps(
         generator = ctx.torch_generator(f"probes/{at.checkpoint}")
         for count in probes:
             for draw in range(draws):
-                found = gn_gaps(
+                found = part_norms(
                     at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared"
                 ).values()
                 gap = gn_gap_of_sums(
@@ -143,7 +143,7 @@ def estimate(
 ) -> float:
     """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w with ‖A‖_F² = mean |A z_k|², one set of z_k on each w for both parts.
 
-    The same sums as `runner.curvature.matrix_free.ratios.gn_gaps` has from products through the network.
+    The same sums as `experiments.dag.protocol.probes.part_norms` has from products through the network.
     """
     sums = {"tensor": 0.0, "gauss_newton": 0.0}
     for w, sources in _targets(nodes):

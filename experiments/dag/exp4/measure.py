@@ -24,9 +24,14 @@ from experiments.dag.protocol.measure import (
 )
 from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
-from runner.curvature import block_metrics, gn_gap, resonance
 from runner.curvature.exact.blocks import BlockSplit
-from runner.curvature.metrics.blocks import Columns, block_jacobians
+from runner.curvature.metrics.blocks import (
+    Columns,
+    block_jacobians,
+    block_metrics,
+    gn_gap,
+    resonance,
+)
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import graph_distance
 

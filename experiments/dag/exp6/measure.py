@@ -27,17 +27,11 @@ from torch import Tensor, nn
 from experiments.certificates import STREAM
 from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol.measure import image_sets, mean_of
+from experiments.dag.protocol.probes import part_norms, spectral_norms
 from experiments.dag.protocol.training import build, origin_of, train_images
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
-from runner.curvature import (
-    CurvatureOperator,
-    Dag,
-    gn_gaps,
-    inter_layer_metrics,
-    spectral_norms,
-    verify,
-)
+from runner.curvature import CurvatureOperator, Dag, inter_layer_metrics, verify
 from runner.data.images import DataError, ImageData, Split, load_images
 from runner.models.network import Network
 from runner.training.minibatch import evaluate
@@ -160,7 +154,7 @@ def published_rows(
     steps: 0 leaves D out, which the paper does not print for untrained networks and which is most of the cost.
     """
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
-    parts = gn_gaps(dag, x, y, nodes, pairs, probes, generator)
+    parts = part_norms(dag, x, y, nodes, pairs, probes, generator)
     tops = (
         spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
         if steps
@@ -169,7 +163,7 @@ def published_rows(
     rows = []
     for v, w in pairs:
         p, r = parts[v, w], {pair: parts[pair].total.value for pair in ((v, w), (v, v), (w, w))}
-        top, scale = tops[v, w].value if steps else 0.0, math.sqrt(r[v, v] * r[w, w])
+        top, scale = tops[v, w] if steps else 0.0, math.sqrt(r[v, v] * r[w, w])
         row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": r[v, w]}
         row |= {"C": r[v, w] / scale if scale > 0 else math.nan}
         row |= {"D": (r[v, w] / top) ** 2 if top > 0 else math.nan}

@@ -13,7 +13,8 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
-from runner.curvature import Concatenated, Dag, Node, Residual, WeightedSum
+from runner.curvature import Dag, Node
+from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
 
 Act = Callable[[], nn.Module]
 Blocks = dict[tuple[str, str], Tensor]

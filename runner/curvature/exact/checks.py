@@ -83,8 +83,8 @@ def plan_chunk(
         need = (result + working * (examples if per_example else 1)) * itemsize + reserved
         raise ValueError(
             f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
-            "Measure fewer nodes, raise memory_budget, or estimate without the blocks: frobenius_norms (Hutchinson) "
-            "for R and C, spectral_norms (power iteration) for D, lanczos_extremes for eigenvalues"
+            "Measure fewer nodes, raise memory_budget, or take inter_layer_metrics, which estimates "
+            "without the blocks"
         )
     return chunk
 

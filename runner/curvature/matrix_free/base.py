@@ -2,23 +2,22 @@
 
 A new operator states `nodes`, `sizes`, `dtype`, `device` and `apply`; blocks, dense matrices, flat vectors and the
 estimators come with it. `tests/curvature/contract.py` holds the laws that every operator is tested for. The second half
-is what estimators are made of: the Estimate, random streams of a node, and norms at every scale.
+is what estimators are made of: the Estimate, random directions, and norms at every scale.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from scipy.special import stdtrit
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, describe, require_counts
+from runner.curvature.graph.errors import MeasurementError, describe
 from runner.curvature.result import NORMAL, Estimated
 
 Pair = tuple[str, str]
@@ -181,8 +180,6 @@ class BlockOperator:
         )
 
 
-Stream = Literal["node", "shared"]
-
 NOT_FINITE = "the products are not finite: the second derivative is NaN or overflows there"
 
 
@@ -241,25 +238,6 @@ def own_stream(generator: torch.Generator | None) -> torch.Generator:
     return torch.Generator().manual_seed(int(torch.randint(0, 2**62, (), device="cpu")))
 
 
-class Streams:
-    """Random streams by name: one draw from the generator seeds them all, so that what a node gets does not depend on
-    what else is asked for. kind="shared": one stream for everything, in the order of the calls."""
-
-    def __init__(self, generator: torch.Generator | None, kind: Stream = "node") -> None:
-        self.generator, self.kind = generator, kind
-        self.seed = (
-            int(torch.randint(0, 2**62, (), generator=generator, device="cpu"))
-            if kind == "node"
-            else 0
-        )
-
-    def of(self, name: str) -> torch.Generator | None:
-        if self.kind == "shared":
-            return self.generator
-        digest = hashlib.sha256(f"{self.seed}/{name}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-
-
 class Squares(NamedTuple):
     """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of 1e±160 have no other form."""
 
@@ -269,10 +247,6 @@ class Squares(NamedTuple):
     @property
     def root_mean(self) -> float:
         return _ldexp(math.sqrt(float(self.values.mean())), self.exponent)
-
-    def plain(self) -> Tensor:
-        """The squares themselves; 0 or infinity where they leave the range of float64."""
-        return torch.ldexp(self.values, torch.tensor(2 * self.exponent, device=self.values.device))
 
 
 def squares_of(images: Tensor) -> Squares:
@@ -311,20 +285,6 @@ def unit(vector: Tensor) -> Tensor:
 
 FEW = 12
 """Components of a node below which signs are too often the same, up to the sign of all."""
-
-
-def probe_batches(
-    operator: SymmetricOperator, pairs: list[Pair], probes: int, streams: Streams
-) -> Iterator[tuple[str, Tensor, list[str]]]:
-    """(w, probes on w, nodes v of the pairs (v, w)) for every w: signs, or on the sphere where there are FEW."""
-    require_counts(2, probes=probes)
-    targets: dict[str, list[str]] = {}
-    for v, w in pairs:
-        targets.setdefault(w, []).append(v)
-    for w, nodes in targets.items():
-        shape = probes, operator.sizes[w]
-        draw = on_sphere if shape[1] <= FEW and streams.kind == "node" else rademacher
-        yield w, draw(shape, operator.dtype, streams.of(w)).to(operator.device), nodes
 
 
 def student(freedom: int) -> float:

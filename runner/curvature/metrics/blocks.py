@@ -70,14 +70,6 @@ def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
     return resonance(tensor) / bottom if bottom > 0 else math.nan
 
 
-def assemble(blocks: Mapping[Pair, Tensor], nodes: Sequence[str]) -> Tensor:
-    """The symmetric matrix [H[v,w]] over `nodes`, (sum d_v, sum d_v), from blocks (d_v, d_w) of all ordered pairs.
-
-    Raises KeyError for a pair that has no block.
-    """
-    return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes], 0)
-
-
 def block_metrics(
     blocks: BlockSplit | Mapping[Pair, Tensor],
     order: Sequence[str] | None = None,

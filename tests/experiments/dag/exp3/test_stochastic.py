@@ -9,9 +9,9 @@ import torch
 from experiments.dag.exp3.claims import of_means
 from experiments.dag.exp3.measure import estimate, gn_gap_of_sums, predicted_error
 from experiments.dag.exp3.report import stochastic_values as measured_values
+from experiments.dag.protocol.probes import part_norms
 from runner.contract import analyse
 from runner.curvature import split_blocks
-from runner.curvature.matrix_free.ratios import gn_gaps
 from runner.models.architectures import mlp
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import (
@@ -46,7 +46,7 @@ def test_estimate_is_that_of_products_through_the_network(network):
     blocks = split_blocks(network.dag, network.x, network.y, network.nodes)
     pairs = [(v, w) for i, v in enumerate(network.nodes) for w in network.nodes[i:]]
     ordered = sorted(pairs, key=lambda p: p[1])
-    through = gn_gaps(
+    through = part_norms(
         network.dag, network.x, network.y, network.nodes, ordered, 7, generator(), stream="shared"
     )
     expected = gn_gap_of_sums(

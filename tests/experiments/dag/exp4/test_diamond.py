@@ -12,7 +12,8 @@ from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.paper_audit.effects import cells
 from experiments.printed import statements
 from runner.contract import analyse
-from runner.curvature import block_metrics, resonance, split_blocks
+from runner.curvature import split_blocks
+from runner.curvature.metrics.blocks import block_metrics, resonance
 from runner.models.architectures import diamond
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import measured, verdicts
