@@ -227,10 +227,10 @@ def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
             look = _look(i) | {"linestyle": "", "alpha": 0.5, "markersize": 4}
             ax.plot(part[predicted], part["error"], label=str(axis).replace("_", " "), **look)
         ends = [rows["error"].min(), 10.0]
-        ax.plot(ends, ends, color="black", linewidth=1)
+        ax.plot(ends, ends, color="black", linewidth=1, label="equality")
         ax.set_xlabel(f"predicted: {text}")
 
-    said = "a mark is a problem at one level of noise; line: equality"
+    said = "a mark is a problem at one level of noise"
     size: dict[str, Any] = {"sharey": False, "legend_columns": 5, "width": 8.4, "height": 4.2}
     y = "|X − X_true| / |X_true|, measured"
     return panels({name: name for name in shown}, panel, y=y, log="both", caption=said, **size)
