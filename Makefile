@@ -16,7 +16,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: site readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: gallery site readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -81,6 +81,10 @@ ifeq ($(EXPERIMENT),)
 else
 	$(call each,$(BIN)/hess-run report experiment=$$e)
 endif
+
+gallery: $(READY) ## every figure of the stored results on one page: outputs/gallery.html
+	$(BIN)/hess-run report
+	@echo outputs/gallery.html
 
 site: $(READY) ## all pages, with figures as PDF, as one folder and one zip file: site/ and site.zip
 	$(BIN)/hess-run site figures=pdf

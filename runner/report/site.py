@@ -20,6 +20,7 @@ from runner.report.formulas import formulas, marked, table
 from runner.report.page import ALL, MEANINGS, Page, in_order, tone
 from runner.store.archive import PUBLISHED
 
+GALLERY = "gallery.html"
 TEMPLATES = Path(__file__).parent / "templates"
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
@@ -170,6 +171,12 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
     return path
 
 
+def gallery(pages: Sequence[Page]) -> str:
+    """A page with every figure of the reports, small."""
+    drawn = [page for page in pages if page.figures]
+    return render("gallery.html", pages=drawn, count=sum(len(page.figures) for page in drawn))
+
+
 def _cards(papers: Mapping[str, Sequence[Page]], root: Path) -> list[dict[str, str]]:
     """A card for each paper that has a report and a finding; its figure, report and errata where they are there."""
     found = []
@@ -308,6 +315,7 @@ def build_start(
     found = {page.name: [page.paper, rows[page.name]] for page in pages}
     content = f"window.hessRows={island(found)};\nwindow.hessMaths={island(maths)};\n"
     write_bytes(root / "rows.js", content.encode())
+    write_bytes(root / GALLERY, gallery(pages).encode())
     names = [page.name for members in papers.values() for page in members]
     write_bytes(root / "pages.js", f"window.hessPages={island(names)};\n".encode())
     others = sorted(p.as_posix() for p in below if p.parts[0] != PUBLISHED)

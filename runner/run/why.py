@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.contract import Cell, SettingError
 from runner.report.manifest import read_manifest
-from runner.report.page import PAPERS, Page
+from runner.report.page import PAPERS, Page, tone
 from runner.run.command_line import Call
 from runner.run.console import nearest, short
 from runner.store.archive import published_folder, report_folders, where_published
@@ -27,6 +27,11 @@ from runner.store.tables import read_json
 SHOWN_CELLS = 12
 ANCHOR = re.compile(rf"(?:{'|'.join(sorted(set(PAPERS.values())))})\.[\w.+-]+")
 """A row of the pages: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for a statement."""
+PLACE = re.compile(
+    r"(table|fig\.?|figure|theorem|lemma|proposition|corollary)\s+([A-Za-z]?\.?\d[\d.]*)",
+    re.IGNORECASE,
+)
+"""A table, figure or theorem of a paper, as a reader names it."""
 Record = Mapping[str, Any]
 
 
@@ -41,6 +46,7 @@ def why_command(call: Call) -> int:
       hess-run why outputs/ws_bound/scorecard.csv:4
       hess-run why dag.T5.gelu.final.gap_global           (the # of a row in the pages)
       hess-run why dag.T5                                 (its rows)
+      hess-run why "Table 5"                              (does it hold? and its rows)
     """
     lines = why(call.words[0], Path(call.keys.get("outputs", "outputs")))
     print(json.dumps(as_record(lines), indent=1) if call.json else "\n".join(lines))
@@ -58,6 +64,9 @@ def as_record(lines: Sequence[str]) -> dict[str, list[str]]:
 
 def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
     """Lines about FILE, FILE:LINE or an anchor. Raises SettingError for a file that no report or cell stands behind."""
+    named = PLACE.fullmatch(word.strip())
+    if named and not Path(word).exists():
+        return _place_lines(named, outputs)
     anchor = word.rpartition("#")[2]
     if ANCHOR.fullmatch(anchor) and not Path(word).exists():
         return _anchor_lines(anchor, outputs)
@@ -70,6 +79,57 @@ def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
     folder, record = _manifest(path, outputs)
     row = _row(path, line) if line else {}
     return _report_lines(path, folder, record, row)
+
+
+def _place_lines(named: re.Match[str], outputs: Path) -> list[str]:
+    """Of every paper that has this table, figure or theorem: whether it holds, then its rows."""
+    kind = "Fig." if named[1].lower().startswith("fig") else named[1].capitalize()
+    place = f"{kind} {named[2]}"
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for folder in report_folders(outputs):
+        page = Page.read(folder)
+        if page is None:
+            continue
+        for row in (*page.scores, *page.claims):
+            if place.lower() in (at.lower() for at in row["places"]):
+                rows.setdefault(page.paper, []).append(row)
+    if not rows:
+        raise SettingError(
+            f"why: found no row on {place}; expected a table, figure or theorem of a paper whose "
+            f"report is stored; {where_published()}"
+        )
+    lines = []
+    for paper, of_paper in rows.items():
+        verdicts = Counter(str(row["verdict"]) for row in of_paper)
+        lines.append(f"{paper} paper: {answer(place, verdicts)}")
+        lines += [f"  {row['id']}  {row['verdict']}" for row in of_paper]
+    return lines
+
+
+def answer(place: str, verdicts: Mapping[str, int]) -> str:
+    """Whether a table, figure or theorem holds, in one sentence.
+
+    >>> answer("Table 5", {"exact match": 15, "reproduced": 2, "calibrated": 1})
+    'Table 5 holds: all 17 judged rows agree. Not counted: 1 more.'
+    >>> answer("Fig. 2", {"confirmed": 2, "refuted": 1})
+    'Fig. 2 does not hold in every row: 2 of 3 judged rows agree, 1 do not.'
+    """
+    counts: Counter[str] = Counter()
+    for verdict, count in verdicts.items():
+        counts[tone(verdict)] += count
+    judged = counts["good"] + counts["bad"] + counts["open"]
+    others = f" Not counted: {counts['neutral']} more." if counts["neutral"] else ""
+    if not judged:
+        return f"{place}: no row is judged.{others}"
+    if counts["good"] == judged:
+        return f"{place} holds: all {judged} judged rows agree.{others}"
+    parts = [f"{counts['good']} of {judged} judged rows agree"]
+    if counts["bad"]:
+        parts.append(f"{counts['bad']} do not")
+    if counts["open"]:
+        parts.append(f"{counts['open']} cannot be decided")
+    outcome = "does not hold in every row" if counts["bad"] else "is not contradicted"
+    return f"{place} {outcome}: {', '.join(parts)}.{others}"
 
 
 def _place(word: str) -> tuple[Path, int]:

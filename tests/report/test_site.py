@@ -220,6 +220,10 @@ def test_rows_filter_sort_open_and_keep_their_state_in_the_address(browser, tmp_
     first = "return document.querySelector('#table tbody td:nth-child(4)').textContent"
     assert browser.execute_script(first).startswith("1.09")
     browser.get("about:blank")
+    browser.get(url + "?q=Table+5")
+    answer = browser.execute_script("return document.querySelector('#filter output').textContent")
+    assert answer.startswith("Table 5 ") and "judged rows agree" in answer
+    browser.get("about:blank")
     browser.get(url + "#dag.T5.silu.final.3.gap")
     detail = browser.execute_script("return document.querySelector('tr.detail').textContent")
     for text in ("reproduce", "activation=silu", "Circles: our seeds", "cells1"):

@@ -20,6 +20,18 @@
   ];
   for (const row of rows) row.text = [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").replaceAll("\u2061", "").toLowerCase();
 
+  // One sentence for the rows of a table, figure or theorem: does it hold?
+  function answer(place, verdicts) {
+    const counts = { good: 0, bad: 0, neutral: 0, open: 0 };
+    for (const [verdict, n] of Object.entries(verdicts)) counts[tone(verdict)] += n;
+    const all = counts.good + counts.bad + counts.open, other = counts.neutral ? ` Not counted: ${counts.neutral} more.` : "";
+    if (!all) return `${place}: no row is judged.${other}`;
+    if (counts.good === all) return `${place} holds: all ${all} judged rows agree.${other}`;
+    const parts = [`${counts.good} of ${all} judged rows agree`];
+    if (counts.bad) parts.push(`${counts.bad} do not`);
+    if (counts.open) parts.push(`${counts.open} cannot be decided`);
+    return `${place} ${counts.bad ? "does not hold in every row" : "is not contradicted"}: ${parts.join(", ")}.${other}`;
+  }
   const form = document.getElementById("filter"), body = document.querySelector("#table tbody");
   const more = document.getElementById("more"), count = form.querySelector("output");
   const state = { q: "", verdict: "", kind: "", sort: "", shown: PAGE };
@@ -111,7 +123,9 @@
     more.hidden = found.length <= state.shown;
     const verdicts = {};
     for (const row of found) verdicts[row.verdict] = (verdicts[row.verdict] || 0) + 1;
-    count.textContent = `${found.length} of ${rows.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ");
+    const place = state.q.trim(), asksPlace = /^(?:table|fig\.?|figure|theorem|lemma|proposition|corollary)\s+[a-z]?\.?\d[\d.]*$/i.test(place);
+    const sentence = asksPlace && found.length ? answer(place, Object.fromEntries(Object.entries(verdicts))) + " " : "";
+    count.textContent = sentence + `${found.length} of ${rows.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ");
     for (const th of document.querySelectorAll("#table th")) {
       const key = th.firstElementChild.dataset.sort;
       th.setAttribute("aria-sort", state.sort === key ? "ascending" : state.sort === "-" + key ? "descending" : "none");
@@ -123,8 +137,8 @@
   }
   function follow() {
     const [target, query] = decodeURIComponent(location.hash.slice(1)).split("?");
-    const raw = location.hash.slice(1).split("?")[1];
-    if (target === "rows" && query !== undefined) {
+    const raw = location.hash.slice(1).split("?")[1] || location.search.slice(1);
+    if ((target === "rows" && query !== undefined) || (!target && /(^|&)q=/.test(raw))) {
       const asked = new URLSearchParams(raw);
       for (const key of ["q", "verdict", "kind", "sort"]) state[key] = asked.get(key) || "";
       for (const key of ["q", "verdict", "kind"]) form[key].value = state[key];

@@ -7,6 +7,18 @@
   const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
   const esc = t => String(t).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
   const maths = t => t.split("\u2061").map((part, i) => i % 2 ? window.hessMaths[part] : esc(part)).join("");
+  // One sentence for the rows of a table, figure or theorem: does it hold?
+  function answer(place, verdicts) {
+    const counts = { good: 0, bad: 0, neutral: 0, open: 0 };
+    for (const [verdict, n] of Object.entries(verdicts)) counts[tone(verdict)] += n;
+    const all = counts.good + counts.bad + counts.open, other = counts.neutral ? ` Not counted: ${counts.neutral} more.` : "";
+    if (!all) return `${place}: no row is judged.${other}`;
+    if (counts.good === all) return `${place} holds: all ${all} judged rows agree.${other}`;
+    const parts = [`${counts.good} of ${all} judged rows agree`];
+    if (counts.bad) parts.push(`${counts.bad} do not`);
+    if (counts.open) parts.push(`${counts.open} cannot be decided`);
+    return `${place} ${counts.bad ? "does not hold in every row" : "is not contradicted"}: ${parts.join(", ")}.${other}`;
+  }
   const link = r => `${encodeURIComponent(r[0])}/index.html#${encodeURIComponent(r[1])}`;
   const form = document.getElementById("find"), hits = document.getElementById("hits");
   const phrase = /\b(?:tables?|figs?\.?|figures?|theorems?|lemmas?|sections?|propositions?|eqs?\.?)\s+[a-z]?\.?\d[\d.]*/gi;
@@ -17,11 +29,14 @@
     const found = q ? rows.filter(r => asked.every(p => p.test(r[4])) && words.every(w => r.join(" ").replaceAll("\u2061", "").toLowerCase().includes(w))) : [];
     const verdicts = {};
     for (const r of found) verdicts[r[5]] = (verdicts[r[5]] || 0) + 1;
-    form.querySelector("output").textContent = q ? `${found.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ") : "";
+    const sentence = asked.length && found.length ? answer(q, verdicts) + " " : "";
+    form.querySelector("output").textContent = q ? `${sentence}${found.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ") : "";
     hits.innerHTML = found.slice(0, PAGE).map(r => `<li><a href="${link(r)}">${maths(r[3])}</a> <span class="small">${esc(r[2])}, ${esc(r[4])}; ${esc(r[0])}</span> <b class="${tone(r[5])}">${esc(r[5])}</b></li>`).join("");
   }
   form.addEventListener("input", search);
   form.addEventListener("submit", e => e.preventDefault());
+  const wanted = new URLSearchParams(location.search).get("q");
+  if (wanted) { form.q.value = wanted; search(); document.getElementById("search").scrollIntoView(); }
   const which = document.getElementById("which"), plot = document.getElementById("plot"), W = 640, H = 460, L = 60;
   const shapes = { good: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", bad: "M-4 -4L4 4M-4 4L4 -4", neutral: "M-4 -4H4V4H-4Z", open: "M0 -5L5 4H-5Z" };
   function draw() {
