@@ -23,7 +23,8 @@ Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit
 Without matrices    CurvatureOperator; SymmetricOperator for operators of your own; lanczos_extremes
 Is it right?        verify, Certificate; MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
-Parameters          ParameterOperator, discarded_coupling
+A user's network      LayerOperator (between layers), ParameterOperator,
+                     discarded_coupling
 Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
                     as_curvlinops
 Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot();
@@ -47,12 +48,12 @@ from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.pairs import inter_layer_metrics
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
+from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.parameters.coupling import (
     DiscardedCoupling,
     discarded_coupling,
     group_metrics,
 )
-from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.density import SpectralDensity, spectral_density
 from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
 from runner.curvature.spectra.for_curvlinops import as_curvlinops
@@ -75,6 +76,7 @@ __all__ = [
     "Eigenpairs",
     "Estimate",
     "InterLayerMetrics",
+    "LayerOperator",
     "MeasurementError",
     "Node",
     "PairMetrics",

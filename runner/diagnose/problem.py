@@ -110,7 +110,7 @@ class Problem:
     @cached_property
     def operator(self) -> Any:
         """The Hessian in the trained parameters, over all batches. Raises ValueError where it does not exist."""
-        from runner.curvature import ParameterOperator
+        from runner.curvature.parameters.operator import ParameterOperator
 
         options, started = self.options, self.clock()
         operator = ParameterOperator(

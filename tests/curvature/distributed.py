@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import runner.curvature as rc
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import seeded
 from tests.curvature.oracles import parameter_matrix, relative
 
@@ -48,7 +49,7 @@ def shares(x: Tensor, y: Tensor) -> list[Batches]:
 def operator(
     module: nn.Module, loss: Any, batches: Batches, part: Any = "hessian", **options: Any
 ) -> Any:
-    return rc.ParameterOperator(
+    return ParameterOperator(
         module, loss, batches, part=part, process_group=dist.group.WORLD, **options
     )
 
@@ -96,7 +97,7 @@ def estimators() -> None:
     """The numbers of every estimator are those that one process finds on the whole data."""
     module, loss, rank = network(), nn.CrossEntropyLoss(), dist.get_rank()
     own = shares(*data())
-    one = rc.ParameterOperator(module, loss, [batch for share in own for batch in share])
+    one = ParameterOperator(module, loss, [batch for share in own for batch in share])
     several = operator(module, loss, own[rank])
 
     def numbers(*found: float) -> Tensor:
@@ -132,7 +133,7 @@ def estimators() -> None:
         relative(numbers(rc.trace_estimate(several, 400).value), one.dense().trace()[None]) < 1e-11
     )
     vector = torch.ones(SIZE)
-    sampled = rc.ParameterOperator(module, loss, one.data, part="fisher", samples=3)
+    sampled = ParameterOperator(module, loss, one.data, part="fisher", samples=3)
     assert (
         relative(operator(module, loss, own[rank], "fisher", samples=3) @ vector, sampled @ vector)
         < 1e-11
@@ -196,7 +197,7 @@ def spread() -> None:
     tied = network()
     tied[4].weight = tied[2].weight
     own, vector = shares(x, y)[rank], torch.randn(30, generator=seeded(3), dtype=torch.float64)
-    one = rc.ParameterOperator(tied, loss, (x, y))
+    one = ParameterOperator(tied, loss, (x, y))
     fully_shard(module[0], mesh=mesh)
     fully_shard(module, mesh=mesh)
     found = operator(module, loss, own)
@@ -204,10 +205,10 @@ def spread() -> None:
     module(x)  # the parameters of the whole module are in one piece after it
     again = operator(module, loss, own).with_part("gauss_newton")
     assert relative(again @ vector, one.with_part("gauss_newton") @ vector) < 1e-11
-    assert rc.verify(rc.ParameterOperator(module, loss, own)).ok
+    assert rc.verify(ParameterOperator(module, loss, own)).ok
     root = fully_shard(network(), mesh=mesh)
     root(x)  # no parameter is sharded after it
-    plain = rc.ParameterOperator(network(), loss, (x, y))
+    plain = ParameterOperator(network(), loss, (x, y))
     assert relative(operator(root, loss, own).gradient(), plain.gradient()) < 1e-11
     module.reshard()
     with pytest.raises(rc.MeasurementError, match="spread over processes"):
@@ -217,7 +218,7 @@ def spread() -> None:
         torch.optim.SGD(net.parameters(), 0.1).step()
     with pytest.raises(rc.MeasurementError, match=r"has changed since|process \d failed"):
         found @ vector
-    after = rc.ParameterOperator(tied, loss, (x, y)).gradient()
+    after = ParameterOperator(tied, loss, (x, y)).gradient()
     assert relative(operator(module, loss, own).gradient(), after) < 1e-11
 
 

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from runner.curvature import CurvatureOperator, ParameterOperator, trace_module
+from runner.curvature import CurvatureOperator, trace_module
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.models_of_others import MODELS, Case
 from tests.curvature.oracles import arguments, factored, shifted, twice
 

@@ -14,6 +14,7 @@ import runner.curvature as rc
 from runner.curvature.exact import derivatives
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
+from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.spectra.symmetric import Symmetric
 from tests.bench.machine import operations
 from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, seeded
@@ -419,11 +420,11 @@ def test_ties_under_a_maximum_in_every_example_leave_nothing_to_certify():
 def test_products_over_parameters_are_certified_beside_a_kink():
     net, x, y = chain()
     near_zero(net, x, 2, 3e-7)
-    operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)])
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x, y)])
     assert rc.verify(operator, generator=seeded()).ok
     near_zero(net.double(), x.double(), 2, 0.0)
     found = rc.verify(
-        rc.ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded()
+        ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded()
     )
     assert not found.ok and "in the only batch" in found.reasons[0]
 
@@ -436,7 +437,7 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
             nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5)
         )
         data = torch.randn(16, 8), torch.arange(16) % 5
-        operator = rc.ParameterOperator(net, "cross_entropy", data)
+        operator = ParameterOperator(net, "cross_entropy", data)
         dag = rc.trace_module(net, nn.CrossEntropyLoss(), data)
         x, y = dag.x, dag.y
         assert operations(lambda: rc.verify(operator, generator=seeded())) <= 60 * operations(
@@ -456,5 +457,5 @@ def test_a_direction_without_curvature_is_certified(classes, seed):
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, classes)).double()
     data = torch.randn(9, 6).double(), torch.arange(9) % classes
-    operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), data, groups=["2.bias"])
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, groups=["2.bias"])
     assert rc.verify(operator, generator=seeded(seed)).ok

@@ -86,13 +86,10 @@ class TestParameterHessian(ParameterContract, EstimatorContract):
     def test_it_is_certified_group_by_group_and_a_change_is_told(self):
         for dtype in self.dtypes:
             found = verify(self.build(dtype), generator=torch.Generator().manual_seed(0))
-            assert found.ok and not found.reasons and len(found.examples) == 2, str(found)
-            assert set(found.nodes) == {"0", "2"} and "batches alone" in str(found)
+            assert found.ok and not found.reasons and set(found.nodes) == {"0", "2"}, str(found)
         operator = self.build()
-        right = operator._product
-        operator._product = lambda *a: (
-            right(*a) * torch.cat([torch.ones(16), torch.full((15,), 1.01)])
-        )
+        right, factor = operator._of_rows, torch.cat([torch.ones(16), torch.full((15,), 1.01)])
+        operator._of_rows = lambda rows: right(rows) * factor
         wrong = verify(operator, generator=torch.Generator().manual_seed(0))
         assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
 

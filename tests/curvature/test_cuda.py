@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import runner.curvature as rc
 from runner.curvature.metrics import blocks as metrics
+from runner.curvature.parameters.operator import ParameterOperator
 from runner.store.store import DiskCheckpoints
 from tests.curvature import test_double_backward as cases
 from tests.curvature.cases import GRAPHS, make, relative_error, seeded
@@ -47,12 +48,12 @@ def images(count: int = 32) -> tuple[Tensor, Tensor]:
 
 def pair(
     part: Any = "hessian", dtype: torch.dtype = torch.float64, **options: Any
-) -> list[rc.ParameterOperator]:
+) -> list[ParameterOperator]:
     """The same operator on the processor and on the GPU."""
     x, y = images()
     loss = nn.CrossEntropyLoss()
     return [
-        rc.ParameterOperator(
+        ParameterOperator(
             convnet().to(d, dtype), loss, [(x.to(d, dtype), y.to(d))], part=part, **options
         )
         for d in ("cpu", CUDA)
@@ -151,7 +152,7 @@ def test_certificates_say_ok(dtype):
     loss = lambda f, t: F.cross_entropy(f.flatten(0, 1), t.flatten())  # noqa: E731
     module = LanguageModel().to(CUDA, dtype)
     found = rc.verify(
-        rc.ParameterOperator(module, loss, [(tokens[:, :-1], tokens[:, 1:])]), generator=seeded()
+        ParameterOperator(module, loss, [(tokens[:, :-1], tokens[:, 1:])]), generator=seeded()
     )
     assert found.ok, str(found)
 
@@ -163,8 +164,8 @@ def test_draws_of_dropout_are_refused_or_leave_the_generator():
     ).to(CUDA)
     before = torch.cuda.get_rng_state()
     with pytest.raises(ValueError, match="training mode"):
-        rc.ParameterOperator(module.train(), nn.CrossEntropyLoss(), [(x, y)])
-    operator = rc.ParameterOperator(module.eval(), nn.CrossEntropyLoss(), [(x, y)])
+        ParameterOperator(module.train(), nn.CrossEntropyLoss(), [(x, y)])
+    operator = ParameterOperator(module.eval(), nn.CrossEntropyLoss(), [(x, y)])
     rc.trace_estimate(operator)
     rc.verify(operator)
     assert torch.equal(torch.cuda.get_rng_state(), before)
@@ -191,7 +192,7 @@ def test_memory_stays_within_the_budget(part):
     x, y = (t.to(CUDA) for t in images(512))
     budget = 64 * MIB
     module = convnet().to(CUDA)
-    operator = rc.ParameterOperator(
+    operator = ParameterOperator(
         module, nn.CrossEntropyLoss(), [(x, y)], part=part, memory_budget=budget
     )
     v = torch.randn(operator.shape[0], device=CUDA)
@@ -226,8 +227,8 @@ def test_sums_in_another_order_are_not_taken_for_random_draws():
     torch.manual_seed(0)
     module, loss = Scattered(), nn.CrossEntropyLoss()
     (x, *edges), y = graph_data("cpu")
-    truth = rc.ParameterOperator(copy.deepcopy(module).double(), loss, [((x.double(), *edges), y)])
-    found = rc.ParameterOperator(module.to(CUDA), loss, [graph_data(CUDA)])
+    truth = ParameterOperator(copy.deepcopy(module).double(), loss, [((x.double(), *edges), y)])
+    found = ParameterOperator(module.to(CUDA), loss, [graph_data(CUDA)])
     v = torch.randn(truth.shape[0], generator=seeded(), dtype=torch.float64)
     assert far(found @ v.to(CUDA, torch.float32), truth @ v) < 1e-4
 
@@ -241,14 +242,14 @@ def test_an_index_out_of_range_in_a_part_of_a_batch_does_not_end_the_process():
         {"part": "gauss_newton", "memory_budget": 1 << 16},
     ):
         with contextlib.suppress(ValueError):
-            rc.ParameterOperator(module, loss, [graph_data(CUDA)], **options)
+            ParameterOperator(module, loss, [graph_data(CUDA)], **options)
     with pytest.raises(ValueError, match="cannot be measured alone"):
-        rc.ParameterOperator(module, loss, [graph_data(CUDA), graph_data(CUDA)])
+        ParameterOperator(module, loss, [graph_data(CUDA), graph_data(CUDA)])
     with pytest.raises(ValueError, match="mixes the examples"):
         rc.trace_module(module, loss, graph_data(CUDA))
     x = graph_data(CUDA)[0][0]
     pairs = Pairs().to(CUDA)
-    found = rc.ParameterOperator(pairs, loss, [((x, x.flip(0)), torch.arange(40, device=CUDA))])
+    found = ParameterOperator(pairs, loss, [((x, x.flip(0)), torch.arange(40, device=CUDA))])
     assert rc.verify(found, generator=seeded()).ok
     assert float(torch.ones(3, device=CUDA).sum()) == 3
 
@@ -272,8 +273,8 @@ def test_attention_in_half_precision(dtype):
     module = nn.Sequential(layer, nn.Linear(64, 3)).eval()
     x, y = torch.randn(4, 16, 64), torch.arange(64).view(4, 16) % 3
     loss = lambda f, t: F.cross_entropy(f.flatten(0, 1), t.flatten())  # noqa: E731
-    truth = rc.ParameterOperator(copy.deepcopy(module).double(), loss, [(x.double(), y)])
-    found = rc.ParameterOperator(module.to(CUDA, dtype), loss, [(x.to(CUDA, dtype), y.to(CUDA))])
+    truth = ParameterOperator(copy.deepcopy(module).double(), loss, [(x.double(), y)])
+    found = ParameterOperator(module.to(CUDA, dtype), loss, [(x.to(CUDA, dtype), y.to(CUDA))])
     v = torch.randn(truth.shape[0], generator=seeded(), dtype=torch.float64)
     assert far(found @ v.to(CUDA, dtype), truth @ v) < 0.1
 
@@ -287,7 +288,7 @@ def test_networks_on_another_device_than_the_data_are_refused_in_one_line():
         (two, x, y),
     ):
         for build in (
-            lambda m, g, t: rc.ParameterOperator(m, nn.CrossEntropyLoss(), [(g, t)]),
+            lambda m, g, t: ParameterOperator(m, nn.CrossEntropyLoss(), [(g, t)]),
             lambda m, g, t: rc.trace_module(m, nn.CrossEntropyLoss(), (g, t)),
         ):
             with pytest.raises(ValueError, match="cuda") as error:
@@ -312,9 +313,7 @@ def test_every_public_function_runs_there_and_with_that_default_device(device):
     before = torch.get_default_device()
     torch.set_default_device(device)
     try:
-        operator = rc.ParameterOperator(
-            net, nn.CrossEntropyLoss(), [(x[:5], y[:5]), (x[5:], y[5:])]
-        )
+        operator = ParameterOperator(net, nn.CrossEntropyLoss(), [(x[:5], y[:5]), (x[5:], y[5:])])
         for function in (
             rc.trace_estimate,
             rc.upper_bound_estimate,

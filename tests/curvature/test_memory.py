@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks, split_blocks
+from runner.curvature import CurvatureOperator, Dag, exact_blocks, split_blocks
 from runner.curvature.exact.checks import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.parameters import graphs
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.bench.bench_memory import peak
 from tests.bench.machine import operations
 from tests.curvature.cases import make, relative_error

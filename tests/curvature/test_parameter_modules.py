@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from runner.curvature import (
     CurvatureOperator,
-    ParameterOperator,
     group_metrics,
     trace_module,
     verify,
 )
-from runner.curvature.graph.tracing.calls import measurable
+from runner.curvature.function.repairs import measurable
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import Own, Swish, seeded
 from tests.curvature.module_cases import (
     MODULES,

@@ -13,8 +13,9 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from runner.curvature import ParameterOperator, discarded_coupling, group_metrics, trace_module
+from runner.curvature import discarded_coupling, group_metrics, trace_module
 from runner.curvature.parameters.model import layout
+from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.parameters.products import example_gradients
 from tests.curvature.cases import Own
 from tests.curvature.oracles import PARTS, flat_function, parameter_matrix, relative

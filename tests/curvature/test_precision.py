@@ -11,6 +11,7 @@ from torch.backends import cuda, cudnn, mkldnn
 
 import runner.curvature as rc
 from runner.curvature.graph.precision import full_precision
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import seeded
 
 KINDS = {
@@ -83,7 +84,7 @@ def network() -> tuple[nn.Module, Tensor, Tensor]:
 def numbers(part: str) -> Any:
     net, x, y = network()
     if part in ("hessian", "gauss_newton", "fisher", "empirical_fisher"):
-        operator = rc.ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
+        operator = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
         product = operator @ torch.randn(operator.shape[0], generator=seeded())
         return (
             product,

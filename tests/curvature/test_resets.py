@@ -8,6 +8,7 @@ from torch import nn
 import runner.curvature as rc
 from runner.curvature.graph.dag import Node
 from runner.curvature.graph.from_module import _agrees
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import Own, seeded
 
 X, Y = torch.randn(4, 3, generator=seeded(1)).double(), torch.tensor([0, 1, 0, 1])
@@ -87,7 +88,7 @@ def test_hooks_on_a_wrapper_are_refused():
     compiled.register_forward_hook(lambda module, given, out: out * 10)
     for build in (
         lambda: rc.trace_module(compiled, nn.CrossEntropyLoss(), (X.float(), Y)),
-        lambda: rc.ParameterOperator(compiled, nn.CrossEntropyLoss(), (X.float(), Y)),
+        lambda: ParameterOperator(compiled, nn.CrossEntropyLoss(), (X.float(), Y)),
     ):
         with pytest.raises(ValueError, match="has hooks: put them on the module"):
             build()

@@ -7,6 +7,7 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.metrics import blocks as metrics
+from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import X, Y, between, mlp, scaled, seeded
 from tests.curvature.module_cases import classes
 
@@ -82,7 +83,7 @@ def test_every_measurement_is_guarded_and_leaves_the_model_as_it_was(name):
 def test_parameters_are_measured_alike_in_inference_mode():
     dag, operator = (
         rc.Dag.from_sequential(mlp()),
-        rc.ParameterOperator(mlp(), nn.CrossEntropyLoss(), [(X, Y)]),
+        ParameterOperator(mlp(), nn.CrossEntropyLoss(), [(X, Y)]),
     )
     expected = [m.R.value for m in rc.group_metrics(operator, generator=seeded()).values()]
     with torch.inference_mode():
@@ -176,7 +177,7 @@ def test_an_operator_refuses_other_weights(name, used):
     net = mlp()
     between, inside = (
         rc.CurvatureOperator(rc.Dag.from_sequential(net), X, Y),
-        rc.ParameterOperator(net, "cross_entropy", (X, Y)),
+        ParameterOperator(net, "cross_entropy", (X, Y)),
     )
     products = lambda: between.block("0", "0").dense(), lambda: inside @ torch.ones(inside.shape[0])
     if used:

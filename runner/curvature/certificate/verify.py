@@ -26,6 +26,8 @@ from runner.curvature.graph.precision import full_precision
 from runner.curvature.graph.state import require_dag
 from runner.curvature.matrix_free.operators import CurvatureOperator, Part
 from runner.curvature.matrix_free.reference import FiniteDifferences, Vectors
+from runner.curvature.operators.operator import FunctionOperator
+from runner.curvature.operators.verifying import Verification, verified
 
 Products = dict[str, Tensor]
 
@@ -147,7 +149,8 @@ def verify(
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
     components: float = MOST,
-) -> Certificate:
+    gradients: float = 60.0,
+) -> Certificate | Verification:
     """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a
     matrix.
 
@@ -159,7 +162,8 @@ def verify(
     of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
     parts of theta, as slices that cover it. tolerance: relative, default 1e-6 for float64, 1e-3 for
     float32, 0.1 below. Never raises for a wrong number: the certificate says so, with the node (or
-    group of parameters) and the likely cause. Raises ValueError for what is none of these.
+    group of parameters) and the likely cause. gradients: the most that it may cost for an operator of
+    a user's network. Raises ValueError for what is none of these.
 
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
     >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok
@@ -168,6 +172,8 @@ def verify(
     >>> verify(torch.diag(6 * theta), at=theta, gradient=torch.func.grad(lambda t: (t**3).sum())).ok
     True
     """
+    if isinstance(target, FunctionOperator):
+        return verified(target, generator, tolerance, gradients)
     if not isinstance(target, Dag):
         operator = (
             target

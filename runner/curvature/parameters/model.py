@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from runner.curvature.function.repairs import measurable
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.state import CONTAINERS, reachable, untouched
 from runner.curvature.graph.tensors import (
@@ -24,7 +25,7 @@ from runner.curvature.graph.tensors import (
     tree_unflatten,
 )
 from runner.curvature.graph.tracing.batches import arguments_of
-from runner.curvature.graph.tracing.calls import Pick, measurable, picked
+from runner.curvature.graph.tracing.calls import Pick, picked
 from runner.curvature.graph.tracing.criterion import FixedMeans
 from runner.curvature.matrix_free.reference import widen
 

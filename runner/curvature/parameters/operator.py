@@ -32,12 +32,12 @@ from runner.curvature.graph.tracing.criterion import TORCH, refuse_broadcast
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import Widened, widen
+from runner.curvature.operators.processes import Processes, gathered, together
 from runner.curvature.parameters.batches import SUM, Batch, Batches, Rows, check_loss
 from runner.curvature.parameters.differences import ParameterDifferences, widen_tree
 from runner.curvature.parameters.graphs import UNSEEN, Graphs, Part, few_examples, skewed
 from runner.curvature.parameters.likelihood import Likelihood
 from runner.curvature.parameters.model import GroupSpec, Layout, Loss, Model, Named, layout
-from runner.curvature.parameters.processes import Processes, gathered, together
 
 
 class ParameterOperator(SymmetricOperator):

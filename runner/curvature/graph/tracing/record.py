@@ -18,12 +18,13 @@ import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from runner.curvature.function.repairs import measurable
 from runner.curvature.graph.dag import INPUT
 from runner.curvature.graph.modes import Watch
 from runner.curvature.graph.state import refuse_draws
 from runner.curvature.graph.tensors import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 from runner.curvature.graph.tracing.batches import Layout
-from runner.curvature.graph.tracing.calls import Call, Pick, intercepted, label, measurable, picked
+from runner.curvature.graph.tracing.calls import Call, Pick, intercepted, label, picked
 
 Source = int | str
 """The index of an operation, or the name of a measured output or of the input."""

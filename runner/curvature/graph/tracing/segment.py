@@ -19,12 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.function.repairs import measurable
 from runner.curvature.graph.dag import INPUT, Node
 from runner.curvature.graph.errors import CallsChanged, MeasurementError
 from runner.curvature.graph.state import untouched
 from runner.curvature.graph.tensors import tree_unflatten
 from runner.curvature.graph.tracing.batches import Examples, Layout
-from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted, measurable
+from runner.curvature.graph.tracing.calls import Call, check_evaluation, intercepted
 from runner.curvature.graph.tracing.record import Leaf, Point, Shapes, Traced
 
 

@@ -1,0 +1,100 @@
+"""What may have made an identity fail: looked up after the failure, to word the message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import nn
+
+from runner.curvature.function.function import Function
+from runner.curvature.function.identities import Outcome
+from runner.curvature.graph.errors import MeasurementError, some
+
+
+class WrongFunction(MeasurementError):
+    """An identity failed."""
+
+
+def message(function: Function, outcome: Outcome) -> str:
+    """One line: what was compared, how far it is apart, the likeliest cause, what to do."""
+    names = [name for name in outcome.what if name]
+    for identity, test, text in _CAUSES:
+        if outcome.identity.startswith(identity) and (found := test(function, outcome)) is not None:
+            return f"{_COMPARED[identity]} ({outcome.error:.0e}): {text.format(found)}"
+    return f"{_COMPARED[outcome.identity[0]]} ({outcome.error:.0e}{_at(names)}): {_UNKNOWN[outcome.identity[0]]}"
+
+
+def _at(names: list[str]) -> str:
+    return f", at {some(map(repr, names), 3)}" if names else ""
+
+
+_COMPARED = {
+    "0": "the module with its own parameters and with copies of them gives different losses or gradients",
+    "1": "two evaluations of the loss differ",
+    "2": "the gradient differs from differences of the loss",
+    "3": "the second derivative differs from differences of gradients",
+    "5": "the slope of the loss is not that of minus the logarithm of a density",
+}
+_UNKNOWN = {
+    "0": "they are held outside of the module's parameters (a list, a closure, a cached product): register them",
+    "1": "remove the randomness, or the state that is kept between calls",
+    "2": "a part of the network stops or changes gradients (detach, no_grad, a straight-through estimator, a hook); "
+    "where that is meant, check='report' goes on",
+    "3": "an operation has a first derivative and no right second one; write it out of other operations, or leave "
+    "its parameters out; check='report' goes on",
+    "5": "expected f as logits of a categorical or bernoulli distribution or the mean of a normal one, and a plain "
+    "mean over rows; use part='gauss_newton' for other losses",
+}
+
+Test = Callable[[Function, Outcome], str | None]
+
+
+def _named(function: Function, fits: Callable[[nn.Module], bool]) -> Iterator[str]:
+    for name, module in function.module.named_modules():
+        if fits(module):
+            yield f"{name or 'the module'} ({type(module).__name__})"
+
+
+def _first(fits: Callable[[nn.Module], bool]) -> Test:
+    return lambda function, _: next(_named(function, fits), None)
+
+
+def _draws(module: nn.Module) -> bool:
+    kinds = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase, nn.RReLU)
+    rate = getattr(module, "p", getattr(module, "dropout", 0.0))
+    return (
+        module.training
+        and isinstance(module, kinds)
+        and (bool(rate) or isinstance(module, nn.RReLU))
+    )
+
+
+def _hooked(module: nn.Module) -> bool:
+    tensors = any(p is not None and p._backward_hooks for p in module._parameters.values())
+    return bool(module._backward_hooks or module._backward_pre_hooks or tensors)
+
+
+def _named_in(outcome: Outcome, name: str) -> bool:
+    return name in outcome.what
+
+
+_CAUSES: list[tuple[str, Test, str]] = [
+    ("1", lambda f, o: next(_named(f, _draws), None) if "draws" in o.what else None,
+     "{} draws at random in training mode: call .eval()"),
+    ("1", lambda f, o: "" if "draws" in o.what else None,
+     "the module or the loss draws at random: remove the randomness, or make what is drawn an input"),
+    ("1", lambda f, o: "" if "state" in o.what else None,
+     "the module or the loss keeps values from one call to the next (counters, hidden states): reset them in forward"),
+    ("0", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
+    ("0", lambda f, o: some(map(repr, o.what), 3) if o.what else None,
+     "{} is held outside of the module's parameters, in a list, a closure or a cached product: read it from the module "
+     "at each call"),
+    ("2", lambda f, o: "" if "output" in o.what else None,
+     "the loss reads the parameters other than through the module's output (a penalty): a Gauss-Newton or Fisher "
+     "matrix has no part for that; leave the penalty out, or use part='hessian'"),
+    ("2", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
+    ("3", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
+    ("3", lambda f, o: "" if "examples" in o.what else None,
+     "the gradient of one example cannot be told from the rows of the output, or the loss is no plain mean over them: "
+     "let the module return (B, ...) and the loss a mean, or use part='fisher'"),
+]  # fmt: skip

@@ -1,0 +1,137 @@
+"""A module whose parameters and buffers are replaced for a while, with the random state put back."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from runner.curvature.function.trees import tree_flatten, tree_unflatten
+
+
+def modules_of(roots: Iterable[object]) -> list[nn.Module]:
+    """Every module below the roots, once."""
+    found = {}
+    for root in roots:
+        if isinstance(root, nn.Module):
+            found.update({id(module): module for module in root.modules()})
+    return list(found.values())
+
+
+@contextmanager
+def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Iterator[None]:
+    """While inside, every place of a parameter or buffer t among the modules holds tensors[id(t)].
+
+    Keyed by the identity of the tensor, so that tied weights and modules with two names stay what they are.
+    `torch.func.functional_call` leaves the replaced tensor in a module that has two names (torch 2.13).
+    """
+    places: list[tuple[Any, str, Any]] = []
+    try:
+        for module in modules:
+            for table in (module._parameters, module._buffers):
+                for name, tensor in table.items():
+                    if tensor is not None and id(tensor) in tensors:
+                        places.append((table, name, tensor))
+            if isinstance(module, nn.RNNBase):
+                places.append((module.__dict__, "_flat_weights", module._flat_weights))
+        for table, name, tensor in places:
+            if name != "_flat_weights":
+                table[name] = tensors[id(tensor)]
+        for module in modules:
+            if isinstance(module, nn.RNNBase):
+                names: list[str] = module._flat_weights_names
+                module.__dict__["_flat_weights"] = [getattr(module, name, None) for name in names]
+        yield
+    finally:
+        for table, name, tensor in places:
+            table[name] = tensor
+
+
+@contextmanager
+def random_state(seed: int | None) -> Iterator[None]:
+    """The global generators of torch, numpy and Python are as before when the block ends. seed: theirs inside."""
+    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
+    python, on_cpu = random.getstate(), torch.get_rng_state()
+    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    of_numpy = None if numpy is None else numpy.get_state()
+    try:
+        if seed is not None:
+            random.seed(seed)
+            torch.default_generator.manual_seed(
+                seed
+            )  # torch.manual_seed formats a stack trace for every device
+            if on_devices is not None:
+                torch.cuda.manual_seed_all(seed)
+            if numpy is not None:
+                numpy.seed(seed)
+        yield
+    finally:
+        random.setstate(python)
+        torch.set_rng_state(on_cpu)
+        if on_devices is not None:
+            torch.cuda.set_rng_state_all(on_devices)
+        if numpy is not None:
+            numpy.set_state(of_numpy)
+
+
+class Widened(TorchFunctionMode):
+    """Tensors of lower precision that meet float64 ones are taken for float64: those that functions hold in closures,
+    which no replacement reaches."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        leaves, spec = tree_flatten((args, kwargs or {}))
+        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in leaves):
+            args, kwargs = tree_unflatten([widen(t) for t in leaves], spec)
+        return func(*args, **(kwargs or {}))
+
+
+def widen(value: Any) -> Any:
+    """A tensor of real or complex numbers in float64 or complex128; anything else itself."""
+    if isinstance(value, Tensor) and value.is_complex():
+        return value.to(torch.complex128)
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+@contextmanager
+def double_precision(mixes: bool) -> Iterator[None]:
+    """float64 is the default dtype; mixes: it wins where precisions meet."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Widened() if mixes else nullcontext():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def has_python(tensors: Iterable[Tensor]) -> bool:
+    """Whether a graph runs Python code when it is differentiated: autograd functions of users, hooks of tensors."""
+    return any(_runs_python(node) for node in nodes_of(tensors))
+
+
+def nodes_of(tensors: Iterable[Tensor]) -> Iterator[Any]:
+    """Every node of the graphs of these tensors."""
+    waiting = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+
+
+_FUNCTIONS: Callable[..., Any] = torch.autograd.function.BackwardCFunction  # type: ignore[assignment]
+
+
+def _runs_python(node: Any) -> bool:
+    return isinstance(node, _FUNCTIONS) or bool(getattr(node, "_input_metadata_hooks", None))  # type: ignore[arg-type]

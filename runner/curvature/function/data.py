@@ -1,0 +1,160 @@
+"""Batches as users give them: one or several, cut along their examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from runner.curvature.function.trees import (
+    copy_of_object,
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)
+from runner.curvature.graph.errors import MeasurementError
+
+IGNORED = -100
+"""The label that torch's losses leave out."""
+
+
+class Batch(NamedTuple):
+    """What the module gets, and what the loss gets next to its output."""
+
+    input: Any
+    target: Any
+
+
+def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(args, kwargs) of a batch's input: a tensor, a tuple of positional arguments, a dict of keyword arguments, or
+    (tuple, dict) for both."""
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    if isinstance(given, tuple | list):
+        if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], Mapping):
+            return tuple(given[0]), dict(given[1])
+        return tuple(given), {}
+    return (given,), {}
+
+
+def fresh(tree: Any) -> Any:
+    """A copy that a call may change: the caller's own stays as it is."""
+    leaves, spec = tree_flatten(tree)
+    copies = [t.detach().clone() if isinstance(t, Tensor) else copy_of_object(t) for t in leaves]
+    return tree_unflatten(copies, spec)
+
+
+def as_batch(given: Any, alone: bool) -> Batch:
+    """One batch. alone: the module returns its loss, and all of it is the input."""
+    if alone and not _is_pair(given):
+        return Batch(given, None)
+    if not _is_pair(given):
+        kind = type(given).__name__
+        raise MeasurementError(
+            f"expected a batch (input, target), found {kind}: see data= of the operator"
+        )
+    return Batch(given[0], given[1])
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def as_batches(data: Any, alone: bool) -> Iterable[Any]:
+    """One batch (a tuple, or where the module returns its loss a dict), or an iterable of batches."""
+    if isinstance(data, Tensor) or not isinstance(data, Iterable):
+        raise MeasurementError(
+            f"expected one batch (input, target), a list of batches or a loader, found {type(data).__name__}"
+        )
+    single = isinstance(data, tuple) or (isinstance(data, Mapping) and alone)
+    single = single or (isinstance(data, list) and len(data) == 2 and isinstance(data[0], Tensor))
+    return [data] if single else data
+
+
+def first_tensor(tree: Any) -> Tensor | None:
+    """The first tensor with a dimension."""
+    return next((t for t in tree_leaves(tree) if isinstance(t, Tensor) and t.dim()), None)
+
+
+class Layout(NamedTuple):
+    """How a batch is cut: its number of examples, and for each leaf (dimension, rows of each example) or None."""
+
+    examples: int
+    places: tuple[tuple[int, int] | None, ...]
+
+    def cut(self, batch: Batch, start: int, stop: int) -> Batch:
+        """Examples start to stop."""
+        leaves, spec = tree_flatten((batch.input, batch.target))
+        for i, place in enumerate(self.places):
+            if place is not None:
+                dim, rows = place
+                leaves[i] = leaves[i].narrow(dim, rows * start, rows * (stop - start))
+        return Batch(*tree_unflatten(leaves, spec))
+
+    def pieces(self, batch: Batch, size: int) -> Iterator[Batch]:
+        """Pieces of at most `size` examples."""
+        for start in range(0, self.examples, size):
+            yield self.cut(batch, start, min(start + size, self.examples))
+
+
+def layouts(batch: Batch, batch_dim: int = 0) -> Iterator[Layout]:
+    """Ways to cut a batch, the likeliest first: examples lie along `batch_dim` of the first tensor of the input, or
+    there are as many as the target has rows."""
+    counts = []
+    first, target = first_tensor(batch.input), first_tensor(batch.target)
+    if first is not None and first.dim() > batch_dim:
+        counts.append((first.shape[batch_dim], (batch_dim, 0)))
+    if target is not None:
+        counts.append((target.shape[0], (0, 1)))
+    inputs, (leaves, _) = len(tree_leaves(batch.input)), tree_flatten((batch.input, batch.target))
+    tried = set()
+    for count, dims in counts:
+        for squares in (True, False):
+            places = []
+            for i, leaf in enumerate(leaves):
+                is_mask = isinstance(leaf, Tensor) and i > 0 and leaf.shape == (count, count)
+                place = None if is_mask and not squares else _place(leaf, count, dims, i >= inputs)
+                places.append(place)
+            layout = Layout(count, tuple(places))
+            if count > 0 and any(places) and layout not in tried:
+                tried.add(layout)
+                yield layout
+
+
+def _place(leaf: Any, count: int, dims: Sequence[int], is_target: bool) -> tuple[int, int] | None:
+    if not isinstance(leaf, Tensor):
+        return None
+    for dim in dims:
+        if leaf.dim() > dim and leaf.shape[dim] == count:
+            return dim, 1
+    if is_target and leaf.dim() and leaf.shape[0] % count == 0:
+        return 0, leaf.shape[0] // count
+    return None
+
+
+def count_examples(batch: Batch, batch_dim: int = 0) -> int:
+    """Rows of the first tensor of the input, else of the target; 1 where there is none."""
+    for tree in (batch.input, batch.target):
+        first = first_tensor(tree)
+        if first is not None and first.dim() > batch_dim:
+            return first.shape[batch_dim]
+    return 1
+
+
+def count_labels(batch: Batch) -> int | None:
+    """Labels that are not ignored, of a target (or an input called "labels") of whole numbers; None without one."""
+    labels = batch.target
+    if labels is None and isinstance(batch.input, Mapping):
+        labels = batch.input.get("labels")
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+        return None
+    if labels.dtype == torch.bool:
+        return labels.numel()
+    return int((labels != IGNORED).sum())
+
+
+def size_in_bytes(tree: Any) -> int:
+    """Of the tensors of a tree."""
+    return sum(t.numel() * t.element_size() for t in tree_leaves(tree) if isinstance(t, Tensor))

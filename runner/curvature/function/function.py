@@ -1,0 +1,235 @@
+"""A network's loss as one scalar function of named variables: what everything in the engine differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.function.context import (
+    double_precision,
+    modules_of,
+    placed,
+    random_state,
+    widen,
+)
+from runner.curvature.function.data import Batch, arguments_of, fresh
+from runner.curvature.function.layers import Pick, picked
+from runner.curvature.function.repairs import measurable
+from runner.curvature.function.trees import tree_leaves, tree_map
+from runner.curvature.function.variables import Parameters, Perturbations, Values
+from runner.curvature.graph.errors import MeasurementError, batch_failure, second_derivatives
+
+Loss = Callable[[Any, Any], Tensor]
+Tensors = list[Tensor]
+
+
+class Point(NamedTuple):
+    """Where the function is evaluated. wide: in float64. seed: of the random draws; None: as they come. own: with the
+    module's own parameters in place, which identity 0 compares with."""
+
+    values: Values
+    wide: bool = False
+    seed: int | None = None
+    own: bool = False
+
+
+class Function:
+    """L(values) = loss(module(input), target), with `variables` of the module at `values`.
+
+    loss None: the module returns its loss. pick: which tensor of the output the loss gets. The module is not written
+    to: parameters and buffers are replaced while it runs, the random state is put back, and hooks are removed.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss | None,
+        variables: Parameters | Perturbations,
+        pick: Pick = None,
+        seed: int | None = None,
+    ) -> None:
+        self.module, self.loss, self.variables, self.pick, self.seed = (
+            module,
+            loss,
+            variables,
+            pick,
+            seed,
+        )
+        self.rows_checked: dict[tuple[int, ...], bool] = {}
+        self.mixes = False
+        """Whether tensors of another precision meet those of a float64 copy, as from closures."""
+
+    @contextmanager
+    def at(self, point: Point, graph: bool = True) -> Iterator[None]:
+        """Inside, the module and the loss have the variables of `point`: run, differentiate and multiply there."""
+        modules = modules_of((self.module, self.loss))
+        tensors: dict[int, Tensor] = {}
+        for m in modules:
+            for p in m._parameters.values():
+                if p is not None and not point.own:
+                    tensors[id(p)] = widen(p.detach()) if point.wide else p.detach()
+            for b in m._buffers.values():
+                if b is not None:
+                    tensors[id(b)] = (widen(b.detach()) if point.wide else b.detach()).clone()
+        if not point.own:
+            tensors |= self.variables.replaced(point.values)
+        seed = self.seed if point.seed is None else point.seed
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.set_grad_enabled(graph))
+            stack.enter_context(random_state(seed))
+            stack.enter_context(measurable(self.module))
+            if point.wide:
+                stack.enter_context(double_precision(self.mixes))
+            stack.enter_context(placed(modules, tensors))
+            stack.enter_context(self.variables.attached(point.values))
+            yield
+
+    # ------------------------------------------------------------------ inside of `at`
+
+    def output(self, given: Any, wide: bool = False) -> Any:
+        """What the loss reads of module(input)."""
+        args, kwargs = arguments_of(tree_map(widen, fresh(given)) if wide else fresh(given))
+        found = self.module(*args, **kwargs)
+        return (
+            found if self.pick is None else tree_leaves(found)[picked(found, self.pick, "output")]
+        )
+
+    def loss_of(self, output: Any, target: Any, wide: bool = False) -> Tensor:
+        """The loss of an output, a scalar, or the mean of one value for each row."""
+        if self.loss is None:
+            value = output
+        else:
+            value = self.loss(output, tree_map(widen, fresh(target)) if wide else fresh(target))
+        if not isinstance(value, Tensor) or not (value.is_floating_point() or value.is_complex()):
+            raise MeasurementError(
+                f"the loss returned {type(value).__name__}: expected a scalar tensor"
+            )
+        if value.is_complex():
+            raise MeasurementError(
+                "the loss is complex: expected a real number, such as (f - y).abs().square().mean()"
+            )
+        if (
+            value.dim()
+            and value.numel() > 1
+            and not self.rows_checked.get(tuple(value.shape[1:]), False)
+        ):
+            raise NotScalar(tuple(value.shape))
+        return value.mean()
+
+    def evaluate(self, batch: Batch, wide: bool = False) -> tuple[Any, Tensor]:
+        """What the loss reads, and the loss of a batch."""
+        with _told(batch):
+            output = self.output(batch.input, wide)
+            return output, self.loss_of(output, batch.target, wide)
+
+    # ------------------------------------------------------------------ whole evaluations
+
+    def value(self, point: Point, batch: Batch) -> Tensor:
+        """L of one batch, without a graph."""
+        try:
+            with self.at(point, graph=False):
+                return self.evaluate(batch, point.wide)[1].detach()
+        except RuntimeError as error:
+            if "does not require grad" not in str(error):
+                raise
+        with self.at(point):  # the module takes gradients itself
+            return self.evaluate(batch, point.wide)[1].detach()
+
+    def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensors] = ()) -> Evaluated:
+        """L, its gradient and products of its Hessian with directions, for one batch."""
+        leaves = {name: t.detach().requires_grad_() for name, t in point.values.items()}
+        with self.at(point._replace(values=leaves)), second_derivatives(NETWORK):
+            loss = self.evaluate(batch, point.wide)[1]
+            wrt = list(leaves.values())
+            slopes = gradients(loss, wrt, graph=bool(directions))
+            products = [second(slopes, wrt, v) for v in directions]
+        return Evaluated(loss.detach(), [g.detach() for g in slopes], products)
+
+
+NETWORK = "the network or its loss"
+
+
+class Evaluated(NamedTuple):
+    """The loss, its gradient, and products with directions: one tensor for each variable."""
+
+    loss: Tensor
+    gradient: Tensors
+    products: list[Tensors]
+
+
+class NotScalar(MeasurementError):
+    """A loss that is no scalar."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        super().__init__(
+            f"the loss returned values of shape {shape}: expected a scalar, or one value for each example"
+        )
+
+
+@contextmanager
+def _told(batch: Batch) -> Iterator[None]:
+    """Errors of the user's code with what it was given; those that the engine handles as they are."""
+    try:
+        yield
+    except (MeasurementError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if "does not require grad" in str(error):
+            raise
+        raise batch_failure(tree_leaves(batch.input), tree_leaves(batch.target), error) from error
+
+
+def gradients(value: Tensor, wrt: Tensors, weights: Any = None, graph: bool = False) -> Tensors:
+    """Of a scalar or with weights, zero where there is no dependence."""
+    if not value.requires_grad:
+        return [torch.zeros_like(t) for t in wrt]
+    found = torch.autograd.grad(
+        value, wrt, weights, create_graph=graph, retain_graph=True, allow_unused=True
+    )
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(wrt, found, strict=True)]
+
+
+def second(slopes: Tensors, wrt: Tensors, direction: Tensors) -> Tensors:
+    """The derivative of the gradient along a direction."""
+    used = [(g, v) for g, v in zip(slopes, direction, strict=True) if g.requires_grad]
+    if not used:
+        return [torch.zeros_like(t) for t in wrt]
+    rows, weights = zip(*used, strict=True)
+    found = torch.autograd.grad(rows, wrt, weights, retain_graph=True, allow_unused=True)
+    return [
+        torch.zeros_like(t) if g is None else g.detach() for t, g in zip(wrt, found, strict=True)
+    ]
+
+
+def dot(one: Tensors, other: Tensors) -> float:
+    """Inner product in float64."""
+    terms = [
+        torch.dot(a.reshape(-1).double(), b.reshape(-1).double())
+        for a, b in zip(one, other, strict=True)
+    ]
+    return float(torch.stack(terms).sum())
+
+
+def norm(tensors: Tensors) -> float:
+    """Euclidean norm in float64."""
+    return float(
+        torch.stack([torch.linalg.vector_norm(t, dtype=torch.float64) for t in tensors]).norm()
+    )
+
+
+def less(one: Tensors, other: Tensors) -> Tensors:
+    """The difference."""
+    return [a - b for a, b in zip(one, other, strict=True)]
+
+
+def moved(values: Mapping[str, Tensor], step: Tensors, size: float = 1.0) -> Values:
+    """values + size * step, in the dtype of the values."""
+    return {
+        name: t + size * d.to(t.dtype) for (name, t), d in zip(values.items(), step, strict=True)
+    }

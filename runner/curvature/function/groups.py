@@ -1,0 +1,102 @@
+"""Groups of a module's parameters, as slices of one flat vector."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.function.trees import slices_of
+
+GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parameters in the order of the flat vector, complex ones as pairs of real numbers; groups[name]: their slice;
+    members[name]: names of each group."""
+
+    parameters: dict[str, Tensor]
+    groups: dict[str, slice]
+    members: dict[str, tuple[str, ...]]
+
+    @property
+    def size(self) -> int:
+        return sum(p.numel() for p in self.parameters.values())
+
+
+def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
+    """The layout of `groups`: {name: pattern or patterns}, or patterns that name themselves.
+
+    A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob of either
+    ("block*.weight", where * crosses dots). None: one group for each module that has parameters of its own and trains
+    them; that of the module itself is called "module", or "module()" where a submodule has that name. Tied parameters
+    appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
+    that matches nothing, a parameter in two groups, and a module without parameters.
+    """
+    known: dict[str, Tensor] = {
+        k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()
+    }
+    if groups is None:
+        found: dict[str, list[str]] = {}
+        own = "module()" if any(name.rpartition(".")[0] == "module" for name in known) else "module"
+        for name, parameter in known.items():
+            if parameter.requires_grad:
+                found.setdefault(name.rpartition(".")[0] or own, []).append(name)
+        if not found:
+            raise ValueError(
+                "the module has no parameter that requires a gradient: name groups, or unfreeze some"
+            )
+    else:
+        named = [groups] if isinstance(groups, str) else groups
+        spec = (
+            dict(named) if isinstance(named, Mapping) else {pattern: pattern for pattern in named}
+        )
+        found = {group: _matching(patterns, known) for group, patterns in spec.items()}
+        if not found:
+            raise ValueError(
+                "groups is empty: name at least one, or pass None for every module's parameters"
+            )
+    owner: dict[str, str] = {}
+    for group, names in found.items():
+        for name in names:
+            if name in owner:
+                raise ValueError(
+                    f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}"
+                )
+            owner[name] = group
+    if groups is None and any(known[name].numel() for names in found.values() for name in names):
+        found = {
+            g: names for g, names in found.items() if any(known[name].numel() for name in names)
+        }
+    if empty := [g for g, names in found.items() if not any(known[name].numel() for name in names)]:
+        raise ValueError(f"the parameters of group {empty[0]!r} are empty: name others")
+    slices = slices_of(
+        {group: sum(known[name].numel() for name in names) for group, names in found.items()}
+    )
+    parameters: dict[str, Tensor] = {
+        name: known[name] for names in found.values() for name in names
+    }
+    return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
+
+
+def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:
+    wanted: dict[str, None] = {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        names = [
+            n for n in known if n == pattern or n.startswith(f"{pattern}.")
+        ]  # a name may hold brackets
+        names = names or [
+            n for n in known if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")
+        ]
+        if not names:
+            modules = {n.rpartition(".")[0] for n in known}
+            near = difflib.get_close_matches(pattern, [*modules, *known], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f": there are {sorted(modules)}"
+            raise ValueError(f"no parameter matches {pattern!r}{hint}")
+        wanted |= dict.fromkeys(names)
+    return list(wanted)

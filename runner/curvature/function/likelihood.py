@@ -1,0 +1,79 @@
+"""Identity 5: the loss is minus the logarithm of a distribution's density, up to a constant factor and summand.
+
+Then d loss/df = c (mean(f) - target) with one c > 0 for all rows, and the Fisher matrix E[g g^T], the targets drawn
+from the distribution, is J^T (d2 loss/df2) J: the matrix A of natural parameters f is c times their covariance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from runner.curvature.function.identities import Outcome
+from runner.curvature.graph.errors import MeasurementError
+
+Likelihood = Literal["categorical", "bernoulli", "normal"]
+LIKELIHOODS = ("categorical", "bernoulli", "normal")
+
+
+def likelihood(
+    outputs: list[Tensor], slopes: list[Tensor], target: object, name: Likelihood | None
+) -> Outcome:
+    """Which distribution the slope d loss/df belongs to. name: the only one that is tried."""
+    if name is not None and name not in LIKELIHOODS:
+        raise MeasurementError(f"expected likelihood as one of {list(LIKELIHOODS)}, found {name!r}")
+    if len(outputs) != 1 or not isinstance(target, Tensor):
+        return Outcome("5 likelihood", "wrong", 1.0, (name or "any",))
+    f, slope = outputs[0].detach(), slopes[0].detach()
+    best = Outcome("5 likelihood", "wrong", 1.0, (name or "any",))
+    for kind, residual in _residuals(f, target):
+        if name in (None, kind):
+            error = _misfit(slope, residual)
+            if error < best.error:
+                best = Outcome("5 likelihood", "wrong", error, (kind,))
+    allowed = 1e-5 if f.dtype != torch.float64 else 1e-10
+    return (
+        Outcome("5 likelihood", "right", best.error, best.what) if best.error <= allowed else best
+    )
+
+
+def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """mean - target of each distribution, in the shape of f; zero in rows whose label is out of range."""
+    if y.is_floating_point():
+        if y.shape == f.shape:
+            yield "normal", f - y
+            yield "bernoulli", f.sigmoid() - y
+            for dim in {1, f.dim() - 1} if f.dim() > 1 else {0}:
+                yield "categorical", f.softmax(dim) - y
+        elif y.numel() == f.numel():
+            yield "normal", f - y.reshape(f.shape)
+            yield "bernoulli", f.sigmoid() - y.reshape(f.shape)
+        return
+    for dim in {1, f.dim() - 1} if f.dim() > 1 else {0}:
+        if f.numel() != y.numel() * f.shape[dim]:
+            continue
+        rows = f.movedim(dim, -1).flatten(0, -2) if f.dim() > 1 else f.unsqueeze(0)
+        labels = y.reshape(-1).long()
+        valid = (labels >= 0) & (labels < f.shape[dim])
+        hot = torch.nn.functional.one_hot(labels.where(valid, 0), f.shape[dim]).to(f.dtype)
+        means = {"categorical": rows.softmax(1), "bernoulli": rows.sigmoid(), "normal": rows}
+        for kind, mean in means.items():
+            residual = (mean - hot) * valid.unsqueeze(1)
+            if f.dim() > 1:
+                shape = [*f.shape[:dim], *f.shape[dim + 1 :], f.shape[dim]]
+                residual = residual.reshape(shape).movedim(-1, dim)
+            yield kind, residual.reshape(f.shape)
+
+
+def _misfit(slope: Tensor, residual: Tensor) -> float:
+    """|slope - c residual| / |slope| at the best c; 1 where that is not positive. Rows that do not move the loss,
+    such as those of ignored labels, are left out."""
+    counted = slope.reshape(slope.shape[0], -1).any(1) if slope.dim() == 2 else slope != 0
+    s, r = slope[counted].double().reshape(-1), residual[counted].double().reshape(-1)
+    factor = float(s.dot(r)) / max(float(r.dot(r)), 1e-300)
+    if factor <= 0 or not float(s.norm()) > 0:
+        return 1.0
+    return float((s - factor * r).norm() / s.norm())

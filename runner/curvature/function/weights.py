@@ -1,0 +1,116 @@
+"""Identity 4: what a batch, and a part of a batch, weighs in the mean over all data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from runner.curvature.function.data import Batch, Layout, count_examples, count_labels
+from runner.curvature.function.function import Evaluated, Function, Point, dot
+from runner.curvature.function.identities import Outcome
+from runner.curvature.graph.errors import MeasurementError, first_line
+
+Weights = Callable[..., float] | Sequence[float] | None
+Rule = Callable[[Batch], float]
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """rule: the weight of a batch or a piece. name: of the rule, for people."""
+
+    rule: Rule
+    name: str
+
+
+def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
+    """The rules to try, in their order."""
+    if callable(weights):
+        given = weights
+        return [Weighing(lambda b: float(given(b.input, b.target)), "weights=")]
+    examples = Weighing(lambda b: float(count_examples(b, batch_dim)), "examples")
+    labels = Weighing(lambda b: float(count_labels(b) or 0), "labels that are not ignored")
+    return [examples, labels]
+
+
+class Additivity:
+    """The loss of a batch next to the weighted sum over two uneven parts."""
+
+    def __init__(self, function: Function, point: Point, batch: Batch, layout: Layout) -> None:
+        self.function, self.point, self.batch = function, point, batch
+        try:
+            self._evaluate(layout, max(1, layout.examples // 3))
+        except MeasurementError:  # a single example, where a network normalises by the batch
+            self._evaluate(layout, layout.examples // 2)
+        self.whole = float(function.value(point, batch))
+
+    def _evaluate(self, layout: Layout, cut: int) -> None:
+        self.parts = [layout.cut(self.batch, 0, cut), layout.cut(self.batch, cut, layout.examples)]
+        self.losses = [float(self.function.value(self.point, part)) for part in self.parts]
+
+    def error(self, rule: Rule) -> float:
+        """Relative; parts of no weight count nothing."""
+        sizes = [rule(part) for part in self.parts]
+        total = math.fsum(sizes)
+        if not total > 0:
+            return math.inf
+        pairs = [(s / total, loss) for s, loss in zip(sizes, self.losses, strict=True) if s > 0]
+        mean = math.fsum(s * loss for s, loss in pairs)
+        scale = max(abs(self.whole), *(abs(loss) for _, loss in pairs))
+        return abs(mean - self.whole) / max(scale, 1e-300) if mean == mean else math.inf
+
+    def fitted(self) -> tuple[list[float], float]:
+        """Weights with which the gradients of the parts add up to that of the batch, and the relative residual."""
+        whole, one, two = (self.function.gradient(self.point, b) for b in (self.batch, *self.parts))
+        return _fit(whole, one, two)
+
+
+def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float], float]:
+    g, a, b = whole.gradient, one.gradient, two.gradient
+    gram = torch.tensor(
+        [[dot(a, a), dot(a, b)], [dot(a, b), dot(b, b)]], dtype=torch.float64, device="cpu"
+    )
+    right = torch.tensor([dot(a, g), dot(b, g)], dtype=torch.float64, device="cpu")
+    if not bool(gram.isfinite().all()):
+        return [math.nan, math.nan], math.inf
+    found = torch.linalg.lstsq(gram, right.unsqueeze(1), driver="gelsd").solution.squeeze(1)
+    rest = dot(g, g) - 2 * float(found @ right) + float(found @ gram @ found)
+    return found.tolist(), math.sqrt(max(0.0, rest) / max(dot(g, g), 1e-300))
+
+
+def additive(function: Function, point: Point, batch: Batch, layout: Layout) -> Additivity | None:
+    """The comparison; None where the batch has one example or its parts cannot be evaluated."""
+    if layout.examples < 2:
+        return None
+    return Additivity(function, point, batch, layout)
+
+
+def explain(found: Additivity, name: str) -> str:
+    """What the gradients of the parts say about weights that do not fit."""
+    try:
+        weights, residual = found.fitted()
+    except (MeasurementError, RuntimeError) as error:
+        return f"its parts cannot be differentiated ({first_line(error)}): use one batch that fits memory_budget"
+    if residual > 1e-3 or (not abs(sum(weights) - 1) < 1e-3 and not _ones(weights)):
+        return (
+            "the loss of a batch is not a weighted mean over its parts (examples depend on each other, as in BatchNorm "
+            "in training mode or contrastive losses, or a root of a mean): use one batch that fits memory_budget"
+        )
+    if _ones(weights):
+        return "the loss is a sum over the examples: expected a mean (reduction='mean'), or one batch that fits memory"
+    shown = " and ".join(f"{w:.4g}" for w in weights)
+    return (
+        f"the parts of a batch weigh {shown} in its loss, other than their numbers of {name}: give weights="
+        "lambda input, target: number, such as the number of labels that count, or one batch that fits memory_budget"
+    )
+
+
+def _ones(weights: Sequence[float]) -> bool:
+    return all(abs(w - 1) < 1e-3 for w in weights)
+
+
+def verdict(error: float, allowed: float) -> Outcome:
+    """Of identity 4."""
+    return Outcome("4 weights", "right" if error <= allowed else "wrong", error)

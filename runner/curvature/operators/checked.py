@@ -1,0 +1,126 @@
+"""The identities of an operator, in their order, and what a failure says."""
+
+from __future__ import annotations
+
+from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.function import (
+    NETWORK,
+    Evaluated,
+    Function,
+    Tensors,
+    dot,
+    gradients,
+    less,
+    norm,
+)
+from runner.curvature.function.identities import Comparison, Outcome, SecondOrder, by_group
+from runner.curvature.function.trees import tree_flatten
+from runner.curvature.graph.errors import MeasurementError, second_derivatives
+from runner.curvature.operators.products import FactoredGraph, Part
+
+
+def second_order(
+    function: Function, values: dict, batch: Batch, part: Part, layout: Layout | None, wide: bool
+) -> list[Outcome]:
+    """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it."""
+    for function.mixes in (False, True) if wide else ():
+        try:
+            return _second_order(SecondOrder(function, values, batch, True), part, layout)
+        except MeasurementError as error:
+            if "second derivative" in str(error):
+                raise
+        except RuntimeError:  # a dtype that the network states itself
+            continue
+    return _second_order(SecondOrder(function, values, batch, False), part, layout)
+
+
+def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
+    if part == "hessian":
+        return at.check()
+    examples = None
+    if part == "empirical_fisher":
+        examples = 1 if layout is None else layout.examples
+    leaves = {name: t.detach().requires_grad_() for name, t in at.point.items()}
+    whole = at.function.gradient(at.here, at.batch)
+    with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
+        graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
+        hd, hc = (_filled(at, graph.apply(v, False)) for v in (at.d, at.c))
+        pulled = _filled(at, graph.pull([s.detach() for s in graph.slopes], False))
+        tangents = graph.jacobian(at.d, False)
+    outcomes = [_through_output(at, whole, pulled)]
+    if part == "empirical_fisher":
+        outcomes.append(_outer_products(at, layout, hd))
+    else:
+        outcomes.append(_factors(at, graph, tangents))
+    size = norm(at.c) * norm(hd) + norm(at.d) * norm(hc)
+    skew = abs(dot(at.c, hd) - dot(at.d, hc)) / max(size, 1e-300)
+    if skew > at.tolerance:
+        outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
+    return outcomes + at.not_reached(by_group(at.function, whole.gradient), float(whole.loss))
+
+
+def _filled(at: SecondOrder, images: object) -> Tensors:
+    pairs = zip(at.point.values(), images, strict=True)  # type: ignore[call-overload]
+    return [t.new_zeros(t.shape) if image is None else image.detach() for t, image in pairs]
+
+
+def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensors) -> Outcome:
+    """J^T of the loss's slope is the gradient, where the loss reads nothing but the output."""
+    error = norm(less(pulled, whole.gradient)) / max(norm(whole.gradient), norm(pulled), 1e-300)
+    return Outcome("2 gradient", "right" if error <= at.tolerance else "wrong", error, ("output",))
+
+
+def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensors) -> Outcome:
+    """J d and A J d next to differences of outputs, and of the loss's slope there."""
+    curved = graph.curved(tangents, False)
+    base = [t.detach() for t in graph.outputs]
+    slopes = [s.detach() for s in graph.slopes]
+    derivative = {"outputs": tangents, "loss": curved}
+    floors = {"outputs": 1e3 * at.eps * norm(base), "loss": 1e3 * at.eps * norm(slopes)}
+    compared = Comparison("3 product", derivative, floors, at.tolerance)
+    for t in at.steps:
+        above, below = (_outputs(at, graph, s * t) for s in (1, -1))
+        high, low = (
+            _slopes(at, graph, [f + s * t * j for f, j in zip(base, tangents, strict=True)])
+            for s in (1, -1)
+        )
+        apart = {"outputs": less(above, below), "loss": less(high, low)}
+        sums = {"outputs": (above, base, below), "loss": (high, slopes, low)}
+        bends = {
+            name: norm([u - 2 * v + w for u, v, w in zip(*three, strict=True)]) / t
+            for name, three in sums.items()
+        }
+        live = {
+            name: norm(part) > 100 * at.eps * norm(sums[name][1]) for name, part in apart.items()
+        }
+        compared.add(
+            {name: [u / (2 * t) for u in part] for name, part in apart.items()}, bends, live
+        )
+        if not compared.open:
+            break
+    return compared.outcome()
+
+
+def _outputs(at: SecondOrder, graph: FactoredGraph, t: float) -> Tensors:
+    with at.function.at(at.moved(t)):
+        found, _ = tree_flatten(at.function.output(at.batch.input, at.wide))
+    return [found[i].detach() for i in graph.places]
+
+
+def _slopes(at: SecondOrder, graph: FactoredGraph, outputs: Tensors) -> Tensors:
+    with at.function.at(at.here):
+        leaves = [f.detach().requires_grad_() for f in outputs]
+        return [s.detach() for s in gradients(graph.loss_at(leaves), leaves)]
+
+
+def _outer_products(at: SecondOrder, layout: Layout | None, hd: Tensors) -> Outcome:
+    """The mean over examples of g (g . d), each gradient taken alone."""
+    if layout is None:
+        return Outcome("3 product", "undecided", 1.0, ("examples",))
+    total = [t.new_zeros(t.shape) for t in at.point.values()]
+    for i in range(layout.examples):
+        g = at.function.gradient(at.here, layout.cut(at.batch, i, i + 1)).gradient
+        along = dot(g, at.d)
+        total = [s + along / layout.examples * u for s, u in zip(total, g, strict=True)]
+    error = norm(less(hd, total)) / max(norm(total), norm(hd), 1e-300)
+    return Outcome("3 product", "right" if error <= at.tolerance else "wrong", error, ("examples",))

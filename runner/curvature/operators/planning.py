@@ -1,0 +1,130 @@
+"""What goes through the network at once: predicted from products with few examples."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from runner.curvature.matrix_free.peak import allocations
+
+FEW, MORE = 2, 8
+"""Examples of the products that are measured."""
+UNSEEN = 2.5
+"""Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
+are not given back (measured for products of a convnet: 1.6 to 3.3 in twenty processes, 2.4 in the middle)."""
+VECTORS = 4
+"""Vectors of all variables next to a product's own: the direction, its image, and two that iterations hold."""
+
+
+class Plan(NamedTuple):
+    """chunk: examples of the largest piece (None: whole batches). keep: whether graphs stay for the next product.
+    bytes: the expected peak. width: directions that fit the memory in one batched product."""
+
+    chunk: int | None
+    keep: bool
+    bytes: int
+    width: int = 1
+
+
+class Need(NamedTuple):
+    """Bytes of a product: between the making of its graph and the product, and at the peak."""
+
+    kept: float
+    peak: float
+
+
+def measured(make: Callable[[], object], product: Callable[[object], object]) -> Need:
+    """The bytes of one product, its graph made first."""
+    held: list[object] = []
+    made = allocations(lambda: held.append(make()))
+    kept = made[-1] if made else 0
+    after = allocations(lambda: product(held[0]))
+    return Need(kept, max([*made, *(kept + live for live in after)], default=0))
+
+
+def saved(make: Callable[[], object]) -> int:
+    """Bytes that a graph saves for its backward pass, some counted more than once."""
+    total = 0
+
+    def pack(t: Tensor) -> Tensor:
+        nonlocal total
+        total += t.numel() * t.element_size()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        make()
+    return total
+
+
+def small(
+    bytes_of_few: int, few: int, counts: Sequence[int], vectors: int, budget: int
+) -> Plan | None:
+    """The plan where what is saved is so far below the budget that nothing needs to be measured."""
+    kept, most = bytes_of_few / few * sum(counts), bytes_of_few / few * max(counts)
+    total = int(UNSEEN * (kept + SAFE * most)) + vectors
+    if SAFE * total > budget:
+        return None
+    return Plan(None, True, total, max(1, min(64, int(budget / (SAFE * UNSEEN * max(1.0, most))))))
+
+
+SAFE = 4
+"""How far the prediction of `small` must be below the budget, and a product's memory over its saved tensors."""
+
+
+class Line:
+    """Bytes by the number of examples, through two sizes."""
+
+    def __init__(self, sizes: Sequence[int], needs: Sequence[Need]) -> None:
+        (a, *_, b), (one, *_, two) = [*sizes, sizes[-1]], [*needs, needs[-1]]
+        rise = [
+            max(0.0, y - x) / (b - a) if b > a else y / b for x, y in zip(one, two, strict=True)
+        ]
+        self.each = Need(*rise)
+        self.fixed = Need(*(max(0.0, y - slope * b) for y, slope in zip(two, rise, strict=True)))
+
+    def kept(self, examples: float, pieces: int = 1) -> float:
+        return self.fixed.kept * pieces + self.each.kept * examples
+
+    def peak(self, examples: float) -> float:
+        return self.fixed.peak + max(self.each) * examples
+
+    def under_way(self, examples: float) -> float:
+        """What a product takes besides its graph."""
+        return max(0.0, self.peak(examples) - self.kept(examples))
+
+
+def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible: bool) -> Plan:
+    """Whole batches with their graphs where they fit, else the largest pieces with graphs, else without."""
+    room = (budget - vectors) / UNSEEN
+    widest, examples = max(counts), sum(counts)
+    size = widest
+    while size >= 1:
+        pieces = sum(-(-count // size) for count in counts)
+        kept = line.kept(examples, pieces)
+        total = kept + line.under_way(size)
+        if total <= room:
+            free = room - kept
+            width = max(1, min(64, int(free / max(1.0, line.under_way(size)))))
+            return Plan(
+                None if size == widest else size, True, int(UNSEEN * total) + vectors, width
+            )
+        if kept > room or not divisible:
+            break
+        size //= 2
+    slope = max(line.each)
+    size = widest if slope == 0 or not divisible else math.floor((room - line.fixed.peak) / slope)
+    size = max(1, min(widest, size))
+    total = line.peak(size)
+    if total > room:
+        warnings.warn(
+            f"memory_budget is {budget / 2**20:.3g} MiB, and a product with {size} example(s) at a time takes about "
+            f"{(UNSEEN * total + vectors) / 2**20:.3g} MiB: it is exceeded. Raise memory_budget, or use fewer groups",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+    return Plan(None if size == widest else size, False, int(UNSEEN * total) + vectors)

@@ -1,0 +1,192 @@
+"""Products of one batch, from the graph of its gradient or of its outputs.
+
+hessian             H v = d(g . v)/du, g = dL/du with its graph
+gauss_newton        J^T A J v, A = d2 loss/df2 at the outputs f; J v = d(J^T w . v)/dw, linear in w
+fisher              the same: identity 5 has shown that A is the Fisher matrix of the outputs' distribution
+empirical_fisher    J^T (s a), s = d loss/df, a = B s_i . (J v)_i for the rows of example i: sum_i g_i (g_i . v) / B
+
+All of them take one direction, or k in a batch (`is_grads_batched`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from runner.curvature.function.context import has_python
+from runner.curvature.function.data import Batch
+from runner.curvature.function.function import Function, Point, Tensors
+from runner.curvature.function.trees import tree_flatten, tree_unflatten
+from runner.curvature.function.variables import Values
+from runner.curvature.graph.errors import COMPLEX, MeasurementError
+
+Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
+PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
+Images = Sequence[Tensor | None]
+
+
+NO_OUTPUT = (
+    "the loss does not depend on tensors of the module's output that autograd can see: a Gauss-Newton or Fisher matrix "
+    "needs loss(output, target) of an output made of tensors; a module that returns its loss has part='hessian' alone"
+)
+
+
+def grad(
+    values: Sequence[Tensor], wrt: Sequence[Tensor], weights: Any, batched: bool = False
+) -> Images:
+    """Derivatives of sum_i weights_i . values_i, None where there is no dependence; the graph is kept."""
+    return torch.autograd.grad(
+        values, wrt, weights, retain_graph=True, allow_unused=True, is_grads_batched=batched
+    )
+
+
+def linked(values: Images) -> list[int]:
+    """Positions of the tensors that have a graph."""
+    return [i for i, t in enumerate(values) if t is not None and t.requires_grad]
+
+
+class HessianGraph:
+    """The gradient of one batch's loss, times its weight, with its graph. Made inside of `function.at`."""
+
+    def __init__(
+        self, function: Function, leaves: Values, batch: Batch, weight: float, wide: bool = False
+    ) -> None:
+        self.wrt = list(leaves.values())
+        loss = function.evaluate(batch, wide)[1]
+        slopes: Images = [None] * len(self.wrt)
+        if loss.requires_grad:
+            weighted = loss if weight == 1 else loss * weight
+            slopes = torch.autograd.grad(weighted, self.wrt, create_graph=True, allow_unused=True)
+        self.loss = loss.detach()
+        self.used = linked(slopes)
+        self.slopes = [slopes[i] for i in self.used]
+        self.gradient = [None if g is None else g.detach() for g in slopes]
+        self.python = has_python(self.slopes)  # type: ignore[arg-type]
+
+    def apply(self, directions: Tensors, batched: bool) -> Images:
+        """H v; with batched, of k directions along a first dimension."""
+        if not self.used:
+            return [None] * len(self.wrt)
+        weights = [directions[i] for i in self.used]
+        return grad(self.slopes, self.wrt, weights, batched)  # type: ignore[arg-type]
+
+
+class FactoredGraph:
+    """The outputs of one batch with their graph, and the slope of its loss there."""
+
+    def __init__(
+        self,
+        function: Function,
+        leaves: Values,
+        batch: Batch,
+        weight: float,
+        examples: int | None = None,
+        wide: bool = False,
+        linear: bool = False,
+    ) -> None:
+        """examples: of an empirical Fisher matrix; None: J^T A J. linear: J v is told by `linearize` later."""
+        self.wrt, self.weight, self.examples = list(leaves.values()), weight, examples
+        tensors, spec = tree_flatten(function.output(batch.input, wide))
+        copies = {}
+        for t in tensors:
+            if isinstance(t, Tensor) and t.requires_grad and t.dim():
+                if t.is_complex():
+                    raise MeasurementError(COMPLEX)
+                copies[id(t)] = t.detach().requires_grad_()
+
+        def loss_at(known: dict[int, Tensor]) -> Tensor:
+            given = [known[id(t)].clone() if id(t) in known else t for t in tensors]
+            return function.loss_of(tree_unflatten(given, spec), batch.target, wide)
+
+        loss = loss_at(copies)
+        if not copies or not loss.requires_grad:
+            raise MeasurementError(NO_OUTPUT)
+        slopes = torch.autograd.grad(
+            loss, list(copies.values()), create_graph=True, allow_unused=True
+        )
+        read = [key for key, s in zip(copies, slopes, strict=True) if s is not None]
+        places = {id(t): i for i, t in enumerate(tensors) if id(t) in copies}
+        self.loss = loss.detach()
+        self.places = [places[key] for key in read]
+        self.outputs = [tensors[i] for i in self.places]
+        self.copies = [copies[key] for key in read]
+        self._loss_at, self._read, self._all_copies = loss_at, read, copies
+        self.slopes: Tensors = [s for s in slopes if s is not None]
+        self.bent = linked(self.slopes)
+        self.jacobian: Callable[[Tensors, bool], Tensors] = self._double_vjp
+        self.python = has_python([*self.outputs, *self.slopes])
+        if not linear:
+            self.weights = [torch.zeros_like(t, requires_grad=True) for t in self.outputs]
+            pulled = torch.autograd.grad(
+                self.outputs, self.wrt, self.weights, create_graph=True, allow_unused=True
+            )
+            self.used = linked(pulled)
+            self.pulled = [pulled[i] for i in self.used]
+
+    def _double_vjp(self, directions: Tensors, batched: bool) -> Tensors:
+        weights = [directions[i] for i in self.used]
+        found = grad(self.pulled, self.weights, weights, batched)  # type: ignore[arg-type]
+        return self._filled(found, self.outputs, len(weights[0]) if batched else None)
+
+    def _filled(self, found: Images, like: Sequence[Tensor], count: int | None) -> Tensors:
+        """Zeros where there is no dependence: a batched call gives none for each direction there."""
+        shape = () if count is None else (count,)
+        return [
+            t.new_zeros(*shape, *t.shape) if g is None else g
+            for t, g in zip(like, found, strict=True)
+        ]
+
+    def curved(self, tangents: Tensors, batched: bool) -> Tensors:
+        """A t, or of an empirical Fisher matrix s B (s_i . t_i)."""
+        count = len(tangents[0]) if batched else None
+        if self.examples is not None:
+            return self._outer(tangents, batched)
+        if not self.bent:
+            return self._filled([None] * len(self.copies), self.copies, count)
+        weights = [tangents[i] for i in self.bent]
+        found = grad([self.slopes[i] for i in self.bent], self.copies, weights, batched)
+        return self._filled(found, self.copies, count)
+
+    def _outer(self, tangents: Tensors, batched: bool) -> Tensors:
+        examples, lead = self.examples or 1, len(tangents[0]) if batched else 1
+        rows = [s.detach().reshape(1, examples, -1) for s in self.slopes]
+        moved = [t.reshape(lead, examples, -1) for t in tangents]
+        along = torch.stack([(s * t).sum(2) for s, t in zip(rows, moved, strict=True)]).sum(0)
+        images = [s * (examples * along).unsqueeze(2) for s in rows]
+        return [image.reshape(t.shape) for image, t in zip(images, tangents, strict=True)]
+
+    def loss_at(self, outputs: Tensors) -> Tensor:
+        """The loss with other values of the outputs that it reads; inside of `function.at`."""
+        return self._loss_at(self._all_copies | dict(zip(self._read, outputs, strict=True)))
+
+    def pull(self, cotangents: Tensors, batched: bool) -> Images:
+        """J^T w, times the weight."""
+        scaled = cotangents if self.weight == 1 else [self.weight * w for w in cotangents]
+        return grad(self.outputs, self.wrt, scaled, batched)
+
+    def apply(self, directions: Tensors, batched: bool) -> Images:
+        """The product; with batched, of k directions along a first dimension."""
+        if not self.outputs:
+            return [None] * len(self.wrt)
+        return self.pull(self.curved(self.jacobian(directions, batched), batched), batched)
+
+
+def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:
+    """J v by torch.func.linearize, for `graph.jacobian`: cheaper than two backward passes where torch supports the
+    network, and slow to make."""
+
+    def outputs(*values: Tensor) -> Tensors:
+        with function.at(Point(dict(zip(leaves, values, strict=True)))):
+            found, _ = tree_flatten(function.output(batch.input))
+        return [found[i] for i in graph.places]
+
+    push = torch.func.linearize(outputs, *[t.detach() for t in leaves.values()])[1]
+
+    def jacobian(directions: Tensors, batched: bool) -> Tensors:
+        tangents = torch.func.vmap(push)(*directions) if batched else push(*directions)
+        return list(tangents)
+
+    return jacobian

@@ -1,0 +1,501 @@
+"""Functions that are wrong on purpose: each is refused with one line that names the cause, or measured right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
+
+from runner.curvature import LayerOperator, ParameterOperator
+from tests.curvature.cases import Own
+from tests.curvature.oracles import parameter_matrix, relative
+
+CROSS = nn.CrossEntropyLoss()
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+
+def data(n: int = 6) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 3, generator=generator).double(), torch.arange(n) % 3
+
+
+class Straight(torch.autograd.Function):
+    """The sign, with the derivative of the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        return t.sign()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g
+
+
+class WrongSecond(torch.autograd.Function):
+    """sin with a right first derivative, which is a constant for the second."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        return t.sin()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        return g * t.detach().cos()
+
+
+class OnceOnly(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.save_for_backward(t)
+        return t.exp()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (t,) = ctx.saved_tensors
+        return g * t.exp()
+
+
+class Counting(nn.Module):
+    """Keeps a number from one call to the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(3, 3), 0
+
+    def forward(self, t: Tensor) -> Tensor:
+        self.calls += 1
+        return self.layer(t) * self.calls
+
+
+class Cached(nn.Module):
+    """Computes a weight at its first call and keeps it, with its graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw, self.kept = nn.Parameter(torch.randn(3, 3)), None
+
+    def forward(self, t: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = self.raw.sin()
+        return t @ self.kept
+
+
+class InAList(nn.Module):
+    """A parameter that is registered, and read from a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+        self.list = [self.weight]
+
+    def forward(self, t: Tensor) -> Tensor:
+        return t @ self.list[0].sin()
+
+
+def dropping() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3)).double().train()
+
+
+def between(function: Callable[[Tensor], Tensor]) -> nn.Module:
+    module = Own(
+        lambda m, t: m.last(function(m.first(t))), first=nn.Linear(3, 4), last=nn.Linear(4, 3)
+    )
+    return module.double()
+
+
+def noisy_loss(f: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(f, y) * (1 + 1e-4 * torch.rand(()))
+
+
+WRONG: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
+    "dropout": (dropping, CROSS, r"1 \(Dropout\) draws at random in training mode: call .eval\(\)"),
+    "a random draw of 1e-4": (mlp, noisy_loss, "draws at random"),
+    "a counter": (lambda: Counting().double(), CROSS, "keeps values from one call to the next"),
+    "a cached weight": (lambda: Cached().double(), CROSS, "'raw' is held outside"),
+    "a list of parameters": (lambda: InAList().double(), CROSS, "'weight' is held outside"),
+    "straight through": (
+        lambda: between(Straight.apply),
+        CROSS,
+        "the gradient differs .* check='report'",
+    ),
+    "detached": (lambda: between(lambda t: t.sin() * t.detach()), CROSS, "the gradient differs"),
+    "a wrong second derivative": (
+        lambda: between(WrongSecond.apply),
+        CROSS,
+        "the second derivative differs",
+    ),
+    "once differentiable": (lambda: between(OnceOnly.apply), CROSS, "second derivative"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_refused_in_one_line_that_names_the_cause(name):
+    torch.manual_seed(0)
+    make, loss, text = WRONG[name]
+    with pytest.raises(ValueError, match=text) as error:
+        ParameterOperator(make(), loss, data())
+    assert "\n" not in str(error.value)
+
+
+def test_a_report_warns_keeps_the_text_and_gives_the_number():
+    module = between(lambda t: t.sin() * t.detach())
+    with pytest.warns(RuntimeWarning, match="the gradient differs"):
+        operator = ParameterOperator(module, CROSS, data(), check="report")
+    assert operator.failures and "FAILED" in repr(operator)
+    x, y = data()
+    assert relative(operator.dense(), parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
+    with pytest.raises(ValueError, match="expected check as True, 'report' or False, found 'no'"):
+        ParameterOperator(module, CROSS, data(), check="no")
+    assert ParameterOperator(module, CROSS, data(), check=False).checks == {}
+
+
+def test_a_once_differentiable_part_is_seen_by_the_gauss_newton_identity():
+    with pytest.raises(ValueError, match="second derivative"):
+        ParameterOperator(between(OnceOnly.apply), CROSS, data(), part="gauss_newton")
+
+
+@pytest.mark.parametrize("kind", ["of a weight", "of a module"])
+def test_hooks_that_change_gradients_are_named(kind):
+    module = nn.Sequential(nn.Linear(3, 3).double(), mlp())
+    if kind == "of a weight":
+        module[1][0].weight.register_hook(lambda g: g.clamp(-1e-3, 1e-3))
+    else:
+        module[1].register_full_backward_hook(lambda m, i, o: tuple(2 * g for g in i))
+    with pytest.raises(ValueError, match="has hooks that change gradients"):
+        ParameterOperator(module, CROSS, data())
+
+
+# ------------------------------------------------------------------ right where guesses were wrong
+
+
+def test_a_parametrization_that_is_cached_is_no_constant():
+    class Squared(nn.Module):
+        def forward(self, t: Tensor) -> Tensor:
+            return t * t.abs()
+
+    module, (x, y) = mlp(), data()
+    parametrize.register_parametrization(module[0], "weight", Squared())
+    expected = parameter_matrix("hessian", module, CROSS, x, y)
+    newton = parameter_matrix("gauss_newton", module, CROSS, x, y)
+    with parametrize.cached():
+        module(x)
+        assert relative(ParameterOperator(module, CROSS, (x, y)).dense(), expected) < 1e-12
+        operator = ParameterOperator(module, CROSS, (x, y), part="gauss_newton")
+        assert relative(operator.dense(), newton) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "kind", ["a number in an object", "data", "weights", "weights by data", "a mode"]
+)
+def test_changes_after_building_are_noticed(kind):
+    module, (x, y) = nn.Sequential(mlp(), nn.Dropout(0.3)).eval(), data()
+    settings = {"penalty": 1.0}
+
+    def loss(f: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(f, t) + settings["penalty"] * f.square().mean()
+
+    operator = ParameterOperator(module, loss, [(x, y)])
+    operator.refuse_changes()
+    change = {
+        "a number in an object": lambda: settings.update(penalty=2.0),
+        "data": lambda: x.mul_(1.5),
+        "weights": lambda: module[0][0].weight.detach().mul_(1.5),
+        "weights by data": lambda: module[0][0].weight.data.mul_(1.5),
+        "a mode": module.train,
+    }
+    change[kind]()
+    with pytest.raises(ValueError, match="the loss has changed since this operator was built"):
+        operator.refuse_changes()
+
+
+def test_a_step_of_an_optimizer_is_noticed_by_a_product():
+    module, (x, y) = mlp(), data()
+    operator = ParameterOperator(module, CROSS, [(x, y)])
+    with torch.no_grad():
+        module[0].weight.add_(0.1)
+    with pytest.raises(ValueError, match="has changed"):
+        operator @ torch.ones(31, dtype=torch.float64)
+
+
+def test_the_module_random_state_hooks_and_gradients_are_left_alone():
+    module, (x, y), calls = nn.Sequential(mlp(), nn.BatchNorm1d(3).double()).train(), data(), []
+    module.register_forward_hook(lambda *_: calls.append(1))
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    state = torch.get_rng_state()
+    operator = ParameterOperator(module, CROSS, (x, y))
+    operator.dense()
+    assert torch.equal(state, torch.get_rng_state()) and all(
+        p.grad is None for p in module.parameters()
+    )
+    assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
+    assert len(calls) < 30
+
+
+def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
+    torch.manual_seed(0)
+    parts = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
+    module, (x, y) = nn.Sequential(*parts).double(), data(8)
+    operator = ParameterOperator(module, CROSS, (x, y))
+    assert relative(operator.dense(), parameter_matrix("hessian", module, CROSS, x, y)) < 1e-10
+    with pytest.raises(ValueError, match="not a weighted mean over its parts"):
+        ParameterOperator(module, CROSS, [(x[:4], y[:4]), (x[4:], y[4:])])
+
+
+def test_modules_that_take_derivatives_inside():
+    class Energy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+        def forward(self, t: Tensor) -> Tensor:
+            return torch.func.vmap(torch.func.grad(lambda u: self.net(u).squeeze(-1)))(t)
+
+    torch.manual_seed(0)
+    module, x = Energy().double(), data()[0]
+    operator = ParameterOperator(module, nn.MSELoss(), (x, x.cos()))
+    assert relative(operator.dense()[:16, :16], _by_hand(module, x, x.cos())) < 1e-11
+    layers = LayerOperator(module, nn.MSELoss(), (x, x.cos()), ["net.0"])
+    assert layers.sizes == {"net.0": 4}
+    assert math.isfinite(float((layers @ torch.ones(4, dtype=torch.float64)).sum()))
+
+
+def _by_hand(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    wanted = [module.net[0].weight, module.net[0].bias]
+    loss = F.mse_loss(module(x), y)
+    slopes = torch.cat([g.flatten() for g in torch.autograd.grad(loss, wanted, create_graph=True)])
+    rows = [
+        torch.cat([h.flatten() for h in torch.autograd.grad(s, wanted, retain_graph=True)])
+        for s in slopes
+    ]
+    return torch.stack(rows)
+
+
+def test_ties_two_names_and_checkpoints():
+    torch.manual_seed(0)
+    shared = nn.Linear(3, 3)
+
+    def run(m: nn.Module, t: Tensor) -> Tensor:
+        h = torch.tanh(m.one(t))
+        h = checkpoint(lambda u: torch.tanh(m.two(u)), h, use_reentrant=False)
+        return F.linear(h, m.one.weight.mT)
+
+    module, (x, y) = Own(run, one=shared, two=shared).double(), data()
+    operator = ParameterOperator(module, CROSS, (x, y))
+    plain = Own(
+        lambda m, t: F.linear(torch.tanh(m.one(torch.tanh(m.one(t)))), m.one.weight.mT), one=shared
+    )
+    assert operator.shape == (12, 12)
+    assert relative(operator.dense(), parameter_matrix("hessian", plain, CROSS, x, y)) < 1e-12
+
+
+# ------------------------------------------------------------------ losses
+
+
+def test_a_loss_of_several_values_must_have_one_for_each_example():
+    module, (x, y) = mlp(), data(6)
+    each = ParameterOperator(module, nn.CrossEntropyLoss(reduction="none"), (x, y)).dense()
+    assert relative(each, parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
+    two, labels = data(2)
+    tasks = lambda f, t: torch.stack([F.cross_entropy(f, t), f.square().mean()])  # noqa: E731
+    with pytest.raises(
+        ValueError,
+        match=r"values of shape \(2,\): expected a scalar, or one value for each example",
+    ):
+        ParameterOperator(module, tasks, (two, labels))
+
+
+def test_a_sum_is_named_where_batches_or_pieces_need_a_mean():
+    module, (x, y) = mlp(), data(8)
+    loss = nn.CrossEntropyLoss(reduction="sum")
+    with pytest.raises(ValueError, match="the loss is a sum over the examples"):
+        ParameterOperator(module, loss, [(x[:4], y[:4]), (x[4:], y[4:])])
+    whole = ParameterOperator(module, loss, (x, y)).dense()
+    assert relative(whole, 8 * parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
+
+
+def test_a_penalty_on_the_parameters():
+    module, (x, y) = mlp(), data()
+
+    def loss(f: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(f, t) + 0.1 * sum(p.square().sum() for p in module.parameters())
+
+    found = ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])]).dense()
+    expected = parameter_matrix("hessian", module, CROSS, x, y) + 0.2 * torch.eye(31).double()
+    assert relative(found, expected) < 1e-12
+    with pytest.raises(ValueError, match="a penalty"):
+        ParameterOperator(module, loss, (x, y), part="gauss_newton")
+
+
+def test_a_module_that_returns_its_loss():
+    class Own2(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp()
+
+        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+            f = self.net(x)
+            return {"loss": F.cross_entropy(f, labels), "logits": f}
+
+    module, (x, y) = Own2(), data()
+    batches = [{"x": x[:4], "labels": y[:4]}, {"x": x[4:], "labels": y[4:]}]
+    operator = ParameterOperator(module, None, batches, output="loss")
+    assert relative(operator.dense(), parameter_matrix("hessian", module.net, CROSS, x, y)) < 1e-12
+    with pytest.raises(ValueError, match="part='hessian' alone"):
+        ParameterOperator(module, None, batches, part="gauss_newton", output="loss")
+
+
+# ------------------------------------------------------------------ weights
+
+
+def tokens(lengths: list[int], ignored: int = 0) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(2)
+    found = []
+    for length in lengths:
+        x = torch.randn(4, length, 3, generator=generator).double()
+        y = torch.randint(0, 3, (4, length), generator=generator)
+        y[0, :ignored] = -100
+        found.append((x, y))
+    return found
+
+
+def token_loss(f: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(f.flatten(0, 1), y.flatten())
+
+
+def joined(module: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The Hessian of the mean over all labels that count."""
+    x = torch.cat([x.flatten(0, 1) for x, _ in batches])
+    y = torch.cat([y.flatten() for _, y in batches])
+    return parameter_matrix("hessian", module, CROSS, x, y)
+
+
+def test_batches_of_other_lengths_ask_for_weights():
+    module, batches = mlp(), tokens([5, 9])
+    with pytest.raises(ValueError, match=r"weigh them by examples, .* or by labels"):
+        ParameterOperator(module, token_loss, batches)
+    by_labels = ParameterOperator(module, token_loss, batches, weights=lambda x, y: y.numel())
+    assert relative(by_labels.dense(), joined(module, batches)) < 1e-12
+    halves = ParameterOperator(module, token_loss, batches, weights=[1, 1]).dense()
+    each = [joined(module, [b]) for b in batches]
+    assert relative(halves, (each[0] + each[1]) / 2) < 1e-12
+
+
+def test_ignored_labels_make_labels_the_weights_and_say_so():
+    module, batches = mlp(), tokens([6, 6], ignored=3)
+    batches[1] = tokens([6])[0]
+    operator = ParameterOperator(module, token_loss, batches)
+    assert "weighed by labels that are not ignored" in repr(operator)
+    assert relative(operator.dense(), joined(module, batches)) < 1e-12
+
+
+def test_weights_of_classes_name_what_fits():
+    module, (x, y) = mlp(), data(9)
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 1.0]).double())
+    with pytest.raises(
+        ValueError, match=r"the parts of a batch weigh 0\.\d+ and 0\.\d+ in its loss"
+    ):
+        ParameterOperator(module, loss, [(x[:5], y[:5]), (x[5:], y[5:])])
+    table = torch.tensor([0.5, 2.0, 1.0])
+    operator = ParameterOperator(
+        module, loss, [(x[:5], y[:5]), (x[5:], y[5:])], weights=lambda _, t: table[t].sum()
+    )
+    assert relative(operator.dense(), parameter_matrix("hessian", module, loss, x, y)) < 1e-12
+
+
+def test_a_root_of_a_mean_needs_one_batch():
+    module, (x, y) = mlp(), data(8)
+    loss = lambda f, t: F.cross_entropy(f, t).sqrt()  # noqa: E731
+    assert ParameterOperator(module, loss, (x, y)).shape == (31, 31)
+    with pytest.raises(ValueError, match="use one batch that fits memory_budget"):
+        ParameterOperator(module, loss, [(x[:4], y[:4]), (x[4:], y[4:])])
+
+
+# ------------------------------------------------------------------ Fisher
+
+
+def gaussian(f: Tensor, y: Tensor) -> Tensor:
+    return F.gaussian_nll_loss(f[:, 0], y, f[:, 1].exp())
+
+
+FISHER: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], str]] = {
+    "a sigmoid in the module": (
+        torch.sigmoid,
+        lambda f, y: F.binary_cross_entropy(f[:, 0], (y > 0).double()),
+        "5e-01",
+    ),
+    "a softmax in the module": (lambda f: f.softmax(1), lambda f, y: F.nll_loss(f.log(), y), ""),
+    "two heads": (
+        lambda f: f,
+        lambda f, y: F.cross_entropy(f[:, :2], y % 2) + F.cross_entropy(f[:, 1:], y % 2),
+        "",
+    ),
+    "a variance as well": (lambda f: f, lambda f, y: gaussian(f, y.double()), ""),
+    "a temperature": (lambda f: f, lambda f, y: 4 * F.cross_entropy(f / 2, y), ""),
+    "smoothed labels": (lambda f: f, lambda f, y: F.cross_entropy(f, y, label_smoothing=0.1), ""),
+}
+
+
+@pytest.mark.parametrize("name", FISHER)
+def test_a_fisher_matrix_of_another_likelihood_is_refused(name):
+    last, loss, _ = FISHER[name]
+    module = Own(lambda m, t: last(m.net(t)), net=mlp())
+    with pytest.raises(
+        ValueError, match=r"the slope of the loss is not that of minus the logarithm of a density"
+    ):
+        ParameterOperator(module, loss, data(), part="fisher")
+    for kind in ("categorical", "bernoulli", "normal"):
+        with pytest.raises(ValueError, match="the slope of the loss"):
+            ParameterOperator(module, loss, data(), part="fisher", likelihood=kind)
+
+
+@pytest.mark.parametrize("loss", ["categorical", "bernoulli", "normal"])
+def test_the_fisher_matrix_is_the_expected_outer_product(loss):
+    """E[g g^T] over targets of the model's distribution, by enumeration and by the variance."""
+    module, (x, y) = mlp(), data(5)
+    theta = torch.cat([p.flatten() for p in module.parameters()])
+    jacobians = _jacobians(module, x)
+    f = module(x).detach()
+    total = torch.zeros(len(theta), len(theta), dtype=torch.float64)
+    for row, jacobian in zip(f, jacobians, strict=True):
+        if loss == "categorical":
+            p = row.softmax(0)
+            for k in range(3):
+                g = jacobian.mT @ (p - F.one_hot(torch.tensor(k), 3))
+                total += p[k] * torch.outer(g, g) / len(x)
+        elif loss == "bernoulli":
+            p = row.sigmoid()
+            total += jacobian.mT @ torch.diag(p * (1 - p)) @ jacobian / (3 * len(x))
+        else:
+            total += 2 * jacobian.mT @ jacobian / (3 * len(x))
+    hot = F.one_hot(y, 3).double()
+    given = {
+        "categorical": (CROSS, y),
+        "bernoulli": (nn.BCEWithLogitsLoss(), hot),
+        "normal": (nn.MSELoss(), hot),
+    }[loss]
+    operator = ParameterOperator(module, given[0], (x, given[1]), part="fisher")
+    assert operator.likelihood == loss
+    assert relative(operator.dense(), total) < 1e-12
+
+
+def _jacobians(module: nn.Module, x: Tensor) -> Tensor:
+    rows = []
+    for example in x:
+        f = module(example[None])[0]
+        grads = [torch.autograd.grad(v, list(module.parameters()), retain_graph=True) for v in f]
+        rows.append(torch.stack([torch.cat([g.flatten() for g in one]) for one in grads]))
+    return torch.stack(rows)

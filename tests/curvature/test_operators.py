@@ -1,0 +1,173 @@
+"""Both operators of a user's network: modules as users write them against dense float64 oracles, and their laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.linalg import eigsh
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from runner.curvature import LayerOperator, ParameterOperator, as_linear_operator, verify
+from tests.curvature.cases import Own
+from tests.curvature.module_cases import MODULES, hessian_by_hooks, make_module
+from tests.curvature.oracles import PARTS, parameter_matrix, relative
+
+CROSS = nn.CrossEntropyLoss()
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3)).double()
+
+
+def data(n: int = 7) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, 4, generator=generator).double(), torch.arange(n) % 3
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_blocks_between_layers_agree_with_hooks(name):
+    case = make_module(name)
+    options = {k: v for k, v in case.options.items() if k in ("output", "batch_dim")}
+    layers = case.nodes
+    if "language" in name:
+        # the oracle takes the output of "wpe" for one with examples
+        layers = ["wte", "ln1", "attn", "mlp", "head"]
+    check = name != "unusual"  # it stops gradients on purpose
+    operator = LayerOperator(case.module, case.loss, case.batch, layers, check=check, **options)
+    expected = hessian_by_hooks(case, operator.nodes)
+    found = operator.blocks()
+    assert set(found) == set(expected)
+    scale = max(float(block.norm()) for block in expected.values())
+    for pair, block in expected.items():
+        assert float((found[pair] - block).norm()) <= 1e-11 * scale, pair
+    assert all("undecided" not in text for key, text in operator.checks.items() if key != "reached")
+
+
+@pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", [ParameterOperator, LayerOperator])
+def test_the_matrix_however_the_data_are_cut(kind, part):
+    module, (x, y) = mlp(), data()
+    whole = kind(module, CROSS, (x, y), part=part)
+    expected = whole.dense()
+    if kind is ParameterOperator:
+        assert relative(expected, parameter_matrix(part, module, CROSS, x, y)) < 1e-11
+    assert float((expected - expected.mT).norm()) < 1e-12 * float(expected.norm())
+    loader = DataLoader(TensorDataset(x, y), batch_size=4)
+    cut = [(x[:2], y[:2]), (x[2:], y[2:])]
+    v = torch.randn(len(expected), 5, dtype=torch.float64)
+    for given, budget in ((cut, 1 << 30), (loader, 1 << 30), (loader, 1), ([(x, y)], 1)):
+        operator = kind(module, CROSS, given, part=part, memory_budget=budget)
+        assert relative(operator @ v, expected @ v) < 1e-11
+        assert relative(operator @ v[:, 0], expected @ v[:, 0]) < 1e-11
+        assert "4 weights" in operator.checks
+
+
+def test_several_vectors_at_once_one_after_the_other_and_unused_variables():
+    module = Own(lambda m, t: m.used(t), used=nn.GroupNorm(2, 4), unused=nn.Linear(4, 2)).double()
+    x, y = data()
+    operator = ParameterOperator(module, CROSS, (x, y.fmod(2)))
+    v = torch.randn(operator.shape[0], 6, dtype=torch.float64)
+    alone = torch.stack([operator @ column for column in v.mT], 1)
+    assert relative(operator @ v, alone) < 1e-13
+    assert relative(operator @ v, alone) < 1e-13
+    assert not (operator @ v)[operator.groups["unused"]].any()
+    assert "not reached: unused" in repr(operator)
+
+
+def test_linearize_gives_the_products_of_two_backward_passes(monkeypatch):
+    module, (x, y) = mlp(), data()
+    operator = ParameterOperator(module, CROSS, [(x, y)], part="gauss_newton")
+    v = torch.randn(operator.shape[0], 6, dtype=torch.float64)
+    expected, operator._spent, operator._seconds = operator @ v, 10.0, 1e9
+    found = operator @ v
+    assert operator._linear == "linearize" and "linearize" in repr(operator)
+    assert relative(found, expected) < 1e-12
+    assert relative(operator @ v, expected) < 1e-12
+
+
+def test_repr_gradient_groups_and_adapters():
+    module, (x, y) = mlp(), data()
+    operator = ParameterOperator(module, CROSS, [(x[:3], y[:3]), (x[3:], y[3:])])
+    for text in (
+        "53 x 53",
+        "part='hessian'",
+        "2 batch(es), 7 examples",
+        "weighed by examples",
+        "graph kept",
+        "2 3 0 1 4",
+    ):
+        assert text in repr(operator)
+    loss = CROSS(module(x), y)
+    expected = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]
+    )
+    assert relative(operator.gradient(), expected) < 1e-13
+    assert list(operator.groups) == ["0", "2", "3"] and operator.groups["2"] == slice(25, 35)
+    values = eigsh(as_linear_operator(operator), 3, return_eigenvectors=False)
+    top = np.linalg.eigvalsh(operator.dense().numpy())
+    assert np.allclose(sorted(np.abs(values))[-1], np.abs(top).max())
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", [ParameterOperator, LayerOperator])
+def test_verify_certifies_what_is_right_and_nothing_else(kind, part):
+    module, (x, y) = mlp(), data()
+    operator = kind(module, CROSS, [(x[:3], y[:3]), (x[3:], y[3:])], part=part)
+    found = verify(operator)
+    assert found.ok and found.value < 1e-6 and found.gradients < 60
+    right = operator._of_rows
+    operator._of_rows = lambda rows: right(rows) * (1 + 1e-4)
+    wrong = verify(operator)
+    assert not wrong.ok and "products are wrong" in wrong.reasons[0]
+
+
+def test_a_float32_network_of_relus_is_decided_in_a_float64_copy():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    x, y = data(20)
+    operator = ParameterOperator(module, CROSS, (x.float(), y))
+    assert all("right" in text for text in operator.checks.values())
+    assert verify(operator).ok
+
+
+def test_layers_that_are_never_called_and_names_that_are_none():
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(4, 2, batch_first=True)
+    module = Own(
+        lambda m, t: m.head(m.attend(t, t, t)[0].mean(1)), attend=attention, head=nn.Linear(4, 3)
+    ).double()
+    batch = torch.randn(3, 2, 4).double(), torch.arange(3)
+    with pytest.raises(ValueError, match=r"layer 'attend.out_proj' is never called"):
+        LayerOperator(module, CROSS, batch, ["attend.out_proj", "head"])
+    with pytest.raises(ValueError, match="no submodule is called 'hed'; the nearest is 'head'"):
+        LayerOperator(module, CROSS, batch, ["hed"])
+    assert LayerOperator(module, CROSS, batch, ["attend", "head"]).sizes == {"attend": 8, "head": 3}
+
+
+def test_one_example_and_a_second_call():
+    torch.manual_seed(0)
+    module = Own(
+        lambda m, t: m.last(m.act(m.first(m.act(t)))),
+        act=nn.Tanh(),
+        first=nn.Linear(4, 4),
+        last=nn.Linear(4, 3),
+    )
+    x, y = data(1)
+    operator = LayerOperator(module.double(), CROSS, (x, y), ["act", "last"])
+    assert operator.sizes == {"act": 4, "act#2": 4, "last": 3}
+
+
+def test_complex_outputs_of_layers_are_perturbed_as_pairs():
+    class Fourier(nn.Module):
+        def forward(self, t: Tensor) -> Tensor:
+            return torch.fft.rfft(t)
+
+    module = Own(lambda m, t: m.last(torch.fft.irfft(m.spectrum(m.first(t)), n=4).tanh()), first=nn.Linear(4, 4),
+                 spectrum=Fourier(), last=nn.Linear(4, 3)).double()  # fmt: skip
+    operator = LayerOperator(module, CROSS, data(), ["spectrum", "last"])
+    assert operator.sizes == {"spectrum": 6, "last": 3}
+    assert verify(operator).ok
