@@ -1,80 +1,120 @@
-"""Write the numbers of README.md and docs/reproduction/ from the published results: `make readme`.
+"""Write README's main results and docs/reproduction/ from their templates and the published results: `make readme`.
 
-A number in these files is followed by a comment that says where it comes from, without spaces:
+Templates are Jinja, in docs/templates/: docs/reproduction/<name>.md is made from reproduction/<name>.md.j2, and what
+README.md has between its two marks from results.md.j2. A number there is a call of one of `FUNCTIONS`:
 
-    The gap of GELU is 0.358<!--number("exp3_gn_gap","gap_global",activation="gelu",checkpoint="init")--> at init.
+    The gap of GELU is {{ number("exp3_gn_gap", "gap_global", activation="gelu", checkpoint="init") }} at init.
 
-`render` evaluates the comment and replaces the word before it. A test compares the files with their rendering, so that
-text and results cannot drift apart. An underscore in the name of a statement, or in words to find, stands for a space.
+A test compares the files with their rendering, so that text and results cannot drift apart.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from scipy.stats import wilcoxon
 
 from runner import results
 from runner.report.formatting import mean_of
 from runner.report.manifest import read_manifest
 from runner.report.site import bibtex, known_papers
+from runner.store.tables import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT / "outputs" / "published"
+TEMPLATES = ROOT / "docs" / "templates"
+FIRST, LAST = "<!-- results: made by `make readme` -->\n", "<!-- end of results -->"
+"""Marks of README.md, around what its template makes."""
 DAG = (
     *("exp1_resonance", "exp1_deep", "exp1b_spectral_norm", "exp2_bottleneck", "exp3_gn_gap"),
     *("exp3_stochastic", "exp3b_layernorm", "exp4_diamond", "exp5_attention", "exp6_resnet18"),
 )
 HSR, ATTENTION = ("hsr_gradient", "hsr_regularization"), ("attention_hessian", "attention_newton")
-FILES = ("README.md", "docs/reproduction/*.md")
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-MARKED = re.compile(
-    r"(?:[a-z]+(?: [a-z]+)* ?(?=<!--verdict)|[^\s|<>(]*)<!--(?P<call>[\d*]*[a-z]+\([^>]*?\)[^>]*?)-->"
-)
-
-
-BIBTEX = re.compile(r"```bibtex\n.*?```", re.S)
-CONTEST = re.compile(r"<!--contest-->\n.*?<!--end of contest-->", re.S)
+EXPERIMENTS = (*DAG, *HSR, *ATTENTION, "ws_bound", "scalar_spectrum")
+"""Of the five papers; without the audit."""
+HSR_BEYOND = ("hsr_stochastic", "hsr_flat_training", "hsr_flat_cifar10")
+"""Larger networks than the paper's."""
 CONTESTS = {"digits": "hsr_flat_training", "CIFAR-10": "hsr_flat_cifar10"}
 BASELINES = ("sgd", "sam", "asam", "asam_all", "trace")
 ENTRY = re.compile(r"log λ₁, (equal \w+) tuned for (\w+) (throughout|first half): hsr - (\w+)")
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+COUNTED = (
+    *("exact match", "reproduced", "not reproduced", "inconclusive"),
+    *("confirmed", "refuted", "minor error"),
+)
 
 
 def main() -> None:
     """Rewrite every file; prints the names of those that have changed."""
     changed = []
-    for path in (path for pattern in FILES for path in sorted(ROOT.glob(pattern))):
-        text = path.read_text(encoding="utf-8")
-        if (rendered := render(text)) != text:
+    for path, text in pages().items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
             changed.append(str(path.relative_to(ROOT)))
-            path.write_text(rendered, encoding="utf-8")
     print("\n".join(changed) or "all numbers agree with the published results")
 
 
-def render(text: str) -> str:
-    """The text with every marked number as the published results have it, and with the entries to cite."""
-    text = BIBTEX.sub(lambda match: f"```bibtex\n{bibtex(*known_papers())}\n```", text)
-    text = CONTEST.sub(lambda _: f"<!--contest-->\n{contest()}\n<!--end of contest-->", text)
-    return MARKED.sub(lambda match: f"{_shown(match['call'])}<!--{match['call']}-->", text)
+def pages() -> dict[Path, str]:
+    """Path -> text of every file that has a template."""
+    found = {}
+    for template in sorted(TEMPLATES.rglob("[!_]*.md.j2")):
+        name = template.relative_to(TEMPLATES).as_posix()
+        text = environment().get_template(name).render()
+        path = ROOT / "docs" / name.removesuffix(".j2")
+        if name == "results.md.j2":
+            path = ROOT / "README.md"
+            before, _, rest = path.read_text(encoding="utf-8").partition(FIRST)
+            text = before + FIRST + text + LAST + rest.partition(LAST)[2]
+        found[path] = text
+    return found
 
 
-def _shown(call: str) -> str:
-    value = eval(call, {"__builtins__": {}}, dict(FUNCTIONS))  # the project's own text
-    return value if isinstance(value, str) else fmt(value)
+@cache
+def environment() -> Environment:
+    """Jinja with the functions of this module; an unknown name is an error."""
+    made = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        finalize=shown,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+    )
+    made.globals |= {function.__name__: function for function in FUNCTIONS}
+    made.globals |= {"DAG": DAG, "HSR": HSR, "HSR_BEYOND": HSR_BEYOND, "ATTENTION": ATTENTION}
+    made.globals["EXPERIMENTS"] = EXPERIMENTS
+    made.filters |= {"exp": math.exp, "fmt": fmt, "positive": abs}
+    return made
+
+
+def shown(value: Any) -> Any:
+    """A number with three digits; anything else as it is."""
+    return fmt(value) if isinstance(value, int | float) else value
 
 
 def fmt(value: float, digits: int = 3) -> str:
-    """The number with at most `digits` significant digits."""
-    shown = f"{value:.{digits}g}"
+    """The number with at most `digits` significant digits.
+
+    >>> fmt(-0.0012345), fmt(44694), fmt(3.8e-12)
+    ('−0.00123', '44,700', '3.8·10⁻¹²')
+    """
+    text = f"{value:.{digits}g}"
     if abs(value) >= 1000:
-        return f"{float(shown):,.0f}".replace("-", "−")
-    mantissa, e, exponent = shown.partition("e")
+        return f"{float(text):,.0f}".replace("-", "−")
+    mantissa, e, exponent = text.partition("e")
     power = f"·10{str(int(exponent)).translate(SUPERSCRIPTS)}" if e else ""
     return mantissa.replace("-", "−") + power
+
+
+# ------------------------------------------------------------------ scorecards and claims
 
 
 def number(experiment: str, metric: str, column: str = "measured_mean", **where: Any) -> float:
@@ -84,12 +124,12 @@ def number(experiment: str, metric: str, column: str = "measured_mean", **where:
 
 def statement(experiment: str, name: str, column: str = "statistic") -> float:
     """A column of one statement: by default the measured value."""
-    return float(_row(_claims(experiment), {"key": name})[column])
+    return float(_row(_csv(experiment, "claims"), {"name": name})[column])
 
 
 def verdict(experiment: str, name: str) -> str:
     """The verdict on one statement."""
-    return str(_row(_claims(experiment), {"key": name})["verdict"])
+    return str(_row(_csv(experiment, "claims"), {"name": name})["verdict"])
 
 
 def numbers(*experiments: str, verdict: str = "") -> int:
@@ -97,75 +137,139 @@ def numbers(*experiments: str, verdict: str = "") -> int:
     return _total("scorecard", experiments, verdict)
 
 
-def statements(*experiments: str, verdict: str = "") -> int:
-    """How many statements of the papers have the verdict."""
-    return _total("claims", experiments, verdict) - extensions(*experiments, verdict=verdict)
-
-
-def extensions(*experiments: str, verdict: str = "") -> int:
-    """How many extensions, statements that are not of the papers, have the verdict."""
-    return _total("extensions", experiments, verdict)
-
-
 def agreeing(*experiments: str) -> int:
     """How many published numbers match exactly or are reproduced."""
-    return numbers(*experiments, verdict="exact_match") + numbers(
+    return numbers(*experiments, verdict="exact match") + numbers(
         *experiments, verdict="reproduced"
     )
 
 
-def detail(experiment: str, name: str, after: str, index: int = 0) -> float:
-    """A number in the detail of a statement: the first one after some words, or one of the next."""
-    return _number_in(str(_row(_claims(experiment), {"key": name})["detail"]), after, index)
+def statements(*experiments: str, verdict: str = "") -> int:
+    """How many statements of the papers, not extensions, have the verdict."""
+    extensions = _total("extensions", experiments, verdict)
+    return _total("claims", experiments, verdict) - extensions
 
 
-def note(experiment: str, start: str, after: str, index: int = 0) -> float:
-    """A number in the one note of an analysis that begins with `start`, as in `detail`."""
-    notes = [
-        text for text in _manifest(experiment)["notes"] if _words(text).startswith(_words(start))
-    ]
-    if len(notes) != 1:
-        raise LookupError(f"expected one note that begins with {start}, found {len(notes)}")
-    return _number_in(notes[0], after, index)
+def ways(*experiments: str) -> dict[str, dict[str, int]]:
+    """Way to a number (scorecard column `way`) -> verdict -> how many; ways without a counted number are left out."""
+    found: dict[str, dict[str, int]] = {}
+    for name in experiments or _published():
+        scores = _csv(name, "scorecard")
+        if "way" not in scores:
+            continue
+        for way, part in scores[scores["verdict"].isin(COUNTED)].groupby("way"):
+            counts = found.setdefault(str(way), dict.fromkeys(COUNTED[:4], 0))
+            for verdict, count in part["verdict"].value_counts().items():
+                counts[str(verdict)] += int(count)
+    return found
 
 
-def _words(text: str) -> str:
-    return text.replace("_", " ")
+def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
+    total = 0
+    for name in experiments or _published():
+        counts = _manifest(name).get(key, {})
+        wanted = (verdict,) if verdict else COUNTED
+        total += sum(int(counts.get(word, 0)) for word in wanted)
+    return total
 
 
-def _number_in(text: str, after: str, index: int) -> float:
-    _, words, rest = _words(text).partition(_words(after))
-    if not words:
-        raise LookupError(f"expected the words {after}, found {text}")
-    return float(re.findall(r"-?\d+\.?\d*(?:e[+-]?\d+)?", rest.replace(",", ""))[index])
+# ------------------------------------------------------------------ errata and costs
+
+
+def clauses(paper: str, verdict: str = "") -> int:
+    """How many counted clauses of a paper (its short title) have the verdict; all of them, without one."""
+    claims = _csv("paper_audit", "claims")
+    claims = claims[claims["group"] == paper]
+    return int(claims["verdict"].isin((verdict,) if verdict else COUNTED).sum())
+
+
+def root_causes(kind: str, *papers: str) -> int:
+    """How many root causes of a class (A to E) the errata of these papers (keys of the audit), or of all, have."""
+    entries = read_json(PUBLISHED / "paper_audit" / "errata.json")
+    named = [e for e in entries if e["class"] == kind and e["id"]]
+    return sum(not papers or e["paper"] in papers for e in named)
+
+
+def hours(*experiments: str) -> float:
+    """Processor hours of the stored cells."""
+    cells = [cell for name in experiments for cell in _manifest(name)["cells"]]
+    return sum(float(cell["cpu_seconds"]) for cell in cells) / 3600
+
+
+def processors(*experiments: str) -> str:
+    """The processors on which the reports say that cells were measured."""
+    return " and ".join(sorted({str(_manifest(name)["software"]["cpu"]) for name in experiments}))
+
+
+# ------------------------------------------------------------------ tables
+
+
+def column(experiment: str, table: str, name: str, **where: Any) -> list[Any]:
+    """A column of a merged table over the rows that agree with `where`."""
+    return list(_select(_table(experiment, table), where)[name])
+
+
+def count(experiment: str, table: str, **where: Any) -> int:
+    """How many rows of a merged table agree with `where`."""
+    return len(_select(_table(experiment, table), where))
+
+
+def mean(experiment: str, table: str, name: str, **where: Any) -> float:
+    """The mean of a column of a merged table over the rows that agree with `where`."""
+    return mean_of(_table(experiment, table), name, where)
 
 
 def shifts(experiment: str, name: str, group: str) -> list[float]:
     """Shifts of a test in `stats.csv`, one for each seed, of the groups that contain `group`."""
     table = _csv(experiment, "stats")
-    table = table[table["name"].map(_words) == _words(name)]
-    found = table[table["group"].str.contains(f"{group}.* seed=", regex=True)]["shift"]
-    return [float(value) for value in found]
+    chosen = table["group"].str.contains(f"{group}.* seed=", regex=True)
+    return [float(value) for value in table[(table["name"] == name) & chosen]["shift"]]
 
 
-def mean(experiment: str, table: str, column: str, **where: Any) -> float:
-    """The mean of a column of a merged table over the rows that agree with `where`."""
-    return mean_of(_table(experiment, table), column, where)
+def medians(experiment: str, table: str, name: str, by: list[str], **where: Any) -> list[float]:
+    """Medians over seeds of a column, one for each group of rows that agree in the columns `by`."""
+    rows = _select(_table(experiment, table), where)
+    return [float(value) for value in rows.groupby(by)[name].median()]
 
 
-def resnet(quantity: str, distance: int = 0, statistics: str = "running", **where: Any) -> float:
-    """Of networks of Experiment 6: R, C, gap, decay R(0)/R(4), or accuracy in percent, exact values. The mean over the
-    seeds whose network is trained, also before training."""
+def fastest(experiment: str, table: str, name: str, seconds: str, **where: Any) -> list[str]:
+    """The values of a column with the smallest median time in some seed, over the rows that agree with `where`."""
+    rows = _select(_table(experiment, table), where)
+    times = rows.groupby(["seed", name])[seconds].median().unstack()
+    return sorted(set(times.idxmin(axis=1)))
+
+
+def paired_p(experiment: str, table: str, first: str, second: str, **where: Any) -> float:
+    """p of Wilcoxon's signed-rank test, two-sided, of two columns over the rows that agree with `where`."""
+    rows = _select(_table(experiment, table), where)
+    return float(wilcoxon((rows[first] - rows[second]).dropna()).pvalue)
+
+
+def decay(activation: str, arch: str, checkpoint: str = "init", **where: Any) -> float:
+    """R(0) / R(4) of Experiment 6 as the paper has it: means over the seeds, then their ratio."""
+    keys = {"estimator": "published", "statistics": "running", "activation": activation}
+    keys |= {"arch": arch, "checkpoint": checkpoint, **where}
+    distances = _table("exp6_resnet18", "distances")
+    near, far = (mean_of(distances, "R", {**keys, "distance": d}) for d in (0, 4))
+    return near / far
+
+
+def resnet(quantity: str, distance: int = 0, **where: Any) -> float:
+    """Of trained networks of Experiment 6: R, C, gap, decay R(0)/R(4) (a ratio of means), or accuracy in percent; exact
+    values with BatchNorm's running statistics. Means over the seeds whose network is trained, also before training."""
     networks = _table("exp6_resnet18", "networks")
     kind = {name: value for name, value in where.items() if name in ("activation", "arch")}
     trained = set(_select(networks, {"checkpoint": "final", **kind})["seed"])
     if quantity == "accuracy":
-        return 100 * mean_of(networks, "test_accuracy", {"statistics": statistics, **where})
-    column = {"decay": "R", "gap": "tensor"}.get(quantity, quantity)
-    keys = {"estimator": "engine", "statistics": statistics, "distance": distance, **where}
-    over = {"decay": {"distance": 4}, "gap": "gn"}.get(quantity)
+        return 100 * mean_of(networks, "test_accuracy", {"statistics": "running", **where})
     distances = _table("exp6_resnet18", "distances")
-    return mean_of(distances[distances["seed"].isin(trained)], column, keys, over)
+    distances = distances[distances["seed"].isin(trained)]
+    keys = {"estimator": "engine", "statistics": "running", "distance": distance, **where}
+    if quantity == "decay":
+        return mean_of(distances, "R", keys) / mean_of(distances, "R", {**keys, "distance": 4})
+    if quantity == "gap":
+        return mean_of(distances, "tensor", keys, "gn")
+    return mean_of(distances, quantity, keys)
 
 
 def contest() -> str:
@@ -199,30 +303,14 @@ def _star(test: pd.Series) -> str:
     return "\\*" * bool(test["p_holm"] < 0.01)
 
 
-def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
-    counts: dict[str, int] = {}
-    for name in experiments or tuple(
-        sorted(path.parent.name for path in PUBLISHED.glob("*/manifest.json"))
-    ):
-        for word, count in _manifest(name).get(key, {}).items():
-            counts[word] = counts.get(word, 0) + int(count)
-    word = verdict.replace("_", " ")
-    return (
-        counts.get(word, 0)
-        if word
-        else sum(count for name, count in counts.items() if name in COUNTED)
-    )
+def citations() -> str:
+    """BibTeX of this software and of the papers."""
+    return bibtex(*known_papers())
 
 
-COUNTED = (
-    "exact match",
-    "reproduced",
-    "not reproduced",
-    "inconclusive",
-    "confirmed",
-    "refuted",
-    "minor error",
-)
+@cache
+def _published() -> tuple[str, ...]:
+    return tuple(sorted(path.parent.name for path in PUBLISHED.glob("*/manifest.json")))
 
 
 @cache
@@ -235,11 +323,6 @@ def _csv(experiment: str, name: str) -> pd.DataFrame:
     return pd.read_csv(PUBLISHED / experiment / f"{name}.csv")
 
 
-def _claims(experiment: str) -> pd.DataFrame:
-    table = _csv(experiment, "claims")
-    return table.assign(key=table["name"].str.replace(" ", "_"))
-
-
 @cache
 def _table(experiment: str, name: str) -> pd.DataFrame:
     return results.load(experiment)[name]
@@ -247,7 +330,7 @@ def _table(experiment: str, name: str) -> pd.DataFrame:
 
 def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
     for name, value in where.items():
-        table = table[table[name] == value]
+        table = table[table[name].isin(value) if isinstance(value, list) else table[name] == value]
     return table
 
 
@@ -258,26 +341,11 @@ def _row(table: pd.DataFrame, where: dict[str, Any]) -> pd.Series:
     return rows.iloc[0]
 
 
-FUNCTIONS = {
-    f.__name__: f
-    for f in (
-        *(
-            fmt,
-            number,
-            statement,
-            verdict,
-            numbers,
-            statements,
-            extensions,
-            agreeing,
-            mean,
-            detail,
-            note,
-            shifts,
-        ),
-        *(resnet, min, max, abs, math.exp),
-    )
-} | {"DAG": DAG, "HSR": HSR, "ATTENTION": ATTENTION}
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    *(number, statement, verdict, numbers, agreeing, statements, ways, clauses, root_causes),
+    *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p),
+    *(decay, resnet, contest, citations),
+)
 
 if __name__ == "__main__":
     main()

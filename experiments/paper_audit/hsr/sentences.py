@@ -102,7 +102,7 @@ def one_data_set() -> Outcome:
     geometric = [math.exp(math.fsum(value for _, value in group) / len(group)) for group in groups]
     witness = Witness(
         "ws_bound, calibrated search, N = 3: geometric mean of λ_sup of the points of five data sets",
-        "equal but for chance",
+        "equal up to chance",
         "independent given the data set",
         ", ".join(f"{value:.1f}" for value in geometric),
     )
