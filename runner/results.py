@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ class Results(Mapping[str, "pd.DataFrame"]):
     """Tables of one experiment by name. A table is read when it is first asked for.
 
     only: column -> value, of the rows that are kept of a table with that column. left_out: cells that are stored and
-    not among these.
+    not among these. damaged: one line for each cell that cannot be used.
     """
 
     def __init__(
@@ -32,10 +33,12 @@ class Results(Mapping[str, "pd.DataFrame"]):
         cells: Sequence[Stored],
         only: Mapping[str, Scalar] | None = None,
         left_out: int = 0,
+        damaged: Sequence[str] = (),
     ) -> None:
         self.experiment = experiment
         self.cells = tuple(cells)
         self.left_out = left_out
+        self.damaged = tuple(damaged)
         self._only = only or {}
         self.rows: dict[str, int] = dict(
             sum((Counter(cell.meta["tables"]) for cell in cells), Counter())
@@ -63,7 +66,8 @@ class Results(Mapping[str, "pd.DataFrame"]):
     def __repr__(self) -> str:
         tables = ", ".join(f"{name} ({self.rows[name]} rows stored)" for name in self)
         more = f" ({self.left_out} more with all=True)" if self.left_out else ""
-        return f"<Results of {self.experiment}: {len(self.cells)} cells{more}; {tables}>"
+        damaged = f", {len(self.damaged)} damaged cells left out" if self.damaged else ""
+        return f"<Results of {self.experiment}: {len(self.cells)} cells{more}{damaged}; {tables}>"
 
 
 def load(
@@ -71,7 +75,7 @@ def load(
 ) -> Results:
     """Measured tables of one experiment, merged over cells and seeds: the paper's rows, or all of them.
 
-    Cells below `outputs` come first, published cells second. Damaged cells are left out.
+    Cells below `outputs` come first, published cells second. Damaged cells are left out, with a warning.
 
     Parameters
     ----------
@@ -91,6 +95,11 @@ def load(
     Results
         Mapping from table name to `pandas.DataFrame`. The first columns are the parameters of the cell and its seed.
 
+    Warns
+    -----
+    UserWarning
+        If damaged cells of this experiment are left out; `Results.damaged` names them.
+
     Raises
     ------
     SettingError
@@ -107,10 +116,28 @@ def load(
     >>> final.groupby("arch")["test_accuracy"].mean().round(3).to_dict()
     {'plain': 0.498, 'residual': 0.511}
     """
+    found = read(experiment, *settings, outputs=outputs, all=all)
+    if found.damaged:
+        warnings.warn(damage_line(found.damaged), stacklevel=2)
+    return found
+
+
+def damage_line(damaged: Sequence[str]) -> str:
+    """How many damaged cells are left out, the first of them, and what to do."""
+    cells = "1 damaged cell is" if len(damaged) == 1 else f"{len(damaged)} damaged cells are"
+    return f"{cells} left out: {damaged[0]}; see hess-run store check"
+
+
+def read(
+    experiment: str, *settings: str, outputs: str | Path = "outputs", all: bool = False
+) -> Results:
+    """As `load`, without the warning."""
     job = config.build_jobs(
         config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"])
     )[0]
     found = _results(job)
+    if not found.cells and found.damaged:
+        raise SettingError(f"{experiment}: no cell is whole; {damage_line(found.damaged)}")
     if not found.cells:
         place = f"found none below {job.outputs}; {where_published()}"
         raise SettingError(f"{experiment}: expected stored cells of these settings, {place}")
@@ -131,24 +158,21 @@ def _papers(job: Job, found: Results) -> Results:
             f"{job.name}: expected stored cells of the paper's grid and seeds, found {left_out} others; "
             "load them with all=True"
         )
-    return Results(job.name, cells, paper.paper_rows, left_out)
+    return Results(job.name, cells, paper.paper_rows, left_out, found.damaged)
 
 
 def overview(outputs: str | Path = "outputs") -> dict[str, Results]:
-    """Results of the paper's protocol of every experiment that has any; the checksums of tables are not checked."""
+    """Results of the paper's protocol of every experiment that has any cells."""
     jobs = [
         config.build_job([f"experiment={name}", f"outputs={outputs}"])
         for name in config.experiment_names()
     ]
-    return {job.name: found for job in jobs if (found := _results(job, tables=False)).cells}
+    return {job.name: found for job in jobs if (found := _results(job)).cells or found.damaged}
 
 
-def _results(job: Job, *, tables: bool = True) -> Results:
-    cells = [
-        cell
-        for cell in job.store.all(tables=tables)
-        if cell.meta["settings_key"] == job.identity.key
-    ]
+def _results(job: Job) -> Results:
+    store = job.store
+    cells = [cell for cell in store.all() if cell.meta["settings_key"] == job.identity.key]
     order = {digest(dict(cell.params)): place for place, cell in enumerate(job.experiment.cells())}
     cells.sort(
         key=lambda c: (
@@ -157,4 +181,4 @@ def _results(job: Job, *, tables: bool = True) -> Results:
             c.meta["seed"],
         )
     )
-    return Results(job.name, cells)
+    return Results(job.name, cells, damaged=store.left_out())

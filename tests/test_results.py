@@ -2,10 +2,11 @@
 
 import doctest
 import json
+import re
 
 import pytest
 
-from runner import results
+from runner import cli, results
 from runner.contract import SettingError
 from runner.run import config
 from runner.run.execute import run
@@ -37,19 +38,68 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places)
     assert "numbers (80 rows stored)" in repr(tables)
     with pytest.raises(KeyError, match="expected one of keys, numbers"):
         tables["number"]
-    assert results_lines("", places[0])[0] == "toy: keys (4), numbers (80)"
-    assert json.loads(results_lines("", places[0], True)[0]) == {"toy": {"numbers": 80, "keys": 4}}
-    assert (
-        results_lines("toy", places[0])[1]
-        == "numbers (80 rows): width, shape, seed, index, value, status"
-    )
-    found = json.loads(results_lines("toy", places[0], True)[0])
+    loaded = results.overview(places[0])
+    assert results_lines("", loaded, places[0])[0] == "toy: keys (4), numbers (80)"
+    rows = results_lines("", loaded, places[0], True)[0]
+    assert json.loads(rows) == {"toy": {"numbers": 80, "keys": 4}}
+    columns = "numbers (80 rows): width, shape, seed, index, value, status"
+    assert results_lines("toy", loaded, places[0])[1] == columns
+    found = json.loads(results_lines("toy", loaded, places[0], True)[0])
     assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
     run(config.build_job([*TOY, "experiment.samples=3", f"outputs={places[0]}"]))
     assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
     assert (
         results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6
     )  # by these settings alone
+
+
+DAMAGE = {
+    "a table": lambda cell: (cell / "numbers.csv.gz").write_bytes(b"x"),
+    "a table that is gone": lambda cell: (cell / "keys.csv.gz").unlink(),
+    "cell.json": lambda cell: (cell / "cell.json").write_text("{"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_cells_are_counted_first_with_exit_status_1(places, capsys, recwarn, kind):
+    results.load("toy", outputs=places[0])
+    assert not recwarn.list
+    DAMAGE[kind](sorted((places[0] / "toy" / "cells").iterdir())[0])
+    first = re.compile(
+        r"(hess-run: )?1 damaged cell is left out: toy: damaged cell \w+ .*store check"
+    )
+    with pytest.warns(UserWarning, match=first) as warned:
+        tables = results.load("toy", outputs=places[0])
+    assert warned[0].filename == __file__ and "1 damaged cells left out" in repr(tables)
+    assert (len(tables.cells), len(tables.damaged), tables.rows["numbers"]) == (3, 1, 60)
+    place = f"outputs={places[0]}"
+    for words in (("list",), ("results",), ("results", "toy"), ("report", "experiment=toy")):
+        capsys.readouterr()
+        command = [*words, "seed=43", place] if "report" in words else [*words, place]
+        assert cli.dispatch([*command, "--json"] if words == ("list",) else command) == 1, words
+        printed = capsys.readouterr()
+        said = printed.err if words == ("list",) else printed.out
+        assert first.match(said.splitlines()[0]), words
+        if words == ("list",):
+            (record,) = json.loads(printed.out)
+            assert (record["stored"], len(record["damaged"])) == (3, 1)
+    assert cli.dispatch(["list", place]) == 0  # the report has moved it away
+
+
+def test_a_damaged_cell_that_is_published_is_no_loss(places, recwarn):
+    outputs = places[0].parent / "first"
+    (sorted((outputs / "toy" / "cells").iterdir())[0] / "numbers.csv.gz").write_bytes(b"x")
+    assert len(results.load("toy", outputs=outputs).cells) == 2 and not recwarn.list
+
+
+def test_a_damaged_archive_is_said(places):
+    (places[1] / "cells.zip").write_bytes(b"PK")
+    with pytest.warns(UserWarning, match=r"cells.zip cannot be read .*count as not stored"):
+        assert len(results.load("toy", outputs=places[0]).cells) == 2
+    for cell in (places[0] / "toy" / "cells").iterdir():
+        (cell / "cell.json").unlink()
+    with pytest.raises(SettingError, match="no cell is whole; "):
+        results.load("toy", outputs=places[0])
 
 
 def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, monkeypatch):

@@ -12,7 +12,7 @@ from runner.contract import Cell, SettingError
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
 from runner.run.console import nearest
-from runner.run.reports import read_jobs
+from runner.run.reports import read_jobs, say_damage
 from runner.store.archive import Archive
 from runner.store.identity import Identity
 from runner.store.job import Job
@@ -90,8 +90,10 @@ def list_command(call: Call) -> int:
       hess-run list --config-dir my/conf             with experiments of your own
     """
     records = experiments(Path(call.keys.get("outputs", "outputs")), *call.words)
+    left_out = [line for record in records for line in record["damaged"]]
+    say_damage(left_out, call.json)
     print(json.dumps(records, indent=1) if call.json else "\n".join(listing(records)))
-    return 0
+    return 1 if left_out else 0
 
 
 def plan_command(call: Call) -> int:
@@ -118,14 +120,11 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
         try:
             experiment = preview(name)
         except SettingError as error:
-            records.append({"experiment": name, "error": str(error)})
+            records.append({"experiment": name, "error": str(error), "damaged": []})
             continue
         key = Identity.of(name, experiment).key
-        stored = [
-            cell
-            for cell in Store(outputs, name).all(tables=False)
-            if cell.meta["settings_key"] == key
-        ]
+        store = Store(outputs, name)
+        stored = [cell for cell in store.all() if cell.meta["settings_key"] == key]
         seeds = sorted({cell.meta["seed"] for cell in stored})
         cells = list(experiment.cells())
         costs = Costs(stored, cells)
@@ -135,6 +134,7 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
             "paper": experiment.paper,
             "cells": len(cells),
             "stored": len(stored),
+            "damaged": store.left_out(),
         }
         records.append(
             {**record, "seeds": seeds, "seconds": seconds, "reproduces": experiment.reproduces}
@@ -184,6 +184,7 @@ class _Stored:
         self.ids = {cell.id for cell in cells}
         self.published = {cell.id for cell in cells if isinstance(cell.files, Archive)}
         self.failed = store.failed()
+        self.damaged = store.damaged
         self._by_settings: dict[str, list[Stored]] = {}
         for cell in cells:
             self._by_settings.setdefault(cell.meta["settings_key"], []).append(cell)
@@ -220,13 +221,11 @@ def _planned(jobs: Sequence[Job]) -> list[tuple[Job, list[dict[str, Any]]]]:
         for cell_id, cell in job.cells():
             seconds, memory = costs(cell)
             stored = cell_id in there.ids and not job.force
-            state = (
-                "stored"
-                if stored
-                else "to run, failed last time"
-                if cell_id in there.failed
-                else "to run"
-            )
+            state = "stored" if stored else "to run"
+            if not stored and cell_id in there.failed:
+                state = "to run, failed last time"
+            elif not stored and cell_id in there.damaged:
+                state = "to run, the stored cell is damaged"
             published = stored and cell_id in there.published
             cost = {
                 "seconds": seconds,

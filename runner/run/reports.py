@@ -127,8 +127,11 @@ def report_command(call: Call) -> int:
                 )
             )
         return 0
+    stores = {job.store.root: job.store for job in jobs}
+    left_out = [line for store in stores.values() for line in store.examined().left_out()]
+    say_damage(left_out, as_json=False)
     report_jobs(jobs, any_seed)
-    return 0
+    return 1 if left_out else 0
 
 
 def _stored_jobs(call: Call) -> list[Job]:
@@ -145,17 +148,23 @@ def results_command(call: Call) -> int:
 
     Tables of stored cells, published ones included: their rows, and of one experiment their columns.
     """
-    print(
-        "\n".join(
-            results_lines("".join(call.words), Path(call.keys.get("outputs", "outputs")), call.json)
-        )
-    )
-    return 0
+    outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
+    found = {name: results.read(name, outputs=outputs, all=True)} if name else results.overview(outputs)
+    left_out = [line for of in found.values() for line in of.damaged]
+    say_damage(left_out, call.json)
+    print("\n".join(results_lines(name, found, outputs, call.json)))
+    return 1 if left_out else 0
 
 
-def columns(experiment: str, outputs: Path) -> dict[str, dict[str, Any]]:
+def say_damage(left_out: Sequence[str], as_json: bool) -> None:
+    """Say first that damaged cells are left out: in the output itself unless that is JSON."""
+    if left_out:
+        line = results.damage_line(left_out)
+        say(line) if as_json else print(line)
+
+
+def columns(loaded: results.Results) -> dict[str, dict[str, Any]]:
     """Table -> rows and columns (name -> type) of one experiment."""
-    loaded = results.load(experiment, outputs=outputs, all=True)
     return {
         name: {
             "rows": len(table),
@@ -165,14 +174,13 @@ def columns(experiment: str, outputs: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def _rows(outputs: Path) -> dict[str, dict[str, int]]:
-    """Experiment -> table -> rows."""
-    return {name: found.rows for name, found in results.overview(outputs).items()}
-
-
-def results_lines(experiment: str, outputs: Path, as_json: bool = False) -> list[str]:
+def results_lines(
+    experiment: str, loaded: Mapping[str, results.Results], outputs: Path, as_json: bool = False
+) -> list[str]:
     """Lines of the command. experiment: "" for all of them."""
-    found: Mapping[str, Any] = columns(experiment, outputs) if experiment else _rows(outputs)
+    found: Mapping[str, Any] = {name: of.rows for name, of in loaded.items()}
+    if experiment:
+        found = columns(loaded[experiment])
     if as_json:
         return [json.dumps(found, indent=1)]
     if not found:

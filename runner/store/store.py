@@ -142,6 +142,23 @@ class Store:
             f"{self.archive.path}: damaged cell {name} ({reason})" for name, reason in sorted(lines)
         ]
 
+    def examined(self) -> Store:
+        """This store, after every cell was read."""
+        for _ in self.all():
+            pass
+        return self
+
+    def left_out(self) -> list[str]:
+        """One line for each cell that no layer has whole; of what this object has read."""
+        if self.archive and self.archive.error:
+            return self.published_damage()
+        lines = []
+        for name in sorted({name for layer in self.layers for name in layer.damaged}):
+            reasons = [layer.damaged.get(name, "") for layer in self.layers if layer.has(name)]
+            if all(reasons):
+                lines.append(f"{self.experiment}: damaged cell {name} ({reasons[0]})")
+        return lines
+
     def prepare(self, *, clean: bool = True) -> None:
         """Make the folders; clean: and remove what killed writers left behind.
 
