@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runner.run.console import guarded, protect, say
+from runner.run.console import flushed, guarded, protect, say
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(
             signal.SIGTERM, _interrupt
         )  # from the first moment, while settings are read too
-    sys.exit(guarded(lambda: dispatch(argv)))
+    sys.exit(flushed(guarded(lambda: dispatch(argv))))
 
 
 def _interrupt(number: int, frame: Any) -> None:

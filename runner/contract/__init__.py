@@ -33,4 +33,6 @@ from runner.contract.schema import (
     report_only,
     setting,
     since,
+    whole_number,
 )
+from runner.contract.words import plain, short

@@ -16,11 +16,15 @@ A field declares its limits where it is made, as metadata:
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from typing import Any
+
+from runner.contract.words import short
 
 GROUPS = ("dataset", "model", "metric", "training")
 """The configuration groups that an experiment may use, by a field of that name."""
@@ -41,6 +45,7 @@ class Limits:
     above, at_least, below, at_most : bounds of a number; `above` and `below` are exclusive.
     off : one more value, which switches off what the setting is for.
     filled : whether a list needs at least one item.
+    infinite : whether a number may be infinite; NaN is never taken.
     unit : of the value, for `hess-run show`.
     """
 
@@ -52,6 +57,7 @@ class Limits:
     at_most: float | None = None
     off: float | None = None
     filled: bool = False
+    infinite: bool = False
     unit: str = ""
 
     def check(self, name: str, value: Any) -> None:
@@ -63,10 +69,16 @@ class Limits:
         for item in _items(value):
             if self.choices:
                 one_of(name, item, self.choices)
-            elif item != self.off and not all(
-                keeps(item, limit) for _, _, limit, keeps in self._bounds
+            elif (
+                not all(keeps(item, limit) for _, _, limit, keeps in self._bounds)
+                and item != self.off
             ):
-                raise SettingError(f"{name}: expected {self._words}, found {item}")
+                raise SettingError(f"{name}: expected {self._words}, found {short(item)}")
+            elif isinstance(item, float) and not (math.isfinite(item) or self._infinite(item)):
+                raise SettingError(f"{name}: expected a finite number, found {item}")
+
+    def _infinite(self, item: float) -> bool:
+        return self.infinite and math.isinf(item)
 
     @property
     def _words(self) -> str:
@@ -100,6 +112,21 @@ class Limits:
         return "; ".join(texts)
 
 
+ANY_NUMBER = Limits()
+"""Of a field that declares none: finite numbers."""
+
+
+def whole_number(name: str, text: str) -> int:
+    """A text of digits as a number; Python itself also takes ' 42 ', '+42' and '4_2'. Raises SettingError."""
+    if not DIGITS.fullmatch(text):
+        raise SettingError(f"{name}: expected a whole number, found {short(repr(text))}")
+    return int(text)
+
+
+DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+"""A whole number as it is written in one way only."""
+
+
 def _items(value: Any) -> Iterator[Any]:
     """The numbers and texts in a value, however deep in lists and mappings."""
     if isinstance(value, Mapping):
@@ -117,8 +144,9 @@ def check(settings: Any, name: str = "experiment") -> None:
         value = getattr(settings, f.name)
         if f.name in GROUPS and is_dataclass(value):
             check(value, f.name)
-        elif "limits" in f.metadata:
-            f.metadata["limits"].check(f"{name}.{f.name}".lstrip("."), value)
+        else:
+            limits = f.metadata.get("limits", ANY_NUMBER)
+            limits.check(f"{name}.{f.name}".lstrip("."), value)
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
@@ -131,7 +159,7 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> None:
             near = get_close_matches(str(item), [str(k) for k in known], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise SettingError(
-                f"{name}: expected one of {', '.join(map(str, known))}, found {item}{hint}"
+                f"{name}: expected one of {', '.join(map(str, known))}, found {short(item)}{hint}"
             )
 
 
@@ -209,7 +237,7 @@ def imported(text: str, where: str) -> Any:
     """The object that 'module:name' names. Raises SettingError, which begins with `where`."""
     module, _, name = text.partition(":")
     if not (module and name):
-        raise SettingError(f"{where}: expected 'module:name', found {text!r}")
+        raise SettingError(f"{where}: expected 'module:name', found {short(repr(text))}")
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:

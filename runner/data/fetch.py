@@ -14,14 +14,17 @@ import http.client
 import logging
 import os
 import shutil
+import socket
 import tarfile
+import threading
 import time
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from filelock import FileLock
@@ -51,10 +54,9 @@ LONGEST = 6 * 3600.0
 ATTEMPTS = 3
 """Tries per address; each goes on where the last one stopped."""
 NAMES_LIMIT = 1 << 16
-SLACK = (
-    1 << 20
-)  # what an archive may be larger than its files: the uncompressed ones bound the packed one
 """Largest size of a text file of class names."""
+SLACK = 1 << 20
+"""What an archive may be larger than its files: the uncompressed ones bound the packed one."""
 PART = ".hess-run.part"
 SUMS = "SHA256SUMS"
 """Checksums of the unpacked files, in the format of sha256sum, for verify()."""
@@ -276,7 +278,7 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
     if done:
         request.add_header("Range", f"bytes={done}-")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
+        with _Watch() as watch, watch.opener.open(request, timeout=timeout) as reply:
             status = getattr(reply, "status", None)
             if done and not (
                 status == 206
@@ -285,11 +287,72 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
                 done = 0  # the server sends the whole file
             length = reply.headers.get("Content-Length")
             total = done + int(length) if length is not None else None
-            return _copy(reply, part, done, total, progress, limit)
+            return _copy(reply, part, done, total, progress, limit, watch)
     except urllib.error.HTTPError as error:
         if error.code == 416 and done:  # nothing beyond what is there: the checksum decides
             return True
         raise
+
+
+class _Watch:
+    """Closes the connections of a download that says nothing whole for PATIENCE seconds: a socket's own limit begins
+    anew with each byte, so that headers could take for ever."""
+
+    def __init__(self) -> None:
+        self._connections: list[http.client.HTTPConnection] = []
+        self._sockets: list[socket.socket] = []
+        self._ended, self._since = threading.Event(), time.monotonic()
+        self.closed = False
+        self.opener = urllib.request.build_opener(self._handler(), self._secure_handler())
+
+    def _made(self, kind: type[http.client.HTTPConnection]) -> Callable[..., Any]:
+        def made(*arguments: Any, **options: Any) -> http.client.HTTPConnection:
+            connection = kind(*arguments, **options)
+            connect = connection.connect
+
+            def connected() -> None:
+                connect()
+                self._sockets.append(connection.sock)  # the connection forgets it before the body
+
+            connection.connect = connected  # type: ignore[method-assign]
+            self._connections.append(connection)
+            return connection
+
+        return made
+
+    def _handler(self) -> urllib.request.HTTPHandler:
+        handler = urllib.request.HTTPHandler()
+        made = self._made(http.client.HTTPConnection)
+        handler.http_open = lambda request: handler.do_open(made, request)  # type: ignore
+        return handler
+
+    def _secure_handler(self) -> urllib.request.HTTPSHandler:
+        handler = urllib.request.HTTPSHandler()
+        made = self._made(http.client.HTTPSConnection)
+        handler.https_open = lambda request: handler.do_open(made, request)  # type: ignore
+        return handler
+
+    def heard(self) -> None:
+        """Something came: the time begins anew."""
+        self._since = time.monotonic()
+
+    def __enter__(self) -> _Watch:
+        threading.Thread(target=self._wait, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if self.closed:
+            raise TimeoutError(f"too slow: nothing whole came in {PATIENCE:.0f} s")
+
+    def _wait(self) -> None:
+        while not self._ended.wait(min(1.0, max(PATIENCE, 0.05) / 4)):
+            if time.monotonic() - self._since <= max(PATIENCE, 0.05):
+                continue
+            self.closed = True
+            for open_socket in (*self._sockets, *(of.sock for of in self._connections)):
+                with suppress(OSError, AttributeError):  # closed, or not open yet
+                    open_socket.shutdown(socket.SHUT_RDWR)
 
 
 def _copy(
@@ -299,6 +362,7 @@ def _copy(
     total: int | None,
     progress: Progress | None,
     limit: int,
+    watch: _Watch,
 ) -> bool:
     """Raises ValueError, and keeps nothing, when more comes than the archive can hold."""
     begin = since = time.monotonic()
@@ -308,6 +372,7 @@ def _copy(
     )  # what has come, not a whole chunk: progress from the first byte
     with part.open("ab" if done else "wb") as sink:
         while chunk := read(CHUNK):
+            watch.heard()
             sink.write(chunk)
             done += len(chunk)
             if done > limit:

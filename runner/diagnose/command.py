@@ -16,7 +16,7 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError, check, one_of, setting
+from runner.contract import SettingError, check, one_of, setting, short, whole_number
 from runner.contract.schema import imported
 from runner.diagnose.target import exit_text
 from runner.run.command_line import Call
@@ -75,7 +75,7 @@ class Request(Options):
         one_of("parts", list(self.parts), PARTS)
         if self.name and not re.fullmatch(r"\w[\w.-]*", self.name):
             raise SettingError(
-                f"name: expected letters, digits, '.', '-' and '_', found {self.name!r}"
+                f"name: expected letters, digits, '.', '-' and '_', found {short(repr(self.name))}"
             )
 
     @property
@@ -93,7 +93,7 @@ def parse(words: Sequence[str]) -> Request:
         if key not in defaults:
             near = get_close_matches(key, defaults, n=1)
             hint = f"did you mean {near[0]}=?" if near else f"known: {', '.join(defaults)}"
-            raise SettingError(f"diagnose: unknown key {key!r}; {hint}")
+            raise SettingError(f"diagnose: unknown key {short(repr(key))}; {hint}")
         values[key] = _value(key, text, type(defaults[key]))
     return Request(**values)
 
@@ -105,15 +105,19 @@ def _value(key: str, text: str, kind: type) -> Any:
     names = tuple(word.strip() for word in text.strip("[]").split(",") if word.strip())
     try:
         if kind is tuple:
-            return tuple(map(int, names)) if key == "steps" else names
+            return tuple(whole_number(key, name) for name in names) if key == "steps" else names
+        if kind is int:
+            return whole_number(key, text)
         return kind(text)
+    except SettingError:
+        raise
     except ValueError as error:
         expected = {
             int: "a whole number",
             float: "a number",
             tuple: "whole numbers separated by commas",
         }[kind]
-        raise SettingError(f"{key}: expected {expected}, found {text!r}") from error
+        raise SettingError(f"{key}: expected {expected}, found {short(repr(text))}") from error
 
 
 def diagnose_command(call: Call) -> int:

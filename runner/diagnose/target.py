@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import SettingError
+from runner.contract import SettingError, short
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ def load(text: str) -> tuple[str, Callable[[], Any]]:
     place, colon, function = text.rpartition(":")
     if not colon or not place or not function:
         raise SettingError(
-            f"target: expected package.module:function or file.py:function, found {text!r}"
+            f"target: expected package.module:function or file.py:function, found {short(repr(text))}"
         )
     if place.endswith(".py"):
         path = Path(place)

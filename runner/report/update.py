@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError
+from runner.contract import SettingError, short
 from runner.files import write_bytes
 from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
 from runner.report.draw import FORMATS, draw_one
@@ -219,18 +219,20 @@ def draw(
     Raises SettingError for a figure or a format that there is not.
     """
     if suffix not in FORMATS:
-        raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {suffix}")
+        raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {short(suffix)}")
     drawable = _figures_of_reports(jobs[0]) if figure else set()
     if drawable and figure not in drawable:
         raise SettingError(
-            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {figure}"
+            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {short(figure)}"
         )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, to or collection.place.folder
     found = ask(material_of(collection, None), failures, only_figures=True)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:
-        raise SettingError(f"figure: expected one of {', '.join(found.figures)}, found {figure}")
+        raise SettingError(
+            f"figure: expected one of {', '.join(found.figures)}, found {short(figure)}"
+        )
     if to is None:
         claim_outputs(job.outputs)
     record = manifest(collection)

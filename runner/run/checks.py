@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.contract import Cell, Experiment, SettingError, one_of
+from runner.contract import Cell, Experiment, SettingError, one_of, whole_number
 from runner.report.manifest import NAME as MANIFEST, changed_files, is_merged, read_manifest
 from runner.run import config
 from runner.run.command_line import Call
@@ -104,15 +105,15 @@ def verify_command(call: Call) -> int:
       hess-run verify experiment=scalar_spectrum sample=5
     """
     try:
-        sample, tolerance = (
-            int(call.keys.get("sample", "3")),
-            float(call.keys.get("tolerance", TOLERANCE)),
-        )
+        sample = whole_number("verify: sample", call.keys.get("sample", "3"))
+        tolerance = float(call.keys.get("tolerance", TOLERANCE))
+    except SettingError:
+        raise
     except ValueError as error:
         raise SettingError(
             f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})"
         ) from error
-    if sample < 0 or not tolerance >= 0:
+    if sample < 0 or not 0 <= tolerance < math.inf:
         raise SettingError(
             f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}"
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runner.contract import SettingError
+from runner.contract import SettingError, short
 from runner.run.agreement import agreement
 from runner.run.checks import missing_data
 from runner.run.command_line import Call
@@ -29,7 +29,6 @@ from runner.run.console import (
     limit_reached,
     protect,
     say,
-    short,
     was_interrupted,
 )
 from runner.run.execute import dismiss, end_on_sigterm, prepare, run_job, was_terminated

@@ -41,9 +41,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NoReturn
 
-from runner.contract import SettingError
+from runner.contract import SettingError, short
 from runner.run.config import overrides
-from runner.run.console import nearest, short
+from runner.run.console import nearest
 
 
 @dataclass(frozen=True)

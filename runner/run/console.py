@@ -15,14 +15,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from runner.contract import Cell, SettingError
+from runner.contract import Cell, SettingError, plain, short
 
 
 class Tolerant:
-    """A text stream that is thrown away from its first failing write on."""
+    """A text stream that is thrown away from its first failing write on.
+
+    error: what went wrong, unless the reader closed its end, which is no error: `| head` does.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -31,18 +35,20 @@ class Tolerant:
         """Write, if that is still possible."""
         try:
             return self._stream.write(text)
-        except (OSError, ValueError):
-            self._give_up()
+        except (OSError, ValueError) as error:
+            self._give_up(error)
         return len(text)
 
     def flush(self) -> None:
         """Flush, if that is still possible."""
         try:
             self._stream.flush()
-        except (OSError, ValueError):
-            self._give_up()
+        except (OSError, ValueError) as error:
+            self._give_up(error)
 
-    def _give_up(self) -> None:
+    def _give_up(self, error: Exception) -> None:
+        if not isinstance(error, BrokenPipeError):
+            self.error = error
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, self._stream.fileno())
         os.close(null)
@@ -90,16 +96,6 @@ def nearest(name: str, known: Sequence[str]) -> str:
             for t in get_close_matches(name.rpartition(".")[2], list(tails), n=1, cutoff=0.6)
         ]
     return f" (did you mean {near[0]}?)" if near else ""
-
-
-def short(text: object, length: int = 60) -> str:
-    """A value in one line of about `length` characters."""
-    line = " ".join(str(text).split())
-    return (
-        line
-        if len(line) <= length
-        else f"{line[: length // 2]} … {line[-length // 4 :]} ({len(line)} characters)"
-    )
 
 
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -220,7 +216,19 @@ def unexpected(error: Exception) -> int:
 
 def say(line: str) -> None:
     """One line on standard error."""
-    print(f"hess-run: {' '.join(line.split())}", file=sys.stderr)
+    print(f"hess-run: {plain(' '.join(line.split()))}", file=sys.stderr)
+
+
+def flushed(status: int) -> int:
+    """The exit status after standard output was flushed: 1 where a disk was full, say, and a part of it is lost."""
+    stream = sys.stdout
+    if stream is not None:
+        stream.flush()
+    error = stream.error if isinstance(stream, Tolerant) else None
+    if error is None:
+        return status
+    say(f"standard output cannot be written ({error}); a part of it is lost")
+    return status or 1
 
 
 class Progress:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Cell, SettingError
+from runner.contract import Cell, SettingError, short
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
 from runner.run.console import nearest
@@ -115,7 +115,9 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
     names = [name for name in experiment_names() if pattern in name]
     if not names:
         hint = nearest(pattern, experiment_names())
-        raise SettingError(f"list: expected a part of an experiment's name, found {pattern}{hint}")
+        raise SettingError(
+            f"list: expected a part of an experiment's name, found {short(pattern)}{hint}"
+        )
     for name in names:
         try:
             experiment = preview(name)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from runner import results
-from runner.contract import SettingError, one_of
+from runner.contract import SettingError, one_of, short
 from runner.files import sweep
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, files
 from runner.run.config.overrides import Arguments
-from runner.run.console import say, short
+from runner.run.console import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs
 
@@ -241,7 +241,7 @@ def site_command(call: Call) -> int:
         )
     suffix = call.keys.get("figures", "")
     if suffix not in ("", *VECTOR):
-        raise SettingError(f"figures: expected one of {', '.join(VECTOR)}, found {suffix}")
+        raise SettingError(f"figures: expected one of {', '.join(VECTOR)}, found {short(suffix)}")
     stored = _stored_jobs(replace(call, settings=(f"outputs={outputs}",))) if suffix else []
     jobs = {job.identity.key: job for job in stored}
 

@@ -9,13 +9,13 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, SettingError
+from runner.contract import GROUPS, SettingError, short
 from runner.run import command_line
 from runner.run.command_line import VERBS, Call
 from runner.run.config import files, preview
 from runner.run.config.files import comments
 from runner.run.config.types import hints, readable, takes
-from runner.run.console import nearest, short
+from runner.run.console import nearest
 
 
 def show_command(call: Call) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import shlex
 from collections import Counter
@@ -15,11 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Cell, SettingError
+from runner.contract import Cell, SettingError, short
+from runner.contract.schema import DIGITS
 from runner.report.manifest import read_manifest
 from runner.report.page import PAPERS, Page, tone
 from runner.run.command_line import Call
-from runner.run.console import nearest, short
+from runner.run.console import nearest
 from runner.store.archive import published_folder, report_folders, where_published
 from runner.store.store import Store
 from runner.store.tables import read_json
@@ -68,7 +70,7 @@ def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
     if named and not Path(word).exists():
         return _place_lines(named, outputs)
     anchor = word.rpartition("#")[2]
-    if ANCHOR.fullmatch(anchor) and not Path(word).exists():
+    if ANCHOR.fullmatch(anchor) and not os.path.exists(word):
         return _anchor_lines(anchor, outputs)
     path, line = _place(word)
     cell = next(
@@ -136,11 +138,12 @@ def _place(word: str) -> tuple[Path, int]:
     """(file, line), line 0 where none is given."""
     path, line = Path(word), 0
     head, colon, tail = word.rpartition(":")
-    if not path.exists() and colon and tail.isdecimal():
+    if not os.path.exists(path) and colon and DIGITS.fullmatch(tail):
         path, line = Path(head), int(tail)
-    if not path.exists():
+    if not os.path.exists(path):
+        found = f"found no {short(path, 200)}"
         raise SettingError(
-            f"why: expected a figure, table, page or cell of an output folder, found no {path}"
+            f"why: expected a figure, table, page or cell of an output folder, {found}"
         )
     return path.resolve(), line
 

@@ -94,7 +94,7 @@ def check_outputs(root: Path) -> None:
 def check_place(root: Path, key: str) -> None:
     """Raise SettingError for a folder that cannot be written, and for published results. key: of the command line."""
     place = published_root()
-    if place is not None and root.resolve().is_relative_to(place.resolve()):
+    if place is not None and Path(os.path.realpath(root)).is_relative_to(place.resolve()):
         raise SettingError(
             f"{key}: {root} holds published results; only hess-run publish writes there"
         )

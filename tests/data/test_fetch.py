@@ -3,9 +3,12 @@
 import hashlib
 import http.server
 import io
+import os
+import socket
 import tarfile
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -340,6 +343,40 @@ def test_nothing_that_was_there_is_lost(tmp_path, official):
         f"{FOLDER}.before",
         f"{FOLDER}.before-1",
     ]
+
+
+@pytest.mark.parametrize(
+    "lines", [[], [b"HTTP/1.0 200 OK\r\n", b"Transfer-Encoding: chunked\r\n\r\n"]]
+)
+def test_a_server_that_sends_byte_by_byte_is_given_up(tmp_path, official, monkeypatch, lines):
+    """Headers, and the sizes of chunks: every byte renews the limit of a socket."""
+    monkeypatch.setattr("runner.data.fetch.PATIENCE", 0.3)
+    monkeypatch.setattr("runner.data.fetch.ATTEMPTS", 1)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"".join(lines))
+            for _ in range(400):
+                connection.sendall(b"0")
+                time.sleep(0.05)
+
+    threading.Thread(target=answer, daemon=True).start()
+    begin = time.monotonic()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+    with pytest.raises(DataError, match="too slow: nothing whole came"):
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[url])
+    assert time.monotonic() - begin < 10
+    listener.close()
+
+
+def test_a_download_is_on_disk_before_it_is_checked(tmp_path, official, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
+    with served(PACKED) as server:
+        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+    assert synced == [len(PACKED)]
 
 
 def test_unwritable_root(tmp_path):

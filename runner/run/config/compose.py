@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, Experiment, SettingError, check, setting
+from runner.contract import GROUPS, Experiment, SettingError, check, setting, short
 from runner.run.config import files
 from runner.run.config.files import (
     experiment_class,
@@ -36,7 +36,7 @@ from runner.run.config.overrides import (
     read,
 )
 from runner.run.config.types import check_names, takes, typed
-from runner.run.console import nearest, short, was_interrupted
+from runner.run.console import nearest, was_interrupted
 from runner.store.job import Job
 
 

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, Experiment, SettingError
+from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config.types import load_class, takes
-from runner.run.console import nearest, short
+from runner.run.console import nearest
 
 CONF = (
     Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf")
@@ -34,7 +34,7 @@ def add(folder: str | Path) -> None:
     """Take choices from `folder`, too. Raises SettingError if it is no folder or repeats a name of the project."""
     place = Path(folder).expanduser().absolute()
     if not place.is_dir():
-        raise SettingError(f"--config-dir: expected a folder, found {place}")
+        raise SettingError(f"--config-dir: expected a folder, found {short(place, 200)}")
     for group in (*OPTIONS, LAUNCHERS):
         own = _stems(CONF / group) | ({"basic"} if group == LAUNCHERS else set())
         taken = sorted(_stems(place / group) & own)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.contract import GROUPS, SettingError
+from runner.contract import GROUPS, SettingError, short
 from runner.run.config import files
 from runner.run.config.files import experiment_fields
-from runner.run.console import nearest, short
+from runner.run.console import nearest
 
 TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
 """Settings of a run."""
@@ -166,6 +166,7 @@ def read(text: str) -> Word:
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise SettingError(f"{name}: cannot read {shown}: {short(error, 100)}") from error
     value = override.value()
+    _check_numbers(name, text.partition("=")[2], value)
     if isinstance(value, IntervalSweep):
         raise SettingError(
             f"{name}: expected values to sweep over, found an interval; use range or choice"
@@ -179,6 +180,17 @@ def read(text: str) -> Word:
         value,
         override,
     )
+
+
+def _check_numbers(name: str, written: str, value: Any) -> None:
+    """Refuse numbers that Hydra's grammar takes and a reader may take for another: ' 42 ', '+42' and '4_2'."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    bare = re.sub(r"""(['"]).*?(?<!\\)\1""", "", written)  # without what is quoted
+    odd = re.search(r"(?<![\w.+-])(\+[\d.]|-?\d[\d.]*_\d)[\w.]*(?![\w./-])", bare)
+    if (number and written != written.strip()) or (odd and not isinstance(value, str)):
+        raise SettingError(
+            f"{name}: expected a number of digits alone, found {short(repr(written))}"
+        )
 
 
 def _grammar(text: str) -> str:

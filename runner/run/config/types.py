@@ -19,8 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from runner.contract import GROUPS, Experiment, SettingError
-from runner.run.console import nearest, short
+from runner.contract import GROUPS, Experiment, SettingError, short
+from runner.contract.schema import DIGITS
+from runner.run.console import nearest
 
 OWN = ("runner", "experiments")
 MISSING = "???"
@@ -175,7 +176,7 @@ def convert(value: Any, kind: Any) -> Any:
         return value
     if kind is int and number and isinstance(value, int):
         return value
-    if kind is int and isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value):
+    if kind is int and isinstance(value, str) and DIGITS.fullmatch(value):
         return int(value)
     if kind is float and (
         number or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", str(value))
