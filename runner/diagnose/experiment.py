@@ -30,7 +30,7 @@ from runner.report.collect import Missing
 from runner.run.console import Progress
 from runner.run.loop import close_log, loop, open_log
 from runner.store.job import Job, claim_outputs
-from runner.store.store import Stored
+from runner.store.store import DIAGNOSIS, Stored
 from runner.training.allocator import keep_freed_memory
 
 
@@ -230,7 +230,9 @@ def job_of(
         "device": request.device,
         "force": request.force,
     }
-    return Job(name, experiment, request.seed, request.outputs, published=False, **about)
+    return Job(
+        name, experiment, request.seed, request.outputs, kind=DIAGNOSIS, published=False, **about
+    )
 
 
 def predict(

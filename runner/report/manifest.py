@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import hashlib
 import math
 import re
 import sys
@@ -20,13 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import Experiment
+from runner.files import sha256
 from runner.report.scope import Scope
-from runner.store.archive import CELLS, published_root
+from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import digest
 from runner.store.store import Stored
 from runner.store.tables import read_json
 
 NAME = "manifest.json"
+PAGES = ("index.html", "stats.js")
+"""Files of a report that are made of its other files; their SHA-256 is in the manifest under pages."""
+START = "start.json"
+"""Of an output folder: what its start page was made from, and the SHA-256 of its files."""
+START_FILES = ("index.html", "rows.js", "pages.js")
 ANSWERS = ("stats", "claims", "scorecard")
 """Tables that the analysis gives; every other table of a report is merged from the cells."""
 TYPES: Mapping[str, tuple[type, type | None]] = {
@@ -57,6 +62,7 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "sources": (dict, str),
     "left_out": (list, str),
     "files": (dict, str),
+    "pages": (dict, str),
 }
 """Key -> type of its value and of the items in it."""
 CELL: Mapping[str, type] = {"id": str, "params": dict, "seed": int}
@@ -77,7 +83,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     cells = fits and all(
         isinstance(cell.get(key), kind) for cell in whole["cells"] for key, kind in CELL.items()
     )
-    return whole if cells and all(map(_inside, whole["files"])) else None
+    inside = all(map(_inside, (*whole["files"], *whole["pages"])))
+    return whole if cells and inside else None
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -106,15 +113,53 @@ def checksums(folder: Path, files: Iterable[str]) -> dict[str, str]:
 
 
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """Files of a report that are not there, or not what the manifest says."""
-    found = []
-    for file, expected in manifest["files"].items():
-        try:
-            same = sha256(folder / file) == expected
-        except OSError:
-            same = False
-        found += [] if same else [file]
-    return found
+    """Files of a report, pages apart, that are not there, or not what the manifest says."""
+    return _changed(folder, manifest["files"])
+
+
+def changed_pages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """Pages of a report that are not what the manifest says, or that it does not name."""
+    unnamed = [
+        name for name in PAGES if (folder / name).is_file() and name not in manifest["pages"]
+    ]
+    return [*_changed(folder, manifest["pages"]), *unnamed]
+
+
+def start_record(root: Path) -> dict[str, Any]:
+    """What an output folder notes of its start page: made_from, and the SHA-256 of files and manifests."""
+    empty: dict[str, Any] = {"made_from": "", "files": {}, "manifests": {}}
+    try:
+        record = read_json(root / START)
+        fits = _fits(record["files"], dict, str) and _fits(record["manifests"], dict, str)
+        return {**empty, **record} if fits else empty
+    except (OSError, ValueError, TypeError, KeyError):
+        return empty
+
+
+def changed_start(root: Path) -> list[str]:
+    """Files of the start page of an output folder, and manifests, that are not as they were written."""
+    record = start_record(root)
+    names = [name for name in START_FILES if (root / name).is_file() or record["files"]]
+    changed = [name for name in names if record["files"].get(name) != _sum(root / name)]
+    return [*changed, *_changed(root, record["manifests"])]
+
+
+def is_changed(root: Path, folder: Path) -> bool:
+    """Whether the manifest in `folder`, below the output folder, is another than the one noted there."""
+    name = (folder / NAME).relative_to(root).as_posix()
+    noted = start_record(root)["manifests"].get(name)
+    return noted is not None and noted != _sum(folder / NAME)
+
+
+def _changed(folder: Path, sums: Mapping[str, str]) -> list[str]:
+    return [file for file, expected in sums.items() if _sum(folder / file) != expected]
+
+
+def _sum(path: Path) -> str:
+    try:
+        return sha256(path)
+    except OSError:
+        return ""
 
 
 def _fits(value: Any, kind: type, items: type | None) -> bool:
@@ -218,6 +263,12 @@ def fingerprint(
     return digest([measured, settings, str(experiment), code, [sha256(path) for path in files]])
 
 
+def manifest_files(root: Path) -> list[Path]:
+    """Manifests of the reports of an output folder that it makes itself."""
+    below = [path for path in root.glob("*/*/manifest.json") if path.parts[-3] != PUBLISHED]
+    return sorted([*root.glob("*/manifest.json"), *below])
+
+
 def start_fingerprint(root: Path) -> str:
     """Hash of everything that decides the start page of an output folder."""
     files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
@@ -245,11 +296,6 @@ def references(experiment: Experiment, files: Iterable[Path]) -> list[Path]:
     cells = sorted((published_root() or REFERENCE).glob(f"*/{CELLS}"))
     printed = [path for path in sorted(REFERENCE.rglob("*.csv")) if path.stem in text]
     return [*printed, *(path for path in cells if path.parent.name in others)]
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @cache

@@ -128,7 +128,10 @@ def _safe(address: str) -> bool:
 
 
 def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index.html") -> Path:
-    """index.html next to the report's files, and stats.js, which the page loads when it is asked for."""
+    """index.html next to the report's files, and stats.js, which the page loads when it is asked for.
+
+    Returns the page.
+    """
     statistics = page.table("stats")
     columns = [
         c
@@ -282,12 +285,10 @@ def build_start(
     root: Path,
     not_run: Mapping[str, str],
     errata: Sequence[Mapping[str, Any]] = (),
-    origin: str = "",
 ) -> Path:
     """index.html of an output folder: every experiment with a report, by paper; not_run: experiment -> reason.
 
-    errata: entries of the audit (paper, class, …), for the table of classes. origin: what the page is made from, to be
-    found in it again.
+    errata: entries of the audit (paper, class, …), for the table of classes.
     """
     folders = sorted(path.parent for path in root.glob("*/manifest.json"))
     pages = [p for p in map(Page.read, folders) if p is not None]
@@ -331,7 +332,6 @@ def build_start(
         pages=pages,
         broken=broken,
         legend={t: ", ".join(verdict for verdict in MEANINGS if tone(verdict) == t) for t in SIGNS},
-        origin=origin,
         cite=bibtex(*papers),
         summary="reproduction/index.html"
         if (root / "reproduction" / "index.html").is_file()

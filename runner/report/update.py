@@ -20,6 +20,7 @@ from runner.report.manifest import (
     changed_files,
     checksums,
     fingerprint,
+    is_changed,
     is_merged,
     plain,
     read_manifest,
@@ -71,6 +72,11 @@ class Update:
         )
         record = manifest(found)
         return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), read)}
+
+    def earlier(self) -> tuple[dict[str, Any], list[str]] | None:
+        """`state` of the report that is there, unless its manifest was changed by hand."""
+        changed = is_changed(self.collection.job.outputs, self.folder)
+        return None if changed else self.state(self.folder)
 
     def state(self, folder: Path) -> tuple[dict[str, Any], list[str]] | None:
         """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None where there is none
@@ -181,7 +187,7 @@ def report(
     claim_outputs(job.outputs)
     update = Update(collection, files)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
-    if (found := update.state(update.folder)) is not None:
+    if (found := update.earlier()) is not None:
         update.fill(found[1])
         return collection, [f"{head}, unchanged", *_found(update.folder), *damage]
     if published is not None and update.copy(published / update.folder.relative_to(job.store.root)):

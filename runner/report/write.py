@@ -24,12 +24,18 @@ from runner.report.formatting import PARTIAL, report_text, summary, summary_path
 from runner.report.manifest import (
     ANSWERS,
     NAME,
+    PAGES,
+    START,
+    START_FILES,
+    changed_start,
     checksums,
     is_merged,
+    manifest_files,
     not_run_files,
     plain,
     read_manifest,
     start_fingerprint,
+    start_record,
     warnings_of,
 )
 from runner.report.page import Page
@@ -197,26 +203,41 @@ def _write_answers(
 
 
 def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
-    """index.html of a report, from its files. Raises OSError when it cannot be written."""
+    """index.html of a report, from its files; the manifest then has its SHA-256.
+
+    Raises OSError when it cannot be written.
+    """
     page = Page.read(directory)
-    if page is not None:
-        up = "../index.html" if (directory.parent / MARKER).exists() else "../../index.html"
-        build_experiment(page, [w[0].upper() + w[1:] + "." for w in warnings], up=up)
+    if page is None:
+        return
+    up = "../index.html" if (directory.parent / MARKER).exists() else "../../index.html"
+    build_experiment(page, [w[0].upper() + w[1:] + "." for w in warnings], up=up)
+    pages = checksums(directory, [name for name in PAGES if (directory / name).is_file()])
+    if pages != page.manifest["pages"]:
+        write_manifest(directory, {**page.manifest, "pages": pages})
 
 
 def write_overview(root: Path) -> Path:
     """The start page of an output folder, from the reports below it.
 
-    It says what it was made from, and is unchanged while that is the same.
+    It is left as it is while its files are as they were written and what they were made from is the same.
     """
-    origin, page = start_fingerprint(root), root / "index.html"
-    if page.is_file() and (root / "rows.js").is_file() and origin.encode() in page.read_bytes():
-        return page
+    origin = start_fingerprint(root)
+    if start_record(root)["made_from"] == origin and not changed_start(root):
+        return root / "index.html"
     try:
         errata = tables.read_json(root / "paper_audit" / "errata.json")
     except (OSError, ValueError):
         errata = []
-    return build_start(root, not_run(root), errata if isinstance(errata, list) else [], origin)
+    page = build_start(root, not_run(root), errata if isinstance(errata, list) else [])
+    manifests = [path.relative_to(root).as_posix() for path in manifest_files(root)]
+    record = {
+        "made_from": origin,
+        "files": checksums(root, START_FILES),
+        "manifests": checksums(root, manifests),
+    }
+    write_bytes(root / START, json.dumps(record, indent=1).encode() + b"\n")
+    return page
 
 
 def not_run(root: Path) -> dict[str, str]:

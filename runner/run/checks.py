@@ -14,7 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.contract import Cell, Experiment, SettingError, one_of, whole_number
-from runner.report.manifest import NAME as MANIFEST, changed_files, is_merged, read_manifest
+from runner.report.manifest import (
+    NAME as MANIFEST,
+    changed_files,
+    changed_pages,
+    changed_start,
+    is_merged,
+    read_manifest,
+)
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.console import Progress
@@ -52,7 +59,7 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
         raise SettingError(
             f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH; {where_published()}"
         )
-    total, lines = 0, []
+    total, lines, left = 0, [], []
     for experiment in _experiments(root):
         store = Store(root, experiment)
         total += sum(1 for _ in store.all())
@@ -63,10 +70,20 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
                 else f"{experiment}: damaged cell {name} ({reason})"
             )
         lines += store.published_damage()
+        for folder in store.unfinished():
+            with store.lock(folder.name.split("-")[1]) as mine:
+                left += [
+                    f"{folder}: left of a write that was killed; the next run removes it"
+                ] * mine
     reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
-    text = "\n".join([*lines, *reports, f"{total} cells are whole, {len(lines)} damaged"])
+    if start := changed_start(root):
+        found = ", ".join(start)
+        reports.append(
+            f"{root}: the start page was changed: {found}; hess-run report makes it again"
+        )
+    text = "\n".join([*lines, *left, *reports, f"{total} cells are whole, {len(lines)} damaged"])
     print(
-        json.dumps({"whole": total, "damaged": lines, "reports": reports}, indent=1)
+        json.dumps({"whole": total, "damaged": lines, "left": left, "reports": reports}, indent=1)
         if as_json
         else text
     )
@@ -76,7 +93,9 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
 def _changed_report(folder: Path) -> list[str]:
     """A line for a report whose files are not what its manifest says; published ones come without merged tables."""
     manifest = read_manifest(folder)
-    changed = [MANIFEST] if manifest is None else changed_files(folder, manifest)
+    changed = [MANIFEST]
+    if manifest is not None:
+        changed = [*changed_files(folder, manifest), *changed_pages(folder, manifest)]
     there = ", ".join(file for file in changed if not is_merged(file) or (folder / file).exists())
     return (
         [f"{folder}: changed after the report: {there}; the next report makes them again"]

@@ -195,7 +195,10 @@ def limit_reached(error: Exception) -> int:
 def unexpected(error: Exception) -> int:
     """One line: what lies in the way of a file, by name; anything else is a fault of this program."""
     if isinstance(error, OSError) and error.filename:
-        path = error.filename2 or error.filename
+        path = short(error.filename2 or error.filename, 200)
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            say(f"{path}: expected a path that can be used ({error.strerror}); choose another")
+            return 2
         say(
             f"{path}: {error.strerror}; finished cells are stored. Move it away or give access to it, and run again."
         )

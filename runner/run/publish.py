@@ -23,7 +23,7 @@ from runner.run.command_line import Call
 from runner.run.reports import report_jobs
 from runner.store import tables
 from runner.store.archive import CELLS, archive_bytes, published_root, where_published
-from runner.store.cells import CellFiles, Stored
+from runner.store.cells import MOST_META, CellFiles, Stored
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store
@@ -172,7 +172,7 @@ def _files(cells: Collection[Stored]) -> list[tuple[str, bytes]]:
     found = []
     for cell in cells:
         for file in ("cell.json", *(f"{name}.csv.gz" for name in cell.meta["tables"])):
-            found.append((f"{cell.id}/{file}", cell.files.read(cell.id, file)))
+            found.append((f"{cell.id}/{file}", cell.files.read(cell.id, file, MOST_META)))
     return found
 
 
@@ -268,4 +268,5 @@ def _manifest_bytes(place: Path) -> bytes:
     cleaned = [
         shlex.join(word for word in words if not word.startswith("outputs=")) for words in commands
     ]
+    manifest.pop("pages", None)  # made where the cells are read
     return (json.dumps({**manifest, "fill_commands": cleaned}, indent=1) + "\n").encode()

@@ -119,6 +119,7 @@ def report_command(call: Call) -> int:
     any_seed = not any(word.startswith("seed=") for word in call.settings)
     if call.keys:
         from runner.report.update import draw
+        from runner.report.write import write_overview
 
         for job in jobs:
             print(
@@ -126,6 +127,8 @@ def report_command(call: Call) -> int:
                     draw([job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed)
                 )
             )
+        for outputs in {job.outputs for job in jobs}:
+            write_overview(outputs)
         return 0
     stores = {job.store.root: job.store for job in jobs}
     left_out = [line for store in stores.values() for line in store.examined().left_out()]

@@ -67,10 +67,12 @@ class Archive(CellFiles):
     def has(self, name: str) -> bool:
         return name in self._entries
 
-    def read(self, name: str, file: str) -> bytes:
+    def read(self, name: str, file: str, most: int) -> bytes:
         entry = self._entries[name].get(file)
         if entry is None:
             raise Damaged(f"{file}: is not in the archive")
+        if entry.size > most or entry.packed > entry.size + 1024:
+            raise Damaged(f"{file}: expected {most} bytes at most, found {entry.size}")
         try:
             content = self._content(entry)
         except (OSError, zlib.error) as error:
@@ -83,7 +85,11 @@ class Archive(CellFiles):
         found = os.pread(self._stream.fileno(), entry.start + SPARE + entry.packed, entry.place)
         start = entry.start + int.from_bytes(found[28:30], "little")
         content = found[start : start + entry.packed]
-        return zlib.decompress(content, -15) if entry.deflated else content
+        return (
+            zlib.decompressobj(-15).decompress(content, entry.size + 1)
+            if entry.deflated
+            else content
+        )
 
     def stamp(self, name: str) -> int:
         return 0  # an archive that is replaced is another Archive

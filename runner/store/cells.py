@@ -11,13 +11,14 @@ import json
 import os
 import re
 import stat
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment
+from runner.contract import Experiment, short
 from runner.store import tables as csv
 from runner.store.identity import digest
 
@@ -47,6 +48,10 @@ NEEDED: dict[str, type | tuple[type, ...]] = {
 
 _KEYS: dict[str, list[Any]] = {}
 """Keys of settings that were compared with what they are the hash of: many cells share one."""
+MOST_META = 64 << 20
+"""Bytes of a cell.json, at most."""
+MOST_OVERHEAD, MOST_PER_ROW = 1 << 20, 16 << 10
+"""Bytes of a table whose cell.json states no sizes, at most."""
 TABLE_NAME = re.compile(r"[a-z0-9_]+")
 
 
@@ -59,12 +64,13 @@ def check_cell(name: str, content: bytes) -> dict[str, Any]:
     meta = _parsed(content)
     for key, kind in NEEDED.items():
         if not isinstance(meta.get(key), kind):
-            raise Damaged(f"cell.json: expected {key}, found {_short(meta.get(key))}")
+            raise Damaged(f"cell.json: expected {key}, found {short(meta.get(key))}")
     _check_identity(name, meta)
+    _check_sizes(meta)
     for table in meta["tables"]:
         if not TABLE_NAME.fullmatch(table):
             raise Damaged(
-                f"cell.json: expected table names of a-z, 0-9 and _, found {_short(table)}"
+                f"cell.json: expected table names of a-z, 0-9 and _, found {short(table)}"
             )
     return meta
 
@@ -88,7 +94,7 @@ def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
     if _KEYS.get(key) != content:
         if (expected := digest(content)) != key:
             raise Damaged(
-                f"cell.json: expected settings_key {expected} for its settings, found {_short(key)}"
+                f"cell.json: expected settings_key {expected} for its settings, found {short(key)}"
             )
         _KEYS[key] = content
     expected = digest([key, meta["params"], meta["seed"]])
@@ -98,22 +104,57 @@ def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
         )
 
 
-def check_tables(meta: Mapping[str, Any], read: Callable[[str], bytes]) -> None:
-    """Check the tables of a cell against their checksums. read: content of a file by name. Raises Damaged."""
+def most_bytes(meta: Mapping[str, Any], table: str) -> tuple[int, int]:
+    """The most bytes that a table may have, as stored and unpacked: what cell.json states under sizes.
+
+    Cells of version 0.2 and before state none: their rows have to do, of which none has 400 bytes.
+    """
+    stated = meta.get("sizes", {}).get(table)
+    if stated is not None:
+        return stated[0], stated[1]
+    return (most := MOST_OVERHEAD + MOST_PER_ROW * int(meta["tables"][table])), most
+
+
+def _check_sizes(meta: Mapping[str, Any]) -> None:
+    sizes = meta.get("sizes", {})
+    pairs = sizes.values() if isinstance(sizes, dict) else [None]
+    whole = all(isinstance(rows, int) for rows in meta["tables"].values())
+    for pair in pairs:
+        whole = whole and isinstance(pair, list) and [type(n) for n in pair] == [int, int]
+    if not whole:
+        raise Damaged(f"cell.json: expected numbers of rows and bytes, found {short(sizes)}")
+
+
+def unpacked(content: bytes, file: str, most: int) -> bytes:
+    """Content of a .csv.gz file. Raises Damaged, before memory is full, for one of more than `most` bytes."""
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        text = stream.decompress(content, most + 1)
+    except zlib.error as error:
+        raise Damaged(f"{file}: cannot be unpacked ({error})") from error
+    if len(text) > most or not stream.eof or stream.unused_data:
+        raise Damaged(f"{file}: expected {most} bytes at most and one table, found another content")
+    return text
+
+
+def check_tables(meta: Mapping[str, Any], read: Callable[[str, int], bytes]) -> None:
+    """Check the tables of a cell against their checksums.
+
+    read: content of a file, by its name and the most bytes that it may have. Raises Damaged.
+    """
     sums = meta["sha256"]
     if set(sums) != set(meta["tables"]):
         raise Damaged(
-            f"cell.json: expected one SHA-256 for each of its tables, found {_short(sums)}"
+            f"cell.json: expected one SHA-256 for each of its tables, found {short(sums)}"
         )
     for table in meta["tables"]:
         file = f"{table}.csv.gz"
-        if hashlib.sha256(read(file)).hexdigest() != sums[table]:
+        stored, full = most_bytes(meta, table)
+        content = read(file, stored)
+        if hashlib.sha256(content).hexdigest() != sums[table]:
             raise Damaged(f"{file}: is not the table that was stored (SHA-256 differs)")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+        if int.from_bytes(content[-4:], "little") > full:  # what gzip says of its content
+            raise Damaged(f"{file}: expected {full} bytes at most when unpacked")
 
 
 class CellFiles(ABC):
@@ -135,8 +176,8 @@ class CellFiles(ABC):
         """Whether there is something under this name, usable or not."""
 
     @abstractmethod
-    def read(self, name: str, file: str) -> bytes:
-        """Content of a file of a cell. Raises Damaged."""
+    def read(self, name: str, file: str, most: int) -> bytes:
+        """Content of a file of a cell. Raises Damaged, unread, for one of more than `most` bytes."""
 
     @abstractmethod
     def stamp(self, name: str) -> Any:
@@ -144,7 +185,7 @@ class CellFiles(ABC):
 
     def meta(self, name: str) -> dict[str, Any]:
         """Content of cell.json, checked. Raises Damaged."""
-        return check_cell(name, self.read(name, CELL_JSON))
+        return check_cell(name, self.read(name, CELL_JSON, MOST_META))
 
     def cell(self, name: str, *, tables: bool = True) -> Stored:
         """A usable cell; tables=False does not read its tables. Raises Damaged.
@@ -154,7 +195,7 @@ class CellFiles(ABC):
         stamp = self.stamp(name)
         cell = Stored(name, self.meta(name), self)
         if tables and (name not in self._checked or self._checked[name] != stamp):
-            check_tables(cell.meta, lambda file: self.read(name, file))
+            check_tables(cell.meta, lambda file, most: self.read(name, file, most))
             self._checked[name] = stamp
         return cell
 
@@ -181,10 +222,14 @@ class Stored:
 
     def content(self, name: str) -> bytes:
         """A table as it is stored (.csv.gz). Raises Damaged."""
-        return self.files.read(self.id, f"{name}.csv.gz")
+        return self.files.read(self.id, f"{name}.csv.gz", most_bytes(self.meta, name)[0])
+
+    def text(self, name: str) -> bytes:
+        """A table as CSV. Raises Damaged."""
+        return unpacked(self.content(name), f"{name}.csv.gz", most_bytes(self.meta, name)[1])
 
     def table(self, name: str) -> pd.DataFrame:
-        return csv.read_many([self.content(name)])
+        return csv.read_many([self.text(name)])
 
 
 class Folder(CellFiles):
@@ -204,11 +249,14 @@ class Folder(CellFiles):
     def has(self, name: str) -> bool:
         return os.path.lexists(self.root / name)
 
-    def read(self, name: str, file: str) -> bytes:
+    def read(self, name: str, file: str, most: int) -> bytes:
         path = f"{self.root}/{name}/{file}"
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+            found = os.stat(path)
+            if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
                 raise Damaged(f"{file}: expected a file")
+            if found.st_size > most:
+                raise Damaged(f"{file}: expected {most} bytes at most, found {found.st_size}")
             with open(path, "rb") as stream:
                 return stream.read()
         except NotADirectoryError as error:
@@ -236,7 +284,7 @@ def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict
         for name in (
             cell.meta["tables"] if names is None else [n for n in cell.meta["tables"] if n in names]
         ):
-            parts.setdefault(name, []).append(cell.content(name))
+            parts.setdefault(name, []).append(cell.text(name))
     return {name: csv.read_many(contents) for name, contents in parts.items()}
 
 

@@ -15,7 +15,7 @@ from runner.files import MARKER, is_scratch, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
-from runner.store.store import Store
+from runner.store.store import EXPERIMENT, Store
 
 PAPER = "paper"
 """The profile of the paper's protocol."""
@@ -34,6 +34,7 @@ class Job:
     device: str = "cpu"
     jobs: int = 1
     force: bool = False
+    kind: str = EXPERIMENT
     published: bool = True
     """Whether published cells count as stored."""
     run: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
@@ -47,7 +48,7 @@ class Job:
 
     @property
     def store(self) -> Store:
-        return Store(self.outputs, self.name, published=self.published)
+        return Store(self.outputs, self.name, published=self.published, kind=self.kind)
 
     @property
     def only_run(self) -> str:

@@ -104,6 +104,10 @@ def _checked(content: bytes) -> bytes:
 __all__ = ["Store", "Stored", "merge"]
 
 QUARANTINE = "quarantine"
+OWNER = ".owner.json"
+"""Says what the folder of an experiment holds."""
+EXPERIMENT, DIAGNOSIS = "the cells of an experiment", "a diagnosis"
+"""Kinds of folders, in the words of messages."""
 UNFINISHED = re.compile(r"\.tmp-\w+-\d+(-old)?")
 LOGGER = logging.getLogger("hess_run")
 
@@ -111,7 +115,10 @@ LOGGER = logging.getLogger("hess_run")
 class Store:
     """The cells of one experiment: those below an output folder, and the published ones unless published=False."""
 
-    def __init__(self, outputs: Path, experiment: str, *, published: bool = True) -> None:
+    def __init__(
+        self, outputs: Path, experiment: str, *, published: bool = True, kind: str = EXPERIMENT
+    ) -> None:
+        self.kind = kind
         self.root = outputs / experiment
         self.cells = self.root / "cells"
         self.failures = self.root / "failures"
@@ -162,8 +169,9 @@ class Store:
     def prepare(self, *, clean: bool = True) -> None:
         """Make the folders; clean: and remove what killed writers left behind.
 
-        Raises SettingError for a file in the way, and for a folder that cannot be written.
+        Raises SettingError for a file in the way, for a folder that cannot be written, and for one of another kind.
         """
+        self._check_owner()
         for folder in (self.cells, self.failures, self.logs, self.locks, self.root / QUARANTINE):
             try:
                 if folder.name != QUARANTINE:
@@ -176,6 +184,8 @@ class Store:
                 raise SettingError(_no_access(folder)) from error
             if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise SettingError(_no_access(folder))
+        if not (self.root / OWNER).exists():
+            write_bytes(self.root / OWNER, json.dumps({"kind": self.kind}).encode() + b"\n")
         if not clean:
             return
         sweep(self.root)
@@ -187,6 +197,24 @@ class Store:
                     scratch.rename(final)  # killed between the two renames of a replacement
                 elif mine:
                     self._discard(scratch)
+
+    def _check_owner(self) -> None:
+        """Refuse a folder of this name that holds something else: an experiment and a diagnosis may share a name."""
+        owner = self._owner()
+        if owner not in ("", self.kind):
+            key = "name" if self.kind == DIAGNOSIS else "outputs"
+            raise SettingError(f"{key}: {self.root} holds {owner}; choose another with {key}=")
+
+    def _owner(self) -> str:
+        """What the folder holds, as it says itself, else by its cells or its report; "" for nothing."""
+        record = _json(self.root / OWNER)
+        if record.get("kind") in (EXPERIMENT, DIAGNOSIS):
+            return str(record["kind"])
+        for path in (*self.cells.glob("*/cell.json"), self.root / "manifest.json"):
+            settings = _json(path).get("settings")
+            if isinstance(settings, dict):
+                return DIAGNOSIS if "content" in settings else EXPERIMENT
+        return ""
 
     def unfinished(self) -> list[Path]:
         """Folders of cells that were being written or replaced."""
@@ -289,16 +317,17 @@ class Store:
         final = self.cells / cell_id
         try:
             scratch.mkdir(parents=True)
-            sums = {}
+            sums, sizes = {}, {}
             for name, table in tables.items():
-                csv.write(table, scratch / f"{name}.csv.gz")
-                sums[name] = hashlib.sha256((scratch / f"{name}.csv.gz").read_bytes()).hexdigest()
+                text = csv.to_bytes(table)
+                content = csv.compressed(text)
+                write_bytes(scratch / f"{name}.csv.gz", content)
+                sums[name] = hashlib.sha256(content).hexdigest()
+                sizes[name] = [len(content), len(text)]
             rows = {k: len(v) for k, v in tables.items()}
-            content = {**meta, "id": cell_id, "tables": rows, "sha256": sums, "status": "ok"}
-            write_bytes(
-                scratch / "cell.json",
-                json.dumps(content, indent=1, sort_keys=True).encode() + b"\n",
-            )
+            about = {"tables": rows, "sha256": sums, "sizes": sizes, "status": "ok"}
+            record = json.dumps({**meta, "id": cell_id, **about}, indent=1, sort_keys=True)
+            write_bytes(scratch / CELL_JSON, record.encode() + b"\n")
             if final.exists():
                 final.rename(old)
             scratch.rename(final)
@@ -327,10 +356,8 @@ class Store:
 
 def _cell_files(folder: Path) -> Callable[[Path], bool]:
     """Recognises the files of a cell: the tables that its cell.json names; before it is written, any table."""
-    try:
-        tables = set(csv.read_json(folder / CELL_JSON)["tables"])
-    except (OSError, ValueError, KeyError, TypeError):
-        tables = None
+    record = _json(folder / CELL_JSON).get("tables")
+    tables = set(record) if isinstance(record, dict) else None
 
     def of_cell(path: Path) -> bool:
         name, _, suffix = path.name.partition(".")
@@ -344,10 +371,16 @@ def _no_access(folder: Path) -> str:
     return f"outputs: {folder} cannot be written (permission denied); get access to it or choose outputs=PATH"
 
 
-def _record(path: Path) -> dict[str, Any] | None:
-    """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried again anyway."""
+def _json(path: Path) -> dict[str, Any]:
+    """Content of a JSON file of keys and values; empty for any other."""
     try:
         record = csv.read_json(path)
     except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) and "error" in record else None
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _record(path: Path) -> dict[str, Any] | None:
+    """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried again anyway."""
+    record = _json(path)
+    return record if "error" in record else None

@@ -115,15 +115,14 @@ def _parsed(source: Path | io.BytesIO) -> pd.DataFrame:
     return table
 
 
-def read_many(packed: Sequence[bytes]) -> pd.DataFrame:
-    """Tables one below the other, as reading each and joining them gives them. packed: contents of .csv.gz files.
+def read_many(contents: Sequence[bytes]) -> pd.DataFrame:
+    """Tables one below the other, as reading each and joining them gives them. contents: of .csv files.
 
     Tables with the same columns are parsed as one text, a hundred times as fast for many small ones; where that could
     give other types (text here that is a number there), each is parsed by itself.
     """
     import pandas as pd
 
-    contents = [gzip.decompress(content) for content in packed]
     heads = {content.partition(b"\n")[0] for content in contents}
     if len(contents) > 1 and len(heads) == 1:
         head = heads.pop()
@@ -160,11 +159,12 @@ def read_json(path: Path) -> Any:
 def write(table: pd.DataFrame, path: Path) -> None:
     """Write a table to .csv or .csv.gz by one rename, so that a reader never sees half a file."""
     content = to_bytes(table)
-    if path.suffix == ".gz":
-        content = gzip.compress(
-            content, compresslevel=6, mtime=0
-        )  # no time stamp: same table, same bytes
-    write_bytes(path, content)
+    write_bytes(path, compressed(content) if path.suffix == ".gz" else content)
+
+
+def compressed(content: bytes) -> bytes:
+    """A .csv.gz file; without a time stamp, so that the same table gives the same bytes."""
+    return gzip.compress(content, compresslevel=6, mtime=0)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ from runner.contract import (
     check,
     free,
     grid,
+    positive,
     report_only,
     setting,
+    short,
+    whole_number,
 )
 from runner.run.config.types import check_names
 from runner.store.store import settings
@@ -86,6 +89,10 @@ CASES = [
     ),
     ({"keys": ("a",), "above": 0}, [{"a": 1}, {}], [{"b": 1}, {"a": 0}], "keys a; > 0"),
     ({"filled": True}, [[1]], [[]], ""),
+    ({}, [1, 1e308, "inf"], [float("inf"), float("nan"), {"a": [-float("inf")]}], ""),
+    ({"infinite": True}, [float("inf"), -float("inf"), 1.0], [float("nan")], ""),
+    ({"above": 0, "infinite": True}, [float("inf")], [-float("inf"), float("nan")], "> 0"),
+    ({"above": 0}, [1e308], [float("inf")], "> 0"),
 ]
 
 
@@ -110,6 +117,42 @@ class Grouped(Experiment):
     measure = "tests.contract.test_analysis:nothing"
     k: list[int] = grid([1], above=0)
     training: Group = Group()
+
+
+def test_positive_has_its_limit():
+    positive("rate", [1e-300, 3])
+    for value in (0, 0.0, -1, [1, 0]):
+        with pytest.raises(SettingError, match=r"^rate: expected a value above zero, found"):
+            positive("rate", value)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    rate: float = 0.1
+    names: dict[str, float] | None = None
+
+
+def test_a_number_without_limits_is_finite():
+    for wrong in (
+        Numbers(float("nan")),
+        Numbers(float("inf")),
+        Numbers(names={"a": -float("inf")}),
+    ):
+        with pytest.raises(SettingError, match=r"^training\.\w+: expected a finite number, found"):
+            check(wrong, "training")
+
+
+@pytest.mark.parametrize("text", [" 42 ", "+42", "00042", "4_2", "4e1", "٤٢", "", "-", "1" * 40])
+def test_a_whole_number_is_written_in_one_way(text):
+    assert [whole_number("n", good) for good in ("0", "42", "-7")] == [0, 42, -7]
+    with pytest.raises(SettingError, match=r"^n: expected a whole number, found"):
+        whole_number("n", text)
+
+
+def test_a_users_words_are_short_and_without_control_characters():
+    assert short("a\x1b[31mb\r\n c\u202e\x9b\x00") == "a\\x1b[31mb c\\u202e\\x9b\\x00"
+    assert len(short("x" * 10_000)) < 100 and "(10000 characters)" in short("x" * 10_000)
+    assert short("ä ✓ 漢") == "ä ✓ 漢"
 
 
 def test_an_experiment_checks_its_fields_and_its_groups():

@@ -44,7 +44,7 @@ MISTAKES = [
     (["target=tests.diagnose.targets:batch", "seed=x"], "seed: expected a whole number, found 'x'"),
     (["target=tests.diagnose.targets:batch", "memory=0"], "memory: expected a value above zero"),
     (["target=tests.diagnose.targets:batch", "force=maybe"], "expected one of true, false"),
-    (["target=tests.diagnose.targets:batch", "steps=a"], "steps: expected whole numbers"),
+    (["target=tests.diagnose.targets:batch", "steps=a"], "steps: expected a whole number"),
     (["target=tests.diagnose.targets:batch", "parts=layres"], "did you mean layers?"),
     (["target=tests.diagnose.targets:batch", "device=gpu0"], "device: gpu0 cannot be used"),
     (["target=tests.diagnose.targets:batch", "outputs=/dev/null"], "found the file"),

@@ -10,8 +10,9 @@ import pytest
 
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
-from runner.report.manifest import REFERENCE, read_manifest, references, sources
+from runner.report.manifest import REFERENCE, START_FILES, read_manifest, references, sources
 from runner.report.page import Page
+from runner.report.write import write_overview
 from runner.run.checks import check_store
 from runner.run.config import preview
 from runner.run.config.files import CONF
@@ -98,7 +99,8 @@ FILES = {
     "report.md": ["edited"],
     "figures/fig01.png": ["lost"],
     "t.csv": ["edited", "lost"],
-    "index.html": ["lost"],
+    "index.html": ["edited", "lost"],
+    "stats.js": ["edited", "lost"],
 }
 FILES |= {
     file: [*CHANGES] for file in ("claims.csv", "manifest.json")
@@ -113,11 +115,11 @@ def test_a_changed_file_is_made_again(job, file, change):
     before = files(folder)
     assert check_store(job.outputs) == 0
     CHANGES[change](folder / file)
-    unseen = file == "index.html" or (change == "lost" and file in ("manifest.json", "t.csv"))
+    unseen = change == "lost" and file in ("manifest.json", "t.csv")
     assert check_store(job.outputs) == (not unseen)
     again = first_line(job)
     assert again == (
-        "unchanged" if file in ("t.csv", "index.html") else ""
+        "unchanged" if file in ("t.csv", "index.html", "stats.js") else ""
     )  # those are written without an analysis
     after = files(folder)
     changed = {name for name in before if after[name] != before[name]}
@@ -274,3 +276,29 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
         SettingError, match=r"expected one of fig01, fig02 \(of the last report\), found fig1"
     ):
         update.draw([job], protocol, figure="fig1")
+
+
+@pytest.mark.parametrize("file", ["index.html", "rows.js", "pages.js", "demo/manifest.json"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_start_page_or_manifest_is_seen_and_made_again(job, file, change):
+    """Also an edit that leaves the JSON as readable as it was."""
+    root = job.outputs
+    write_overview(root)
+    before = {name: (root / name).read_bytes() for name in (*START_FILES, "demo/manifest.json")}
+    assert check_store(root) == 0
+    CHANGES[change](root / file)
+    assert check_store(root) == 1
+    first_line(job)
+    write_overview(root)
+    assert check_store(root) == 0
+    after = {name: (root / name).read_bytes() for name in START_FILES}
+    assert file.startswith("demo") or after.items() <= before.items()
+
+
+def test_counts_edited_in_a_manifest_are_counted_again(job):
+    write_overview(job.outputs)
+    path = job.store.root / "manifest.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "claims": {**record["claims"], "confirmed": 99}}))
+    assert check_store(job.outputs) == 1 and first_line(job) != "unchanged"
+    assert json.loads(path.read_text())["claims"] == record["claims"]

@@ -98,6 +98,24 @@ MISTAKES = [
     (["experiment=toy", "jobs=???"], "jobs"),
     (["show"], "show: expected show NAME"),
     (["show", "tyo"], "did you mean toy?"),
+    (["experiment=toy", "seed= 42 "], "seed: expected a number of digits alone, found ' 42 '"),
+    (["experiment=toy", "seed=+42"], "seed: expected a number of digits alone"),
+    (["experiment=toy", "seed=00042"], "seed: expected a whole number, found '00042'"),
+    (["experiment=toy", "seed=4_2"], "seed: expected a number of digits alone"),
+    (["-m", "experiment=toy", "seed=4_2,43"], "seed: expected a number of digits alone"),
+    (["experiment=toy", "width=[+1]"], "width: expected a number of digits alone"),
+    (["experiment=toy", "scale=nan"], "experiment.scale: expected a finite number, found nan"),
+    (["experiment=toy", "scale=inf"], "experiment.scale: expected a finite number, found inf"),
+    (["experiment=toy", "dataset.variance=inf"], "dataset.variance: expected a finite number"),
+    (["verify", "experiment=toy", "sample=1_0"], "verify: sample: expected a whole number"),
+    (["verify", "experiment=toy", "tolerance=inf"], "expected sample and tolerance"),
+    (["why", "9" * 400], "why: expected a figure, table, page or cell"),
+    (["why", "figure.png:" + "9" * 400], "why: expected a figure, table, page or cell"),
+    (["list", "x" * 10_000], "list: expected a part of an experiment's name"),
+    (["data", "fetch", "x" * 10_000], "data fetch: expected one of cifar10, cifar100"),
+    (["audit", "x" * 10_000], "audit"),
+    (["list", "a\x1b[31m"], r"found a\x1b[31m"),
+    (["x" * 10_000], "see hess-run --help"),
 ]
 
 
@@ -112,6 +130,38 @@ def test_a_mistake_is_one_line(command):
             and len(err) < 400
         ), (argv, err)
         assert list(command.folder.iterdir()) == [], argv
+
+
+def test_no_message_obeys_or_repeats_the_users_words(command):
+    odd = "\x1b[2J\x07" + "y" * 5000
+    for words in (
+        [odd], [f"{odd}=1"], [f"experiment={odd}"], ["experiment=toy", f"{odd}=1"],
+        ["experiment=toy", f"shape={odd}"], ["experiment=toy", f"dataset={odd}"],
+        ["experiment=toy", f"profile={odd}"], ["experiment=toy", f"device={odd}"],
+        ["report", "experiment=toy", f"figure={odd}"], ["report", f"{odd}=1"], ["show", odd],
+        ["results", odd], ["open", odd], ["why", odd], ["publish", odd], ["data", odd], ["site", f"figures={odd}"],
+        ["store", odd], ["store", "check", f"repair={odd}"], ["data", "verify", odd], [f"--{odd}"],
+        ["diagnose", f"target={odd}"], ["diagnose", f"{odd}=1"], ["--config-dir", odd, "list"],
+        ["experiment=toy", f"hydra.{odd}=1"], ["experiment=toy", f"~{odd}"],
+        ["diagnose", "target=a.b:c", f"steps={odd}"],
+    ):  # fmt: skip
+        status, out, err = command(*words)
+        said = out + err
+        assert status == 2 and "\x1b" not in said and "\x07" not in said, words
+        assert len(said) < 1000 and said.count("\n") == 1, (words, said)
+
+
+def test_an_output_folder_that_is_a_link_to_itself_is_refused(command):
+    (command.folder / "loop").symlink_to("loop")
+    for words in (
+        ["experiment=toy", "outputs=loop"],
+        ["site", "to=loop"],
+        ["list", "outputs=loop"],
+    ):
+        status, _, err = command(*words)
+        assert "fault of this program" not in err and "Traceback" not in err, err
+    status, _, err = command("experiment=toy", "outputs=loop")
+    assert status == 2 and "loop is a link that leads nowhere" in err
 
 
 def test_help_of_every_verb_and_experiment(command):

@@ -1,16 +1,21 @@
 """Commands in folders with other people's files: none of these is changed."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from runner.contract import SettingError
 from runner.report.update import draw
+from runner.report.write import write_overview
 from runner.run import config
+from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.run.publish import publish
 from runner.run.reports import report_jobs
 from runner.store.job import claim_outputs
-from runner.store.store import Store
+from runner.store.store import DIAGNOSIS, OWNER, Store
 from tests.run.test_publish import TOY, committed
 
 THEIRS = (
@@ -116,6 +121,7 @@ def test_a_figure_that_is_no_longer_made_goes_unless_it_was_changed(
     run(jobs(outputs)[0])
     report_jobs(jobs(outputs))
     draw(jobs(outputs), config.protocol, suffix="pdf")
+    write_overview(outputs)
     publish("toy", [], outputs)
     places = [outputs / "toy" / "figures", tmp_path / "published" / "toy" / "figures"]
     drawn = [
@@ -135,3 +141,36 @@ def test_a_figure_that_is_no_longer_made_goes_unless_it_was_changed(
     report_jobs(jobs(outputs), any_seed=True)
     publish("toy", [], outputs)
     assert [path.is_file() for path in drawn] == [mine] * 3
+
+
+def test_a_folder_has_one_owner(outputs):
+    """An experiment and a diagnosis of the same name, also where the folder does not say yet whose it is."""
+    run(jobs(outputs)[0])
+    theirs = Store(outputs, "toy", kind=DIAGNOSIS)
+    for known in (True, False):
+        if not known:
+            (outputs / "toy" / OWNER).unlink()
+        with pytest.raises(SettingError, match=r"^name: .*toy holds the cells of an experiment"):
+            theirs.prepare()
+    for cell in (outputs / "toy" / "cells").iterdir():
+        shutil.rmtree(cell)
+    report = {"experiment": "toy", "settings": {"content": "x"}}
+    (outputs / "toy" / "manifest.json").write_text(json.dumps(report))
+    theirs.prepare()
+    with pytest.raises(SettingError, match=r"^outputs: .*toy holds a diagnosis"):
+        run(jobs(outputs)[0])
+
+
+def test_what_a_killed_or_refused_write_left_is_named_by_the_check(outputs, capsys):
+    run(jobs(outputs)[0])
+    store = Store(outputs, "toy")
+    left = store.cells / f".tmp-{store.names()[0]}-999999-old"
+    left.mkdir()
+    (store.cells / ".tmp-mine").mkdir()
+    assert check_store(outputs) == 0
+    said = capsys.readouterr().out
+    assert f"{left}: left of a write that was killed" in said and "tmp-mine" not in said
+    run(jobs(outputs, "seed=43")[0])
+    check_store(outputs)
+    assert "left of a write" not in capsys.readouterr().out or left.exists()
+    assert (store.cells / ".tmp-mine").is_dir()

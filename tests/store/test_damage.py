@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import hashlib
 import json
 import os
 import pickle
@@ -16,6 +17,8 @@ from runner.files import MARKER, scratch_path
 from runner.kinds.dataset import GaussianData
 from runner.run.checks import check_store
 from runner.run.execute import run
+from runner.store.archive import Archive, archive_bytes
+from runner.store.cells import Damaged, Stored
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.tables import compare
@@ -327,3 +330,52 @@ def test_comparison_knows_rounding_from_change():
         and shorter in compare(a, {"t": a["t"].iloc[:1]}, 1).first
     )
     assert not compare(a, {}, 1).agrees
+
+
+BOMB = gzip.compress(b"value\n" + b"0\n" * (8 << 20), 9)
+"""A table of 16 MiB in 16 KiB, for a cell whose cell.json says otherwise."""
+
+
+@pytest.mark.parametrize("place", ["folder", "archive"])
+@pytest.mark.parametrize("sizes", ["stated", "none"])
+def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, monkeypatch, place, sizes):
+    import tracemalloc
+
+    store = Store(outputs, "toy", published=False)
+    name = store.names()[0]
+    cell = store.cells / name
+    (cell / "numbers.csv.gz").write_bytes(BOMB)
+    sums = {**json.loads((cell / "cell.json").read_text())["sha256"]}
+    sums["numbers"] = hashlib.sha256(BOMB).hexdigest()
+    described(cell, sha256=sums, sizes={"numbers": [1 << 20, 1000]} if sizes == "stated" else None)
+    if place == "archive":
+        path = tmp_path / "cells.zip"
+        path.write_bytes(
+            archive_bytes([(f"{name}/{f.name}", f.read_bytes()) for f in cell.iterdir()])
+        )
+        files = Archive(path)
+    else:
+        files = store.working
+    tracemalloc.start()
+    try:
+        assert files.usable(name) is None and "bytes at most" in files.damaged[name]
+        with pytest.raises(Damaged, match="bytes at most"):
+            Stored(name, files.meta(name), files).text("numbers")
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_larger_than_stated_is_not_read(outputs):
+    store = Store(outputs, "toy", published=False)
+    name = store.names()[0]
+    with (store.cells / name / "numbers.csv.gz").open("ab") as stream:
+        stream.truncate(1 << 40)  # a hole: it takes no space
+    assert store.find(name) is None and "bytes at most, found" in store.damaged[name]
+
+
+def test_every_cell_states_the_bytes_of_its_tables(outputs):
+    for cell in Store(outputs, "toy", published=False).all():
+        files = {name: cell.content(name) for name in cell.meta["tables"]}
+        sizes = {name: [len(c), len(gzip.decompress(c))] for name, c in files.items()}
+        assert cell.meta["sizes"] == sizes
