@@ -152,7 +152,9 @@ def results_command(call: Call) -> int:
     Tables of stored cells, published ones included: their rows, and of one experiment their columns.
     """
     outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
-    found = {name: results.read(name, outputs=outputs, all=True)} if name else results.overview(outputs)
+    found = (
+        {name: results.read(name, outputs=outputs, all=True)} if name else results.overview(outputs)
+    )
     left_out = [line for of in found.values() for line in of.damaged]
     say_damage(left_out, call.json)
     print("\n".join(results_lines(name, found, outputs, call.json)))
