@@ -185,8 +185,6 @@ def test_the_chosen_settings_are_those_of_the_search(name):
     with open(SEARCH, newline="", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["contest"] == name]
     for method, chosen in experiment.chosen.items():
-        if -1 in chosen:
-            continue
         for budget, pair in (("steps", chosen[:2]), ("cost", chosen[2:])):
             ends = [
                 (float(row["validation_accuracy"]), float(row["lambda_max"]), int(row["trial"]))
