@@ -16,6 +16,13 @@ class PaperAudit(c.Experiment):
     title: ClassVar[str] = "Audit of every checkable formula"
     paper: ClassVar[str] = "all five"
     paper_seeds: ClassVar[tuple[int, ...]] = (42,)
+    reads: ClassVar[tuple[str, ...]] = (
+        "attention_newton",
+        "exp1_resonance",
+        "exp3_gn_gap",
+        "exp5_attention",
+        "ws_bound",
+    )
     uncertified: ClassVar[str] = (
         "its rows are comparisons with automatic differentiation themselves"
     )

@@ -69,7 +69,7 @@ def _protocol_unknown(claim: Claim) -> Claim:
     """
     if (
         claim.name == "proportional"
-        and "confirmed" in claim.variants
+        and "confirmed" in claim.variants.values()
         and claim.verdict == "refuted"
     ):
         return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {TARGETS}")

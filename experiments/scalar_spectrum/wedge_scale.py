@@ -109,7 +109,7 @@ def best(table: pd.DataFrame) -> pd.Series[float]:
 
 
 def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]:
-    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives as a variant; verdicts stay."""
+    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives in the detail; verdicts stay."""
     if table is None or not len(table):
         return list(claims)
     ((sigma, _),) = best(table).items()
@@ -119,8 +119,8 @@ def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]
     found = []
     for claim in claims:
         if claim.where == FIG3 and claim.name == "turns_positive":
-            variants = "; ".join(t for t in (claim.variants, mark.format(int(at.sum()))) if t)
-            claim = replace(claim, variants=variants)
+            detail = "; ".join(filter(None, (claim.detail, mark.format(int(at.sum())))))
+            claim = replace(claim, detail=detail)
         found.append(claim)
     return found
 

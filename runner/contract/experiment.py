@@ -144,7 +144,7 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     a paper: paper (short name), reproduces (the figures and tables that it makes, one line), paper_seeds (those of the
     published protocol, which alone verdicts read; none: all), replication_seeds (those of a second verdict, written
     down before they are run) and paper_rows (column -> value: the rows of a table with that column that are the
-    paper's own, which `runner.results.load` gives).
+    paper's own, which `runner.results.load` gives). reads: experiments whose published cells its report reads.
     A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
     union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
     the grid; all other fields, and the groups, are part of a cell's identity, except those made with `report_only()`.
@@ -161,6 +161,7 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
     paper_seeds: ClassVar[Sequence[int]] = ()
     replication_seeds: ClassVar[Sequence[int]] = ()
     paper_rows: ClassVar[Mapping[str, Scalar]] = {}
+    reads: ClassVar[Sequence[str]] = ()
     devices: ClassVar[tuple[str, ...]] = ("cpu",)
     uncertified: ClassVar[str] = ""
     measure: ClassVar[Any] = ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, Required, TypedDict, get_args
 
 NAN = float("nan")
@@ -168,9 +168,10 @@ class Claim:
     name: unique within the experiment; statement: what the paper says; where: place in the paper, "extension …" for
     what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`; statistic: the measured quantity;
     threshold: the criterion; detail: n, interval, p and effect size, or why nothing was decided; group: what
-    it speaks of, where one experiment is about several papers; variants: what became of the statement in each depth,
-    checkpoint or protocol, "confirmed: L=8, L=10; inconclusive: L=12"; seeds_needed: how many seeds would decide
-    it if mean and spread stayed as they are (inf where none would, NaN where it is decided or no number can be given);
+    it speaks of, where one experiment is about several papers; variants: part (a depth, a checkpoint, a protocol) ->
+    its verdict; other_seeds: likewise of seeds other than the published networks', where those decide a part alone;
+    seeds_needed: how many seeds would decide it if mean and spread stayed as they are (inf where none would, NaN where
+    it is decided or no number can be given);
     independent: as of `Statement`; replication: the verdict of the seeds declared for a second one, which is not
     counted ("" where none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
     authors' own published results, "" and NaN where these do not decide.
@@ -184,7 +185,8 @@ class Claim:
     threshold: str = ""
     detail: str = ""
     group: str = ""
-    variants: str = ""
+    variants: Mapping[str, Verdict] = field(default_factory=dict)
+    other_seeds: Mapping[str, Verdict] = field(default_factory=dict)
     seeds_needed: float = NAN
     independent: bool = False
     replication: str = ""

@@ -197,8 +197,14 @@ def within_scope(claim: Claim, scope: Scope) -> Claim:
         return claim
     if scope.keeps(claim.independent):
         return replace(claim, seeds_needed=float("nan"))
-    nothing = {"variants": "", "seeds_needed": float("nan")}
-    return replace(claim, verdict="not comparable", detail=scope.reason, **nothing)  # type: ignore[arg-type]
+    return replace(
+        claim,
+        verdict="not comparable",
+        detail=scope.reason,
+        variants={},
+        other_seeds={},
+        seeds_needed=float("nan"),
+    )
 
 
 def _measured(analysis: Analysis, material: Material) -> pd.DataFrame:

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import Experiment, is_extension
 from runner.report.reference import text_of
 from runner.report.scope import Scope
-from runner.stats.claims import variants_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,7 +147,7 @@ def report_text(
     numbers = [row for row in scored if row["verdict"] in ("not reproduced", "inconclusive")]
     left = Counter(str(row["reason"]) for row in scored if row["verdict"] == "not comparable")
     reasons = [f"Not comparable ({count}): {reason}." for reason, count in left.items()]
-    lead = " ".join(filter(None, (summary, _sentence(scope.not_judged))))
+    lead = " ".join(filter(None, (summary, sentence(scope.not_judged))))
     parts = [
         f"# {title}\n",
         f"{lead}\n" if lead else "",
@@ -177,7 +176,8 @@ def _rows(table: pd.DataFrame) -> list[Row]:
     return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """A phrase as a sentence."""
     return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
@@ -276,9 +276,9 @@ def number_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def statement_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     """A statement as a row of a table."""
-    variants = str(row.get("variants") or "")
-    verdict = f"{row['verdict']}{_split(variants)}"
-    verdict += " (published networks; other seeds: claims.csv)" if "other seeds" in variants else ""
+    verdict = f"{row['verdict']}{_split(row.get('variants') or {})}"
+    if row.get("other_seeds"):
+        verdict += " (published networks; other seeds: claims.csv)"
     verdict += f"; {_needed(row)}" if _needed(row) else ""
     criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
     if row["verdict"] == "not comparable":
@@ -310,22 +310,21 @@ def shown(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}g}" if isinstance(value, int | float) and value == value else ""
 
 
-def _split(text: str) -> str:
-    """Which variants of a statement have which verdict, where they differ; other seeds are left to the table."""
-    by = variants_of(text)
-    parts = {
-        verdict: [name for name in by.get(verdict, []) if "other seeds" not in name]
-        for verdict in SPLIT
-    }
-    parts = {verdict: names for verdict, names in parts.items() if names}
+def _split(variants: Mapping[str, str]) -> str:
+    """Which variants of a statement have which verdict, where they differ."""
+    parts: dict[str, list[str]] = {}
+    for name, verdict in variants.items():
+        if verdict in SPLIT:
+            parts.setdefault(verdict, []).append(name)
     if len(parts) < 2:
         return ""
-    total = sum(len(names) for names in parts.values())
-    named = {
-        v: ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}"
-        for v, names in parts.items()
-    }
-    return f" (variants: {'; '.join(f'{names} {verdict}' for verdict, names in named.items())})"
+    total = sum(map(len, parts.values()))
+    lines = []
+    for verdict in sorted(parts, key=SPLIT.index):
+        names = parts[verdict]
+        named = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}"
+        lines.append(f"{named} {verdict}")
+    return f" (variants: {'; '.join(lines)})"
 
 
 def _needed(row: Mapping[str, Any]) -> str:

@@ -7,21 +7,19 @@ neither is the engine, whose results are the cells.
 
 from __future__ import annotations
 
-import ast
 import csv
 import math
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
 from runner.contract import Experiment
 from runner.files import sha256
 from runner.report.scope import Scope
-from runner.store.archive import CELLS, PUBLISHED, published_root
+from runner.store.archive import CELLS, PUBLISHED, published_folder, published_root
+from runner.store.code import package_of
 from runner.store.identity import digest
 from runner.store.store import Stored
 from runner.store.tables import read_json
@@ -230,10 +228,8 @@ RUNNER = Path(__file__).resolve().parents[1]
 REFERENCE = RUNNER.parent / "experiments" / "reference"
 PACKAGES = ("report", "stats", "contract")
 """Packages of runner/ that make reports."""
-CODE = (".py", ".html", ".css", ".js", ".toml", ".mplstyle")
-"""Files of them that decide what a report says and how it looks."""
-TEXTS = (".md", ".toml", ".csv")
-"""Files next to an experiment's modules that its report may read."""
+SOURCES = (".py", ".html", ".css", ".js", ".toml", ".mplstyle", ".csv", ".md")
+"""Files of a package that decide what a report says and how it looks."""
 NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
 """Keys of a manifest that the fingerprint leaves out; cells enter by id and checksum."""
 
@@ -244,23 +240,42 @@ def fingerprint(
     manifest: Mapping[str, Any],
     files: Iterable[Path],
 ) -> str:
-    """Hash of everything that decides the content of a report.
+    """Hash of everything that decides the content of a report: cells, settings, published values, and the packages that
+    make it.
 
     Parameters
     ----------
     experiment
-        All its settings, those that only reports read included, and what its analysis imports (`sources`).
+        All its settings, those that only reports read included.
     cells
         Every cell that the report reads, companions included.
     manifest
         As `runner.report.collect.manifest` gives it.
     files
-        The YAML file and the published values.
+        The YAML file.
     """
     measured = [[cell.id, cell.meta.get("sha256")] for cell in cells]
     settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
-    code = [_content(sources(type(experiment))), *(_folder(RUNNER / name) for name in PACKAGES)]
-    return digest([measured, settings, str(experiment), code, [sha256(path) for path in files]])
+    read = [*sorted(files), *map(archive_of, experiment.reads)]
+    sums = [sha256(path) for path in read if path is not None]
+    code = [_content(package_files(type(experiment))), *map(_folder, _shared())]
+    return digest([measured, settings, str(experiment), code, sums])
+
+
+def archive_of(experiment: str) -> Path | None:
+    """The published cells of an experiment, None where there are none."""
+    folder = published_folder(experiment)
+    return folder / CELLS if folder is not None and (folder / CELLS).is_file() else None
+
+
+def _shared() -> list[Path]:
+    return [*(RUNNER / name for name in PACKAGES), REFERENCE]
+
+
+def package_files(experiment: type[Experiment]) -> list[Path]:
+    """Files of the package that an experiment is in, and the modules next to it."""
+    found = [path for path in package_of(experiment.__module__) if path.suffix in SOURCES]
+    return [*found, *(RUNNER.parent / "experiments").glob("*.py")]
 
 
 def manifest_files(root: Path) -> list[Path]:
@@ -287,72 +302,10 @@ def not_run_files(root: Path) -> list[Path]:
     return [path for folder in folders if (path := folder / "not_run.md").is_file()]
 
 
-def references(experiment: Experiment, files: Iterable[Path]) -> list[Path]:
-    """Files of published values that a report may read: those that the experiment's code or its YAML file name; and the
-    published cells of the other experiments that they name, where the code reads any."""
-    files = list(files)
-    text = frozenset().union(*map(_words, (*sources(type(experiment)), *files)))
-    others = text - {path.stem for path in files} if "published_cells" in text else frozenset()
-    cells = sorted((published_root() or REFERENCE).glob(f"*/{CELLS}"))
-    printed = [path for path in sorted(REFERENCE.rglob("*.csv")) if path.stem in text]
-    return [*printed, *(path for path in cells if path.parent.name in others)]
-
-
-@cache
-def sources(experiment: type[Experiment]) -> tuple[Path, ...]:
-    """Files that decide what an experiment's analysis says: the modules that its settings and its analysis import from
-    experiments/ and from its own top package, through whatever modules and functions, and the texts next to them."""
-    own, analysis = experiment.__module__, experiment.analysis
-    file = Path(str(sys.modules[own].__file__)).resolve()
-    roots = {own.partition(".")[0]: file.parents[own.count(".") + (file.name == "__init__.py")]}
-    roots["experiments"] = RUNNER.parent
-    waiting = {
-        own,
-        analysis.partition(":")[0] if isinstance(analysis, str) else analysis.__module__,
-    }
-    found: dict[str, Path] = {}
-    while waiting:
-        name = waiting.pop()
-        path = roots.get(name.partition(".")[0], Path("/")).joinpath(*name.split("."))
-        for file in (path.with_suffix(".py"), path / "__init__.py"):
-            if name not in found and file.is_file():
-                found[name] = file
-                waiting |= _imports(
-                    file, name if file.name == "__init__.py" else name.rpartition(".")[0]
-                )
-    folders = {file.parent for file in found.values()} - {RUNNER.parent / "experiments"}
-    texts = (path for folder in folders for path in folder.iterdir() if path.suffix in TEXTS)
-    return tuple(sorted({*found.values(), *texts}))
-
-
-@cache
-def _imports(file: Path, package: str) -> set[str]:
-    """Names of the modules that one of `package` may import, functions included, and of the package; of one that
-    computes names (`import_module`), every module below its folder."""
-    code, names = file.read_text(encoding="utf-8"), {package}
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = resolve_name("." * node.level + (node.module or ""), package)
-            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    if "import_module" in code:
-        below = (
-            path.relative_to(file.parent).with_suffix("") for path in file.parent.rglob("*.py")
-        )
-        names |= {".".join((package, *path.parts)).removesuffix(".__init__") for path in below}
-    return names
-
-
 @cache
 def _folder(path: Path) -> str:
-    return _content(p for p in path.rglob("*") if p.suffix in CODE)
+    return _content(p for p in path.rglob("*") if p.suffix in SOURCES)
 
 
 def _content(paths: Iterable[Path]) -> str:
     return digest(sorted([path.name, sha256(path)] for path in paths))
-
-
-@cache
-def _words(path: Path) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -213,7 +214,6 @@ class Page:
             "threshold",
             "detail",
             "group",
-            "variants",
         )
         found = []
         for row in self.table("claims"):
@@ -222,6 +222,7 @@ class Page:
             }
             ours: dict[str, Any] = {"extension": True} if is_extension(row["where"]) else {}
             ours["places"] = sorted(places(row["where"], PLACES))
+            ours["variants"] = parts_of(row.get("variants", ""))
             found.append(
                 {"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours}
             )
@@ -314,6 +315,15 @@ class Page:
             {"id": cell.get("id", ""), "params": cell.get("params", {}), "seed": cell.get("seed")}
             for cell in self.manifest.get("cells", [])
         ]
+
+
+def parts_of(text: str) -> dict[str, str]:
+    """Part -> verdict, from a JSON column of claims.csv; {} for anything else."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _place(source: str) -> str:

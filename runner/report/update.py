@@ -24,7 +24,6 @@ from runner.report.manifest import (
     is_merged,
     plain,
     read_manifest,
-    references,
     warnings_of,
 )
 from runner.report.page import Page
@@ -67,11 +66,8 @@ class Update:
         """The manifest, as far as it is known without an analysis."""
         found, experiment = self.collection, self.collection.job.experiment
         cells: list[Stored] = [*found.cells, *(cell for of in found.beside.values() for cell in of)]
-        read = sorted(
-            {*self.files, *references(experiment, self.files), *filter(None, [self.reference])}
-        )
         record = manifest(found)
-        return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), read)}
+        return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), self.files)}
 
     def earlier(self) -> tuple[dict[str, Any], list[str]] | None:
         """`state` of the report that is there, unless its manifest was changed by hand."""

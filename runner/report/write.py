@@ -20,7 +20,7 @@ from runner.files import MARKER, is_listed, remove, write_bytes
 from runner.report import compare
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
-from runner.report.formatting import PARTIAL, report_text, summary, summary_path
+from runner.report.formatting import PARTIAL, report_text, sentence, summary, summary_path
 from runner.report.manifest import (
     ANSWERS,
     NAME,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 KEPT = ("confirmed", "refuted", "minor error", "inconclusive", "true by construction")
 """Verdicts that a statement may keep outside the paper's scope."""
+MAPPINGS = ("variants", "other_seeds")
+"""Columns of claims.csv that hold JSON: part -> verdict."""
 DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
 
@@ -179,9 +181,7 @@ def _report_text(
     if content and not manifest["changed"] and (PARTIAL in content or not manifest["missing"]):
         answers = (found.claims, found.scorecard, material.judged.tables)
         text = failures.guard("summary", lambda: summary(content, *answers), "")
-    sentences = [
-        line if line.endswith(".") else f"{line[0].upper()}{line[1:]}." for line in warnings
-    ]
+    sentences = [sentence(line) for line in warnings if line != scope.not_judged]
     title = experiment.title or str(manifest["experiment"])
     return report_text(title, text, found, sentences, trust, scope)
 
@@ -193,13 +193,25 @@ def _write_answers(
     for table, frame in merged.items():
         tables.write(frame, directory / f"{table}.csv")
     for table, frame in found.tables.items():
-        content = frame.to_csv(index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n")
+        content = with_json(frame).to_csv(
+            index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n"
+        )
         write_bytes(directory / f"{table}.csv", content.encode())
     texts = {Path(document).name: text for document, text in found.documents.items()}
     texts.setdefault("report.md", text)
     for document, text in texts.items():
         write_bytes(directory / document, text.encode())
     return [*(f"{table}.csv" for table in (*merged, *found.tables)), *texts]
+
+
+def with_json(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with its mappings as JSON text, "" for an empty one."""
+    columns = [column for column in MAPPINGS if column in frame]
+    return frame.assign(**{column: frame[column].map(_json) for column in columns})
+
+
+def _json(value: Mapping[str, str]) -> str:
+    return json.dumps(value, ensure_ascii=False) if value else ""
 
 
 def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
@@ -211,7 +223,7 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
     if page is None:
         return
     up = "../index.html" if (directory.parent / MARKER).exists() else "../../index.html"
-    build_experiment(page, [w[0].upper() + w[1:] + "." for w in warnings], up=up)
+    build_experiment(page, [sentence(line) for line in warnings], up=up)
     pages = checksums(directory, [name for name in PAGES if (directory / name).is_file()])
     if pages != page.manifest["pages"]:
         write_manifest(directory, {**page.manifest, "pages": pages})

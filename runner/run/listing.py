@@ -13,7 +13,8 @@ from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
 from runner.run.console import nearest
 from runner.run.reports import read_jobs, say_damage
-from runner.store.archive import Archive
+from runner.store import code
+from runner.store.archive import Archive, published_folder
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store, Stored
@@ -185,6 +186,10 @@ class _Stored:
         cells = list(store.all())
         self.ids = {cell.id for cell in cells}
         self.published = {cell.id for cell in cells if isinstance(cell.files, Archive)}
+        self.code = {
+            cell.id: code.PUBLISHED if cell.id in self.published else cell.meta.get("code", "")
+            for cell in cells
+        }
         self.failed = store.failed()
         self.damaged = store.damaged
         self._by_settings: dict[str, list[Stored]] = {}
@@ -234,6 +239,7 @@ def _planned(jobs: Sequence[Job]) -> list[tuple[Job, list[dict[str, Any]]]]:
                 "gib": memory,
                 "processes": job.jobs,
                 "published": published,
+                "code": there.code[cell_id] if stored else "",
             }
             records.append(
                 {**of, "cell": cell_id, "state": state, **cost, "params": dict(cell.params)}
@@ -261,6 +267,25 @@ def plan(jobs: Sequence[Job]) -> list[str]:
         f"{len(records)} cells: {stored} stored, {len(open_)} to run; {about if open_ else 'nothing to do'}"
     )
     return lines
+
+
+NAMED = 3
+"""Changed files that a line names; of more it gives the number."""
+
+
+def _changed_code(job: Job, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line where stored cells were measured by other code than the present one."""
+    folders = [job.store.root, *filter(None, [published_folder(job.name)])]
+    used = {record["code"] for record in records} - {""}
+    found = {name for folder in folders for name in code.changes(job.experiment, used, folder)}
+    if not found:
+        return []
+    names = sorted(found)
+    more = f" and {len(names) - NAMED} more files" if len(names) > NAMED else ""
+    return [
+        f"{job.name}: stored cells were measured by other code: changed since: "
+        f"{', '.join(names[:NAMED])}{more}; force=true measures again"
+    ]
 
 
 def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
@@ -297,6 +322,8 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
             )
             text += f"; {len(missing)} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
         lines.append(f"{text}; then the report, below {outputs / name}")
+        job = next(j for j, _ in planned if (j.outputs, j.name) == (outputs, name))
+        lines += _changed_code(job, records)
     return lines, [
         job for job, records in planned if any(record["state"] != "stored" for record in records)
     ]

@@ -19,7 +19,7 @@ from typing import Any
 
 from runner.contract import Cell, Context, measure as measure_cell
 from runner.run.console import LimitReached, Progress, limit, say
-from runner.store import tables as csv
+from runner.store import code, tables as csv
 from runner.store.identity import software
 from runner.store.job import Job
 from runner.store.store import DiskCheckpoints, Store
@@ -150,6 +150,7 @@ def measure(
         "peak_memory_mib": round(peak_memory_mib(), 1),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
+        "code": code.digest_of(job.experiment),
     }
     return tables, meta
 

@@ -21,7 +21,7 @@ from runner.report.page import SCORE_COLUMNS
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.reports import report_jobs
-from runner.store import tables
+from runner.store import code, tables
 from runner.store.archive import CELLS, archive_bytes, published_root, where_published
 from runner.store.cells import MOST_META, CellFiles, Stored
 from runner.store.identity import Identity
@@ -102,6 +102,7 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
         if added or replaced:
             cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
             write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
+        code.publish(folder, job.experiment)
         _copy(place, target, files)
     count = f"{len(added)} cells added, {len(replaced)} replaced, {len(files)} files of the report changed"
     done = (

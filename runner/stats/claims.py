@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from runner.contract import Claim, Statement, Verdict
 from runner.stats.intervals import FEWEST_SEEDS, withheld
@@ -19,6 +18,8 @@ RARE = 0.05
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
 COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reason", "independent")
 YES = ("1", "true", "yes")
+WHOLE = "statement"
+"""Name of the part that is all of a statement."""
 
 
 DECIDING: tuple[Verdict, ...] = (
@@ -31,25 +32,6 @@ DECIDING: tuple[Verdict, ...] = (
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a statement from those on its parts."""
     return next((verdict for verdict in DECIDING if verdict in verdicts), "not run")
-
-
-def variants_text(verdicts: Mapping[str, str]) -> str:
-    """'confirmed: L=8, L=10; inconclusive: L=12'."""
-    by: dict[str, list[str]] = {}
-    for name, verdict in verdicts.items():
-        by.setdefault(verdict, []).append(name)
-    return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in by.items())
-
-
-def variants_of(text: str) -> dict[str, list[str]]:
-    """Names by verdict from a text of `variants_text`; {} for any other text."""
-    by: dict[str, list[str]] = {}
-    for part in text.split("; "):
-        verdict, colon, names = part.partition(": ")
-        if verdict not in get_args(Verdict) or not colon:
-            return {}
-        by.setdefault(verdict, []).extend(names.split(", "))
-    return by
 
 
 def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
@@ -67,30 +49,31 @@ def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
         chosen = next(
             (c for c in claims.values() if c.verdict == verdict), next(iter(claims.values()))
         )
-    listed: dict[str, str] = {}
+    parts: dict[str, Verdict] = {}
+    other_seeds: dict[str, Verdict] = {}
     for name, c in claims.items():
-        listed |= _parts(name, c)
-    needed = [
-        c.seeds_needed
-        for c in claims.values()
-        if c.verdict == chosen.verdict and not math.isnan(c.seeds_needed)
-    ]
-    worst = max(needed) if needed and main is None else chosen.seeds_needed
+        differs = len(set(c.variants.values())) > 1
+        parts |= _named(name, c.variants) if differs else {name: c.verdict}
+        other_seeds |= _named(name, c.other_seeds)
+    needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict]
+    known = [seeds for seeds in needed if not math.isnan(seeds)]
     return replace(
         chosen,
-        variants=variants_text(listed) if len(listed) > 1 else chosen.variants,
-        seeds_needed=worst,
+        variants=parts if len(parts) > 1 else chosen.variants,
+        other_seeds=other_seeds,
+        seeds_needed=max(known) if known and main is None else chosen.seeds_needed,
     )
 
 
-def _parts(name: str, made: Claim) -> dict[str, str]:
-    """Part -> verdict of a variant; the variant itself where all parts have one verdict."""
-    by = variants_of(made.variants)
-    if len(by) < 2:
-        return {name: made.verdict}
-    return {
-        part if name in part else f"{name} {part}": v for v, parts in by.items() for part in parts
-    }
+def _named(name: str, parts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    """The parts of a variant, by the names of both."""
+    return {_part(name, part): verdict for part, verdict in parts.items()}
+
+
+def _part(name: str, part: str) -> str:
+    if part == WHOLE:
+        return name
+    return part if name in part else f"{name} {part}"
 
 
 def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
@@ -100,16 +83,12 @@ def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
     """
     if not missing or made.verdict not in ("confirmed", "inconclusive", "refuted"):
         return made
-    by = variants_of(made.variants) or {made.verdict: ["measured"]}
-    listed = {part: v for v, parts in by.items() for part in parts} | dict.fromkeys(
-        missing, "not run"
-    )
+    not_run: dict[str, Verdict] = dict.fromkeys(missing, "not run")
+    parts = {**(made.variants or {"measured": made.verdict}), **not_run}
     verdict: Verdict = "inconclusive" if made.verdict == "confirmed" else made.verdict
     detail = f"not run: {', '.join(missing)}; {made.detail}"
     needed = math.inf if verdict == "inconclusive" else made.seeds_needed
-    return replace(
-        made, verdict=verdict, detail=detail, variants=variants_text(listed), seeds_needed=needed
-    )
+    return replace(made, verdict=verdict, detail=detail, variants=parts, seeds_needed=needed)
 
 
 def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:

@@ -16,7 +16,7 @@ confirmed, and refuted when one part is refuted at the level corrected for their
 Scope. A paper speaks of the networks that it measured. Where the same networks and images are available and the
 quantity is deterministic (nothing trained, nothing estimated), a statement with limits from the paper is decided by
 this value alone, whatever the spread over seeds (`same`). A criterion that we chose is decided by the 95 % interval, in
-both directions. The result for further seeds is a variant, "(other seeds)".
+both directions. The result for further seeds stands next to it (`Claim.other_seeds`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from runner.contract import Claim, Statement, Verdict, decide
 from runner.contract.records import Statistic
 from runner.stats.claims import (
     LOST,
+    WHOLE,
     DataSetRule as DataSetRule,
     contradicted as contradicted,
     data_sets_needed as data_sets_needed,
@@ -40,7 +41,6 @@ from runner.stats.claims import (
     one_draw as one_draw,
     overall as overall,
     together as together,
-    variants_text as variants_text,
     verdict_of_data_sets as verdict_of_data_sets,
 )
 from runner.stats.intervals import (
@@ -70,7 +70,7 @@ def claim(
     detail: str = "",
     *,
     threshold: str = "",
-    variants: str = "",
+    variants: Mapping[str, Verdict] | None = None,
     seeds_needed: float = NAN,
 ) -> Claim:
     """A row of claims.csv; the reason of the criterion follows the details."""
@@ -85,7 +85,7 @@ def claim(
         statistic,
         threshold or statement.threshold,
         text,
-        variants=variants,
+        variants=variants or {},
         seeds_needed=seeds_needed,
         independent=statement.independent,
     )
@@ -187,13 +187,11 @@ def _as_facts(
     decided: Mapping[str, tuple[Verdict, float]],
     elsewhere: Mapping[str, tuple[Verdict, float]],
 ) -> Claim:
-    """A claim with parts that values on the published networks decide, and a variant for other seeds of each.
+    """A claim with parts that values on the published networks decide, and the verdict of other seeds on each.
 
     facts: part -> that value; decided: verdict of every part; elsewhere: the verdicts by the interval over seeds.
     """
-    alone = len(decided) == 1
-    marks = {"published networks" if alone else n: v for n, (v, _) in decided.items()}
-    marks |= {f"{n} (other seeds)" if n else "other seeds": elsewhere[n][0] for n in facts}
+    parts = {n: v for n, (v, _) in decided.items()}
     numbers = ", ".join(f"{n}: {v:.4g}" if n else f"{v:.4g}" for n, v in facts.items())
     seeds = max(
         (
@@ -208,7 +206,11 @@ def _as_facts(
     shown = next((facts.get(n, NAN) for n, (v, _) in decided.items() if v == made.verdict), NAN)
     value = made.statistic if math.isnan(shown) else shown
     return replace(
-        made, statistic=value, detail=f"{text}; {made.detail}", variants=variants_text(marks)
+        made,
+        statistic=value,
+        detail=f"{text}; {made.detail}",
+        variants=parts if len(parts) > 1 else {},
+        other_seeds={n or WHOLE: elsewhere[n][0] for n in facts},
     )
 
 
@@ -248,11 +250,10 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
     }
     verdict = "not run" if nothing else overall(list(found.values()))
     value = next((parts[n] for n, v in found.items() if v == verdict), NAN)
-    marks = variants_text(found) if len(found) > 1 else ""
     detail = "; ".join(t for t in ("" if nothing else lost_text(lost, len(parts)), detail) if t)
     if not math.isnan(statement.number):
         statement = replace(statement, low=-math.inf, high=math.inf)
-    return claim(statement, verdict, value, detail, variants=marks)
+    return claim(statement, verdict, value, detail, variants=found if len(found) > 1 else {})
 
 
 def _without_limits(statement: Statement) -> Claim:
@@ -314,7 +315,7 @@ def _joined(
         samples[shown].mean if shown in samples else NAN,
         detail,
         threshold=threshold,
-        variants=variants_text({n: v for n, (v, _) in found.items()}) if len(found) > 1 else "",
+        variants={n: v for n, (v, _) in found.items()} if len(found) > 1 else {},
         seeds_needed=max(needed) if needed and verdict == "inconclusive" else NAN,
     )
 

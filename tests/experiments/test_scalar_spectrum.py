@@ -81,13 +81,16 @@ def test_claims_say_what_holds(setup, tables):
     )
     for name in (*names.split(), "settled_below_threshold", "live_meter", "phases_corrected"):
         assert found[name].verdict == "confirmed"
-    assert found["proportional"].variants == "refuted: targets fixed; confirmed: targets scaled"
+    assert found["proportional"].variants == {
+        "targets fixed": "refuted",
+        "targets scaled": "confirmed",
+    }
     assert (
         found["proportional"].verdict == "not comparable"
         and "does not say" in found["proportional"].detail
     )
     assert found["phases"].verdict == "minor error"
-    assert found["phases"].variants == "confirmed: θ* > 0; refuted: θ* < 0"
+    assert found["phases"].variants == {"θ* > 0": "confirmed", "θ* < 0": "refuted"}
     assert is_extension(found["catapult"].where) and not is_extension(found["theorem6"].where)
 
 
@@ -124,7 +127,10 @@ def test_wiggles_at_one_scale_confirm_nothing(setup, tables):
         c.name: c
         for c in analyse(dataclasses.replace(setup, runs=2), {**tables, "pairs": waves}).claims()
     }
-    assert found["wiggles"].verdict == "not comparable" and "confirmed" in found["wiggles"].variants
+    assert (
+        found["wiggles"].verdict == "not comparable"
+        and "confirmed" in found["wiggles"].variants.values()
+    )
 
 
 def test_claims_can_be_refuted(setup, tables):

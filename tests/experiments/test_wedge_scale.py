@@ -47,7 +47,7 @@ def test_the_fit_is_a_mark_and_no_verdict(table):
     one, two = wedge_scale.with_fit([claim, other], table)
     assert (
         one.verdict == "not comparable"
-        and one.variants.startswith("fitted: at the printed rate")
+        and one.detail.startswith("fitted: at the printed rate")
         and two is other
     )
     assert wedge_scale.with_fit([claim], None) == [claim]

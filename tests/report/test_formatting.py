@@ -1,6 +1,7 @@
 """report.md: the summary with its numbers, tables by verdict, the scope of a statement; formulas in plain text: what
 becomes MathML, what stays text, and that the elements nest rightly."""
 
+import csv
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -11,6 +12,8 @@ from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
 from runner.report.formatting import place_rows, report_text, row_label, statement_row, summary
 from runner.report.formulas import FORMULA, MARK, formulas, marked, mathml, table
+from runner.report.page import parts_of
+from runner.report.write import with_json
 from runner.stats import judge
 
 
@@ -115,29 +118,41 @@ def test_a_statement_says_of_which_networks(same, word):
 
 
 @pytest.mark.parametrize(
-    ("variants", "said"),
+    ("variants", "other_seeds", "said"),
     [
         (
-            "confirmed: a; refuted: b (other seeds)",
+            {"a": "confirmed"},
+            {"a": "refuted"},
             " (published networks; other seeds: claims.csv)",
         ),
-        ("confirmed: a; not run: b", " (variants: a confirmed; b not run)"),
-        ("confirmed: a; true by construction: b", ""),
-        ("refuted: a, b", ""),
-        ("confirmed: a, b, c, d, e; refuted: f", " (variants: 5 of 6 confirmed; f refuted)"),
-        ("no verdict of ours: a; refuted: b", ""),
-        ("", ""),
+        ({"a": "confirmed", "b": "not run"}, {}, " (variants: a confirmed; b not run)"),
+        ({"a": "confirmed", "b": "true by construction"}, {}, ""),
+        ({"a": "refuted", "b": "refuted"}, {}, ""),
+        (
+            dict.fromkeys("abcde", "confirmed") | {"L=8, plain": "refuted"},
+            {},
+            " (variants: 5 of 6 confirmed; L=8, plain refuted)",
+        ),
+        ({}, {}, ""),
     ],
 )
-def test_variants_of_a_statement_are_named_where_they_differ(variants, said):
+def test_variants_of_a_statement_are_named_where_they_differ(variants, other_seeds, said):
     row = {
         "statement": "s",
         "verdict": "refuted",
         "statistic": 0.5,
         "threshold": ">= 1",
         "variants": variants,
+        "other_seeds": other_seeds,
     }
     assert statement_row(row) == ("s", "", "0.5", "≥ 1", f"refuted{said}")
+
+
+def test_variants_survive_the_file_whatever_their_parts_are_called():
+    parts = {"L=8, plain": "confirmed", "init; confirmed: x": "refuted"}
+    table = with_json(claims_table([Claim("a", "s", "Fig. 1", "refuted", variants=parts)]))
+    (row,) = csv.DictReader(table.to_csv(index=False).splitlines())
+    assert parts_of(row["variants"]) == parts and parts_of(row["other_seeds"]) == {}
 
 
 def test_statements_of_the_paper_come_before_extensions_and_refuted_ones_first():

@@ -1,23 +1,26 @@
 """Reports that are up to date are left alone or copied; changed files, cells or code make them again."""
 
 import json
+import re
 import shutil
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
-from runner.report.manifest import REFERENCE, START_FILES, read_manifest, references, sources
+from runner.report.manifest import START_FILES, archive_of, package_files, read_manifest
 from runner.report.page import Page
 from runner.report.write import write_overview
 from runner.run.checks import check_store
 from runner.run.config import preview
-from runner.run.config.files import CONF
 from runner.run.execute import run
 from runner.store.job import Job
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,49 +209,27 @@ def test_a_setting_that_only_reports_read_makes_the_report_again_and_a_part_of_t
     assert first_line(job) == ""
 
 
-EMPTY = "__init__ engine late unused parts/drawing parts/by_name"
-MODULES = {f"{name}.py": "" for name in EMPTY.split()} | {
-    "settings.py": "from runner.contract import Experiment\n"
-    "class Mine(Experiment):\n    analysis = 'mine.report:Readings'\n    measure = 'mine.measure:measure'",
-    "measure.py": "from mine import engine",
-    "report.py": "from . import shared\nfrom mine.parts import drawing",
-    "shared.py": "def late():\n    import mine.late, pandas\n    from experiments.printed import statements",
-    "parts/__init__.py": "from importlib import import_module",
-    "mine.md": "",
-    "mine.pdf": "",
-}
-
-
-def test_a_report_depends_on_what_its_analysis_imports_and_on_the_texts_next_to_it(
-    tmp_path, monkeypatch
-):
-    for name, text in MODULES.items():
+def test_a_report_depends_on_the_package_of_its_experiment(tmp_path, monkeypatch):
+    settings = "from runner.contract import Experiment\nclass Mine(Experiment):\n    pass\n"
+    modules = {"__init__.py": "", "settings.py": settings, "parts/drawing.py": "", "mine.md": ""}
+    for name, text in {**modules, "mine.pdf": ""}.items():
         (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "mine" / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    paths = sources(import_module("mine.settings").Mine)
-    own = {
-        path.relative_to(tmp_path / "mine").as_posix()
-        for path in paths
-        if path.is_relative_to(tmp_path)
-    }
-    assert own == MODULES.keys() - {"measure.py", "engine.py", "unused.py", "mine.pdf"}
-    others = {path.name for path in paths if not path.is_relative_to(tmp_path)}
-    assert others == {"__init__.py", "printed.py"}
+    paths = package_files(import_module("mine.settings").Mine)
+    inside = [path for path in paths if path.is_relative_to(tmp_path)]
+    assert {path.relative_to(tmp_path / "mine").as_posix() for path in inside} == set(modules)
+    assert {path.name for path in paths} - {path.name for path in inside} >= {"printed.py"}
+    ours = {path.name for path in package_files(type(preview("ws_bound")))}
+    assert {"claims.py", "flatness.py", "ws_bound.md"} <= ours and "exp5.md" not in ours
 
 
-def test_a_report_depends_on_the_printed_statements():
-    read = references(preview("ws_bound"), [])
-    assert REFERENCE / "ws_bound.csv" in read and REFERENCE / "claims" / "ws_bound.csv" in read
-    assert REFERENCE / "claims" / "exp2_bottleneck.csv" not in read and not any(
-        path.suffix == ".zip" for path in read
-    )
-
-
-def test_the_audit_depends_on_the_published_cells_that_it_reads(published):
-    found = references(preview("paper_audit"), [CONF / "experiment" / "paper_audit.yaml"])
-    names = {path.parent.name for path in found if path.suffix == ".zip"}
-    assert {"exp5_attention", "attention_newton"} <= names and "paper_audit" not in names
+def test_the_audit_names_every_experiment_whose_cells_it_reads(published):
+    text = (ROOT / "experiments" / "paper_audit" / "effects.py").read_text()
+    text += (ROOT / "experiments" / "paper_audit" / "dag" / "zeros.py").read_text()
+    read = re.findall(r'\b(?:rows|cells)\(\s*"(\w+)"', text)
+    assert set(preview("paper_audit").reads) == set(read)
+    assert all(archive_of(name).is_file() for name in read)
 
 
 def test_floats_of_the_answers_have_nine_digits(job):

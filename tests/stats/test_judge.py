@@ -9,7 +9,7 @@ from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
 from runner.stats import Statistic, judge
-from runner.stats.claims import read_statements, variants_of
+from runner.stats.claims import WHOLE, read_statements
 from runner.stats.intervals import Part, Sample, seeds_for_limit, seeds_to_compare, welch
 from runner.stats.judge import Evidence, by_seed, median
 
@@ -100,7 +100,7 @@ def test_a_printed_bound_has_its_own_rule():
 )
 def test_bounds(values, verdict):
     found = judge.bound(statement(low=0.7), {"": values})
-    assert (found.verdict, found.variants) == (verdict, "")
+    assert (found.verdict, found.variants) == (verdict, {})
     assert math.isnan(found.seeds_needed) == (verdict != "inconclusive")
 
 
@@ -113,7 +113,7 @@ def test_a_part_too_many_refutes_only_at_its_share_of_the_level():
         statement(low=0.7), {f"x{i}": near if i == 0 else [1.0, 1.01, 1.02] for i in range(40)}
     )
     assert alone.verdict == "refuted" and among.verdict == "inconclusive"
-    assert among.variants.startswith("inconclusive: x0; confirmed: x1")
+    assert [among.variants[f"x{i}"] for i in (0, 1)] == ["inconclusive", "confirmed"]
 
 
 def test_a_number_is_not_confirmed_without_power():
@@ -129,11 +129,11 @@ def test_a_number_is_not_confirmed_without_power():
 
 def test_exact_quantities():
     alone = judge.exact(statement(number=785), {"": 785.0})
-    assert (alone.verdict, alone.variants) == ("confirmed", "")
+    assert (alone.verdict, alone.variants) == ("confirmed", {})
     assert judge.exact(statement(number=785), {"": 784.0}).verdict == "refuted"
     one = judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan, "c": 2.0})
     assert (one.verdict, one.statistic) == ("refuted", 2.0)
-    assert one.variants == "confirmed: a; inconclusive: b; refuted: c"
+    assert one.variants == {"a": "confirmed", "b": "inconclusive", "c": "refuted"}
     assert judge.exact(statement(high=1.0), {"a": 0.5, "b": math.nan}).verdict == "inconclusive"
     assert judge.exact(statement(low=0.0, strict=True), {"": 0.0}).verdict == "refuted"
     assert judge.exact(statement(low=0.0), {"": math.nan}).verdict == "not run"
@@ -176,20 +176,11 @@ def test_variants_are_marks_of_one_row():
     found = judge.together(claims, main="fitted")
     assert (found.verdict, found.variants) == (
         "confirmed",
-        "confirmed: fitted; inconclusive: printed",
+        {"fitted": "confirmed", "printed": "inconclusive"},
     )
     assert judge.together(claims).verdict == "inconclusive"
     with pytest.raises(ValueError, match="at least one variant"):
         judge.together({})
-
-
-def test_marks_are_read_back_and_nothing_else_is():
-    marks = {"L=6 init": "confirmed", "L=8 init": "inconclusive", "L=6 final": "confirmed"}
-    assert variants_of(judge.variants_text(marks)) == {
-        "confirmed": ["L=6 init", "L=6 final"],
-        "inconclusive": ["L=8 init"],
-    }
-    assert variants_of("") == variants_of("some text: here") == {}
 
 
 def test_a_variant_whose_parts_differ_is_marked_by_them():
@@ -199,19 +190,24 @@ def test_a_variant_whose_parts_differ_is_marked_by_them():
         "final": judge.exact(statement(high=1.0), {"": 0.5}),
     }
     found = judge.together(claims, main="final")
-    assert (
-        found.verdict == "confirmed"
-        and found.variants == "confirmed: L=6 init, final; refuted: L=8 init"
-    )
+    assert found.verdict == "confirmed" and found.variants == {
+        "L=6 init": "confirmed",
+        "L=8 init": "refuted",
+        "final": "confirmed",
+    }
     named = judge.together({"printed": claims["init"], "fitted": claims["final"]}, main="fitted")
-    assert named.variants == "confirmed: printed L=6 init, fitted; refuted: printed L=8 init"
+    assert named.variants == {
+        "printed L=6 init": "confirmed",
+        "printed L=8 init": "refuted",
+        "fitted": "confirmed",
+    }
 
 
 def test_what_was_not_measured_everywhere_is_not_confirmed():
     held, failed = (judge.exact(statement(high=1.0), {"init": v}) for v in (0.5, 2.0))
     assert judge.incomplete(held, []) == held
     found = judge.incomplete(held, ["final"])
-    assert found.verdict == "inconclusive" and variants_of(found.variants)["not run"] == ["final"]
+    assert found.verdict == "inconclusive" and found.variants["final"] == "not run"
     assert found.detail.startswith("not run: final") and math.isinf(found.seeds_needed)
     assert judge.incomplete(failed, ["final"]).verdict == "refuted"
     nothing = judge.claim(statement(high=1.0), "not run")
@@ -268,21 +264,18 @@ def test_statements_are_read_from_a_file(tmp_path):
 def test_a_statement_about_the_papers_own_networks_is_a_fact_for_or_against():
     spread = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [3.0, 3.1, 2.9, 3.0, 3.05]}
     above = statement(low=0.9, strict=True)
-    assert judge.bound(above, spread).variants == "inconclusive: init; confirmed: final"
+    assert judge.bound(above, spread).variants == {"init": "inconclusive", "final": "confirmed"}
     for value, verdict in ((0.908, "confirmed"), (0.9, "refuted"), (0.8, "refuted")):
         found = judge.bound(above, spread, same={"init": value})
         assert found.verdict == verdict  # the other part is confirmed
-        assert (
-            f"{verdict}: init" in found.variants
-            and "inconclusive: init (other seeds)" in found.variants
-        )
+        assert found.variants["init"] == verdict and found.other_seeds == {"init": "inconclusive"}
         assert (
             f"init: {value:.4g}" in found.detail
             and "seeds would decide it for others" in found.detail
         )
     assert judge.bound(above, spread, same={"other": 0.0}) == judge.bound(above, spread)
     alone = judge.bound(above, spread["init"], same={"": 0.908})
-    assert alone.variants == "confirmed: published networks; inconclusive: other seeds"
+    assert (alone.variants, alone.other_seeds) == ({}, {WHOLE: "inconclusive"})
     assert math.isnan(alone.seeds_needed)
 
 

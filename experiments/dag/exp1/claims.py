@@ -14,7 +14,6 @@ from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, publ
 from experiments.dag.protocol.summary import first, groups, seed_fits, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
-from runner.stats.claims import variants_of
 
 VARIANT = ["depth", "arch", "checkpoint"]
 ENDS = ("init", "final")
@@ -84,7 +83,8 @@ def residual_slope(says: Statement, residual: Networks, same: bool) -> Claim:
     curves = {text(k): rates(p) for k, p in residual.items()}
     made = on_own(says, curves, same)
     measured = {tuple(sorted(set(p["seed"]))) for p in residual.values()}
-    if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in variants_of(made.variants):
+    parts = {*made.variants.values(), *made.other_seeds.values()}
+    if made.verdict != "refuted" or len(measured) != 1 or "confirmed" in parts:
         return made
     pooled = judge.number(
         says, [sum(values) / len(values) for values in zip(*curves.values(), strict=True)]

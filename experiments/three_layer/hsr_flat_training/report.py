@@ -117,7 +117,7 @@ class ContestAnalysis(Analysis):
             verdict,
             min(shifts, key=lambda shift: sign * shift),
             detail,
-            variants=judge.variants_text(verdicts),
+            variants=verdicts,
             seeds_needed=seeds_needed,
         )
         missing = [words(entry) for entry in CONTEST if words(entry) not in verdicts]

@@ -225,7 +225,7 @@ def _covariance(c: Case) -> Iterator[Claim]:
             ratio = {seed: rises["linear"][seed] / v for seed, v in rises["sigmoid"].items()}
             found.append((mark, c.evidence.compared(c.says["weaker under saturation"], ratio)))
     for claim in judge.gathered(found):
-        split = claim.verdict == "refuted" and "confirmed" in claim.variants
+        split = claim.verdict == "refuted" and "confirmed" in claim.variants.values()
         yield (
             replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPEN_RANGE}")
             if split

@@ -32,7 +32,6 @@ from experiments.three_layer.ws_bound.exact_claims import exact_claims, inequali
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
-from runner.stats.claims import variants_of
 from runner.stats.judge import by_seed
 
 
@@ -62,10 +61,7 @@ def of_the_fit_alone(claim: Claim) -> Claim:
     """A statement that one stop rule confirms and the other refutes is not comparable: a fit is no
     evidence.
     """
-    found = {
-        mark: verdict for verdict, marks in variants_of(claim.variants).items() for mark in marks
-    }
-    printed = found.get("printed", claim.verdict)
+    printed = claim.variants.get("printed", claim.verdict)
     if {claim.verdict, printed} != {"confirmed", "refuted"}:
         return claim
     why = f"{claim.verdict} under the calibrated stop rule, {printed} under the printed one; the paper prints no rate"

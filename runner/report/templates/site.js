@@ -96,7 +96,7 @@
         add("reproduce", `hess-run ${seeds.length > 1 ? "-m " : ""}experiment=${data.name} ${Object.entries(params).map(([k, v]) => `${k}=${v}`).join(" ")} seed=${seeds.join(",")} force=true`);
       }
     } else {
-      add("statement", row.name); add("criterion", row.threshold); add("measured", row.statistic); add("variants", row.variants);
+      add("statement", row.name); add("criterion", row.threshold); add("measured", row.statistic); add("variants", Object.entries(row.variants).map(([part, verdict]) => `${part}: ${verdict}`).join("; "));
       add("details", row.detail); add("speaks of", row.group); add("seeds that would decide", row.seeds_needed);
     }
     return `<tr class="detail"><td colspan="6">${dots(row)}<dl>${parts.join("")}<dt>link</dt><dd><a href="#${esc(row.id)}">#${esc(row.id)}</a></dd></dl></td></tr>`;

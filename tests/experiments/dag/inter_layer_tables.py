@@ -55,10 +55,8 @@ def claims(experiment: Experiment, tables: dict[str, pd.DataFrame]) -> list[Clai
 def verdicts(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> dict[str, str]:
     """part -> verdict of the one claim of that name; {"": verdict} where it has no parts."""
     (claim,) = [c for c in claims(experiment, tables) if c.name == name]
-    if not claim.variants:
-        return {"": claim.verdict}
-    split = (part.split(": ") for part in claim.variants.split("; "))
-    return {part: verdict for verdict, names in split for part in names.split(", ")}
+    others = {f"{part} (other seeds)": v for part, v in claim.other_seeds.items()}
+    return {**(claim.variants or {"": claim.verdict}), **others}
 
 
 def verdict(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) -> str:

@@ -262,7 +262,8 @@ def test_each_statement_fails_under_its_alternative(contest, baseline):
         name = f"{word}: {baseline}"
         verdicts = [by_name(analysis)[name].verdict for analysis in (better, worse, partly)]
         assert verdicts[:2] == ["confirmed", "refuted"] and verdicts[2] != "confirmed"
-    assert by_name(better)[f"flatter: {baseline}"].variants.count("first half") == 4
+    parts = by_name(better)[f"flatter: {baseline}"].variants
+    assert sum("first half" in part for part in parts) == 4
 
 
 def by_name(analysis):

@@ -148,15 +148,6 @@ def test_low_and_high_groups_have_the_published_sizes():
     assert low["lambda_sup"].max() < high["lambda_sup"].min()
 
 
-def marks(claim) -> dict[str, str]:
-    """variant -> verdict."""
-    return {
-        name: v
-        for v, names in (part.split(": ") for part in claim.variants.split("; "))
-        for name in names.split(", ")
-    }
-
-
 def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     found = analyse(experiment, tables).claims()
     every = {c.name: c for c in found}
@@ -169,32 +160,31 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     }
     for name in [*exact, "Hessian agrees with differences", "traces agree"]:
         assert every[name].verdict == alone[name].verdict == "confirmed", name
-        searched = {k: v for k, v in marks(every[name]).items() if not k.endswith("polished")}
+        searched = {k: v for k, v in every[name].variants.items() if not k.endswith("polished")}
         assert searched == dict.fromkeys(("fitted", "printed", "fitted tanh"), "confirmed")
-        polished = {k for k in marks(every[name]) if k.endswith("polished")}
+        polished = {k for k in every[name].variants if k.endswith("polished")}
         ends = {"fitted polished", "printed polished", "fitted tanh polished"}
         assert polished == (ends if name in INEQUALITIES else set())
     assert every["Theorem 7 without a condition on the weights"].verdict == "refuted"
     for name in ("tightness", "width matters", "V norm", "low bound generalises better"):
         assert alone[name].verdict == "inconclusive"
     assert {"fitted", "fitted seed by seed", "fitted polished"} <= set(
-        marks(every["low bound generalises better"])
+        every["low bound generalises better"].variants
     )
-    assert {"fitted polished", "fitted tanh polished"} <= set(marks(every["tightness"]))
-    assert "fitted polished" in marks(every["width matters"]) and "fitted tanh" in marks(
-        every["critical points"]
-    )
+    assert {"fitted polished", "fitted tanh polished"} <= set(every["tightness"].variants)
+    assert "fitted polished" in every["width matters"].variants
+    assert "fitted tanh" in every["critical points"].variants
     assert every["published counts"].verdict == "not comparable"
 
 
 @pytest.mark.parametrize(
     ("verdict", "variants", "becomes"),
     [
-        ("refuted", "refuted: fitted; confirmed: printed, fitted tanh", "not comparable"),
-        ("refuted", "refuted: fitted, printed; confirmed: fitted tanh", "refuted"),
-        ("confirmed", "confirmed: fitted, fitted tanh; refuted: printed", "not comparable"),
-        ("confirmed", "confirmed: fitted, printed; refuted: fitted tanh", "confirmed"),
-        ("inconclusive", "inconclusive: fitted; refuted: printed", "inconclusive"),
+        ("refuted", {"printed": "confirmed", "fitted tanh": "confirmed"}, "not comparable"),
+        ("refuted", {"printed": "refuted", "fitted tanh": "confirmed"}, "refuted"),
+        ("confirmed", {"printed": "refuted", "fitted tanh": "confirmed"}, "not comparable"),
+        ("confirmed", {"printed": "confirmed", "fitted tanh": "refuted"}, "confirmed"),
+        ("inconclusive", {"printed": "refuted"}, "inconclusive"),
     ],
 )
 def test_what_the_two_stop_rules_decide_differently_is_not_comparable(verdict, variants, becomes):
@@ -248,7 +238,7 @@ def test_medians_that_tie_on_few_test_samples_say_nothing(experiment, tables):
         found = {
             c.name: c for c in analyse(experiment, {**tables, "critical_points": table}).claims()
         }
-        assert marks(found["lower median score"])["fitted"] == verdict
+        assert found["lower median score"].variants["fitted"] == verdict
 
 
 def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(experiment, tables):
@@ -282,12 +272,12 @@ def test_a_violated_inequality_is_refuted_and_an_infinite_bound_is_no_test(exper
     found = {c.name: c for c in analyse(experiment, {**tables, "theorems": theorems}).claims()}
     assert found["Theorem 4"].verdict == "refuted"
     assert (
-        marks(found["Theorem 4"])["printed"] == "refuted"
-        and marks(found["Theorem 4"])["fitted"] == "confirmed"
+        found["Theorem 4"].variants["printed"] == "refuted"
+        and found["Theorem 4"].variants["fitted"] == "confirmed"
     )
     assert (
         found["Theorem 3"].verdict == "confirmed"
-        and marks(found["Theorem 3"])["fitted tanh"] == "not run"
+        and found["Theorem 3"].variants["fitted tanh"] == "not run"
     )
 
 
