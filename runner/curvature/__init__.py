@@ -46,8 +46,8 @@ from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
 from runner.curvature.matrix_free.operators import CurvatureOperator
-from runner.curvature.metrics.pairs import inter_layer_metrics
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
+from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.parameters.coupling import (
     DiscardedCoupling,

@@ -9,7 +9,14 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from runner.curvature import LayerOperator, ParameterOperator, as_linear_operator, verify
+from runner.curvature import (
+    LayerOperator,
+    ParameterOperator,
+    as_linear_operator,
+    inter_layer_metrics,
+    verify,
+)
+from runner.curvature.operators import between
 from tests.curvature.cases import Own
 from tests.curvature.module_cases import MODULES, hessian_by_hooks, make_module
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
@@ -171,3 +178,53 @@ def test_complex_outputs_of_layers_are_perturbed_as_pairs():
     operator = LayerOperator(module, CROSS, data(), ["spectrum", "last"])
     assert operator.sizes == {"spectrum": 6, "last": 3}
     assert verify(operator).ok
+
+
+# ------------------------------------------------------------------ between layers
+
+
+def deep() -> nn.Sequential:
+    torch.manual_seed(0)
+    parts = nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 35), nn.Tanh(), nn.Linear(35, 3)
+    return nn.Sequential(*parts).double()
+
+
+def test_metrics_between_layers_are_those_of_dense_blocks(monkeypatch):
+    module, (x, y) = deep(), data(8)
+    operator = LayerOperator(module, CROSS, (x, y))
+    whole, smooth = operator.blocks(), operator.with_part("gauss_newton").blocks()
+    exact = inter_layer_metrics(operator)
+    norms = {pair: float(block.norm()) for pair, block in whole.items()}
+    assert list(exact) == [(v, w) for i, v in enumerate("024") for w in "024"[i:]]
+    for (v, w), found in exact.items():
+        block, flat = whole[v, w], smooth[v, w]
+        assert abs(found.R.value / norms[v, w] - 1) < 1e-11
+        assert abs(found.C.value - norms[v, w] / (norms[v, v] * norms[w, w]) ** 0.5) < 1e-11
+        spectral = float(torch.linalg.matrix_norm(block, 2))
+        assert abs(found.D.value / (norms[v, w] / spectral) ** 2 - 1) < 1e-10
+        gap = float((block - flat).norm() / flat.norm())
+        assert abs(found.gap.value - gap) < 1e-10 * max(gap, 1)
+        assert found.R.error == 0 and found.method == "exact blocks"
+    assert list(inter_layer_metrics(operator, [("0", "4")])) == [("0", "4")]
+    for name in ("FEW_COLUMNS", "WITHOUT_FACTORS", "SWEPT"):
+        monkeypatch.setattr(between, name, 0)
+    inside = total = 0
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        found = inter_layer_metrics(operator, relative_error=0.2, generator=generator)
+        for pair, each in found.items():
+            for name in ("R", "C", "D", "gap"):
+                one, truth = getattr(each, name), getattr(exact[pair], name).value
+                total += one.error > 0
+                inside += one.error > 0 and one.low <= truth <= one.high
+    assert inside > 0.9 * total > 100
+
+
+def test_metrics_between_groups_need_a_hessian():
+    module, (x, y) = mlp(), data()
+    found = inter_layer_metrics(ParameterOperator(module, CROSS, (x, y)))
+    assert len(found) == 6 and found["0", "3"].R.error == 0
+    with pytest.raises(ValueError, match="expected an operator with part='hessian'"):
+        inter_layer_metrics(ParameterOperator(module, CROSS, (x, y), part="fisher"))
+    with pytest.raises(ValueError, match=r"expected pairs \(v, w\) of the operator's nodes"):
+        inter_layer_metrics(ParameterOperator(module, CROSS, (x, y)), [("0", "9")])

@@ -1,0 +1,178 @@
+"""R, C, D and the Gauss-Newton gap between the layers, or groups of parameters, of an operator of a user's network.
+
+Exact from both dense matrices, 2 n products with vectors together, where n columns cost no more than probes would or
+are few; else from probes on each node, in rounds until every error is as asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.matrix_free.base import own_stream
+from runner.curvature.metrics.pairs import (
+    SWEPT,
+    WITHOUT_FACTORS,
+    inter_layer_metrics as of_graph,
+    metrics_from_products,
+)
+from runner.curvature.metrics.ratios import (
+    Asked,
+    InterLayerMetrics,
+    Measured,
+    Pair,
+    Square,
+    pair_metrics,
+)
+from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
+
+FEW_COLUMNS = 512
+"""Columns that are always multiplied all: the answer is then exact."""
+ASKED = 0.1
+"""Relative error that estimates are made to, where none is asked for."""
+
+
+def inter_layer_metrics(
+    target: Any, *args: Any, memory_budget: int = MEMORY_BUDGET, check: bool = True, **options: Any
+) -> InterLayerMetrics:
+    """R, C, D and Gauss-Newton gap of each pair of nodes, each an Estimate with its error.
+
+    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||H[v,w] - GN[v,w]||_F /
+    ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
+
+    Parameters
+    ----------
+    target
+        inter_layer_metrics(operator, pairs=None, relative_error=None, generator=None): a `LayerOperator` (between
+        layers) or `ParameterOperator` (between groups of parameters) with part="hessian".
+        inter_layer_metrics(dag, x, y, nodes=None, pairs=None, relative_error=None, generator=None): a stated graph.
+    pairs
+        (v, w); default every pair, v at or before w.
+    relative_error
+        Asked of every value. Default: exact where all columns are few or cost no more than probes, else 0.1 (an
+        operator); 8 probes a node (a graph).
+    generator
+        Of the probes; default: a new one.
+    ranks
+        False leaves D out (NaN), which is more than half of the cost of smooth networks.
+
+    Returns
+    -------
+    InterLayerMetrics
+        A dictionary from (v, w) to `PairMetrics`. An exact value has error 0, up to rounding; others a standard error,
+        widened by Student's factor so that value ± 1.96 error covers 95 %. NaN with a reason where a block is zero.
+
+    Raises
+    ------
+    ValueError
+        For an operator of another part, unknown pairs, and a network that has changed since.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from runner.curvature import LayerOperator
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> x, y = torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 0])
+    >>> found = inter_layer_metrics(LayerOperator(net, nn.CrossEntropyLoss(), (x, y)), [("0", "2")])
+    >>> found["0", "2"].method, found["0", "2"].gap.value
+    ('exact blocks', 0.0)
+    """
+    error = options.get("relative_error")
+    if error is not None and not error > 0:
+        raise ValueError(f"relative_error must be positive, got {error}")
+    if isinstance(target, FunctionOperator):
+        return operator_metrics(target, *args, **options)
+    return of_graph(target, *args, memory_budget=memory_budget, check=check, **options)
+
+
+def operator_metrics(
+    operator: FunctionOperator,
+    pairs: Iterable[Pair] | None = None,
+    relative_error: float | None = None,
+    generator: torch.Generator | None = None,
+    ranks: bool = True,
+) -> InterLayerMetrics:
+    """The metrics of each pair of nodes; see `inter_layer_metrics`."""
+    if operator.part != "hessian":
+        raise MeasurementError(
+            f"expected an operator with part='hessian', found part={operator.part!r}"
+        )
+    operator.refuse_changes()
+    every = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
+    asked = every if pairs is None else operator.checked(pairs)
+    error = ASKED if relative_error is None else relative_error
+    request = Asked(asked, error, own_stream(generator), ranks)
+    smooth = operator.with_part("gauss_newton")
+    used = list(dict.fromkeys(u for pair in asked for u in pair))
+    columns = sum(operator.sizes[u] for u in used)
+    by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
+    room = operator.settings.memory_budget
+    fits = 6 * columns * operator.shape[0] * operator.dtype.itemsize <= room
+    if fits and columns <= max(by_probes, FEW_COLUMNS):
+        return _exact(operator, smooth, used, request)
+    whole = _Whole(operator)
+    return metrics_from_products(whole, _Tensor(whole, smooth), request)  # type: ignore[arg-type]
+
+
+def _exact(
+    operator: FunctionOperator, smooth: FunctionOperator, used: list[str], asked: Asked
+) -> InterLayerMetrics:
+    """From the columns of the used nodes."""
+    before = operator.products + smooth.products
+    total, gauss_newton = _columns(operator, used), _columns(smooth, used)
+    cost = operator.products + smooth.products - before
+    eps = float(torch.finfo(operator.dtype).eps)
+    found = {}
+    for v, w in asked.with_diagonals:
+        h, gn = total[v, w], gauss_newton[v, w]
+        tensor = float((h - gn).square().sum())
+        rounding = 64 * eps * float(h.norm() + gn.norm())
+        whole, flat = Square(float(h.square().sum())), Square(float(gn.square().sum()))
+        sigma = float(torch.linalg.matrix_norm(h, 2)) if asked.ranks else math.nan
+        rest = Square(tensor if tensor > rounding**2 else 0.0)
+        found[v, w] = Measured(whole, flat, rest, sigma, 0.0, cost)
+    return pair_metrics(found, asked.pairs, 1.0, eps, "exact blocks")
+
+
+def _columns(operator: FunctionOperator, used: list[str]) -> dict[Pair, Tensor]:
+    """The blocks H[v, w] of the used nodes, in float64."""
+    blocks = {}
+    for w in used:
+        eye = torch.eye(operator.sizes[w], dtype=operator.dtype, device=operator.device)
+        for v, rows in operator.apply({w: eye}).items():
+            blocks[v, w] = rows.mT.double()
+    return {(v, w): block for (v, w), block in blocks.items() if v in used}
+
+
+class _Whole:
+    """H as products, which remembers the last ones."""
+
+    def __init__(self, operator: FunctionOperator) -> None:
+        self.operator, self.sizes = operator, operator.sizes
+        self.dtype, self.device = operator.dtype, operator.device
+        self.last: dict[str, Tensor] = {}
+
+    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """H r."""
+        draw = self.operator.drawn
+        self.last = self.operator.apply({w: draw(r.contiguous()) for w, r in directions.items()})
+        return self.last
+
+
+class _Tensor:
+    """H - GN, of the directions that H was multiplied with last."""
+
+    scale = 1.0
+
+    def __init__(self, whole: _Whole, smooth: FunctionOperator) -> None:
+        self.whole, self.smooth = whole, smooth
+
+    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """(H - GN) r."""
+        flat = self.smooth.apply(directions)
+        return {v: total - flat[v] for v, total in self.whole.last.items()}
