@@ -4,6 +4,7 @@ JOBS ?= 2
 RUN_JOBS ?= 2
 SEEDS ?= 42,43,44,45,46
 DEVICE ?= cpu
+SEED ?= 0
 OUT ?= outputs/run
 BIN := .venv/bin
 READY := .venv/.ready
@@ -40,8 +41,9 @@ run: $(READY) ## measure one experiment anew, as published, at one seed, and com
 test: $(READY) lint types ## lint, types and the tests of every day
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
 
-test-slow: $(READY) ## the other tests: injected errors and long runs
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow
+test-slow: $(READY) ## the other tests: injected errors, long runs, and attacks (SEED=0; a table of their counts at the end)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests --ignore=tests/attack --ignore=tests/run/test_limits.py --ignore=tests/run/test_damage_around.py
+	$(BIN)/python -m tests.attack --seed $(SEED) $(ONLY)
 
 mutations: $(READY) ## random changes of store, stats, run and report: is each caught by a test (ONLY='--count 20 FILE': some)
 	$(BIN)/python -m tests.mutations $(ONLY)

@@ -1,4 +1,4 @@
-"""Mutation testing of runner/{store,stats,run,report}: random changes of the code, and whether a test notices each.
+"""Mutation testing: random changes of the code of ROOMS, and whether a test notices each.
 
     python -m tests.mutations [--count 100] [--seed 0] [--limit 120] [--tests 4] [FILE[:LINE] ...]
 
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("store", "stats", "run", "report")
+ROOMS = ("store", "stats", "run", "report", "contract", "data")
 NOT_COPIED = ("outputs/", "docs/")
 OPERATORS: dict[type, type] = {
     **{

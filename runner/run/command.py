@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runner.contract import SettingError, short
+from runner.contract import SettingError, plain, short
 from runner.run.agreement import agreement
 from runner.run.checks import missing_data
 from runner.run.command_line import Call
@@ -249,7 +249,7 @@ def run_command(call: Call) -> int:
     if call.quiet:
         lines = []
     for line in lines:
-        print(line, file=sys.stderr, flush=True)
+        print(plain(line), file=sys.stderr, flush=True)
     at_work = {id(job) for job in open_jobs}
     for job in (job for job in jobs if id(job) not in at_work):
         print(

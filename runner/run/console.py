@@ -24,15 +24,17 @@ class Tolerant:
     error: what went wrong, unless the reader closed its end, which is no error: `| head` does.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, *, text_alone: bool) -> None:
+        self._stream, self._text_alone = stream, text_alone
         self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, if that is still possible."""
+        """Write, if that is still possible; text_alone: without control characters, as paths may hold."""
+        if self._text_alone:
+            text = "\n".join(map(plain, text.split("\n")))
         try:
             return self._stream.write(text)
         except (OSError, ValueError) as error:
@@ -79,7 +81,7 @@ def protect(quiet: bool = False) -> None:
                 stream.reconfigure(
                     errors="backslashreplace"
                 )  # ASCII streams cannot show every letter
-            setattr(sys, name, cast(TextIO, Tolerant(stream)))
+            setattr(sys, name, cast(TextIO, Tolerant(stream, text_alone=name == "stdout")))
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

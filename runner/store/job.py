@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from runner.contract import Cell, Experiment, SettingError
+from runner.contract import Cell, Experiment, SettingError, short
 from runner.files import MARKER, is_scratch, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import CELLS, PUBLISHED, published_root
@@ -94,6 +95,8 @@ def check_outputs(root: Path) -> None:
 
 def check_place(root: Path, key: str) -> None:
     """Raise SettingError for a folder that cannot be written, and for published results. key: of the command line."""
+    if re.search("[\ud800-\udfff]", str(root)):
+        raise SettingError(f"{key}: expected a path in UTF-8, found {short(root)}; choose another")
     place = published_root()
     if place is not None and Path(os.path.realpath(root)).is_relative_to(place.resolve()):
         raise SettingError(

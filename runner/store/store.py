@@ -176,10 +176,10 @@ class Store:
             try:
                 if folder.name != QUARANTINE:
                     folder.mkdir(parents=True, exist_ok=True)
-            except FileExistsError as error:
-                raise SettingError(
-                    f"outputs: expected a folder, found the file {folder}; move it away"
-                ) from error
+            except (FileExistsError, NotADirectoryError) as error:
+                file = self.root if self.root.is_file() else folder
+                found = f"found the file {file}; move it away"
+                raise SettingError(f"outputs: expected a folder, {found}") from error
             except PermissionError as error:
                 raise SettingError(_no_access(folder)) from error
             if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):

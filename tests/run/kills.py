@@ -20,10 +20,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from runner.files import is_scratch
 from runner.store import tables
@@ -36,6 +37,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "joblib": ("-m", "seed=1,2", "hydra/launcher=processes"),
     "submitit_local": ("-m", "seed=1,2", "hydra/launcher=local_jobs"),
     "ray": ("-m", "seed=1,2", "hydra/launcher=ray_cluster"),
+    "publish": (),
 }
 KILLS_A_FOLDER = 3
 LIMIT = 900.0  # seconds that no run of the toy may take, on a busy machine either
@@ -49,6 +51,8 @@ class Command:
     conf: Path
     words: tuple[str, ...]
     published: str = ""
+    module: str = "runner.cli"
+    base: tuple[str, ...] = ("experiment=toy", "experiment.pause=0.05")
 
     def start(self) -> subprocess.Popen[str]:
         self.work.mkdir(exist_ok=True)
@@ -58,9 +62,8 @@ class Command:
                 [
                     sys.executable,
                     "-m",
-                    "runner.cli",
-                    "experiment=toy",
-                    "experiment.pause=0.05",
+                    self.module,
+                    *self.base,
                     *self.words,
                 ],
                 cwd=self.work,
@@ -177,6 +180,49 @@ def publish_first(outputs: Path, layer: Path) -> Path:
     return archive
 
 
+def kill_publications(
+    way: str, kills: int, folder: Path, conf: Path, rng: random.Random
+) -> tuple[Counter[str], list[str]]:
+    """As `kill_and_resume`, of `publish`: the published files are those of an undisturbed publication."""
+    phases: Counter[str] = Counter()
+    wrong: list[str] = []
+    layers = [folder / f"{way}-{number}" for number in range(kills + 1)]
+    for layer in layers:
+        layer.mkdir()
+    module, base = "tests.run.publishing", ("experiment=toy",)
+    measured = Command(folder / way, conf, (), str(layers[0]), module, base)
+    if measured.finish() != 0:
+        return phases, [f"the run failed: {measured.errors[-300:]}"]
+    commands = [
+        replace(measured, published=str(layer), base=("publish", "toy")) for layer in layers
+    ]
+    begin = time.monotonic()
+    if commands[0].finish() != 0:
+        return phases, [f"the undisturbed publication failed: {commands[0].errors[-300:]}"]
+    length = time.monotonic() - begin
+    expected = published_files(layers[0])
+    for command, layer in zip(commands[1:], layers[1:], strict=True):
+        process = command.start()
+        moment = time.monotonic() + rng.uniform(0.3, 1.05) * length
+        while process.poll() is None and time.monotonic() < moment:
+            time.sleep(0.002)
+        there = published_files(layer)
+        phase = f"{len(there)} files" if there else "start"
+        phases["the end" if process.poll() is not None else phase] += 1
+        process.kill()
+        process.wait()
+        status = command.finish()
+        if status or published_files(layer) != expected:
+            wrong.append(f"{layer.name}: status {status}, other files: {command.errors[-300:]}")
+    return phases, wrong
+
+
+def published_files(layer: Path) -> dict[str, bytes]:
+    """Every file of a published experiment, by name; locks apart."""
+    found = [path for path in layer.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    return {path.relative_to(layer).as_posix(): path.read_bytes() for path in found}
+
+
 def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[str]:
     """What is wrong after a resumed run: its exit status, bytes, or leftovers."""
     found = [f"exit status {status}: {command.errors[-300:]}"] if status else []
@@ -236,24 +282,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ways", default=",".join(WAYS))
     chosen = parser.parse_args(argv)
     ways, rng = chosen.ways.split(","), random.Random(chosen.seed)
+    shares: list[tuple[Callable[..., Any], str, int]] = []
+    for i, way in enumerate(ways):
+        send = kill_publications if way == "publish" else kill_and_resume
+        shares.append((send, way, chosen.kills // len(ways) + (i < chosen.kills % len(ways))))
+    for i, way in enumerate(ways[:2]):
+        shares.append((interrupt, way, chosen.signals // 2 + (i < chosen.signals % 2)))
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, conf = Path(name), toy_configuration(Path(name))
-        for send, count, some in (
-            (kill_and_resume, chosen.kills, ways),
-            (interrupt, chosen.signals, ways[:2]),
-        ):
-            for i, way in enumerate(some if count else ()):
-                phases, found = send(
-                    way, count // len(some) + (i < count % len(some)), folder, conf, rng
-                )
-                print(
-                    f"{send.__name__} {way}: {dict(phases)}, {len(found)} faults",
-                    *found,
-                    sep="\n  ",
-                    flush=True,
-                )
-                wrong += found
+        for send, way, count in (share for share in shares if share[2]):
+            phases, found = send(way, count, folder, conf, rng)
+            line = f"{send.__name__} {way}: {dict(phases)}, {len(found)} faults"
+            print(line, *found, sep="\n  ", flush=True)
+            wrong += found
     return 1 if wrong else 0
 
 

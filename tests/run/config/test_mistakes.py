@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, seed, settings, strategies as st
 
 from runner import cli
 from runner.run import command
 from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
-CASES = int(os.environ.get("HESS_CASES", "25"))
+CASES, SEED = int(os.environ.get("HESS_CASES", "25")), int(os.environ.get("HESS_SEED", "0"))
 LIMITS: dict[str, Any] = {
     "deadline": None,
     "database": None,
@@ -111,7 +111,8 @@ def unnamed(argv: list[str], status: int, err: str) -> str:
 
 
 def test_generated_command_lines(empty):
-    @settings(max_examples=CASES, derandomize=True, **LIMITS)
+    @seed(SEED)
+    @settings(max_examples=CASES, **LIMITS)
     @given(lines)
     def check(argv):
         files.forget_added()

@@ -1,0 +1,133 @@
+"""Attacks on the runner, one part each, from one seed; a table of their counts at the end.
+
+    python -m tests.attack                         all parts, an hour on two cores
+    python -m tests.attack --seed 7 --share 0.1    other random cases, a tenth of them
+    python -m tests.attack kills mutations         these parts alone
+
+A case is a kill, a damaged file, a command line, an archive, a folder or a mutation. Exit status 1 if any case ends in
+another way than promised, or a mutation survives that `equivalent.txt` does not explain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROCESSES = "2"
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a part tried, what was wrong, and a remark."""
+
+    cases: int
+    wrong: int
+    remark: str = ""
+
+
+def pytest(files: str, seed: int, share: float, *, cases: int = 0, chosen: str = "") -> Count:
+    """Run test files, slow tests included; each test is a case, and in generated ones each example."""
+    generated = max(1, round(cases * share))
+    environment = os.environ | {"HESS_CASES": str(generated), "HESS_SEED": str(seed)}
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-n", PROCESSES, "--dist", "worksteal"]
+        command += [f"--junitxml={report}", *files.split(), *(["-k", chosen] if chosen else [])]
+        ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        if not report.is_file():
+            return Count(0, 1, ended.stdout[-300:])
+        suite = next(ElementTree.parse(report).iter("testsuite"))
+    number = {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")}
+    failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    print(*failed, sep="\n", flush=True)
+    wrong = number["failures"] + number["errors"]
+    remark = f"{generated} generated" if cases else ""
+    if number["skipped"]:
+        remark = f"{remark} {number['skipped']} skipped".strip()
+    return Count(number["tests"] - number["skipped"], wrong, remark)
+
+
+def kills(seed: int, share: float) -> Count:
+    """SIGKILLs of runs, launchers and publications; SIGTERMs and Ctrl-Cs."""
+    most, signals = max(4, round(100 * share)), max(2, round(12 * share))
+    ways = "jobs=1,jobs=2,joblib,publish"
+    words = [str(most), "--signals", str(signals), "--seed", str(seed), "--ways", ways]
+    command = [sys.executable, "-m", "tests.run.kills", *words]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    print(ended.stdout, flush=True)
+    wrong = sum(line.startswith("  ") for line in ended.stdout.splitlines())
+    return Count(most + signals, wrong + (ended.returncode != 0 and not wrong))
+
+
+def mutations(seed: int, share: float) -> Count:
+    """Random changes of single expressions, each to be noticed by a test."""
+    most = max(2, round(100 * share))
+    command = [sys.executable, "-m", "tests.mutations", "--count", str(most), "--seed", str(seed)]
+    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    lines = ended.stdout.splitlines()
+    print(*lines, sep="\n", flush=True)
+    known = (Path(__file__).parent / "equivalent.txt").read_text(encoding="utf-8").splitlines()
+    explained = {line.partition("  # ")[0].strip() for line in known if "  # " in line}
+    survived = [line for line in lines if line.startswith("survived: ")]
+    changes = [line.removeprefix("survived: ") for line in survived]
+    open_ = [
+        line
+        for line in changes
+        if line.partition(":")[0] + line.partition(": ")[2] not in explained
+    ]
+    wrong = max(0, len(open_) - most // 20)  # at least 95 of 100
+    return Count(most, wrong, f"{most - len(survived)} caught, {len(open_)} open")
+
+
+PARTS: dict[str, Callable[[int, float], Count]] = {
+    "kills": kills,
+    "damage": partial(
+        pytest, "tests/store tests/run/test_damage_around.py tests/report/test_update.py"
+    ),
+    "archives": partial(
+        pytest, "tests/attack/test_archives.py tests/data/test_fetch.py", cases=300
+    ),
+    "streams": partial(pytest, "tests/run/test_limits.py", chosen="status_is_true"),
+    "disks": partial(pytest, "tests/run/test_limits.py", chosen="not status_is_true"),
+    "command lines": partial(pytest, "tests/run/config/test_mistakes.py", cases=1000),
+    "folders": partial(pytest, "tests/attack/test_folders.py"),
+    "others' files": partial(pytest, "tests/test_files.py tests/run/test_others_files.py"),
+    "mutations": mutations,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the random cases")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    options = parser.parse_args()
+    rows, wrong = [], 0
+    for name in options.parts or PARTS:
+        begin = time.monotonic()
+        count = PARTS[name](options.seed, options.share)
+        minutes = (time.monotonic() - begin) / 60
+        wrong += count.wrong
+        rows.append(f"{name:14} {count.cases:6} {count.wrong:6} {minutes:8.1f}  {count.remark}")
+    print(
+        f"{'part':14} {'cases':>6} {'wrong':>6} {'minutes':>8}  seed {options.seed}",
+        *rows,
+        sep="\n",
+    )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

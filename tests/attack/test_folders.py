@@ -1,0 +1,178 @@
+"""Odd folders: runs, reports, lists and checks in them give the same bytes, or one line that names what is wrong."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.run.conftest import cell_tables, command_environment, forked
+
+RUN = ("experiment=toy", "width=[1,2]", "shape=round")
+ODD = {
+    "spaces": "a folder  of mine",
+    "quotes": 'it\'s "mine"',
+    "newline": "a\nb",
+    "unicode": "Ünï 漢字 ☃ \u202e",
+    "percent": "100% {a} $HOME ~ #",
+    "equals": "seed=3,outputs=x",
+    "dash": "-rf",
+    "brackets": "[1,2] (x) *?",
+    "backslash": "a\\b\\n",
+    "control": "a\x1b[31m\x07",
+    "not UTF-8": os.fsdecode(b"caf\xe9"),
+    "long": "x" * 250,
+}
+DAILY = ("spaces", "newline")
+LIMIT = 4096 - 300  # bytes of a path, less those of the files below
+
+
+def commands(folder: Path, environment: dict[str, str]) -> list[tuple[int, str]]:
+    """Statuses and texts of a run, a report, a list and a check in a folder."""
+    lines = (RUN, ("report", "experiment=toy"), ("list",), ("store", "check"), ("results", "toy"))
+    ended = [forked(words, folder, environment) for words in lines]
+    return [(each.returncode, each.stdout + each.stderr) for each in ended]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return tmp_path_factory.mktemp("expected")
+
+
+@pytest.fixture
+def plain(toy_conf, expected):
+    """The tables of a run in a folder without oddities."""
+    if not (expected / "outputs").exists():
+        assert forked(RUN, expected, command_environment()).returncode == 0
+    return cell_tables(expected / "outputs")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[] if k in DAILY else pytest.mark.slow) for k in ODD]
+)
+def test_a_folder_of_any_name_is_worked_in(plain, tmp_path, kind):
+    folder = tmp_path / ODD[kind]
+    folder.mkdir()
+    for status, said in commands(folder, command_environment()):
+        assert status == 0 and "Traceback" not in said, said
+    assert cell_tables(folder / "outputs") == plain
+    assert sorted(p.name for p in folder.iterdir()) == ["outputs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ODD)
+def test_outputs_of_any_name_are_written_or_refused(plain, tmp_path, kind):
+    """On the command line, quoted as Hydra's grammar wants it."""
+    name = ODD[kind].replace("\\", "\\\\").replace("'", "\\'")
+    ended = forked((*RUN, f"outputs='{name}'"), tmp_path, command_environment())
+    said = ended.stdout + ended.stderr
+    assert (
+        "Traceback" not in said
+        and "fault of this program" not in said
+        and "\x1b" not in ended.stderr
+    )
+    written = [p for p in tmp_path.iterdir() if p.name != "conf"]
+    assert ended.returncode in (0, 2) and (ended.returncode == 0 or not written), said
+    if ended.returncode == 0:
+        (place,) = written
+        assert cell_tables(place) == plain
+
+
+@pytest.mark.slow
+def test_a_folder_200_deep_is_worked_in_or_named(plain, tmp_path):
+    folder = tmp_path
+    for number in range(200):
+        folder = folder / f"d{number}"
+    if len(os.fsencode(folder)) < LIMIT:
+        folder.mkdir(parents=True)
+    for status, said in commands(folder, command_environment()):
+        assert status == 0 and "Traceback" not in said, said
+    assert cell_tables(folder / "outputs") == plain
+
+
+def as_nobody() -> None:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+def opened(folder: Path) -> None:
+    """Let everyone reach a folder below those of pytest."""
+    for place in (folder, *folder.parents):
+        if len(place.parts) > 2:
+            place.chmod(place.stat().st_mode | 0o055)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@pytest.mark.slow
+@needs_root
+@pytest.mark.parametrize("mode", [0o555, 0o000])
+def test_a_folder_that_cannot_be_written_is_named_and_left(plain, tmp_path, mode):
+    folder = tmp_path / "work"
+    (folder / "outputs").mkdir(parents=True)
+    opened(folder)
+    folder.chmod(0o777)
+    (folder / "outputs").chmod(mode)
+    ended = forked(RUN, folder, command_environment(), as_nobody)
+    said = ended.stderr.strip().splitlines()
+    assert ended.returncode == 2 and len(said) == 1 and "outputs" in said[0], ended.stderr
+    assert list((folder / "outputs").iterdir()) == []
+
+
+@pytest.mark.slow
+@needs_root
+@pytest.mark.parametrize(
+    "words", [RUN, (*RUN, "force=true"), ("report", "experiment=toy"), ("site",)]
+)
+def test_results_of_another_user_are_read_and_never_changed(plain, tmp_path, words):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    assert forked(RUN, folder, command_environment()).returncode == 0
+    opened(folder)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    ended = forked(words, folder, command_environment(), as_nobody)
+    said = ended.stdout + ended.stderr
+    assert "Traceback" not in said and "fault of this program" not in said, said
+    assert ended.returncode in (1, 2), said
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    read = forked(("list",), folder, command_environment(), as_nobody)
+    assert read.returncode == 0 and "toy" in read.stdout, read.stderr
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_cell_of_another_user_that_is_forced_is_kept_and_named(plain, tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    assert forked(RUN, folder, command_environment()).returncode == 0
+    opened(folder)
+    for path in folder.rglob("*"):
+        if path.is_dir() and path.parent.name != "cells":
+            path.chmod(0o777)  # a shared folder, with cells of their own
+        elif path.is_file() and path.parent.parent.name != "cells":
+            path.chmod(0o666)
+    theirs = {p: p.read_bytes() for p in (folder / "outputs/toy/cells").rglob("*") if p.is_file()}
+    ended = forked((*RUN, "force=true"), folder, command_environment(), as_nobody)
+    said = ended.stdout + ended.stderr
+    assert "Traceback" not in said and "fault of this program" not in said, said
+    kept = [p.read_bytes() for p in (folder / "outputs").rglob("*") if p.is_file()]
+    assert all(content in kept for content in theirs.values())
+    if ended.returncode == 0:
+        check = forked(("store", "check"), folder, command_environment())
+        assert check.returncode == 0, check.stdout
+        assert "quarantine" in said or "left of a write" in check.stdout, (said, check.stdout)
+
+
+def test_a_file_in_the_way_is_one_line(plain, tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "outputs").mkdir()
+    (folder / "outputs" / ".hess-run.json").write_text('{"project": "hess-run", "format": 1}')
+    (folder / "outputs" / "toy").write_text("in the way")
+    ended = forked(RUN, folder, command_environment())
+    said = ended.stderr.strip().splitlines()
+    assert ended.returncode == 2 and "toy; move it away" in said[-1], ended.stderr
+    assert (folder / "outputs" / "toy").read_text() == "in the way"
