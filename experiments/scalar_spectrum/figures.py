@@ -396,7 +396,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     )
     heads = _by_start(frame, f", m = {int(frame['width'].max()):,}")
     size = _size(frame)
-    axes = {"x": "training step", "y": RATIO}
+    axes: dict[str, Any] = {"x": "training step", "y": RATIO}
     return panels(heads, draw, **axes, **size, legend_columns=2, caption=said)
 
 

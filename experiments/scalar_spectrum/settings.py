@@ -24,7 +24,7 @@ class ScalarSpectrum(c.Experiment):
     """Settings, each explained in conf/experiment/scalar_spectrum.yaml."""
 
     title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
-    paper: ClassVar[str] = "scalar spectrum"
+    paper: ClassVar[str] = "Scalar spectrum"
     paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
     reproduces: ClassVar[str] = (
         "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"

@@ -16,6 +16,7 @@ from runner.contract import is_extension
 from runner.report.captions import place_of, places
 from runner.report.formatting import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
+from runner.report.papers import anchors
 from runner.report.score import Score
 
 GOOD = ("exact match", "reproduced", "confirmed")
@@ -43,15 +44,6 @@ SCORE_COLUMNS = frozenset(
 )
 """Columns of scorecard.csv that are not keys of the value."""
 
-PAPERS = {
-    "WS bound": "ws",
-    "HSR": "hsr",
-    "DAG": "dag",
-    "Scalar spectrum": "scalar",
-    "scalar spectrum": "scalar",
-    "Attention": "attention",
-}
-"""Short names in anchors."""
 VECTOR = ("pdf", "svg")
 """Formats of a figure next to PNG."""
 PLACES = "Fig|Table|Theorem|Lemma|Proposition|Corollary"
@@ -126,8 +118,7 @@ class Page:
 
     @property
     def paper(self) -> str:
-        found = str(self.manifest.get("paper", ""))
-        return "Scalar spectrum" if found == "scalar spectrum" else found
+        return str(self.manifest.get("paper", ""))
 
     @property
     def written(self) -> str:
@@ -204,7 +195,7 @@ class Page:
     @cached_property
     def claims(self) -> list[dict[str, Any]]:
         """Rows of the claims, each with its anchor."""
-        paper = PAPERS.get(self.paper, slug(self.paper).lower())
+        paper = anchors().get(self.paper, slug(self.paper).lower())
         kept = (
             "name",
             "statement",
@@ -229,7 +220,7 @@ class Page:
         return _unique(found)
 
     def _anchor(self, row: Mapping[str, str], keys: Mapping[str, str]) -> str:
-        paper = PAPERS.get(self.paper, slug(self.paper).lower())
+        paper = anchors().get(self.paper, slug(self.paper).lower())
         return ".".join(
             [
                 paper,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from runner.files import write_bytes
 from runner.report.captions import seeds_line
 from runner.report.formulas import formulas, marked, table
 from runner.report.page import ALL, MEANINGS, Page, in_order, tone
+from runner.report.papers import known_papers
 from runner.store.archive import PUBLISHED
 
 GALLERY = "gallery.html"
@@ -26,15 +26,6 @@ SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}
 
 MOST_CELLS = 2000
 """Cells that a page names behind its rows; of a larger store `hess-run why` names them."""
-
-PAPERS_FILE = Path(__file__).resolve().parents[2] / "experiments" / "papers.toml"
-"""What to cite, main finding and figure of each paper."""
-
-
-@cache
-def known_papers() -> Mapping[str, Mapping[str, Any]]:
-    """The entries of papers.toml; none where the package of experiments is not installed."""
-    return tomllib.loads(PAPERS_FILE.read_text(encoding="utf-8")) if PAPERS_FILE.is_file() else {}
 
 
 def bibtex(*papers: str) -> str:

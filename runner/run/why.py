@@ -19,7 +19,8 @@ from typing import Any
 from runner.contract import Cell, SettingError, short
 from runner.contract.schema import DIGITS
 from runner.report.manifest import read_manifest
-from runner.report.page import PAPERS, Page, tone
+from runner.report.page import Page, tone
+from runner.report.papers import anchor_pattern, anchors
 from runner.run.command_line import Call
 from runner.run.console import nearest
 from runner.store.archive import published_folder, report_folders, where_published
@@ -27,8 +28,6 @@ from runner.store.store import Store
 from runner.store.tables import read_json
 
 SHOWN_CELLS = 12
-ANCHOR = re.compile(rf"(?:{'|'.join(sorted(set(PAPERS.values())))})\.[\w.+-]+")
-"""A row of the pages: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for a statement."""
 PLACE = re.compile(
     r"(table|fig\.?|figure|theorem|lemma|proposition|corollary)\s+([A-Za-z]?\.?\d[\d.]*)",
     re.IGNORECASE,
@@ -70,7 +69,7 @@ def why(word: str, outputs: Path = Path("outputs")) -> list[str]:
     if named and not Path(word).exists():
         return _place_lines(named, outputs)
     anchor = word.rpartition("#")[2]
-    if ANCHOR.fullmatch(anchor) and not os.path.exists(word):
+    if anchor_pattern().fullmatch(anchor) and not os.path.exists(word):
         return _anchor_lines(anchor, outputs)
     path, line = _place(word)
     cell = next(
@@ -245,7 +244,7 @@ def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
     parts: list[str] = []
     for folder in report_folders(outputs):
         page = Page.read(folder)
-        if page is None or PAPERS.get(page.paper, "") not in ("", anchor.partition(".")[0]):
+        if page is None or anchors().get(page.paper, "") not in ("", anchor.partition(".")[0]):
             continue
         for row in (*page.scores, *page.claims):
             if row["id"] == anchor:

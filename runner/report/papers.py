@@ -1,0 +1,31 @@
+"""The list of papers: what `experiments/papers.toml` says of each."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PAPERS_FILE = Path(__file__).resolve().parents[2] / "experiments" / "papers.toml"
+"""What to cite, main finding, figure and anchor of each paper."""
+
+
+@cache
+def known_papers() -> Mapping[str, Mapping[str, Any]]:
+    """The entries of papers.toml; none where the package of experiments is not installed."""
+    return tomllib.loads(PAPERS_FILE.read_text(encoding="utf-8")) if PAPERS_FILE.is_file() else {}
+
+
+@cache
+def anchors() -> Mapping[str, str]:
+    """Paper -> the first part of the anchors of its rows."""
+    return {paper: str(about["anchor"]) for paper, about in known_papers().items()}
+
+
+def anchor_pattern() -> re.Pattern[str]:
+    """Anchors of rows: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for a statement."""
+    names = "|".join(map(re.escape, sorted(set(anchors().values()))))
+    return re.compile(rf"(?:{names})\.[\w.+-]+")
