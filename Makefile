@@ -98,7 +98,7 @@ figure-%: $(READY) ## one figure drawn again, by its file name below outputs/ (E
 
 errata: $(READY) ## check every clause of the papers and write docs/errata.md and docs/errata/
 	$(BIN)/hess-run experiment=paper_audit
-	$(BIN)/python -m experiments.paper_audit.mutation_testing
+	$(BIN)/python -m tests.mutations.audit
 	sed 's#(errata_#(errata/#' outputs/paper_audit/errata.md > docs/errata.md
 	mkdir -p docs/errata
 	for page in outputs/paper_audit/errata_*.md; do cp $$page docs/errata/$$(basename $$page | sed s/errata_//); done

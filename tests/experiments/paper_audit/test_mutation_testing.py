@@ -5,27 +5,27 @@ import csv
 
 import pytest
 
-from experiments.paper_audit import mutation_testing
 from experiments.paper_audit.papers import ROOM, paper
+from tests.mutations import audit
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", mutation_testing.TARGETS)
+@pytest.mark.parametrize("key", audit.TARGETS)
 def test_injected_errors_are_noticed(key: str) -> None:
-    rows = list(mutation_testing.injected(key, 3, seed=0))
+    rows = list(audit.injected(key, 3, seed=0))
     assert len(rows) == 3 and all(row["caught"] for row in rows), rows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", mutation_testing.WRONG, ids=lambda e: f"{e.clause}: {e.wrong}")
-def test_wrong_constants_of_bounds_are_noticed(error: mutation_testing.Wrong) -> None:
-    assert mutation_testing.noticed(error)
+@pytest.mark.parametrize("error", audit.WRONG, ids=lambda e: f"{e.clause}: {e.wrong}")
+def test_wrong_constants_of_bounds_are_noticed(error: audit.Wrong) -> None:
+    assert audit.noticed(error)
 
 
-@pytest.mark.parametrize("key", mutation_testing.TARGETS)
+@pytest.mark.parametrize("key", audit.TARGETS)
 def test_every_target_holds_formulas(key: str) -> None:
-    for module, functions in mutation_testing.TARGETS[key].items():
-        tree = ast.parse(mutation_testing.source_of(key, module))
+    for module, functions in audit.TARGETS[key].items():
+        tree = ast.parse(audit.source_of(key, module))
         assert set(functions.split()) <= {
             "<lambda>",
             *(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)),
@@ -36,7 +36,7 @@ def test_reach_follows_tables_closures_and_modules() -> None:
     checks = {formula.id: formula.check for formula in paper("ws_bound").formulas}
     found = {
         (module.rpartition(".")[2], name)
-        for module, name, _ in mutation_testing.reached(checks["ws.theorem5"])
+        for module, name, _ in audit.reached(checks["ws.theorem5"])
     }
     assert {("squares", "_square"), ("three_layer", "phi_matrix"), ("three_layer", "loss")} <= found
     assert ("squares", "grams") not in found
@@ -52,4 +52,4 @@ def test_the_readme_quotes_the_runs() -> None:
         caught = sum(row["caught"] == "True" for row in own)
         assert f"{caught} of {len(own)}" in page, sample
     assert all(bool(row["why_not"]) == (row["caught"] == "False") for row in rows)
-    assert f"{len(mutation_testing.WRONG)} wrong constants" in page
+    assert f"{len(audit.WRONG)} wrong constants" in page

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from experiments.paper_audit.mutations import changes, mutations
+from tests.mutations.formulas import changes, mutations
 
 CASES = """
 a - b | sign | a + b

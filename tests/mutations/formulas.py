@@ -7,9 +7,10 @@ neighbour, a comma for a plus, a sum for a mean, a matrix product for an entrywi
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from tests.mutations.engine import joins_text, replaced, text_of
 
 PAIRS = "i j,w1 w2,v1 v2,z1 z2,m1 m2,w12 w21,y10 y20,f00 h0,f01 f02,h1 h2,s1 s2,ww vv,dx d0"
 INDICES = {a: b for pair in PAIRS.split(",") for a, b in (pair.split(), pair.split()[::-1])} | {
@@ -74,7 +75,7 @@ def changes(node: ast.AST) -> Changes:
     {'sign': 'a + b', 'term': 'a', 'other term': '-b', 'repeated': 'a - a'}
     """
     match node:
-        case ast.BinOp() if not _text(node):
+        case ast.BinOp() if not joins_text(node):
             yield from _operation(node)
         case ast.UnaryOp(op=ast.USub(), operand=operand) if not isinstance(operand, ast.Constant):
             yield "sign", operand
@@ -200,25 +201,18 @@ class Mutation:
     def apply(self, source: str) -> ast.Module:
         """The module's tree with the change made."""
         tree = ast.parse(source)
-        _, _, node, parent, name, k = list(_nodes(tree))[self.position]
-        new = copy.deepcopy(dict(changes(node))[self.kind])
-        if k < 0:
-            setattr(parent, name, new)
-        else:
-            getattr(parent, name)[k] = new
-        return ast.fix_missing_locations(tree)
+        _, _, node = list(_nodes(tree))[self.position]
+        return replaced(tree, node, dict(changes(node))[self.kind])
 
 
 def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
     """Every error that can be made within the functions named (all where none is); <lambda>: outside of functions."""
     found = []
-    for position, (function, start, node, *_) in enumerate(_nodes(ast.parse(source))):
+    for position, (function, start, node) in enumerate(_nodes(ast.parse(source))):
         if functions and function not in functions:
             continue
         for kind, new in changes(node):
-            before, after = (
-                ast.unparse(ast.fix_missing_locations(copy.deepcopy(n))) for n in (node, new)
-            )
+            before, after = text_of(node), text_of(new)
             if before != after:
                 found.append(
                     Mutation(
@@ -244,17 +238,17 @@ NO_FORMULA = {
     "generators",
     "keywords",
 }
-Node = tuple[str, int, ast.expr, ast.AST, str, int]
+Node = tuple[str, int, ast.expr]
 
 
 def _nodes(node: ast.AST, function: str = "", start: int = 0) -> Iterator[Node]:
-    """(function, its first line, expression, parent, field, index or −1) of all expressions within functions."""
+    """(function, its first line, expression) of all expressions within functions."""
     if isinstance(node, ast.FunctionDef):
         function, start = node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)])
     elif isinstance(node, ast.Lambda) and function in ("", "<lambda>"):
         function, start = "<lambda>", node.lineno
     for name, value in ast.iter_fields(node):
-        for k, child in enumerate(value if isinstance(value, list) else [value]):
+        for child in value if isinstance(value, list) else [value]:
             if (
                 name in NO_FORMULA
                 or not isinstance(child, ast.AST)
@@ -265,17 +259,9 @@ def _nodes(node: ast.AST, function: str = "", start: int = 0) -> Iterator[Node]:
                 continue  # whatever it is given, the value is the same
             of_attribute = isinstance(node, ast.Attribute) and isinstance(child, ast.Name)
             if function and isinstance(child, ast.expr) and not of_attribute:
-                yield function, start, child, node, name, k if isinstance(value, list) else -1
+                yield function, start, child
             yield from _nodes(child, function, start)
 
 
 def _name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
-def _text(node: ast.AST) -> bool:
-    """Whether strings are added."""
-    return any(
-        isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str)
-        for n in ast.walk(node)
-    )

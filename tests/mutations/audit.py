@@ -5,7 +5,7 @@ is read again with it, and the clauses whose checks reach the changed function a
 one of them no longer has the agreement that is expected of it, or, where the print is wrong anyway, gives another
 error, another mean error or another instance. A change that leaves the value as it is counts as missed, so that the
 share is a lower bound. Wrong constants in bounds are listed, not drawn: far from where a bound is attained they may be
-true. Run by `python -m experiments.paper_audit.mutation_testing`.
+true. Run by `python -m tests.mutations.audit`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome
-from experiments.paper_audit.mutations import Mutation, mutations
 from experiments.paper_audit.papers import ROOM, Formula, Paper, keys, paper, read
+from tests.mutations.formulas import Mutation, mutations
 
 PACKAGE = "experiments.paper_audit"
 COUNT, SEED, LIMIT = 45, 20261124, 30
 """Errors for each paper and the seed of the sample; most clauses that are checked for one error."""
 KEPT = ("dag.oracle", "dag.instances", "scalar.cases")
 """Modules of instances and references, which are not imported again."""
-DATA = tomllib.loads((ROOM / "mutation_testing.toml").read_text(encoding="utf-8"))
+DATA = tomllib.loads(Path(__file__).with_name("audit.toml").read_text(encoding="utf-8"))
 TARGETS: dict[str, dict[str, str]] = DATA["targets"]
 """Functions that hold printed formulas, by paper and module."""
 

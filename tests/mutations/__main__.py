@@ -22,7 +22,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.mutations.engine import joins_text, replaced, text_of
+
+ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("store", "stats", "run", "report", "contract", "data")
 NOT_COPIED = ("outputs/", "docs/")
 OPERATORS: dict[type, type] = {
@@ -54,7 +56,9 @@ def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
         match node:
             case ast.Compare(ops=[op]) if type(op) in OPERATORS:
                 changed.ops = [OPERATORS[type(op)]()]
-            case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OPERATORS and not _text(node):
+            case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OPERATORS and not joins_text(
+                node
+            ):
                 changed.op = OPERATORS[type(op)]()
             case ast.UnaryOp(op=ast.Not()):
                 changed = node.operand
@@ -73,22 +77,6 @@ def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
             case _:
                 continue
         yield node, changed
-
-
-def _text(node: ast.AST) -> bool:
-    """Whether an operator joins texts or unites types, where another operator is an error and no mutation."""
-    return any(
-        isinstance(n, ast.JoinedStr) or isinstance(getattr(n, "value", None), str)
-        for n in ast.walk(node)
-    )
-
-
-class _Replace(ast.NodeTransformer):
-    def __init__(self, old: ast.AST, new: ast.AST) -> None:
-        self.old, self.new = old, new
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        return ast.copy_location(self.new, node) if node is self.old else self.generic_visit(node)
 
 
 def tests_of(file: str, most: int) -> list[str]:
@@ -141,7 +129,7 @@ def tested(folder: Path, file: str, index: int, limit: float, most: int) -> tupl
     tree = ast.parse(source)
     old, new = list(mutants(tree))[index]
     change = f"{file}:{old.lineno}: {_line(old)} -> {_line(new)}"  # type: ignore[attr-defined]
-    changed = ast.unparse(ast.fix_missing_locations(_Replace(old, new).visit(tree)))
+    changed = ast.unparse(replaced(tree, old, new))
     command = [
         sys.executable,
         "-m",
@@ -178,7 +166,7 @@ def tested(folder: Path, file: str, index: int, limit: float, most: int) -> tupl
 def _line(node: ast.AST) -> str:
     """A node in one short line; of a block its condition alone."""
     shown = node.test if isinstance(node, ast.If) else node
-    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(shown))).split("\n")[0][:80]
+    return text_of(shown).split("\n")[0][:80]
 
 
 def main() -> int:
