@@ -20,6 +20,7 @@ from torch.func import grad, jacrev, vmap
 
 from experiments.paper_audit import checks
 from experiments.paper_audit.checks import TOLERANCE, Check, Outcome, Witness
+from experiments.paper_audit.tensors import gauss, real, seeded
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda y: 1.0 * y,
@@ -196,10 +197,10 @@ def loss(theta: Tensor, x: Tensor, q: Tensor, name: str) -> Tensor:
 
 def by_hand(name: str) -> Instance:
     """M = N = 1 with b = 0, W = 1, c = 1/2, V = 1, at x = 1 with label 0 and x = −1 with label 1."""
-    theta = torch.tensor([0.0, 1.0, 0.5, 1.0], dtype=torch.float64)
+    theta = real([0.0, 1.0, 0.5, 1.0])
     x, q = (
-        torch.tensor([[1.0], [-1.0]], dtype=torch.float64),
-        torch.tensor([0.0, 1.0], dtype=torch.float64),
+        real([[1.0], [-1.0]]),
+        real([0.0, 1.0]),
     )
     return Instance(name, theta, x, q)
 
@@ -212,11 +213,9 @@ def instances(
         for name in names:
             yield by_hand(name)
     for k, (inputs, units, samples) in enumerate(sizes):
-        generator = torch.Generator().manual_seed(k)
-        theta = scale * torch.randn(
-            inputs * units + 2 * units + 1, generator=generator, dtype=torch.float64
-        )
-        x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
+        generator = seeded(k)
+        theta = scale * gauss(generator, inputs * units + 2 * units + 1)
+        x = gauss(generator, samples, inputs)
         q = (torch.arange(samples) % 2).double()
         for name in names:
             yield Instance(name, theta, x, q)
@@ -224,9 +223,9 @@ def instances(
 
 def opposed_gelu() -> Instance:
     """One GELU unit seeing y = −1 and y = +1.5, where f' has opposite signs."""
-    theta = torch.tensor([0.0, 1.0, 0.2, 1.5], dtype=torch.float64)
-    x = torch.tensor([[-1.0], [1.5]], dtype=torch.float64)
-    return Instance("gelu", theta, x, torch.tensor([0.0, 1.0], dtype=torch.float64))
+    theta = real([0.0, 1.0, 0.2, 1.5])
+    x = real([[-1.0], [1.5]])
+    return Instance("gelu", theta, x, real([0.0, 1.0]))
 
 
 def equality(
@@ -315,10 +314,7 @@ def omega_range() -> Outcome:
         omega = float((p * (1 - p)).prod())
         return max(-omega, omega - 1 / 16)
 
-    found = max(
-        checks.attack(excess, torch.tensor(z, dtype=torch.float64))[0]
-        for z in ((0.1, -0.2), (2.0, -3.0))
-    )
+    found = max(checks.attack(excess, real(z))[0] for z in ((0.1, -0.2), (2.0, -3.0)))
     return Outcome(found, instances=160)
 
 

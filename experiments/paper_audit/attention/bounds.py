@@ -36,6 +36,7 @@ from experiments.attention.bounds import (
 from experiments.attention.newton_method import Objective, minimise
 from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.checks import Entry, Outcome, Witness, needs, strongest
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm
 from runner.curvature.closed_form import attention as att
 
 PROVED = {name: bound.sharper for name, bound in BOUNDS.items() if bound.sharper} | {
@@ -51,9 +52,9 @@ def draw(
     n: int, d: int, radius: float, draws: int = DRAWS, frobenius: bool = False
 ) -> tuple[Tensor, ...]:
     """X, Y, W, V of norm `radius` (spectral, or Frobenius) and B with |b| <= radius^2, `draws` of each."""
-    generator = torch.Generator().manual_seed(100 * n + 10 * d)
+    generator = seeded(100 * n + 10 * d)
     shapes = ((d, n), (d, n), (d, d), (d, d))
-    raw = [torch.randn(draws, *shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    raw = [gauss(generator, draws, *shape) for shape in shapes]
     if frobenius:
         scaled = [radius * m / m.norm(dim=(-2, -1), keepdim=True) for m in raw]
     else:
@@ -76,7 +77,7 @@ def _measure(name: str, parts: tuple[Tensor, ...]) -> Tensor:
 
 def _climb(name: str, parts: tuple[Tensor, ...], radius: float, steps: int = 12) -> float:
     """The largest measured value that a population reaches by accepting random moves that increase it."""
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     parts = tuple(part.clone() for part in parts)
     best, size = _measure(name, parts), 0.5
     for _ in range(steps):
@@ -163,7 +164,7 @@ def _one_sided() -> Outcome:
 
 def _product_fact() -> Outcome:
     """Fact H.2 for products of k = 1..6 functions a_i + b_i sin(x + c_i) of one variable."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     worst = -math.inf
     for k in range(1, 7):
         size, phase = (
@@ -179,11 +180,11 @@ def _product_fact() -> Outcome:
 
 def _mean_value_fact() -> Outcome:
     """Fact H.1 for g(x) = tanh(A x), whose derivative is at most |A| everywhere."""
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(100, 4, 4, generator=generator, dtype=torch.float64)
-    x, y = torch.randn(2, 100, 4, 1, generator=generator, dtype=torch.float64).unbind(0)
+    generator = seeded(0)
+    a = gauss(generator, 100, 4, 4)
+    x, y = gauss(generator, 2, 100, 4, 1).unbind(0)
     moved = (torch.tanh(a @ x) - torch.tanh(a @ y)).norm(dim=(-2, -1))
-    limit = torch.linalg.matrix_norm(a, 2) * (x - y).norm(dim=(-2, -1))
+    limit = spectral_norm(a) * (x - y).norm(dim=(-2, -1))
     return Outcome(float((moved / limit).max()) - 1, instances=100)
 
 
@@ -239,7 +240,7 @@ def _modulus_of_means() -> Outcome:
     x = 0, R/√2, -R/√2 (n = 3, d = 1) over 4 R^2, less 1; corrected: 5 R^4, the constant of Lemma H.7."""
     radius = 5.0
     w = torch.full((1, 1), radius, dtype=torch.float64)
-    x = torch.tensor([[0.0, radius / 2**0.5, -radius / 2**0.5]], dtype=torch.float64)
+    x = real([[0.0, radius / 2**0.5, -radius / 2**0.5]])
 
     def mean(first: Tensor) -> Tensor:
         moved = torch.cat([first.view(1, 1), x[:, 1:]], 1)
@@ -264,7 +265,7 @@ def _columns_as_norm() -> Outcome:
         for radius in RADII:
             x, _, w, _, _ = draw(n, d, radius)
             jac = attention_jacobian(x, w)  # (..., i0, p, n d)
-            operator = torch.linalg.matrix_norm(jac, 2)
+            operator = spectral_norm(jac)
             columns = jac.norm(dim=-2).amax(-1)
             excess = float((operator / columns.clamp_min(1e-12)).max()) - 1
             if excess > 1e-9 and witness is None:
@@ -308,22 +309,17 @@ def _block_symmetry() -> Outcome:
 
 def _blocks_bound_matrix() -> Outcome:
     """Proof of Lemma I.2: norm of an n x n block matrix against the largest norm of its blocks; then n times that."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     printed = corrected = -math.inf
     ones = torch.ones(1, 2, 2, dtype=torch.float64)
     for n, m in (
         (2, ones),
-        *(
-            (n, torch.randn(50, 2 * n, 2 * n, generator=generator, dtype=torch.float64))
-            for n in (2, 3, 4)
-        ),
+        *((n, gauss(generator, 50, 2 * n, 2 * n)) for n in (2, 3, 4)),
     ):
         matrix = m + m.mT
         d = matrix.shape[-1] // n
         blocks = matrix.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
-        ratio = torch.linalg.matrix_norm(matrix, 2) / torch.linalg.matrix_norm(blocks, 2).amax(
-            (-2, -1)
-        )
+        ratio = spectral_norm(matrix) / spectral_norm(blocks).amax((-2, -1))
         printed, corrected = (
             max(printed, float(ratio.max()) - 1),
             max(corrected, float((ratio / n).max()) - 1),
@@ -362,9 +358,7 @@ def _term_bound() -> Outcome:
 def _moduli() -> Outcome:
     """Proof of Lemma H.10: a a' − b b' in two moduli, the second |a · b| |b'| as printed; corrected: |a − b| |b'|."""
     printed = corrected = 0.0
-    for a, b in torch.randn(
-        50, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    ):
+    for a, b in gauss(seeded(0), 50, 2, 2):
         exact = float((a[0] * b[1] - b[0] * b[1]).abs())
         printed = max(printed, abs(float((a[0] * b[0]).abs() * b[1].abs()) - exact))
         corrected = max(corrected, abs(float((a[0] - b[0]).abs() * b[1].abs()) - exact))
@@ -435,9 +429,7 @@ def _newton_converges() -> Outcome:
         _, minimiser, objective = _regularised(n, d, 2.0)
         convexity = float(torch.linalg.eigvalsh(objective.hessian(minimiser.unsqueeze(0)))[0, 0])
         distance = 0.1 * convexity / BOUNDS["H.10"].printed(n, d, 2.0)
-        offset = torch.randn(
-            5, n * d, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-        )
+        offset = gauss(seeded(0), 5, n * d)
         start = minimiser + distance * offset / offset.norm(dim=-1, keepdim=True)
         accuracy = 0.1 * distance
         steps = math.ceil(math.log2(distance / accuracy))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from experiments.paper_audit import checks
 from experiments.paper_audit.checks import Check, Entry, Outcome
+from experiments.paper_audit.tensors import gauss, real, seeded, unit
 from runner.curvature.closed_form.attention import output_hessians
 
 SIZES: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
@@ -113,9 +114,9 @@ Case = Callable[[Index], bool]
 @cache
 def instance(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """X, W, V, B with standard normal entries, the scores of moderate size."""
-    generator = torch.Generator().manual_seed(1000 * n + 10 * d + seed)
+    generator = seeded(1000 * n + 10 * d + seed)
     shapes = ((d, n), (d, d), (d, d), (n, d))
-    x, w, v, b = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    x, w, v, b = (gauss(generator, shape) for shape in shapes)
     return x, w / d**0.5, v, b
 
 
@@ -135,14 +136,14 @@ def by_hand() -> Iterator[tuple[str, tuple[Tensor, Tensor, Tensor, Tensor]]]:
     """Instances to recompute by hand: X = (1, 0) or (1, 0, −1) with W = V = 1 and B = 0, and one with d = 2."""
     one = torch.ones(1, 1, dtype=torch.float64)
     for entries in ((1.0, 0.0), (1.0, 0.0, -1.0)):
-        x = torch.tensor([entries], dtype=torch.float64)
+        x = real([entries])
         yield (
             f"d = 1, X = {entries}, W = V = 1, B = 0",
             (x, one, one, torch.zeros(x.shape[1], 1, dtype=torch.float64)),
         )
-    w = torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
-    v = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
-    x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    w = real([[1.0, 1.0], [0.0, 1.0]])
+    v = real([[1.0, 2.0], [0.0, 1.0]])
+    x = real([[1.0, 0.0], [0.0, 1.0]])
     yield (
         "X = I, W = ((1, 1), (0, 1)), V = ((1, 2), (0, 1)), B = 0",
         (x, w, v, torch.zeros(2, 2, dtype=torch.float64)),
@@ -280,9 +281,9 @@ def _calculus() -> Outcome:
     """Fact B.2: product rules, power rule, exp, unit vectors, against autodiff at random points."""
     errors = []
     for seed in range(4):
-        generator = torch.Generator().manual_seed(seed)
-        a, b, c = torch.randn(3, 4, generator=generator, dtype=torch.float64)
-        time = torch.randn((), generator=generator, dtype=torch.float64)
+        generator = seeded(seed)
+        a, b, c = gauss(generator, 3, 4)
+        time = gauss(generator, ())
         slope = torch.func.jacfwd
 
         def f(t: Tensor, a: Tensor = a, b: Tensor = b) -> Tensor:
@@ -302,7 +303,7 @@ def _calculus() -> Outcome:
         )
         scalars = slope(f)(time)[0] * g(time)[1] + f(time)[0] * slope(g)(time)[1]
         errors.append(relative_error(scalars, slope(lambda t: f(t)[0] * g(t)[1])(time)))
-        errors.append(relative_error(torch.eye(4, dtype=torch.float64), slope(lambda x: x * 1)(a)))
+        errors.append(relative_error(unit(4), slope(lambda x: x * 1)(a)))
         errors.append(
             relative_error(
                 torch.zeros(4, dtype=torch.float64), slope(lambda y, a=a: a + 0 * y)(time)

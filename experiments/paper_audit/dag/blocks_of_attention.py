@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from experiments.paper_audit.checks import Entry, Outcome, Witness, equality, relative_error, worst
 from experiments.paper_audit.dag.instances import Instance, attention, linear_chain, smooth
 from experiments.paper_audit.dag.oracle import examples
+from experiments.paper_audit.tensors import gauss, real, seeded
 from runner.curvature import Dag, Node
 
 
@@ -25,10 +26,7 @@ def softmax_second(z: Tensor) -> Tensor:
 
 
 def logits() -> list[Tensor]:
-    return [
-        torch.randn(n, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-        for n in (2, 3, 4, 7)
-    ]
+    return [gauss(seeded(n), n) for n in (2, 3, 4, 7)]
 
 
 def soft(z: Tensor) -> Tensor:
@@ -96,9 +94,9 @@ def products() -> Outcome:
 
 def mixed_norms(seed: int, tokens: int, width: int) -> tuple[float, float, float]:
     """‖H^T‖_F of (q,k), (q,v) and (k,v) in one attention block: weights N(0, 1/width), inputs and targets N(0, 1)."""
-    generator = torch.Generator().manual_seed(seed)
-    x, y = torch.randn(2, tokens, width, generator=generator, dtype=torch.float64)
-    weights = torch.randn(3, width, width, generator=generator, dtype=torch.float64) / width**0.5
+    generator = seeded(seed)
+    x, y = gauss(generator, 2, tokens, width)
+    weights = gauss(generator, 3, width, width) / width**0.5
     start = (x @ weights).flatten()
 
     def output(flat: Tensor) -> Tensor:
@@ -244,7 +242,7 @@ def radius_count() -> Outcome:
 
 def batch_norm() -> Outcome:
     """Theorem 87, batch normalisation: the node function and its Jacobians in γ and β."""
-    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = gauss(seeded(0), 6, 3)
     module = nn.BatchNorm1d(3, eps=1e-5).double()
     mean, var = x.mean(0), x.var(0, correction=0)
     found = 1.3 * (x - mean) / (var + 1e-5).sqrt() + 0.2
@@ -256,12 +254,12 @@ def batch_norm() -> Outcome:
 
 def reparametrised() -> Outcome:
     """Remark 88: with f = μ + σ ε the Hessian of E[L] is the mean of the Hessians, over a finite noise."""
-    noise = torch.randn(5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = gauss(seeded(0), 5)
 
     def loss(p: Tensor, eps: Tensor) -> Tensor:
         return torch.log1p(torch.exp(p[0] + p[1] * eps)) ** 2
 
-    p = torch.tensor([0.3, 0.7], dtype=torch.float64)
+    p = real([0.3, 0.7])
     whole = torch.func.hessian(lambda q: torch.stack([loss(q, e) for e in noise]).mean())(p)
     parts = torch.stack([torch.func.hessian(loss)(p, e) for e in noise]).mean(0)
     return Outcome(relative_error(parts, whole), instances=5)
@@ -269,8 +267,8 @@ def reparametrised() -> Outcome:
 
 def at_zero_residual() -> Outcome:
     """Example 37: attention of two tokens, loss |O − Y|²/2: H^T[Q, K] at Y = O; corrected: linear in O − Y."""
-    generator = torch.Generator().manual_seed(0)
-    q, k, v, y = torch.randn(4, 2, 1, generator=generator, dtype=torch.float64).unbind(0)
+    generator = seeded(0)
+    q, k, v, y = gauss(generator, 4, 2, 1).unbind(0)
 
     def output(a: Tensor, b: Tensor) -> Tensor:
         return torch.softmax(a @ b.T, 1) @ v

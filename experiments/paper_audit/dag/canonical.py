@@ -37,6 +37,7 @@ from experiments.paper_audit.dag.oracle import (
     true_blocks,
     true_gauss_newton,
 )
+from experiments.paper_audit.tensors import gauss, seeded
 from runner.curvature import Dag, Node
 
 
@@ -65,9 +66,7 @@ def quadratic_form() -> Outcome:
     for case in smooth():
         for e in examples(case):
             full = assembled(e.gauss_newton(case.dag.output), case.dag.order)
-            r = torch.randn(
-                len(full), generator=torch.Generator().manual_seed(0), dtype=torch.float64
-            )
+            r = gauss(seeded(0), len(full))
             parts = dict(
                 zip(case.dag.order, r.split([len(e.delta[v]) for v in case.dag.order]), strict=True)
             )
@@ -128,7 +127,7 @@ def ggn_is_fisher() -> Outcome:
     """∇²ℓ − E_y[∇ℓ ∇ℓᵀ] under the model: for softmax cross-entropy (an exponential family), then Student's t."""
     family, other = [], []
     for seed in range(3):
-        z = torch.randn(4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        z = gauss(seeded(seed), 4)
         p = torch.softmax(z, 0)
         outer = torch.stack(
             [p[k] * torch.outer(p - torch.eye(4)[k], p - torch.eye(4)[k]) for k in range(4)]
@@ -211,9 +210,9 @@ def separate() -> Outcome:
     """Proposition 14, 'only if': a block whose nodes share no descendant, here two heads with losses of their own."""
     errors = []
     for seed in range(4):
-        generator = torch.Generator().manual_seed(seed)
-        a, b = (torch.randn(3, 3, generator=generator, dtype=torch.float64) for _ in range(2))
-        x = torch.randn(6, generator=generator, dtype=torch.float64)
+        generator = seeded(seed)
+        a, b = (gauss(generator, 3, 3) for _ in range(2))
+        x = gauss(generator, 6)
 
         def loss(e: Tensor, a: Tensor = a, b: Tensor = b, x: Tensor = x) -> Tensor:
             v, w = (x + e).split(3)

@@ -23,6 +23,7 @@ from experiments.paper_audit.dag.instances import (
     smooth,
 )
 from experiments.paper_audit.dag.oracle import Blocks, exact, examples, gauss_newton, mean
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm, unit
 from runner.curvature import Dag
 
 
@@ -33,7 +34,7 @@ def theorem_25() -> Outcome:
         found = [-1.0]
         for e in examples(case):
             for v, w in itertools.combinations(case.dag.order, 2):
-                bound = e.blocks[w, w].norm() * torch.linalg.matrix_norm(e.total[w, v], 2)
+                bound = e.blocks[w, w].norm() * spectral_norm(e.total[w, v])
                 found.append(float(e.blocks[v, w].norm() / bound.clamp_min(1e-300)) - 1)
         return max(found)
 
@@ -55,7 +56,7 @@ def lyapunov_identity() -> Outcome:
     for case in (chain(0), chain(1, nn.ReLU)):
         e = examples(case)[0]
         for (a, v), (b, w) in itertools.combinations(enumerate(case.dag.order), 2):
-            norm = float(torch.linalg.matrix_norm(e.total[w, v], 2))
+            norm = float(spectral_norm(e.total[w, v]))
             exponent = math.log(norm) / (b - a)
             errors.append(abs(math.exp((b - a) * exponent) / norm - 1))
         errors.append(abs(float(e.blocks["out", "out"].norm() / e.base.norm()) - 1))
@@ -70,9 +71,7 @@ def decay(target: float) -> Outcome:
     """R^GN(v,w) / (‖∇²ℓ‖_F (s rho)^dist) − 1 on linear graphs with s rho = target, attacked."""
     found = []
     for graph in GRAPHS:
-        attained = (
-            torch.eye(WIDTH, dtype=torch.float64).flatten().repeat(len(graph) + 1)
-        )  # by chains
+        attained = unit(WIDTH).flatten().repeat(len(graph) + 1)  # by chains
         for start in (attained, *(Linear.start(graph, seed) for seed in range(2))):
             found.append(attack(partial(_decay_excess, graph, target), start, 60)[0])
     return Outcome(max(found), instances=60 * len(found))
@@ -100,7 +99,7 @@ def looser() -> Outcome:
         graph = Linear(GRAPHS[0], z, 0.95)
         blocks, values = graph.blocks(), []
         for v, w in itertools.combinations(graph.order, 2):
-            nine = float(blocks[w, w].norm() * torch.linalg.matrix_norm(graph.total(w, v), 2))
+            nine = float(blocks[w, w].norm() * spectral_norm(graph.total(w, v)))
             values.append(nine / (float(graph.base.norm()) * 0.95 ** graph.distance(v, w)) - 1)
         return max(values)
 
@@ -121,17 +120,17 @@ def lyapunov_at_init() -> Outcome:
     value over depths and seeds; corrected: QR steps from Q = I give the growth of one vector, (1/L) log |J ... e_1|."""
     values, errors = [], []
     for depth, seed in itertools.product((8, 10, 12), range(3)):
-        generator = torch.Generator().manual_seed(seed)
-        h = torch.randn(64, generator=generator, dtype=torch.float64)
-        product = q = torch.eye(64, dtype=torch.float64)
+        generator = seeded(seed)
+        h = gauss(generator, 64)
+        product = q = unit(64)
         logs = 0.0
         for _ in range(depth):
-            w = torch.randn(64, 64, generator=generator, dtype=torch.float64) * math.sqrt(2 / 64)
+            w = gauss(generator, 64, 64) * math.sqrt(2 / 64)
             jacobian = (w @ h > 0).double()[:, None] * w
             h, product = torch.relu(w @ h), jacobian @ product
             q, r = torch.linalg.qr(jacobian @ q)
             logs += math.log(abs(float(r[0, 0])))
-        values.append(math.log(float(torch.linalg.matrix_norm(product, 2))) / depth)
+        values.append(math.log(float(spectral_norm(product))) / depth)
         errors.append(abs(logs - math.log(float(product[:, 0].norm()))) / depth)
     witness = Witness(
         "‖J_8···J_1‖₂ ≈ 5 of Section 5.1 in Eq. 8",
@@ -145,9 +144,7 @@ def lyapunov_at_init() -> Outcome:
 def not_necessary() -> Outcome:
     """Remark 30: s rho < 1 is not necessary: J alternates diag(2, 1/8) and diag(1/8, 2): rho = 2, R decays as 2^-L."""
     a, b = (torch.diag(torch.tensor(v).double()) for v in ([2.0, 0.125], [0.125, 2.0]))
-    sizes = [
-        float(torch.linalg.matrix_norm(torch.linalg.matrix_power(a @ b, k), 2)) for k in (1, 4)
-    ]
+    sizes = [float(spectral_norm(torch.linalg.matrix_power(a @ b, k))) for k in (1, 4)]
     return exists("alternating diag(2, 1/8)", 1 - sizes[1] / sizes[0], "decay is wanted")
 
 
@@ -321,10 +318,10 @@ def mean_of_norms() -> Outcome:
 
 def indefinite_loss() -> Outcome:
     """Definition 23: C − 1 without H^T for ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0); corrected: for ∇²ℓ >= 0."""
-    base = torch.diag(torch.tensor([1.0, -0.5], dtype=torch.float64))
+    base = torch.diag(real([1.0, -0.5]))
     jacobians = {
         "v": torch.ones(2, 1, dtype=torch.float64),
-        "w": torch.tensor([[1.0], [0.0]], dtype=torch.float64),
+        "w": real([[1.0], [0.0]]),
     }
     blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
     value = max(couplings(blocks))

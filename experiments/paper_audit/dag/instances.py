@@ -13,6 +13,7 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm, unit
 from runner.curvature import Dag, Node
 from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
 
@@ -127,7 +128,7 @@ def scalar_nodes(
     def loss(output: Tensor, _: Tensor) -> Tensor:
         return output.square().sum(1) / 2 if square else output.sum(1)
 
-    data = torch.tensor([list(x)], dtype=torch.float64)
+    data = real([list(x)])
     return Instance(name, Dag([Node(*node) for node in nodes], loss=loss), data, data)
 
 
@@ -263,8 +264,8 @@ class Linear:
 
     @staticmethod
     def start(edges: Edges, seed: int) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        return torch.randn((len(edges) + 1) * WIDTH**2, generator=generator, dtype=torch.float64)
+        generator = seeded(seed)
+        return gauss(generator, (len(edges) + 1) * WIDTH**2)
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -278,7 +279,7 @@ class Linear:
     def matrices(self) -> dict[tuple[str, str], Tensor]:
         """D of each edge (v, u), mapping f_v to f_u."""
         raw = self.z.view(-1, WIDTH, WIDTH)
-        largest = float(torch.linalg.matrix_norm(raw[:-1], 2).max()) or 1.0
+        largest = float(spectral_norm(raw[:-1]).max()) or 1.0
         scale = 1.0 if self.target is None else self.target / (self.branching * largest)
         return {edge: scale * raw[k] for k, edge in enumerate(self.edges)}
 
@@ -290,7 +291,7 @@ class Linear:
     def total(self, w: str, v: str) -> Tensor:
         """Jacobian of f_w with respect to f_v over all paths; zero without one."""
         if v == w:
-            return torch.eye(WIDTH, dtype=torch.float64)
+            return unit(WIDTH)
         parts = [self.total(w, u) @ self.matrices[a, u] for a, u in self.edges if a == v]
         return (
             torch.stack(parts).sum(0) if parts else torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
@@ -319,7 +320,7 @@ class Linear:
     def path_norm(self, v: str) -> float:
         """Sum over paths to the end of the product of ‖D‖₂."""
         parts = [
-            float(torch.linalg.matrix_norm(self.matrices[a, u], 2)) * self.path_norm(u)
+            float(spectral_norm(self.matrices[a, u])) * self.path_norm(u)
             for a, u in self.edges
             if a == v
         ]
@@ -341,6 +342,6 @@ class Linear:
         """The graph with each D moved by eps ‖D‖₂ along the noise's direction."""
         parts = []
         for edge, d in self.matrices.items():
-            direction = noise.matrices[edge] / torch.linalg.matrix_norm(noise.matrices[edge], 2)
-            parts.append((d + eps * torch.linalg.matrix_norm(d, 2) * direction).flatten())
+            direction = noise.matrices[edge] / spectral_norm(noise.matrices[edge])
+            parts.append((d + eps * spectral_norm(d) * direction).flatten())
         return Linear(self.edges, torch.cat([*parts, self.z[-(WIDTH**2) :]]))

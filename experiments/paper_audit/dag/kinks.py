@@ -23,6 +23,7 @@ from experiments.paper_audit.dag.instances import Instance, chain, smooth
 from experiments.paper_audit.dag.oracle import examples
 from experiments.paper_audit.dag.parameters import Hessian, whole
 from experiments.paper_audit.dag.ranks import stable
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm
 
 
 def at_the_kink() -> Outcome:
@@ -64,7 +65,7 @@ def smooth_point_of_kinks() -> Outcome:
         return (torch.relu(x) - torch.relu(-x)) ** 2 / 2
 
     def second(x: float) -> float:
-        return float(torch.func.grad(torch.func.grad(loss))(torch.tensor(x, dtype=torch.float64)))
+        return float(torch.func.grad(torch.func.grad(loss))(real(x)))
 
     witness = Witness(
         "f(x) = ReLU(x) − ReLU(−x) = x, loss = f²/2, at x = 0: second derivative",
@@ -84,7 +85,7 @@ def quadratic_of_relu() -> Outcome:
         return torch.relu(x) ** 2 / 2
 
     def jump(x: float, step: float = 1e-4) -> float:
-        t = torch.tensor([x - step, x, x + step, x - 2 * step, x + 2 * step], dtype=torch.float64)
+        t = real([x - step, x, x + step, x - 2 * step, x + 2 * step])
         f = loss(t)
         left, right = (f[1] - 2 * f[0] + f[3]) / step**2, (f[4] - 2 * f[2] + f[1]) / step**2
         return abs(float(right - left))
@@ -111,10 +112,10 @@ def lipschitz_product() -> Outcome:
         moved = (torch.relu(w @ parts[0]) - torch.relu(w @ parts[1])).norm() / (
             x - y
         ).abs().clamp_min(1e-12)
-        norm = float(torch.linalg.matrix_norm(w, 2))
+        norm = float(spectral_norm(w))
         return float(moved) / norm - 1, float(moved) / (math.sqrt(2) * norm) - 1
 
-    start = torch.tensor([1.0, 1.0, 0.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    start = real([1.0, 1.0, 0.0, 0.0, 1.0, 2.0])
     right = attack(lambda z: slope(z)[1], start)[0]
     witness = Witness(
         "f_u1 = f_u2 = x, f_v = ReLU(f_u1 + f_u2) = 2x for x > 0: Lipschitz constant",
@@ -153,19 +154,19 @@ def pseudoinverse() -> Outcome:
     """Remark 45: d = −H⁺ g solves H d = −g? H = diag(1, 0), g = (0, 1); corrected: in the least-squares sense."""
     h, g = (
         torch.diag(torch.tensor([1.0, 0.0]).double()),
-        torch.tensor([0.0, 1.0], dtype=torch.float64),
+        real([0.0, 1.0]),
     )
     d = -torch.linalg.pinv(h) @ g
     residual = float((h @ d + g).norm())
     errors = []
     for seed in range(4):
-        m = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        m = gauss(seeded(seed), 4, 3)
         m = m @ m.T
-        b = torch.randn(4, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+        b = gauss(seeded(9), 4)
         errors.append(
             float((m @ (m @ (-torch.linalg.pinv(m, rtol=1e-10) @ b) + b)).norm() / b.norm())
         )
-    full = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    full = gauss(seeded(0), 3, 3)
     errors.append(relative_error(torch.linalg.pinv(full), torch.linalg.inv(full)))
     witness = Witness(
         "H = diag(1, 0), g = (0, 1): H d + g", "0", "least squares", f"({residual:g} in norm)"
@@ -174,7 +175,7 @@ def pseudoinverse() -> Outcome:
 
 
 def layer_norm() -> Outcome:
-    x = torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64)
+    x = real([1.0, 2.0, -1.0])
     second = Hessian(lambda t: torch.nn.functional.layer_norm(t, (3,))[0], x)
     return exists("LayerNorm of (1, 2, −1)", float(second.norm()), "a second derivative is wanted")
 
@@ -185,28 +186,21 @@ def masked() -> Outcome:
     def excess(z: Tensor) -> float:
         w = z[:16].view(4, 4)
         mask = (z[16:] > 0).double()
-        return (
-            float(torch.linalg.matrix_norm(mask[:, None] * w, 2) / torch.linalg.matrix_norm(w, 2))
-            - 1
-        )
+        return float(spectral_norm(mask[:, None] * w) / spectral_norm(w)) - 1
 
     return Outcome(
-        attack(
-            excess, torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        )[0],
+        attack(excess, gauss(seeded(0), 20))[0],
         instances=81,
     )
 
 
 def residual_above_one() -> Outcome:
     """Section 5.1: for a residual block rho > 1 by construction (J = alpha D W + I)? alpha D W = −I/2."""
-    value = float(torch.linalg.matrix_norm(torch.eye(3).double() - 0.5 * torch.eye(3).double(), 2))
+    value = float(spectral_norm(torch.eye(3).double() - 0.5 * torch.eye(3).double()))
     values = [
         float(
-            torch.linalg.matrix_norm(
-                torch.eye(4).double()
-                + 0.35 * torch.randn(4, 4, generator=torch.Generator().manual_seed(k)).double(),
-                2,
+            spectral_norm(
+                torch.eye(4).double() + 0.35 * torch.randn(4, 4, generator=seeded(k)).double()
             )
         )
         for k in range(10)
@@ -224,9 +218,7 @@ def hutchinson() -> Outcome:
     """E|A z|² = ‖A‖_F² = tr AᵀA over all sign vectors z, exactly."""
 
     def error(a: Tensor) -> float:
-        signs = torch.tensor(
-            list(itertools.product((-1.0, 1.0), repeat=a.shape[1])), dtype=torch.float64
-        )
+        signs = real(list(itertools.product((-1.0, 1.0), repeat=a.shape[1])))
         return abs(float((signs @ a.mT).square().sum(1).mean() / a.square().sum()) - 1) + abs(
             float((a.T @ a).trace() / a.square().sum()) - 1
         )
@@ -238,16 +230,14 @@ def algorithm_4() -> Outcome:
     """Power iteration and all probes of Algorithm 4 on rectangular matrices: |estimate / D − 1|."""
 
     def error(h: Tensor) -> float:
-        q = torch.randn(h.shape[1], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        q = gauss(seeded(1), h.shape[1])
         q = q / q.norm()
         for _ in range(400):
             p = h @ q
             q = h.T @ p
             q = q / q.norm()
         sigma = float((h @ q).square().sum())
-        signs = torch.tensor(
-            list(itertools.product((-1.0, 1.0), repeat=h.shape[1])), dtype=torch.float64
-        )
+        signs = real(list(itertools.product((-1.0, 1.0), repeat=h.shape[1])))
         total = float((signs @ h.mT).square().sum())
         return abs(total / (len(signs) * sigma) / stable(h) - 1)
 
@@ -277,8 +267,8 @@ def power_rate() -> Outcome:
 def coupling_violations() -> Outcome:
     """Remark 51: the share of independent estimates with C > 1 falls as O(1/m)? for v = w it stays near 1/2."""
     m, generator = (
-        torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
-        torch.Generator().manual_seed(1),
+        gauss(seeded(0), 6, 6),
+        seeded(1),
     )
 
     def share(left: Tensor, right: Tensor, cross: Tensor, probes: int) -> float:

@@ -37,6 +37,7 @@ from experiments.paper_audit.dag.oracle import (
     parametric,
     stacked,
 )
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm
 from runner.curvature import Dag, Node
 
 
@@ -129,12 +130,12 @@ def truth(case: Instance, e: Example) -> Blocks:
 def product(case: Instance, e: Example, blocks: Blocks) -> Blocks:
     """[H r]_θv of a fixed random r, from blocks."""
     names = list(dict.fromkeys(v for v, _ in blocks))
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     ones = case.name == two_factors().name
     r = {
         v: torch.ones(blocks[v, v].shape[0], dtype=torch.float64)
         if ones
-        else torch.randn(blocks[v, v].shape[0], generator=generator, dtype=torch.float64)
+        else gauss(generator, blocks[v, v].shape[0])
         for v in names
     }
     return {
@@ -158,7 +159,7 @@ def remainder(case: Instance) -> float:
             right_5(case, e),
         )
         for (v, w), block in whole.items():
-            scale = torch.linalg.matrix_norm(own[v].d, 2) * torch.linalg.matrix_norm(own[w].d, 2)
+            scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
             bound = float(scale * e.blocks[v, w].norm() + (block - first[v, w]).norm())
             largest = max(largest, float(block.norm()) / bound - 1 if bound else -1.0)
     return largest
@@ -170,7 +171,7 @@ def without_remainder(case: Instance) -> float:
     for e in examples(case):
         own, whole = parametric(case, index(case, e)), right_5(case, e)
         for (v, w), block in whole.items():
-            scale = torch.linalg.matrix_norm(own[v].d, 2) * torch.linalg.matrix_norm(own[w].d, 2)
+            scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
             bound = float(scale * e.blocks[v, w].norm())
             largest = max(
                 largest, float(block.norm()) / bound - 1 if bound > 1e-12 else float(block.norm())
@@ -184,7 +185,7 @@ def coupling_bounds() -> Outcome:
     e, own = examples(case)[0], parametric(case, 0)
     v, w = "h1", "h2"
     coupling = float(e.blocks[v, w].norm() / (e.blocks[v, v].norm() * e.blocks[w, w].norm()).sqrt())
-    scale = float(torch.linalg.matrix_norm(own[v].d, 2) * torch.linalg.matrix_norm(own[w].d, 2))
+    scale = float(spectral_norm(own[v].d) * spectral_norm(own[w].d))
     block = 1e4 * float((own[v].d.T @ e.blocks[v, w] @ own[w].d).norm())
     witness = Witness(
         f"{case}, loss times 10⁴, first term of pair ({v}, {w})",
@@ -362,12 +363,7 @@ def descent_sign() -> Outcome:
         g, v = z[:4], z[4:]
         return float(g @ (-torch.sign(g @ v) * v))
 
-    found = max(
-        attack(
-            excess, torch.randn(8, generator=torch.Generator().manual_seed(k), dtype=torch.float64)
-        )[0]
-        for k in range(3)
-    )
+    found = max(attack(excess, gauss(seeded(k), 8))[0] for k in range(3))
     return Outcome(found, instances=240)
 
 
@@ -377,7 +373,7 @@ def dropped_tensor_part() -> Outcome:
     hessian = torch.func.hessian(lambda p: (p[0] * p[1] - 1) ** 2 / 2)(
         torch.zeros(2, dtype=torch.float64)
     )
-    inner = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    inner = real([1.0, 0.0])
     values, right = (torch.linalg.eigvalsh(m) for m in (hessian, torch.outer(inner, inner)))
     witness = Witness(
         "f = a b x, loss = (f − 1)²/2, a = b = 0, x = 1: smallest eigenvalue without H^T",
@@ -414,7 +410,7 @@ def split_product() -> Outcome:
         e, order = examples(case)[0], case.dag.order
         tensor = recursion.routed(case.dag, e, torch.zeros_like(e.base))
         whole = assembled(e.gauss_newton(case.dag.output), order) + assembled(tensor, order)
-        r = torch.randn(len(whole), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        r = gauss(seeded(0), len(whole))
         return relative_error((whole @ r).detach(), hessian_vector_product(case, r))
 
     return worst(smooth(), error)

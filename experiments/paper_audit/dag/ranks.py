@@ -33,6 +33,7 @@ from experiments.paper_audit.dag.instances import (
     smooth,
 )
 from experiments.paper_audit.dag.oracle import exact, examples
+from experiments.paper_audit.tensors import gauss, real, seeded, unit
 from runner.curvature import Dag, Node
 
 
@@ -85,7 +86,7 @@ def dimensions() -> Outcome:
 
     found = attack(
         lambda z: violation(z.view(4, 4)),
-        torch.randn(16, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        gauss(seeded(0), 16),
         150,
     )[0]
     return Outcome(max(found, *(violation(m) for m in samples())), instances=len(samples()) + 150)
@@ -205,9 +206,7 @@ def large_norm() -> Outcome:
 def softmax_rank() -> Outcome:
     def smallest(classes: int) -> float:
         p = torch.softmax(
-            torch.randn(
-                classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64
-            ),
+            gauss(seeded(classes), classes),
             0,
         )
         values = singular(torch.diag(p) - torch.outer(p, p))
@@ -313,7 +312,7 @@ def relative_rank() -> Outcome:
         if bound > 1e-6 * float(m.norm()):
             errors.append(excess(error, allowed(m, bound / float(singular(m)[0]))))
     s = 1e-6
-    m = torch.diag(torch.tensor([1.0, s, s, s], dtype=torch.float64))
+    m = torch.diag(real([1.0, s, s, s]))
     errors.append(apart(math.sqrt(3) * s, allowed(m, math.sqrt(3) * s)))
     return Outcome(max(errors), instances=len(errors))
 
@@ -325,7 +324,7 @@ def allowed(m: Tensor, eps: float) -> float:
 
 def decay_is_not_low_rank() -> Outcome:
     """Corollary 94, last sentence: rank that relative accuracy 0.1 needs at distance 20 on a chain with D = I/2."""
-    block = 0.5**20 * torch.eye(4, dtype=torch.float64)
+    block = 0.5**20 * unit(4)
     values = singular(block)
     need = next(r for r in range(5) if float(values[r:].norm()) <= 0.1 * float(values.norm()))
     witness = Witness(

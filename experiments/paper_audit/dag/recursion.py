@@ -38,6 +38,7 @@ from experiments.paper_audit.dag.oracle import (
     true_gauss_newton,
     true_tensor,
 )
+from experiments.paper_audit.tensors import gauss, seeded, unit
 from runner.curvature import Dag
 
 
@@ -151,7 +152,7 @@ def paths(dag: Dag, v: str, c: str) -> Iterator[tuple[str, ...]]:
 
 def path_jacobian(e: Example, path: tuple[str, ...]) -> Tensor:
     """G.2: product of D_{u_{i+1},u_i} along the path."""
-    result = torch.eye(len(e.delta[path[0]]), dtype=torch.float64)
+    result = unit(len(e.delta[path[0]]))
     for a, b in itertools.pairwise(path):
         result = e.jacobian[b, a] @ result
     return result
@@ -255,10 +256,10 @@ def equation_1() -> Outcome:
     """T_u;v[i] = sigma''(z_i) W_i W_i^T for f_u = sigma(W f_v + b), against autodiff."""
 
     def case(seed: int) -> tuple[Tensor, Tensor, Tensor]:
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         o, i = ((1, 1), (2, 3), (5, 4), (3, 3))[seed]
-        w = torch.randn(o, i, generator=generator, dtype=torch.float64)
-        b, f = (torch.randn(k, generator=generator, dtype=torch.float64) for k in (o, i))
+        w = gauss(generator, o, i)
+        b, f = (gauss(generator, k) for k in (o, i))
         return w, b, f
 
     def found(seed: int) -> Tensor:
@@ -331,8 +332,8 @@ def figure_1() -> Outcome:
     """v0 → v1 → v2 → out with a skip v0 → v2: D_out,v0 = D3 (I + D2 D1) and the blocks of panel (b)."""
     errors = []
     for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-        d = [torch.randn(3, 3, generator=generator, dtype=torch.float64) for _ in range(3)]
+        generator = seeded(seed)
+        d = [gauss(generator, 3, 3) for _ in range(3)]
         nodes: list[tuple[str, tuple[str, ...], Callable[..., Tensor]]] = [
             ("v0", ("input",), identity),
             ("v1", ("v0",), lambda h, d=d: h @ d[0].T),
@@ -340,7 +341,7 @@ def figure_1() -> Outcome:
             ("out", ("v2",), lambda h, d=d: h @ d[2].T),
         ]
         e = examples(scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True))[0]
-        eye = torch.eye(3, dtype=torch.float64)
+        eye = unit(3)
         errors.append(relative_error(d[2] @ (eye + d[1] @ d[0]), e.total["out", "v0"]))
         errors.append(
             relative_error(

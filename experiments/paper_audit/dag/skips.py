@@ -35,6 +35,7 @@ from experiments.paper_audit.dag.instances import (
     square_after_identity,
 )
 from experiments.paper_audit.dag.oracle import Example, assembled, examples
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm, unit
 
 
 def path_cases() -> tuple[Instance, ...]:
@@ -134,7 +135,7 @@ def total_of_paths() -> Outcome:
 def branches(z: Tensor, count: int, size: float) -> list[Tensor]:
     """`count` matrices of spectral norm `size`, and the rest of z makes ∇²ℓ."""
     raw = z[: count * WIDTH**2].view(count, WIDTH, WIDTH)
-    return [size * m / torch.linalg.matrix_norm(m, 2).clamp_min(1e-300) for m in raw]
+    return [size * m / spectral_norm(m).clamp_min(1e-300) for m in raw]
 
 
 def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
@@ -142,21 +143,19 @@ def ratio(z: Tensor, depth: int, k: int, rho: float, skips: bool) -> float:
     layers = branches(z, depth, rho)
     base = z[depth * WIDTH**2 :].view(WIDTH, WIDTH)
     base = base @ base.T
-    total = torch.eye(WIDTH, dtype=torch.float64)
+    total = unit(WIDTH)
     for start in range(0, depth, k):
-        block = torch.eye(WIDTH, dtype=torch.float64)
+        block = unit(WIDTH)
         for m in layers[start : start + k]:
             block = m @ block
-        total = (block + torch.eye(WIDTH, dtype=torch.float64) if skips else block) @ total
+        total = (block + unit(WIDTH) if skips else block) @ total
     return float((total.T @ base).norm() / base.norm().clamp_min(1e-300))
 
 
 def _search(depth: int, k: int, rho: float, sign: float, bound: float, skips: bool = True) -> float:
     """Largest sign (R/bound − 1) that searches find from random layers and from layers ± I, which nearly attain it."""
-    start = torch.randn(
-        (depth + 1) * WIDTH**2, generator=torch.Generator().manual_seed(depth), dtype=torch.float64
-    )
-    plus = torch.eye(WIDTH, dtype=torch.float64).flatten().repeat(depth + 1, 1)
+    start = gauss(seeded(depth), (depth + 1) * WIDTH**2)
+    plus = unit(WIDTH).flatten().repeat(depth + 1, 1)
     minus = plus.clone()
     minus[:depth:k] *= -1
     starts = (start, plus.flatten(), minus.flatten())
@@ -248,7 +247,7 @@ def footnote_2() -> Outcome:
 
 def summands_psd() -> Outcome:
     """Proof sketch of (b'): the summand D_p^T d2 loss of a skip path is PSD? D_p = ((0, 1), (0, 0)), d2 loss = I."""
-    d = torch.tensor([[0.0, 1.0], [0.0, 0.0]], dtype=torch.float64)
+    d = real([[0.0, 1.0], [0.0, 0.0]])
     term = d.T
     witness = Witness(
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",

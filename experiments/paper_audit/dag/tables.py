@@ -16,6 +16,7 @@ from torch.nn import functional
 from experiments.paper_audit import effects
 from experiments.paper_audit.checks import Entry, Outcome, Witness, apart
 from experiments.paper_audit.dag.blocks_of_attention import flops
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm, unit
 from experiments.printed import printed_number
 
 REFERENCE = Path(__file__).resolve().parents[2] / "reference"
@@ -174,9 +175,9 @@ def order_with_layer_norm() -> Outcome:
 def scaling_of_tensor() -> Outcome:
     """Section 5.3 (b), Fig. 5: exponent p of ‖T‖ ~ E[σ″²]^p, 1 as printed; corrected: 1/2. T of one layer by automatic
     differentiation, for σ_s(z) = z + s sin z at s = 1/2 and 1."""
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(4, 3, generator=generator, dtype=torch.float64)
-    x = torch.randn(3, generator=generator, dtype=torch.float64)
+    generator = seeded(0)
+    weight = gauss(generator, 4, 3)
+    x = gauss(generator, 3)
 
     def sizes(s: float) -> tuple[float, float]:
         def node(value: Tensor) -> Tensor:
@@ -232,23 +233,18 @@ def largest_norm(depth: int, seed: int, he: bool) -> float:
     he: weights N(0, 2/64); else uniform in ±1/√64, PyTorch's default for a linear layer.
     """
     width, alpha = 64, depth**-0.5
-    generator = torch.Generator().manual_seed(seed)
-    h = torch.randn(32, width, generator=generator, dtype=torch.float64).relu()
+    generator = seeded(seed)
+    h = gauss(generator, 32, width).relu()
     norms = []
     for _ in range(depth):
         if he:
-            weight = (
-                torch.randn(width, width, generator=generator, dtype=torch.float64)
-                * (2 / width) ** 0.5
-            )
+            weight = gauss(generator, width, width) * (2 / width) ** 0.5
         else:
             weight = torch.rand(width, width, generator=generator, dtype=torch.float64) * 2 - 1
             weight = weight / width**0.5
         z = h @ weight.mT
-        jacobian = (
-            torch.eye(width, dtype=torch.float64) + alpha * (z > 0).double()[..., None] * weight
-        )
-        norms.append(float(torch.linalg.matrix_norm(jacobian, 2).mean()))
+        jacobian = unit(width) + alpha * (z > 0).double()[..., None] * weight
+        norms.append(float(spectral_norm(jacobian).mean()))
         h = h + alpha * z.relu()
     return max(norms)
 
@@ -294,9 +290,9 @@ def merge_tensor() -> Outcome:
     zeros: list[float] = []
     control: list[float] = []
     for seed in range(5):
-        generator = torch.Generator().manual_seed(seed)
-        weight = torch.randn(4, 6, generator=generator, dtype=torch.float64)
-        a, b = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+        generator = seeded(seed)
+        weight = gauss(generator, 4, 6)
+        a, b = gauss(generator, 2, 3)
         for act, found in ((functional.relu, zeros), (functional.silu, control)):
 
             def merge(p: Tensor, q: Tensor, act=act, weight=weight) -> Tensor:  # type: ignore[no-untyped-def]
@@ -318,11 +314,11 @@ def probe_error() -> Outcome:
     """Section 5.7: the relative error of Hutchinson's ‖A‖_F at fixed m grows as √rank, from rank 1 to 8 of equal
     singular values; corrected: the variance over all sign vectors is 2(‖AᵀA‖_F² − Σ_i (AᵀA)_ii²), at most 2‖A‖_F⁴ / D,
     so that the error of the norm is at most 1/√(2 m D)."""
-    signs = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=8)), dtype=torch.float64)
+    signs = real(list(itertools.product((-1.0, 1.0), repeat=8)))
     errors, worst = [], -math.inf
     for rank in (1, 2, 4):
-        generator = torch.Generator().manual_seed(rank)
-        basis = torch.linalg.qr(torch.randn(8, rank, generator=generator, dtype=torch.float64))[0]
+        generator = seeded(rank)
+        basis = torch.linalg.qr(gauss(generator, 8, rank))[0]
         a = basis.mT
         gram = a.mT @ a
         samples = (signs @ a.mT).square().sum(1)
@@ -356,11 +352,9 @@ def nonlinear_heads() -> Outcome:
     zeros: list[float] = []
     control: list[float] = []
     for seed in range(5):
-        generator = torch.Generator().manual_seed(seed)
-        first, last = (
-            torch.randn(*s, generator=generator, dtype=torch.float64) for s in ((5, 3), (4, 5))
-        )
-        x = torch.randn(3, generator=generator, dtype=torch.float64)
+        generator = seeded(seed)
+        first, last = (gauss(generator, *s) for s in ((5, 3), (4, 5)))
+        x = gauss(generator, 3)
         for act, found in ((functional.relu, zeros), (functional.gelu, control)):
 
             def head(value: Tensor, act=act, first=first, last=last) -> Tensor:  # type: ignore[no-untyped-def]

@@ -20,6 +20,7 @@ from experiments.dag.exp5.settings import PAIRS
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.training import build
 from experiments.paper_audit.checks import Entry, Outcome, needs
+from experiments.paper_audit.tensors import seeded
 from runner.contract import Claim
 from runner.kinds.model import AttentionModel, DiamondModel
 from runner.models.architectures import diamond, mlp, positionwise_mlp
@@ -66,7 +67,7 @@ def _largest(
     shape: tuple[int, ...],
     loss: Callable[[Tensor], Tensor],
 ) -> Outcome:
-    generator = torch.Generator().manual_seed(7)
+    generator = seeded(7)
     found = [
         tensor_share(network, torch.randn(1, *shape, generator=generator), v, w, loss)
         for network, v, w in networks
@@ -75,7 +76,7 @@ def _largest(
 
 
 def _seeded(make: Callable[..., Network], seed: int, **settings: Any) -> Network:
-    return make(**settings, generator=torch.Generator().manual_seed(seed))
+    return make(**settings, generator=seeded(seed))
 
 
 def chains(*activations: str) -> Outcome:
@@ -176,7 +177,7 @@ def networks() -> Iterator[Untrained]:
 
 def row(case: Untrained, seed: int) -> dict[str, Any]:
     """share = ‖H − H^GN‖_F / ‖H‖_F of the pair in the network of one published seed, at one Gaussian input."""
-    x = torch.randn(1, *case.shape, generator=torch.Generator().manual_seed(seed))
+    x = torch.randn(1, *case.shape, generator=seeded(seed))
     loss = cross_entropy if case.experiment == "exp4_diamond" else squared
     share = tensor_share(build(case.settings, seed), x, *case.pair, loss)
     found = {

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from experiments.paper_audit import three_layer as t
 from experiments.paper_audit.checks import Check, Entry, Outcome, Witness, equality, relative_error
+from experiments.paper_audit.tensors import gauss, seeded
 from experiments.paper_audit.three_layer import Instance, Sample, instances, kron, opposed_gelu
 
 Pair = t.Pair
@@ -118,13 +119,11 @@ def _symmetries() -> Outcome:
 
 
 def _kronecker() -> Outcome:
-    errors, generator = [], torch.Generator().manual_seed(0)
+    errors, generator = [], seeded(0)
     for rows, middle, columns in ((1, 1, 1), (3, 2, 4), (5, 4, 2)):
-        x = torch.randn(3, 1, generator=generator, dtype=torch.float64)
-        A, C = (
-            torch.randn(rows, middle, generator=generator, dtype=torch.float64) for _ in range(2)
-        )
-        B = torch.randn(middle, columns, generator=generator, dtype=torch.float64)
+        x = gauss(generator, 3, 1)
+        A, C = (gauss(generator, rows, middle) for _ in range(2))
+        B = gauss(generator, middle, columns)
         errors.append(relative_error(kron(x, A @ B), kron(x, A) @ B))
         errors.append(relative_error(kron(x, A + C), kron(x, A) + kron(x, C)))
         errors.append(

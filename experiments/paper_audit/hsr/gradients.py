@@ -12,6 +12,7 @@ from torch.func import grad
 from experiments.paper_audit import three_layer as t
 from experiments.paper_audit.checks import Check, Entry, Outcome, Witness, equality
 from experiments.paper_audit.hsr.derivatives import outer
+from experiments.paper_audit.tensors import gauss, real, seeded, unit
 from experiments.paper_audit.three_layer import (
     NAMES,
     Instance,
@@ -234,10 +235,10 @@ def _cancelling(name: str, k: float, grows: bool) -> Instance:
     unit, weight = (0.3, k) if grows else (k, 1.0)
     theta = [unit, unit, 0.7, 0.7, math.log(k), weight, -weight]
     x, q = (
-        torch.tensor([[0.5], [-0.3]], dtype=torch.float64),
-        torch.tensor([1.0, 0.0], dtype=torch.float64),
+        real([[0.5], [-0.3]]),
+        real([1.0, 0.0]),
     )
-    return Instance(name, torch.tensor(theta, dtype=torch.float64), x, q)
+    return Instance(name, real(theta), x, q)
 
 
 def _proposition_one() -> Outcome:
@@ -277,9 +278,9 @@ def _move(theta: Tensor, x: Tensor, q: Tensor, size: float = 0.0) -> tuple[float
 
 def _descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Tensor, float, float]]:
     """∇μ and √(D−1) ∇σ of sigmoid networks near theta, with the slopes of λ_sup and λ_inf along −∇λ_sup, measured."""
-    generator, step = torch.Generator().manual_seed(0), 1e-6
+    generator, step = seeded(0), 1e-6
     for k in range(40):
-        at = theta + (k > 0) * 2 * torch.randn(4, generator=generator, dtype=torch.float64)
+        at = theta + (k > 0) * 2 * gauss(generator, 4)
         case = Instance("sigmoid", at, x, q)
         by_mean = gradient_of(case, torch.trace) / len(at)
         high, low = (
@@ -290,9 +291,9 @@ def _descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Ten
 
 def _lower_bound_rises() -> Outcome:
     """A step that lowers λ_sup, where λ_inf falls; corrected: it rises exactly where √(D−1) |∇σ| > |∇μ|."""
-    theta = torch.tensor([-0.447, 1.737, 2.01, 2.772], dtype=torch.float64)
+    theta = real([-0.447, 1.737, 2.01, 2.772])
     x, q = (
-        torch.tensor([[0.361], [0.295]], dtype=torch.float64),
+        real([[0.361], [0.295]]),
         torch.zeros(2, dtype=torch.float64),
     )
     (high, low), (new_high, new_low) = _move(theta, x, q), _move(theta, x, q, 0.01)
@@ -315,8 +316,8 @@ def _both_fall() -> Outcome:
 
     The reference counts networks of the paper's size in which μ, or σ, rises.
     """
-    theta = torch.tensor([-0.7, -1.4, 1.2, 5.3], dtype=torch.float64)
-    x, q = torch.tensor([[0.6], [-2.5]], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    theta = real([-0.7, -1.4, 1.2, 5.3])
+    x, q = real([[0.6], [-2.5]]), torch.zeros(2, dtype=torch.float64)
     before, after = _move(theta, x, q), _move(theta, x, q, 0.01)
     mean, new_mean = sum(before) / 2, sum(after) / 2
     wrong = 0
@@ -324,10 +325,10 @@ def _both_fall() -> Outcome:
         whole = by_mean + by_std
         for slope, part in (((high + low) / 2, by_mean), ((high - low) / 2, by_std)):
             wrong += abs(slope + float(part @ whole)) > 1e-3 * float(whole @ whole + part @ part)
-    rising, networks, generator = [0, 0], 40, torch.Generator().manual_seed(0)
+    rising, networks, generator = [0, 0], 40, seeded(0)
     for _ in range(networks):
         at = 20 * torch.rand(13, generator=generator, dtype=torch.float64) - 10
-        points = 2**0.5 * torch.randn(50, 2, generator=generator, dtype=torch.float64)
+        points = 2**0.5 * gauss(generator, 50, 2)
         labels = torch.arange(50).double() % 2
         case = Instance("sigmoid", at, points + 1 - 2 * labels[:, None], labels)
         by_mean, whole = gradient_of(case, torch.trace) / len(at), gradient_of(case, _bound_of)
@@ -356,15 +357,15 @@ def ends(hessian: Tensor) -> tuple[float, float]:
 
 def _proposition_two() -> Outcome:
     """The move of λ_sup and λ_inf between random symmetric matrices of equal mean, the one with smaller σ second."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     moves = []
     for dimension in (2, 5, 13):
         for _ in range(60):
-            pair = torch.randn(2, dimension, dimension, generator=generator, dtype=torch.float64)
+            pair = gauss(generator, 2, dimension, dimension)
             pair = pair + pair.mT
-            level = torch.randn((), generator=generator, dtype=torch.float64)
+            level = gauss(generator, ())
             centre = pair.diagonal(dim1=-2, dim2=-1).mean(-1) - level
-            pair = pair - centre[:, None, None] * torch.eye(dimension, dtype=torch.float64)
+            pair = pair - centre[:, None, None] * unit(dimension)
             wide, narrow = sorted(pair, key=lambda m: -float(torch.linalg.eigvalsh(m).std()))
             (high, low), (new_high, new_low) = ends(wide), ends(narrow)
             moves.append(max(new_high - high, low - new_low))

@@ -10,6 +10,7 @@ from scipy.stats import f as f_distribution
 from experiments.paper_audit import effects
 from experiments.paper_audit.checks import Entry, Outcome, Witness, apart
 from experiments.paper_audit.hsr.gradients import gradient_of, squared
+from experiments.paper_audit.tensors import gauss, seeded
 from experiments.paper_audit.three_layer import Instance
 
 NETWORKS, RADIUS = 20, 0.1
@@ -17,9 +18,9 @@ NETWORKS, RADIUS = 20, 0.1
 
 def papers_network(seed: int) -> Instance:
     """A network of Section VI: M = 2, N = 3, sigmoid, 50 samples of two Gaussians, θ uniform in (−10, 10)."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     theta = 20 * torch.rand(13, generator=generator, dtype=torch.float64) - 10
-    points = 2**0.5 * torch.randn(50, 2, generator=generator, dtype=torch.float64)
+    points = 2**0.5 * gauss(generator, 50, 2)
     labels = torch.arange(50).double() % 2
     return Instance("sigmoid", theta, points + 1 - 2 * labels[:, None], labels)
 

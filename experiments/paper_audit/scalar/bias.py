@@ -24,6 +24,7 @@ from experiments.paper_audit.scalar.cases import (
     theorem6_cases,
     worst,
 )
+from experiments.paper_audit.tensors import gauss, real, seeded, unit
 
 LAMBDA = 0.613
 
@@ -49,7 +50,7 @@ def gradient(c: Bias) -> Tensor:
 def sample_hessian(c: Bias) -> Tensor:
     """Eqs. (69)–(73), averaged over the samples one by one."""
     total = torch.zeros(3 * c.m, 3 * c.m, dtype=torch.float64)
-    eye = torch.eye(c.m, dtype=torch.float64)
+    eye = unit(c.m)
     for x, delta in zip(c.x, c.residual, strict=True):
         hidden, ww = c.v * x + c.b, torch.outer(c.w, c.w)
         wv, wb = (
@@ -67,7 +68,7 @@ def sample_hessian(c: Bias) -> Tensor:
 
 def block_hessian(c: Bias) -> Tensor:
     """Eqs. (74)–(79), for mean x = 0."""
-    eye, a, ww = torch.eye(c.m, dtype=torch.float64), (c.x**2).mean(), torch.outer(c.w, c.w)
+    eye, a, ww = unit(c.m), (c.x**2).mean(), torch.outer(c.w, c.w)
     wv = c.dx * eye + a * torch.outer(c.v, c.w)
     wb = c.d0 * eye + torch.outer(c.b, c.w)
     rows = [
@@ -98,15 +99,15 @@ def kernel(c: Bias) -> Tensor:
 def low_rank(c: Bias) -> Tensor:
     """Eq. (81) and (82): H − λI."""
     u = columns(c)
-    return u @ u.T + torch.kron(kernel(c), torch.eye(c.m, dtype=torch.float64))
+    return u @ u.T + torch.kron(kernel(c), unit(c.m))
 
 
 def shifted(c: Bias) -> Tensor:
-    return c.hessian - LAMBDA * torch.eye(3 * c.m, dtype=torch.float64)
+    return c.hessian - LAMBDA * unit(3 * c.m)
 
 
 def eq83(c: Bias) -> Tensor:
-    x, y, low = c.dx, c.d0, torch.tensor(LAMBDA, dtype=torch.float64)
+    x, y, low = c.dx, c.d0, real(LAMBDA)
     rows = [
         [low**2, low * x, low * y],
         [low * x, low**2 - y**2, x * y],
@@ -136,9 +137,7 @@ def eq84(c: Bias) -> Tensor:
 
 def solved_columns(c: Bias) -> Tensor:
     """A⁻¹ U, numerically."""
-    return torch.kron(
-        torch.linalg.inv(kernel(c)).contiguous(), torch.eye(c.m, dtype=torch.float64)
-    ) @ columns(c)
+    return torch.kron(torch.linalg.inv(kernel(c)).contiguous(), unit(c.m)) @ columns(c)
 
 
 def form(c: Bias) -> Tensor:
@@ -157,9 +156,7 @@ def eq85(c: Bias) -> Tensor:
 
 def sextic_value(c: Bias) -> Tensor:
     """|B − λ(λ² − r²) I| after Eq. (85)."""
-    return torch.linalg.det(
-        form(c) - LAMBDA * (LAMBDA**2 - c.r2) * torch.eye(2, dtype=torch.float64)
-    )
+    return torch.linalg.det(form(c) - LAMBDA * (LAMBDA**2 - c.r2) * unit(2))
 
 
 def dense_sextic_value(c: Bias) -> Tensor:
@@ -321,11 +318,11 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     (m−d times each) and 0 ((d−1)(m−1) times).
     """
     m, n = d + 3, 3 * d + 4
-    generator = torch.Generator().manual_seed(100 * seed + d)
-    a = 1.7 * torch.linalg.qr(torch.randn(m, d, generator=generator, dtype=torch.float64)).Q
-    w = torch.randn(m, generator=generator, dtype=torch.float64)
-    inputs = torch.linalg.qr(torch.randn(n, d, generator=generator, dtype=torch.float64)).Q * n**0.5
-    y = torch.randn(n, generator=generator, dtype=torch.float64)
+    generator = seeded(100 * seed + d)
+    a = 1.7 * torch.linalg.qr(gauss(generator, m, d)).Q
+    w = gauss(generator, m)
+    inputs = torch.linalg.qr(gauss(generator, n, d)).Q * n**0.5
+    y = gauss(generator, n)
     y = y - inputs @ (inputs.T @ y) / n
     found = torch.linalg.eigvalsh(autodiff_hessian(multi_input_network, [w, *a.T], inputs, y))
     stand_in = Bias(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from experiments.paper_audit import checks
 from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm
 
 Predictor = Callable[..., Tensor]
 
@@ -62,10 +63,10 @@ def random_instance(
     seed: int, m: int, n: int, layers: int = 2
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """(layers of shape (m,), x (n,), y (n,)), standard normal in float64; x has a mean and a variance of its own."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = [torch.randn(m, generator=generator, dtype=torch.float64) for _ in range(layers)]
-    x = 1.3 * torch.randn(n, generator=generator, dtype=torch.float64) + 0.4
-    y = 2.0 * torch.randn(n, generator=generator, dtype=torch.float64) - 0.3
+    generator = seeded(seed)
+    weights = [gauss(generator, m) for _ in range(layers)]
+    x = 1.3 * gauss(generator, n) + 0.4
+    y = 2.0 * gauss(generator, n) - 0.3
     return weights, x, y
 
 
@@ -208,7 +209,7 @@ def numbers(**vectors: Tensor) -> str:
 
 
 def vector(*entries: float) -> Tensor:
-    return torch.tensor(entries, dtype=torch.float64)
+    return real(entries)
 
 
 def hand_cases() -> list[Linear]:
@@ -304,7 +305,7 @@ def compare(
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
     """‖H z − λ z‖ / (‖H‖₂ ‖z‖); 1 for the zero vector, which is no eigenvector."""
-    norm, scale = torch.linalg.vector_norm(vector), torch.linalg.matrix_norm(hessian, 2)
+    norm, scale = torch.linalg.vector_norm(vector), spectral_norm(hessian)
     if norm <= 1e-12 * (1 + scale):
         return 1.0
     return float(torch.linalg.vector_norm(hessian @ vector - value * vector) / (scale * norm))

@@ -21,6 +21,7 @@ from experiments.paper_audit.scalar.cases import (
     random_instance,
     worst,
 )
+from experiments.paper_audit.tensors import real, unit
 from experiments.scalar_spectrum.training import phase_of_slope, smallest_eigenvalue_bound
 from runner.curvature.closed_form.scalar import linear_spectrum
 
@@ -28,7 +29,7 @@ LAMBDA = 0.731  # a value that is no eigenvalue, at which identities in λ are c
 
 
 def identity(c: Linear) -> Tensor:
-    return torch.eye(c.m, dtype=torch.float64)
+    return unit(c.m)
 
 
 def trace(c: Linear) -> Tensor:
@@ -165,7 +166,7 @@ def right_matrix(c: Linear) -> Tensor:
 
 
 def determinant(matrix: Tensor) -> Tensor:
-    return torch.linalg.det(matrix - LAMBDA * torch.eye(len(matrix), dtype=torch.float64))
+    return torch.linalg.det(matrix - LAMBDA * unit(len(matrix)))
 
 
 def shifted_inverse(c: Linear) -> Tensor:
@@ -299,7 +300,7 @@ def eq53_57_error(c: Linear) -> float:
 def other_solutions() -> Outcome:
     """⟨a, b⟩ = ⟨c, d⟩ has the solutions 1 to 3 of Appendix C.1 only? a = (1, 1), b = (1, 0), c = (2, 1), d = (0, 1) is
     another: its distance from each case, a sine or the product; corrected: case 3 gives eigenvectors."""
-    vectors = torch.tensor([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    vectors = real([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0], [0.0, 1.0]])
     a, b, c, d = vectors
 
     def apart(left: Tensor, right: Tensor) -> float:
@@ -388,7 +389,7 @@ def outlier_vectors_error(c: Linear) -> float:
 
 def schur_of_hessian(c: Linear) -> Tensor:
     """Schur complement of the lower right block in the automatic H − λI."""
-    shifted = c.hessian - LAMBDA * torch.eye(2 * c.m, dtype=torch.float64)
+    shifted = c.hessian - LAMBDA * unit(2 * c.m)
     a, b = shifted[: c.m, : c.m], shifted[: c.m, c.m :]
     return a - b @ torch.linalg.solve(shifted[c.m :, c.m :], shifted[c.m :, : c.m])
 

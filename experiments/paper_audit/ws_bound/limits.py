@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import Entry, Outcome, Witness, attack, exists, needs
+from experiments.paper_audit.tensors import gauss, real, seeded
 from experiments.paper_audit.three_layer import (
     Instance,
     derivative,
@@ -70,7 +71,7 @@ def _proposition_one_only() -> Outcome:
 
 def _proposition_five() -> Outcome:
     """Random inputs in [0, 1] stay below, all ones reach it."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     worst = []
     for samples, width in ((1, 1), (50, 2), (7, 30)):
         for x in (
@@ -91,7 +92,7 @@ def _proposition_six() -> Outcome:
     scanned: list[float] = []
     right: list[float] = []
     witness = None
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     for samples, width in ((1, 1), (5, 2), (3, 4)):
         values = [
             _gram(x)
@@ -117,10 +118,10 @@ def _proposition_six() -> Outcome:
 def _proposition_seven() -> Outcome:
     """Hidden values in (−1, 1) stay below I²(1 + N)², and saturating the layer reaches it."""
     worst: list[float] = []
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     for samples, units in ((1, 1), (5, 3), (4, 10)):
         limit = samples**2 * (1 + units) ** 2
-        for y in torch.randn(20, samples, units, generator=generator, dtype=torch.float64) * 3:
+        for y in gauss(generator, 20, samples, units) * 3:
             worst.extend((_gram(f(y)) - limit) / limit for f in (torch.sigmoid, torch.tanh))
         saturated = torch.sigmoid(torch.full((samples, units), 40.0, dtype=torch.float64))
         worst.append(abs(_gram(saturated) - limit) / limit)
@@ -129,11 +130,9 @@ def _proposition_seven() -> Outcome:
 
 def _steep(k: float) -> Instance:
     """Linear, x = ±1, hidden weights 1, Ṽ = (K, −K, log K): two units that cancel, one that separates."""
-    x = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    theta = torch.tensor(
-        [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)], dtype=torch.float64
-    )
-    return Instance("linear", theta, x, torch.tensor([1.0, 0.0], dtype=torch.float64))
+    x = real([[1.0], [-1.0]])
+    theta = real([0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, k, -k, math.log(k)])
+    return Instance("linear", theta, x, real([1.0, 0.0]))
 
 
 def _excess_seven(instance: Instance) -> float:
@@ -174,8 +173,8 @@ def _theorem_seven() -> Outcome:
 def _gelu_unit(weight: float) -> Instance:
     """One GELU unit at its steepest point y = √2, x = 0, with z = 0, q = 1."""
     root = math.sqrt(2)
-    f = float(derivative("gelu", 0)(torch.tensor([root], dtype=torch.float64)))
-    theta = torch.tensor([root, 0.0, -weight * f, weight], dtype=torch.float64)
+    f = float(derivative("gelu", 0)(real([root])))
+    theta = real([root, 0.0, -weight * f, weight])
     return Instance(
         "gelu", theta, torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from experiments.paper_audit import three_layer as t
 from experiments.paper_audit.checks import Entry, Outcome, equality as equal, relative_error
+from experiments.paper_audit.tensors import gauss, seeded
 from experiments.paper_audit.three_layer import (
     Instance,
     Sample,
@@ -161,15 +162,15 @@ def _scanned_phi() -> Outcome:
 
 def _kronecker() -> Outcome:
     """Lemma 3 and Eq. 80."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     errors = []
     for m, n in ((1, 1), (2, 3), (4, 2)):
-        A, C = torch.randn(2, m, n, generator=generator, dtype=torch.float64)
-        B, D = torch.randn(2, n, m, generator=generator, dtype=torch.float64)
+        A, C = gauss(generator, 2, m, n)
+        B, D = gauss(generator, 2, n, m)
         errors.append(
             relative_error((kron(A, C) @ kron(B, D)).trace(), (A @ B).trace() * (C @ D).trace())
         )
-        a, b = torch.randn(2, n, generator=generator, dtype=torch.float64)
+        a, b = gauss(generator, 2, n)
         errors.append(relative_error((torch.diag(a) @ torch.diag(b)).trace(), a @ b))
     return Outcome(max(errors), instances=len(errors))
 

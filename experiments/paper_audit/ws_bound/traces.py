@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import Entry, Outcome, Witness, relative_error
+from experiments.paper_audit.tensors import real
 from experiments.paper_audit.three_layer import (
     INCREASING,
     Instance,
@@ -110,13 +111,13 @@ def _extremes(*cases: Extreme) -> Callable[[], Outcome]:
 
 def gelu_slope() -> float:
     """max f' of GELU = G(√2) + √2 g(√2)."""
-    root = torch.tensor(math.sqrt(2), dtype=torch.float64)
+    root = real(math.sqrt(2))
     return float(cumulative(root) + root * density(root))
 
 
 def _tanh_condition() -> Outcome:
     """f''(±1/√3 in f) is not zero, f''' is."""
-    y = torch.atanh(torch.tensor([1 / math.sqrt(3)], dtype=torch.float64))
+    y = torch.atanh(real([1 / math.sqrt(3)]))
     second, third = (float(derivative("tanh", order)(y).abs()) for order in (2, 3))
     witness = Witness("y = artanh(1/√3)", f"f'' = −{second:.5g}", f"f''' = {third:.2g}", "0")
     return Outcome(second, third, 1, witness)
@@ -278,7 +279,7 @@ def opposite(name: str) -> Instance:
     y = (BENT[name], -BENT[name] or 8.0)
     outputs = [float(derivative(name, 0)(zero + value)) for value in y]
     theta = [*y, 0.0, 0.0, -0.1 * (outputs[0] - outputs[1]), 0.1, -0.1]
-    return Instance(name, torch.tensor(theta, dtype=torch.float64), zero[None], zero)
+    return Instance(name, real(theta), zero[None], zero)
 
 
 def _theorem_four() -> Outcome:

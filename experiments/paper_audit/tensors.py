@@ -1,0 +1,37 @@
+"""float64 tensors of the audit: numbers, random draws of a seed, norms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def real(values: Any) -> Tensor:
+    """Numbers as a float64 tensor."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def unit(size: int) -> Tensor:
+    """The identity matrix."""
+    return torch.eye(size, dtype=torch.float64)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def gauss(generator: torch.Generator, *shape: Any) -> Tensor:
+    """N(0, 1) from a generator, which goes on."""
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def normal(seed: int, *shape: Any) -> Tensor:
+    """N(0, 1) from a seed."""
+    return gauss(seeded(seed), *shape)
+
+
+def spectral_norm(matrix: Tensor) -> Tensor:
+    """Largest singular value."""
+    return torch.linalg.matrix_norm(matrix, 2)
