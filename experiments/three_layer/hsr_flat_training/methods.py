@@ -71,14 +71,6 @@ class Settings:
         return self.end * self.price + (1 - self.end)
 
 
-def parameters_of(method: str) -> int:
-    """How many parameters a method tunes: rate, radius or weight, probes."""
-    method = method.removesuffix(HALF)
-    if method == "sgd":
-        return 1
-    return 2 if method in RADII else 3
-
-
 def trial(method: str, number: int) -> Settings:
     """Settings number `number` of a method: the same for every seed.
 

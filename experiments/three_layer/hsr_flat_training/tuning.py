@@ -2,7 +2,7 @@
 
 All settings of a method with the same number of probes train at once, from the same network and on
 the same batches. The choice reads validation data at seeds that the contest does not use. FILE gets
-one row for each data set, budget, method and setting: means over the seeds. On CIFAR-10 the methods
+one row for each data set, budget, method and setting: means over the seeds. The methods
 that act throughout the training were searched earlier, one network at a time, with the same rules.
 """
 
@@ -29,7 +29,6 @@ from experiments.three_layer.hsr_flat_training.measure import (
 from experiments.three_layer.hsr_flat_training.methods import (
     Settings,
     Stepper,
-    parameters_of,
     trial,
 )
 from experiments.three_layer.hsr_flat_training.settings import BUDGETS, METHODS, FlatContest
@@ -39,25 +38,21 @@ from runner.curvature.spectra.lanczos import lanczos_extremes
 
 TRIED = 16
 SEEDS = (142, 143, 144)
-CONTESTS = {"hsr_flat_training": True, "hsr_flat_cifar10": False}
-"""Whether the search of a contest is larger for methods with more parameters."""
+CONTESTS = ("hsr_flat_training", "hsr_flat_cifar10")
 LANCZOS_STEPS = 20
 """Of λ₁: an eigenvalue that stands apart converges in fewer."""
 KEYS = ["contest", "budget", "method", "trial"]
 Numbered = tuple[int, Settings]
 
 
-def searched(contest: str, method: str) -> list[Numbered]:
-    """Number and settings of all that are tried: `TRIED` for each parameter, or for each method."""
-    count = TRIED
-    if CONTESTS[contest]:
-        count *= parameters_of(method)
-    return [(k, trial(method, k)) for k in range(count)]
+def searched(method: str) -> list[Numbered]:
+    """Number and settings of all that are tried."""
+    return [(number, trial(method, number)) for number in range(TRIED)]
 
 
-def together(contest: str, method: str) -> list[list[Numbered]]:
+def together(method: str) -> list[list[Numbered]]:
     """The settings that can train at once."""
-    ordered = sorted(searched(contest, method), key=lambda numbered: numbered[1].probes)
+    ordered = sorted(searched(method), key=lambda numbered: numbered[1].probes)
     return [list(group) for _, group in groupby(ordered, key=lambda numbered: numbered[1].probes)]
 
 
@@ -133,7 +128,7 @@ def main(path: Path) -> None:
         if (contest, budget, method) in known:
             continue
         experiment: Any = build_job([f"experiment={contest}"]).experiment
-        for seed, group in product(SEEDS, together(contest, method)):
+        for seed, group in product(SEEDS, together(method)):
             for row in measured(experiment, group, budget, seed):
                 rows.append(
                     {"contest": contest, "budget": budget, "method": method, "seed": seed, **row}

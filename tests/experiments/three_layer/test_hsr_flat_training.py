@@ -21,7 +21,6 @@ from experiments.three_layer.hsr_flat_training.measure import (
 from experiments.three_layer.hsr_flat_training.methods import (
     Settings,
     Stepper,
-    parameters_of,
     trial,
 )
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, METHODS
@@ -31,7 +30,6 @@ from runner import stats
 from runner.contract import Context, SettingError, analyse, measure
 from runner.run.config import build_job
 
-SEARCHED = "hsr_flat_training"
 SEARCH = Path(__file__).parents[3] / "experiments/reference/hsr_flat_tuning.csv"
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
 
@@ -149,9 +147,8 @@ def test_all_methods_try_the_same_rates_each_once():
     rates = {method: [trial(method, k).rate for k in range(16)] for method in METHODS}
     assert len({tuple(found) for found in rates.values()}) == 1 and len(set(rates["sgd"])) == 16
     for method in METHODS:
-        settings = [one for _, one in searched(SEARCHED, method)]
-        assert len(settings) == len(set(settings)) == 16 * parameters_of(method)
-        assert len(searched("hsr_flat_cifar10", method)) == 16
+        settings = [one for _, one in searched(method)]
+        assert len(settings) == len(set(settings)) == 16
         assert {one.end for one in settings} == {0.5 if method.endswith("_half") else 1.0}
     assert {trial("hsr", k).probes for k in range(16)} == {1, 2, 4}
     with pytest.raises(ValueError, match="sdg"):
@@ -161,7 +158,7 @@ def test_all_methods_try_the_same_rates_each_once():
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_cost_costs_the_same(experiment, method):
     experiment = replace(experiment, epochs=20, price=6.0)
-    for _, settings in searched(SEARCHED, method):
+    for _, settings in searched(method):
         cost = epochs_of(experiment, settings, "cost")
         assert cost * settings.mean_price == pytest.approx(120, rel=0.06)
         assert epochs_of(experiment, settings, "steps") == 20
@@ -169,7 +166,7 @@ def test_equal_cost_costs_the_same(experiment, method):
 
 @pytest.mark.parametrize("method", ["asam_half", "sgd"])
 def test_settings_that_train_together_end_where_each_ends_alone(experiment, method):
-    experiment, group = replace(experiment, last_epochs=1), searched(SEARCHED, method)[:3]
+    experiment, group = replace(experiment, last_epochs=1), searched(method)[:3]
     rows = list(measured(experiment, group, "steps", 7))
     for (number, settings), row in zip(group, rows, strict=True):
         (end,), _ = run(experiment, settings, "steps", Context(7))
