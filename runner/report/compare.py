@@ -85,15 +85,19 @@ def scorecard(
             (m["comparable"] for m in matching if "comparable" in m), ""
         )
         score = score_of(printed, matching, reason, groups.get(_identity(row, shared), ""))
-        scores.append(
-            replace(score, values=" ".join(f"{m['seed']}:{m['value']:.9g}" for m in matching))
-        )
+        scores.append(replace(score, values=tuple(map(_by_seed, matching))))
     scores = _repeated(rows, keys, matched, _ordered(rows, scores))
     table = [
         {k: row[k] for k in keys} | {f.name: getattr(s, f.name) for f in fields(Score)}
         for row, s in zip(rows, scores, strict=True)
     ]
     return pd.DataFrame(table, columns=[*keys, *(f.name for f in fields(Score))])
+
+
+def _by_seed(row: Mapping[str, Any]) -> tuple[int, float | None]:
+    """(seed, value) of a measured row."""
+    value = row["value"]
+    return int(float(row["seed"])), float(f"{value:.9g}") if math.isfinite(value) else None
 
 
 def _ordered(rows: Sequence[Mapping[str, str]], scores: Sequence[Score]) -> list[Score]:

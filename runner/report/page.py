@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.contract import is_extension
 from runner.report.captions import place_of, places
@@ -19,6 +19,7 @@ from runner.report.manifest import changed_files, is_merged, read_manifest, read
 from runner.report.papers import anchors
 from runner.report.score import Score
 
+T = TypeVar("T")
 GOOD = ("exact match", "reproduced", "confirmed")
 BAD = ("not reproduced", "refuted")
 NEUTRAL = ("minor error", "calibrated", "true by construction", "not comparable")
@@ -43,6 +44,11 @@ SCORE_COLUMNS = frozenset(
     (*(column.name for column in fields(Score)), "margin_reason", "constructed")
 )
 """Columns of scorecard.csv that are not keys of the value."""
+WORDS = (
+    *("verdict", "reason", "source", "note", "significant", "in_our_95", "way", "statistic"),
+    *("in_their_prediction", "sign_kept", "margin_reason", "replication"),
+)
+"""Columns of scorecard.csv that hold text, as the pages show them."""
 
 VECTOR = ("pdf", "svg")
 """Formats of a figure next to PNG."""
@@ -146,50 +152,18 @@ class Page:
         found = []
         for row in rows:
             keys = {k: v for k, v in row.items() if k not in SCORE_COLUMNS and v not in ("", "nan")}
-            pairs = (pair.partition(":") for pair in row.get("values", "").split())
-            seeds = [
-                [int(float(seed)), _number(value)]
-                for seed, _, value in pairs
-                if _number(value) is not None
-            ]
-            numbers = {
-                k: _number(row[k])
-                for k in row
-                if k in SCORE_COLUMNS and _number(row[k]) is not None
-            }
-            words = {
-                k: row[k]
-                for k in (
-                    "verdict",
-                    "reason",
-                    "source",
-                    "note",
-                    "significant",
-                    "in_our_95",
-                    "way",
-                    "statistic",
-                )
-                if row.get(k)
-            }
-            words |= {
-                k: row[k]
-                for k in ("in_their_prediction", "sign_kept", "margin_reason")
-                if row.get(k)
-            }
+            columns = {k: v for k, v in row.items() if k in SCORE_COLUMNS}
+            numbers = {k: value for k, v in columns.items() if (value := _number(v)) is not None}
+            words = {k: row[k] for k in WORDS if row.get(k)}
+            values: list[list[Any]] = parsed(row.get("values", ""), [])
+            values = [pair for pair in values if pair[1] is not None]
             about = {
+                "id": self._anchor(row, keys),
+                "keys": keys,
                 "label": row_label(keys),
                 "places": sorted(places(row.get("source", ""), PLACES)),
             }
-            found.append(
-                {
-                    "id": self._anchor(row, keys),
-                    "keys": keys,
-                    **about,
-                    **numbers,
-                    **words,
-                    "values": seeds,
-                }
-            )
+            found.append({**about, **numbers, **words, "values": values})
         return _unique(found)
 
     @cached_property
@@ -205,6 +179,7 @@ class Page:
             "threshold",
             "detail",
             "group",
+            "replication",
         )
         found = []
         for row in self.table("claims"):
@@ -213,7 +188,7 @@ class Page:
             }
             ours: dict[str, Any] = {"extension": True} if is_extension(row["where"]) else {}
             ours["places"] = sorted(places(row["where"], PLACES))
-            ours["variants"] = parts_of(row.get("variants", ""))
+            ours |= {key: parsed(row.get(key, ""), {}) for key in ("variants", "other_seeds")}
             found.append(
                 {"id": f"{paper}.{slug(self.name)}.{slug(row['name'])}", **content, **ours}
             )
@@ -308,13 +283,13 @@ class Page:
         ]
 
 
-def parts_of(text: str) -> dict[str, str]:
-    """Part -> verdict, from a JSON column of claims.csv; {} for anything else."""
+def parsed(text: str, default: T) -> T:
+    """The value of a JSON column; `default` for an empty one and for anything of another kind."""
     try:
-        found = json.loads(text or "{}")
+        found = json.loads(text) if text else default
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return default
+    return found if isinstance(found, type(default)) else default
 
 
 def _place(source: str) -> str:

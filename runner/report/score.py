@@ -29,7 +29,8 @@ class Score:
     Other criteria, each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our 95 %
     interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept: share of the other rows
     of the metric and table that lie on the same side of this one as in the paper. std_ratio, std_p: our std over the
-    paper's (both ddof 1), and the two-sided F test of their equality. values: ours, as "42:1.52 43:1.49" by seed.
+    paper's (both ddof 1), and the two-sided F test of their equality. values: ours, pairs (seed, value),
+    nine digits, None for one that is not finite; JSON in scorecard.csv.
     replication: the verdict of the seeds declared for a second one, not counted; "" where none are declared.
     """
 
@@ -70,7 +71,7 @@ class Score:
     reason: str = ""
     source: str = ""
     note: str = ""
-    values: str = ""
+    values: tuple[tuple[int, float | None], ...] = ()
     replication: str = ""
 
 

@@ -18,6 +18,7 @@ from runner.report.captions import seeds_line
 from runner.report.formulas import formulas, marked, table
 from runner.report.page import ALL, MEANINGS, Page, in_order, tone
 from runner.report.papers import known_papers
+from runner.report.scope import Scope
 from runner.store.archive import PUBLISHED
 
 GALLERY = "gallery.html"
@@ -139,6 +140,7 @@ def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index
         "scores": [row | {"label": marked(row["label"])} for row in page.scores],
         "claims": [row | {"statement": marked(row["statement"])} for row in page.claims],
         "cells": cells,
+        "replicated": Scope.of(page.manifest).replicated,
         "maths": table(
             [*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]
         ),

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 KEPT = ("confirmed", "refuted", "minor error", "inconclusive", "true by construction")
 """Verdicts that a statement may keep outside the paper's scope."""
-MAPPINGS = ("variants", "other_seeds")
-"""Columns of claims.csv that hold JSON: part -> verdict."""
+JSON_COLUMNS = ("variants", "other_seeds", "values")
+"""Columns that hold JSON: part -> verdict; pairs (seed, value)."""
 DIGITS = "%.9g"
 """Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
 
@@ -205,12 +205,12 @@ def _write_answers(
 
 
 def with_json(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with its mappings as JSON text, "" for an empty one."""
-    columns = [column for column in MAPPINGS if column in frame]
+    """The table with what is no text or number as JSON, "" where it is empty."""
+    columns = [column for column in JSON_COLUMNS if column in frame]
     return frame.assign(**{column: frame[column].map(_json) for column in columns})
 
 
-def _json(value: Mapping[str, str]) -> str:
+def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 

@@ -12,7 +12,7 @@ from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
 from runner.report.formatting import place_rows, report_text, row_label, statement_row, summary
 from runner.report.formulas import FORMULA, MARK, formulas, marked, mathml, table
-from runner.report.page import parts_of
+from runner.report.page import parsed
 from runner.report.write import with_json
 from runner.stats import judge
 
@@ -152,7 +152,7 @@ def test_variants_survive_the_file_whatever_their_parts_are_called():
     parts = {"L=8, plain": "confirmed", "init; confirmed: x": "refuted"}
     table = with_json(claims_table([Claim("a", "s", "Fig. 1", "refuted", variants=parts)]))
     (row,) = csv.DictReader(table.to_csv(index=False).splitlines())
-    assert parts_of(row["variants"]) == parts and parts_of(row["other_seeds"]) == {}
+    assert parsed(row["variants"], {}) == parts and parsed(row["other_seeds"], {}) == {}
 
 
 def test_statements_of_the_paper_come_before_extensions_and_refuted_ones_first():

@@ -69,7 +69,7 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
                 "reason": "<b>why</b>",
                 "source": "DAG paper, Table 5",
             }
-            | {"values": f"42:{1 + i / 100} 43:{1 + i / 100}"}
+            | {"values": json.dumps([[42, 1 + i / 100], [43, 1 + i / 100]])}
         )
     written(folder / "scorecard.csv", scores)
     claim = {

@@ -78,9 +78,11 @@
     const keys = row.keys || {};
     return data.cells.filter(c => Object.entries(c.params).every(([k, v]) => !(k in keys) || String(v) === keys[k] || Number(v) === Number(keys[k])));
   }
+  const listed = parts => Object.entries(parts).map(([part, verdict]) => `${part}: ${verdict}`).join("; ");
   function detail(row) {
     const parts = [];
     const add = (name, value) => { if (value !== undefined && value !== null && value !== "") parts.push(`<dt>${name}</dt><dd>${esc(value)}</dd>`); };
+    add(data.replicated, row.replication);
     if (row.kind === "number") {
       add("identifier", Object.entries(row.keys).map(([k, v]) => `${k}=${v}`).join(" ")); add("published", printed(row) + (row.place ? ", " + row.place : "")); add("reason", row.reason);
       add("margin", num(row.margin) + (row.margin_reason ? ": " + row.margin_reason : ""));
@@ -96,7 +98,7 @@
         add("reproduce", `hess-run ${seeds.length > 1 ? "-m " : ""}experiment=${data.name} ${Object.entries(params).map(([k, v]) => `${k}=${v}`).join(" ")} seed=${seeds.join(",")} force=true`);
       }
     } else {
-      add("statement", row.name); add("criterion", row.threshold); add("measured", row.statistic); add("variants", Object.entries(row.variants).map(([part, verdict]) => `${part}: ${verdict}`).join("; "));
+      add("statement", row.name); add("criterion", row.threshold); add("measured", row.statistic); add("variants", listed(row.variants)); add("other seeds", listed(row.other_seeds));
       add("details", row.detail); add("speaks of", row.group); add("seeds that would decide", row.seeds_needed);
     }
     return `<tr class="detail"><td colspan="6">${dots(row)}<dl>${parts.join("")}<dt>link</dt><dd><a href="#${esc(row.id)}">#${esc(row.id)}</a></dd></dl></td></tr>`;
