@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -33,7 +33,7 @@ REPORTING = re.compile(r"(.*_)?(report|claims|figures)")
 """Modules of an experiment that only reports use."""
 ROOT = Path(__file__).resolve().parents[2]
 
-Table = Mapping[str, tuple[str, str]]
+Table = Mapping[str, Sequence[str]]
 """File -> hash of its bytes, hash of its syntax tree or ""."""
 
 
@@ -108,15 +108,16 @@ def record(folder: Path, experiment: Experiment) -> None:
     known, key = read(folder), digest_of(experiment)
     if key not in known:
         files = _bytes_of(type(experiment).__module__)
-        _write(folder, {**known, key: {name: (value, "") for name, value in files.items()}})
+        _write(folder, {**known, key: {name: [value, ""] for name, value in files.items()}})
 
 
 def publish(folder: Path, experiment: Experiment) -> None:
     """Write the table of the present code as that for which the published cells hold."""
     module = type(experiment).__module__
     trees = {name: _tree(path) for name, path in _files(module).items()}
-    table = {name: (value, trees[name]) for name, value in _bytes_of(module).items()}
-    _write(folder, {PUBLISHED: table})
+    table = {name: [value, trees[name]] for name, value in _bytes_of(module).items()}
+    if read(folder) != {PUBLISHED: table}:
+        _write(folder, {PUBLISHED: table})
 
 
 def _write(folder: Path, tables: Mapping[str, Table]) -> None:

@@ -125,7 +125,7 @@ def test_a_publication_that_was_killed_is_completed_by_the_next(places, monkeypa
         killed.setattr(publish, "_copy", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             published("toy", [], outputs)
-    assert set(state(folder)) == {"cells.zip"}
+    assert set(state(folder)) == {"cells.zip", "code.json"}
     half = scratch_path(folder / "cells.zip").name.replace(str(os.getpid()), "999999")
     (folder / half).write_bytes(b"half")
     assert published("toy", [], outputs)[-1].startswith("toy: 0 cells added, 0 replaced")
