@@ -112,7 +112,8 @@ def _axes(panels: Sequence[Axes]) -> str:
     for ax in panels:
         x, y = _first_line(ax.get_xlabel()) or x, _first_line(ax.get_ylabel()) or y
         if x and y:
-            pairs[f"{y}{' (logarithmic)' if ax.get_yscale() == 'log' else ''} against {x}"] = None
+            scale = " (logarithmic)" if ax.get_yscale() == "log" else ""
+            pairs[f"{y}{scale} against {x}"] = None
     parts = [f"{len(panels)} panels" if len(panels) > 1 else "", "; ".join(list(pairs)[:4])]
     return ": ".join(part for part in parts if part)
 
@@ -231,6 +232,10 @@ def _joined(parts: Sequence[str]) -> str:
     return " ".join(f"{part[0].upper()}{part[1:].rstrip('. ')}." for part in parts if part)
 
 
+KINDS = {"fig": "Fig.", "table": "Table", "Fig": "Fig."}
+"""What a figure or table of a paper is called, in names and texts -> its word."""
+
+
 def place_of(name: str, what: str = "") -> str:
     """The paper's figure or table that a figure redraws, '' where there is none.
 
@@ -239,7 +244,8 @@ def place_of(name: str, what: str = "") -> str:
     """
     found = re.match(r"(fig|table)([A-Z]?)0*(\d+)(?=_|$)", name)
     if found:
-        return f"{'Fig.' if found[1] == 'fig' else 'Table'} {found[2] + '.' if found[2] else ''}{found[3]}"
+        kind, appendix, number = found.groups()
+        return f"{KINDS[kind]} {appendix}{'.' * len(appendix)}{number}"
     return next(iter(sorted(places(what.partition(":")[0]))), "") if ":" in what else ""
 
 
@@ -256,9 +262,7 @@ def places(text: str, kinds: str = "Fig|Table") -> set[str]:
     for kind, listed in re.findall(
         rf"\b({kinds})\w*\.?\s+({number}[A-D]?(?:(?:,| and)\s+{number}[A-D]?)*)", text
     ):
-        found |= {
-            f"{'Fig.' if kind == 'Fig' else kind} {one}" for one in re.findall(number, listed)
-        }
+        found |= {f"{KINDS.get(kind, kind)} {one}" for one in re.findall(number, listed)}
     return found
 
 
@@ -299,22 +303,20 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _provenance(manifest: Mapping[str, Any]) -> str:
     seeds, cells = manifest.get("seeds", []), manifest.get("cells", [])
     commits = commits_of(manifest) if cells else []
-    parts = [
-        f"Seeds {seeds_line(seeds)} (n = {len(seeds)})"
-        if len(seeds) > 1
-        else f"Seed {seeds_line(seeds)}"
-    ]
-    parts += [
-        f"{len(cells)} cells of {'commit' if len(commits) == 1 else 'commits'} {', '.join(commits[:3])}"
-    ]
-    parts[-1] += f" and {len(commits) - 3} more" if len(commits) > 3 else ""
-    return "; ".join(parts)
+    line = f"Seed {seeds_line(seeds)}"
+    if len(seeds) > 1:
+        line = f"Seeds {seeds_line(seeds)} (n = {len(seeds)})"
+    named = ", ".join(commits[:3])
+    if len(commits) > 3:
+        named += f" and {len(commits) - 3} more"
+    word = "commit" if len(commits) == 1 else "commits"
+    return f"{line}; {len(cells)} cells of {word} {named}"
 
 
 def seeds_line(seeds: Sequence[int]) -> str:

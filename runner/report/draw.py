@@ -127,9 +127,9 @@ def _fix_layout(figure: Figure) -> None:
 class Gallery:
     """The figures of one report.
 
-    directory: of the report. manifest, warnings: of the report. partial: cells are missing, so that a figure may have
-    nothing to show. written: every file; captions, sources (file and line of the
-    code): by figure; left_out: figures of which nothing is measured.
+    directory: of the report. manifest, warnings: of the report. partial: cells are missing, so that
+    a figure may have nothing to show. suffix: one of `FORMATS`. written: every file; captions,
+    sources (file and line of the code): by figure; left_out: figures of which nothing is measured.
     """
 
     directory: Path
@@ -138,6 +138,7 @@ class Gallery:
     warnings: Sequence[str]
     failures: Failures
     partial: bool = False
+    suffix: str = "png"
     written: list[Path] = field(default_factory=list)
     captions: dict[str, Caption] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -147,62 +148,44 @@ class Gallery:
         """Draw and save figures. Raises OSError for a full disk."""
         for name, maker in makers.items():
             say(f"figure {name}")
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", name):
+                error = ValueError("expected a name of letters, digits and _.=-")
+                self.failures.add("figure", error, name)
+                continue
             before = len(self.failures.records)
-            read: list[Drawing] = []
-            about = (self.manifest, self.warnings, self.failures)
-            path = draw_one(
-                self.directory, name, maker, *about, partial=self.partial, read=read.append
-            )
-            if path is not None:
-                self.written.append(path)
-                self._describe(name, maker, read[0])
+            figure = self._made(name, maker)
+            if figure is not None:
+                self._save(name, maker, figure)
             elif len(self.failures.records) == before:
                 self.left_out.append(name)
+
+    def _made(self, name: str, maker: Any) -> Figure | None:
+        """The figure; None where it failed, or where nothing of it is measured."""
+        return self.failures.guard("figure", lambda: made(maker, partial=self.partial), None, name)
+
+    def _save(self, name: str, maker: Any, figure: Figure) -> None:
+        """Write a figure into figures/, and describe it."""
+        folder = self.directory / "figures"
+        folder.mkdir(exist_ok=True)
+        experiment, title = str(self.manifest.get("experiment", "")), self.manifest.get("title")
+        about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
+        try:
+            head(figure, Scope.of(self.manifest).heading(place_of(name), str(title or name)))
+            path = save(figure, folder / name, about, suffix=self.suffix)
+            self._describe(name, maker, read_drawing(figure))
+            self.written.append(path)
+        except OSError:  # a full disk is no fault of the figure
+            raise
+        except Exception as error:  # text that cannot be typeset, data that cannot be shown
+            self.failures.add("figure", error, name)
+        finally:
+            figure.clear()
 
     def _describe(self, name: str, maker: Any, read: Drawing) -> None:
         rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}
         what = self.found.captions.get(name) or caption_of(maker)
         self.captions[name] = caption(name, what, read, rows, self.manifest, bars=self.found.bars)
         self.sources[name] = source_of(maker)
-
-
-def draw_one(
-    directory: Path,
-    name: str,
-    maker: Any,
-    manifest: Mapping[str, Any],
-    warnings: Sequence[str],
-    failures: Failures,
-    *,
-    suffix: str = "png",
-    partial: bool = False,
-    read: Callable[[Drawing], None] = lambda found: None,
-) -> Path | None:
-    """Draw one figure into figures/ and return its file; None where it failed, or where nothing of it is measured.
-
-    read: callback, called with what can be read off the figure.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]*", name):
-        failures.add("figure", ValueError("expected a name of letters, digits and _.=-"), name)
-        return None
-    figure = failures.guard("figure", lambda: made(maker, partial=partial), None, name)
-    if figure is None:
-        return None
-    (directory / "figures").mkdir(exist_ok=True)
-    about = {**stamp(str(manifest.get("experiment", "")), manifest, warnings), "figure": name}
-    try:
-        title = str(manifest.get("title") or name)
-        head(figure, Scope.of(manifest).heading(place_of(name), title))
-        path = save(figure, directory / "figures" / name, about, suffix=suffix)
-        read(read_drawing(figure))
-    except OSError:  # a full disk is no fault of the figure
-        raise
-    except Exception as error:  # text that cannot be typeset, data that cannot be shown
-        failures.add("figure", error, name)
-        return None
-    finally:
-        figure.clear()
-    return path
 
 
 def caption_of(maker: Any) -> str:
@@ -218,7 +201,8 @@ def source_of(maker: Any) -> str:
         return ""
     path = Path(code.co_filename)
     root = Path(__file__).resolve().parents[2]
-    return f"{path.relative_to(root) if path.is_relative_to(root) else path.name}:{code.co_firstlineno}"
+    name = path.relative_to(root) if path.is_relative_to(root) else path.name
+    return f"{name}:{code.co_firstlineno}"
 
 
 def _drawing(maker: Any) -> Any:

@@ -56,8 +56,8 @@ class Failures:
     def lines(self) -> list[str]:
         """One line for each."""
         return [
-            f"{' '.join(t for t in (r['stage'], r['name']) if t)}: {r['error']} ({r['at']})"
-            for r in self.records
+            f"{record['stage']} {record['name']}".strip() + f": {record['error']} ({record['at']})"
+            for record in self.records
         ]
 
 

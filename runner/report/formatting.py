@@ -173,7 +173,7 @@ Row = Mapping[str, Any]
 
 
 def _rows(table: pd.DataFrame) -> list[Row]:
-    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+    return table.rename(columns=str).to_dict("records")
 
 
 def sentence(text: str) -> str:
@@ -302,7 +302,8 @@ def statement_line(row: Mapping[str, Any]) -> str:
 def number_line(row: Mapping[str, Any]) -> str:
     """A published number in one line, for captions."""
     name, _, printed, ours, _, reason = number_row(row)
-    return f"{name}: {ours}, published {printed}{f' ({reason})' if reason else ''}"
+    line = f"{name}: {ours}, published {printed}"
+    return f"{line} ({reason})" if reason else line
 
 
 def shown(value: Any, digits: int = 3) -> str:
@@ -347,25 +348,26 @@ def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def markdown_table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A heading and a table below it; '' without rows."""
-    cells = [
-        [re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split())) for text in row]
-        for row in rows
-    ]
+    cells = [[*map(_cell, row)] for row in rows]
     if not cells:
         return ""
-    lines = [columns, ["---"] * len(columns), *cells[:MOST_ROWS]]
-    more = (
-        f"\n\n{len(cells) - MOST_ROWS} more rows are in the CSV files."
-        if len(cells) > MOST_ROWS
-        else ""
-    )
-    return (
-        f"## {heading}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + more + "\n"
-    )
+    lines = [f"## {heading}", ""]
+    for line in (columns, ["---"] * len(columns), *cells[:MOST_ROWS]):
+        lines.append(f"| {' | '.join(line)} |")
+    if len(cells) > MOST_ROWS:
+        lines += ["", f"{len(cells) - MOST_ROWS} more rows are in the CSV files."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text in one line, with what a table would read as markup escaped."""
+    return re.sub(r"([|]|(?<=[{,])[*])", r"\\\1", " ".join(text.split()))
 
 
 def _list(heading: str, lines: Sequence[str]) -> str:
-    return f"## {heading}\n\n" + "\n".join(f"- {line}" for line in lines) + "\n" if lines else ""
+    if not lines:
+        return ""
+    return "\n".join([f"## {heading}", "", *(f"- {line}" for line in lines)]) + "\n"
 
 
 def _word(value: Any) -> bool:
@@ -373,10 +375,8 @@ def _word(value: Any) -> bool:
 
 
 def counts_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{n} {verdict}"
-        for verdict, n in Counter(str(row["verdict"]) for row in rows).most_common()
-    )
+    counts = Counter(str(row["verdict"]) for row in rows)
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
 
 COUNTED = (

@@ -181,11 +181,11 @@ def warnings_of(manifest: Mapping[str, Any], missing: Sequence[str]) -> list[str
     if changed:
         warnings.append(f"{changed} cells were measured from a changed working tree")
     if missing:
-        shared = [
-            word for word in missing[0].split() if all(word in label.split() for label in missing)
-        ]
-        cells = f"{len(missing)} {'cell is' if len(missing) == 1 else 'cells are'} not measured"
-        warnings.append(f"incomplete: {cells}" + (f" ({' '.join(shared)})" if shared else ""))
+        words = [set(label.split()) for label in missing]
+        shared = [word for word in missing[0].split() if word in set.intersection(*words)]
+        count = "1 cell is" if len(missing) == 1 else f"{len(missing)} cells are"
+        of = f" ({' '.join(shared)})" if shared else ""
+        warnings.append(f"incomplete: {count} not measured{of}")
     return warnings
 
 

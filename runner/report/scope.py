@@ -232,7 +232,8 @@ def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Ite
         yield f"{len(off)} cells outside the paper's grid"
     seeds = sorted({cell.meta["seed"] for cell in cells} - set(scope.seeds)) if scope.seeds else []
     if seeds:
-        yield f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+        word = "seed" if len(seeds) == 1 else "seeds"
+        yield f"{word} {', '.join(map(str, seeds))}"
 
 
 ASIDE = ("grid", "report", "free")

@@ -13,7 +13,7 @@ from typing import Any
 from runner.contract import SettingError, short
 from runner.files import write_bytes
 from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
-from runner.report.draw import FORMATS, draw_one
+from runner.report.draw import FORMATS, Gallery
 from runner.report.findings import Failures, Material, Subject, ask
 from runner.report.manifest import (
     NAME,
@@ -240,11 +240,9 @@ def draw(
     record = manifest(collection)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    drawn = [
-        draw_one(folder, name, found.figures[name], record, warnings, failures, suffix=suffix)
-        for name in names
-    ]
-    files = [file for file in drawn if file is not None]
+    gallery = Gallery(folder, found, record, warnings, failures, suffix=suffix)
+    gallery.draw({name: found.figures[name] for name in names})
+    files = gallery.written
     earlier = read_manifest(folder)
     if earlier is not None:  # the figures that it lists are the report's still
         drawn_files = [f"figures/{path.name}" for path in files]
