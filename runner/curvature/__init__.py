@@ -18,7 +18,7 @@ True
 >>> verify(dag, x, y).ok
 True
 
-State a network     trace_module, TracedDag; Dag, Node, Dag.from_sequential
+State a network     Dag, Node, Dag.from_sequential
 Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit
 Without matrices    CurvatureOperator; SymmetricOperator for operators of your own; lanczos_extremes
 Is it right?        verify, Certificate; MeasurementError
@@ -43,7 +43,6 @@ from runner.curvature.exact.blocks import (
 )
 from runner.curvature.graph.dag import Dag, Node
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
 from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
@@ -84,7 +83,6 @@ __all__ = [
     "SpectralDensity",
     "SymmetricOperator",
     "TraceEstimate",
-    "TracedDag",
     "UpperBound",
     "as_curvlinops",
     "as_linear_operator",
@@ -100,7 +98,14 @@ __all__ = [
     "split_blocks",
     "top_eigenpairs",
     "trace_estimate",
-    "trace_module",
     "upper_bound_estimate",
     "verify",
 ]
+
+
+def trace_module(*_: object, **__: object) -> None:
+    """Raises ValueError, with what to write instead."""
+    raise MeasurementError(
+        "trace_module has been removed: write LayerOperator(module, loss, (x, y), layers), which has "
+        ".blocks(), products and inter_layer_metrics(operator), or state a graph with Dag"
+    )

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from runner.contract.experiment import torch_generator
-from runner.curvature import TracedDag, trace_module
+from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.graph.tensors import tree_leaves
 from runner.curvature.graph.tracing.batches import arguments_of, count_examples
 from runner.curvature.graph.tracing.calls import picked

@@ -22,16 +22,15 @@ from torch import Tensor, nn
 from runner.curvature import (
     CurvatureOperator,
     ParameterOperator,
-    TracedDag,
     as_linear_operator,
     discarded_coupling,
     inter_layer_metrics,
     spectral_density,
     top_eigenpairs,
     trace_estimate,
-    trace_module,
     upper_bound_estimate,
 )
+from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS
 from runner.diagnose.costs import eigenpair_products, lanczos_seconds
 from runner.store.identity import software

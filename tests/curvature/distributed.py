@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import runner.curvature as rc
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import seeded
 from tests.curvature.oracles import parameter_matrix, relative
@@ -212,7 +213,7 @@ def spread() -> None:
     assert relative(operator(root, loss, own).gradient(), plain.gradient()) < 1e-11
     module.reshard()
     with pytest.raises(rc.MeasurementError, match="spread over processes"):
-        rc.trace_module(module, loss, (x, y))
+        trace_module(module, loss, (x, y))
     for net in (module, tied):
         loss(net(x), y).backward()
         torch.optim.SGD(net.parameters(), 0.1).step()

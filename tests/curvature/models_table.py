@@ -27,8 +27,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from runner.curvature import CurvatureOperator, trace_module
-from runner.curvature.parameters.operator import ParameterOperator
+from runner.curvature import LayerOperator, ParameterOperator
 from tests.curvature.models_of_others import MODELS, Case
 from tests.curvature.oracles import arguments, factored, shifted, twice
 
@@ -101,8 +100,12 @@ def between(case: Case, module: nn.Module, target: Any, direction: Vectors) -> V
         for v, r in direction.items()
     }
 
+    def placed(e: Tensor, t: Tensor) -> Tensor:
+        """One e for all examples; of the shape of the output where the batch cannot be cut."""
+        return e.view(t.shape) if e.numel() == t.numel() else e.view(1, *t.shape[1:])
+
     def hook(e: Tensor) -> Callable[..., Any]:
-        return lambda _, __, out: shifted(out, lambda t: e.view(1, *t.shape[1:]))
+        return lambda _, __, out: shifted(out, lambda t: placed(e, t))
 
     for node, e in shifts.items():
         module.get_submodule(node).register_forward_hook(hook(e))
@@ -124,12 +127,11 @@ def measured(case: Case, part: str, dtype: torch.dtype, seed: int) -> tuple[Vect
         )
 
     if part == "layers":
-        dag = trace_module(module, case.full_loss, (given, target), case.nodes, **case.options)
-        layers = CurvatureOperator(dag, dag.x, dag.y)
+        layers = LayerOperator(module, case.full_loss, (given, target), case.nodes)
         direction = {v: draw(layers.sizes[v]) for v in case.nodes}
         product = layers.apply({v: r.unsqueeze(0) for v, r in direction.items()})
         return direction, {v: product[v][0] for v in case.nodes}
-    operator = ParameterOperator(module, case.full_loss, (given, target), part=part, **case.options)  # type: ignore[arg-type]
+    operator = ParameterOperator(module, case.full_loss, (given, target), part=part)  # type: ignore[arg-type]
     v = draw(operator.shape[0])
     shapes = {k: p.shape for k, p in operator.layout.parameters.items()}
     split = [

@@ -12,6 +12,7 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.exact import derivatives
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
 from runner.curvature.parameters.operator import ParameterOperator
@@ -249,7 +250,7 @@ def test_graph_tensors_held_as_attributes_are_no_hindrance():
     for net in (keeps, nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3))):
         x = X.float()
         net(x)
-        dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, Y))
+        dag = trace_module(net, nn.CrossEntropyLoss(), (x, Y))
         found = rc.verify(dag, dag.x, dag.y, generator=seeded())
         assert found.ok and not found.reasons, str(found)
 
@@ -438,7 +439,7 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
         )
         data = torch.randn(16, 8), torch.arange(16) % 5
         operator = ParameterOperator(net, "cross_entropy", data)
-        dag = rc.trace_module(net, nn.CrossEntropyLoss(), data)
+        dag = trace_module(net, nn.CrossEntropyLoss(), data)
         x, y = dag.x, dag.y
         assert operations(lambda: rc.verify(operator, generator=seeded())) <= 60 * operations(
             operator.gradient

@@ -8,6 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
 from runner.curvature.exact.checks import exact_elements, plan_chunk
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.metrics import blocks as metrics
 from tests.curvature.cases import (
     MIXING,
@@ -234,7 +235,7 @@ def test_guards_hold_in_half_precision(dtype):
             dtype
         )
         with pytest.raises(ValueError, match="mixes the examples"):
-            dag = rc.trace_module(mixed, "cross_entropy", (torch.randn(4, 6).to(dtype), Y))
+            dag = trace_module(mixed, "cross_entropy", (torch.randn(4, 6).to(dtype), Y))
             rc.exact_blocks(dag, dag.x, dag.y)
 
 

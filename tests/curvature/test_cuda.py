@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import runner.curvature as rc
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.metrics import blocks as metrics
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.store.store import DiskCheckpoints
@@ -131,8 +132,8 @@ def test_layers_of_modules_agree_with_the_processor(dtype):
     ):
         loss = lambda f, t: F.cross_entropy(f["logits"] if isinstance(f, dict) else f, t)  # noqa: E731
         module = module.double().eval()
-        dag = rc.trace_module(module, loss, (x.double(), y))
-        there = rc.trace_module(
+        dag = trace_module(module, loss, (x.double(), y))
+        there = trace_module(
             copy.deepcopy(module).to(CUDA, dtype), loss, (x.to(CUDA, dtype), y.to(CUDA))
         )
         found = [rc.inter_layer_metrics(d, d.x, d.y, generator=seeded(1)) for d in (dag, there)]
@@ -246,7 +247,7 @@ def test_an_index_out_of_range_in_a_part_of_a_batch_does_not_end_the_process():
     with pytest.raises(ValueError, match="cannot be measured alone"):
         ParameterOperator(module, loss, [graph_data(CUDA), graph_data(CUDA)])
     with pytest.raises(ValueError, match="mixes the examples"):
-        rc.trace_module(module, loss, graph_data(CUDA))
+        trace_module(module, loss, graph_data(CUDA))
     x = graph_data(CUDA)[0][0]
     pairs = Pairs().to(CUDA)
     found = ParameterOperator(pairs, loss, [((x, x.flip(0)), torch.arange(40, device=CUDA))])
@@ -289,7 +290,7 @@ def test_networks_on_another_device_than_the_data_are_refused_in_one_line():
     ):
         for build in (
             lambda m, g, t: ParameterOperator(m, nn.CrossEntropyLoss(), [(g, t)]),
-            lambda m, g, t: rc.trace_module(m, nn.CrossEntropyLoss(), (g, t)),
+            lambda m, g, t: trace_module(m, nn.CrossEntropyLoss(), (g, t)),
         ):
             with pytest.raises(ValueError, match="cuda") as error:
                 build(module, given, target)
@@ -324,7 +325,7 @@ def test_every_public_function_runs_there_and_with_that_default_device(device):
         rc.top_eigenpairs(operator, 2)
         rc.group_metrics(operator)
         assert rc.verify(operator, generator=seeded()).ok
-        dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, y))
+        dag = trace_module(net, nn.CrossEntropyLoss(), (x, y))
         for measure in (
             rc.exact_blocks,
             rc.split_blocks,

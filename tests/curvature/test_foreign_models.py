@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from runner.curvature import CurvatureOperator, trace_module, verify
+from runner.curvature import CurvatureOperator, verify
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import Own, X, Y, between, mlp, relative_error, seeded
 

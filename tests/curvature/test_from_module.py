@@ -15,9 +15,9 @@ from runner.curvature import (
     Node,
     exact_blocks,
     inter_layer_metrics,
-    trace_module,
     verify,
 )
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.graph.tracing.prepare import ATTENTION_NOTE
 from runner.curvature.graph.tracing.segment import Segment
 from tests.curvature.cases import Own, X, Y, between, patched, relative_error, seeded

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from runner.curvature import (
     CurvatureOperator,
     group_metrics,
-    trace_module,
     verify,
 )
 from runner.curvature.function.repairs import measurable
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import Own, Swish, seeded
 from tests.curvature.module_cases import (

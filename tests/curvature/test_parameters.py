@@ -13,7 +13,8 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
-from runner.curvature import discarded_coupling, group_metrics, trace_module
+from runner.curvature import discarded_coupling, group_metrics
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.parameters.model import layout
 from runner.curvature.parameters.operator import ParameterOperator
 from runner.curvature.parameters.products import example_gradients

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.backends import cuda, cudnn, mkldnn
 
 import runner.curvature as rc
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.graph.precision import full_precision
 from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import seeded
@@ -91,7 +92,7 @@ def numbers(part: str) -> Any:
             operator.gradient(),
             rc.top_eigenpairs(operator, 2, generator=seeded()).values,
         )
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (x, y))
+    dag = trace_module(net, nn.CrossEntropyLoss(), (x, y))
     if part == "blocks":
         blocks = rc.split_blocks(dag, dag.x, dag.y)
         return blocks.total["0", "2"], blocks.gauss_newton["0", "2"]

@@ -7,7 +7,7 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.graph.dag import Node
-from runner.curvature.graph.from_module import _agrees
+from runner.curvature.graph.from_module import _agrees, trace_module
 from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import Own, seeded
 
@@ -72,7 +72,7 @@ def test_what_a_module_puts_back_at_its_end_is_put_back_where_a_replay_stops(kin
         lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(size).double()
     )
     before = [dict(vars(m)) for m in net.modules()]
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    dag = trace_module(net, nn.CrossEntropyLoss(), (X, Y))
     for _ in range(2):
         torch.testing.assert_close(
             rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14
@@ -87,7 +87,7 @@ def test_hooks_on_a_wrapper_are_refused():
     compiled = torch.compile(nn.Linear(3, 2), backend="eager")
     compiled.register_forward_hook(lambda module, given, out: out * 10)
     for build in (
-        lambda: rc.trace_module(compiled, nn.CrossEntropyLoss(), (X.float(), Y)),
+        lambda: trace_module(compiled, nn.CrossEntropyLoss(), (X.float(), Y)),
         lambda: ParameterOperator(compiled, nn.CrossEntropyLoss(), (X.float(), Y)),
     ):
         with pytest.raises(ValueError, match="has hooks: put them on the module"):
@@ -103,7 +103,7 @@ def test_another_batch_may_differ_in_its_examples_alone():
     )
     net.double()
     mask = torch.rand(4, dtype=torch.float64)
-    dag = rc.trace_module(
+    dag = trace_module(
         net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "scale": 0.5}, Y), shared="mask"
     )
     assert torch.equal(dag.pack({"t": 2 * X, "mask": mask, "scale": 0.5}), 2 * X)
@@ -117,7 +117,7 @@ def test_another_batch_may_differ_in_its_examples_alone():
         a=nn.Linear(3, 4),
         h=nn.Linear(4, 2),
     )
-    dag = rc.trace_module(several.double(), nn.CrossEntropyLoss(), ((X, X[:, :2]), Y))
+    dag = trace_module(several.double(), nn.CrossEntropyLoss(), ((X, X[:, :2]), Y))
     with pytest.raises(ValueError, match="in more than its examples"):
         dag.pack((X, X))
 
@@ -125,7 +125,7 @@ def test_another_batch_may_differ_in_its_examples_alone():
 def test_layers_of_several_types_are_refused_by_what_is_exact():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).bfloat16()
     upcast = Own(lambda m, t: m.net(t).float(), net=net)
-    dag = rc.trace_module(upcast, nn.CrossEntropyLoss(), (X.bfloat16(), Y), ["net.0", "net.2"])
+    dag = trace_module(upcast, nn.CrossEntropyLoss(), (X.bfloat16(), Y), ["net.0", "net.2"])
     for measure in (rc.exact_blocks, rc.split_blocks):
         with pytest.raises(
             ValueError, match=r"nodes have several types \(torch.bfloat16, torch.float32\)"
@@ -139,7 +139,7 @@ def test_complex_weights_are_certified():
         lambda m, t: m.h(torch.fft.irfft(torch.fft.rfft(torch.tanh(m.a(t))) * m.weight, n=4)),
         a=nn.Linear(3, 4), h=nn.Linear(4, 2), weight=nn.Parameter(torch.randn(3, dtype=torch.complex64)),
     )  # fmt: skip
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X.float(), Y))
+    dag = trace_module(net, nn.CrossEntropyLoss(), (X.float(), Y))
     assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
     assert dag.to(torch.float64).replay.root.weight.dtype == torch.complex128
 
@@ -151,8 +151,8 @@ def test_the_loss_of_sequences_along_another_dimension_gets_contiguous_tensors()
     ).double()
     tokens, labels = torch.randint(7, (4, 3)), torch.randint(7, (4, 3))
     loss = lambda o, y: F.cross_entropy(o.view(-1, 7), y.view(-1))  # noqa: E731
-    dag = rc.trace_module(net, loss, (tokens, labels), batch_dim=1)
-    other = rc.trace_module(net, loss, (tokens.mT.contiguous(), labels.mT.contiguous()))
+    dag = trace_module(net, loss, (tokens, labels), batch_dim=1)
+    other = trace_module(net, loss, (tokens.mT.contiguous(), labels.mT.contiguous()))
     one, two = (rc.exact_blocks(d, d.x, d.y)["h", "h"] for d in (dag, other))
     assert one.norm() == pytest.approx(float(two.norm()))
 
@@ -202,7 +202,7 @@ def test_wherever_it_is_kept(kind):
     expected = torch.autograd.functional.hessian(
         lambda e: F.cross_entropy(net(X, e), Y), torch.zeros(4).double()
     )
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    dag = trace_module(net, nn.CrossEntropyLoss(), (X, Y))
     torch.testing.assert_close(
         rc.exact_blocks(dag, dag.x, dag.y)["a", "a"], expected, rtol=1e-10, atol=1e-14
     )
@@ -212,8 +212,8 @@ def test_wherever_it_is_kept(kind):
 def test_a_module_that_casts_its_input_has_exact_blocks():
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     cast = Own(lambda m, t: m.net(t.float()), net=net)
-    dag = rc.trace_module(cast, nn.CrossEntropyLoss(), (X, Y), ["net.0", "net.2"])
-    own = rc.trace_module(net, nn.CrossEntropyLoss(), (X.float(), Y), ["0", "2"])
+    dag = trace_module(cast, nn.CrossEntropyLoss(), (X, Y), ["net.0", "net.2"])
+    own = trace_module(net, nn.CrossEntropyLoss(), (X.float(), Y), ["0", "2"])
     one, two = (
         rc.exact_blocks(dag, dag.x, dag.y)["net.0", "net.2"],
         rc.exact_blocks(own, own.x, own.y)["0", "2"],
@@ -226,7 +226,7 @@ def test_numbers_that_are_not_a_number_and_missing_inputs():
         lambda m, t, mask, fill=0.0: m.h(t.masked_fill(mask, 0.0)), h=nn.Linear(3, 2)
     ).double()
     mask = torch.zeros(4, 3, dtype=torch.bool)
-    dag = rc.trace_module(
+    dag = trace_module(
         net, nn.CrossEntropyLoss(), ({"t": X, "mask": mask, "fill": float("nan")}, Y)
     )
     assert len(dag.pack({"t": X, "mask": mask, "fill": float("nan")})) == 4
@@ -241,7 +241,7 @@ def test_a_module_that_ends_in_squeeze_is_certified(loss):
     net = Own(
         lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), a=nn.Linear(3, 4), h=nn.Linear(4, 1)
     ).double()
-    dag = rc.trace_module(net, loss, (X, Y.double()))
+    dag = trace_module(net, loss, (X, Y.double()))
     assert rc.verify(dag, dag.x, dag.y, generator=seeded()).ok
 
 
@@ -259,9 +259,9 @@ def test_a_state_that_a_stopped_replay_leaves_may_make_the_next_one_fail():
 
     torch.manual_seed(0)
     net = Own(forward, a=nn.Linear(3, 4), h=nn.Linear(4, 2), kept=None).double()
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    dag = trace_module(net, nn.CrossEntropyLoss(), (X, Y))
     plain = nn.Sequential(net.a, nn.Tanh(), net.h)
-    other = rc.trace_module(plain, nn.CrossEntropyLoss(), (X, Y))
+    other = trace_module(plain, nn.CrossEntropyLoss(), (X, Y))
     one, two = rc.exact_blocks(dag, dag.x, dag.y), rc.exact_blocks(other, other.x, other.y)
     torch.testing.assert_close(one["a", "h"], two["0", "2"], rtol=1e-10, atol=1e-14)
     assert net.kept is None
@@ -270,7 +270,7 @@ def test_a_state_that_a_stopped_replay_leaves_may_make_the_next_one_fail():
 def test_replays_put_nothing_back_where_that_does_not_help():
     """It takes time; a graph that is wrong for another reason is made again with every node before as a parent."""
     net = Own(lambda m, t: m.h(torch.tanh(m.a(t))), a=nn.Linear(3, 4), h=nn.Linear(4, 2)).double()
-    dag = rc.trace_module(net, nn.CrossEntropyLoss(), (X, Y))
+    dag = trace_module(net, nn.CrossEntropyLoss(), (X, Y))
     assert _agrees(dag)
     dag.nodes["h"] = Node("h", ("a",), lambda t: 0 * t[:, :2])
     assert not _agrees(dag)

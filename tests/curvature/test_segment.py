@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import runner.curvature as rc
+from runner.curvature.graph.from_module import trace_module
 from tests.curvature.cases import Own, X, Y, relative_error, seeded
 from tests.curvature.module_cases import ModuleCase, hessian_by_hooks, make_module, ready
 
@@ -26,7 +27,7 @@ def hooked_case(name: str) -> ModuleCase:
 @pytest.mark.parametrize("name", ["fixed batch", "mixture"])
 def test_products_work_where_no_graph_can_be_had_and_the_exact_path_says_why(name):
     case = hooked_case(name)
-    dag = rc.trace_module(case.module, case.loss, case.batch, case.nodes)
+    dag = trace_module(case.module, case.loss, case.batch, case.nodes)
     names = [v for v in dag.order if v != "output"]
     assert dag.no_graph and any("not checked" in note for note in dag.notes)
     assert names == (
@@ -86,7 +87,7 @@ def test_experts_with_as_many_rows_for_one_example_more():
     experts = nn.ModuleList([nn.Linear(40, 40), nn.Linear(40, 40)])
     module = Own(routed, **parts, experts=experts).double().eval()
     given, target = torch.randn(16, 6).double(), torch.arange(16) % 3
-    dag = rc.trace_module(
+    dag = trace_module(
         module, nn.CrossEntropyLoss(), (given, target), ["stem", "experts.0", "experts.1"]
     )
     case = ModuleCase(
@@ -133,7 +134,7 @@ def test_differences_whose_step_leaves_an_expert_without_examples():
     )
     with torch.no_grad():
         module.bound = module.stem(given)[:, 0].max() - 1e-4
-    dag = rc.trace_module(module, nn.CrossEntropyLoss(), (given, target), ["stem", "expert"])
+    dag = trace_module(module, nn.CrossEntropyLoss(), (given, target), ["stem", "expert"])
     assert dag.no_graph
     found = rc.verify(dag, dag.x, dag.y, generator=seeded())
     assert found.ok and found.step < 1e-3, str(found)
@@ -141,7 +142,7 @@ def test_differences_whose_step_leaves_an_expert_without_examples():
 
 def test_values_that_are_not_finite_have_one_line_without_a_graph():
     case = hooked_case("mixture")
-    dag = rc.trace_module(case.module, case.loss, case.batch, case.nodes)
+    dag = trace_module(case.module, case.loss, case.batch, case.nodes)
     with torch.no_grad():
         case.module.stem.weight.fill_(torch.nan)
     with pytest.raises(ValueError, match=r"no derivatives there|did not call"):

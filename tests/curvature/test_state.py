@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import runner.curvature as rc
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.metrics import blocks as metrics
 from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import X, Y, between, mlp, scaled, seeded
@@ -124,11 +125,11 @@ def test_tracing_and_measuring_leave_the_module_as_it_was(how):
     given, target = classes(8, 7).view(4, 2), classes(4, 2)
     if how:
         with pytest.raises(ValueError, match=r"random|mixes|nearest"):
-            rc.trace_module(
+            trace_module(
                 module, "cross_entropy", (given, target), ["hed"] if how == "name" else None
             )
     else:
-        dag = rc.trace_module(module, "cross_entropy", (given, target))
+        dag = trace_module(module, "cross_entropy", (given, target))
         rc.exact_blocks(dag, dag.x, dag.y)
         operator = rc.CurvatureOperator(dag, dag.x, dag.y)
         operator.block("embed", "head").dense()

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 from runner import cli
 from runner.contract import SettingError
-from runner.curvature import exact_blocks, trace_module
+from runner.curvature import exact_blocks
+from runner.curvature.graph.from_module import trace_module
 from runner.curvature.metrics.blocks import stable_rank
 from runner.diagnose import command
 from runner.diagnose.command import parse

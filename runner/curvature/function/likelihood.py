@@ -34,7 +34,8 @@ def likelihood(
             error = _misfit(slope, residual)
             if error < best.error:
                 best = Outcome("5 likelihood", "wrong", error, (kind,))
-    allowed = 1e-5 if f.dtype != torch.float64 else 1e-10
+    eps = torch.finfo(f.dtype).eps
+    allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * eps)
     return (
         Outcome("5 likelihood", "right", best.error, best.what) if best.error <= allowed else best
     )

@@ -596,7 +596,9 @@ class FunctionOperator(SymmetricOperator):
         """Directions (n,) or (k, n) as one tensor for each variable."""
         lead = rows.shape[:-1]
         parts = rows.split(self._numbers, -1)
-        found = [part.view(*lead, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        found = [
+            part.view((*lead, *shape)) for part, shape in zip(parts, self._shapes, strict=True)
+        ]
         if self._mixed:
             found = [part.to(dtype) for part, dtype in zip(found, self._dtypes, strict=True)]
         return found

@@ -108,6 +108,8 @@ class FactoredGraph:
             loss, list(copies.values()), create_graph=True, allow_unused=True
         )
         read = [key for key, s in zip(copies, slopes, strict=True) if s is not None]
+        if not read:
+            raise MeasurementError(NO_OUTPUT)
         places = {id(t): i for i, t in enumerate(tensors) if id(t) in copies}
         self.loss = loss.detach()
         self.places = [places[key] for key in read]
