@@ -43,17 +43,28 @@ REASONS = {
 
 PAGE = """# Benchmarks
 
-Each row compares two implementations in one process on one thread: ours and another, which the row names. `make bench`
-makes this page (`make bench ONLY="epoch memory:convnet"`: some rows); do not edit it by hand. Seconds are processor
-time, median and range of the repeats. The ratio is theirs / ours where the goal is `>=`, and ours / theirs where it is
-`<=`. *Narrowly*: within 5 % of the goal, and another run may decide otherwise. *Published way*: the algorithm of the
-DAG paper's authors, one graph for each pair and one backward pass for each direction, 30 probes and 20 power steps,
-written anew in `tests/bench/published.py`. Operations are those of matrix products and convolutions. The last column is
-our rate over that of a float32 product of 1024 x 1024 matrices on the same thread, the best of 10; a value above 100 %
-means that the machine was busier while that product was timed. Freed memory is kept for the next call, as `hess-run`
-does (`runner/training/allocator.py`). The notes give errors as root mean squares over the pairs; ours are zero where
-the method is "factors" alone. Reading 100,000 cells from a published archive takes 0.94 (`list`), 0.63 (a finished
-sweep run again) and 0.67 (the whole report) times the processor time of reading them from folders, on an AMD EPYC:
+Each row compares two implementations in one process on one thread: ours and another, which the row
+names. `make bench` makes this page (`make bench ONLY="epoch memory:convnet"`: some rows); do not
+edit it by hand. Seconds are processor time, median and range of the repeats. The ratio is theirs /
+ours where the goal is `>=`, and ours / theirs where it is `<=`. *Narrowly*: within 5 % of the goal,
+and another run may decide otherwise.
+
+*By hand*: what a competent user writes (`tests/bench/by_hand.py`); the ratio to quote is that
+against the best other way, also where it is below 1. *Published way*: the algorithm of the DAG
+paper's authors, one graph for each pair and one backward pass for each direction, 30 probes and 20
+power steps, written anew in `tests/bench/published.py`. Both ways are warmed and reach the accuracy
+that the notes give.
+
+Operations are those of matrix products and convolutions, without the zeros of padding. The last
+column is our rate over the peak of the thread: the faster of a float32 product of 1024 x 1024
+matrices and a convolution of 256 channels, the best of 10 (rows measured before 2026-11-26: of the
+product alone, padding counted). A value above 100 % means that the machine was busier while the
+peak was timed. Freed memory is kept for the next call, as `hess-run` does
+(`runner/training/allocator.py`). The notes give errors as root mean squares over the pairs; ours
+are zero where the method is "factors" alone.
+
+Reading 100,000 cells from a published archive takes 0.94 (`list`), 0.63 (a finished sweep run again)
+and 0.67 (the whole report) times the processor time of reading them from folders, on an AMD EPYC:
 [scaling](scale.md#measured).
 
 """

@@ -15,19 +15,23 @@ Run: python -m tests.bench blocks [--quick]
 """
 
 from collections.abc import Iterator
+from functools import partial
 from statistics import median
 
 import torch
 from torch import Tensor, nn
 
-from runner.curvature import Dag, split_blocks, verify
-from tests.bench.machine import in_turns, matmul_peak, operations, seconds
+from runner.curvature import Dag, exact_blocks, split_blocks, verify
+from tests.bench.by_hand import batched, functional
+from tests.bench.machine import in_turns, operations, peak, seconds
 from tests.bench.published import published_blocks
 from tests.bench.table import Row
+from tests.curvature.oracles import assembled
 
 WIDTH, BATCH, CLASSES = 64, 32, 10
 GOALS = {8: 82, 12: 156}
 """Ratios of an earlier state, which are to be kept."""
+NAMES = {"batched": "is_grads_batched", "functional": "torch.func.hessian"}
 
 
 def network(depth: int) -> tuple[Dag, list[str]]:
@@ -43,59 +47,101 @@ def network(depth: int) -> tuple[Dag, list[str]]:
 
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
-    """A row for each depth, and the largest difference of the two ways in its note; of `word`, as
-    in "L=8"."""
+    """Three rows for each depth, of `word`, as in "L=8"."""
     torch.manual_seed(0)
     x, y = torch.randn(BATCH, WIDTH), torch.randint(0, CLASSES, (BATCH,))
     for depth in (8,) if quick else (8, 12):
-        if word not in f"L={depth}":
-            continue
-        dag, names = network(depth)
-        split = split_blocks(dag, x, y, names)
-        expected = published_blocks(dag, x, y, names)
-        error = max(
-            float((found - truth).norm() / truth.norm())
-            for p, both in expected.items()
-            for found, truth in zip((split.total[p], split.gauss_newton[p]), both, strict=True)
-        )
-        ours: tuple[float, ...] = ()
-        theirs: tuple[float, ...] = ()
-        for _ in range(
-            1 if quick else 7
-        ):  # in turns: the machine is not equally fast in every second
-            ours += in_turns(lambda d=dag, n=names: split_blocks(d, x, y, n), repeats=5)[0]
-            theirs += (seconds(lambda d=dag, n=names: published_blocks(d, x, y, n)),)
-        count = operations(lambda d=dag, n=names: split_blocks(d, x, y, n))
-        counted = operations(lambda d=dag, n=names: published_blocks(d, x, y, n))
-        for p in (p for node in dag.nodes.values() for p in node.parameters().values()):
-            p.requires_grad_(False)
-        once = seconds(lambda d=dag, n=names: published_blocks(d, x, y, n, ordered=False))
-        yield checked(dag, names, depth, x, y, 3 if quick else 15)
-        yield Row(
+        if word in f"L={depth}":
+            case = Case(depth, x, y)
+            yield case.by_hand(1 if quick else 7)
+            yield case.published(1 if quick else 7)
+            yield case.checked(3 if quick else 15)
+
+
+class Case:
+    """One network and its blocks by several ways."""
+
+    def __init__(self, depth: int, x: Tensor, y: Tensor) -> None:
+        self.x, self.y, self.name = x, y, f"MLP L={depth} width {WIDTH}, B = {BATCH}"
+        self.dag, self.nodes = network(depth)
+        self.depth, self.sizes = depth, [WIDTH] * depth
+        self.split = split_blocks(self.dag, x, y, self.nodes)
+
+    def ours(self) -> object:
+        """Exact blocks and their Gauss-Newton split."""
+        return split_blocks(self.dag, self.x, self.y, self.nodes)
+
+    def differentiable(self, weights: bool) -> None:
+        """Whether gradients of the weights are kept, which no way needs."""
+        for node in self.dag.nodes.values():
+            for parameter in node.parameters().values():
+                parameter.requires_grad_(weights)
+
+    def by_hand(self, repeats: int) -> Row:
+        """Blocks alone, against the faster of two ways by hand, weights without gradients."""
+        self.differentiable(False)
+        given = self.dag, self.x, self.y, self.nodes
+        ways = {way.__name__: partial(way, *given, self.sizes) for way in (batched, functional)}
+        first = assembled(self.split.total, self.nodes)
+        errors = [float((way().detach() - first).norm() / first.norm()) for way in ways.values()]
+        ours, *others = in_turns(lambda: exact_blocks(*given), *ways.values(), repeats=repeats)
+        times = dict(zip(ways, others, strict=True))
+        best = min(times, key=lambda name: median(times[name]))
+        slower = max(times, key=lambda name: median(times[name]))
+        return Row(
             "blocks",
-            f"MLP L={depth} width 64, B = 32: exact blocks and their Gauss-Newton split, "
-            "against the published way",
+            f"{self.name}: exact blocks, against the best way by hand",
             ours,
-            theirs,
-            GOALS[depth],
-            operations=(count, counted),
-            peak=matmul_peak(),
+            times[best],
+            9,
+            operations=(operations(lambda: exact_blocks(*given)), operations(ways[best])),
+            peak=peak(),
+            note=(
+                f"theirs: {NAMES[best]} with shared perturbations ({NAMES[slower]}: "
+                f"{median(times[slower]) / median(ours):.3g}); largest relative difference "
+                f"{max(errors):.1e}"
+            ),
+        )
+
+    def published(self, repeats: int) -> Row:
+        """Blocks and split, against the way of the authors, weights with gradients."""
+        self.differentiable(True)
+        theirs = partial(published_blocks, self.dag, self.x, self.y, self.nodes)
+        pairs = [
+            (getattr(self.split, part)[p], expected)
+            for p, both in theirs().items()
+            for part, expected in zip(("total", "gauss_newton"), both, strict=True)
+        ]
+        error = max(float((found - expected).norm() / expected.norm()) for found, expected in pairs)
+        ours: tuple[float, ...] = ()
+        other: tuple[float, ...] = ()
+        for _ in range(repeats):  # in turns: the machine is not equally fast in every second
+            ours += in_turns(self.ours, repeats=5)[0]
+            other += (seconds(theirs),)
+        counts = operations(self.ours), operations(theirs)
+        self.differentiable(False)
+        once = seconds(partial(theirs, ordered=False))
+        return Row(
+            "blocks",
+            f"{self.name}: exact blocks and their Gauss-Newton split, against the published way",
+            ours,
+            other,
+            GOALS[self.depth],
+            operations=counts,
+            peak=peak(),
             note=(
                 f"largest relative difference {error:.1e}; each pair once, weights without "
                 f"gradients: {once / median(ours):.3g}"
             ),
         )
 
+    def checked(self, repeats: int) -> Row:
+        """The numerical check of the blocks, in costs of the blocks."""
 
-def checked(dag: Dag, names: list[str], depth: int, x: Tensor, y: Tensor, repeats: int) -> Row:
-    """The numerical check of the blocks, in costs of the blocks."""
-    blocks = split_blocks(dag, x, y, names)
-    ours, theirs = in_turns(
-        lambda: verify(dag, x, y, blocks=blocks.total, generator=torch.Generator().manual_seed(0)),
-        lambda: split_blocks(dag, x, y, names),
-        repeats=repeats,
-    )
-    what = (
-        f"MLP L={depth} width 64, B = 32: numerical check of exact blocks, in costs of the blocks"
-    )
-    return Row("blocks", what, ours, theirs, 3, at_least=False)
+        def check() -> object:
+            generator = torch.Generator().manual_seed(0)
+            return verify(self.dag, self.x, self.y, blocks=self.split.total, generator=generator)
+
+        ours, theirs = in_turns(check, self.ours, repeats=repeats)
+        what = f"{self.name}: numerical check of exact blocks, in costs of the blocks"
+        return Row("blocks", what, ours, theirs, 3, at_least=False)

@@ -27,7 +27,7 @@ from runner.models.architectures import mlp
 from runner.models.network import Network
 from runner.models.resnet import resnet18
 from runner.training.minibatch import train
-from tests.bench.machine import matmul_peak, seconds
+from tests.bench.machine import peak, seconds
 from tests.bench.table import Row
 
 BATCH = 128
@@ -135,7 +135,7 @@ def compared(name: str, network: Network, steps: int, rounds: int, flat: bool) -
     what = f"training step of {name}, B = {BATCH}, against its {'products' if flat else 'convolutions'} alone"
     return Row(
         "epoch", what, tuple(mine), tuple(bare), GOALS[name], at_least=False, operations=(count, count),
-        peak=matmul_peak(), note=f"mean of {steps} steps a round",
+        peak=peak(), note=f"mean of {steps} steps a round",
     )  # fmt: skip
 
 

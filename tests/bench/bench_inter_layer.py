@@ -22,7 +22,7 @@ from runner.curvature.metrics.pairs import metrics_from_blocks
 from runner.curvature.metrics.ratios import Asked
 from runner.models.architectures import mlp
 from runner.models.resnet import resnet18
-from tests.bench.machine import in_turns, matmul_peak, operations, seconds as cpu_seconds
+from tests.bench.machine import in_turns, operations, peak, seconds as cpu_seconds
 from tests.bench.published import PROBES, STEPS, Pair, published_costs
 from tests.bench.table import Row
 
@@ -116,7 +116,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
                 True,
                 "s",
                 both,
-                matmul_peak(),
+                peak(),
                 note,
             )
 

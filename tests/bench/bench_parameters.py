@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from runner.curvature import ParameterOperator, top_eigenpairs
 from runner.curvature.matrix_free.peak import allocations
 from runner.models.resnet import resnet18
-from tests.bench.machine import in_turns, matmul_peak, operations
+from tests.bench.machine import in_turns, operations, peak
 from tests.bench.table import Row
 
 AMPLE, DEFAULT = 1 << 34, 1 << 30
@@ -84,7 +84,7 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
                     "parameters",
                     f"{name}, in {what}",
                     at_least=False,
-                    peak=matmul_peak(),
+                    peak=peak(),
                     note=told,
                     **seconds,
                 )
@@ -173,7 +173,7 @@ def eigenpairs(repeats: int) -> Iterator[Row]:
         1,
         at_least=False,
         operations=count,
-        peak=matmul_peak(),
+        peak=peak(),
         note=note,
     )
 

@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from runner.curvature.graph.modes import Operations
 
@@ -56,16 +58,51 @@ def in_turns(
 
 
 @cache
-def matmul_peak(n: int = 1024) -> float:
-    """Operations a second of a float32 product (n, n) x (n, n) on the threads that torch has: the best of 10."""
-    a, b = torch.randn(n, n), torch.randn(n, n)
-    out = torch.empty(n, n)
-    (times,) = in_turns(lambda: torch.mm(a, b, out=out), repeats=10)
-    return 2 * n**3 / min(times)
+def peak(n: int = 1024) -> float:
+    """Operations a second of the faster of a float32 product (n, n) x (n, n) and a convolution of 256 channels on maps
+    of 32 x 32, on the threads that torch has: the best of 10."""
+    a, b, out = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
+    maps, weight = torch.randn(8, 256, 32, 32), torch.randn(256, 256, 3, 3)
+    with torch.no_grad():
+        products, convolutions = in_turns(
+            lambda: torch.mm(a, b, out=out),
+            lambda: torch.nn.functional.conv2d(maps, weight),
+            repeats=10,
+        )
+    return max(2 * n**3 / min(products), 2 * 8 * 30**2 * 256**2 * 9 / min(convolutions))
+
+
+class Counted(Operations):
+    """Operations of products and convolutions; zeros that a convolution is padded with are no work."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        before = self.total
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        name = func.overloadpacket.__name__
+        if name == "convolution":
+            self.total = before + (self.total - before) * worked(args[0], out, args[1], *args[3:6])
+        elif name == "convolution_backward":
+            share = worked(args[1], args[0], args[2], *args[4:7])
+            self.total = before + (self.total - before) * share
+        return out
+
+
+def worked(inputs: Tensor, outputs: Tensor, weight: Tensor, *places: Sequence[int]) -> float:
+    """Share of a convolution's multiplications whose input is no padding. places: stride, padding, dilation."""
+    share, dimensions = 1.0, weight.dim() - 2
+    stride, padding, dilation = (list(p) * (dimensions if len(p) == 1 else 1) for p in places)
+    for d in range(dimensions):
+        taps = torch.arange(weight.shape[2 + d]) * dilation[d]
+        starts = torch.arange(outputs.shape[2 + d]) * stride[d] - padding[d]
+        read = starts[:, None] + taps
+        share *= float(((read >= 0) & (read < inputs.shape[2 + d])).double().mean())
+    return share
 
 
 def operations(function: Callable[[], object]) -> float:
     """Operations of the matrix products and convolutions of one call, those of its backward passes too."""
-    with Operations() as counted:
+    with Counted() as counted:
         function()
     return counted.total

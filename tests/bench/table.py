@@ -92,7 +92,7 @@ HEADER = (
     "ratio",
     "goal",
     "met",
-    "of matmul peak",
+    "of peak",
 )
 
 

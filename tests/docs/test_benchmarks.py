@@ -3,9 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from runner.curvature import exact_blocks
 from tests.bench.__main__ import GOALS, beside, keep, page
+from tests.bench.by_hand import batched, functional
+from tests.bench.machine import operations
 from tests.bench.table import Row, markdown, read
+from tests.curvature.cases import make
+from tests.curvature.oracles import assembled
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -52,3 +58,23 @@ def test_rows_that_ran_replace_those_that_were_there(tmp_path):
     keep(path, [again], whole=True)
     assert read(path) == [again]
     assert path.with_suffix(".md").read_text() == page([again])
+
+
+def test_padding_is_no_work():
+    layer = torch.nn.Conv2d(2, 3, 3, padding=1)
+    maps = torch.ones(4, 2, 5, 5)
+    inside = (
+        4 * 3 * 2 * (5 * 3 - 2) ** 2
+    )  # of each row of 5 places the ends have two taps, not three
+    assert operations(lambda: layer(maps)) == pytest.approx(2 * inside)
+    assert operations(lambda: layer(maps).sum().backward()) == pytest.approx(4 * inside)
+
+
+def test_both_ways_by_hand_give_the_blocks():
+    case = make("chain")
+    nodes, dag = list(case.nodes), case.dag.to(torch.float32)
+    exact = exact_blocks(dag, case.x.float(), case.y)
+    sizes = [len(exact[v, v]) for v in nodes]
+    for way in (batched, functional):
+        found = way(dag, case.x.float(), case.y, nodes, sizes).detach()
+        assert torch.allclose(found, assembled(exact, nodes), atol=1e-5)
