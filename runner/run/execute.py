@@ -23,7 +23,6 @@ from typing import Any
 
 from runner.run.console import LimitReached, Progress, limit, open_progress, protect
 from runner.run.loop import Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
-from runner.store import code
 from runner.store.job import Job
 from runner.store.store import Store
 
@@ -306,7 +305,6 @@ def run(job: Job) -> Outcome:
     store = job.store
     store.prepare(clean=store.root not in _CLEANED)
     _CLEANED.add(store.root)
-    code.record(store.root, job.experiment)
     log = open_log(store, job)
     try:
         if job.jobs > 1:

@@ -91,6 +91,7 @@ def _one_cell(
         try:
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
+            code.record(store.root, job.experiment)
         except (
             Exception
         ) as error:  # whatever an experiment raises is a failed cell, never a lost run

@@ -91,6 +91,8 @@ def papers_cells(found: Collection) -> list[Stored]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
+    if not before.cells:
+        pytest.skip("nothing of this version is published")
     assert before.scope.is_papers and before.scope.seeds
     assert [c.id for c in before.judged] == [c.id for c in papers_cells(before)]
     job = published_job(name, tmp_path / "grown")
@@ -117,6 +119,8 @@ def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tm
 )
 def test_no_claim_number_or_statistic_moves(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
+    if not before.cells:
+        pytest.skip("nothing of this version is published")
     job = published_job(name, tmp_path / "grown")
     grow(job, list(before.judged))
     answers = asked(before, name), asked(collected(job), name)
