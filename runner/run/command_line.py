@@ -43,7 +43,7 @@ from typing import Any, NoReturn
 
 from runner.contract import SettingError, short
 from runner.run.config import overrides
-from runner.run.console import nearest
+from runner.run.console import did_you_mean, nearest
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def parse(argv: Sequence[str]) -> Call:
     }
     settings = tuple(word for word in rest if word.partition("=")[0] not in keys)
     if settings and not known.settings:
-        hint = nearest(settings[0].partition("=")[0], known.keys)
+        hint = did_you_mean(settings[0].partition("=")[0], known.keys)
         raise SettingError(
             f"{verb}: expected {known.usage(verb)}, found {short(settings[0])}{hint}"
         )
@@ -207,27 +207,20 @@ def _meant(verb: str, word: str) -> str:
 
 
 def _check_first(words: Sequence[str]) -> None:
-    """Refuse a verb that does not exist, with the nearest."""
+    """Refuse a verb that does not exist, with the did_you_mean."""
     from runner.run.config import experiment_names
 
     first = words[0] if words else ""
     if "=" in first or first.startswith("~") or not first:
         return
     names = experiment_names()
+    near = nearest(first, [*filter(None, VERBS), *names])
     if first == "run":
         hint = f"a run needs no verb: hess-run {' '.join(words[1:]) or 'experiment=NAME'}"
-    elif first in names:
-        hint = f"did you mean experiment={first}?"
+    elif near in names:
+        hint = f"did you mean experiment={near}?"
     else:
-        near = nearest(first, [verb for verb in VERBS if verb] + names).removeprefix(
-            " (did you mean "
-        )
-        name = near.removesuffix("?)")
-        hint = (
-            f"did you mean {f'experiment={name}' if name in names else name}?"
-            if near
-            else "see hess-run --help"
-        )
+        hint = f"did you mean {near}?" if near else "see hess-run --help"
     raise SettingError(f"expected key=value, found {short(repr(first))}; {short(hint, 160)}")
 
 
@@ -275,7 +268,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         if name and any(name in (*verb.keys, *overrides.KNOWN_KEYS) for verb in VERBS.values()):
             value = wrong.partition("=")[2] or ("true" if name in ("force", "repair") else "VALUE")
             raise SettingError(f"{short(wrong)}: write {name}={short(value)}, without dashes")
-        hint = nearest(wrong, known) if wrong.startswith("--") else ""
+        hint = did_you_mean(wrong, known) if wrong.startswith("--") else ""
         raise SettingError(f"{short(message, 160)}{hint}; see hess-run --help")
 
     parser.error = refuse  # type: ignore[method-assign]

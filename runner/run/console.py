@@ -84,20 +84,23 @@ def protect(quiet: bool = False) -> None:
             setattr(sys, name, cast(TextIO, Tolerant(stream, text_alone=name == "stdout")))
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, known: Sequence[str]) -> str:
     """' (did you mean X?)', or '' where no name is near."""
+    near = nearest(name, known)
+    return f" (did you mean {near}?)" if near else ""
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The known name that is nearest, or '' where none is near."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    if not near:  # the last part may be right and the path wrong or missing
-        tails = {
-            k.rpartition(".")[2]: k for k in reversed(known)
-        }  # an experiment's own settings come first
-        near = [
-            tails[t]
-            for t in get_close_matches(name.rpartition(".")[2], list(tails), n=1, cutoff=0.6)
-        ]
-    return f" (did you mean {near[0]}?)" if near else ""
+    if near:
+        return near[0]
+    # The last part may be right and the path wrong or missing; an experiment's own settings come first.
+    tails = {path.rpartition(".")[2]: path for path in reversed(known)}
+    near = get_close_matches(name.rpartition(".")[2], list(tails), n=1, cutoff=0.6)
+    return tails[near[0]] if near else ""
 
 
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"

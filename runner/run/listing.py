@@ -11,7 +11,7 @@ from typing import Any
 from runner.contract import Cell, SettingError, short
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
-from runner.run.console import nearest
+from runner.run.console import did_you_mean
 from runner.run.reports import read_jobs, say_damage
 from runner.store import code
 from runner.store.archive import Archive, published_folder
@@ -115,7 +115,7 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     names = [name for name in experiment_names() if pattern in name]
     if not names:
-        hint = nearest(pattern, experiment_names())
+        hint = did_you_mean(pattern, experiment_names())
         raise SettingError(
             f"list: expected a part of an experiment's name, found {short(pattern)}{hint}"
         )

@@ -15,7 +15,7 @@ from runner.run.command_line import VERBS, Call
 from runner.run.config import files, preview
 from runner.run.config.files import comments
 from runner.run.config.types import hints, readable, takes
-from runner.run.console import nearest
+from runner.run.console import did_you_mean
 
 
 def show_command(call: Call) -> int:
@@ -50,7 +50,7 @@ def show(word: str) -> str:
         return "\n".join(_experiment_lines(group))
     if group not in GROUPS:
         raise SettingError(
-            f"show: {short(group)} is not a group{nearest(group, GROUPS)}; known: {', '.join(GROUPS)}"
+            f"show: {short(group)} is not a group{did_you_mean(group, GROUPS)}; known: {', '.join(GROUPS)}"
         )
     return "\n".join(_kind_lines(group, name))
 

@@ -22,7 +22,7 @@ from runner.report.manifest import read_manifest
 from runner.report.page import Page, tone
 from runner.report.papers import anchor_pattern, anchors
 from runner.run.command_line import Call
-from runner.run.console import nearest
+from runner.run.console import did_you_mean
 from runner.store.archive import published_folder, report_folders, where_published
 from runner.store.store import Store
 from runner.store.tables import read_json
@@ -264,7 +264,7 @@ def _anchor_lines(anchor: str, outputs: Path) -> list[str]:
             + where_published()
         )
     raise SettingError(
-        f"why: no row has the anchor {short(anchor)}{nearest(anchor, known)}; the pages link to each"
+        f"why: no row has the anchor {short(anchor)}{did_you_mean(anchor, known)}; the pages link to each"
     )
 
 

@@ -9,40 +9,59 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import struct
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from runner.contract import short
 from runner.store.cells import CellFiles, Damaged
 from runner.store.tables import EXHAUSTED
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry: the earliest that a zip file can hold."""
-LOCAL_HEADER = 30
-"""Bytes of an entry's own header before its name."""
-SPARE = 64
-"""Extra fields of a local header that the directory does not have: the most that is read in one go."""
-DIRECTORY = struct.Struct("<4s6xH4xLLLHHH8xL")
-"""Of an entry in the directory: signature, compression, CRC, packed and full size, lengths, place."""
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+"""What zipfile raises for files that are damaged, encrypted or packed in another way."""
 
 
-class Entry(NamedTuple):
-    """A file in an archive. place: of its local header; start: bytes from there to its name's end."""
+class _File(io.RawIOBase):
+    """A file for zipfile whose position is this object's own: processes that are forked share that of the system."""
 
-    place: int
-    start: int
-    packed: int
-    size: int
-    crc: int
-    deflated: bool
+    def __init__(self, path: Path) -> None:
+        self._number = os.open(path, os.O_RDONLY)
+        self._size, self._at = os.fstat(self._number).st_size, 0
+
+    def readinto(self, buffer: Any) -> int:
+        content = os.pread(self._number, len(buffer), self._at)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
 
 
 class Archive(CellFiles):
-    """The cells in a zip file, which is opened once and never written.
+    """The cells in a zip file, which is opened once, kept open as long as the process, and never written.
 
     error: why the file as a whole cannot be read; it then has no cells.
     """
@@ -51,15 +70,18 @@ class Archive(CellFiles):
         super().__init__()
         self.path = path
         self.error = ""
-        self._entries: dict[str, dict[str, Entry]] = {}
+        self._entries: dict[str, dict[str, zipfile.ZipInfo]] = {}
         self._metas: dict[str, dict[str, Any]] = {}
         try:
-            self._stream = open(path, "rb")  # noqa: SIM115  kept open as long as the process
-            self._entries = _directory(self._stream.fileno())
-        except (OSError, ValueError, struct.error) as error:
+            self._zip = zipfile.ZipFile(_File(path))  # type: ignore[arg-type]
+        except (OSError, *UNREADABLE) as error:
             if isinstance(error, OSError) and error.errno in EXHAUSTED:
                 raise
             self.error = str(error)
+            return
+        for entry in self._zip.infolist():
+            cell, _, file = entry.filename.partition("/")
+            self._entries.setdefault(cell, {})[file] = entry
 
     def names(self) -> Collection[str]:
         return self._entries.keys()
@@ -71,25 +93,14 @@ class Archive(CellFiles):
         entry = self._entries[name].get(file)
         if entry is None:
             raise Damaged(f"{file}: is not in the archive")
-        if entry.size > most or entry.packed > entry.size + 1024:
-            raise Damaged(f"{file}: expected {most} bytes at most, found {entry.size}")
+        if entry.file_size > most or entry.compress_size > entry.file_size + 1024:
+            raise Damaged(f"{file}: expected {most} bytes at most, found {entry.file_size}")
         try:
-            content = self._content(entry)
-        except (OSError, zlib.error) as error:
-            raise Damaged(f"{file}: cannot be read ({error})") from error
-        if len(content) != entry.size or zlib.crc32(content) != entry.crc:
-            raise Damaged(f"{file}: is not what was stored (CRC differs)")
-        return content
-
-    def _content(self, entry: Entry) -> bytes:
-        found = os.pread(self._stream.fileno(), entry.start + SPARE + entry.packed, entry.place)
-        start = entry.start + int.from_bytes(found[28:30], "little")
-        content = found[start : start + entry.packed]
-        return (
-            zlib.decompressobj(-15).decompress(content, entry.size + 1)
-            if entry.deflated
-            else content
-        )
+            return self._zip.read(entry)
+        except (OSError, *UNREADABLE) as error:
+            if isinstance(error, OSError) and error.errno in EXHAUSTED:
+                raise
+            raise Damaged(f"{file}: is not what was stored ({short(error)})") from error
 
     def stamp(self, name: str) -> int:
         return 0  # an archive that is replaced is another Archive
@@ -98,37 +109,6 @@ class Archive(CellFiles):
         if name not in self._metas:
             self._metas[name] = super().meta(name)
         return self._metas[name]
-
-
-def _directory(file: int) -> dict[str, dict[str, Entry]]:
-    """Cell -> file -> entry. Raises ValueError and OSError for anything but a whole zip file.
-
-    zipfile makes an object of 20 fields of each entry, which takes longer than all else that listing cells does.
-    """
-    total = os.fstat(file).st_size
-    tail = os.pread(file, 66_000, max(0, total - 66_000))
-    end = tail.rfind(b"PK\5\6")
-    if end < 0:
-        raise ValueError("expected a zip file")
-    length, place = struct.unpack_from("<LL", tail, end + 12)
-    if tail[max(0, end - 20) : end].startswith(b"PK\6\7"):  # more than 65,535 entries
-        (record,) = struct.unpack_from("<Q", tail, end - 12)
-        length, place = struct.unpack("<QQ", os.pread(file, 16, record + 40))
-    found: dict[str, dict[str, Entry]] = {}
-    directory, at = os.pread(file, min(length, total), place), 0
-    while at < length:
-        mark, method, crc, packed, size, name, extra, comment, place = DIRECTORY.unpack_from(
-            directory, at
-        )
-        at += 46
-        if mark != b"PK\1\2" or method not in (0, 8) or place + packed > total:
-            raise ValueError("expected a directory of entries that are in the file")
-        cell, _, inside = directory[at : at + name].decode().partition("/")
-        found.setdefault(cell, {})[inside] = Entry(
-            place, LOCAL_HEADER + name, packed, size, crc, method == 8
-        )
-        at += name + extra + comment
-    return found
 
 
 @lru_cache(maxsize=64)

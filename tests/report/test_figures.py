@@ -215,3 +215,17 @@ def test_a_shared_legend_stays_above_the_footer(tmp_path):
         )  # last row of the legend, height
     plain, marked = saved.values()
     assert plain[0] == marked[0] < marked[1] - 15
+
+
+def test_a_picture_gets_a_palette_once_and_keeps_what_it_says_of_itself():
+
+    from PIL.PngImagePlugin import PngInfo
+
+    said = PngInfo()
+    said.add_text("Description", "{}")
+    picture = io.BytesIO()
+    Image.effect_noise((64, 64), 50).convert("RGB").save(picture, "PNG", pnginfo=said)
+    small = saving.palette_png(picture.getvalue())
+    image = Image.open(io.BytesIO(small))
+    assert (image.mode, image.text) == ("P", {"Description": "{}"}) and image.size == (64, 64)
+    assert saving.palette_png(small) is small

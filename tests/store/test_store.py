@@ -18,7 +18,7 @@ from runner.contract import SettingError, since
 from runner.files import MARKER, is_scratch
 from runner.kinds.dataset import GaussianData
 from runner.run.execute import LimitReached, run
-from runner.store import identity, tables
+from runner.store import code, identity, tables
 from runner.store.identity import Identity
 from runner.store.job import Job, check_outputs, claim_outputs
 from tests.run.toy import Toy
@@ -204,6 +204,7 @@ def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path
         job, left = Job("toy", TOY, 42, tmp_path / str(allowed)), iter(range(allowed))
 
         job.store.prepare()
+        code.record(job.store.root, TOY)
 
         def full(number, left=left):
             if next(left, None) is None:

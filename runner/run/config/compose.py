@@ -36,7 +36,7 @@ from runner.run.config.overrides import (
     read,
 )
 from runner.run.config.types import check_names, takes, typed
-from runner.run.console import nearest, was_interrupted
+from runner.run.console import did_you_mean, was_interrupted
 from runner.store.job import Job
 
 
@@ -100,7 +100,7 @@ def _experiment_name(words: Sequence[Word]) -> str:
     wrong = next((word.key for word in words if word.key.split(".")[0] not in KNOWN_KEYS), None)
     if wrong is not None:
         raise SettingError(
-            f"{short(wrong)} is not a setting{nearest(wrong, KNOWN_KEYS)}; expected experiment=NAME"
+            f"{short(wrong)} is not a setting{did_you_mean(wrong, KNOWN_KEYS)}; expected experiment=NAME"
         )
     raise SettingError(
         f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}"
@@ -149,7 +149,7 @@ def _base() -> tuple[dict[str, Any], dict[str, Any]]:
     for key in node:
         if key not in (*KNOWN_KEYS, "profiles", "hydra", "defaults"):
             raise SettingError(
-                f"{files.shown(path)}: {short(key)} is not a setting{nearest(key, KNOWN_KEYS)}"
+                f"{files.shown(path)}: {short(key)} is not a setting{did_you_mean(key, KNOWN_KEYS)}"
             )
     items = node.get("defaults")
     for item in items if isinstance(items, list) else [items]:
@@ -205,7 +205,7 @@ def _without(values: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
 
 
 def _unknown(key: str, name: str) -> str:
-    """The message for a key that is not a setting: the nearest name, and all of them."""
+    """The message for a key that is not a setting: the did_you_mean name, and all of them."""
     own = list(experiment_fields(name))
     groups = list(takes(experiment_class(name)))
     nested = []
@@ -216,7 +216,7 @@ def _unknown(key: str, name: str) -> str:
             if choice
             else []
         )
-    hint = nearest(key, [*KNOWN_KEYS, *(f"experiment.{field}" for field in own), *nested])
+    hint = did_you_mean(key, [*KNOWN_KEYS, *(f"experiment.{field}" for field in own), *nested])
     known = ", ".join([*own, *(f"{group}.KEY" for group in groups), *TOP_LEVEL, "profile"])
     return f"{short(key)} is not a setting of {name}{hint}; known: {known}"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config.types import load_class, takes
-from runner.run.console import nearest
+from runner.run.console import did_you_mean
 
 CONF = (
     Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf")
@@ -70,11 +70,11 @@ def choices(group: str) -> list[str]:
 
 
 def find(group: str, name: str) -> Path:
-    """The file of a choice. Raises SettingError with the nearest and all valid names where there is none."""
+    """The file of a choice. Raises SettingError with the did_you_mean and all valid names where there is none."""
     known = choices(group)
     if name not in known:
         raise SettingError(
-            f"{group}={short(name)}: no such choice{nearest(name, known)}; known: {', '.join(known)}"
+            f"{group}={short(name)}: no such choice{did_you_mean(name, known)}; known: {', '.join(known)}"
         )
     return next(
         path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file()
@@ -215,7 +215,9 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
             chosen[group] = choice
     for key in own:
         if key not in FILE_KEYS:
-            raise SettingError(f"{where}: {short(key)} is not a setting{nearest(key, FILE_KEYS)}")
+            raise SettingError(
+                f"{where}: {short(key)} is not a setting{did_you_mean(key, FILE_KEYS)}"
+            )
     body = merge(body, {key: value for key, value in own.items() if key != "defaults"})
     return ExperimentFile(path, chosen, body)
 

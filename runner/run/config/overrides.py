@@ -74,11 +74,7 @@ def _check_word(word: str) -> None:
     """Refuse what is no override, and keys that are not open to the command line."""
     key = word.partition("=")[0]
     if ("=" not in word and not word.startswith("~")) or not key.strip("+~ "):
-        name = (
-            nearest(word, files.choices("experiment"))
-            .removeprefix(" (did you mean ")
-            .removesuffix("?)")
-        )
+        name = nearest(word, files.choices("experiment"))
         hint = f"did you mean experiment={name}?" if name else "see hess-run --help"
         raise SettingError(f"expected key=value, found {short(repr(word))}; {hint}")
     if _is_hydras(word) and not re.fullmatch(OPEN_TO_USERS, key.lstrip("+")):

@@ -21,7 +21,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.contract.schema import DIGITS
-from runner.run.console import nearest
+from runner.run.console import did_you_mean
 
 OWN = ("runner", "experiments")
 MISSING = "???"
@@ -88,7 +88,7 @@ def check_names(cls: type[Experiment]) -> None:
             node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
         ]
         if name not in known:
-            raise SettingError(f"{where}: {module} has no {name}{nearest(name, known)}")
+            raise SettingError(f"{where}: {module} has no {name}{did_you_mean(name, known)}")
 
 
 @cache
@@ -139,7 +139,7 @@ def typed(
     own = {f.name: f for f in dataclasses.fields(cls) if f.name not in leave_out}
     for key in map(str, values):
         if key not in own:
-            hint = nearest(f"{dot}{key}", [dot + name for name in own])
+            hint = did_you_mean(f"{dot}{key}", [dot + name for name in own])
             raise SettingError(
                 f"{where(key)}{dot}{short(key)} is not a setting{hint}; known: {', '.join(own)}"
             )
