@@ -38,7 +38,7 @@ DISPLACED = 1e-3
 AGREES = 1e-4
 STEPS = (1e-8, 1e-7, 1e-9, 1e-6, 1e-5)
 STEPS_IN_FLOAT32 = (1e-3, 3e-3, 1e-2, 3e-4)
-PERIOD = 1_000_003
+PERIOD = 10_007
 """Random numbers that are drawn for a direction; longer ones repeat them."""
 
 

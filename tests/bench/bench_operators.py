@@ -1,0 +1,192 @@
+"""Operators of a user's network next to what a competent user writes by hand, in one run.
+
+By hand: double backward with the graph of the gradient kept (lists of tensors, no flat vector), several vectors by
+`is_grads_batched`, `vmap` of `torch.func.linearize` or a loop, gradients of each example stored. Times are processor
+time of one thread, after a first call of both ways; the graph is made before.
+
+Run: python -m tests.bench operators [--quick]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics
+from runner.curvature.matrix_free.peak import allocations
+from runner.models.resnet import resnet18
+from tests.bench.machine import in_turns
+from tests.bench.table import Row
+
+CROSS = nn.CrossEntropyLoss()
+AMPLE = 1 << 34
+Network = tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]
+
+
+def mlp(*widths: int) -> Network:
+    parts: list[nn.Module] = []
+    for i, o in pairwise(widths):
+        parts += [nn.Linear(i, o), nn.Tanh()]
+    return (
+        nn.Sequential(*parts[:-1]),
+        CROSS,
+        torch.randn(64, widths[0]),
+        torch.randint(0, 10, (64,)),
+    )
+
+
+class Tokens(nn.Module):
+    """A GRU or LSTM with an output for every token, (B, T, K)."""
+
+    def __init__(self, kind: type[nn.RNNBase], width: int, classes: int) -> None:
+        super().__init__()
+        self.embed, self.cells = nn.Embedding(classes, width), kind(width, width, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, t: Tensor) -> Tensor:
+        return self.head(self.cells(self.embed(t))[0])
+
+
+def token_loss(f: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(f.flatten(0, 1), y.flatten())
+
+
+def recurrent(kind: type[nn.RNNBase], width: int = 32, classes: int = 30) -> Network:
+    x = torch.randint(0, classes, (32, 16))
+    return Tokens(kind, width, classes), token_loss, x, x.roll(-1, 1)
+
+
+def resnet(batch: int) -> Network:
+    x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+    return resnet18(generator=torch.Generator().manual_seed(0)).eval(), CROSS, x, y
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    "MLP, n = 754": lambda: mlp(10, 24, 10, 10, 10),
+    "MLP, n = 670k": lambda: mlp(784, 512, 512, 10),
+    "LSTM": lambda: recurrent(nn.LSTM),
+    "ResNet-18, B = 16": lambda: resnet(16),
+}
+
+
+def by_hand(
+    network: Network,
+) -> tuple[Callable[[list[Tensor]], object], Callable[[list[Tensor]], object]]:
+    """One product, and several with `is_grads_batched`, from one kept graph."""
+    module, loss, x, y = network
+    wrt = list(module.parameters())
+    with torch.backends.mkldnn.flags(enabled=not _has_cells(module)):
+        slopes = torch.autograd.grad(loss(module(x), y), wrt, create_graph=True)
+
+    def one(v: list[Tensor]) -> object:
+        return torch.autograd.grad(slopes, wrt, v, retain_graph=True)
+
+    def many(v: list[Tensor]) -> object:
+        return torch.autograd.grad(slopes, wrt, v, retain_graph=True, is_grads_batched=True)
+
+    return one, many
+
+
+def _has_cells(module: nn.Module) -> bool:
+    return any(isinstance(m, nn.RNNBase) for m in module.modules())
+
+
+def hessian_products(name: str, repeats: int) -> Iterator[Row]:
+    """One product, eight at once, and the building of the operator."""
+    network = NETWORKS[name]()
+    module, loss, x, y = network
+    operator = ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE)
+    v = torch.randn(operator.shape[0])
+    vs = [
+        p.view_as(q)
+        for p, q in zip(
+            v.split([p.numel() for p in module.parameters()]), module.parameters(), strict=True
+        )
+    ]
+    one, many = by_hand(network)
+    ours, theirs = in_turns(lambda: operator @ v, lambda: one(vs), repeats=repeats)
+    yield Row(
+        "operators",
+        f"{name}: one Hessian product, kept double backward",
+        ours,
+        theirs,
+        1.1,
+        at_least=False,
+    )
+    rows = torch.randn(operator.shape[0], 8)
+    pieces = rows.mT.split([p.numel() for p in module.parameters()], 1)
+    batch = [t.reshape(8, *p.shape) for t, p in zip(pieces, module.parameters(), strict=True)]
+    loop = lambda: [one([t[i] for t in batch]) for i in range(8)]  # noqa: E731
+    ways = [lambda: operator @ rows, loop]
+    if not name.startswith("ResNet"):
+        ways.append(lambda: many(batch))
+    ours, *others = in_turns(*ways, repeats=repeats)
+    best = min(others, key=lambda times: sorted(times)[len(times) // 2])
+    what = f"{name}: eight Hessian products, the best by hand"
+    yield Row("operators", what, ours, best, 1.1, at_least=False, note=operator.method)
+    wrt = list(module.parameters())
+    gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
+    build = lambda: ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE)  # noqa: E731
+    ours, theirs = in_turns(build, gradient, repeats=repeats)
+    yield Row(
+        "operators",
+        f"{name}: building, in gradients of the batch",
+        ours,
+        theirs,
+        12,
+        at_least=False,
+    )
+
+
+def gauss_newton(repeats: int) -> Iterator[Row]:
+    module, loss, x, y = resnet(16)
+    operator = ParameterOperator(module, loss, [(x, y)], part="gauss_newton", memory_budget=AMPLE)
+    v, wrt = torch.randn(operator.shape[0]), list(module.parameters())
+    operator @ v
+    operator._spent = 60.0  # as after a minute of products
+    operator @ v
+    gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
+    ours, theirs = in_turns(lambda: operator @ v, gradient, repeats=repeats)
+    what = "ResNet-18, B = 16: Gauss-Newton product, in gradients"
+    yield Row("operators", what, ours, theirs, 1.35, at_least=False, note=operator.method)
+
+
+def empirical_fisher(repeats: int) -> Iterator[Row]:
+    module, loss, x, y = NETWORKS["MLP, n = 754"]()
+    operator = ParameterOperator(module, loss, [(x, y)], part="empirical_fisher")
+    v = torch.randn(operator.shape[0])
+    operator @ v
+    each = operator._gradients_of_examples().clone()
+    ours, theirs = in_turns(lambda: operator @ v, lambda: each.mT @ (each @ v), repeats=5 * repeats)
+    what = "MLP, n = 754: empirical Fisher product, stored gradients by hand"
+    yield Row("operators", what, ours, theirs, 1.2, at_least=False)
+
+
+def tokens_between_layers(repeats: int) -> Iterator[Row]:
+    """R, C, D and gap of a GRU language model, against dense blocks by vectors in a batch; and the peak."""
+    module, loss, x, y = recurrent(nn.GRU)
+    layers = ["embed", "cells", "head"]
+    operator = LayerOperator(module, loss, (x, y), layers)
+    smooth = operator.with_part("gauss_newton")
+
+    def dense() -> object:
+        return operator.dense(), smooth.dense()
+
+    peak = max(allocations(lambda: inter_layer_metrics(operator))) / 2**20
+    ours, theirs = in_turns(lambda: inter_layer_metrics(operator), dense, repeats=repeats)
+    note = f"peak {peak:.0f} MiB at a budget of 1024"
+    what = "GRU, outputs (32, 16, 30): R, C, D, gap, against both dense matrices"
+    yield Row("operators", what, ours, theirs, 1.5, at_least=False, note=note)
+
+
+def rows(quick: bool, word: str = "") -> Iterator[Row]:
+    repeats = 3 if quick else 5
+    for name in NETWORKS:
+        yield from hessian_products(name, repeats)
+    yield from gauss_newton(repeats)
+    yield from empirical_fisher(repeats)
+    yield from tokens_between_layers(repeats)
