@@ -56,8 +56,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "": set(),
     "curvature": {"torch"},
     "curvature/matrix_free": {"torch", "numpy", "scipy"},
-    "curvature/spectra": {"torch", "numpy", "scipy"},
-    "curvature/spectra/for_curvlinops": {"torch", "curvlinops"},
+    "curvature/estimators": {"torch", "numpy", "scipy", "tqdm"},
+    "curvature/estimators/for_curvlinops": {"torch", "curvlinops"},
     "curvature/plots": {"torch", "pandas", "matplotlib"},
     "curvature/storage": {"torch", "numpy"},
 }

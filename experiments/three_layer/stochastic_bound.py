@@ -75,9 +75,7 @@ def hessian_vector_product(
 
 
 class ParameterHessian(SymmetricOperator):
-    """The Hessian of a loss by its parameters, in the form that `lanczos_extremes` takes: one node,
-    "parameters".
-    """
+    """The Hessian of a loss by its parameters, as an operator with one node, "parameters"."""
 
     nodes = ("parameters",)
 

@@ -20,13 +20,15 @@ True
 
 State a network     Dag, Node, Dag.from_sequential
 Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit
-Without matrices    CurvatureOperator; SymmetricOperator for operators of your own; lanczos_extremes
+Without matrices    CurvatureOperator; SymmetricOperator for operators of your own
 Is it right?        verify, Certificate; MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
 A user's network      LayerOperator (between layers), ParameterOperator,
                      discarded_coupling
-Spectra             top_eigenpairs, spectral_density, trace_estimate, upper_bound_estimate; as_linear_operator,
+Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, diagonal_estimate,
+                    upper_bound_estimate; batch_errors (over batches); as_linear_operator,
                     as_curvlinops
+During a training   monitor
 Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot();
                     save and load: one file each
 Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
@@ -35,6 +37,16 @@ Whatever would make a number wrong is refused with a ValueError of one line: whe
 """
 
 from runner.curvature.certificate.verify import Certificate, verify
+from runner.curvature.estimators.coupling import DiscardedCoupling, discarded_coupling
+from runner.curvature.estimators.density import SpectralDensity, spectral_density
+from runner.curvature.estimators.diagonals import DiagonalEstimate, diagonal_estimate
+from runner.curvature.estimators.eigenpairs import Eigenpairs, top_eigenpairs
+from runner.curvature.estimators.examples import BatchEstimate, batch_errors
+from runner.curvature.estimators.for_curvlinops import as_curvlinops
+from runner.curvature.estimators.monitor import Monitor, monitor
+from runner.curvature.estimators.operator import as_linear_operator
+from runner.curvature.estimators.traces import TraceEstimate, trace_estimate
+from runner.curvature.estimators.upper_bound import UpperBound, upper_bound_estimate
 from runner.curvature.exact.blocks import (
     BlockSplit,
     exact_blocks,
@@ -48,35 +60,23 @@ from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
 from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
-from runner.curvature.parameters.coupling import (
-    DiscardedCoupling,
-    discarded_coupling,
-    group_metrics,
-)
-from runner.curvature.spectra.density import SpectralDensity, spectral_density
-from runner.curvature.spectra.eigenpairs import Eigenpairs, top_eigenpairs
-from runner.curvature.spectra.for_curvlinops import as_curvlinops
-from runner.curvature.spectra.lanczos import lanczos_extremes
-from runner.curvature.spectra.symmetric import as_linear_operator
-from runner.curvature.spectra.traces import (
-    TraceEstimate,
-    UpperBound,
-    trace_estimate,
-    upper_bound_estimate,
-)
+from runner.curvature.parameters.coupling import group_metrics
 from runner.curvature.storage import load, save
 
 __all__ = [
+    "BatchEstimate",
     "BlockSplit",
     "Certificate",
     "CurvatureOperator",
     "Dag",
+    "DiagonalEstimate",
     "DiscardedCoupling",
     "Eigenpairs",
     "Estimate",
     "InterLayerMetrics",
     "LayerOperator",
     "MeasurementError",
+    "Monitor",
     "Node",
     "PairMetrics",
     "ParameterOperator",
@@ -86,13 +86,15 @@ __all__ = [
     "UpperBound",
     "as_curvlinops",
     "as_linear_operator",
+    "batch_errors",
+    "diagonal_estimate",
     "discarded_coupling",
     "exact_blocks",
     "gauss_newton_blocks",
     "group_metrics",
     "inter_layer_metrics",
-    "lanczos_extremes",
     "load",
+    "monitor",
     "save",
     "spectral_density",
     "split_blocks",

@@ -55,6 +55,20 @@ class Result:
         return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
 
 
+class TensorResult(Result):
+    """A result of tensors; a dataclass with eq=False."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one kind with the same numbers; NaN equals NaN."""
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(same(getattr(self, name), getattr(other, name)) for name in field_names(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Estimated(Result):
     """A result whose 95 % interval is value ± 1.96 error, both ends included."""
 
@@ -87,6 +101,19 @@ def field_names(result: Any) -> list[str]:
         if dataclasses.is_dataclass(result)
         else list(result._fields)
     )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality of what results are made of; tensors by their values, NaN equal to NaN."""
+    if isinstance(one, Tensor):
+        if not isinstance(other, Tensor) or one.shape != other.shape:
+            return False
+        return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(v, other[k]) for k, v in one.items())
+    if isinstance(one, tuple | list) and type(one) is type(other) and not isinstance(one, Result):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other or (one != one and other != other))
 
 
 def short(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -17,6 +18,8 @@ from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.result import Result, field_names
 
 FORMAT, VERSION = "hess-run result", 1
+HELD = ("tuple[str, ...]", "Tensor", "Blocks")
+"""Types of the fields of what holds tensors by name."""
 
 
 def save(result: Any, path: str | Path) -> None:
@@ -26,7 +29,7 @@ def save(result: Any, path: str | Path) -> None:
     ----------
     result
         What an estimator of `runner.curvature` returns, a tensor, a number, or dictionaries, tuples and lists of these;
-        not the parts of blocks (`split_blocks`) and factors, whose tensors can be given.
+        also the parts of blocks (`split_blocks`).
     path
         The file, ".npz" by convention. It is replaced as a whole.
 
@@ -48,7 +51,7 @@ def save(result: Any, path: str | Path) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(pairs, f"{folder}/pairs.npz")
     ...     load(f"{folder}/pairs.npz")
-    Eigenpairs(3, 1; 2 of 2 converged, 6 products)
+    Eigenpairs(3, 1; 2 of 2 converged, 3 products)
     """
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps(
@@ -108,7 +111,9 @@ def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return {kind: name}
     if type(value) in (tuple, list):
         return {type(value).__name__: [_packed(v, arrays) for v in value]}
-    name = type(value).__name__ if isinstance(value, Result) else ""
+    name = type(value).__name__
+    if name not in _classes():
+        name = ""
     if isinstance(value, Mapping):
         return {
             "mapping": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()],
@@ -135,15 +140,34 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return t.view(torch.bfloat16) if kind == "bfloat16" else t
     if kind in ("tuple", "list"):
         return (tuple if kind == "tuple" else list)(_unpacked(v, arrays) for v in held)
-    maker = _classes(Result)[value["class"]] if value["class"] else dict
+    maker = _classes()[value["class"]] if value["class"] else dict
     if kind == "mapping":
         return maker((_unpacked(k, arrays), _unpacked(v, arrays)) for k, v in held)
     return maker(**{k: _unpacked(v, arrays) for k, v in held.items()})
 
 
-def _classes(base: Any) -> dict[str, Any]:
-    """Subclasses by name."""
-    found: dict[str, Any] = {}
+def _classes() -> dict[str, Any]:
+    """Results, and public dataclasses of results, by name."""
+    import runner.curvature
+
+    public = vars(runner.curvature).values()
+    return {
+        one.__name__: one
+        for one in (*_below(Result), *public)
+        if isinstance(one, type) and (issubclass(one, Result) or _holds_results(one))
+    }
+
+
+def _below(base: Any) -> list[Any]:
+    """All subclasses."""
+    found: list[Any] = []
     for sub in base.__subclasses__():
-        found |= {sub.__name__: sub, **_classes(sub)}
+        found += [sub, *_below(sub)]
     return found
+
+
+def _holds_results(one: type) -> bool:
+    """Whether the class is made from tensors and names alone, as blocks are."""
+    if not dataclasses.is_dataclass(one):
+        return False
+    return all(any(word in str(f.type) for word in HELD) for f in dataclasses.fields(one))

@@ -22,8 +22,6 @@ from runner.curvature.exact.derivatives import evaluate
 from runner.curvature.metrics.by_factors import PROBES
 from runner.curvature.metrics.factors import Perturbed, TensorPart
 from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS, exact_price
-from runner.curvature.spectra.lanczos import Basis, second_search
-from runner.curvature.spectra.symmetric import Symmetric
 from runner.diagnose.problem import Problem
 
 ROWS, ELEMENTS = 512, 1 << 21
@@ -242,8 +240,8 @@ def cost_of_network(problem: Problem) -> Cost:
 
 
 def eigenpair_products(k: int, size: int) -> int:
-    """Predicted products of the k largest eigenpairs: two or three restarts of Lanczos, and the second search."""
-    return 4 * max(2 * k + 1, 20) + k + second_search(size)
+    """Predicted products of the k largest eigenpairs."""
+    return min(size, 20 + 5 * k)
 
 
 def estimated_products(problem: Problem) -> dict[str, float]:
@@ -278,17 +276,12 @@ def product_gradients(problem: Problem) -> tuple[float, float]:
     return one, two
 
 
-def lanczos_seconds(
-    operator: Any, vectors: float, budget: int, seconds: Callable[[Callable[[], Any]], float]
-) -> float:
-    """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with two of them. seconds: of a
-    call."""
-    symmetric = Symmetric(operator)
-    basis = Basis(symmetric, math.ceil(vectors), budget)
-    for _ in range(2):
-        basis.append(torch.full((symmetric.size,), symmetric.size**-0.5, device="cpu"))
-    vector = torch.ones(symmetric.size, dtype=torch.float64, device="cpu")
-    return seconds(lambda: basis.remove(vector)) / 2 * (vectors + PASSES)
+def lanczos_seconds(operator: Any, vectors: float, problem: Problem) -> float:
+    """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with two."""
+    basis = torch.ones(2, operator.shape[0], dtype=torch.float64, device=operator.device)
+    vector = basis[0].clone()
+    once = problem.seconds(lambda: torch.addmv(vector, basis.mT, basis @ vector))
+    return once / 2 * (vectors + PASSES)
 
 
 def _smooth(problem: Problem) -> Any:
@@ -324,7 +317,7 @@ def cost_of(part: str) -> Callable[[Problem], Cost]:
         basis = min(2 * DENSITY_STEPS * 8 * n, problem.options.budget) if part == "density" else 0
         held = (basis or vectors * n * itemsize) + 3 * problem.gradient.bytes
         if part in ("eigenvalues", "density"):
-            kept = lanczos_seconds(operator, vectors / 2, problem.options.budget, problem.seconds)
+            kept = lanczos_seconds(operator, vectors / 2, problem)
             product += kept / problem.gradient.seconds
         return Cost(
             products * product + more + certified, held, f"estimated: about {products:.0f} products"

@@ -26,7 +26,7 @@ from runner.curvature import (
     upper_bound_estimate,
     verify,
 )
-from runner.curvature.spectra.bounds import wolkowicz_styan_upper
+from runner.curvature.estimators.bounds import wolkowicz_styan_upper
 from runner.diagnose import costs
 from runner.diagnose.costs import Cost, is_exact
 from runner.diagnose.problem import Problem

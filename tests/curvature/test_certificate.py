@@ -11,12 +11,12 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 import runner.curvature as rc
+from runner.curvature.estimators.operator import Symmetric
 from runner.curvature.exact import derivatives
 from runner.curvature.graph.from_module import trace_module
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
 from runner.curvature.parameters.operator import ParameterOperator
-from runner.curvature.spectra.symmetric import Symmetric
 from tests.bench.machine import operations
 from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, seeded
 

@@ -398,18 +398,6 @@ def test_one_node_may_be_named_alone_and_tokens_are_measured():
     assert rc.exact_blocks(EMBEDDING, TOKENS, Y)["embed", "embed"].isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("estimate", "message"),
-    [
-        (lambda op: rc.lanczos_extremes(op, steps=0), "steps as a whole number of at least 1"),
-        (lambda op: rc.lanczos_extremes(op, ["q"]), "expected nodes of the operator"),
-    ],
-)
-def test_mistakes_of_estimators(estimate, message):
-    with pytest.raises(ValueError, match=message):
-        estimate(rc.CurvatureOperator(SEQUENTIAL, X, Y))
-
-
 def test_integer_targets_of_a_regression():
     dag = between(torch.tanh, loss="mse", outputs=1)
     a, b = rc.exact_blocks(dag, X, Y), rc.exact_blocks(dag, X, Y.double())

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from runner.curvature.spectra.bounds import wolkowicz_styan_upper
+from runner.curvature.estimators.bounds import wolkowicz_styan_upper
 from tests.bench.bench_large import CASES, Case, Clock, measured
 from tests.curvature.module_cases import ModuleCase, hessian_by_hooks
 from tests.curvature.oracles import parameter_matrix

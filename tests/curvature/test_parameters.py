@@ -353,9 +353,10 @@ def test_discarded_coupling_of_nothing_is_nan_with_a_reason():
     found = discarded_coupling(operator)
     assert found.value != found.value
     assert found.reason == "the matrix is zero"
-    operator.column = lambda g, z: {
-        h: torch.full((n,), torch.nan) for h, n in operator.sizes.items()
-    }
+    with torch.no_grad():
+        module[0].weight[0, 0] = torch.nan
+    operator = ParameterOperator(module, lambda o, t: (o * o).mean(), [(x, x)], check=False)
+    operator._unchecked = False
     assert discarded_coupling(operator, 2).reason == "a product is not finite"
 
 

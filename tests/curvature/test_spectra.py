@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from scipy.sparse.linalg import LinearOperator, cg
 from torch import Tensor, nn
 
 import runner.curvature as rc
-from runner.curvature.spectra.bounds import (
+from runner.curvature.estimators.bounds import (
     spectrum_moments,
     wolkowicz_styan_lower,
     wolkowicz_styan_upper,
 )
 from tests.curvature.cases import seeded
-from tests.curvature.test_coverage import NETWORKS, SEEDS
+from tests.curvature.test_coverage import NETWORKS
 
 
 def symmetric(values: Tensor, seed: int = 0) -> Tensor:
@@ -55,12 +54,6 @@ def test_eigenpairs_against_the_dense_matrix(name, k, which):
     values = SPECTRA[name]
     matrix = symmetric(values)
     found = rc.top_eigenpairs(matrix, k, which, generator=seeded(1))
-    if (name, which) == (
-        "decaying",
-        "smallest",
-    ):  # nothing converges below the rounding of the largest
-        assert not bool(found.converged.all())
-        return
     assert_eigenpairs(found, matrix, values, which, 1e-8)
     assert found.vectors.shape == (150, k) and found.products >= k
 
@@ -76,59 +69,63 @@ def assert_eigenpairs(found, matrix, values, which, tolerance):
     vectors = found.vectors.double()
     assert torch.allclose(vectors.mT @ vectors, torch.eye(len(expected)).double(), atol=1e-6)
     residuals = (matrix.double() @ vectors - vectors * found.values).norm(dim=0)
-    assert torch.allclose(
-        residuals, found.residuals, atol=1e-12 if found.vectors.dtype == torch.float64 else 1e-5
-    )
+    rounded = found.vectors.dtype != torch.float64
+    assert bool((residuals <= found.residuals + (1e-5 if rounded else 1e-12)).all())
     assert bool(found.converged.all())
 
 
 def test_eigenpairs_that_do_not_converge_say_so():
     matrix = symmetric(torch.linspace(1, 1.001, 300, dtype=torch.float64))
-    found = rc.top_eigenpairs(matrix, 3, max_products=20, generator=seeded(0))
+    found = rc.top_eigenpairs(matrix, 3, budget=20, generator=seeded(0))
     assert len(found.values) == 3
     assert not bool(found.converged.all())
-    assert found.products < 60
+    assert found.products == 20 and not found.certain
 
 
 CASES = [
-    (9, "largest", torch.float32),
-    (12, "smallest", torch.float64),
-    (9, "magnitude", torch.float64),
+    (14, "largest", torch.float32),
+    (16, "smallest", torch.float64),
+    (30, "largest", torch.float64),
 ]
-CASES += [(30, "largest", torch.float64)]
 
 
 @pytest.mark.parametrize(("vectors", "which", "dtype"), CASES)
 def test_eigenpairs_in_little_memory(vectors, which, dtype):
-    """Five pairs of a matrix of size 150 with restarts after `vectors` - 1 products or fewer."""
-    values = SPECTRA["indefinite"]
-    matrix = symmetric(values).to(dtype)
-    found = rc.top_eigenpairs(
-        matrix, 5, which, memory_budget=vectors * 150 * dtype.itemsize, generator=seeded(1)
-    )
+    """Three pairs of a matrix of size 800 with restarts."""
+    values = torch.cat([torch.linspace(-1, 1, 792), torch.tensor([5, 8, -6, -3, 3, 2, -4, 6])])
+    matrix = symmetric(values.double()).to(dtype)
+    budget = vectors * 800 * dtype.itemsize
+    found = rc.top_eigenpairs(matrix, 3, which, memory_budget=budget, generator=seeded(1))
     tolerance = 1e-4 if dtype == torch.float32 else 1e-8
-    assert_eigenpairs(found, matrix, torch.linalg.eigvalsh(matrix.double()), which, tolerance)
-    assert found.products > vectors and found.vectors.dtype == dtype
+    expected = torch.linalg.eigvalsh(matrix.double())
+    assert_eigenpairs(found, matrix, expected, which, tolerance)
+    assert found.products > vectors and found.vectors.dtype == dtype and found.certain
 
 
 REPEATED = {
-    "copies at the top": [3.0] * 5 + [2.0] * 5 + torch.linspace(0, 1.5, 190).tolist(),
-    "low rank": [1.0] * 12 + [0.0] * 188,
-    "both ends": [2.0] * 3 + [-2.0] * 3 + torch.linspace(-1, 1, 194).tolist(),
+    "copies at the top": ([3.0] * 5 + [2.0] * 5, (0, 1.5)),
+    "low rank": ([1.0] * 12, (0, 0)),
+    "both ends": ([2.0] * 3 + [-2.0] * 3, (-1, 1)),
 }
 
 
-@pytest.mark.parametrize("spare", [5, 30])
+@pytest.mark.parametrize("size", [200, 1000])
 @pytest.mark.parametrize("name", list(REPEATED))
-def test_all_copies_of_an_eigenvalue_are_found(name, spare):
-    """A Krylov space has one vector of each eigenvalue, so that the others come from second searches."""
-    values = torch.tensor(REPEATED[name], dtype=torch.float64)
+def test_all_copies_of_an_eigenvalue_are_found_or_the_result_is_not_certain(name, size):
+    """A Krylov space has as many vectors of an eigenvalue as its block."""
+    top, bulk = REPEATED[name]
+    values = torch.tensor([*top, *torch.linspace(*bulk, size - len(top))], dtype=torch.float64)
     matrix = symmetric(values)
     for k, which in [(4, "largest"), (10, "largest"), (6, "magnitude")]:
-        found = rc.top_eigenpairs(
-            matrix, k, which, memory_budget=(k + spare) * 8 * 200, generator=seeded(1)
-        )
-        assert_eigenpairs(found, matrix, values, which, 1e-8)
+        for memory in (1 << 30, (k + 12) * 8 * size):
+            found = rc.top_eigenpairs(matrix, k, which, memory_budget=memory, generator=seeded(1))
+            assert found.products <= size
+            if found.certain and bool(found.converged.all()):
+                assert_eigenpairs(found, matrix, values, which, 1e-8)
+            else:
+                assert (size, memory) != (1000, 1 << 30)
+    alone = rc.top_eigenpairs(matrix, 4, block=1, budget=size, generator=seeded(1))
+    assert not alone.certain and "copies" in repr(alone)
 
 
 def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
@@ -148,9 +145,8 @@ def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
 
 def test_a_budget_below_the_least_number_of_vectors_is_told():
     matrix = symmetric(SPECTRA["indefinite"])
-    with pytest.warns(RuntimeWarning, match="5 eigenpairs need 9 vectors"):
-        found = rc.top_eigenpairs(matrix, 5, memory_budget=8 * 150, generator=seeded(1))
-    assert bool(found.converged.all())
+    with pytest.warns(RuntimeWarning, match="5 eigenpairs need 11 vectors"):
+        rc.top_eigenpairs(matrix, 5, memory_budget=8 * 150, generator=seeded(1))
 
 
 def parameters(dtype: torch.dtype = torch.float64) -> rc.ParameterOperator:
@@ -211,30 +207,53 @@ def test_the_view_for_scipy():
     assert status == 0 and np.allclose(matrix.numpy() @ solution, b, atol=1e-6)
 
 
-ESTIMATED = [
-    *(("even", "hutchinson"), ("decaying", "hutch++"), ("one spike", "hutch++")),
-    *(("indefinite", "xtrace"), ("rank 3", "xtrace"), ("flat", "auto")),
-]
+TABLE = {
+    **SPECTRA,
+    **LOW_RANK,
+    "bulk and one outlier": torch.cat([torch.tensor([9.0]), torch.ones(199)]).double(),
+    "power law": 1 / torch.arange(1, 301, dtype=torch.float64) ** 1.5,
+    "two eigenvalues": torch.cat([torch.tensor([3.0, -3.0]), torch.zeros(148)]).double(),
+}
+"""Spectra with their exact numbers."""
 
 
-@pytest.mark.parametrize(("name", "method"), ESTIMATED)
-def test_trace_errors_cover(name, method):
-    values = {**SPECTRA, **LOW_RANK}[name]
-    matrix, expected = symmetric(values), float(values.sum())
-    z = []
-    for seed in range(60):
-        found = rc.trace_estimate(matrix, 60, method, generator=seeded(seed))
-        assert found.products <= 62
-        z.append(
-            (found.value - expected) / (found.error + 1e-12)
-        )  # a sketch that holds the range leaves rounding
-    assert (
-        sum(abs(v) <= 1.96 for v in z) >= 51
-    )  # 95 % of 60 is 57, four standard deviations less is 50
-    assert abs(sum(z) / len(z)) < 0.5
+class Known:
+    """A diagonal matrix: vectors on the sphere see nothing but the spectrum."""
+
+    dtype, device, sizes = torch.float64, torch.device("cpu"), None
+
+    def __init__(self, values):
+        self.values, self.shape = values, (len(values), len(values))
+
+    def __matmul__(self, v):
+        return self.values[:, None] * v if v.dim() == 2 else self.values * v
 
 
-@pytest.mark.parametrize("method", ["hutch++", "xtrace"])
+FEW = [(name, 4) for name in TABLE]
+MANY = [(n, m) for n in TABLE for m in (12, 60, 148) if m < len(TABLE[n])]
+
+
+@pytest.mark.parametrize(
+    ("name", "products"), [*FEW, *(pytest.param(*c, marks=SLOW) for c in MANY)]
+)
+def test_intervals_of_the_trace_and_of_the_bound_cover(name, products):
+    """93 to 97 %, less four standard deviations of a share of 150 repeats, from 4 products on."""
+    values, repeats, generator = TABLE[name], 150, seeded(3)
+    trace, rounding = float(values.sum()), 1e-13 * float(values.abs().sum())
+    bound = float(wolkowicz_styan_upper(len(values), values.sum(), values.square().sum()))
+    traces = bounds = 0
+    for _ in range(repeats):
+        found = rc.trace_estimate(Known(values), products, generator=generator)
+        assert found.products <= products and found.low <= found.value <= found.high
+        traces += found.low - rounding <= trace <= found.high + rounding
+        if products <= 60:
+            found = rc.upper_bound_estimate(Known(values), products, generator=generator)
+            bounds += found.low <= bound <= found.high
+    assert traces >= 0.88 * repeats, traces / repeats
+    assert products > 60 or bounds >= 0.86 * repeats, bounds / repeats
+
+
+@pytest.mark.parametrize("method", ["hutch++", "auto"])
 @pytest.mark.parametrize("name", ["rank 13", "rank 3"])
 def test_a_sketch_that_holds_the_range_gives_the_trace_itself(name, method):
     values = LOW_RANK[name]
@@ -243,57 +262,36 @@ def test_a_sketch_that_holds_the_range_gives_the_trace_itself(name, method):
         assert found.value == pytest.approx(float(values.sum()), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "name", ["decaying", *(pytest.param(n, marks=SLOW) for n in SPECTRA if n != "decaying")]
-)
-def test_the_default_is_nearly_as_good_as_the_best_method(name):
-    matrix, total, products = symmetric(SPECTRA[name]), float(SPECTRA[name].sum()), 18
-    errors = {}
-    for method in ("auto", "hutchinson", "hutch++", "xtrace"):
-        runs = [
-            rc.trace_estimate(matrix, products, method, generator=seeded(s)) for s in range(150)
-        ]
-        assert all(products - 2 <= found.products <= products for found in runs)
-        errors[method] = math.fsum((found.value - total) ** 2 for found in runs) ** 0.5
-    assert errors.pop("auto") <= 1.2 * min(errors.values())
+def test_the_default_is_nearly_as_good_as_the_best_method():
+    for name, products in (("decaying", 18), ("even", 18), ("indefinite", 60)):
+        values, total, errors = SPECTRA[name], float(SPECTRA[name].sum()), {}
+        for method in ("auto", "hutchinson", "hutch++"):
+            estimates = [
+                rc.trace_estimate(Known(values), products, method, generator=seeded(s))
+                for s in range(60)
+            ]
+            errors[method] = math.fsum((e.value - total) ** 2 for e in estimates) ** 0.5
+        assert errors.pop("auto") <= 1.3 * min(errors.values()), name
 
 
-def test_hutchinson_holds_two_vectors():
-    seen: list[weakref.ref[Tensor]] = []
-
-    class Watched:
-        shape, dtype, device = (50, 50), torch.float64, torch.device("cpu")
-
-        def matvec(self, z: Tensor) -> Tensor:
-            seen.append(weakref.ref(z))
-            assert sum(vector() is not None for vector in seen) <= 2
-            return 2 * z
-
-    assert rc.trace_estimate(
-        Watched(), 40, "hutchinson", generator=seeded(0)
-    ).value == pytest.approx(100)
-
-
-@pytest.mark.parametrize("scale", [1e-150, 1e150])
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
 def test_every_estimate_scales_with_the_operator(scale):
     matrix = symmetric(SPECTRA["indefinite"])
-    pairs, scaled = (rc.top_eigenpairs(m, 3, generator=seeded(0)) for m in (matrix, scale * matrix))
-    assert torch.allclose(scaled.values / scale, pairs.values, rtol=1e-9) and bool(
-        scaled.converged.all()
-    )
-    for method in ("hutchinson", "hutch++", "xtrace"):
-        one, other = (
-            rc.trace_estimate(m, 60, method, generator=seeded(0)) for m in (matrix, scale * matrix)
-        )  # type: ignore[arg-type]
+    both = matrix, scale * matrix
+    pairs, scaled = (rc.top_eigenpairs(m, 3, generator=seeded(0)) for m in both)
+    assert torch.allclose(scaled.values / scale, pairs.values, rtol=1e-9)
+    assert bool(scaled.converged.all())
+    for method in ("hutchinson", "hutch++"):
+        one, other = (rc.trace_estimate(m, 60, method, generator=seeded(0)) for m in both)
         assert other.value / scale == pytest.approx(one.value, rel=1e-8)
         assert other.error / scale == pytest.approx(one.error, rel=1e-8)
-    low, high = (
-        rc.upper_bound_estimate(m, 20, generator=seeded(0)) for m in (matrix, scale * matrix)
-    )
+    low, high = (rc.upper_bound_estimate(m, 20, generator=seeded(0)) for m in both)
     assert high.value / scale == pytest.approx(low.value, rel=1e-9)
     assert high.high / scale == pytest.approx(low.high, rel=1e-6)
     density = rc.spectral_density(scale * matrix, 3, 40, generator=seeded(0))
     assert float(torch.trapezoid(density.density, density.grid)) == pytest.approx(1, abs=0.01)
+    one, other = (rc.diagonal_estimate(m, 20, generator=seeded(0)) for m in both)
+    assert torch.allclose(other.value / scale, one.value, rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [20, 150])
@@ -301,39 +299,40 @@ def test_of_a_zero_operator(size):
     zero = torch.zeros(size, size, dtype=torch.float64)
     pairs = rc.top_eigenpairs(zero, 2, generator=seeded(0))
     assert not pairs.values.any() and bool(pairs.converged.all()) and pairs.reason == ""
-    for method in ("hutchinson", "hutch++", "xtrace", "auto"):
+    for method in ("hutchinson", "hutch++", "auto"):
         found = rc.trace_estimate(zero, 60, method, generator=seeded(0))  # type: ignore[arg-type]
         assert (found.value, found.error, found.reason) == (0.0, 0.0, "")
     assert rc.upper_bound_estimate(zero, 21, generator=seeded(0)).high == 0
 
 
 def test_sketches_win_where_the_spectrum_decays():
-    matrix, expected = symmetric(SPECTRA["decaying"]), float(SPECTRA["decaying"].sum())
+    values, expected = SPECTRA["decaying"], float(SPECTRA["decaying"].sum())
 
-    def worst(method: str) -> float:
-        runs = (rc.trace_estimate(matrix, 60, method, generator=seeded(s)).value for s in range(10))  # type: ignore[arg-type]
-        return max(abs(v - expected) for v in runs)
+    def worst(method):
+        runs = (
+            rc.trace_estimate(Known(values), 60, method, generator=seeded(s)) for s in range(10)
+        )
+        return max(abs(run.value - expected) for run in runs)
 
-    assert worst("xtrace") < worst("hutchinson") / 20
     assert worst("hutch++") < worst("hutchinson") / 8
-    assert rc.trace_estimate(matrix, 60, generator=seeded(0)).method == "xtrace"
-    assert (
-        rc.trace_estimate(symmetric(SPECTRA["even"]), 60, generator=seeded(0)).method
-        == "hutchinson"
-    )
+    assert rc.trace_estimate(Known(values), 60, generator=seeded(0)).method == "hutch++"
+    even = rc.trace_estimate(Known(SPECTRA["even"]), 60, generator=seeded(0))
+    assert even.method == "hutchinson"
 
 
-@pytest.mark.parametrize("name", ["decaying", "indefinite", "rank 3", "one spike"])
-def test_the_interval_of_the_upper_bound_covers(name):
-    values = {**SPECTRA, **LOW_RANK}[name]
-    matrix, hits = symmetric(values), 0
-    expected = float(wolkowicz_styan_upper(len(values), values.sum(), values.square().sum()))
-    for seed in range(80):
-        found = rc.upper_bound_estimate(matrix, 20, generator=seeded(seed))
-        assert found.low <= found.value <= found.high
-        assert found.products == 20
-        hits += found.low <= expected <= found.high
-    assert hits >= 70
+def test_the_diagonals_and_their_intervals():
+    matrix, repeats = symmetric(SPECTRA["indefinite"]), 40
+    exact = rc.diagonal_estimate(matrix, 150)
+    assert torch.allclose(exact.value, matrix.diagonal())
+    assert torch.allclose(exact.square.value, (matrix @ matrix).diagonal())
+    for products in (4, 30):
+        covered = torch.zeros(2)
+        for seed in range(repeats):
+            found = rc.diagonal_estimate(matrix, products, generator=seeded(seed))
+            for i, (one, truth) in enumerate(((found, exact), (found.square, exact.square))):
+                inside = (one.low <= truth.value) & (truth.value <= one.high)
+                covered[i] += float(inside.double().mean()) / repeats
+        assert bool((covered > 0.92).all()) and bool((covered < 0.985).all()), covered
 
 
 OUTLIERS = torch.tensor([6.0, 8.0, 9.0, -7.0]).double()
@@ -346,10 +345,11 @@ def smoothed(found, values):
 
 
 def test_density_against_the_eigenvalues():
-    values = torch.cat([torch.linspace(-1, 1, 196, dtype=torch.float64), OUTLIERS])
-    found = rc.spectral_density(symmetric(values), 12, 60, generator=seeded(0))
+    values = torch.cat([torch.linspace(-1, 1, 796, dtype=torch.float64), OUTLIERS])
+    found = rc.spectral_density(Known(values), 12, 60, generator=seeded(0))
     expected = smoothed(found, values)
-    inside = (found.density - expected).abs() <= 2.5 * found.error + 1e-3 * expected.max()
+    slack = 1e-3 * expected.max()
+    inside = (found.low - slack <= expected) & (expected <= found.high + slack)
     assert float(inside.double().mean()) > 0.9
     assert found.outliers == pytest.approx((9.0, 8.0, 6.0, -7.0), abs=1e-6)
     assert torch.allclose(found.weights.sum(1), torch.ones(12, dtype=torch.float64))
@@ -372,32 +372,35 @@ def parameter_spectrum(network: str) -> Tensor:
     )
 
 
-EVERY = [(name, probes, SEEDS, 0.90, 0.99) for name in NETWORKS for probes in (4, 10, 30)]
-BANDS = [
-    ("decaying", 4, 12, 0.82, 0.99),
-    ("indefinite", 10, 6, 0.85, 0.99),
-    ("attention", 4, 40, 0.90, 0.99),
-]
+EVERY = [(name, probes, 20) for name in NETWORKS for probes in (2, 5)]
+BANDS = [("decaying", 4, 20), ("indefinite", 6, 20), ("wide", 10, 30), ("wide", 4, 60)]
 
 
 @pytest.mark.parametrize(
-    ("name", "probes", "repeats", "least", "most"),
-    [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)],
+    ("name", "probes", "steps"), [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)]
 )
-def test_the_band_of_the_density_covers(name, probes, repeats, least, most):
-    """Point by point, where there is any density, on average over many estimates."""
-    values = SPECTRA[name] if name in SPECTRA else parameter_spectrum(name)
-    matrix, covered = (
-        torch.sparse.spdiags(values, torch.tensor([0]), (len(values), len(values))),
-        [],
-    )
-    for seed in range(repeats):
-        found = rc.spectral_density(matrix, probes, 60, points=150, generator=seeded(seed))
+def test_the_band_of_the_density_covers(name, probes, steps):
+    """Point by point, where there is any density, on average; also where few steps see a flat bulk."""
+    spectra = {**SPECTRA, "wide": torch.linspace(1, 2, 2000, dtype=torch.float64)}
+    values = spectra[name] if name in spectra else parameter_spectrum(name)
+    if probes * steps >= len(values):
+        pytest.skip("exact")
+    covered, generator = [], seeded(2)
+    for _ in range(12):
+        found = rc.spectral_density(Known(values), probes, steps, points=150, generator=generator)
+        assert found.products == probes * steps
         expected = smoothed(found, values)
-        inside = (found.density - expected).abs() <= 1.96 * found.error + 1e-6 * expected.max()
+        slack = 1e-6 * expected.max()
+        inside = (found.low - slack <= expected) & (expected <= found.high + slack)
         covered.append(float(inside[expected > 1e-3 * expected.max()].double().mean()))
-    mean = sum(covered) / len(covered)
-    assert least <= mean <= most, mean
+    assert sum(covered) / len(covered) >= 0.91
+
+
+def test_a_density_that_is_affordable_is_exact():
+    values = SPECTRA["indefinite"]
+    found = rc.spectral_density(symmetric(values), 4, 40)
+    assert found.products == 150 and torch.equal(found.low, found.high)
+    assert torch.allclose(found.density, smoothed(found, values), atol=1e-12)
 
 
 def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
@@ -421,17 +424,15 @@ def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
         (lambda m: rc.top_eigenpairs(m, 100_000), "k of at most"),
         (lambda m: rc.trace_estimate(m, 20.0), "products as a whole number"),
         (lambda m: rc.trace_estimate(m[:0, :0]), "expected a symmetric operator"),
-        (lambda m: rc.trace_estimate(1e-200 * m, 20), "squares are out of range"),
-        (lambda m: rc.trace_estimate(1e200 * m, 20), "squares are out of range"),
         (lambda m: rc.spectral_density(m.triu()), "differs from its transpose"),
-        (lambda m: rc.discarded_coupling(m), "expected a ParameterOperator"),
+        (lambda m: rc.discarded_coupling(m), "expected an operator with groups"),
         (
             lambda m: rc.discarded_coupling(parameters(), probes=1),
             "probes as a whole number of at least 2",
         ),
         (lambda m: rc.top_eigenpairs(m, 1, "biggest"), "which must be one of"),
         (lambda m: rc.spectral_density(m, 1), "probes as a whole number of at least 2"),
-        (lambda m: rc.trace_estimate(m, 5), "at least 6 products"),
+        (lambda m: rc.trace_estimate(m, 3), "at least 4 products"),
         (lambda m: rc.trace_estimate(m, 60, "magic"), "method must be"),
         (lambda m: rc.upper_bound_estimate(m, 2), "probes as a whole number of at least 4"),
         (lambda m: rc.top_eigenpairs(m[:3], 1), "expected a symmetric operator"),
@@ -449,7 +450,7 @@ def test_a_product_that_is_not_finite_gives_nan_with_a_reason(size):
     matrix[3, 3] = math.nan
     traces = [
         rc.trace_estimate(matrix, 60, m, generator=seeded(0))
-        for m in ("hutchinson", "hutch++", "xtrace", "auto")
+        for m in ("hutchinson", "hutch++", "auto")
     ]  # type: ignore[arg-type]
     for found in (*traces, rc.upper_bound_estimate(matrix, 21, generator=seeded(0))):
         assert math.isnan(found.value) and "finite" in found.reason
@@ -536,7 +537,7 @@ def test_an_operator_of_scipy_in_float32_is_given_float32():
     assert float(rc.top_eigenpairs(operator, 1).values[0]) == pytest.approx(40, rel=1e-5)
 
 
-@pytest.mark.parametrize("size", [6, 200])
+@pytest.mark.parametrize("size", [20, 200])
 def test_a_product_that_is_not_finite_later_is_told(size):
     """From the third product on, of a dense solver and of Lanczos."""
 

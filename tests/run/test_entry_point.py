@@ -164,3 +164,29 @@ def test_several_processes_share_the_remaining_time_and_the_second_line(clock, m
     assert (
         "k=1: epoch 0 of 50" in text and "k=2: epoch 2 of 50" in text and "about 15 s to go" in text
     )
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_hess_run_first_makes_room_for_the_package_in_python(tmp_path, kind):
+    if kind == "folder":
+        (tmp_path / "runner").mkdir()
+        (tmp_path / "runner" / "__init__.py").write_text("")
+    else:
+        (tmp_path / "runner.py").write_text("")
+    place = os.pathsep.join([str(tmp_path), str(ROOT)])
+
+    def python(code: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": place},
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+
+    assert python("from runner.curvature import verify").returncode == 1
+    first = python("import hess_run; from runner.curvature import verify")
+    assert first.returncode == 0, first.stderr
+    late = python("import runner, hess_run")
+    assert "write `import hess_run` before it" in late.stderr.splitlines()[-1]

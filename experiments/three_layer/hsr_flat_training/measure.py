@@ -15,11 +15,13 @@ from torch.nn import functional as F
 
 from experiments.three_layer.hsr_flat_training.methods import Settings, Stepper, columns, trial
 from experiments.three_layer.hsr_flat_training.settings import FlatContest
+from experiments.three_layer.lanczos import (
+    bound_from_probes,
+    largest_after,
+    largest_eigenvalue,
+)
 from experiments.three_layer.stochastic_bound import ParameterHessian
 from runner.contract import Cell, Context, Table
-from runner.curvature.spectra.eigenpairs import top_eigenpairs
-from runner.curvature.spectra.lanczos import lanczos_extremes
-from runner.curvature.spectra.traces import upper_bound_estimate
 from runner.data.images import load as load_kind, load_images
 from runner.kinds.dataset import DigitsData
 
@@ -181,10 +183,8 @@ class _Record:
         own, loss = self._own()
         generator, largest = self.ctx.torch_generator(f"look/{epoch}"), math.nan
         if torch.isfinite(loss):
-            operator: Any = ParameterHessian(loss, own)
-            largest = lanczos_extremes(
-                operator, steps=self.experiment.look_steps, generator=generator
-            ).largest.value
+            operator = ParameterHessian(loss, own)
+            largest = largest_after(operator, self.experiment.look_steps, generator)
         validation, test = self.accuracy[epoch]
         found = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
         return {"train_loss": float(loss.detach()), **found}
@@ -197,21 +197,15 @@ class _Record:
         if not (torch.isfinite(loss) and all(bool(torch.isfinite(p).all()) for p in own)):
             return {**dict.fromkeys(MEASURED, math.nan), "status": "diverged"}
         operator, generator = ParameterHessian(loss, own), self.ctx.torch_generator("end")
-        top = top_eigenpairs(operator, 1, tolerance=self.experiment.tolerance, generator=generator)
-        bound = upper_bound_estimate(operator, self.experiment.bound_probes, generator=generator)
+        top = largest_eigenvalue(operator, self.experiment.tolerance, generator)
+        bound = bound_from_probes(operator, self.experiment.bound_probes, generator)
         near = range(max(0, self.total - self.experiment.last_epochs + 1), self.total + 1)
         validation = math.fsum(self.accuracy[epoch][0] for epoch in near)
         test = math.fsum(self.accuracy[epoch][1] for epoch in near)
-        curvature = (
-            float(top.values[0]),
-            float(top.residuals[0]),
-            bound.value,
-            bound.low,
-            bound.high,
-        )
+        curvature = (top.value, top.residual, *bound)
         means = (validation / len(near), test / len(near))
         measured = (float(loss.detach()), *means, *curvature)
-        status = "ok" if bool(top.converged.all()) else "λ₁ has not converged"
+        status = "ok" if top.converged else "λ₁ has not converged"
         return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
 
 

@@ -32,9 +32,9 @@ from experiments.three_layer.hsr_flat_training.methods import (
     trial,
 )
 from experiments.three_layer.hsr_flat_training.settings import BUDGETS, METHODS, FlatContest
+from experiments.three_layer.lanczos import largest_after
 from experiments.three_layer.stochastic_bound import ParameterHessian
 from runner.contract import Context
-from runner.curvature.spectra.lanczos import lanczos_extremes
 
 TRIED = 16
 SEEDS = (142, 143, 144)
@@ -79,10 +79,8 @@ def measured(
         loss = losses(one, data.train)[0]
         largest = math.nan
         if math.isfinite(float(loss.detach())):
-            operator: Any = ParameterHessian(loss, one)
             generator = ctx.torch_generator("end")
-            extremes = lanczos_extremes(operator, steps=LANCZOS_STEPS, generator=generator)
-            largest = extremes.largest.value
+            largest = largest_after(ParameterHessian(loss, one), LANCZOS_STEPS, generator)
         accuracy = float(np.mean([share[i] for share in shares]))
         yield {"trial": number, "validation_accuracy": accuracy, "lambda_max": largest}
 

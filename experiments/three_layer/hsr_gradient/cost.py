@@ -31,7 +31,7 @@ from experiments.three_layer.hsr_gradient.settings import HsrGradient
 from runner.contract import Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.model import forward
-from runner.curvature.spectra.bounds import spectrum_moments, wolkowicz_styan_upper
+from runner.curvature.estimators.bounds import spectrum_moments, wolkowicz_styan_upper
 from runner.data.synthetic import sample
 
 

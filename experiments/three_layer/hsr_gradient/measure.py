@@ -226,7 +226,7 @@ def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     """Proposition 2: random spectra, and the same drawn toward their mean; how far both bounds move
     inward.
     """
-    from runner.curvature.spectra.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
+    from runner.curvature.estimators.bounds import wolkowicz_styan_lower, wolkowicz_styan_upper
 
     generator = ctx.torch_generator("narrowed")
     spectra = torch.randn(200, dimension, dtype=DTYPE, generator=generator) * 10

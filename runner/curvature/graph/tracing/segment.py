@@ -193,7 +193,7 @@ def _skippable(replay: Replay, traced: Traced, call: Call, name: str) -> bool:
 
 ADVICE = (
     "Products need no graph: inter_layer_metrics, and CurvatureOperator with frobenius_norms, spectral_norms, "
-    "stable_ranks, couplings, gn_gaps and lanczos_extremes"
+    "stable_ranks, couplings, gn_gaps and top_eigenpairs"
 )
 
 

@@ -6,7 +6,8 @@ For a symmetric D × D matrix with eigenvalues λ_1 >= ... >= λ_D, mean μ = tr
     μ + σ / √(D−1)  <=  λ_1  <=  μ + σ √(D−1)          (WS bound, Theorem 1)
     μ − σ √(D−1)  <=  λ_D  <=  μ − σ / √(D−1)          (HSR, Eq. 61, for the left inequality)
 
-The outer bounds are reached when the D − 1 other eigenvalues are equal (WS bound, Prop. 1: all zero).
+The outer bounds are reached when the D − 1 other eigenvalues are equal (WS bound, Prop. 1: all
+zero).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class SpectrumMoments(NamedTuple):
 def spectrum_moments(dimension: int, trace: Tensor, trace_of_square: Tensor) -> SpectrumMoments:
     """μ = tr H / D and σ = √(tr H² / D − μ²) (WS bound, Eqs. 8, 9); any common shape.
 
-    The variance is non-negative for every symmetric matrix; rounding can make it negative when all eigenvalues
-    are equal, so it is clamped at zero. Raises ValueError for dimension < 1.
+    The variance is non-negative for every symmetric matrix; rounding can make it negative when all
+    eigenvalues are equal, so it is clamped at zero. Raises ValueError for dimension < 1.
     """
     if dimension < 1:
         raise ValueError(f"expected a matrix dimension of at least 1, found {dimension}")

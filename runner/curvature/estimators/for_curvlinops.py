@@ -1,4 +1,5 @@
-"""An operator for curvlinops, where K-FAC, inverses and diagonals are. Needs `hess-run[curvlinops]`."""
+"""An operator for curvlinops, where K-FAC, inverses and diagonals are. Needs
+`hess-run[curvlinops]`."""
 
 from __future__ import annotations
 
@@ -7,23 +8,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.spectra.symmetric import Symmetric
+from runner.curvature.estimators.operator import Symmetric
 
 
 def as_curvlinops(operator: Any) -> Any:
-    """The operator as a linear operator of curvlinops (version 3), in its own dtype and on its own device.
+    """The operator as a linear operator of curvlinops (version 3), in its own dtype and on its own
+    device.
 
     Parameters
     ----------
     operator
-        A `ParameterOperator`, whose tensors have the shapes of `operator.layout.parameters`, in this order; or what
-        `top_eigenpairs` takes, as one vector.
+        A `ParameterOperator`, whose tensors have the shapes of `operator.layout.parameters`, in
+        this order; or what `top_eigenpairs` takes, as one vector.
 
     Returns
     -------
     curvlinops.PyTorchLinearOperator
-        For `curvlinops.CGInverseLinearOperator` and the like, and for sums with other operators of curvlinops, which
-        must be built on the same parameters in the same order.
+        For `curvlinops.CGInverseLinearOperator` and the like, and for sums with other operators of
+        curvlinops, which must be built on the same parameters in the same order.
 
     Raises
     ------
@@ -32,7 +34,8 @@ def as_curvlinops(operator: Any) -> Any:
 
     Notes
     -----
-    The way back needs no adapter: the estimators of `runner.curvature` take symmetric operators of curvlinops.
+    The way back needs no adapter: the estimators of `runner.curvature` take symmetric operators of
+    curvlinops.
     """
     try:
         from curvlinops._torch_base import PyTorchLinearOperator

@@ -1,0 +1,236 @@
+"""Largest Hessian eigenvalue and bound of a network as the stored cells were measured: the arithmetic is fixed.
+
+The estimators of `runner.curvature` may change their digits with better methods; numbers of stored cells may not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from scipy.linalg import eigh_tridiagonal
+from torch import Tensor
+
+from experiments.three_layer.stochastic_bound import ParameterHessian
+from runner.curvature.graph.precision import full_precision
+
+COLUMNS = 1 << 16
+"""Components of all vectors of a basis that are multiplied together."""
+EPS = torch.finfo(torch.float64).eps
+
+
+class Products:
+    """Hessian products of float64 vectors, counted."""
+
+    def __init__(self, hessian: ParameterHessian) -> None:
+        self.hessian, self.size, self.count = hessian, hessian.sizes["parameters"], 0
+
+    def __call__(self, v: Tensor) -> Tensor:
+        self.count += 1
+        rows = v.to(self.hessian.dtype).unsqueeze(0)
+        return self.hessian.apply({"parameters": rows})["parameters"][0].double()
+
+    def gaussian(self, generator: torch.Generator) -> Tensor:
+        return torch.randn(self.size, generator=generator, dtype=torch.float64)
+
+    def signs(self, generator: torch.Generator) -> Tensor:
+        bits = torch.randint(0, 2, (self.size,), generator=generator, dtype=torch.int8)
+        return bits.double().mul_(2).sub_(1)
+
+
+class Basis:
+    """Orthonormal float64 vectors of one length."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.vectors = size, list[Tensor]()
+
+    def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
+        """COLUMNS components of all vectors, which the next piece overwrites."""
+        rows = torch.empty(len(self.vectors), min(COLUMNS, self.size), dtype=torch.float64)
+        for i in range(0, self.size, COLUMNS):
+            piece = slice(i, min(i + COLUMNS, self.size))
+            for row, vector in zip(rows, self.vectors, strict=True):
+                row[: piece.stop - i] = vector[piece]
+            yield piece, rows[:, : piece.stop - i]
+
+    def remove(self, w: Tensor) -> None:
+        """Makes w orthogonal to all vectors, in place."""
+        coefficients = torch.zeros(len(self.vectors), dtype=torch.float64)
+        for piece, rows in self._pieces():
+            coefficients += rows @ w[piece]
+        for piece, rows in self._pieces():
+            w[piece] -= coefficients @ rows
+
+    def combine(self, factors: Tensor) -> None:
+        """Replaces the vectors by their combinations, one for each column of `factors`."""
+        for piece, rows in self._pieces():
+            for vector, row in zip(self.vectors, factors.mT @ rows, strict=False):
+                vector[piece] = row
+        del self.vectors[factors.shape[1] :]
+
+
+def exponent_of(values: Tensor) -> int:
+    """e with max |values| about 2**e; 0 for zeros and values that are not finite."""
+    largest = float(values.abs().max())
+    return max(-1000, min(1000, math.frexp(largest)[1])) if math.isfinite(largest) else 0
+
+
+@full_precision()
+def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Generator) -> float:
+    """Largest Ritz value after `steps` of Lanczos with full reorthogonalisation; NaN where a product is not finite."""
+    product = Products(hessian)
+    steps = min(steps, product.size)
+    basis = Basis(product.size)
+    start = torch.randn(product.size, generator=generator).to(hessian.dtype).double()
+    current, before = start / start.norm(), torch.zeros(0)
+    alphas: list[float] = []
+    betas: list[float] = []
+    exponent = 0
+    while len(alphas) < steps:
+        basis.vectors.append(current)
+        w = product(current)
+        exponent = exponent if alphas else exponent_of(w)
+        w = w * 2.0**-exponent
+        alphas.append(float(w @ current))
+        if not math.isfinite(alphas[-1]):
+            return math.nan
+        w -= alphas[-1] * current
+        if betas:
+            w -= betas[-1] * before
+        basis.remove(w)
+        betas.append(float(w.norm()))
+        if not betas[-1] > 10 * EPS * (max(map(abs, alphas)) + max(betas)):
+            break
+        before, current = current, w.div_(betas[-1])
+    values, _ = eigh_tridiagonal(alphas, betas[:-1])
+    return float(2.0**exponent * torch.from_numpy(values)[-1])
+
+
+class Largest(NamedTuple):
+    """Eigenvalue, residual |H v - value v|, and whether that is below the tolerance."""
+
+    value: float
+    residual: float
+    converged: bool
+
+
+@full_precision()
+def largest_eigenvalue(
+    hessian: ParameterHessian, tolerance: float, generator: torch.Generator
+) -> Largest:
+    """λ₁ by Lanczos with thick restarts (Wu and Simon) after 40 vectors; the residual is relative to the size of H.
+
+    Stops after max(10 n, 1000) products in any case.
+    """
+    product = Products(hessian)
+    start = product.gaussian(generator)
+    size = float(product(product.gaussian(generator)).norm()) / math.sqrt(product.size)
+    if not math.isfinite(size):
+        return Largest(math.nan, math.nan, False)
+    if size == 0:
+        value, vector = 0.0, torch.eye(product.size, 1, dtype=torch.float64)[:, 0]
+    else:
+        value, vector = _restarted(product, start, tolerance / 10, generator)
+    residual = float((product(vector) - value * vector).norm())
+    return Largest(value, residual, residual <= tolerance * max(abs(value), size))
+
+
+def _restarted(
+    product: Products, start: Tensor, tolerance: float, generator: torch.Generator
+) -> tuple[float, Tensor]:
+    """The largest Ritz value and its vector."""
+    most, limit = min(product.size, 40), max(10 * product.size, 1000)
+    basis, matrix = Basis(product.size), torch.zeros(most, most, dtype=torch.float64)
+    basis.vectors.append(start / start.norm())
+    arrow = torch.zeros(
+        0, dtype=torch.float64
+    )  # couplings of the newest vector to all restarted ones
+    while True:
+        j = len(basis.vectors) - 1
+        v = basis.vectors[j]
+        w = product(v)
+        matrix[j, j] = float(w @ v)
+        w = torch.sub(w, v, alpha=float(matrix[j, j]))
+        if j == len(arrow):
+            matrix[j, :j] = matrix[:j, j] = arrow
+            basis.remove(w)  # once is not enough in floating point
+        else:
+            w.sub_(basis.vectors[j - 1], alpha=float(matrix[j, j - 1]))
+        basis.remove(w)
+        beta = float(w.norm())
+        if not math.isfinite(beta):
+            return math.nan, v
+        if not beta > 10 * EPS * (float(matrix.abs().max()) + beta):
+            beta, w = (
+                0.0,
+                product.gaussian(generator),
+            )  # an invariant subspace: go on in another direction
+            basis.remove(w)
+            basis.remove(w)
+        full, last = j + 1 == most, product.count >= limit
+        if full or last or (j % 4 == 0 and j >= 1 and beta > 0):
+            values, vectors = torch.linalg.eigh(matrix[: j + 1, : j + 1])
+            best = (-values).argsort()
+            values, vectors = values[best], vectors[:, best]
+            residual = float(beta * vectors[-1, 0].abs())
+            if last or residual <= tolerance * float(values.abs().max()):
+                basis.combine(vectors[:, :1])
+                return float(values[0]), basis.vectors[0]
+        if full:
+            kept = min(1 + max(1, (most - 1) // 2), most - 1)
+            basis.combine(vectors[:, :kept])
+            arrow = beta * vectors[-1, :kept]
+            matrix = torch.zeros_like(matrix)
+            matrix[:kept, :kept] = values[:kept].diag()
+        else:
+            matrix[j + 1, j] = matrix[j, j + 1] = beta
+        basis.vectors.append(w / w.norm())
+
+
+class Bound(NamedTuple):
+    """λ_sup and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bound_from_probes(hessian: ParameterHessian, probes: int, generator: torch.Generator) -> Bound:
+    """λ_sup = μ + σ √(n−1) from zᵀHz and |Hz|² of sign vectors z; interval: jackknife with Student's factor."""
+    product, rows = Products(hessian), []
+    for _ in range(probes):
+        z = product.signs(generator)
+        image = product(z)
+        rows.append((float(z @ image), float(image @ image)))
+    traces, squares = torch.tensor(rows, dtype=torch.float64).unbind(1)
+    value = float(_upper(product.size, traces.mean(), squares.mean()))
+    if not math.isfinite(value):
+        return Bound(math.nan, math.nan, math.nan)
+    rest = probes - 1
+    left_out = _upper(
+        product.size, (traces.sum() - traces) / rest, (squares.sum() - squares) / rest
+    )
+    positive = bool((left_out > 0).all())
+    scaled = left_out.log() if positive else left_out  # there the interval is closer to symmetric
+    error = math.sqrt(rest / probes * float((scaled - scaled.mean()).square().sum())) * _student(
+        rest
+    )
+    if not positive:
+        return Bound(value, value - 1.96 * error, value + 1.96 * error)
+    width = math.exp(min(1.96 * error, 700.0))
+    return Bound(value, value / width, value * width)
+
+
+def _upper(n: int, trace: Tensor, square: Tensor) -> Tensor:
+    mean = trace / n
+    return mean + math.sqrt(n - 1) * torch.sqrt(torch.clamp(square / n - mean * mean, min=0))
+
+
+def _student(freedom: int) -> float:
+    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion."""
+    z, n = 1.959964, freedom
+    first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
+    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
+    return 1 + first / n + second / n**2 + third / n**3

@@ -1,0 +1,198 @@
+"""What a block-diagonal approximation of curvature discards."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
+from runner.curvature.estimators.samples import student
+from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.graph.errors import require_counts
+from runner.curvature.result import Interval
+
+
+@dataclass(frozen=True, repr=False)
+class DiscardedCoupling(Interval):
+    """The share of curvature between groups.
+
+    Attributes
+    ----------
+    value, low, high
+        Φ and its 95 % interval, inside [0, 1] (equal to the value where exact).
+    products, reason
+        Products used; why the value is NaN, else "".
+    diagonal, off_diagonal
+        By group g: ‖H[g,g]‖_F², and the sum of ‖H[h,g]‖_F² over h other than g.
+    """
+
+    value: float
+    low: float
+    high: float
+    products: int
+    reason: str
+    diagonal: dict[str, float]
+    off_diagonal: dict[str, float]
+
+
+def discarded_coupling(
+    operator: Any,
+    probes: int = 30,
+    *,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
+) -> DiscardedCoupling:
+    """Φ = 1 − Σ_g ‖H[g,g]‖_F² / ‖H‖_F² over the groups: the share of curvature between the blocks.
+
+    Parameters
+    ----------
+    operator
+        A `ParameterOperator` or `LayerOperator`, or any symmetric operator with `groups`, name →
+        slice.
+    probes
+        Random vectors on each group, at least 2. Exact where n products cost no more.
+    generator, progress, budget
+        As for `trace_estimate`. When the budget ends, fewer vectors on each group are used.
+
+    Returns
+    -------
+    DiscardedCoupling
+        NaN with a reason for a zero matrix and one that is not finite.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two probes or groups.
+
+    Notes
+    -----
+    A product with a vector z on group g gives |H[h,g]z|² of all h, with means ‖H[h,g]‖_F², never
+    negative. The interval is that of log(Φ / (1 − Φ)) by the delta method: its variance, 2 ‖M‖_F²
+    with M = Σ_h c_h H[h,g]ᵀH[h,g], is the mean of (zᵢᵀMzⱼ)² over pairs of vectors, which needs no
+    further products.
+    """
+    groups = getattr(operator, "groups", None)
+    if groups is None:
+        raise ValueError(f"expected an operator with groups, found {type(operator).__name__}")
+    require_counts(2, probes=probes)
+    if len(groups) < 2:
+        raise ValueError(f"expected at least 2 groups, found {list(groups)}")
+    symmetric = Symmetric(operator)
+    work: Work[DiscardedCoupling] = Work(symmetric, "discarded coupling", budget, progress)
+    return work.run(_Coupling(symmetric, dict(groups), probes, own_generator(generator)))
+
+
+@dataclass
+class _Group:
+    """Products with vectors on one group: squares inside and outside of it, and of pairs of
+    vectors."""
+
+    inside: list[float] = field(default_factory=list)
+    outside: list[float] = field(default_factory=list)
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+
+    def add(self, images: Tensor, rows: slice) -> None:
+        near = images[:, rows]
+        whole, inside = images @ images.mT, near @ near.mT
+        outside = whole - inside
+        self.inside += inside.diagonal().tolist()
+        self.outside += outside.diagonal().clamp(min=0).tolist()
+        above = torch.ones_like(inside, dtype=torch.bool).triu(1)
+        self.pairs += zip(inside[above].tolist(), outside[above].tolist(), strict=True)
+
+    def variance(self, a: float, b: float) -> float:
+        """Of the mean of z ᵀ(M_outside / b − M_inside / a) z."""
+        squares = [(outside / b - inside / a) ** 2 for inside, outside in self.pairs]
+        return 2 * math.fsum(squares) / max(len(squares), 1) / len(self.inside)
+
+
+class _Coupling:
+    """Rounds over the groups; the columns themselves where that costs no more."""
+
+    def __init__(
+        self, symmetric: Symmetric, spans: dict[str, slice], probes: int, generator: torch.Generator
+    ) -> None:
+        self.symmetric, self.spans, self.generator = symmetric, spans, generator
+        self.exact = symmetric.size <= probes * len(spans)
+        self.planned = symmetric.size if self.exact else probes * len(spans)
+        rounds = math.ceil(probes / TOGETHER)
+        self.counts = [probes // rounds + (i < probes % rounds) for i in range(rounds)]
+        self.groups = {g: _Group() for g in spans}
+        self.sums: tuple[dict[str, float], dict[str, float]] | None = None
+
+    def ahead(self) -> int:
+        if self.exact:
+            return 0 if self.sums else self.symmetric.size
+        return self.counts[0] * len(self.spans) if self.counts else 0
+
+    def step(self) -> None:
+        if self.exact:
+            squares = self.symmetric.dense().square()
+            inside = {g: float(squares[s, s].sum()) for g, s in self.spans.items()}
+            whole = {g: float(squares[:, s].sum()) for g, s in self.spans.items()}
+            self.sums = inside, {g: whole[g] - inside[g] for g in inside}
+            return
+        results = {g: self._products(s) for g, s in self.spans.items()}
+        for g, images in results.items():
+            self.groups[g].add(images, self.spans[g])
+        self.counts.pop(0)
+
+    def _products(self, span: slice) -> Tensor:
+        """Products with vectors on the sphere of one group, in float64."""
+        size, count = len(range(*span.indices(self.symmetric.size))), self.counts[0]
+        z = torch.randn(count, size, generator=self.generator, dtype=torch.float64, device="cpu")
+        z *= math.sqrt(size) / z.norm(dim=1, keepdim=True)
+        rows = torch.zeros(
+            count, self.symmetric.size, dtype=torch.float64, device=self.symmetric.device
+        )
+        rows[:, span] = z.to(rows.device)
+        return self.symmetric.rows(self.symmetric.first(rows))
+
+    def result(self) -> DiscardedCoupling:
+        if self.sums is None and (self.exact or not self.groups[next(iter(self.spans))].inside):
+            return self.undefined(ENDED)
+        inside, outside = self.sums or self._means()
+        a, b = math.fsum(inside.values()), math.fsum(outside.values())
+        if not a + b > 0:
+            return self.undefined("the matrix is zero")
+        value = b / (a + b)
+        low = high = value
+        if self.sums is None and a > 0 and b > 0:
+            low, high = self._interval(a, b)
+        unscaled = self.symmetric.unscaled
+        return DiscardedCoupling(
+            value,
+            min(low, value),
+            max(high, value),
+            self.symmetric.products,
+            "",
+            {g: unscaled(v, 2) for g, v in inside.items()},
+            {g: unscaled(v, 2) for g, v in outside.items()},
+        )
+
+    def _means(self) -> tuple[dict[str, float], dict[str, float]]:
+        inside, outside = {}, {}
+        for g, group in self.groups.items():
+            inside[g] = math.fsum(group.inside) / len(group.inside)
+            outside[g] = math.fsum(group.outside) / len(group.outside)
+        return inside, outside
+
+    def _interval(self, a: float, b: float) -> tuple[float, float]:
+        variances = [group.variance(a, b) for group in self.groups.values()]
+        total, probes = math.fsum(variances), len(next(iter(self.groups.values())).inside)
+        # Welch and Satterthwaite: one group with most of the variance has its own probes alone
+        freedom = total**2 / max(math.fsum(v * v for v in variances), 1e-300) * (probes - 1)
+        half = student(max(1.0, freedom)) * math.sqrt(total)
+        ends = (math.log(b / a) + side * half for side in (-1, 1))
+        low, high = (1 / (1 + math.exp(-max(-30.0, min(30.0, end)))) for end in ends)
+        return low, high
+
+    def undefined(self, reason: str) -> DiscardedCoupling:
+        nothing = dict.fromkeys(self.spans, math.nan)
+        nan = math.nan
+        return DiscardedCoupling(nan, nan, nan, self.symmetric.products, reason, nothing, nothing)

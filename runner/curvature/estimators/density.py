@@ -1,0 +1,322 @@
+"""The density of a spectrum by stochastic Lanczos quadrature.
+
+For a unit vector z, Lanczos gives nodes θ_i and weights w_i with Σ w_i f(θ_i) = zᵀf(H)z, exact for
+polynomials below degree 2 steps; its mean over random z is tr f(H) / n. With f a Gaussian around t
+this is the density of eigenvalues at t, smoothed. (Ghorbani, Krishnan and Xiao, An Investigation
+into Neural Net Optimization via Hessian Eigenvalue Density, 2019.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.krylov import Quadratures
+from runner.curvature.estimators.operator import Symmetric, own_generator
+from runner.curvature.estimators.samples import skewed_quantiles
+from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.exact.checks import MEMORY_BUDGET
+from runner.curvature.graph.errors import require_counts
+from runner.curvature.plots import plot_band
+from runner.curvature.result import TensorResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PROBES, STEPS = 5, 40
+NARROW, RESOLVED = 0.01, 0.8
+"""Default bandwidth in ranges of the nodes: 0.01, or 0.8 / steps where this is more. The nodes are at
+most 1.6 ranges / steps apart; Gaussians of half that width leave ripples below 1 %."""
+MARGIN = 5
+"""Bandwidths beyond the last node on each side of the grid."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SpectralDensity(TensorResult):
+    """The density of the eigenvalues of a matrix.
+
+    Attributes
+    ----------
+    grid, density
+        (g,): eigenvalues t; share of eigenvalues per unit of t, smoothed by a normal of standard
+        deviation `bandwidth`.
+    error, low, high
+        (g,): standard error over the random vectors, and the ends of the 95 % interval, which holds
+        the error of the Lanczos steps as well.
+    bandwidth
+    outliers
+        Converged eigenvalues that stand apart from the rest by more than three bandwidths, from the
+        ends inwards.
+    nodes, weights
+        (probes, steps): the quadrature, weights of a probe adding up to 1; the eigenvalues with
+        equal weights where the whole matrix was decomposed.
+    products, reason
+        Products used; why all numbers are NaN, else "".
+    """
+
+    grid: Tensor
+    density: Tensor
+    error: Tensor
+    low: Tensor
+    high: Tensor
+    bandwidth: float
+    outliers: tuple[float, ...]
+    nodes: Tensor
+    weights: Tensor
+    products: int
+    reason: str = ""
+
+    @property
+    def value(self) -> Tensor:
+        """The density."""
+        return self.density
+
+    def summary(self) -> str:
+        if self.reason:
+            return f"nan: {self.reason}"
+        ends = f"eigenvalues from {float(self.nodes.min()):.4g} to {float(self.nodes.max()):.4g}"
+        return f"{ends}, {len(self.outliers)} outliers, {self.products} products"
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The density with its 95 % band. ax: default the axes of a new figure."""
+        labels = ("eigenvalue", "density")
+        return plot_band(self.grid, self.density, self.low, self.high, labels, ax)
+
+
+def spectral_density(
+    operator: Any,
+    probes: int = PROBES,
+    steps: int = STEPS,
+    *,
+    points: int = 400,
+    bandwidth: float | None = None,
+    memory_budget: int = MEMORY_BUDGET,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
+) -> SpectralDensity:
+    """Density of the eigenvalues from Lanczos with random vectors.
+
+    Parameters
+    ----------
+    operator, generator, progress, budget
+        As for `trace_estimate`. When the budget ends, fewer steps are used.
+    probes, steps
+        Number of random vectors, at least 2, and of products with each. With probes × steps ≥ n the
+        density is exact.
+    points
+        Points of the grid.
+    bandwidth
+        Standard deviation of the smoothing; default 0.01 ranges of the nodes, at least 0.8 / steps.
+        Structure that is finer than the distance of the nodes is uncertain: the band shows it.
+    memory_budget
+        Bytes for the bases, probes × steps vectors of length n. Where they do not fit, three
+        vectors for each probe are held, eigenvalues that have converged come back as copies, and
+        their weights are added up.
+
+    Returns
+    -------
+    SpectralDensity
+
+    Raises
+    ------
+    ValueError
+        For fewer than two probes, and a bandwidth that is not positive.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from runner.curvature import spectral_density
+    >>> density = spectral_density(torch.diag(torch.linspace(0, 1, 500)))
+    >>> float(torch.trapezoid(density.density, density.grid)).__round__(2)
+    1.0
+    """
+    require_counts(2, probes=probes)
+    require_counts(1, steps=steps)
+    require_counts(2, points=points)
+    if bandwidth is not None and not bandwidth > 0:
+        raise ValueError(f"expected a bandwidth above 0, got {bandwidth}")
+    symmetric = Symmetric(operator)
+    work: Work[SpectralDensity] = Work(symmetric, "density", budget, progress)
+    shape = _Shape(points, bandwidth)
+    if probes * steps >= symmetric.size:
+        return work.run(_Exact(symmetric, shape))
+    start = symmetric.gaussian(probes, own_generator(generator))
+    start = start / start.norm(dim=1, keepdim=True)
+    return work.run(_Density(symmetric, start, steps, shape, memory_budget))
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What the density is asked for."""
+
+    points: int
+    bandwidth: float | None
+
+    def grid(self, nodes: Tensor, steps: int) -> tuple[Tensor, float]:
+        """The grid and the bandwidth."""
+        low, high = float(nodes.min()), float(nodes.max())
+        size = max(abs(low), abs(high))
+        spread = high - low
+        if spread <= 1e-9 * size:  # a multiple of the identity
+            spread = size
+        width = self.bandwidth or (spread or 1.0) * max(NARROW, RESOLVED / steps)
+        ends = low - MARGIN * width, high + MARGIN * width
+        return torch.linspace(*ends, self.points, dtype=torch.float64, device="cpu"), width
+
+
+class _Exact:
+    """All eigenvalues."""
+
+    def __init__(self, symmetric: Symmetric, shape: _Shape) -> None:
+        self.symmetric, self.shape, self.planned = symmetric, shape, symmetric.size
+        self.values: Tensor | None = None
+
+    def ahead(self) -> int:
+        return self.symmetric.size if self.values is None else 0
+
+    def step(self) -> None:
+        values = torch.linalg.eigvalsh(self.symmetric.dense()).cpu()
+        self.values = _unscaled(self.symmetric, values)
+
+    def result(self) -> SpectralDensity:
+        if self.values is None:
+            return self.undefined(ENDED)
+        values = self.values
+        grid, width = self.shape.grid(values, self.symmetric.size)
+        density = _bells(grid, values, width).mean(1)
+        outliers = _outliers(values, torch.zeros_like(values), width)
+        weights = torch.full((1, len(values)), 1 / len(values), dtype=torch.float64, device="cpu")
+        curves = (density, torch.zeros_like(density), density, density)
+        return SpectralDensity(
+            grid, *curves, width, outliers, values[None], weights, self.symmetric.products
+        )
+
+    def undefined(self, reason: str) -> SpectralDensity:
+        return _undefined(self.symmetric, self.shape, reason)
+
+
+class _Density:
+    """One step of all probes after the other."""
+
+    def __init__(
+        self, symmetric: Symmetric, start: Tensor, steps: int, shape: _Shape, memory: int
+    ) -> None:
+        self.symmetric, self.shape, self.probes = symmetric, shape, len(start)
+        self.quadratures = Quadratures(symmetric, start, steps, memory)
+        self.planned = self.probes * steps
+
+    def ahead(self) -> int:
+        finished = self.quadratures.done >= self.quadratures.steps
+        return 0 if finished else self.probes
+
+    def step(self) -> None:
+        self.quadratures.step()
+
+    def result(self) -> SpectralDensity:
+        done, probes = self.quadratures.done, range(self.probes)
+        if not done:
+            return self.undefined(ENDED)
+        rules = [self.quadratures.rule(p) for p in probes]
+        longest = max(len(values) for values, _, _ in rules)
+        nodes = torch.stack([_padded(values, longest, float(values[-1])) for values, _, _ in rules])
+        nodes = _unscaled(self.symmetric, nodes)
+        weights = torch.stack([_padded(weights, longest, 0.0) for _, weights, _ in rules])
+        grid, width = self.shape.grid(nodes, done)
+        moments = [_moment(grid, nodes, weights, width, power) for power in (1, 2, 3, 4)]
+        peak = 1 / (width * math.sqrt(2 * math.pi))
+        curves = _interval(moments, self.symmetric.size, self.probes)
+        density, error, low, high = (peak * curve for curve in curves)
+        bias = self._bias(grid, width, density)
+        values, _, residuals = rules[0]
+        converged = _unscaled(self.symmetric, residuals)
+        outliers = _outliers(_unscaled(self.symmetric, values), converged, width)
+        low = density - ((density - low).square() + bias.square()).sqrt()
+        high = density + ((high - density).square() + bias.square()).sqrt()
+        shown = (density, error, low.clamp(min=0), high)
+        return SpectralDensity(
+            grid, *shown, width, outliers, nodes, weights, self.symmetric.products
+        )
+
+    def _bias(self, grid: Tensor, width: float, density: Tensor) -> Tensor:
+        """Error of the steps: how far the densities of fewer steps lie from that of all, nearby."""
+        done = self.quadratures.done
+        largest = torch.zeros_like(density)
+        for steps in {max(1, done - 1), max(1, done - 2)}:
+            rules = [self.quadratures.rule(p, steps) for p in range(self.probes)]
+            curves = []
+            for values, weights, _ in rules:
+                values = _unscaled(self.symmetric, values)
+                curves.append(_bells(grid, values, width) @ weights)
+            largest = torch.maximum(largest, (torch.stack(curves).mean(0) - density).abs())
+        spacing = float(grid[-1] - grid[0]) / done / float(grid[1] - grid[0])
+        reach = max(1, round(spacing))
+        padded = torch.nn.functional.pad(largest[None, None], (reach, reach))
+        return torch.nn.functional.max_pool1d(padded, 2 * reach + 1, 1)[0, 0]
+
+    def undefined(self, reason: str) -> SpectralDensity:
+        return _undefined(self.symmetric, self.shape, reason)
+
+
+def _bells(grid: Tensor, values: Tensor, width: float) -> Tensor:
+    """Normal densities around the values, (g, values)."""
+    scaled = (grid[:, None] - values) / width
+    return torch.exp(-scaled.square() / 2) / (width * math.sqrt(2 * math.pi))
+
+
+def _moment(grid: Tensor, nodes: Tensor, weights: Tensor, width: float, power: int) -> Tensor:
+    """Mean over the probes of zᵀf(H)^power z, f in units of its largest value."""
+    scaled = (grid[:, None] - nodes.flatten()) / width
+    bells = torch.exp(-power * scaled.square() / 2)
+    return bells @ weights.flatten() / len(nodes)
+
+
+def _interval(moments: list[Tensor], size: int, probes: int) -> tuple[Tensor, ...]:
+    """Density, standard error and 95 % interval: as of traces of f(H), see `samples`, whose moments
+    are known here."""
+    one, two, three, four = moments
+    second = (two - one.square()).clamp(min=0)
+    third = three - 3 * two * one + 2 * one**3
+    fourth = (four - 4 * three * one + 6 * two * one.square() - 3 * one**4).clamp(min=0)
+    error = (2 / (probes * (size + 2)) * second).sqrt()
+    share = (fourth / (size * second.square()).clamp(min=1e-300)).clamp(1 / size, 1.0)
+    skew = (third / (second * fourth).sqrt().clamp(min=1e-300)).clamp(-1, 1)
+    low, high = one.clone(), one.clone()
+    for i, (r, gamma) in enumerate(zip(share.tolist(), skew.tolist(), strict=True)):
+        ends = skewed_quantiles(probes / r, gamma, 1 + 0.3 * math.sqrt(r / probes))
+        low[i] -= ends[1] * error[i]
+        high[i] -= ends[0] * error[i]
+    return one, error, low, high
+
+
+def _padded(values: Tensor, length: int, filling: float) -> Tensor:
+    return torch.cat([values, values.new_full((length - len(values),), filling)])
+
+
+def _unscaled(symmetric: Symmetric, values: Tensor) -> Tensor:
+    half = symmetric.exponent // 2
+    return values * 2.0**half * 2.0 ** (symmetric.exponent - half)
+
+
+def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ...]:
+    """Converged nodes from both ends, while the next inwards is over three bandwidths away."""
+    values, errors = nodes.tolist(), residuals.tolist()
+    apart: list[float] = []
+    for order, inwards in ((range(len(values) - 1, 0, -1), -1), (range(len(values) - 1), 1)):
+        for i in order:
+            if abs(values[i] - values[i + inwards]) <= 3 * width or errors[i] > width / 10:
+                break
+            apart.append(values[i])
+    return tuple(dict.fromkeys(sorted(apart, reverse=True)))
+
+
+def _undefined(symmetric: Symmetric, shape: _Shape, reason: str) -> SpectralDensity:
+    nothing = torch.full((shape.points,), math.nan, dtype=torch.float64, device="cpu")
+    none = nothing[:1].reshape(1, 1)
+    curves = (nothing, nothing, nothing, nothing, nothing)
+    return SpectralDensity(*curves, math.nan, (), none, none, symmetric.products, reason)

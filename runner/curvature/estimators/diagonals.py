@@ -1,0 +1,145 @@
+"""The diagonals of H and H² from the same products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
+from runner.curvature.estimators.samples import gamma_interval, student
+from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.graph.errors import require_counts
+from runner.curvature.result import TensorResult, short
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DiagonalEstimate(TensorResult):
+    """The diagonal of a matrix, (n,).
+
+    Attributes
+    ----------
+    value, error, low, high
+        Estimates of the entries, their standard errors, and their 95 % intervals.
+    products, reason
+        Products used; why the values are NaN, else "".
+    square
+        The diagonal of H² = the squared norms of the rows of H, in the same form; None in that form
+        itself.
+    """
+
+    value: Tensor
+    error: Tensor
+    low: Tensor
+    high: Tensor
+    products: int
+    reason: str = ""
+    square: DiagonalEstimate | None = None
+
+    def summary(self) -> str:
+        if self.reason:
+            return f"nan: {self.reason}"
+        return f"{short(self.value)}, {self.products} products"
+
+
+def diagonal_estimate(
+    operator: Any,
+    products: int = 60,
+    *,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
+) -> DiagonalEstimate:
+    """Estimate the diagonals of H and of H² from products with random signs z.
+
+    Parameters
+    ----------
+    operator, generator, progress, budget
+        As for `trace_estimate`.
+    products
+        Number of products, at least 2. With n or more of them the diagonals are exact.
+
+    Returns
+    -------
+    DiagonalEstimate
+
+    Raises
+    ------
+    ValueError
+        For fewer than 2 products.
+
+    Notes
+    -----
+    H_ii = E[z_i (Hz)_i] and (H²)_ii = E[(Hz)_i²] (Bekas, Kokiopoulou and Saad, 2007). The error of
+    an entry is √((Σ_{j≠i} H_ij²) / products), whatever H_ii is. Two vectors of length n are kept.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from runner.curvature import diagonal_estimate
+    >>> estimate = diagonal_estimate(torch.diag(torch.arange(100.0)), 4)
+    >>> estimate.value[7], estimate.square.value[7]
+    (tensor(7., dtype=torch.float64), tensor(49., dtype=torch.float64))
+    """
+    require_counts(2, products=products)
+    symmetric = Symmetric(operator)
+    work: Work[DiagonalEstimate] = Work(symmetric, "diagonal", budget, progress)
+    return work.run(_Diagonal(symmetric, products, own_generator(generator)))
+
+
+class _Diagonal:
+    """Sums over the products; units in place of signs where n of them are allowed."""
+
+    def __init__(self, symmetric: Symmetric, products: int, generator: torch.Generator) -> None:
+        self.symmetric, self.generator = symmetric, generator
+        self.planned = min(products, symmetric.size)
+        self.exact, self.count = products >= symmetric.size, 0
+        self.first = torch.zeros(symmetric.size, dtype=torch.float64, device=symmetric.device)
+        self.second = torch.zeros_like(self.first)
+
+    def ahead(self) -> int:
+        left = self.planned - self.count
+        return left if self.exact else min(TOGETHER, left)
+
+    def step(self) -> None:
+        count = self.ahead()
+        if self.exact:
+            matrix = self.symmetric.dense()
+            self.first, self.second = matrix.diagonal().clone(), matrix.square().sum(0)
+        else:
+            z = self.symmetric.gaussian(count, self.generator).sign()
+            images = self.symmetric.rows(z)
+            self.first += (z * images).sum(0)
+            self.second += images.square().sum(0)
+        self.count += count
+
+    def result(self) -> DiagonalEstimate:
+        count, products = self.count, self.symmetric.products
+        if count < 2 or (self.exact and count < self.planned):
+            return self.undefined(ENDED)
+        half = 2.0 ** (self.symmetric.exponent // 2)
+        whole = half * 2.0 ** (self.symmetric.exponent - self.symmetric.exponent // 2)
+        if self.exact:
+            first, second, nothing = self.first * whole, self.second * whole * whole, 0 * self.first
+            square = DiagonalEstimate(second, nothing, second, second, products)
+            return DiagonalEstimate(first, nothing, first, first, products, "", square)
+        mean, squares = self.first / count, self.second / count
+        # (z_i (Hz)_i)² = (Hz)_i²: the sample variance comes from the two sums
+        error = ((squares - mean.square()).clamp(min=0) / (count - 1)).sqrt()
+        width = student(count - 1) * error
+        low, high = gamma_interval(1.0, count)
+        squares *= whole * whole
+        square = DiagonalEstimate(
+            squares, squares * math.sqrt(2 / count), squares * low, squares * high, products
+        )
+        mean, error, width = mean * whole, error * whole, width * whole
+        return DiagonalEstimate(mean, error, mean - width, mean + width, products, "", square)
+
+    def undefined(self, reason: str) -> DiagonalEstimate:
+        nothing = torch.full((self.symmetric.size,), math.nan, dtype=torch.float64, device="cpu")
+        products = self.symmetric.products
+        square = DiagonalEstimate(nothing, nothing, nothing, nothing, products, reason)
+        return DiagonalEstimate(nothing, nothing, nothing, nothing, products, reason, square)

@@ -1,0 +1,322 @@
+"""The ends of a spectrum by block Lanczos with thick restarts, with a residual for every pair."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.krylov import Krylov
+from runner.curvature.estimators.operator import Symmetric, own_generator
+from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.exact.checks import MEMORY_BUDGET
+from runner.curvature.graph.errors import require_counts
+from runner.curvature.plots import plot_values
+from runner.curvature.result import TensorResult, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Which = Literal["largest", "smallest", "magnitude"]
+DENSE = 64
+"""Up to this size, n products and a dense decomposition cost less than Lanczos."""
+WHOLE = 512
+"""Up to this size the basis may grow to the whole space: orthogonalisation costs little."""
+LEAST_STEPS = 8
+"""Products with each vector of a search for copies, at least."""
+ROUNDINGS = 8
+"""Rounding of a product Hv, in last places of the largest eigenvalue: no residual sees it."""
+TOLERANCE = {torch.float64: 1e-9}
+"""Default tolerances; 1e-4 for other precisions, where products have their own rounding."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Eigenpairs(TensorResult):
+    """Eigenvalues with vectors and residuals.
+
+    Attributes
+    ----------
+    values, vectors
+        (k,) in float64, from the end that was asked for inwards; (n, k).
+    residuals, converged
+        (k,): |Hv − value v|, and whether it is below the tolerance. `error` is the residual, twice
+        as much where products are rounded to less than float64; value ± error contains an
+        eigenvalue (`low`, `high`).
+    certain
+        Whether all copies of repeated eigenvalues are among the values: the search had more vectors
+        than any of these values has copies. True where the whole matrix was decomposed.
+    products, reason
+        Products used; why all values are NaN, else "".
+    """
+
+    values: Tensor
+    vectors: Tensor
+    residuals: Tensor
+    converged: Tensor
+    products: int
+    certain: bool = True
+    reason: str = ""
+    rounded: bool = False
+
+    @property
+    def value(self) -> Tensor:
+        return self.values
+
+    @property
+    def error(self) -> Tensor:
+        return 2 * self.residuals if self.rounded else self.residuals
+
+    @property
+    def low(self) -> Tensor:
+        return self.values - self.error
+
+    @property
+    def high(self) -> Tensor:
+        return self.values + self.error
+
+    def summary(self) -> str:
+        if self.reason:
+            return f"nan: {self.reason}"
+        count = f"{int(self.converged.sum())} of {len(self.values)} converged"
+        copies = "" if self.certain else "; copies of repeated values may be missing"
+        return f"{short(tuple(self.values.tolist()))}; {count}, {self.products} products{copies}"
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """The eigenvalues in order, each with its residual. ax: default a new figure."""
+        return plot_values(self.values, self.residuals, "eigenvalue", ax)
+
+
+def top_eigenpairs(
+    operator: Any,
+    k: int,
+    which: Which = "largest",
+    *,
+    tolerance: float | None = None,
+    block: int | None = None,
+    memory_budget: int = MEMORY_BUDGET,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
+) -> Eigenpairs:
+    """The k largest or smallest eigenvalues, or those of largest modulus, with vectors and
+    residuals.
+
+    Parameters
+    ----------
+    operator, generator, progress, budget
+        As for `trace_estimate`. When the budget ends, pairs that have not converged say so.
+    k, which
+        How many pairs, and of which end: "largest", "smallest" or "magnitude".
+    tolerance
+        Of a residual, relative to the largest modulus found (default 1e-9 in float64, 1e-4 in
+        float32).
+    block
+        Vectors of the search that are multiplied together; default 1 for k = 1, else 2. An
+        eigenvalue may repeat, as each does once per output in a linear layer under squared error. A
+        search with one vector sees one copy; with two, and with more where a value repeats, all
+        copies are found. block=1 needs a fifth fewer products for k > 1, and the result is marked
+        as not `certain`.
+    memory_budget
+        Bytes for vectors of length n, of which at least k + 2 blocks are held; more of them save
+        products. They are on the device of the operator, in float64 where they fit, else in its
+        dtype. A RuntimeWarning tells when the least number does not fit.
+
+    Returns
+    -------
+    Eigenpairs
+
+    Raises
+    ------
+    ValueError
+        For k outside 1..n, an unknown `which`, and products that are not those of a symmetric
+        matrix.
+
+    Notes
+    -----
+    Block Lanczos with full reorthogonalisation and thick restarts (Wu and Simon, 2000). With n ≤ 64
+    or k > n / 5 the whole matrix is decomposed from n products; the search ends after n products in
+    any case.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from runner.curvature import top_eigenpairs
+    >>> top_eigenpairs(torch.diag(torch.tensor([3.0, -5.0, 1.0])), 1, "magnitude")
+    Eigenpairs(-5; 1 of 1 converged, 3 products)
+    """
+    symmetric = Symmetric(operator)
+    if which not in get_args(Which):
+        raise ValueError(f"which must be one of {', '.join(get_args(Which))}, got {which!r}")
+    require_counts(1, k=k)
+    if k > symmetric.size:
+        raise ValueError(
+            f"expected k of at most {symmetric.size}, the size of the operator, got {k}"
+        )
+    if block is not None:
+        require_counts(1, block=block)
+    if tolerance is None:
+        tolerance = TOLERANCE.get(symmetric.dtype, 1e-4)
+    work: Work[Eigenpairs] = Work(symmetric, "eigenpairs", budget, progress)
+    search = _Search(symmetric, k, which, tolerance, own_generator(generator))
+    if not search.dense:
+        search.prepare(block or min(k, 2), memory_budget)
+    return work.run(search)
+
+
+class _Search:
+    """The whole matrix, or a Krylov space that grows until its first k pairs have converged."""
+
+    def __init__(
+        self,
+        symmetric: Symmetric,
+        k: int,
+        which: Which,
+        tolerance: float,
+        generator: torch.Generator,
+    ) -> None:
+        self.symmetric, self.k, self.which, self.tolerance = symmetric, k, which, tolerance
+        self.generator = generator
+        self.dense = symmetric.size <= DENSE or 5 * k > symmetric.size
+        self.planned = symmetric.size if self.dense else min(symmetric.size, 20 + 5 * k)
+        self.finished = False
+        self.scale = 0.0  # largest modulus seen
+        self.pairs: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def prepare(self, block: int, budget: int) -> None:
+        """The basis, as large as the budget allows."""
+        n, itemsize, k = self.symmetric.size, self.symmetric.dtype.itemsize, self.k
+        least, wanted = min(n, k + 3 * block), n if n <= WHOLE else max(4 * k, 64)
+        if least * itemsize * n > budget:
+            warnings.warn(
+                f"memory_budget is {budget / 2**30:.3g} GiB, and {k} eigenpairs need {least} "
+                f"vectors, {least * itemsize * n / 2**30:.3g} GiB: it is exceeded",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        most = max(least - block, min(wanted, budget // (itemsize * n) - block))
+        wide = 8 * (most + block) * n <= budget
+        dtype = torch.float64 if wide else self.symmetric.dtype
+        self.space = Krylov(self.symmetric, block, most, dtype, self._fresh)
+        self.searched = block  # copies of an eigenvalue that this round can see
+        self.known = torch.zeros(0, dtype=torch.float64, device="cpu")
+        self.round_start = 0
+
+    def _fresh(self, count: int) -> Tensor:
+        return self.symmetric.gaussian(count, self.generator)
+
+    def ahead(self) -> int:
+        if self.finished:
+            return 0
+        if self.dense:
+            return self.symmetric.size
+        left = self.symmetric.size - self.symmetric.products
+        return 0 if left < self.space.block else self.space.block
+
+    def step(self) -> None:
+        if self.dense:
+            values, vectors = torch.linalg.eigh(self.symmetric.dense())
+            self.scale = float(values.abs().max())
+            best = self._order(values)[: self.k]
+            vectors = vectors[:, best]
+            self.pairs = (
+                values[best].cpu(),
+                vectors,
+                torch.zeros(self.k, dtype=torch.float64, device="cpu"),
+            )
+            self.finished = True
+            return
+        space = self.space
+        space.expand()
+        whole = space.block == 0
+        if not (whole or space.full or self._due()):
+            return
+        values, vectors, residuals = space.ritz(self._order)
+        self.finished = whole
+        self.scale = max(self.scale, float(values.abs().max()))
+        if not whole and self._converged(values, residuals):
+            if self.searched == 1 or self._gained(values) < self.searched:
+                self.finished = True
+                return
+            self.known, self.searched = values[: self.k], 2 * self.searched
+            if space.most < self.symmetric.size:
+                space.anew((values, vectors, residuals), self.k, self.searched)
+            else:
+                space.widen(self.searched)
+            self.round_start = self.symmetric.products
+            self.planned = min(self.symmetric.size, self.planned + LEAST_STEPS * self.searched)
+        elif space.full:
+            kept = self.k + (space.most - self.k) // 2
+            space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
+
+    def _due(self) -> bool:
+        """Whether to look at the Ritz values: after each tenth of the products."""
+        steps = self.space.ready // self.space.block
+        return self.space.ready > self.k and steps % max(1, steps // 10) == 0
+
+    def _converged(self, values: Tensor, residuals: Tensor) -> bool:
+        """The first k; and the next one, or so far away that no copy is on its way in between."""
+        k, allowed = self.k, self.tolerance * self.scale
+        if self.searched > 1:  # residuals of several rounds add up
+            allowed = math.hypot(allowed / 2, self.space.dropped)
+        if not bool((residuals[:k] <= allowed).all()):
+            return False
+        if self.searched == 1:
+            return True
+        steps = (self.symmetric.products - self.round_start) // self.space.block
+        if len(values) <= k or steps < LEAST_STEPS:
+            return False
+        end, following = values[k - 1], values[k]
+        if self.which == "magnitude":
+            end, following = end.abs(), following.abs()
+        return float(residuals[k]) <= max(allowed, float((end - following).abs()) / 2)
+
+    def _gained(self, values: Tensor) -> int:
+        """The most copies of one value that this round has found."""
+        found = values[: self.k]
+        apart = 10 * self.tolerance * self.scale
+        copies = ((found[:, None] - found).abs() <= apart).sum(1)
+        known = ((found[:, None] - self.known).abs() <= apart).sum(1)
+        return int((copies - known).max())
+
+    def _order(self, values: Tensor) -> Tensor:
+        key = {"largest": -values, "smallest": values, "magnitude": -values.abs()}[self.which]
+        return key.argsort()
+
+    def result(self) -> Eigenpairs:
+        if self.pairs is None:
+            if self.dense or self.space.ready < self.k:
+                return self.undefined(ENDED)
+            values, vectors, residuals = self.space.ritz(self._order)
+            self.pairs = (
+                values[: self.k],
+                self.space.vectors(vectors[:, : self.k]),
+                residuals[: self.k],
+            )
+        values, vectors, residuals = self.pairs
+        size = max(self.scale, float(values.abs().max()))
+        rounding = ROUNDINGS * torch.finfo(self.symmetric.dtype).eps * size
+        if not self.dense:
+            rounding = max(rounding, 3 * self.space.skew)
+        converged = residuals <= max(self.tolerance * size, rounding)
+        residuals = (residuals.square() + rounding**2).sqrt()
+        certain = self.finished and (self.k == 1 or self.dense or self.searched > 1)
+        scaled = (self._unscaled(values), vectors.cpu(), self._unscaled(residuals), converged)
+        return Eigenpairs(
+            *scaled, self.symmetric.products, certain, "", self.symmetric.dtype != torch.float64
+        )
+
+    def _unscaled(self, values: Tensor) -> Tensor:
+        unscaled = [self.symmetric.unscaled(v) for v in values.tolist()]
+        return torch.tensor(unscaled, dtype=torch.float64, device="cpu")
+
+    def undefined(self, reason: str) -> Eigenpairs:
+        shape = self.symmetric.size, self.k
+        nothing = torch.full(shape, math.nan, dtype=torch.float64, device="cpu")
+        false = torch.zeros(self.k, dtype=torch.bool, device="cpu")
+        products = self.symmetric.products
+        return Eigenpairs(nothing[0], nothing, nothing[0], false, products, False, reason)

@@ -1,0 +1,277 @@
+"""Block Lanczos with thick restarts, and Lanczos from one vector for each of several probes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.operator import SKEW, Symmetric
+from runner.curvature.graph.errors import MeasurementError
+
+COLUMNS = 1 << 16
+"""Components of all vectors of a basis that are combined together."""
+
+Order = Callable[[Tensor], Tensor]
+
+
+class Krylov:
+    """A basis V of a block Krylov space and the projected matrix T = V H Vᵀ, by products alone.
+
+    Rows of V [0, ready) have their products in T; rows [ready, ready + block) are next. Every new
+    block is made orthogonal to all rows. After `most` rows the best Ritz vectors replace the basis
+    (Wu and Simon, thick restart). All coefficients come from products, so that a matrix that is not
+    symmetric shows: MeasurementError.
+    """
+
+    def __init__(
+        self,
+        symmetric: Symmetric,
+        block: int,
+        most: int,
+        dtype: torch.dtype,
+        fresh: Callable[[int], Tensor],
+    ) -> None:
+        self.symmetric, self.block, self.most, self.fresh = symmetric, block, most, fresh
+        self.rows = torch.empty(most + block, symmetric.size, dtype=dtype, device=symmetric.device)
+        self.matrix = torch.zeros(most + block, most + block, dtype=torch.float64, device="cpu")
+        self.last = self.matrix[:block, :block].clone()  # couples the last block to the next
+        self.ready = 0
+        self.skew = 0.0  # largest difference from the transpose: the rounding of products
+        self.dropped = 0.0  # largest residual of pairs whose coupling is left out
+        self.near = 0  # the first row with which the next products are coupled
+        self.eps = torch.finfo(dtype).eps
+        self.rows[:block] = _orthonormal(fresh(block).to(dtype))[0]
+
+    def expand(self) -> None:
+        """One product with each row of the next block."""
+        start, stop = self.ready, self.ready + self.block
+        basis = self.rows[:stop]
+        images = self.symmetric.rows(self.rows[start:stop])
+        before = images.norm(dim=1)
+        # first what the product is known to have, then all of it: once is not enough
+        near = self.rows[self.near : stop]
+        local = near @ images.mT
+        images = torch.addmm(images, local.mT, near, alpha=-1)
+        coefficients = basis @ images.mT
+        images = torch.addmm(images, coefficients.mT, basis, alpha=-1)
+        coefficients[self.near :] += local
+        self._take(coefficients.double().cpu(), start, stop)
+        self.ready, self.near = stop, start
+        room = self.symmetric.size - stop
+        if not room:
+            self.last = torch.zeros(0, self.block, dtype=torch.float64, device="cpu")
+            self.block = 0
+            return
+        rows, factor = _orthonormal(images)
+        weak = factor.norm(dim=1) < 0.1 * self._size(before)
+        if bool(weak.any()):
+            rows, factor = self._mended(basis, images, before)
+        rows, factor = rows[:room], factor[:room]
+        self.rows[stop : stop + len(rows)] = rows
+        self.last, self.block = factor.double().cpu(), len(rows)
+        self._couple(stop, self.last, start, stop)
+
+    def _mended(self, basis: Tensor, images: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Directions by their length, where little is left; random ones in place of rounding."""
+        u, lengths, v = torch.linalg.svd(images.mT, full_matrices=False)
+        rows, lost = u.mT.contiguous(), lengths <= 100 * self.eps * self._size(before)
+        if bool(lost.any()):  # an invariant subspace: go on in another direction
+            rows[lost] = self.fresh(int(lost.sum())).to(rows.dtype)
+        rows, again = self._against(basis, rows)
+        return rows, again @ (lengths.masked_fill(lost, 0.0)[:, None] * v)
+
+    def _size(self, images: Tensor) -> Tensor:
+        largest = float(self.matrix[: self.ready, : self.ready].abs().max()) if self.ready else 0.0
+        return images.clamp(min=largest)
+
+    def _take(self, coefficients: Tensor, start: int, stop: int) -> None:
+        """The new columns of T."""
+        inside = coefficients[start:stop]
+        expected = self.matrix[:start, start:stop]
+        size = max(float(coefficients.abs().max()), float(self.matrix.abs().max()))
+        skew = float((inside - inside.mT).abs().max())
+        if start:
+            skew = max(skew, float((coefficients[:start] - expected).abs().max()))
+        self.skew = max(self.skew, skew)
+        if skew > SKEW * size:
+            raise MeasurementError(
+                "expected a symmetric operator, found products that differ from those of the "
+                f"transpose by {skew / size:.0e} of the largest"
+            )
+        self.matrix[:start, start:stop] = coefficients[:start]
+        self.matrix[start:stop, :start] = coefficients[:start].mT
+        self.matrix[start:stop, start:stop] = (inside + inside.mT) / 2
+
+    def _against(self, basis: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows orthogonal to the basis once more: once is not enough where little is left."""
+        whole = torch.eye(len(rows), dtype=rows.dtype, device=rows.device)
+        for _ in range(2):
+            rows = torch.addmm(rows, rows @ basis.mT, basis, alpha=-1)
+            rows, triangle = _orthonormal(rows)
+            whole = triangle @ whole
+        return rows, whole
+
+    def _couple(self, place: int, triangle: Tensor, start: int, stop: int) -> None:
+        self.matrix[place : place + len(triangle), start:stop] = triangle
+        self.matrix[start:stop, place : place + len(triangle)] = triangle.mT
+
+    def ritz(self, order: Order) -> tuple[Tensor, Tensor, Tensor]:
+        """Values in order, coefficients of their vectors, and residuals |H v - value v|."""
+        m = self.ready
+        values, vectors = torch.linalg.eigh(self.matrix[:m, :m])
+        best = order(values)
+        values, vectors = values[best], vectors[:, best]
+        residuals = (self.last @ vectors[m - self.last.shape[1] :]).norm(dim=0)
+        return values, vectors, (residuals.square() + self.dropped**2).sqrt()
+
+    @property
+    def full(self) -> bool:
+        return self.ready + self.block > self.most
+
+    def restart(self, values: Tensor, vectors: Tensor, kept: int) -> None:
+        """Replaces the basis by the first `kept` Ritz vectors."""
+        m, next_rows = self.ready, self.rows[self.ready : self.ready + self.block].clone()
+        coupling = self.last @ vectors[m - self.last.shape[1] :, :kept]
+        self._combine(vectors[:, :kept])
+        self.rows[kept : kept + self.block] = next_rows
+        self._reset(values[:kept])
+        self._couple(kept, coupling, 0, kept)
+        self.last = coupling
+
+    def anew(self, pairs: tuple[Tensor, Tensor, Tensor], kept: int, block: int) -> None:
+        """Keeps the first `kept` Ritz vectors, which have converged, and goes on from `block`
+        random vectors that are orthogonal to these: copies of an eigenvalue that the block before
+        had no vectors for."""
+        values, vectors, residuals = pairs
+        self._combine(vectors[:, :kept])
+        self.dropped = float(residuals[:kept].max())
+        block = min(block, self.symmetric.size - kept)
+        self.most = min(self.symmetric.size, max(self.most, kept + 3 * block))
+        old = self.rows
+        self.rows = torch.empty(self.most + block, old.shape[1], dtype=old.dtype, device=old.device)
+        self.rows[:kept] = old[:kept]
+        self.matrix = torch.zeros(len(self.rows), len(self.rows), dtype=torch.float64, device="cpu")
+        self._reset(values[:kept])
+        random = _orthonormal(self.fresh(block).to(old.dtype))[0]
+        self.rows[kept : kept + block] = self._against(self.rows[:kept], random)[0]
+        self.block = block
+        self.last = torch.zeros(block, 0, dtype=torch.float64, device="cpu")
+
+    def widen(self, more: int) -> None:
+        """Goes on with `more` random vectors in the block, as many as the space has room for."""
+        stop = self.ready + self.block
+        more = min(more, self.symmetric.size - stop)
+        if more > 0:
+            random = _orthonormal(self.fresh(more).to(self.rows.dtype))[0]
+            self.rows[stop : stop + more] = self._against(self.rows[:stop], random)[0]
+            self.block += more
+            self.last = torch.cat([self.last, self.last.new_zeros(more, self.last.shape[1])])
+
+    def _reset(self, values: Tensor) -> None:
+        self.matrix.zero_()
+        self.ready, self.near = len(values), 0
+        self.matrix[: self.ready, : self.ready] = values.diag()
+
+    def _combine(self, factors: Tensor) -> None:
+        factors = factors.to(self.rows)
+        for i in range(0, self.rows.shape[1], COLUMNS):
+            piece = self.rows[:, i : i + COLUMNS]
+            piece[: factors.shape[1]] = factors.mT @ piece[: len(factors)]
+
+    def vectors(self, factors: Tensor) -> Tensor:
+        """Combinations of the basis, (n, k); the basis is lost."""
+        self._combine(factors)
+        return self.rows[: factors.shape[1]].mT
+
+
+def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Orthonormal rows Q and R, with rows = Rᵀ Q."""
+    if len(rows) == 1:
+        norm = rows.norm()
+        return rows / norm.clamp(min=torch.finfo(rows.dtype).tiny), norm.reshape(1, 1)
+    q, r = torch.linalg.qr(rows.mT)
+    return q.mT.contiguous(), r
+
+
+class Quadratures:
+    """Lanczos from several unit vectors (p, n) at once: for each the Gauss quadrature of the
+    spectrum it sees.
+
+    With full reorthogonalisation where all bases fit `budget` bytes, else with three vectors for
+    each probe.
+    """
+
+    def __init__(self, symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> None:
+        self.symmetric, self.steps = symmetric, min(steps, symmetric.size)
+        count, n = start.shape
+        self.current, self.before = start, torch.zeros_like(start)
+        self.kept = start.dtype.itemsize * count * self.steps * n <= budget
+        shape = (count, self.steps if self.kept else 0, n)
+        self.basis = torch.empty(shape, dtype=start.dtype, device=start.device)
+        self.alphas = torch.zeros(0, count, dtype=torch.float64, device="cpu")
+        self.betas = torch.zeros(0, count, dtype=torch.float64, device="cpu")
+
+    @property
+    def done(self) -> int:
+        return len(self.alphas)
+
+    def step(self) -> None:
+        """One product with each vector."""
+        images = self.symmetric.rows(self.current)
+        if self.kept:
+            self.basis[:, self.done] = self.current
+        alpha = (images * self.current).sum(1)
+        rest = images - alpha[:, None] * self.current
+        if self.done:
+            rest -= self.betas[-1].to(rest)[:, None] * self.before
+        if self.kept:
+            basis = self.basis[:, : self.done + 1]
+            rest -= ((basis @ rest[:, :, None]).mT @ basis)[:, 0]
+        beta = rest.norm(dim=1)
+        alphas = torch.cat([self.alphas, alpha.double().cpu()[None]])
+        size = alphas.abs().amax(0) + self._largest_beta()
+        ended = beta.double().cpu() <= 10 * torch.finfo(rest.dtype).eps * size
+        beta[ended.to(beta.device)] = 0  # the space of this probe is complete
+        self.before = self.current
+        self.current = rest / torch.where(beta > 0, beta, 1.0)[:, None]
+        self.current[ended.to(beta.device)] = 0
+        self.betas = torch.cat([self.betas, beta.double().cpu()[None]])
+        self.alphas = alphas
+
+    def _largest_beta(self) -> Tensor | float:
+        return self.betas.amax(0) if len(self.betas) else 0.0
+
+    def rule(self, probe: int, steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Nodes ascending, weights that add up to 1, and residuals of the nodes as eigenvalues."""
+        count = self.done if steps is None else min(steps, self.done)
+        alphas, betas = self.alphas[:count, probe], self.betas[:count, probe]
+        ends = (betas == 0).nonzero()
+        if len(ends):
+            count = int(ends[0]) + 1
+            alphas, betas = alphas[:count], betas[:count]
+        matrix = alphas.diag() + betas[:-1].diag(1) + betas[:-1].diag(-1)
+        values, vectors = torch.linalg.eigh(matrix)
+        weights, residuals = vectors[0].square(), vectors[-1].abs() * betas[-1]
+        if self.kept:
+            return values, weights, residuals
+        apart = 100 * torch.finfo(self.symmetric.dtype).eps * float(values.abs().max())
+        return _without_copies(values, weights, residuals, apart)
+
+
+def _without_copies(
+    values: Tensor, weights: Tensor, residuals: Tensor, apart: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes closer than `apart` as one: without reorthogonalisation, eigenvalues that have
+    converged come back as copies, among which their weight is divided (Greenbaum). A copy on its
+    way has no weight, and is left out."""
+    group = torch.nn.functional.pad((values.diff() > apart).long().cumsum(0), (1, 0))
+    count = int(group[-1]) + 1
+    total = torch.zeros(count, dtype=torch.float64, device="cpu").index_add_(0, group, weights)
+    best = [int(torch.where(group == i, weights, -1.0).argmax()) for i in range(count)]
+    least = torch.full((count,), math.inf, dtype=torch.float64, device="cpu")
+    least = least.scatter_reduce_(0, group, residuals, "amin")
+    kept = total > torch.finfo(torch.float64).eps
+    return values[best][kept], total[kept], least[kept]

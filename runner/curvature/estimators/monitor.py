@@ -1,0 +1,258 @@
+"""Curvature during a training, every k steps, without a trace in it; and over saved checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import glob
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from runner.curvature.estimators.eigenpairs import top_eigenpairs
+from runner.curvature.estimators.traces import trace_estimate
+from runner.curvature.graph.errors import MeasurementError, require_counts
+from runner.curvature.operators.users import LayerOperator, ParameterOperator
+from runner.curvature.parameters.coupling import group_metrics
+from runner.curvature.plots import frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Row = dict[str, Any]
+STATE_KEYS = ("state_dict", "model_state_dict", "model")
+"""Where a checkpoint that is a dictionary of more holds the state of the module."""
+
+
+def monitor(
+    module: nn.Module,
+    loss: Any,
+    data: Any,
+    every: int = 100,
+    *,
+    eigenvalues: int = 1,
+    trace: int = 0,
+    layers: Iterable[str] = (),
+    measures: Mapping[str, Callable[[Any], Any]] | None = None,
+    seed: int | None = None,
+    **settings: Any,
+) -> Monitor:
+    """Measure curvature every k steps of a training.
+
+    Parameters
+    ----------
+    module, loss, data
+        As for `ParameterOperator`. Data: a fixed batch or a list of batches, not the batch of the step.
+    every
+        Steps between measurements.
+    eigenvalues
+        How many of the largest Hessian eigenvalues; 0 for none.
+    trace
+        Products for the trace of the Hessian, at least 4; 0 for none.
+    layers
+        Names of submodules between whose outputs R, C, D and gap are measured.
+    measures
+        Further numbers: column → function of the `ParameterOperator`, which returns a number or a result with `value`.
+    seed
+        Without it, the network is measured in evaluation mode. With it, in its own mode with one fixed draw, so that
+        dropout is a function of the weights.
+    settings
+        Further arguments of `ParameterOperator`, such as `part` and `groups`.
+
+    Returns
+    -------
+    Monitor
+        A callable that takes the number of the step and returns the row that was measured, or None.
+
+    Raises
+    ------
+    ValueError
+        As `ParameterOperator`, at the first measurement. Later failures, such as a loss that is not finite, become the
+        column `reason` of their row: a training is not stopped.
+
+    Notes
+    -----
+    The training goes on as if nothing had been measured: modes, buffers, `.grad`, and the random
+    states of torch, numpy and Python are as they were. What `ParameterOperator` checks is checked
+    at the first measurement alone.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from runner.curvature import monitor
+    >>> net, data = nn.Linear(3, 2), (torch.ones(8, 3), torch.zeros(8, 2))
+    >>> watch = monitor(net, nn.MSELoss(), data, every=10, eigenvalues=2)
+    >>> for step in range(21):
+    ...     row = watch(step)  # after optimizer.step()
+    >>> [row["step"] for row in watch.rows]
+    [0, 10, 20]
+    """
+    require_counts(1, every=every)
+    require_counts(0, eigenvalues=eigenvalues, trace=trace)
+    asked = {"eigenvalues": eigenvalues, "trace": trace, "layers": list(layers)}
+    return Monitor(module, loss, data, every, asked, dict(measures or {}), seed, settings)
+
+
+class Monitor:
+    """Rows of curvature by step: see `monitor`."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Any,
+        data: Any,
+        every: int,
+        asked: dict[str, Any],
+        measures: dict[str, Callable[[Any], Any]],
+        seed: int | None,
+        settings: dict[str, Any],
+    ) -> None:
+        self.module, self.loss, self.data, self.every = module, loss, data, every
+        self.asked, self.measures, self.seed, self.settings = asked, measures, seed, settings
+        self.rows: list[Row] = []
+
+    def __call__(self, step: int) -> Row | None:
+        """Measures when `step` is a multiple of `every`."""
+        return self.measure(step) if step % self.every == 0 else None
+
+    def measure(self, step: int) -> Row:
+        """Measures now, and keeps the row."""
+        row = self._measured(self.module, step)
+        self.rows.append(row)
+        return row
+
+    def over_checkpoints(self, files: str | Iterable[str | Path]) -> list[Row]:
+        """One row for each saved state, in a copy of the module.
+
+        Parameters
+        ----------
+        files
+            State files of torch.save in order, or a pattern such as "runs/step*.pt", whose files are ordered by the
+            numbers in their names. A state is a state_dict, alone or under "state_dict", "model_state_dict" or "model".
+
+        Raises
+        ------
+        ValueError
+            For a pattern without files, and a file without a state that fits the module.
+        """
+        paths = (
+            sorted(map(Path, glob.glob(files)), key=_numbers)
+            if isinstance(files, str)
+            else [*map(Path, files)]
+        )
+        if not paths:
+            raise MeasurementError(f"expected files that match {str(files)!r}, found none")
+        twin, found = copy.deepcopy(self.module), []
+        for i, path in enumerate(paths):
+            _load(twin, path)
+            step = _numbers(path)[-1] if _numbers(path) else i
+            found.append(self._measured(twin, step) | {"file": str(path)})
+        self.rows += found
+        return found
+
+    def to_frame(self) -> DataFrame:
+        """The rows, indexed by step."""
+        return frame(self.rows, ["step"])
+
+    def __repr__(self) -> str:
+        return f"Monitor(every {self.every} steps, {len(self.rows)} rows)"
+
+    def _measured(self, module: nn.Module, step: int) -> Row:
+        began = time.monotonic()
+        row: Row = {"step": step}
+        try:
+            with untouched(module, self.seed is None):
+                row |= self._numbers(module)
+        except MeasurementError as error:
+            if not self.rows:
+                raise
+            row["reason"] = " ".join(str(error).split())
+        return row | {"seconds": time.monotonic() - began}
+
+    def _numbers(self, module: nn.Module) -> Row:
+        row: Row = {}
+        settings: Row = {"check": not self.rows}
+        if self.seed is not None:
+            settings["seed"] = self.seed
+        about = module, self.loss, self.data
+        if self.asked["eigenvalues"] or self.asked["trace"] or self.measures:
+            row |= self._of(ParameterOperator(*about, **{**settings, **self.settings}))
+        if layers := self.asked["layers"]:
+            row |= _between(LayerOperator(*about, layers, **settings))
+        return row
+
+    def _of(self, operator: Any) -> Row:
+        row: Row = {}
+        if count := self.asked["eigenvalues"]:
+            pairs = top_eigenpairs(operator, min(count, operator.shape[0]), progress=False)
+            for i, (value, error) in enumerate(zip(pairs.value, pairs.error, strict=True)):
+                row[f"lambda_{i + 1}"], row[f"lambda_{i + 1}_error"] = float(value), float(error)
+        if self.asked["trace"]:
+            estimate = trace_estimate(operator, self.asked["trace"], progress=False)
+            row["trace"], row["trace_error"] = estimate.value, estimate.error
+        for name, measure in self.measures.items():
+            row[name] = _number(measure(operator))
+        return row
+
+
+def _between(operator: Any) -> Row:
+    """R, C, D and gap of all pairs of layers."""
+    row: Row = {}
+    for (v, w), pair in group_metrics(operator).items():
+        for name in ("R", "C", "D", "gap"):
+            row[f"{name}[{v}, {w}]"] = getattr(pair, name).value
+    return row
+
+
+def _number(value: Any) -> float:
+    return float(getattr(value, "value", value))
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", path.stem)]
+
+
+def _load(module: nn.Module, path: Path) -> None:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        key = next((key for key in STATE_KEYS if key in state), None)
+        module.load_state_dict(state if key is None else state[key])
+    except Exception as error:  # a damaged file raises nearly anything
+        found = str(error).strip().splitlines()
+        raise MeasurementError(
+            f"expected a state of {type(module).__name__} in {path}, found {found[-1].strip() if found else error!r}"
+        ) from error
+
+
+@contextmanager
+def untouched(module: nn.Module, evaluation: bool) -> Iterator[None]:
+    """Modes, buffers, gradients and random states afterwards are what they were before."""
+    modes = {m: m.training for m in module.modules()}
+    buffers = [(b, b.detach().clone()) for b in module.buffers()]
+    gradients = [(p, p.grad) for p in module.parameters()]
+    python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    try:
+        with torch.random.fork_rng(devices):
+            if evaluation:
+                module.eval()
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        for m, training in modes.items():
+            m.training = training
+        with torch.no_grad():
+            for buffer, before in buffers:
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

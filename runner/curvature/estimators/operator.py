@@ -1,0 +1,188 @@
+"""One interface to symmetric operators: of parameters, of activations, matrices, other
+libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from torch import Tensor
+
+NOT_FINITE = "a product is not finite"
+"""The reason of a NaN."""
+SKEW = 1e-3
+"""Largest difference from the transpose, relative to the largest entry."""
+TOGETHER = 8
+"""Vectors that are multiplied at once."""
+ORDINARY = 60
+"""Products below 2**60 and above 2**-60 are taken as they are; others are scaled by a power of
+two."""
+
+Product = Callable[[Tensor], Tensor]
+
+
+class NotFiniteError(ArithmeticError):
+    """A product with NaN or infinity."""
+
+
+class Symmetric:
+    """n, dtype, device and products of `operator`, counted in `products`.
+
+    operator: a ParameterOperator or LayerOperator; a CurvatureOperator (its nodes one after the
+    other); a symmetric tensor or array; an operator of scipy, curvlinops or hessian-eigenthings;
+    anything else with `shape` (or `size`) and `@` or `matvec` of a tensor (n,). What `rows` returns
+    times 2**exponent is the product, so that squares stay in range whatever the scale of the
+    operator. Raises ValueError for anything else, and for a shape that is not square.
+    """
+
+    def __init__(self, operator: Any) -> None:
+        self.products, self.exponent = 0, 0
+        self._scaled = False
+        self._apply, shape, self.dtype, self.device, self._several = _products(operator)
+        self._first = getattr(operator, "drawn", None)
+        self.reason = str(getattr(operator, "reason", ""))
+        if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
+            raise ValueError(f"expected a symmetric operator, found shape {tuple(shape)}")
+        self.size = int(shape[0])
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """H v in float64, v (n,); neither scaled nor refused."""
+        return self._raw(v.unsqueeze(0))[0].to(torch.float64)
+
+    def rows(self, vectors: Tensor) -> Tensor:
+        """Products with the rows (k, n), in their dtype, times 2**-exponent.
+
+        Raises NotFiniteError.
+        """
+        images = self._raw(vectors)
+        largest = float(images.abs().max())
+        if not math.isfinite(largest):
+            raise NotFiniteError(NOT_FINITE)
+        if not self._scaled and largest > 0:
+            exponent = math.frexp(largest)[1]
+            self.exponent = exponent if abs(exponent) > ORDINARY else 0
+            self._scaled = True
+        if self.exponent:
+            half = self.exponent // 2  # 2**-exponent itself may leave the range
+            images = images.double() * 2.0**-half * 2.0 ** (half - self.exponent)
+        return images.to(vectors.dtype)
+
+    def unscaled(self, value: float, power: int = 1) -> float:
+        """value * 2**(power * exponent); infinite where it leaves the range."""
+        try:
+            return math.ldexp(value, power * self.exponent)
+        except OverflowError:
+            return math.copysign(math.inf, value)
+
+    def _raw(self, vectors: Tensor) -> Tensor:
+        self.products += len(vectors)
+        given = vectors.to(self.device, self.dtype)
+        if self._several and len(given) > 1:
+            return self._apply(given.mT).mT.to(self.device, copy=True)
+        # an operator may use the memory of its result again
+        return torch.stack([self._apply(v).to(self.device, copy=True) for v in given])
+
+    def gaussian(self, count: int, generator: torch.Generator) -> Tensor:
+        """Standard normal rows, drawn on the CPU, so that they do not depend on the device."""
+        drawn = [
+            torch.randn(self.size, generator=generator, dtype=torch.float64, device="cpu")
+            for _ in range(count)
+        ]
+        return self.first(torch.stack(drawn).to(self.device))
+
+    def on_sphere(self, count: int, generator: torch.Generator) -> Tensor:
+        """Rows of length sqrt(n), uniform on the sphere: E[z zᵀ] = I."""
+        drawn = self.gaussian(count, generator)
+        return drawn.mul_(math.sqrt(self.size) / drawn.norm(dim=1, keepdim=True))
+
+    def first(self, values: Tensor) -> Tensor:
+        """The values of the first process, where several measure together."""
+        if self._first is None:
+            return values
+        return torch.stack([self._first(v) for v in values])
+
+    def dense(self) -> Tensor:
+        """The matrix times 2**-exponent, made symmetric, from n products. Raises NotFiniteError."""
+        eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
+        rows = torch.cat([self._raw(part).to(torch.float64) for part in eye.split(TOGETHER)])
+        largest = float(rows.abs().max())
+        if not math.isfinite(largest):
+            raise NotFiniteError(NOT_FINITE)
+        exponent = math.frexp(largest)[1]
+        self.exponent = exponent if abs(exponent) > ORDINARY else 0
+        rows = rows * 2.0 ** -(self.exponent // 2) * 2.0 ** (self.exponent // 2 - self.exponent)
+        _refuse_skew(rows)
+        return (rows + rows.mT) / 2
+
+
+def as_linear_operator(operator: Any) -> LinearOperator:
+    """The operator for scipy, in float64: scipy.sparse.linalg.eigsh, cg, svds and the like."""
+    symmetric = operator if isinstance(operator, Symmetric) else Symmetric(operator)
+
+    def matvec(v: np.ndarray) -> np.ndarray:
+        row = torch.from_numpy(np.ascontiguousarray(v).reshape(-1)).double()
+        return symmetric.matvec(row).cpu().numpy()
+
+    n = symmetric.size
+    return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
+
+
+def own_generator(generator: torch.Generator | None) -> torch.Generator:
+    """The generator, or one with seed 0: an estimator never moves torch's global random stream."""
+    return torch.Generator().manual_seed(0) if generator is None else generator
+
+
+def _refuse_skew(matrix: Any) -> None:
+    """Of torch, numpy or scipy. Raises ValueError where the transpose differs by SKEW or more."""
+    if abs(matrix - matrix.T).max() > SKEW * abs(matrix).max():
+        raise ValueError("expected a symmetric matrix, found one that differs from its transpose")
+
+
+def _products(operator: Any) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
+    """Product, shape, dtype, device, and whether it is known to take columns (n, k)."""
+    if "complex" in str(getattr(operator, "dtype", "")):
+        raise ValueError(
+            "expected a real operator, found complex numbers: use [[Re, -Im], [Im, Re]]"
+        )
+    if isinstance(operator, Tensor):
+        return _of_tensor(operator)
+    if isinstance(operator, np.ndarray) or issparse(operator):
+        if operator.ndim == 2 and operator.shape[0] == operator.shape[1] and operator.shape[0]:
+            _refuse_skew(operator)
+        operator = aslinearoperator(operator)
+    if isinstance(operator, LinearOperator):
+        return _of_scipy(operator)
+    product = getattr(operator, "__matmul__", getattr(operator, "matvec", None))
+    shape = getattr(operator, "shape", 2 * (getattr(operator, "size", None),))
+    if product is None or None in shape:
+        raise ValueError(
+            "expected an operator with shape and @ (or matvec), or a symmetric matrix, found "
+            f"{type(operator).__name__}"
+        )
+    dtype = getattr(operator, "dtype", torch.float64)
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        dtype = torch.float64
+    several = hasattr(operator, "__matmul__") and hasattr(operator, "sizes")
+    return product, shape, dtype, getattr(operator, "device", torch.device("cpu")), several
+
+
+def _of_tensor(operator: Tensor) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
+    matrix = operator.detach() if operator.is_floating_point() else operator.double()
+    square = matrix.dim() == 2 and matrix.shape == matrix.mT.shape and matrix.numel() > 0
+    if square and matrix.layout == torch.strided:
+        _refuse_skew(matrix)
+    return matrix.__matmul__, matrix.shape, matrix.dtype, matrix.device, True
+
+
+def _of_scipy(operator: LinearOperator) -> tuple[Product, Any, torch.dtype, torch.device, bool]:
+    dtype = torch.float32 if operator.dtype == np.float32 else torch.float64
+
+    def product(v: Tensor) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(operator @ v.numpy()))
+
+    return product, operator.shape, dtype, torch.device("cpu"), True

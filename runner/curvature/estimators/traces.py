@@ -1,0 +1,239 @@
+"""tr H of any symmetric operator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
+from runner.curvature.estimators.samples import Samples
+from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.graph.errors import require_counts
+from runner.curvature.result import Result
+
+TraceMethod = Literal["auto", "hutchinson", "hutch++"]
+LEAST = 4
+"""Products below which there is no interval."""
+ROUNDINGS = 4
+"""Rounding of a product, in units of the last place."""
+SKETCHED = 12
+"""Products from which a sketch is tried."""
+
+
+@dataclass(frozen=True, repr=False)
+class TraceEstimate(Result):
+    """An estimate of tr H.
+
+    Attributes
+    ----------
+    value, error, low, high
+        The estimate, its standard error and its 95 % interval, which is wider than ±1.96 errors for
+        few products.
+    products, method, reason
+        Products used; "exact", "hutchinson" or "hutch++"; why the value is NaN, else "".
+    """
+
+    value: float
+    error: float
+    low: float
+    high: float
+    products: int
+    method: str
+    reason: str = ""
+
+
+def trace_estimate(
+    operator: Any,
+    products: int = 60,
+    method: TraceMethod = "auto",
+    *,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
+) -> TraceEstimate:
+    """Estimate tr H from products with random vectors.
+
+    Parameters
+    ----------
+    operator
+        Any symmetric operator: `ParameterOperator`, `LayerOperator`, a matrix, an operator of scipy
+        or curvlinops, or an object with `shape` and `@`.
+    products
+        Number of products, at least 4. With n or more of them the trace is exact.
+    method
+        "hutchinson": the mean of zᵀHz over vectors on the sphere of radius √n. "hutch++": a third
+        of the products makes an orthonormal basis Q of the range, a third gives tr QᵀHQ, and a
+        third samples the complement. "auto": Hutch++ where its first third shows that it has the
+        smaller variance.
+    generator
+        Random numbers, on the CPU. Without it they are the same in every call.
+    progress
+        True or False: a bar, or none. None: a bar after two seconds in a terminal or notebook.
+    budget
+        A number of products, or a time such as "30 s" or "5 min"; the estimate then rests on fewer
+        products.
+
+    Returns
+    -------
+    TraceEstimate
+
+    Raises
+    ------
+    ValueError
+        For an unknown method, and for fewer than 4 products.
+    KeyboardInterrupt
+        At Ctrl-C, with the estimate so far as `.partial`.
+
+    Notes
+    -----
+    Hutchinson (1990); Meyer, Musco, Musco and Woodruff, Hutch++ (2021). The interval follows the
+    spectrum: see `runner.curvature.estimators.samples`. It covers the trace in 93 to 97 % of
+    repeats for spectra that are flat, decay, have outliers or few eigenvalues, and for Hessians of
+    networks, from 4 products on.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from runner.curvature import trace_estimate
+    >>> matrix = torch.diag(torch.linspace(0, 1, 200))
+    >>> estimate = trace_estimate(matrix, 40)
+    >>> estimate.low < 100 < estimate.high
+    True
+    """
+    if method not in get_args(TraceMethod):
+        raise ValueError(
+            f"method must be one of {', '.join(get_args(TraceMethod))}, got {method!r}"
+        )
+    require_counts(1, products=products)
+    symmetric = Symmetric(operator)
+    if products < min(LEAST, symmetric.size):
+        raise ValueError(f"expected at least {LEAST} products for an interval, got {products}")
+    work: Work[TraceEstimate] = Work(symmetric, "trace", budget, progress)
+    if products >= symmetric.size:
+        return work.run(_Exact(symmetric))
+    return work.run(_Trace(symmetric, products, method, own_generator(generator)))
+
+
+class _Exact:
+    """The trace of the whole matrix."""
+
+    def __init__(self, symmetric: Symmetric) -> None:
+        self.symmetric, self.planned, self.value = symmetric, symmetric.size, math.nan
+
+    def ahead(self) -> int:
+        return self.symmetric.size if math.isnan(self.value) else 0
+
+    def step(self) -> None:
+        self.value = self.symmetric.unscaled(float(self.symmetric.dense().trace()))
+
+    def result(self) -> TraceEstimate:
+        if math.isnan(self.value):
+            return self.undefined(ENDED)
+        value = self.value
+        return TraceEstimate(value, 0.0, value, value, self.symmetric.products, "exact")
+
+    def undefined(self, reason: str) -> TraceEstimate:
+        return _undefined(self.symmetric, "exact", reason)
+
+
+class _Trace:
+    """Chunks of samples; of Hutch++ first the sketch, then its inside, then samples of the
+    complement."""
+
+    def __init__(
+        self, symmetric: Symmetric, products: int, method: TraceMethod, generator: torch.Generator
+    ) -> None:
+        self.symmetric, self.planned, self.generator = symmetric, products, generator
+        self.samples = Samples(symmetric.size)
+        self.third = products // 3 if method == "hutch++" or products >= SKETCHED else 0
+        self.method = "hutchinson" if method == "hutchinson" or not self.third else method
+        self.sketch: list[Tensor] = []
+        self.basis: Tensor | None = None
+        self.inside = self.rounding = 0.0
+        self.inside_done = 0
+
+    def ahead(self) -> int:
+        left = self.planned - self.symmetric.products
+        if self.method != "hutchinson" and self.basis is None:
+            left = self.third - sum(map(len, self.sketch))
+        elif self.basis is not None and self.inside_done < len(self.basis):
+            left = len(self.basis) - self.inside_done
+        # two chunks of about the same size rather than a full one and one without pairs
+        return 0 if left <= 0 else math.ceil(left / math.ceil(left / TOGETHER))
+
+    def step(self) -> None:
+        count = self.ahead()
+        if self.basis is not None and self.inside_done < len(self.basis):
+            rows = self.basis[self.inside_done : self.inside_done + count]
+            eps = torch.finfo(self.symmetric.dtype).eps
+            values = (rows * self.symmetric.rows(rows)).sum(1)
+            self.inside += float(values.sum())
+            self.rounding += ROUNDINGS * eps * float(values.abs().sum())
+            self.inside_done += count
+            return
+        z = self._probes(count)
+        images = self.symmetric.rows(z)
+        if self.basis is not None:
+            images = images - (images @ self.basis.mT) @ self.basis
+        self.samples.add(z, images)
+        if self.method != "hutchinson" and self.basis is None:
+            self.sketch.append(images)
+            if sum(map(len, self.sketch)) >= self.third:
+                self._choose()
+
+    def _probes(self, count: int) -> Tensor:
+        z = self.symmetric.gaussian(count, self.generator)
+        if self.basis is not None:
+            z = z - (z @ self.basis.mT) @ self.basis
+        return z * (math.sqrt(self.samples.size) / z.norm(dim=1, keepdim=True))
+
+    def _choose(self) -> None:
+        """Hutch++, or samples of the whole: by the variance that the sketch leaves out."""
+        images, self.sketch = torch.cat(self.sketch), []
+        q, r = torch.linalg.qr(images.mT)
+        left_out = _left_out_lengths(r)
+        plain = self.samples.square / self.planned
+        rest = float(left_out.square().mean()) / max(1, self.planned - 2 * len(images))
+        if self.method == "auto" and rest >= plain:
+            self.method = "hutchinson"
+            return
+        self.method, self.basis = "hutch++", q.mT.contiguous()
+        self.samples = Samples(self.symmetric.size - len(images))
+
+    def result(self) -> TraceEstimate:
+        samples = self.samples
+        unfinished = self.basis is not None and self.inside_done < len(self.basis)
+        if unfinished or len(samples.values) < 2:
+            return self.undefined(ENDED)
+        low, high = samples.interval()
+        unscaled, both = self.symmetric.unscaled, 2 * self.rounding
+        return TraceEstimate(
+            unscaled(self.inside + samples.mean),
+            unscaled(samples.deviation + self.rounding),
+            unscaled(self.inside + low - both),
+            unscaled(self.inside + high + both),
+            self.symmetric.products,
+            "hutchinson" if self.method == "auto" else self.method,
+        )
+
+    def undefined(self, reason: str) -> TraceEstimate:
+        return _undefined(self.symmetric, self.method, reason)
+
+
+def _left_out_lengths(r: Tensor) -> Tensor:
+    """Length of each column outside the span of the others, from a QR decomposition."""
+    diagonal = r.diagonal()
+    floor = 1e-15 * float(diagonal.abs().max())
+    if floor == 0 or bool((diagonal.abs() <= floor).any()):
+        return torch.zeros_like(diagonal)
+    units = torch.eye(len(r), dtype=r.dtype, device=r.device)
+    return 1 / torch.linalg.solve_triangular(r, units, upper=True).norm(dim=1)
+
+
+def _undefined(symmetric: Symmetric, method: str, reason: str) -> TraceEstimate:
+    nan = math.nan
+    return TraceEstimate(nan, nan, nan, nan, symmetric.products, method, reason)

@@ -1,0 +1,139 @@
+"""The Wolkowicz–Styan bound of λ₁ from tr H and tr H², of any symmetric operator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from runner.curvature.estimators.bounds import wolkowicz_styan_upper
+from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
+from runner.curvature.estimators.samples import Samples, gamma_interval
+from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.graph.errors import require_counts
+from runner.curvature.result import Interval
+
+
+@dataclass(frozen=True, repr=False)
+class UpperBound(Interval):
+    """value: λ_sup; low, high: its 95 % interval (equal where exact); trace and trace_of_square
+    with standard errors; products used; reason for a NaN, else ""."""
+
+    value: float
+    low: float
+    high: float
+    trace: tuple[float, float]
+    trace_of_square: tuple[float, float]
+    products: int
+    reason: str = ""
+
+
+def upper_bound_estimate(
+    operator: Any,
+    probes: int = 40,
+    *,
+    generator: torch.Generator | None = None,
+    progress: bool | None = None,
+    budget: int | str | None = None,
+) -> UpperBound:
+    """Estimate λ_sup = μ + √(n−1) σ ≥ λ₁, μ = tr H / n, σ² = tr H² / n − μ² (WS bound, Eq. 7).
+
+    Parameters
+    ----------
+    operator, generator, progress, budget
+        As for `trace_estimate`.
+    probes
+        Number of products, at least 4. With n or more of them the bound is exact.
+
+    Returns
+    -------
+    UpperBound
+
+    Raises
+    ------
+    ValueError
+        For fewer than 4 probes.
+
+    Notes
+    -----
+    Both traces come from the same vectors z on the sphere, zᵀHz and |Hz|². The bound holds for the
+    exact traces: where an estimate lies below λ₁, its interval reaches above.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from runner.curvature import upper_bound_estimate
+    >>> round(upper_bound_estimate(torch.diag(torch.tensor([3.0, 1.0, 1.0])), 4).value, 4)
+    3.0
+    """
+    require_counts(4, probes=probes)
+    symmetric = Symmetric(operator)
+    work: Work[UpperBound] = Work(symmetric, "upper bound", budget, progress)
+    return work.run(_Bound(symmetric, probes, own_generator(generator)))
+
+
+class _Bound:
+    """Samples, or the whole matrix."""
+
+    def __init__(self, symmetric: Symmetric, probes: int, generator: torch.Generator) -> None:
+        self.symmetric, self.generator = symmetric, generator
+        self.planned = min(probes, symmetric.size)
+        self.exact = probes >= symmetric.size
+        self.samples = Samples(symmetric.size)
+        self.traces: tuple[float, float] | None = None
+
+    def ahead(self) -> int:
+        left = self.planned - self.symmetric.products
+        if self.exact or left <= 0:
+            return max(0, left)
+        return math.ceil(left / math.ceil(left / TOGETHER))
+
+    def step(self) -> None:
+        if self.exact:
+            matrix = self.symmetric.dense()
+            self.traces = float(matrix.trace()), float(matrix.square().sum())
+            return
+        z = self.symmetric.on_sphere(self.ahead(), self.generator)
+        self.samples.add(z, self.symmetric.rows(z))
+
+    def result(self) -> UpperBound:
+        unscaled, n = self.symmetric.unscaled, self.symmetric.size
+        if self.traces is not None:
+            trace, square = self.traces
+            traces = torch.tensor(self.traces, dtype=torch.float64, device="cpu")
+            value = unscaled(float(wolkowicz_styan_upper(n, *traces)))
+            first, second = (unscaled(trace), 0.0), (unscaled(square, 2), 0.0)
+            return UpperBound(value, value, value, first, second, self.symmetric.products)
+        samples = self.samples
+        if len(samples.values) < 2:
+            return self.undefined(ENDED)
+        centred, freedom = (1 + 2 / n) * samples.square, samples.freedom
+        mean, error = samples.mean / n, samples.deviation / n
+        spread = math.sqrt((n - 1) / n * centred) / (
+            1 - 1 / (4 * freedom)
+        )  # a root is small on average
+        ends = gamma_interval((n - 1) / n * centred, freedom, 1 + 0.6 * samples.noise)
+        low, high = (math.sqrt(end) for end in ends)
+        value = mean + spread
+        low = value - math.hypot(spread - low, 1.96 * error)
+        high = value + math.hypot(high - spread, 1.96 * error)
+        square = centred + samples.mean**2 / n
+        of_square = math.hypot(
+            centred * math.sqrt(2 / freedom), 2 * samples.mean / n * samples.deviation
+        )
+        return UpperBound(
+            unscaled(value),
+            unscaled(low),
+            unscaled(high),
+            (unscaled(samples.mean), unscaled(samples.deviation)),
+            (unscaled(square, 2), unscaled(of_square, 2)),
+            self.symmetric.products,
+        )
+
+    def undefined(self, reason: str) -> UpperBound:
+        nothing = (math.nan, math.nan)
+        return UpperBound(
+            math.nan, math.nan, math.nan, nothing, nothing, self.symmetric.products, reason
+        )

@@ -1,0 +1,193 @@
+"""Curvature during a training: right numbers, and a training that goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import runner.curvature as rc
+
+
+def network(dropout: float = 0.0) -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)]
+    return nn.Sequential(*layers).double()
+
+
+X = torch.randn(24, 4, generator=torch.Generator().manual_seed(1)).double()
+DATA = (X, torch.arange(24) % 3)
+
+
+def train(net: nn.Module, steps: int, after) -> list[float]:
+    """Losses of a training whose batches, dropout and data augmentation are random."""
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    optimiser = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        rows = torch.randint(24, (8,))
+        noise = random.random() + np.random.rand()  # noqa: NPY002
+        loss = nn.functional.cross_entropy(net(X[rows] * (1 + 0.01 * noise)), DATA[1][rows])
+        loss.backward()
+        after(step)  # gradients are there
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_a_training_that_is_watched_is_the_same_training_bit_for_bit(seed):
+    plain = train(network(0.3), 12, lambda step: None)
+    net = network(0.3)
+    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, 4, eigenvalues=2, trace=4, seed=seed)
+    assert train(net, 12, watch) == plain
+    assert [row["step"] for row in watch.rows] == [0, 4, 8]
+    assert all("reason" not in row for row in watch.rows)
+    assert net.training and all(m.training for m in net.modules())
+    assert "3 rows" in repr(watch)
+
+
+def test_the_numbers_are_those_of_the_network_at_that_step():
+    net, truths = network(), []
+    watch = rc.monitor(
+        net,
+        nn.CrossEntropyLoss(),
+        DATA,
+        5,
+        eigenvalues=3,
+        trace=200,
+        measures={"bound": rc.upper_bound_estimate, "size": lambda h: h.shape[0]},
+    )
+
+    def after(step):
+        if watch(step) is not None:
+            net.eval()
+            truths.append(rc.ParameterOperator(net, nn.CrossEntropyLoss(), DATA).dense())
+            net.train()
+
+    train(net, 11, after)
+    frame = watch.to_frame()
+    assert list(frame.index) == [0, 5, 10]
+    for (_, row), truth in zip(frame.iterrows(), truths, strict=True):
+        values = torch.linalg.eigvalsh(truth).flip(0)
+        assert [row[f"lambda_{i}"] for i in (1, 2, 3)] == pytest.approx(
+            values[:3].tolist(), rel=1e-7
+        )
+        assert row["trace"] == pytest.approx(float(truth.trace()), rel=1e-9)
+        assert row["bound"] >= row["lambda_1"] and row["size"] == len(truth)
+        assert row["seconds"] > 0
+
+
+def test_numbers_between_layers():
+    net = network()
+    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, eigenvalues=0, layers=["0", "4"])
+    row = watch(0)
+    net.eval()
+    blocks = rc.LayerOperator(net, nn.CrossEntropyLoss(), DATA, ["0", "4"]).blocks()
+    assert row["R[0, 4]"] == pytest.approx(float(blocks["0", "4"].norm()), rel=1e-6)
+    assert {"C[0, 4]", "D[0, 0]", "gap[4, 4]"} <= set(row)
+
+
+def test_a_fixed_draw_of_dropout():
+    """The Hessian of the sub-network that one draw leaves, the same at each call."""
+    net = network(0.5)
+    net[1].eval()
+    rows = [
+        rc.monitor(net, nn.CrossEntropyLoss(), DATA, seed=seed).measure(0) for seed in (1, 1, 2)
+    ]
+    assert rows[0]["lambda_1"] == rows[1]["lambda_1"] != rows[2]["lambda_1"]
+
+
+def test_a_failure_later_is_a_row_with_its_reason_and_one_at_first_is_raised():
+    net = network()
+    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, 1)
+    watch(0)
+    with torch.no_grad():
+        net[0].weight.fill_(math.nan)
+    row = watch(1)
+    assert "finite" in row.get("reason", "") or math.isnan(row["lambda_1"])
+    with pytest.raises(ValueError, match="every as a whole number"):
+        rc.monitor(net, nn.CrossEntropyLoss(), DATA, 0)
+    with pytest.raises(ValueError):
+        rc.monitor(net, nn.CrossEntropyLoss(), [], 1)(0)
+
+
+def test_curves_over_saved_checkpoints(tmp_path):
+    net, watched = network(), []
+    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, 2)
+
+    def after(step):
+        if watch(step):
+            state = net.state_dict()
+            content = state if step else {"state_dict": state, "epoch": 1}
+            torch.save(content, tmp_path / f"step{step}.pt")
+
+    train(net, 13, after)
+    watched = [(row["step"], row["lambda_1"]) for row in watch.rows]
+    twin = network()
+    curve = rc.monitor(twin, nn.CrossEntropyLoss(), DATA)
+    rows = curve.over_checkpoints(str(tmp_path / "step*.pt"))
+    assert [row["step"] for row in rows] == [0, 2, 4, 6, 8, 10, 12]  # by number, not by letter
+    assert [row["lambda_1"] for row in rows] == pytest.approx([v for _, v in watched], rel=1e-6)
+    assert twin[0].weight.equal(network()[0].weight)
+    with pytest.raises(ValueError, match="files that match"):
+        curve.over_checkpoints(str(tmp_path / "none*.pt"))
+    torch.save({"x": torch.ones(1)}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match="expected a state of Sequential"):
+        curve.over_checkpoints([tmp_path / "other.pt"])
+
+
+# ------------------------------------------------------------------ the page, and callbacks of other libraries
+
+
+class Trainer:
+    """Calls a callback as Lightning's does."""
+
+    global_step = 0
+
+    def fit(self, module, callback, steps):
+        for index in range(steps):
+            self.global_step += 1
+            callback.on_train_batch_end(self, module, None, DATA, index)
+
+
+class Logged(nn.Linear):
+    """A LightningModule that keeps what it logs."""
+
+    def log_dict(self, values):
+        self.logged = values
+
+
+def test_the_page_runs_and_its_callbacks_fit_the_protocols(monkeypatch, tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    libraries = {
+        "lightning": SimpleNamespace(Callback=object),
+        "transformers": SimpleNamespace(TrainerCallback=object),
+    }
+    names: dict[str, Any] = dict(libraries)
+    monkeypatch.chdir(tmp_path)
+    callbacks = []
+    for block in blocks:
+        exec(compile(block, "estimators.md", "exec"), names)
+        if "class Curvature" in block:
+            callbacks.append(names["Curvature"]())
+    of_lightning, of_transformers = callbacks
+    watch, module = names["watch"], Logged(2, 2)
+    assert [row["step"] for row in watch.rows] == [0, 10, 20]
+    Trainer().fit(module, of_lightning, 10)
+    assert watch.rows[-1]["step"] == 10 and module.logged["lambda_1"] > 0
+    for step in (29, 30, 31):
+        of_transformers.on_step_end(None, SimpleNamespace(global_step=step), None, model=module)
+    assert [row["step"] for row in watch.rows] == [0, 10, 20, 10, 30]
