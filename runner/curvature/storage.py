@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -148,9 +149,7 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
 
 def _classes() -> dict[str, Any]:
     """Results, and public dataclasses of results, by name."""
-    import runner.curvature
-
-    public = vars(runner.curvature).values()
+    public = vars(sys.modules["runner.curvature"]).values()
     return {
         one.__name__: one
         for one in (*_below(Result), *public)

@@ -254,7 +254,7 @@ class _Search:
             space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
 
     def _due(self) -> bool:
-        """Whether to look at the Ritz values: after each tenth of the products."""
+        """Whether to look at the Ritz values: each time after a tenth more products."""
         steps = self.space.ready // self.space.block
         return self.space.ready > self.k and steps % max(1, steps // 10) == 0
 

@@ -39,6 +39,7 @@ class Krylov:
         self.matrix = torch.zeros(most + block, most + block, dtype=torch.float64, device="cpu")
         self.last = self.matrix[:block, :block].clone()  # couples the last block to the next
         self.ready = 0
+        self.largest = 0.0  # largest coefficient
         self.skew = 0.0  # largest difference from the transpose: the rounding of products
         self.dropped = 0.0  # largest residual of pairs whose coupling is left out
         self.near = 0  # the first row with which the next products are coupled
@@ -84,14 +85,13 @@ class Krylov:
         return rows, again @ (lengths.masked_fill(lost, 0.0)[:, None] * v)
 
     def _size(self, images: Tensor) -> Tensor:
-        largest = float(self.matrix[: self.ready, : self.ready].abs().max()) if self.ready else 0.0
-        return images.clamp(min=largest)
+        return images.clamp(min=self.largest)
 
     def _take(self, coefficients: Tensor, start: int, stop: int) -> None:
         """The new columns of T."""
         inside = coefficients[start:stop]
         expected = self.matrix[:start, start:stop]
-        size = max(float(coefficients.abs().max()), float(self.matrix.abs().max()))
+        self.largest = size = max(self.largest, float(coefficients.abs().max()))
         skew = float((inside - inside.mT).abs().max())
         if start:
             skew = max(skew, float((coefficients[:start] - expected).abs().max()))

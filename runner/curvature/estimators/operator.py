@@ -60,17 +60,23 @@ class Symmetric:
         Raises NotFiniteError.
         """
         images = self._raw(vectors)
-        largest = float(images.abs().max())
-        if not math.isfinite(largest):
-            raise NotFiniteError(NOT_FINITE)
-        if not self._scaled and largest > 0:
-            exponent = math.frexp(largest)[1]
-            self.exponent = exponent if abs(exponent) > ORDINARY else 0
-            self._scaled = True
+        if self._scaled:  # a sum is quicker than the largest entry, and may be too large
+            if not (math.isfinite(float(images.sum())) or bool(images.isfinite().all())):
+                raise NotFiniteError(NOT_FINITE)
+        else:
+            self._scale(float(images.abs().max()))
         if self.exponent:
             half = self.exponent // 2  # 2**-exponent itself may leave the range
             images = images.double() * 2.0**-half * 2.0 ** (half - self.exponent)
         return images.to(vectors.dtype)
+
+    def _scale(self, largest: float) -> None:
+        """Takes the exponent from the first product that is not zero."""
+        if not math.isfinite(largest):
+            raise NotFiniteError(NOT_FINITE)
+        exponent = math.frexp(largest)[1]
+        self.exponent = exponent if abs(exponent) > ORDINARY else 0
+        self._scaled = largest > 0
 
     def unscaled(self, value: float, power: int = 1) -> float:
         """value * 2**(power * exponent); infinite where it leaves the range."""
@@ -110,11 +116,7 @@ class Symmetric:
         """The matrix times 2**-exponent, made symmetric, from n products. Raises NotFiniteError."""
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
         rows = torch.cat([self._raw(part).to(torch.float64) for part in eye.split(TOGETHER)])
-        largest = float(rows.abs().max())
-        if not math.isfinite(largest):
-            raise NotFiniteError(NOT_FINITE)
-        exponent = math.frexp(largest)[1]
-        self.exponent = exponent if abs(exponent) > ORDINARY else 0
+        self._scale(float(rows.abs().max()))
         rows = rows * 2.0 ** -(self.exponent // 2) * 2.0 ** (self.exponent // 2 - self.exponent)
         _refuse_skew(rows)
         return (rows + rows.mT) / 2
