@@ -3,7 +3,7 @@
 Pages of several machines may lie side by side (benchmarks*.json): each names the others.
 
 Without a name, every part with goals runs, in a process of its own, and one table of all goals comes at the end; a name
-picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, parameters:eigenpairs). --page
+picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, eigenpairs:MLP). --page
 keeps the rows in FILE (.json) and makes the page beside it (.md): rows that ran replace those that were there. The
 other tests/bench/bench_NAME.py run by themselves.
 """
@@ -21,9 +21,9 @@ import torch
 from runner.training.allocator import keep_freed_memory
 from tests.bench.table import Row, markdown, read, stamped, write
 
-GOALS = ("blocks", "inter_layer", "parameters", "memory", "deep_blocks", "epoch")
+GOALS = ("blocks", "inter_layer", "parameters", "eigenpairs", "memory", "deep_blocks", "epoch")
 """Parts that are held to goals, in the order of the page."""
-TIMED = ("blocks", "inter_layer", "parameters")
+TIMED = ("blocks", "inter_layer", "parameters", "eigenpairs")
 """Parts whose process keeps freed memory, as `hess-run` does (trainings do of themselves). The others measure peaks."""
 
 REASONS = {

@@ -3,8 +3,7 @@
 Operation count, F for one forward pass: a gradient 3 F; a Hessian product from the kept graph of the gradient 6 F, two
 gradients, and 9 F without it; a Gauss-Newton product from kept graphs 4 F (a tangent pass and a backward pass), 1.3
 gradients, and 6 F without them. Goals: Hessian at most 2.5 and 3 times the memory, Gauss-Newton
-at most 1.8, and neither more than curvlinops, nor the ten largest eigenpairs of a small convolutional network more than
-curvlinops with scipy's eigsh.
+at most 1.8, and neither more than curvlinops.
 
 CPU time, one thread. Run: python -m tests.bench parameters [--quick]
 """
@@ -13,10 +12,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
 
-from runner.curvature import ParameterOperator, top_eigenpairs
+from runner.curvature import ParameterOperator
 from runner.curvature.matrix_free.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, operations, peak
@@ -126,61 +124,7 @@ def memory(
     )
 
 
-def eigenpairs(repeats: int) -> Iterator[Row]:
-    """Ten largest, to the same residual."""
-    torch.manual_seed(0)
-    module = nn.Sequential(
-        nn.Conv2d(1, 8, 3, 2, 1),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, 2, 1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(256, 10),
-    )
-    data = [(torch.randn(256, 1, 16, 16), torch.randint(0, 10, (256,)))]
-    loss = nn.CrossEntropyLoss()
-    operator = ParameterOperator(module, loss, data)
-    theirs = curvlinops_operators(module, loss, data)
-    if not theirs:
-        return
-    view = theirs["hessian"].to_scipy()
-
-    def ours() -> object:
-        return top_eigenpairs(operator, 10, generator=torch.Generator().manual_seed(0))
-
-    def other() -> object:
-        return eigsh(view, 10, which="LA", tol=1e-5)
-
-    found, values = ours(), other()[0]
-    difference = float(
-        (found.values - torch.from_numpy(values[::-1].copy())).abs().max() / found.values[0]
-    )
-    own, others = in_turns(ours, other, repeats=repeats)
-    size, residual, count = (
-        operator.shape[0],
-        float(found.residuals.max()),
-        (operations(ours), operations(other)),
-    )
-    name = f"convolutional network, {size} parameters: ten largest eigenpairs, against curvlinops and eigsh"
-    note = (
-        f"{found.products} products, largest residual {residual:.1e}, difference {difference:.1e}"
-    )
-    yield Row(
-        "parameters",
-        name,
-        own,
-        others,
-        1,
-        at_least=False,
-        operations=count,
-        peak=peak(),
-        note=note,
-    )
-
-
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
-    """word: "product" or "eigenpairs" alone."""
+    """word: "products"."""
     if word in "products":
         yield from products(32 if quick else 128, 1 if quick else 2)
-    if word in "eigenpairs":
-        yield from eigenpairs(2 if quick else 3)

@@ -204,7 +204,7 @@ class _Search:
         self.space = Krylov(self.symmetric, block, most, dtype, self._fresh)
         self.searched = block  # copies of an eigenvalue that this round can see
         self.known = torch.zeros(0, dtype=torch.float64, device="cpu")
-        self.round_start = 0
+        self.round_start = self.look_again = 0
 
     def _fresh(self, count: int) -> Tensor:
         return self.symmetric.gaussian(count, self.generator)
@@ -238,6 +238,7 @@ class _Search:
         values, vectors, residuals = space.ritz(self._order)
         self.finished = whole
         self.scale = max(self.scale, float(values.abs().max()))
+        self._wait(residuals)
         if not whole and self._converged(values, residuals):
             if self.searched == 1 or self._gained(values) < self.searched:
                 self.finished = True
@@ -247,16 +248,20 @@ class _Search:
                 space.anew((values, vectors, residuals), self.k, self.searched)
             else:
                 space.widen(self.searched)
-            self.round_start = self.symmetric.products
+            self.round_start, self.look_again = self.symmetric.products, 0
             self.planned = min(self.symmetric.size, self.planned + LEAST_STEPS * self.searched)
         elif space.full:
             kept = self.k + (space.most - self.k) // 2
             space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
 
     def _due(self) -> bool:
-        """Whether to look at the Ritz values: each time after a tenth more products."""
-        steps = self.space.ready // self.space.block
-        return self.space.ready > self.k and steps % max(1, steps // 10) == 0
+        """Whether to look at the Ritz values: a decade of a residual takes more than two steps."""
+        return self.space.ready > self.k and self.space.ready >= self.look_again
+
+    def _wait(self, residuals: Tensor) -> None:
+        worst, allowed = float(residuals[: self.k].max()), self.tolerance * self.scale
+        decades = math.log10(worst / allowed) if worst > allowed > 0 else 0.5
+        self.look_again = self.space.ready + self.space.block * max(1, int(2 * decades))
 
     def _converged(self, values: Tensor, residuals: Tensor) -> bool:
         """The first k; and the next one, or so far away that no copy is on its way in between."""

@@ -51,7 +51,7 @@ class Krylov:
         start, stop = self.ready, self.ready + self.block
         basis = self.rows[:stop]
         images = self.symmetric.rows(self.rows[start:stop])
-        before = images.norm(dim=1)
+        before = torch.linalg.vector_norm(images, dim=1)
         # first what the product is known to have, then all of it: once is not enough
         near = self.rows[self.near : stop]
         local = near @ images.mT
@@ -67,8 +67,8 @@ class Krylov:
             self.block = 0
             return
         rows, factor = _orthonormal(images)
-        weak = factor.norm(dim=1) < 0.1 * self._size(before)
-        if bool(weak.any()):
+        small = float(factor.diagonal().abs().min())
+        if small < math.sqrt(self.eps) * max(self.largest, float(before.max())):
             rows, factor = self._mended(basis, images, before)
         rows, factor = rows[:room], factor[:room]
         self.rows[stop : stop + len(rows)] = rows
