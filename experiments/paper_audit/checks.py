@@ -119,9 +119,10 @@ def digits(value: Tensor | float) -> str:
     """A value in at most four entries of five digits."""
     entries = torch.as_tensor(value).flatten()
     shown = ", ".join(f"{float(entry):.5g}" for entry in entries[:4])
-    return (
-        f"[{shown}{', ...' if len(entries) > 4 else ''}]" if torch.as_tensor(value).ndim else shown
-    )
+    if not torch.as_tensor(value).ndim:
+        return shown
+    more = ", ..." if len(entries) > 4 else ""
+    return f"[{shown}{more}]"
 
 
 def equality(

@@ -228,8 +228,9 @@ def stabilised() -> Mapping[str, float]:
         for row in rows("exp1_resonance", "distances", arch="residual", depth=DEPTH)
         if row["checkpoint"] == "init" and row["images"] == "0"
     ]
-    ends = [middle([r for r in found if r["distance"] == d], "R") for d in (str(DEPTH - 1), "0")]
-    kept = ends[0] / ends[1]
+    far = [row for row in found if row["distance"] == str(DEPTH - 1)]
+    near = [row for row in found if row["distance"] == "0"]
+    kept = middle(far, "R") / middle(near, "R")
     return {
         "depth": DEPTH,
         "rho": rho,

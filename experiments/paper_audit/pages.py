@@ -22,10 +22,10 @@ def entries(of: Paper, rows: list[Row]) -> list[Row]:
     Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right line), consequence,
     experiments (what the correction changes there), also_affects (places), authors_view, worked_checks.
     """
-    found = [
-        _entry(of, erratum, [row for row in rows if row["root"] == erratum.id])
-        for erratum in of.errata
-    ]
+    by_root: dict[str, list[Row]] = {}
+    for row in rows:
+        by_root.setdefault(row["root"], []).append(row)
+    found = [_entry(of, erratum, by_root.get(erratum.id, [])) for erratum in of.errata]
     return sorted(found, key=lambda entry: str(entry["class"])) + [
         _unchecked(of.key, u) for u in of.unchecked
     ]
@@ -81,7 +81,7 @@ def folded(summary: str, body: Sequence[str]) -> list[str]:
 
 def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table; none where it has no rows."""
-    lines = [header, ["---"] * len(header), *([_cell(text) for text in row] for row in body)]
+    lines = [header, ["---"] * len(header), *(list(map(_cell, row)) for row in body)]
     return ["| " + " | ".join(row) + " |" for row in lines] if body else []
 
 
@@ -101,7 +101,9 @@ def _latex(text: str) -> str:
 def paper_page(of: Paper, rows: list[Row]) -> str:
     """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks of B, C to E."""
     listed = entries(of, rows)
-    by_class = {k: [e for e in listed if e["class"] == k] for k in CLASSES}
+    by_class: dict[str, list[Row]] = {kind: [] for kind in CLASSES}
+    for entry in listed:
+        by_class[entry["class"]].append(entry)
     lines = [
         f"# Errata: {of.title}",
         "",

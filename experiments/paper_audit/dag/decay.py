@@ -179,24 +179,26 @@ def couplings(blocks: Blocks) -> list[float]:
     ]
 
 
+def of_example(blocks: Blocks, k: int = 0) -> Blocks:
+    """The blocks of one example."""
+    return {pair: block[k] for pair, block in blocks.items()}
+
+
 def coupling_bound() -> Outcome:
     """C(v,w) − 1 over GN blocks of convex losses, networks and attacked linear graphs, batch means included."""
     cases = (*smooth(), *piecewise_linear())
-    values = [max(couplings(mean(gauss_newton(case)))) for case in cases]
-    values += [
-        max(couplings({p: b[k] for p, b in gauss_newton(case).items()}))
-        for case in cases
-        for k in range(len(case.x))
-    ]
+    values = []
+    for case in cases:
+        blocks = gauss_newton(case)
+        values.append(max(couplings(mean(blocks))))
+        values += [max(couplings(of_example(blocks, k))) for k in range(len(case.x))]
     found = [attack(partial(_coupling_excess, g), Linear.start(g, 0), 60)[0] for g in GRAPHS]
     return Outcome(max(*(v - 1 for v in values), *found), instances=len(values) + 60 * len(GRAPHS))
 
 
 def coupling_above_one() -> Outcome:
     """Definition 23: with H^T, C(v,w) > 1 does occur."""
-    values = [
-        value for case in smooth() for value in couplings({p: b[0] for p, b in exact(case).items()})
-    ]
+    values = [value for case in smooth() for value in couplings(of_example(exact(case)))]
     return exists(
         "single examples of smooth networks", max(values) - 1, "C − 1 > 0 is wanted", 1e-6
     )
@@ -206,7 +208,7 @@ def coupling_zero() -> Outcome:
     """G.2 (i): C = R / √(R R) is zero where R is, and only there."""
     errors = []
     for case in smooth():
-        blocks = {p: b[0] for p, b in exact(case).items()}
+        blocks = of_example(exact(case))
         for (v, w), block in blocks.items():
             size = math.sqrt(float(blocks[v, v].norm() * blocks[w, w].norm()))
             if size:
@@ -284,9 +286,7 @@ def theorem_44() -> Outcome:
             for pair, power in ((("h1", "h1"), 2), (("h1", "h2"), 1), (("h2", "h2"), 0)):
                 scale = float(before[pair].abs().max())
                 errors.append(float((after[pair] * a**power - before[pair]).abs().max()) / scale)
-            one, two = (
-                couplings({p: b[0] for p, b in blocks.items()}) for blocks in (before, after)
-            )
+            one, two = couplings(of_example(before)), couplings(of_example(after))
             errors.append(max(abs(x - y) for x, y in zip(one, two, strict=True)))
             count += 1
     return Outcome(max(errors), instances=count)
@@ -297,7 +297,7 @@ def theorem_44_branching(*children: str) -> Outcome:
     errors = []
     for seed in range(3):
         before, after = rescaled(diamond(seed, nn.ReLU), 2.5, "stem", children)
-        one, two = (couplings({p: b[0] for p, b in blocks.items()}) for blocks in (before, after))
+        one, two = couplings(of_example(before)), couplings(of_example(after))
         errors.append(max(abs(x - y) for x, y in zip(one, two, strict=True)))
     return Outcome(max(errors), instances=3)
 

@@ -27,8 +27,11 @@ ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu")
 def _gaps_of_attention(protocol: str) -> list[float]:
     """Mean gap at init, mid and final over the published seeds of Exp. 5."""
     rows = effects.rows("exp5_attention", "blocks", protocol=protocol, network="attention")
-    rows = [row for row in rows if row["images"] == "0"]
-    return [mean(float(row["gap"]) for row in rows if row["checkpoint"] == c) for c in CHECKPOINTS]
+    gaps: dict[str, list[float]] = {checkpoint: [] for checkpoint in CHECKPOINTS}
+    for row in rows:
+        if row["images"] == "0":
+            gaps[row["checkpoint"]].append(float(row["gap"]))
+    return [mean(values) for values in gaps.values()]
 
 
 def _largest_difference(values: list[float], published: list[float]) -> float:
@@ -158,7 +161,8 @@ def _gap(table: str, activation: str, checkpoint: str) -> float:
 def order_with_layer_norm() -> Outcome:
     """Section 5.3 (ii), Table 4: smooth activations increase the gap and keep the order of E[σ″²]: Softplus over ReLU,
     before training; corrected: after training alone."""
-    first, last = ([_gap("exp3b_layernorm", a, c) for a in ACTIVATIONS] for c in ("init", "final"))
+    first = [_gap("exp3b_layernorm", activation, "init") for activation in ACTIVATIONS]
+    last = [_gap("exp3b_layernorm", activation, "final") for activation in ACTIVATIONS]
     keys = {"metric": "E_sigma_pp_sq", "checkpoint": "init"}
     curvature = [printed_number("exp3b_layernorm", activation=a, **keys) for a in ACTIVATIONS]
     orders = [float(spearmanr(curvature, gaps).statistic) for gaps in (first, last)]

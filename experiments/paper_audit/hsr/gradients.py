@@ -253,10 +253,8 @@ def _proposition_one() -> Outcome:
         path: [float(_shares(case, 0).norm()) for case in walk] for path, walk in walks.items()
     }
     random = [case for scale in (0.1, 1.0, 5.0) for case in instances(sizes=SMALL, scale=scale)]
-    excess = [
-        _excess_share(case)
-        for case in (*random, *(case for walk in walks.values() for case in walk))
-    ]
+    walked = [case for walk in walks.values() for case in walk]
+    excess = [_excess_share(case) for case in (*random, *walked)]
     first, last = shares["tanh", True][0], shares["tanh", True][-1]
     errors = [abs(float(case.samples[0].delta)) for case in walks["tanh", True]]
     witness = Witness(

@@ -91,16 +91,15 @@ def one_data_set() -> Outcome:
     """Section VI-A: the 226 critical points are independent. log λ_sup of points of five data sets, each from the same
     search: F between the data sets over its 99 % quantile, less 1; corrected: independent given the data set, F between
     odd and even starts of each."""
-    groups = []
+    groups, halves, geometric = [], [], []
     for seed in effects.PUBLISHED_SEEDS:
-        found = effects.critical_points("fitted", seed)
-        groups.append([(int(row["start"]), math.log(float(row["lambda_sup"]))) for row in found])
-    between = _ratio_of_variances([[value for _, value in group] for group in groups])
-    halves = []
-    for group in groups:
-        split = [[value for start, value in group if start % 2 == half] for half in (0, 1)]
-        halves.append(_ratio_of_variances(split))
-    geometric = [math.exp(math.fsum(value for _, value in group) / len(group)) for group in groups]
+        split: tuple[list[float], list[float]] = ([], [])
+        for row in effects.critical_points("fitted", seed):
+            split[int(row["start"]) % 2].append(math.log(float(row["lambda_sup"])))
+        groups.append([*split[0], *split[1]])
+        halves.append(_ratio_of_variances(list(split)))
+        geometric.append(math.exp(math.fsum(groups[-1]) / len(groups[-1])))
+    between = _ratio_of_variances(groups)
     witness = Witness(
         "ws_bound, calibrated search, N = 3: geometric mean of λ_sup of the points of five data sets",
         "equal up to chance",

@@ -143,8 +143,9 @@ class Relu(Linear):
 
     def cell(self, sign: int, closed: bool = True) -> tuple[Linear, Tensor]:
         """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to − where `closed`."""
-        neurons = self.v > 0 if sign > 0 else (self.v <= 0 if closed else self.v < 0)
-        samples = self.x > 0 if sign > 0 else self.x <= 0
+        neurons, samples = self.v > 0, self.x > 0
+        if sign < 0:
+            neurons, samples = self.v <= 0 if closed else self.v < 0, ~samples
         return Linear(
             self.w[neurons], self.v[neurons], self.x[samples], self.y[samples]
         ), samples.double().mean()
@@ -201,11 +202,12 @@ class Bias:
 
 def numbers(**vectors: Tensor) -> str:
     """Vectors of up to three entries with four digits; longer ones are left to their seed."""
-    return ", ".join(
-        f"{k}=({', '.join(f'{e:.4g}' for e in t.tolist())})"
-        for k, t in vectors.items()
-        if len(t) <= 3
-    )
+    shown = []
+    for name, vector in vectors.items():
+        entries = ", ".join(f"{entry:.4g}" for entry in vector.tolist())
+        if len(vector) <= 3:
+            shown.append(f"{name}=({entries})")
+    return ", ".join(shown)
 
 
 def vector(*entries: float) -> Tensor:

@@ -123,7 +123,9 @@ def phase_violation(c: Linear, phase: str) -> float:
 def printed_phase(c: Linear) -> str:
     """The paper's ordering along the real line, wherever θ* lies."""
     target = c.yx / c.a
-    return "early" if c.wv <= target / 3 else "late" if c.wv <= target else "divergent"
+    if c.wv <= target / 3:
+        return "early"
+    return "late" if c.wv <= target else "divergent"
 
 
 def right_phase(c: Linear) -> str:

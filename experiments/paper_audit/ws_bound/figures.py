@@ -19,10 +19,14 @@ def correlations(column: str, protocol: str, rate: float) -> list[tuple[float, f
     found = []
     for seed in effects.PUBLISHED_SEEDS:
         points = effects.critical_points(protocol, seed, rate)
-        values, bounds = ([float(row[name]) for row in points] for name in (column, "lambda_sup"))
-        test = spearmanr(values, bounds)
+        values = [float(row[column]) for row in points]
+        test = spearmanr(values, [float(row["lambda_sup"]) for row in points])
         found.append((float(test.statistic), float(test.pvalue)))
     return found
+
+
+def _list(found: list[tuple[float, float]]) -> str:
+    return ", ".join(f"{value:+.2f}" for value, _ in found)
 
 
 def input_weights() -> Outcome:
@@ -32,7 +36,7 @@ def input_weights() -> Outcome:
     outputs = correlations("V_norm_sq", *SEARCHES[0])
     significant = sum(p < LEVEL for _, p in inputs)
     largest = max(value for search in SEARCHES for value, _ in correlations("W_norm_sq", *search))
-    shown = [", ".join(f"{value:+.2f}" for value, _ in found) for found in (inputs, outputs)]
+    shown = [_list(inputs), _list(outputs)]
     witness = Witness(
         "ws_bound, calibrated search, N = 3, five data sets of 269 to 348 points: rank correlation of λ_sup with ‖W‖²",
         "none",
