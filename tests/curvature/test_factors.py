@@ -357,3 +357,16 @@ def test_operations_of_convolutions_and_their_gradients():
     with Operations() as counted, torch.no_grad():
         up(torch.randn(2, 4, 5, 5))
     assert counted.total == 2 * 2 * 4 * 25 * math.prod((3, 2, 2))
+
+
+def test_blocks_that_cost_little_more_than_probes_are_exact_unless_an_error_is_asked_for():
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Linear(128, 128), nn.SiLU()) for _ in range(4)]
+    dag = Dag.from_sequential([*blocks, nn.Linear(128, 10)])
+    x, y = torch.randn(32, 128), torch.arange(32) % 10
+    pair = ("0", "1")
+    exact = inter_layer_metrics(dag, x, y, dag.order[:-1])[pair]
+    assert exact.method == "exact blocks" and exact.R.error == exact.gap.error == 0
+    asked = inter_layer_metrics(dag, x, y, dag.order[:-1], relative_error=0.5, generator=seeded())
+    assert asked[pair].method == "factors, products"
+    assert abs(asked[pair].R.value - exact.R.value) <= 5 * asked[pair].R.error

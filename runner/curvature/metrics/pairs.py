@@ -192,6 +192,8 @@ def _missing(
 
 SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
+AFFORDABLE = 3.0
+"""Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked for."""
 WITHOUT_FACTORS = 30
 """Probes on each node where the Gauss-Newton part is estimated, too."""
 
@@ -215,7 +217,8 @@ def inter_layer_metrics(
     ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
 
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
-    (default: 8 probes a node); a value that would need more than 4096 probes comes with the error it has.
+    (default: exact where that costs at most three times as much, else 8 probes a node); a value that
+    would need more than 4096 probes comes with the error it has.
     generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
     than half of the cost of smooth networks.
     memory_budget: bytes for the factors or the exact blocks, or for products under way; directions on each node with
@@ -278,7 +281,8 @@ def _measured(
     bytes_of_factors = len(x) * outputs * sum(tensor.sizes.values()) * tensor.dtype.itemsize
     by_factors = 2 * outputs * operations + (by_probes if curved else 0)
     without = bytes_of_factors > memory_budget or _too_many_outputs(outputs, operations, by_probes)
-    if (curved and price <= by_factors) or (without and price < math.inf):
+    margin = AFFORDABLE if asked.error is None else 1.0
+    if (curved and price <= margin * by_factors) or (without and price < math.inf):
         return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
     if without:
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
