@@ -4,6 +4,7 @@ decisions by draws.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -78,19 +79,25 @@ def listed_kinds(kinds: pd.Series) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in kinds.value_counts().items())
 
 
-def over_draws(statement: Statement, values: Sequence[float], unit: str) -> Claim:
+def over_draws(
+    statement: Statement, values: Sequence[float], unit: str, *, per_seed: int = 1
+) -> Claim:
     """Whether something is larger, decided by further draws of the data: each draw is one value.
 
     Confirmed when the 95 % interval of the mean over draws is above 0, refuted when it is below,
     and inconclusive between the two: papers name no least gain, and the interval says what is
-    excluded.
+    excluded. per_seed: draws of each seed, in which the number of seeds that would decide is
+    counted.
     """
     chosen = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
     test = wilcoxon(values, name=statement.name)
     above, below = sum(v > 0 for v in values), sum(v < 0 for v in values)
     detail = f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift {test.shift:.3g} "
     detail += f"[{test.shift_low:.3g}, {test.shift_high:.3g}]; {chosen.detail}"
-    return replace(chosen, detail=detail, threshold="interval > 0; refuted below 0")
+    needed = chosen.seeds_needed
+    seeds = math.ceil(needed / per_seed) if math.isfinite(needed) else needed
+    threshold = "interval > 0; refuted below 0"
+    return replace(chosen, detail=detail, threshold=threshold, seeds_needed=seeds)
 
 
 def decided_by_draws(

@@ -123,7 +123,10 @@ class Statement:
     far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reason: why we
     chose these limits, '' where they are printed. sharp: the limits are the paper's own; False where we chose them, so
     that only the uncertainty of a value decides. independent: of the protocol (a theorem, a formula, an exact zero), so
-    that settings, data and seeds other than the paper's leave it its verdict.
+    that settings, data and seeds other than the paper's leave it its verdict. constructed: why it could not come out
+    otherwise here, so that it is never counted as confirmed. alternative, wrong: what would be seen if it were false,
+    and the value that the quantity would then have; with it no judge confirms the statement. least, most: what
+    the quantity can be at all (a share is in [0, 1]); an interval does not go beyond.
     """
 
     name: str
@@ -140,6 +143,11 @@ class Statement:
     reason: str = ""
     sharp: bool = True
     independent: bool = False
+    constructed: str = ""
+    alternative: str = ""
+    wrong: float = NAN
+    least: float = -math.inf
+    most: float = math.inf
 
     @property
     def threshold(self) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from runner.contract import Claim, Statement, Verdict
 from runner.stats.intervals import FEWEST_SEEDS, withheld
@@ -16,7 +17,19 @@ from runner.stats.intervals import FEWEST_SEEDS, withheld
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
-COLUMNS = ("name", "statement", "where", *NUMBERS, "n", "strict", "reason", "independent")
+OF_QUANTITY = ("wrong", "least", "most")
+WORDS = ("reason", "constructed", "alternative")
+COLUMNS = (
+    "name",
+    "statement",
+    "where",
+    *NUMBERS,
+    *OF_QUANTITY,
+    "n",
+    "strict",
+    "independent",
+    *WORDS,
+)
 YES = ("1", "true", "yes")
 WHOLE = "statement"
 """Name of the part that is all of a statement."""
@@ -244,17 +257,20 @@ def _statement(row: dict[str, str]) -> Statement:
             raise ValueError(f"expected a {column}, found none")
     if ("low" in given or "high" in given) and "number" in given:
         raise ValueError("expected limits or a number, found both")
-    values = {c: _number(c, given[c]) for c in NUMBERS if c in given}
+    values: dict[str, Any] = {
+        c: _number(c, given[c]) for c in (*NUMBERS, *OF_QUANTITY) if c in given
+    }
+    if ("alternative" in given) != ("wrong" in given):
+        raise ValueError("expected an alternative with its wrong value, found one of them")
     return Statement(
         name=given["name"],
         text=given["statement"],
         where=given["where"],
         strict=given.get("strict", "").lower() in YES,
         n=int(_number("n", given.get("n", "1"))),
-        reason=given.get("reason", ""),
         sharp=True,
         independent=given.get("independent", "").lower() in YES,
-        **values,
+        **values | {c: given.get(c, "") for c in WORDS},
     )
 
 

@@ -8,7 +8,7 @@ the number of seeds that would decide it. A difference that is not significant i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
@@ -28,22 +28,40 @@ SHARE = 0.25
 """Default margin: a quarter of the printed value."""
 
 
+class Pseudovalues(list[float]):
+    """Jackknife pseudovalues of a statistic: their scatter gives its error.
+
+    whole: the statistic of all values. log: the pseudovalues are those of its logarithm, for a ratio, whose interval is
+    then symmetric on that scale and never reaches zero.
+    """
+
+    def __init__(self, values: Sequence[float], whole: float, *, log: bool = False) -> None:
+        super().__init__(values)
+        self.whole = whole
+        self.log = log
+
+
 @dataclass(frozen=True)
 class Sample:
     """Mean, sample standard deviation (ddof 1; NaN where unknown) and number of the finite values.
 
     lost: how many values are infinite or missing. Runs that diverged are not missing at random: with any of them no
-    judge says *confirmed* or *reproduced* (`withheld`).
+    judge says *confirmed* or *reproduced* (`withheld`). log: a ratio, whose interval is that of its logarithm.
     """
 
     mean: float
     std: float
     n: int
     lost: int = 0
+    log: bool = False
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sample:
-        """Mean NaN without a finite value."""
+        """Mean NaN without a finite value; of pseudovalues the statistic of all of them in its place."""
+        if isinstance(values, Pseudovalues) and math.isfinite(values.whole):
+            made = cls.of(list(values))
+            std = made.std * abs(values.whole) if values.log else made.std
+            return replace(made, mean=values.whole, std=std, log=values.log)
         given = [float(v) for v in values]
         x = [v for v in given if math.isfinite(v)]
         n = len(x)
@@ -73,6 +91,9 @@ class Sample:
         if self.n < 2:
             return NAN, NAN
         half = quantile(level, self.n - 1) * self.error
+        if self.log and self.mean > 0:
+            factor = math.exp(half / self.mean)
+            return self.mean / factor, self.mean * factor
         return self.mean - half, self.mean + half
 
     def prediction(self, level: float, others: int) -> tuple[float, float]:

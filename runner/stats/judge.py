@@ -73,7 +73,12 @@ def claim(
     variants: Mapping[str, Verdict] | None = None,
     seeds_needed: float = NAN,
 ) -> Claim:
-    """A row of claims.csv; the reason of the criterion follows the details."""
+    """A row of claims.csv; the reason of the criterion follows the details.
+
+    What could not have come out otherwise is not confirmed but *true by construction*.
+    """
+    if verdict == "confirmed" and statement.constructed:
+        verdict, detail = "true by construction", f"{statement.constructed}; {detail}"
     text = "; ".join(
         t for t in (detail, f"criterion: {statement.reason}" if statement.reason else "") if t
     )
@@ -266,14 +271,22 @@ def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
     return claim(statement, "true by construction", value, why)
 
 
+def interval_of(statement: Statement, sample: Sample, level: float) -> tuple[float, float]:
+    """The interval of a sample, within what the quantity of the statement can be; NaN below two values."""
+    low, high = sample.interval(level)
+    if math.isnan(low):
+        return low, high
+    return max(low, statement.least), min(high, statement.most)
+
+
 def _limited(
     statement: Statement, sample: Sample, level: float, known: int
 ) -> tuple[Verdict, float]:
     """Verdict on one part of a bound, and the seeds needed."""
     if sample.n < known or not sample.n:
         return "inconclusive", float(known)
-    inner = sample.interval(LEVEL) if sample.n > 1 else (sample.mean, sample.mean)
-    outer = sample.interval(level) if sample.n > 1 else inner
+    inner = interval_of(statement, sample, LEVEL) if sample.n > 1 else (sample.mean, sample.mean)
+    outer = interval_of(statement, sample, level) if sample.n > 1 else inner
     if statement.holds(inner[0]) and statement.holds(inner[1]):
         return withheld("confirmed", sample.lost), NAN
     if outer[1] < statement.low or outer[0] > statement.high:
@@ -298,7 +311,7 @@ def _joined(
     shown = next((n for n, (v, _) in found.items() if v == verdict), "")
     listed = []
     for name, sample in samples.items():
-        low, high = sample.interval(LEVEL)
+        low, high = interval_of(statement, sample, LEVEL)
         interval = "" if math.isnan(low) else f" [{low:.4g}, {high:.4g}]"
         listed.append(f"{name}{': ' if name else ''}{sample.mean:.4g}{interval}, n = {sample.n}")
     detail = (
@@ -431,6 +444,22 @@ class Evidence:
         return self.claim(
             statement, found, {s: r.effect for s, r in rows.items()}, threshold, detail
         )
+
+    def unrelated(self, statement: Statement, test: str) -> Claim:
+        """Claim that there is no relation, by the test that decides that there is one: a data set with a significant
+        effect, of either sign, does not show it."""
+        directions = {
+            seed: _direction(row, self.level) for seed, row in self.of_seeds(test).items()
+        }
+        rows = self.of_seeds(test)
+        found = {
+            seed: _unknown(rows[seed]) if sign is None else "no" if sign else "yes"
+            for seed, sign in directions.items()
+        }
+        listed = ", ".join(f"{r.effect:+.2f} (p {r.p:.2g})" for r in rows.values())
+        threshold = f"p >= {self.level:g} in a data set"
+        effects = {seed: row.effect for seed, row in rows.items()}
+        return self.claim(statement, found, effects, threshold, f"effects {listed}")
 
     def within(self, statement: Statement, test: str) -> Claim:
         """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set, compared with the limits.

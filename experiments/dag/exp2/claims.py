@@ -79,7 +79,7 @@ def of_means(
 ) -> Parts:
     """A statistic of the means over seeds by width, as Table 3 has them, with its pseudovalues (`jackknife`)."""
     return {
-        text(k): jackknife(table, lambda t: statistic(t.mean()))
+        text(k): jackknife(table, lambda t: statistic(t.mean()), log=statistic is spread)
         for k, table in tables.items()
         if k[1] == checkpoint
     }
@@ -90,7 +90,9 @@ def suppression(stable_rank: Configurations) -> Parts:
     table = stable_rank.get((SHALLOW, "init"))
     if table is None or not {NARROW, WIDE} <= set(table.columns):
         return {}
-    return {f"L={SHALLOW} init": jackknife(table, lambda t: t[WIDE].mean() / t[NARROW].mean())}
+    return {
+        f"L={SHALLOW} init": jackknife(table, lambda t: t[WIDE].mean() / t[NARROW].mean(), log=True)
+    }
 
 
 def smallest_step(means: pd.Series[float]) -> float:
@@ -124,7 +126,7 @@ def less_sensitive(stable_rank: Configurations, coupling: Configurations, says: 
     """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a variant: the deeper network."""
     both = {k: joined(t, coupling[k]) for k, t in stable_rank.items() if k in coupling}
     ratios = {
-        k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean()))
+        k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean()), log=True)
         for k, t in both.items()
     }
     found = {

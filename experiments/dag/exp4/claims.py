@@ -9,16 +9,19 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.dag.protocol.scores import Pseudovalues, facts, jackknife, published_start, scored
+from experiments.dag.protocol.scores import facts, jackknife, published_start, scored
 from experiments.dag.protocol.summary import first, groups, label, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
+from runner.stats.intervals import Pseudovalues
 
 PAIRS, DEPTHS = 48, 3
 """Pairs (configuration, distance) that H4.1 counts, and depths k that Appendix N.3 compares."""
 ENDS = ("init", "final")
 VARIANT = ["branch_depth", "merge", "activation"]
 CURVED = ("cat", "silu")
+COUNTED = "dag.steps, class B"
+"""Root cause in the errata of the printed count, of which the public results have more."""
 CAT_RELU = "dag.cat_relu, class B"
 """Root cause in the errata of a tensor of cat + ReLU that is not zero."""
 GROWING = (("sum", "relu"), ("cat", "relu"))
@@ -88,7 +91,8 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     rising = {where: v for where, v in complete[0].items() if v >= 0}
     counts = ", ".join(str(n) for i, n in falling.items() if i != 0)
     detail = f"{falling[0]} of {PAIRS} on the papers' images; {counts or 'none'} on random sets"
-    yield judge.exact(says["H4.1"], {"": float(falling[0])}, detail)
+    made = judge.exact(says["H4.1"], {"": float(falling[0])}, detail)
+    yield judge.minor_error(made, COUNTED) if falling[0] == PAIRS else made
     if not rising:
         yield judge.claim(says["H4.1 deviations"], "not run", detail="no pair rises")
         return

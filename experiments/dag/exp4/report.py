@@ -34,6 +34,7 @@ class DiamondAnalysis(WithAuthors):
 
     experiment: Exp4Diamond
     results: ClassVar[Results] = Results("exp4", ("branch_depth", "merged", "checkpoint"))
+    rounding: ClassVar[tuple[str, ...]] = ("tensor part of cat+ReLU", "separation")
     bars: ClassVar[str] = "± sample standard deviation over seeds"
 
     def figures(self) -> Figures:

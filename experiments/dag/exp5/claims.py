@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
-from experiments.dag.protocol.scores import Pseudovalues, image_spread, jackknife
+from experiments.dag.protocol.scores import image_spread, jackknife
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
+from runner.stats.intervals import Pseudovalues
 from runner.training import CHECKPOINTS
 
 SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "gap"}
@@ -118,7 +119,11 @@ def stability(attention: pd.DataFrame) -> dict[str, list[float]]:
     """Largest over smallest gap of the three checkpoints, of means over seeds as the printed ones, by the jackknife."""
     wide = attention.pivot(index="seed", columns="checkpoint", values="gap")
     enough = wide.shape[1] == len(CHECKPOINTS)
-    return {"": jackknife(wide, lambda t: float(t.mean().max() / t.mean().min())) if enough else []}
+    return {
+        "": jackknife(wide, lambda t: float(t.mean().max() / t.mean().min()), log=True)
+        if enough
+        else []
+    }
 
 
 def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:

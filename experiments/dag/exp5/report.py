@@ -33,6 +33,7 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
 
     experiment: Exp5Attention
     results: ClassVar[Results] = Results("exp5", ("network", "checkpoint"))
+    rounding: ClassVar[tuple[str, ...]] = ("separation",)
 
     reference: ClassVar[str] = "exp5_attention"
 

@@ -144,6 +144,8 @@ class WithAuthors(Analysis):
     """
 
     results: ClassVar[Results]
+    rounding: ClassVar[tuple[str, ...]] = ()
+    """Statements on an exact zero, of which their float32 has the rounding."""
 
     def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
         """The claims from this analysis's tables."""
@@ -154,6 +156,7 @@ class WithAuthors(Analysis):
         says = self.experiment.says  # type: ignore[attr-defined]
         theirs = replace(self, tables=tables(self.tables, self.results), beside={})
         of = {c.name: c for c in theirs.decided(by_value(says)) if c.verdict in DECIDED}
+        of = {name: c for name, c in of.items() if name not in self.rounding}
         return [
             replace(c, authors=of[c.name].verdict, authors_value=of[c.name].statistic)
             if c.name in of

@@ -7,6 +7,7 @@ than the paper's, each side has drawn one set, so that the variance between sets
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from experiments.dag.protocol.summary import first, groups, long_format, varianc
 from runner.report.collect import reference_path
 from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
+from runner.stats.intervals import Pseudovalues
 
 Tables = Mapping[str, "pd.DataFrame"]
 OFFICIAL = "official"
@@ -69,7 +71,7 @@ def image_spread(
 def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
     """`values` with the column `paired`, and no variance from images where both sides looked at the same ones."""
     if "origin" not in tables:
-        return values.assign(paired=False)
+        return values.assign(paired=False, rounding_std=float("nan"))
     origin = tables["origin"]
     same = (
         origin[[*variant, "seed"]]
@@ -124,14 +126,6 @@ def published_start(tables: Tables, **keys: object) -> bool:
     return set(origin["seed"]) == set(PUBLISHED_SEEDS) and bool((start & images).all())
 
 
-class Pseudovalues(list[float]):
-    """Jackknife pseudovalues of a statistic; `whole` is the statistic of all seeds itself."""
-
-    def __init__(self, values: Sequence[float], whole: float) -> None:
-        super().__init__(values)
-        self.whole = whole
-
-
 def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     """part -> its statistic over the published seeds, for the parts at init; {} where networks or images are others.
 
@@ -145,15 +139,23 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     return {n: v.whole if isinstance(v, Pseudovalues) else sum(v) / len(v) for n, v in kept.items()}
 
 
-def jackknife(wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float]) -> Pseudovalues:
-    """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their mean and scatter give it and its
-    error. A seed with an infinite or missing value is left out of the statistic, and its pseudovalue is NaN."""
+def jackknife(
+    wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], *, log: bool = False
+) -> Pseudovalues:
+    """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their scatter gives its error.
+
+    log: on the scale of the logarithm, for a ratio. A seed with an infinite or missing value is left out of the
+    statistic, and its pseudovalue is NaN.
+    """
     finite = wide[np.isfinite(wide).all(axis=1)]
     lost = [float("nan")] * (len(wide) - len(finite))
     n, whole = len(finite), float(statistic(finite)) if len(finite) else float("nan")
     if n < 2:
         return Pseudovalues([whole, *lost] if n else lost, whole)
     without = [float(statistic(finite.drop(seed))) for seed in finite.index]
+    if log and min(whole, *without) > 0:
+        values = [n * math.log(whole) - (n - 1) * math.log(value) for value in without]
+        return Pseudovalues([*values, *lost], whole, log=True)
     return Pseudovalues([n * whole - (n - 1) * value for value in without] + lost, whole)
 
 

@@ -123,7 +123,7 @@ def claims_over_draws(
     """(variant, claim) of Fig. 14, one value a draw of the data; A-SAM at the wide radius is a
     variant.
     """
-    margin = experiment.f1_margin
+    margin, seeds = experiment.f1_margin, table["seed"].nunique()
 
     def gains(a: str, b: str, group: str) -> list[float]:
         rows = table[(table["a"] == a) & (table["b"] == b) & (table["group"] == group)]
@@ -131,7 +131,8 @@ def claims_over_draws(
 
     def larger(name: str, a: str, b: str) -> Claim:
         unit = f"mean macro F1 of {NAMES[a]} less that of {NAMES[b]}, sharp seeds"
-        return over_draws(says[name], gains(a, b, "sharp"), unit)
+        values = gains(a, b, "sharp")
+        return over_draws(says[name], values, unit, per_seed=len(values) // seeds or 1)
 
     def limited(name: str, a: str, b: str, group: str, high: float = float("inf")) -> Claim:
         within = replace(says[name], low=-margin, high=high)

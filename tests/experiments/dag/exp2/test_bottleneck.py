@@ -116,7 +116,7 @@ def test_claims(paper):
     found = tables(
         lambda depth, d: d ** (math.log(6.5) / math.log(64)) * (1 if depth == 6 else 0.85)
     )
-    held = "suppression of D_far; D_far monotone; D_far of the deeper net; D_far below the bound; R_far constant"
+    held = "suppression of D_far; D_far monotone; D_far of the deeper net; R_far constant"
     held += "; range of C_far; C_far less sensitive"
     check(paper, found, confirmed=f"{held}; rank bound, example", minor_error="rank bound, mean")
     check(paper, found, refuted="D_far after training; no direction after training")

@@ -81,7 +81,7 @@ def test_every_statement_and_published_value_is_found(paper, layernorm):
 
 
 def test_the_gap_goes_with_a_power_of_the_curvature(paper):
-    for power, expected in ((1.0, "confirmed"), (0.5, "refuted")):
+    for power, expected in ((1.0, "confirmed"), (0.5, "minor error")):
         values = {k: 0.5 * v**power for k, v in CURVATURE.items()}
         found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY)).claims())
         assert found["scaling of H^T"].statistic == pytest.approx(power)
@@ -145,7 +145,8 @@ def test_the_ranking_with_layernorm_is_decided_at_the_end(layernorm):
 def test_one_seed_decides_only_what_one_network_can(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
     found = analyse(paper, gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
-    assert {c.verdict for c in found if not c.name.startswith("H^T")} == {"inconclusive", "not run"}
+    verdicts = {c.verdict for c in found if not c.name.startswith("H^T")}
+    assert "inconclusive" in verdicts and verdicts <= {"inconclusive", "not run"}
 
 
 def test_the_change_is_that_of_the_means():
