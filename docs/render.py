@@ -10,6 +10,7 @@ A test compares the files with their rendering, so that text and results cannot 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -42,7 +43,15 @@ EXPERIMENTS = (*DAG, *HSR, *ATTENTION, "ws_bound", "scalar_spectrum")
 HSR_BEYOND = ("hsr_stochastic", "hsr_flat_training", "hsr_flat_cifar10")
 """Larger networks than the paper's."""
 CONTESTS = {"digits": "hsr_flat_training", "CIFAR-10": "hsr_flat_cifar10"}
-BASELINES = ("sgd", "sam", "asam", "asam_all", "trace")
+NAMES = {
+    "sgd": "SGD",
+    "sam": "SAM",
+    "asam": "A-SAM",
+    "asam_all": "A-SAM with scaled biases",
+    "trace": "the Hessian trace",
+}
+BASELINES = tuple(NAMES)
+SEEDS_OF_CONTEST = 10
 ENTRY = re.compile(r"log λ₁, (equal \w+) tuned for (\w+) (throughout|first half): hsr - (\w+)")
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 COUNTED = (
@@ -290,13 +299,43 @@ def contest() -> str:
                 better = tests.loc[name.replace("log λ₁", "test accuracy")]
                 cell = f"{fmt(math.exp(sharper['shift']))}{_star(sharper)} / "
                 cell += f"{100 * better['shift']:+.2f}{_star(better)}".replace("-", "−")
+                if sharper["n_a"] < SEEDS_OF_CONTEST:
+                    cell += f" ({sharper['n_a']:g} seeds)"
                 rows.setdefault(tuple(entry), {})[baseline] = cell
         for entry, cells in rows.items():
             listed = [cells.get(baseline, "–") for baseline in BASELINES]
             lines.append("| " + " | ".join((data, *entry, *listed)) + " |")
-    names = ("SGD", "SAM", "A-SAM", "A-SAM, biases too", "Hessian trace")
-    head = ("data", "budget", "tuned for", "flatness term", *names)
+    head = ("data", "budget", "tuned for", "flatness term", *NAMES.values())
     return "\n".join(["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines])
+
+
+def _contest_cells(word: str, verdict: str) -> dict[str, int]:
+    """Baseline -> how many cells of both contests have the verdict on "HSR is `word` than it"."""
+    counts = dict.fromkeys(BASELINES, 0)
+    counts = dict.fromkeys(BASELINES, 0)
+    for experiment in CONTESTS.values():
+        claims = _csv(experiment, "claims").set_index("name")["variants"]
+        for baseline in BASELINES:
+            cells = json.loads(claims[f"{word}: {baseline}"])
+            counts[baseline] += list(cells.values()).count(verdict)
+    return counts
+
+
+def everywhere(word: str, verdict: str) -> str:
+    """The baselines for which every cell of both contests has the verdict."""
+    cells = 8 * len(CONTESTS)
+    counts = _contest_cells(word, verdict)
+    names = [NAMES[baseline] for baseline, count in counts.items() if count == cells]
+    return " and ".join(names) or "no baseline"
+
+
+def depends() -> str:
+    """How many cells speak for and against HSR, for each baseline."""
+    flatter, sharper = (_contest_cells("flatter", v) for v in ("confirmed", "refuted"))
+    more, less = (_contest_cells("more accurate", v) for v in ("confirmed", "refuted"))
+    return "; ".join(
+        f"{NAMES[b]} {flatter[b]} / {sharper[b]}, {more[b]} / {less[b]}" for b in BASELINES
+    )
 
 
 def _star(test: pd.Series) -> str:
@@ -344,7 +383,7 @@ def _row(table: pd.DataFrame, where: dict[str, Any]) -> pd.Series:
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(number, statement, verdict, numbers, agreeing, statements, ways, clauses, root_causes),
     *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p),
-    *(decay, resnet, contest, citations),
+    *(decay, resnet, contest, everywhere, depends, citations),
 )
 
 if __name__ == "__main__":
