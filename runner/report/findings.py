@@ -203,6 +203,7 @@ def within_scope(claim: Claim, scope: Scope) -> Claim:
         detail=scope.reason,
         variants={},
         other_seeds={},
+        authors="",
         seeds_needed=float("nan"),
     )
 

@@ -73,7 +73,15 @@ class Readings(Analysis):
     def claims(self):
         self._fail("claims")
         return [
-            Claim("tight", "the bound is tight", "Fig. 2", "confirmed", 1.1, "< 2"),
+            Claim(
+                "tight",
+                "the bound is tight",
+                "Fig. 2",
+                "confirmed",
+                1.1,
+                "< 2",
+                authors="confirmed",
+            ),
             Claim("f1", "low is better", "Fig. 7", "inconclusive", detail="n too small"),
             Claim("wide", "it is tight of wide networks, too", "extension", "refuted", 3.1, "< 2"),
         ]
@@ -327,6 +335,7 @@ def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
         "Nothing on the paper is judged: not the paper's protocol"
     )
     assert not re.search("confirmed|refuted|reproduced|seeds would", text)
+    assert "confirmed" not in (out / "claims.csv").read_text()
     assert b"stand-in data" in (out / "figures" / "fig06.png").read_bytes()
     assert "As Fig. 6, quick run; nothing on the paper is judged" in made["captions"]["fig06"]
     (line,) = [line for line in console_lines(out, made) if "judged" in line]
