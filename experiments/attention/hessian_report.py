@@ -72,7 +72,7 @@ def claims(tables: Tables) -> list[Claim]:
         if holds and math.isfinite(row["sharper_constant"]):
             detail += "; a constant below the printed one is proved"
         elif holds and name in ("H.9", "H.10"):
-            detail += "; tried, not proved"
+            detail += "; the printed bound is proved in the audit"
         if broken:
             detail += f"; {broken} cells not finite"
         verdict = decide(None if holds and broken else holds)
