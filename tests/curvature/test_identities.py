@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
-from runner.curvature import LayerOperator, ParameterOperator
+from runner.curvature import LayerOperator, ParameterOperator, trace_estimate
 from tests.curvature.cases import Own
 from tests.curvature.oracles import parameter_matrix, relative
 
@@ -218,8 +218,9 @@ def test_changes_after_building_are_noticed(kind):
         "a mode": module.train,
     }
     change[kind]()
-    with pytest.raises(ValueError, match="the loss has changed since this operator was built"):
-        operator.refuse_changes()
+    for call in (operator.refuse_changes, lambda: trace_estimate(operator)):
+        with pytest.raises(ValueError, match="the loss has changed since this operator was built"):
+            call()
 
 
 def test_a_step_of_an_optimizer_is_noticed_by_a_product():

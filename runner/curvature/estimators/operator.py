@@ -44,6 +44,8 @@ class Symmetric:
         self.products, self.exponent = 0, 0
         self._scaled = False
         self._apply, shape, self.dtype, self.device, self._several = _products(operator)
+        if hasattr(operator, "refuse_changes"):  # weights, data or numbers that a network reads
+            operator.refuse_changes()
         self._first = getattr(operator, "drawn", None)
         self.reason = str(getattr(operator, "reason", ""))
         if len(shape) != 2 or shape[0] != shape[1] or not shape[0]:
