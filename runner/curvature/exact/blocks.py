@@ -1,16 +1,17 @@
-"""Exact inter-layer Hessian blocks H[v,w] = d2 L / de_v de_w of every pair of nodes, by curvature routing.
+"""Exact inter-layer Hessian blocks H[v,w] = d2 L / de_v de_w of every pair of nodes, by curvature
+routing.
 
 `split_blocks` gives the canonical decomposition H = GN + T of each (DAG paper, Theorem 7).
 
-With D_a the product of the Jacobians along path a (the identity for the path of one node) and C_u;p,q the loss-weighted
-second derivative of node u,
+With D_a the product of the Jacobians along path a (the identity for the path of one node) and
+C_u;p,q the loss-weighted second derivative of node u,
 
     H[v,w] = sum_{a: v->out, b: w->out} D_a^T (d2 loss/df_out^2) D_b
              + sum_u sum_{p,q in Pa(u)} sum_{a: v->p, b: w->q} D_a^T C_u;p,q D_b.
 
-This is Theorem 33 of the DAG paper with its sources counted once: the printed Eq. 11 sums the full blocks H[c,c] of
-every common descendant c, which contain each other, and so counts the same curvature again at every c.
-"""
+This is Theorem 33 of the DAG paper with its sources counted once: the printed Eq. 11 sums the full
+blocks H[c,c] of every common descendant c, which contain each other, and so counts the same
+curvature again at every c."""
 
 from __future__ import annotations
 
@@ -51,13 +52,15 @@ def exact_blocks(
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> Blocks:
-    """H[v,w] for all ordered pairs of `nodes` (default: all but "input"), mean over the batch, shape (d_v, d_w).
+    """H[v,w] for all ordered pairs of `nodes` (default: all but "input"), mean over the batch,
+    shape (d_v, d_w).
 
-    x: (B, ...) and y: (B, ...). Blocks have the dtype of the network's outputs (float32 or float64). Outputs with
-    several dimensions per example are flattened row by row (see Node). H[w,v] is the transposed view of H[v,w].
-    per_example=True: blocks of each example, (B, d_v, d_w). The batch is cut into chunks to stay under memory_budget
-    bytes. Raises ValueError when a guard of checks.py finds that the numbers would be wrong (check=False skips them)
-    or when not even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
+    x: (B, ...) and y: (B, ...). Blocks have the dtype of the network's outputs (float32 or
+    float64). Outputs with several dimensions per example are flattened row by row (see Node).
+    H[w,v] is the transposed view of H[v,w]. per_example=True: blocks of each example, (B, d_v,
+    d_w). The batch is cut into chunks to stay under memory_budget bytes. Raises ValueError when a
+    guard of checks.py finds that the numbers would be wrong (check=False skips them) or when not
+    even one example fits in memory. DAG paper, Definition 4, with Eq. 2 corrected (routing.py).
 
     >>> from runner.curvature import Node
     >>> dag = Dag([Node("h", ("input",), torch.tanh), Node("out", ("h",), torch.tanh)], loss="mse")
@@ -85,8 +88,8 @@ def gauss_newton_blocks(
 ) -> Blocks:
     """GN[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w (DAG paper, Theorem 7).
 
-    Arguments and shapes as in exact_blocks, and errors: ValueError when a guard finds that the numbers would be wrong
-    or memory is short.
+    Arguments and shapes as in exact_blocks, and errors: ValueError when a guard finds that the
+    numbers would be wrong or memory is short.
 
     >>> from runner.curvature import Node
     >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")
@@ -120,7 +123,8 @@ def collect(
     check: bool = True,
     kept: int = 3,
 ) -> Parts:
-    """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in exact_elements."""
+    """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in
+    exact_elements."""
     require_tensors(x=x, y=y)
     x, y, measured = differentiable_copy(x), differentiable_copy(y), dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
@@ -178,7 +182,8 @@ def all_pairs(blocks: Blocks, measured: tuple[str, ...]) -> Blocks:
 
 
 class SumOfParts(Mapping[tuple[str, str], Tensor]):
-    """Blocks of the total, each added up when it is asked for: two sets of blocks are kept, not three."""
+    """Blocks of the total, each added up when it is asked for: two sets of blocks are kept, not
+    three."""
 
     def __init__(
         self,
@@ -209,11 +214,12 @@ class SumOfParts(Mapping[tuple[str, str], Tensor]):
 
 @dataclass(frozen=True)
 class BlockSplit:
-    """Blocks by ordered pair (v, w), each (d_v, d_w): total = gauss_newton + tensor (added up at every access).
+    """Blocks by ordered pair (v, w), each (d_v, d_w): total = gauss_newton + tensor (added up at
+    every access).
 
-    gauss_newton[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; tensor is what the Gauss-Newton
-    approximation discards, exactly zero where the network is piecewise linear. [w,v] is a transposed view of [v,w].
-    """
+    gauss_newton[v,w] = mean over examples of J_out,v^T (d2 loss/df_out^2) J_out,w; tensor is what
+    the Gauss-Newton approximation discards, exactly zero where the network is piecewise linear.
+    [w,v] is a transposed view of [v,w]."""
 
     nodes: tuple[str, ...]
     total: Mapping[tuple[str, str], Tensor]
@@ -231,12 +237,13 @@ def split_blocks(
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> BlockSplit:
-    """Exact blocks of all ordered pairs of `nodes` (default: all), split into Gauss-Newton and tensor part, in one
-    pass.
+    """Exact blocks of all ordered pairs of `nodes` (default: all), split into Gauss-Newton and
+    tensor part, in one pass.
 
-    Arguments, shapes and errors as in exact_blocks: ValueError when a guard finds that the numbers would be wrong or
-    memory is short. H = GN + T (DAG paper, Theorem 7). A structural zero of the tensor part (linear head,
-    piecewise-linear network) is exactly zero, not a difference of two rounded blocks.
+    Arguments, shapes and errors as in exact_blocks: ValueError when a guard finds that the numbers
+    would be wrong or memory is short. H = GN + T (DAG paper, Theorem 7). A structural zero of the
+    tensor part (linear head, piecewise-linear network) is exactly zero, not a difference of two
+    rounded blocks.
 
     >>> from runner.curvature import Node
     >>> dag = Dag([Node("out", ("input",), torch.square)], loss="mse")

@@ -1,12 +1,15 @@
-"""What is checked before anything is measured: each of these would make the numbers wrong without an error.
+"""What is checked before anything is measured: each of these would make the numbers wrong without
+an error.
 
 - BatchNorm in training mode mixes the examples; dropout in training mode is random;
-- a network that is not deterministic, or whose examples are not independent, has no per-example blocks;
+- a network that is not deterministic, or whose examples are not independent, has no blocks of its
+  examples;
 - a loss that is not the mean of per-example losses makes every block wrong by a factor;
 - values that are not finite have no derivatives;
-- an exact computation that does not fit in memory is refused, and the estimator to use instead is named.
-Backwards without a second derivative are caught where they are differentiated (derivatives.py). Tolerances are
-relative, and never wide: in half precision they are a few roundings.
+- an exact computation that does not fit in memory is refused, and what to use instead is named.
+
+Backwards without a second derivative are caught where they are differentiated (derivatives.py).
+Tolerances are relative, and never wide: in half precision they are a few roundings.
 """
 
 from __future__ import annotations
@@ -42,11 +45,11 @@ def exact_elements(
     per_example: bool = False,
     kept: int = 3,
 ) -> tuple[int, int]:
-    """Numbers stored per example while routing, and for the results, for the exact blocks of `measured`.
+    """Numbers stored per example while routing, and for the results, for the exact blocks of
+    `measured`.
 
-    kept: how many sets of blocks exist at once (Gauss-Newton alone 1, with the tensor part 2, both and their sum 3),
-    each half of a square matrix, since the other half are transposed views.
-    """
+    kept: how many sets of blocks exist at once (Gauss-Newton alone 1, with the tensor part 2, both
+    and their sum 3), each half of a square matrix, since the other half are transposed views."""
     routed = sum(sizes[v] for v in dag.order)
     widest = max(sizes[v] for v in dag.order)
     total = sum(sizes[v] for v in measured)
@@ -74,16 +77,18 @@ def plan_chunk(
 ) -> int:
     """How many examples fit at once into `budget` bytes, `reserved` of them set aside.
 
-    Raises ValueError when not even one does (per_example: when not all do), naming the estimators to use instead.
-    """
+    Raises ValueError when not even one does (per_example: when not all do), naming the estimators
+    to use instead."""
     working, result = exact_elements(dag, sizes, measured, per_example, kept)
     room = (budget - reserved) // itemsize - result
     chunk = min(examples, room // working) if room > 0 else 0
     if chunk < (examples if per_example else 1):
         need = (result + working * (examples if per_example else 1)) * itemsize + reserved
         raise ValueError(
-            f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of {_bytes(budget)}. "
-            "Measure fewer nodes, raise memory_budget, or take inter_layer_metrics, which estimates "
+            f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of "
+            f"{_bytes(budget)}. "
+            "Measure fewer nodes, raise memory_budget, or take inter_layer_metrics, which "
+            "estimates "
             "without the blocks"
         )
     return chunk
@@ -114,8 +119,8 @@ def check_modes(dag: Dag) -> None:
 
 
 def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """The checks that one run of the whole batch allows, and its values: that examples are independent is not among
-    them. Raises ValueError."""
+    """The checks that one run of the whole batch allows, and its values: that examples are
+    independent is not among them. Raises ValueError."""
     with measuring(dag), torch.no_grad(), refuse_draws("a node", own=False):
         require_tensors(x=x, y=y)
         check_modes(dag)
@@ -134,10 +139,11 @@ def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
 
 
 def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = True) -> Evaluation:
-    """Every check but the memory's; returns the evaluation of the batch, and leaves the model as it was.
+    """Every check but the memory's; returns the evaluation of the batch, and leaves the model as it
+    was.
 
-    finite=False lets NaN and infinity pass, for callers that report them with their result. Raises ValueError.
-    """
+    finite=False lets NaN and infinity pass, for callers that report them with their result. Raises
+    ValueError."""
     with measuring(dag):
         require_tensors(x=x, y=y)
         if len(x) != len(y):
@@ -157,7 +163,8 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
 
 
 def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
-    """The checks that need no loss: modes, values, examples that mix, random draws. Raises ValueError."""
+    """The checks that need no loss: modes, values, examples that mix, random draws. Raises
+    ValueError."""
     with measuring(dag), refuse_draws("a node", own=False):
         require_tensors(x=x)
         if len(x) == 0:
@@ -178,14 +185,16 @@ def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
 
 
 def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
-    """Raises ValueError unless the loss of a batch is the mean of the losses of its examples, and repeatable.
+    """Raises ValueError unless the loss of a batch is the mean of the losses of its examples, and
+    repeatable.
 
-    Checked on the outputs and on the outputs with examples and components exchanged: a trained network's own losses
-    are so small that a sum hides among roundings. Twice the batch tells a sum from a mean for one example too.
-    """
+    Checked on the outputs and on the outputs with examples and components exchanged: a trained
+    network's own losses are so small that a sum hides among roundings. Twice the batch tells a sum
+    from a mean for one example too."""
     if y.shape[:1] != output.shape[:1]:
         raise MeasurementError(
-            f"expected one target per example: {output.shape[0]} examples, targets of shape {tuple(y.shape)}"
+            f"expected one target per example: {output.shape[0]} examples, targets of shape "
+            f"{tuple(y.shape)}"
         )
     loss = dag.loss.value
     first, second = (loss(output, y).mean() for _ in range(2))
@@ -193,7 +202,8 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
         output.dtype
     ) * float(first.abs()):
         raise MeasurementError(
-            f"the loss is not deterministic: {float(first)!r}, then {float(second)!r} for the same output and target"
+            f"the loss is not deterministic: {float(first)!r}, then {float(second)!r} for the "
+            "same output and target"
         )
     trials = []
     for changed in (output, output.roll(1, 0).flip(1)):
@@ -208,7 +218,8 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
             _compare_losses(whole, single, tolerance(output.dtype) * scale)
         else:
             raise MeasurementError(
-                "the loss of the batch is finite and that of a single example is not (an example that the loss "
+                "the loss of the batch is finite and that of a single example is not (an "
+                "example that the loss "
                 "ignores?): use reduction='none', or drop these examples"
             )
 
@@ -227,7 +238,8 @@ def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
     summed = float((whole - single.sum()).abs()) <= allowed * len(single)
     hint = " (it looks like a sum: use reduction='mean' or 'none')" if summed else ""
     raise MeasurementError(
-        f"the loss of the batch, {float(whole):.6g}, is not the mean of its examples' losses, {float(mean):.6g}{hint}. "
+        f"the loss of the batch, {float(whole):.6g}, is not the mean of its examples' losses, "
+        f"{float(mean):.6g}{hint}. "
         "Return the mean over the examples, or one value per example"
     )
 
@@ -236,13 +248,14 @@ def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
 
 
 def check_examples(dag: Dag, x: Tensor, values: dict[str, Tensor]) -> None:
-    """Raises ValueError when an example's outputs depend on the rest of the batch, or two evaluations differ.
+    """Raises ValueError when an example's outputs depend on the rest of the batch, or two
+    evaluations differ.
 
     values: of the batch. Each example must give the same outputs in another order between other
-    inputs, in half of the batch, and with one other: a recurrent network over dimension 0 leaves the first examples
-    alone, BatchNorm equal halves, and what a statistic of the batch decides stays as it is in most large batches.
-    About two passes of the batch. Whether a function is random is asked where these differ.
-    """
+    inputs, in half of the batch, and with one other: a recurrent network over dimension 0 leaves
+    the first examples alone, BatchNorm equal halves, and what a statistic of the batch decides
+    stays as it is in most large batches. About two passes of the batch. Whether a function is
+    random is asked where these differ."""
     with torch.no_grad():
         try:
             for trial in _trials(x, dag.packed):
@@ -257,13 +270,15 @@ def _require_deterministic(dag: Dag, first: dict[str, Tensor], second: dict[str,
     for name in dag.order:
         if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
             raise MeasurementError(
-                f"node {name!r} is not deterministic: two evaluations of the same input differ. Remove the randomness"
+                f"node {name!r} is not deterministic: two evaluations of the same input "
+                "differ. Remove the randomness"
             )
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """Another batch; rows `here` of its outputs must be rows `there` of the outputs of the batch itself."""
+    """Another batch; rows `here` of its outputs must be rows `there` of the outputs of the batch
+    itself."""
 
     inputs: Tensor
     here: Tensor
@@ -313,14 +328,17 @@ def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None
         again = dag.forward(trial.inputs)
     except MeasurementError as error:
         raise MeasurementError(
-            f"{error} (in a batch of {len(trial.inputs)} of the same examples: a node's function must take any number)"
+            f"{error} (in a batch of {len(trial.inputs)} of the same examples: a node's "
+            "function must take any number)"
         ) from error
     for name in dag.order:
         if len(again[name]) != len(trial.inputs) or not alike(
             again[name][trial.here], first[name][trial.there]
         ):
             raise MeasurementError(
-                f"node {name!r} mixes the examples of the batch: an example's output changes with the others. "
-                "Per-example blocks need a function of one example, with the examples along dimension 0 "
+                f"node {name!r} mixes the examples of the batch: an example's output changes "
+                "with the others. "
+                "Per-example blocks need a function of one example, with the examples along "
+                "dimension 0 "
                 "(batch_first=True, normalisation in evaluation mode)"
             )

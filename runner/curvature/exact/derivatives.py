@@ -1,9 +1,8 @@
 """First and contracted second derivatives of one node with respect to its parents, per example.
 
-D_up = df_u/df_p, shape (B, d_u, d_p), and C_u;p,q = sum_i delta_u,i T_u;p,q[i], shape (B, d_p, d_q), with delta_u the
-gradient of the example's loss at f_u. Recognised nodes use closed forms (structure.py), all others automatic
-differentiation.
-"""
+D_up = df_u/df_p, shape (B, d_u, d_p), and C_u;p,q = sum_i delta_u,i T_u;p,q[i], shape (B, d_p,
+d_q), with delta_u the gradient of the example's loss at f_u. Recognised nodes use closed forms
+(structure.py), all others automatic differentiation."""
 
 from __future__ import annotations
 
@@ -24,7 +23,8 @@ from runner.curvature.graph.state import differentiable_copy
 from runner.curvature.graph.tensors import alike, slices_of
 
 UNWATCHED = "support saved tensor hooks"
-"""torch's words where a network takes derivatives of its own with torch.func: nothing that is saved can be counted."""
+"""torch's words where a network takes derivatives of its own with torch.func: nothing that is saved
+can be counted."""
 
 
 @dataclass
@@ -37,13 +37,15 @@ class Derivatives:
 
 @dataclass
 class Evaluation:
-    """Outputs of every node, what closed forms keep for their derivatives, and which nodes work in place."""
+    """Outputs of every node, what closed forms keep for their derivatives, and which nodes work in
+    place."""
 
     values: dict[str, Tensor]
     structures: dict[str, tuple[Structure, Any]]
     in_place: frozenset[str] = frozenset()
     replica_elements: int | None = None
-    """Numbers that the replicated examples of one node may take in all; None: no limit but losses.py's own."""
+    """Numbers that the replicated examples of one node may take in all; None: no limit but
+    losses.py's own."""
 
     def size(self, name: str) -> int:
         """d_v: components of one example's output."""
@@ -51,19 +53,21 @@ class Evaluation:
 
 
 def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None:
-    """Raises ValueError when a gradient went through a backward that cannot be differentiated (once_differentiable).
+    """Raises ValueError when a gradient went through a backward that cannot be differentiated
+    (once_differentiable).
 
-    torch marks it with an error node that no path joins to the variables, so that autograd would take its second
-    derivative for zero.
-    """
+    torch marks it with an error node that no path joins to the variables, so that autograd would
+    take its second derivative for zero."""
     waiting = [g.grad_fn for g in gradients if g is not None and g.grad_fn is not None]
     seen = set(waiting)
     while waiting:
         step = waiting.pop()
         if type(step).__name__ in ("Error", "DelayedError"):
             raise MeasurementError(
-                f"{where} has a backward without a second derivative (a torch.autograd.Function marked "
-                "once_differentiable): write its backward in differentiable operations, without the mark"
+                f"{where} has a backward without a second derivative (a "
+                "torch.autograd.Function marked "
+                "once_differentiable): write its backward in differentiable operations, "
+                "without the mark"
             )
         for following, _ in step.next_functions:
             if following is not None and following not in seen:
@@ -73,8 +77,8 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
 
 @contextmanager
 def naming_node(dag: Dag, values: dict[str, Tensor], known: Container[str] = ()) -> Iterator[None]:
-    """Names the first node that has no second derivative, found by differentiating each alone, except the `known`
-    ones, in place of a MeasurementError that cannot tell it."""
+    """Names the first node that has no second derivative, found by differentiating each alone,
+    except the `known` ones, in place of a MeasurementError that cannot tell it."""
     try:
         yield
     except MeasurementError:
@@ -84,10 +88,11 @@ def naming_node(dag: Dag, values: dict[str, Tensor], known: Container[str] = ())
 
 
 def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
-    """Raises ValueError when the node's own backward cannot be differentiated, tried on the first example.
+    """Raises ValueError when the node's own backward cannot be differentiated, tried on the first
+    example.
 
-    The cotangent requires a gradient, as it does inside a network: torch marks a cut backward only then.
-    """
+    The cotangent requires a gradient, as it does inside a network: torch marks a cut backward only
+    then."""
     with torch.enable_grad():
         leaves = [t[:1].detach().clone() for t in inputs]
         floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
@@ -106,8 +111,8 @@ def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
 
 
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
-    """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not batched over
-    examples."""
+    """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not
+    batched over examples."""
     if dag.no_graph:
         dag.nodes[dag.output](x)  # says why
     x = differentiable_copy(x)
@@ -127,7 +132,8 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
                 structures[name] = structure
             if values[name].dim() < 2 or values[name].shape[0] != x.shape[0]:
                 raise MeasurementError(
-                    f"node {name!r} returned shape {tuple(values[name].shape)}: expected ({x.shape[0]}, d, ...), "
+                    f"node {name!r} returned shape {tuple(values[name].shape)}: expected "
+                    f"({x.shape[0]}, d, ...), "
                     "one row per example"
                 )
     return Evaluation(values, structures, frozenset(in_place))
@@ -136,7 +142,8 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
 def _evaluate_node(
     node: Node, inputs: Sequence[Tensor], copies: Sequence[Tensor]
 ) -> tuple[Tensor, tuple[Structure, Any] | None]:
-    """Output of a node, and its closed form with what that keeps, where there is one. copies: for the function."""
+    """Output of a node, and its closed form with what that keeps, where there is one. copies: for
+    the function."""
     if len(set(node.parents)) < len(inputs):
         return node(*copies).detach(), None
     structure = structure_of(node.fn, inputs)
@@ -173,7 +180,8 @@ def _evaluate_node(
 def _agrees(
     structure: Structure, saved: Any, found: Tensor, value: Tensor, leaves: list[Tensor]
 ) -> bool:
-    """Whether a traced structure has the outputs and, along one random direction, the gradients of the function itself.
+    """Whether a traced structure has the outputs and, along one random direction, the gradients of
+    the function itself.
 
     The gradient tells apart what a trace does not see, such as a part that runs without gradients.
     """
@@ -190,7 +198,8 @@ def _agrees(
 def node_derivatives(
     node: Node, evaluation: Evaluation, delta: Tensor, wanted: Sequence[str], second: bool = True
 ) -> Derivatives:
-    """Derivatives of `node` with respect to the parents in `wanted`. delta: (B, d_u). second=False: Jacobians alone.
+    """Derivatives of `node` with respect to the parents in `wanted`. delta: (B, d_u). second=False:
+    Jacobians alone.
 
     Raises ValueError when the node has no second derivative (fused kernels).
     """
@@ -279,8 +288,8 @@ def _autodiff(
 
 
 def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bool) -> int:
-    """Numbers that automatic differentiation of the node holds for one replica of one example: what it saves, and the
-    gradients that are under way at the same time."""
+    """Numbers that automatic differentiation of the node holds for one replica of one example: what
+    it saves, and the gradients that are under way at the same time."""
     saved = 0
 
     def count(t: Tensor) -> Tensor:
@@ -309,7 +318,8 @@ def not_differentiable(name: str, value: Tensor) -> MeasurementError:
     if value.is_complex():
         advice = "Make it a part of the node that comes back to real numbers"
     return MeasurementError(
-        f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values only. {advice}"
+        f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values "
+        f"only. {advice}"
     )
 
 

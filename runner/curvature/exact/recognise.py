@@ -1,11 +1,11 @@
-"""Recognising node functions whose derivatives are known in closed form (structure.py), by their class or by a trace.
+"""Recognising node functions whose derivatives are known in closed form (structure.py), by their
+class or by a trace.
 
-torch.fx records what a function does to its arguments, the code `relu(norm(linear(h)))` as stages; a short list of
-operations is understood, and anything else means that the function is left to automatic differentiation, which gives
-the same numbers: recognising saves time and must never cost a result. A function is traced at every evaluation, since
-constants are computed while tracing, and trusted only where it reproduces the function's outputs and gradients
-(derivatives.py).
-"""
+torch.fx records what a function does to its arguments, the code `relu(norm(linear(h)))` as stages;
+a short list of operations is understood, and anything else means that the function is left to
+automatic differentiation, which gives the same numbers: recognising saves time and must never cost
+a result. A function is traced at every evaluation, since constants are computed while tracing, and
+trusted only where it reproduces the function's outputs and gradients (derivatives.py)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class NotRecognised(Exception):
 
 
 class _Tracer(fx.Tracer):
-    """Keeps torch's own modules whole and constants as they are; nothing is added to the traced module."""
+    """Keeps torch's own modules whole and constants as they are; nothing is added to the traced
+    module."""
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple, kwargs: dict
@@ -76,7 +77,8 @@ def _named(value: nn.Module | Tensor) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _Form:
-    """A value of the trace: sum_i weights[i] * argument i (concatenated when `joined`), then stages."""
+    """A value of the trace: sum_i weights[i] * argument i (concatenated when `joined`), then
+    stages."""
 
     weights: tuple[float, ...]
     joined: bool = False
@@ -92,7 +94,8 @@ class _Form:
 
 
 def structure_from_trace(fn: Callable[..., Tensor], arguments: int) -> Structure | None:
-    """The structure of a traced function of `arguments` arguments, None when it is not recognised."""
+    """The structure of a traced function of `arguments` arguments, None when it is not
+    recognised."""
     values: dict[fx.Node, Any] = {}
     count = 0
     try:
@@ -252,7 +255,8 @@ def _residual(form: _Form, other: _Form, alpha: float) -> _Form:
 
 
 def _begins(stages: tuple[Stage, ...], start: tuple[Stage, ...]) -> bool:
-    """Whether `stages` begins with the very stages of `start`: the same values of the trace, not equal ones."""
+    """Whether `stages` begins with the very stages of `start`: the same values of the trace, not
+    equal ones."""
     return len(start) <= len(stages) and all(a is b for a, b in zip(stages, start, strict=False))
 
 
@@ -271,8 +275,8 @@ _IDENTITIES = (nn.Identity, nn.Dropout)
 
 
 def _owner(module: nn.Module, name: str) -> type | None:
-    """The class that defines the method: a subclass that overrides forward alone no longer computes the stated
-    structure."""
+    """The class that defines the method: a subclass that overrides forward alone no longer computes
+    the stated structure."""
     return next((kind for kind in type(module).__mro__ if name in vars(kind)), None)
 
 
@@ -292,7 +296,8 @@ def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
 
 
 def single_stage(fn: nn.Module) -> list[Stage] | None:
-    """The stage of one of torch's own modules, [] for one that does nothing, None for one that is not known."""
+    """The stage of one of torch's own modules, [] for one that does nothing, None for one that is
+    not known."""
     if isinstance(fn, nn.Linear) and as_written(fn, nn.Linear):
         return [LinearStage(fn.weight.detach(), None if fn.bias is None else fn.bias.detach())]
     if (
@@ -326,13 +331,14 @@ def _chain_of(parts: Sequence[Callable[..., Tensor]]) -> list[Stage] | None:
 def traceable(inputs: Sequence[Tensor]) -> bool:
     """Whether closed forms exist for nodes with these inputs: (B, d), in float32 or float64.
 
-    In half precision a closed form and the function itself differ by more than what tells a wrong one from a right one.
-    """
+    In half precision a closed form and the function itself differ by more than what tells a wrong
+    one from a right one."""
     return all(t.dim() == 2 and t.dtype in (torch.float32, torch.float64) for t in inputs)
 
 
 def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structure | None:
-    """The closed-form structure of fn on these inputs, or None: then automatic differentiation is used."""
+    """The closed-form structure of fn on these inputs, or None: then automatic differentiation is
+    used."""
     if not traceable(inputs):
         return None
     stated = getattr(fn, "curvature_structure", None)

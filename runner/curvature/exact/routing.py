@@ -1,16 +1,17 @@
-"""Curvature routing: per-example inter-layer blocks of one batch, from the output back to the input.
+"""Curvature routing: per-example inter-layer blocks of one batch, from the output back to the
+input.
 
-Per example, with T the tensor part of H (T[out,out] = 0), J_qw = df_q/de_w and D, C of derivatives.py:
+Per example, with T the tensor part of H (T[out,out] = 0), J_qw = df_q/de_w and D, C of
+derivatives.py:
 
     T[v,w] = sum_{u in Ch(v)} D_uv^T T[u,w] + sum_{u in Ch(v)} sum_{q in Pa(u)} C_u;v,q J_qw
     GN[v,w] = J_out,v^T (d2 loss/df_out^2) J_out,w,    H = GN + T.
 
-Routing T and adding the low-rank GN costs no more than routing H, is exactly zero where T is, and leaves T free of
-the cancellation of H - GN. Only pairs with w at or after v are routed; the others are transposes. A node's row is
-kept as one matrix (B, sum of d_w, d_v) with blocks T[w,v] stacked from the output down to v, so that a chain needs
-one batched product per node for all w: 2 B d^3 operations per pair of layers of width d, plus 2 B K d^2 for
-Gauss-Newton with K outputs.
-"""
+Routing T and adding the low-rank GN costs no more than routing H, is exactly zero where T is, and
+leaves T free of the cancellation of H - GN. Only pairs with w at or after v are routed; the others
+are transposes. A node's row is kept as one matrix (B, sum of d_w, d_v) with blocks T[w,v] stacked
+from the output down to v, so that a chain needs one batched product per node for all w: 2 B d^3
+operations per pair of layers of width d, plus 2 B K d^2 for Gauss-Newton with K outputs."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ from runner.curvature.graph.tensors import slices_of
 
 @dataclass
 class Row:
-    """T[w,v] for the nodes w of `spans` stacked along dimension 1: matrix (B, n, d_v). An absent node is a zero
-    block."""
+    """T[w,v] for the nodes w of `spans` stacked along dimension 1: matrix (B, n, d_v). An absent
+    node is a zero block."""
 
     spans: dict[str, slice]
     matrix: Tensor
@@ -59,7 +60,8 @@ class Reach:
         ]
 
     def columns(self, v: str) -> list[str]:
-        """Nodes w after v whose block T[w,v] is wanted, or needed by the rows of earlier nodes; output first.
+        """Nodes w after v whose block T[w,v] is wanted, or needed by the rows of earlier nodes;
+        output first.
 
         A node with a needed parent at or before v is needed: that parent's row is a sum over it.
         """
@@ -73,11 +75,13 @@ class Reach:
         ]
 
     def last_use(self, w: str) -> int:
-        """Index of the earliest node whose row reads w's row: the edges that pass over or end at w."""
+        """Index of the earliest node whose row reads w's row: the edges that pass over or end at
+        w."""
         return min((p for p, u in self.edges if p < self.index[w] <= u), default=self.index[w])
 
     def places(self, sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
-        """Node -> (place, numbers per example that the place holds): rows that are never there together share one."""
+        """Node -> (place, numbers per example that the place holds): rows that are never there
+        together share one."""
         free_from: list[int] = []
         largest: list[int] = []
         place: dict[str, int] = {}
@@ -96,7 +100,8 @@ class Reach:
 
 
 class Router:
-    """Routes one batch. `rows`, and `delta` and `factor` of a node derived before, give the per-example results."""
+    """Routes one batch. `rows`, and `delta` and `factor` of a node derived before, give the
+    per-example results."""
 
     # second=False leaves second derivatives out: Gauss-Newton needs none.
     def __init__(
@@ -147,12 +152,12 @@ class Router:
             self.derive(v)
 
     def rows(self, passing: bool = False) -> Iterator[tuple[str, Row | None]]:
-        """(v, row of the tensor part) from the output to the first needed node; None is a zero row. Frees what is not
-        needed again.
+        """(v, row of the tensor part) from the output to the first needed node; None is a zero row.
+        Frees what is not needed again.
 
-        passing=True: the caller is done with a row when it asks for the next, and rows take each other's memory. In
-        new memory, which comes page by page, a third of the time goes into fetching pages.
-        """
+        passing=True: the caller is done with a row when it asks for the next, and rows take each
+        other's memory. In new memory, which comes page by page, a third of the time goes into
+        fetching pages."""
         self._places = (
             self.reach.places({v: self.evaluation.size(v) for v in self.reach.backwards})
             if passing
@@ -201,7 +206,8 @@ class Router:
     def _pieces(
         self, u: str, v: str, columns: list[str], kept: dict[str, Row]
     ) -> dict[str, Tensor]:
-        """T[w,u] for the columns w of row v, from row u, or from row w (transposed) when w lies between v and u."""
+        """T[w,u] for the columns w of row v, from row u, or from row w (transposed) when w lies
+        between v and u."""
         pieces: dict[str, Tensor] = {}
         for w in columns:
             if self.reach.index[w] >= self.reach.index[u]:
@@ -215,7 +221,8 @@ class Router:
 
     @staticmethod
     def _gather(pieces: dict[str, Tensor], row: Row | None) -> Tensor:
-        """The pieces stacked in order; the row's own matrix when they are exactly its blocks (always so in a chain)."""
+        """The pieces stacked in order; the row's own matrix when they are exactly its blocks
+        (always so in a chain)."""
         if row is not None and list(pieces) == list(row.spans):
             return row.matrix
         return torch.cat(list(pieces.values()), 1)
@@ -232,7 +239,8 @@ class Router:
         return Row(spans, self._memory[place][: math.prod(shape)].view(shape))
 
     def _curvature_terms(self, v: str, columns: list[str]) -> Iterator[tuple[str, Tensor]]:
-        """(C_u;v,q J_qw)^T for w after v: only where a child of v has another parent q at or below w."""
+        """(C_u;v,q J_qw)^T for w after v: only where a child of v has another parent q at or below
+        w."""
         for u in self._children(v):
             for (p, q), c in self.local[u].curvature.items():
                 if p == v and q != v:
@@ -273,8 +281,8 @@ class Router:
         return row
 
     def jacobian(self, q: str, w: str) -> Tensor | None:
-        """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity) or w is no
-        ancestor of q."""
+        """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity)
+        or w is no ancestor of q."""
         if self.reach.index[w] >= self.reach.index[q] or q not in self.reach.parents:
             return None
         if (q, w) not in self._jacobians:
@@ -297,8 +305,8 @@ Blocks = dict[tuple[str, str], Tensor]
 
 
 def add_tensor_part(router: Router, blocks: Blocks, scale: float | None) -> None:
-    """Adds T[w,v] to blocks[w, v] for measured pairs with w at or after v: the sum over the batch times scale, or per
-    example when scale is None."""
+    """Adds T[w,v] to blocks[w, v] for measured pairs with w at or after v: the sum over the batch
+    times scale, or per example when scale is None."""
     measured = set(router.reach.measured)
     for v, row in router.rows(passing=scale is not None):
         if row is None or v not in measured:
@@ -310,8 +318,8 @@ def add_tensor_part(router: Router, blocks: Blocks, scale: float | None) -> None
 
 
 def add_gauss_newton(router: Router, blocks: Blocks, scale: float | None) -> None:
-    """The same for GN[w,v] = J_w^T A J_v, A the loss Hessian: products of the columns of A J and of J, all examples
-    in one.
+    """The same for GN[w,v] = J_w^T A J_v, A the loss Hessian: products of the columns of A J and of
+    J, all examples in one.
 
     Call after every local derivative is known (after `add_tensor_part`, or `Router.derive_all`).
     """

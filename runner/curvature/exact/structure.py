@@ -1,14 +1,14 @@
 """Node functions whose derivatives are known in closed form, as stages (recognise.py finds them).
 
-A recognised node is join(parents) -> stages, with join one of: a single parent, a weighted sum, a concatenation; and
-stages `nn.Linear`, `nn.LayerNorm`, elementwise activations, residual branches, and `nn.Sequential` of those, on (B,
-d) inputs. With A = d(stage input)/d(node input), a stage pushes A forward and adds A^T (sum_i g_i T_stage[i]) A to
-the node's curvature, g being the loss gradient at the stage's output. For Linear-LayerNorm-activation this costs
-O(d^2) per example instead of O(d^3): A is the shared weight matrix up to LayerNorm, whose Jacobian and curvature are
-low-rank corrections of shared matrices. Everything else goes through automatic differentiation (derivatives.py), with
-the same results. A module of another kind joins by defining, in the same class as its `forward`,
-curvature_structure(parents: int) -> Structure | None.
-"""
+A recognised node is join(parents) -> stages, with join one of: a single parent, a weighted sum, a
+concatenation; and stages `nn.Linear`, `nn.LayerNorm`, elementwise activations, residual branches,
+and `nn.Sequential` of those, on (B, d) inputs. With A = d(stage input)/d(node input), a stage
+pushes A forward and adds A^T (sum_i g_i T_stage[i]) A to the node's curvature, g being the loss
+gradient at the stage's output. For Linear-LayerNorm-activation this costs O(d^2) per example
+instead of O(d^3): A is the shared weight matrix up to LayerNorm, whose Jacobian and curvature are
+low-rank corrections of shared matrices. Everything else goes through automatic differentiation
+(derivatives.py), with the same results. A module of another kind joins by defining, in the same
+class as its `forward`, curvature_structure(parents: int) -> Structure | None."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from runner.curvature.graph.dag import WeightedSum
 
 
 class Stage(Protocol):
-    """One step of a node. A: (d, n) shared by the examples, or (B, d, n), which the next stage may overwrite."""
+    """One step of a node. A: (d, n) shared by the examples, or (B, d, n), which the next stage may
+    overwrite."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         """Output, and what the other methods need."""
@@ -37,7 +38,8 @@ class Stage(Protocol):
     def push(
         self, saved: Any, g: Tensor, q: Tensor, a: Tensor, owned: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Jacobian at the output, and A^T (sum_i g_i T[i]) A of shape (B, n, n), None when it is zero.
+        """Jacobian at the output, and A^T (sum_i g_i T[i]) A of shape (B, n, n), None when it is
+        zero.
 
         q: pullback of g. owned: nobody else reads A, whose memory may be used again.
         """
@@ -106,12 +108,12 @@ class ElementwiseStage:
 
 @dataclass(frozen=True)
 class LayerNormStage:
-    """y = gamma * (x - mean) / sigma + beta, sigma^2 = |x - mean|^2 / d + eps; xhat = (x - mean) / sigma, C = I -
-    11^T/d.
+    """y = gamma * (x - mean) / sigma + beta, sigma^2 = |x - mean|^2 / d + eps; xhat = (x - mean) /
+    sigma, C = I - 11^T/d.
 
-    Jacobian diag(gamma) (C - xhat xhat^T / d) / sigma. With c = gamma * g, s = c.xhat and q the pulled back gradient,
-    sum_i g_i T[i] = -(s / (d sigma^2)) (C - xhat xhat^T / d) - (q xhat^T + xhat q^T) / (d sigma).
-    """
+    Jacobian diag(gamma) (C - xhat xhat^T / d) / sigma. With c = gamma * g, s = c.xhat and q the
+    pulled back gradient, sum_i g_i T[i] = -(s / (d sigma^2)) (C - xhat xhat^T / d) - (q xhat^T +
+    xhat q^T) / (d sigma)."""
 
     weight: Tensor | None
     bias: Tensor | None
@@ -203,7 +205,8 @@ class ResidualStage:
 
 @dataclass(frozen=True)
 class Structure:
-    """A recognised node: join the parents, then the chain. weights: of a sum; None means concatenation."""
+    """A recognised node: join the parents, then the chain. weights: of a sum; None means
+    concatenation."""
 
     weights: tuple[float, ...] | None
     chain: Chain
@@ -230,7 +233,8 @@ class Structure:
     def derivatives(
         self, saved: tuple[int, list[Any]], g: Tensor, like: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Jacobian (B, d_out, d_joined) and contracted curvature (B, d_joined, d_joined) for the loss gradient g."""
+        """Jacobian (B, d_out, d_joined) and contracted curvature (B, d_joined, d_joined) for the
+        loss gradient g."""
         width, kept = saved
         if not self.chain.stages:
             return torch.eye(width, dtype=like.dtype, device=like.device).expand(

@@ -1,7 +1,8 @@
-"""How a model states its graph: named nodes, their parents, one batched function each, one output, one loss.
+"""How a model states its graph: named nodes, their parents, one batched function each, one output,
+one loss.
 
-The modules at the beginning state a node's structure: several steps as one node, residual blocks, merges.
-"""
+The modules at the beginning state a node's structure: several steps as one node, residual blocks,
+merges."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Residual(nn.Module):
 
 
 class WeightedSum(nn.Module):
-    """sum_k weights[k] * parents[k], parents (B, d) each: a linear merge, e.g. WeightedSum(2 ** -0.5, 2 ** -0.5).
+    """sum_k weights[k] * parents[k], parents (B, d) each: a linear merge, e.g. WeightedSum(2 **
+    -0.5, 2 ** -0.5).
 
     Raises ValueError for another number of parents than weights.
     """
@@ -54,7 +56,8 @@ class WeightedSum(nn.Module):
 
 
 class Concatenated(nn.Module):
-    """body(cat(parents)), parents (B, d_p) to (B, sum d_p) for `body`: a merge by concatenation along dimension 1.
+    """body(cat(parents)), parents (B, d_p) to (B, sum d_p) for `body`: a merge by concatenation
+    along dimension 1.
 
     Whatever the body raises is raised.
     """
@@ -74,12 +77,13 @@ INPUT = "input"
 class Node:
     """One node f_v = fn(f_p for p in parents) of the graph.
 
-    name: unique, not "input" (reserved for the network's input). parents: names, in the order of fn's arguments; a
-    name may repeat. fn: batched over examples (dimension 0) and acting on each example by itself; any callable or
+    name: unique, not "input" (reserved for the network's input). parents: names, in the order of
+    fn's arguments; a name may repeat. fn: batched over examples (dimension 0) and acting on each
+    example by itself; any callable or
     `nn.Module`.
 
-    Outputs with more than one dimension per example, shape (B, d1, d2, ...), are flattened row by row (last index
-    fastest): component (i, j) of a (B, S, d) output is row i*d + j of its blocks.
+    Outputs with more than one dimension per example, shape (B, d1, d2, ...), are flattened row by
+    row (last index fastest): component (i, j) of a (B, S, d) output is row i*d + j of its blocks.
     """
 
     name: str
@@ -91,7 +95,8 @@ class Node:
         object.__setattr__(self, "parents", parents)
         if not self.name or self.name == INPUT:
             raise ValueError(
-                f"a node's name must be non-empty and not {INPUT!r} (the network's input), got {self.name!r}"
+                f"a node's name must be non-empty and not {INPUT!r} (the network's input), "
+                f"got {self.name!r}"
             )
         if not parents:
             raise ValueError(
@@ -103,7 +108,8 @@ class Node:
             )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes wrong in it."""
+        """fn of the parents' outputs. Raises ValueError with the node's name for whatever goes
+        wrong in it."""
         with explained(lambda error: node_failure(self.name, inputs, error)):
             value = self.fn(*inputs)
         return expect_tensor(self.name, value)
@@ -116,8 +122,9 @@ class Node:
 class Dag:
     """A network as a directed acyclic graph with one output and a per-example loss.
 
-    nodes: in any order. loss: "cross_entropy", "mse" (mean over the output components of an example, as torch's), or a
-    callable loss(output, target) that returns one value per example, shape (B,), or their mean, shape ().
+    nodes: in any order. loss: "cross_entropy", "mse" (mean over the output components of an
+    example, as torch's), or a callable loss(output, target) that returns one value per example,
+    shape (B,), or their mean, shape ().
 
     `order` lists the node names topologically (without "input"); `output` is the last one.
 
@@ -129,10 +136,12 @@ class Dag:
     """
 
     packed = False
-    """Whether a row of x is several inputs side by side (trace_module): its columns may be indices or masks."""
+    """Whether a row of x is several inputs side by side (trace_module): its columns may be indices
+    or masks."""
 
     no_graph = ""
-    """Why the nodes have no functions (trace_module), else "": then `forward` alone can be called."""
+    """Why the nodes have no functions (trace_module), else "": then `forward` alone can be
+    called."""
 
     def __init__(self, nodes: Iterable[Node], loss: LossSpec = "cross_entropy") -> None:
         self.nodes: dict[str, Node] = {}
@@ -157,13 +166,15 @@ class Dag:
         loss: LossSpec = "cross_entropy",
         names: Sequence[str] | None = None,
     ) -> Dag:
-        """The chain of an unmodified `nn.Sequential`, `nn.ModuleList` or list of modules, one node per module.
+        """The chain of an unmodified `nn.Sequential`, `nn.ModuleList` or list of modules, one node
+        per module.
 
-        names: one per node (default: the modules' own names, "0", "1", ...). An nn.Sequential among them is one node.
-        """
+        names: one per node (default: the modules' own names, "0", "1", ...). An nn.Sequential among
+        them is one node."""
         if not isinstance(modules, nn.Sequential | nn.ModuleList | Sequence):
             raise ValueError(
-                f"expected an nn.Sequential, an nn.ModuleList or a list of modules, found {type(modules).__name__}: "
+                "expected an nn.Sequential, an nn.ModuleList or a list of modules, found "
+                f"{type(modules).__name__}: "
                 "use trace_module(module, loss, batch) for another module, or put it in a list"
             )
         parts: list[Callable[..., Tensor]] = list(modules)
@@ -177,10 +188,12 @@ class Dag:
         return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, parts, strict=True)], loss)
 
     def check_target(self, x: Tensor, y: Tensor) -> None:
-        """Raises MeasurementError where y holds something that x or the weights no longer give: never here."""
+        """Raises MeasurementError where y holds something that x or the weights no longer give:
+        never here."""
 
     def to(self, dtype: torch.dtype) -> Dag:
-        """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss is kept."""
+        """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss
+        is kept."""
         memo: dict[int, object] = {}
         copies = []
         for node in self.nodes.values():
@@ -198,8 +211,8 @@ class Dag:
     def forward(
         self, x: Tensor, perturbation: Mapping[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
-        """Outputs of every node (and "input"). perturbation[v], broadcastable to f_v, is added to f_v: the e_v of
-        H[v,w]."""
+        """Outputs of every node (and "input"). perturbation[v], broadcastable to f_v, is added to
+        f_v: the e_v of H[v,w]."""
         shift = perturbation or {}
         values = {INPUT: x + shift[INPUT] if INPUT in shift else x}
         for name in self.order:
@@ -216,8 +229,8 @@ class Dag:
         return self.loss.per_example(self.forward(x, perturbation)[self.output], y).mean()
 
     def select(self, nodes: Iterable[str] | None) -> tuple[str, ...]:
-        """`nodes` checked and in topological order; None means every node. "input" may be asked for by name, and one
-        name alone as a string."""
+        """`nodes` checked and in topological order; None means every node. "input" may be asked for
+        by name, and one name alone as a string."""
         if nodes is None:
             return self.order
         asked = [nodes] if isinstance(nodes, str) else list(nodes)
@@ -238,7 +251,8 @@ class Dag:
         return found
 
     def distance(self, v: str, w: str) -> int:
-        """Length of the shortest undirected path between two nodes that does not run through "input".
+        """Length of the shortest undirected path between two nodes that does not run through
+        "input".
 
         Raises ValueError when there is none.
         """
@@ -263,7 +277,8 @@ class Dag:
             unknown = [p for p in node.parents if p != INPUT and p not in self.nodes]
             if unknown:
                 raise ValueError(
-                    f"node {node.name!r} names unknown parents {unknown}: known are {[INPUT, *self.nodes]}"
+                    f"node {node.name!r} names unknown parents {unknown}: known are "
+                    f"{[INPUT, *self.nodes]}"
                 )
 
     def _topological_order(self) -> tuple[str, ...]:
@@ -289,6 +304,7 @@ class Dag:
         if len(ends) != 1:
             raise ValueError(
                 f"expected one output, found {len(ends)} nodes without children: {ends}. "
-                "Only one of them can be the output, the others never reach it: remove them or connect them"
+                "Only one of them can be the output, the others never reach it: remove them "
+                "or connect them"
             )
         return ends[0]

@@ -10,11 +10,13 @@ from torch import Tensor
 
 
 class MeasurementError(ValueError):
-    """A measurement that would be wrong or cannot be made; the message names the node and the remedy."""
+    """A measurement that would be wrong or cannot be made; the message names the node and the
+    remedy."""
 
 
 class CallsChanged(MeasurementError):
-    """A module made other calls than when it was traced: its control flow depends on the data, and they have moved."""
+    """A module made other calls than when it was traced: its control flow depends on the data, and
+    they have moved."""
 
 
 NO_SECOND_DERIVATIVE = (
@@ -37,14 +39,16 @@ _ADVICE = {
 
 @contextmanager
 def second_derivatives(where: str) -> Iterator[None]:
-    """Turns torch's error about an operation without a second derivative into a ValueError that says what to do."""
+    """Turns torch's error about an operation without a second derivative into a ValueError that
+    says what to do."""
     try:
         yield
     except RuntimeError as error:
         if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
             advice = next(advice for word, advice in _ADVICE.items() if word in str(error))
             raise MeasurementError(
-                f"{where} uses an operation without a second derivative ({str(error).splitlines()[0]}): "
+                f"{where} uses an operation without a second derivative "
+                f"({str(error).splitlines()[0]}): "
                 + ("write it out of other operations" if where == LOSS else advice)
             ) from error
         raise
@@ -58,7 +62,8 @@ def no_derivatives(bad: str) -> MeasurementError:
 
 
 def node_failure(name: str, inputs: Sequence[object], error: Exception) -> MeasurementError:
-    """The error of a node's function with the node's name, what it was given and, where it can be told, the remedy."""
+    """The error of a node's function with the node's name, what it was given and, where it can be
+    told, the remedy."""
     text = first_line(error).rstrip(".")
     given = ", ".join(describe(t) for t in inputs)
     return MeasurementError(
@@ -73,7 +78,8 @@ def batch_failure(
     text = first_line(error).rstrip(".")
     inputs, targets = (", ".join(map(describe, values)) or "nothing" for values in (given, target))
     return MeasurementError(
-        f"loss(module(input), target) failed on input {inputs} and target {targets}: {type(error).__name__}: {text}. "
+        f"loss(module(input), target) failed on input {inputs} and target {targets}: "
+        f"{type(error).__name__}: {text}. "
         "Check the shapes and dtypes of the data and the range of the labels"
     )
 
@@ -101,7 +107,8 @@ def _remedy(text: str) -> str:
 
 
 def expect_tensor(name: str, value: object) -> Tensor:
-    """The node's output. Raises MeasurementError for a tuple, a dict or anything else that is no tensor."""
+    """The node's output. Raises MeasurementError for a tuple, a dict or anything else that is no
+    tensor."""
     if isinstance(value, Tensor):
         return value
     kinds = {
@@ -111,12 +118,14 @@ def expect_tensor(name: str, value: object) -> Tensor:
     }
     pick = next((how for kind, how in kinds.items() if isinstance(value, kind)), "return a tensor")
     raise MeasurementError(
-        f"node {name!r} returned a {type(value).__name__}: expected one tensor; pick it, e.g. {pick}"
+        f"node {name!r} returned a {type(value).__name__}: expected one tensor; pick it, e.g. "
+        f"{pick}"
     )
 
 
 def first_not_finite(values: dict[str, Tensor]) -> str:
-    """Which node's output holds NaN or infinity first, and for which example; "" when all are finite."""
+    """Which node's output holds NaN or infinity first, and for which example; "" when all are
+    finite."""
     for name, value in values.items():
         if not value.is_floating_point() or bool(value.isfinite().all()):
             continue
@@ -142,8 +151,8 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def explained(explain: Callable[[Exception], MeasurementError]) -> Iterator[None]:
-    """Raises explain(error) for an error of the user's code that runs inside, except for one that is explained already
-    or is about memory, which no change to that code would mend."""
+    """Raises explain(error) for an error of the user's code that runs inside, except for one that
+    is explained already or is about memory, which no change to that code would mend."""
     try:
         yield
     except (MeasurementError, torch.OutOfMemoryError):

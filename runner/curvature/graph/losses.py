@@ -1,9 +1,9 @@
 """Losses of one example with their gradient and Hessian with respect to the network's output.
 
-The Hessian is a per-example Jacobian, as any batched function has it by one backward pass over replicated examples: to
-get all d rows at once, the batch is repeated d times and copy i is pulled back with the i-th unit vector. This needs
-nothing from the function except that it treats examples independently: no vmap rule, no loop over rows.
-"""
+The Hessian is a per-example Jacobian, as any batched function has it by one backward pass over
+replicated examples: to get all d rows at once, the batch is repeated d times and copy i is pulled
+back with the i-th unit vector. This needs nothing from the function except that it treats examples
+independently: no vmap rule, no loop over rows."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Replicated = Callable[[tuple[Tensor, ...], int], "Tensor | None"]
 def replicated_jacobian(
     fn: Replicated, inputs: tuple[Tensor, ...], rows: int, limit: int | None = None
 ) -> list[Tensor]:
-    """Jacobians of fn, shape (B, rows), with respect to each flattened input: shapes (B, rows, d_p).
+    """Jacobians of fn, shape (B, rows), with respect to each flattened input: shapes (B, rows,
+    d_p).
 
-    fn(inputs, repeats): the inputs repeated `repeats` times along dimension 0 and requiring gradients -> (B *
-    repeats, rows), or None when it does not depend on them.
-    limit: replicated examples at a time, over all rows (at least one row is taken).
-    """
+    fn(inputs, repeats): the inputs repeated `repeats` times along dimension 0 and requiring
+    gradients -> (B * repeats, rows), or None when it does not depend on them. limit: replicated
+    examples at a time, over all rows (at least one row is taken)."""
     if rows == 0:  # an output without components
         return [t.new_zeros(len(t), 0, t[0].numel()) for t in inputs]
     batch = inputs[0].shape[0]
@@ -85,7 +85,8 @@ IGNORED = -100
 
 
 class Loss:
-    """A loss given by a callable loss(output, target): one value per example, shape (B,), or their mean, shape ().
+    """A loss given by a callable loss(output, target): one value per example, shape (B,), or their
+    mean, shape ().
 
     Every derivative is with respect to the flattened output, shape (B, d), of one example's loss.
     """
@@ -96,11 +97,13 @@ class Loss:
         self.fn = fn
 
     def targets(self, output: Tensor, target: Tensor) -> Tensor:
-        """The target in the form that the derivatives need. Raises ValueError when it does not fit the output."""
+        """The target in the form that the derivatives need. Raises ValueError when it does not fit
+        the output."""
         return target
 
     def per_example(self, output: Tensor, target: Tensor) -> Tensor:
-        """Loss of each example, shape (B,). A callable that returns the mean is evaluated one example at a time."""
+        """Loss of each example, shape (B,). A callable that returns the mean is evaluated one
+        example at a time."""
         target = self.targets(output, target)
         value = self.value(output, target)
         if value.dim() == 1:
@@ -112,7 +115,8 @@ class Loss:
         )
 
     def value(self, output: Tensor, target: Tensor) -> Tensor:
-        """What the callable returns. Raises ValueError when it fails or returns something else than it should."""
+        """What the callable returns. Raises ValueError when it fails or returns something else than
+        it should."""
 
         def failure(error: Exception) -> MeasurementError:
             return MeasurementError(
@@ -124,7 +128,8 @@ class Loss:
             value = self.fn(output, target)
         if not isinstance(value, Tensor):
             raise MeasurementError(
-                f"the loss returned a {type(value).__name__}: expected a tensor that autograd can differentiate "
+                f"the loss returned a {type(value).__name__}: expected a tensor that autograd "
+                "can differentiate "
                 "(no .item(), no float())"
             )
         rows = output.shape[0]
@@ -144,7 +149,8 @@ class Loss:
         return value
 
     def summed(self, output: Tensor, target: Tensor) -> Tensor:
-        """Sum over the examples, without a loop when the callable returns the mean (used for derivatives)."""
+        """Sum over the examples, without a loop when the callable returns the mean (used for
+        derivatives)."""
         target = self.targets(output, target)
         value = self.value(output, target)
         if output.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
@@ -178,11 +184,12 @@ class Loss:
 
 
 class CrossEntropy(Loss):
-    """-log softmax(f)[y] for class indices y, shape (B,). H = diag(p) - p p^T. Class probabilities are allowed too.
+    """-log softmax(f)[y] for class indices y, shape (B,). H = diag(p) - p p^T. Class probabilities
+    are allowed too.
 
-    Indices may have any integer type or be boolean. Raises ValueError for an index outside 0 .. K-1, torch's
-    ignore_index (-100) included: an example without a loss has no place in a mean over examples.
-    """
+    Indices may have any integer type or be boolean. Raises ValueError for an index outside 0 ..
+    K-1, torch's ignore_index (-100) included: an example without a loss has no place in a mean over
+    examples."""
 
     name = "cross_entropy"
 
@@ -194,13 +201,15 @@ class CrossEntropy(Loss):
         if target.is_floating_point():
             if target.shape != output.shape:
                 raise MeasurementError(
-                    f"cross_entropy: expected class indices of shape {classes} and an integer type, or probabilities "
+                    f"cross_entropy: expected class indices of shape {classes} and an integer "
+                    "type, or probabilities "
                     f"of shape {tuple(output.shape)}, found a target {describe(target)}"
                 )
             return target
         if target.shape != classes:
             raise MeasurementError(
-                f"cross_entropy: expected class indices of shape {classes} for the output {describe(output)}, found "
+                f"cross_entropy: expected class indices of shape {classes} for the output "
+                f"{describe(output)}, found "
                 f"a target {describe(target)}"
             )
         target = target.long()
@@ -209,12 +218,14 @@ class CrossEntropy(Loss):
             place = outside.nonzero()[0]
             found = int(target[tuple(place)])
             advice = (
-                "it is torch's ignore_index: drop these examples, or pass a loss with reduction='none'"
+                "it is torch's ignore_index: drop these examples, or pass a loss with "
+                "reduction='none'"
                 if found == IGNORED
                 else "number the classes from 0, and look at the output's width"
             )
             raise MeasurementError(
-                f"cross_entropy: expected classes 0 to {output.shape[1] - 1}, found {found} for example "
+                f"cross_entropy: expected classes 0 to {output.shape[1] - 1}, found {found} "
+                "for example "
                 f"{int(place[0])}; {advice}"
             )
         return target
@@ -249,7 +260,8 @@ class MeanSquaredError(Loss):
         )
         if target.shape[:1] != output.shape[:1] or target.numel() != output.numel() or not flat:
             raise MeasurementError(
-                f"mse: target shape {tuple(target.shape)} does not match the output's {tuple(output.shape)}; "
+                f"mse: target shape {tuple(target.shape)} does not match the output's "
+                f"{tuple(output.shape)}; "
                 "reshape it to one row per example"
             )
         return target if target.is_floating_point() else target.to(output.dtype)
@@ -268,14 +280,16 @@ class MeanSquaredError(Loss):
 
 
 def resolve_loss(loss: LossSpec) -> Loss:
-    """The Loss of a name or a callable. Raises ValueError for anything else, the class of a loss module included."""
+    """The Loss of a name or a callable. Raises ValueError for anything else, the class of a loss
+    module included."""
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str) and loss in ("cross_entropy", "mse"):
         return CrossEntropy() if loss == "cross_entropy" else MeanSquaredError()
     if isinstance(loss, type):
         raise ValueError(
-            f"loss: expected a loss, found the class {loss.__name__}: pass an instance, {loss.__name__}()"
+            f"loss: expected a loss, found the class {loss.__name__}: pass an instance, "
+            f"{loss.__name__}()"
         )
     if callable(loss):
         return Loss(loss)

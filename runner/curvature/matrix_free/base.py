@@ -1,9 +1,10 @@
-"""The interface of every curvature operator: a symmetric matrix of named blocks, known by its products.
+"""The interface of every curvature operator: a symmetric matrix of named blocks, known by its
+products.
 
-A new operator states `nodes`, `sizes`, `dtype`, `device` and `apply`; blocks, dense matrices, flat vectors and the
-estimators come with it. `tests/curvature/contract.py` holds the laws that every operator is tested for. The second half
-is what estimators are made of: the Estimate, random directions, and norms at every scale.
-"""
+A new operator states `nodes`, `sizes`, `dtype`, `device` and `apply`; blocks, dense matrices, flat
+vectors and the estimators come with it. `tests/curvature/contract.py` holds the laws that every
+operator is tested for. The second half is what estimators are made of: the Estimate, random
+directions, and norms at every scale."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from scipy.special import stdtrit
@@ -25,11 +26,11 @@ Products = dict[str, Tensor]
 
 
 class SymmetricOperator(ABC):
-    """The symmetric matrix [H[v,w]] over `nodes` (of a graph, or groups of parameters), as products.
+    """The symmetric matrix [H[v,w]] over `nodes` (of a graph, or groups of parameters), as
+    products.
 
-    nodes: names in order. sizes[v] = d_v. dtype, device: of directions and products. products: directions applied so
-    far. reason: why every number of this operator is NaN, else "".
-    """
+    nodes: names in order. sizes[v] = d_v. dtype, device: of directions and products. products:
+    directions applied so far. reason: why every number of this operator is NaN, else ""."""
 
     noun = "node"
     nodes: tuple[str, ...]
@@ -41,7 +42,8 @@ class SymmetricOperator(ABC):
 
     @abstractmethod
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
-        """sum_w H[v,w] r_w for every node v: directions[w] (k, d_w), result (k, d_v). Absent nodes are zero."""
+        """sum_w H[v,w] r_w for every node v: directions[w] (k, d_w), result (k, d_v). Absent nodes
+        are zero."""
 
     def rows(self, directions: Mapping[str, Tensor], nodes: Sequence[str]) -> Products:
         """What `apply` gives, for these nodes alone."""
@@ -49,7 +51,8 @@ class SymmetricOperator(ABC):
         return {v: found[v] for v in nodes}
 
     def whole(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
-        """The products, and those of the whole that this operator is a part of: what its roundings are relative to."""
+        """The products, and those of the whole that this operator is a part of: what its roundings
+        are relative to."""
         found = self.apply(directions)
         return found, found
 
@@ -93,7 +96,8 @@ class SymmetricOperator(ABC):
         for pair in asked:
             if isinstance(pair, str) or len(pair) != 2 or any(v not in self.sizes for v in pair):
                 raise MeasurementError(
-                    f"expected pairs (v, w) of the operator's nodes {list(self.nodes)}, found {pair!r}"
+                    f"expected pairs (v, w) of the operator's nodes {list(self.nodes)}, found "
+                    f"{pair!r}"
                 )
         return [(v, w) for v, w in asked]
 
@@ -102,40 +106,36 @@ class SymmetricOperator(ABC):
         return torch.randn(size, generator=generator, device="cpu").to(self.device, self.dtype)
 
     def direction_count(self, directions: Mapping[str, Tensor]) -> int:
-        """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or different k."""
+        """k of the directions. Raises ValueError for unknown nodes, shapes that do not fit, or
+        different k."""
         counts = {len(r) for r in directions.values()}
         fits = all(
             w in self.sizes and r.shape[1:] == (self.sizes[w],) for w, r in directions.items()
         )
         if len(counts) != 1 or 0 in counts or not fits:
             raise MeasurementError(
-                f"expected directions (k, d_w), one k of at least 1 for all, for nodes with sizes {self.sizes}; got "
+                "expected directions (k, d_w), one k of at least 1 for all, for nodes with "
+                f"sizes {self.sizes}; got "
                 f"{ {w: tuple(r.shape) for w, r in directions.items()} }"
             )
         return counts.pop()
 
 
 def columns_of(z: Tensor, size: int) -> Tensor:
-    """z (n,) or (n, k) as columns. Raises MeasurementError for another shape and for what is no tensor."""
+    """z (n,) or (n, k) as columns. Raises MeasurementError for another shape and for what is no
+    tensor."""
     if not isinstance(z, Tensor) or z.dim() not in (1, 2) or len(z) != size or not z.numel():
         raise MeasurementError(
-            f"expected a tensor ({size},) or ({size}, k) with k columns, at least one, found {describe(z)}"
+            f"expected a tensor ({size},) or ({size}, k) with k columns, at least one, found "
+            f"{describe(z)}"
         )
     return z if z.dim() == 2 else z.unsqueeze(1)
 
 
-def require_operator(operator: Any) -> SymmetricOperator:
-    """The operator. Raises MeasurementError for anything without products between named nodes."""
-    if not isinstance(operator, SymmetricOperator):
-        raise MeasurementError(
-            f"expected a CurvatureOperator or ParameterOperator, found {type(operator).__name__}"
-        )
-    return operator
-
-
 @dataclass(frozen=True)
 class BlockOperator:
-    """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is dense().T.
+    """One block H[v,w], shape (d_v, d_w), as products: matvec(z) is dense() @ z, adjoint.dense() is
+    dense().T.
 
     Raises ValueError for a z of another size, and as the operator's `apply` does.
     """
@@ -191,8 +191,9 @@ class _Estimate(NamedTuple):
 
 
 class Estimate(Estimated, _Estimate):
-    """value; error: standard error (Hutchinson) or residual bound (power iteration, Lanczos); low, high: the 95 %
-    interval value ± 1.96 error; products used. reason says why value is NaN, else ""."""
+    """value; error: standard error (Hutchinson) or residual bound (power iteration, Lanczos); low,
+    high: the 95 % interval value ± 1.96 error; products used. reason says why value is NaN, else
+    ""."""
 
     __slots__ = ()
 
@@ -221,25 +222,26 @@ def rademacher(
 def on_sphere(
     shape: tuple[int, int], dtype: torch.dtype, generator: torch.Generator | None
 ) -> Tensor:
-    """Rows (k, d), each uniform on the sphere of radius sqrt(d): E[z z^T] = I, as of signs, and about their variance.
+    """Rows (k, d), each uniform on the sphere of radius sqrt(d): E[z z^T] = I, as of signs, and
+    about their variance.
 
-    Few signs can agree up to a factor on the two components that carry a block (of twelve, once in 2,048 times): all
-    samples are then equal, and wrong. These never agree.
-    """
+    Few signs can agree up to a factor on the two components that carry a block (of twelve, once in
+    2,048 times): all samples are then equal, and wrong. These never agree."""
     z = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
     return (z * (shape[1] ** 0.5 / z.norm(dim=1, keepdim=True))).to(dtype)
 
 
 def own_stream(generator: torch.Generator | None) -> torch.Generator:
-    """The generator, or one that torch's global one seeds: a measurement that leaves the global one as it was must not
-    give the same probes to the next."""
+    """The generator, or one that torch's global one seeds: a measurement that leaves the global one
+    as it was must not give the same probes to the next."""
     if generator is not None:
         return generator
     return torch.Generator().manual_seed(int(torch.randint(0, 2**62, (), device="cpu")))
 
 
 class Squares(NamedTuple):
-    """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of 1e±160 have no other form."""
+    """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of 1e±160 have no other
+    form."""
 
     values: Tensor
     exponent: int
@@ -290,9 +292,8 @@ FEW = 12
 def student(freedom: int) -> float:
     """The 97.5 % point of Student's t over that of the normal distribution.
 
-    From 3 degrees of freedom on by Fisher's expansion, 0.7 % too small there and less above: errors that are stored
-    were made with it.
-    """
+    From 3 degrees of freedom on by Fisher's expansion, 0.7 % too small there and less above: errors
+    that are stored were made with it."""
     z, n = 1.959964, freedom
     if n < 3:
         return float(stdtrit(n, 0.975)) / z
@@ -302,6 +303,6 @@ def student(freedom: int) -> float:
 
 
 def skewed(relative: float) -> float:
-    """A relative error, widened until value + 1.96 error is the upper end of the interval of the logarithm: means of
-    few squares are skewed."""
+    """A relative error, widened until value + 1.96 error is the upper end of the interval of the
+    logarithm: means of few squares are skewed."""
     return math.expm1(NORMAL * relative) / NORMAL

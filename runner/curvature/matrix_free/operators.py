@@ -1,10 +1,10 @@
-"""Inter-layer blocks without the blocks: products H z by automatic differentiation, one backward pass for every node.
+"""Inter-layer blocks without the blocks: products H z by automatic differentiation, one backward
+pass for every node.
 
-With e_v added to the outputs of node v for all examples, g_v = dL/de_v of the mean loss, directions r_w and s = sum_w
-g_w . r_w, one backward pass of s gives sum_w H[v,w] r_w for every v at once. Many directions are applied together by
-replicating the batch, as many at a time as the memory budget allows. The first two passes (outputs, g) are kept and
-reused.
-"""
+With e_v added to the outputs of node v for all examples, g_v = dL/de_v of the mean loss, directions
+r_w and s = sum_w g_w . r_w, one backward pass of s gives sum_w H[v,w] r_w for every v at once. Many
+directions are applied together by replicating the batch, as many at a time as the memory budget
+allows. The first two passes (outputs, g) are kept and reused."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from runner.curvature.matrix_free.peak import allocations
 from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch, widen
 
 UNSEEN = 1.6
-"""Memory of a product over that of its tensors: convolutions keep copies of their own, and what an allocator keeps
-differs from process to process (measured: 1.2 to 1.75)."""
+"""Memory of a product over that of its tensors: convolutions keep copies of their own, and what an
+allocator keeps differs from process to process (measured: 1.2 to 1.75)."""
 
 Part = Literal["total", "gauss_newton", "tensor"]
 
@@ -59,15 +59,17 @@ class _Graph:
 class CurvatureOperator(SymmetricOperator):
     """The symmetric matrix [H[v,w]] over `nodes`, of the mean loss over (x, y), as an operator.
 
-    nodes: default all. part: "total", "gauss_newton" or "tensor" (their difference). sizes[v] = d_v.
-    `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes that all simultaneous
-    directions may take, what is under way included (0: one direction at a time). `products` counts the directions
-    applied so far (a tensor product counts once). Works whatever the caller's gradient mode. Values that are not finite
-    are told in `reason`, and make every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each
-    direction takes one run of the whole batch, and that its examples are independent is not checked.
+    nodes: default all. part: "total", "gauss_newton" or "tensor" (their difference). sizes[v] =
+    d_v.
+    `apply` multiplies it with directions, `block(v, w)` is one block of it. memory_budget: bytes
+    that all simultaneous directions may take, what is under way included (0: one direction at a
+    time). `products` counts the directions applied so far (a tensor product counts once). Works
+    whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make
+    every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each direction takes
+    one run of the whole batch, and that its examples are independent is not checked.
 
-    Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when weights or data have
-    changed since: what is kept here belongs to the old ones.
+    Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
+    weights or data have changed since: what is kept here belongs to the old ones.
 
     >>> from runner.curvature import Dag
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
@@ -123,10 +125,11 @@ class CurvatureOperator(SymmetricOperator):
         self.simultaneous = self._at_once(memory_budget) if measured else 1
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
-        """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v). Absent nodes are zero.
+        """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v).
+        Absent nodes are zero.
 
-        Raises ValueError for unknown nodes or shapes that do not fit, and when the network has changed.
-        """
+        Raises ValueError for unknown nodes or shapes that do not fit, and when the network has
+        changed."""
         return (
             self.whole(directions)[0]
             if self.part == "tensor"
@@ -134,7 +137,8 @@ class CurvatureOperator(SymmetricOperator):
         )
 
     def apply_parts(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
-        """The products with the total and with the Gauss-Newton part; needs part="tensor". Arguments as in apply."""
+        """The products with the total and with the Gauss-Newton part; needs part="tensor".
+        Arguments as in apply."""
         if self.part != "tensor":
             raise ValueError(
                 f'apply_parts needs an operator with part="tensor", this one has {self.part!r}'
@@ -143,14 +147,16 @@ class CurvatureOperator(SymmetricOperator):
         return total, gauss_newton
 
     def whole(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
-        """The products, and those of the total where this is the tensor part: a difference rounds as its terms do."""
+        """The products, and those of the total where this is the tensor part: a difference rounds
+        as its terms do."""
         if self.part != "tensor":
             return super().whole(directions)
         total, gauss_newton = self.apply_parts(directions)
         return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
 
     def single(self, example: int) -> CurvatureOperator:
-        """The operator of one example alone; of the batch where there is no graph, whose one piece it is."""
+        """The operator of one example alone; of the batch where there is no graph, whose one piece
+        it is."""
         if self.dag.no_graph:
             return self
         part = slice(example, example + 1)
@@ -269,13 +275,15 @@ class CurvatureOperator(SymmetricOperator):
         return self._graph
 
     def _check_graph(self, graph: _Graph) -> None:
-        """Raises ValueError when the network is another one than at construction, or cannot be differentiated twice."""
+        """Raises ValueError when the network is another one than at construction, or cannot be
+        differentiated twice."""
         if not self.check or self.reason:
             return
         again = graph.output.detach().unflatten(0, (graph.copies, len(self.x)))
         if not alike(again, self._values[self.dag.output].expand_as(again)):
             raise MeasurementError(
-                "the network's output is not what it was when this operator was built (an attribute, a hook or the "
+                "the network's output is not what it was when this operator was built (an "
+                "attribute, a hook or the "
                 "mode has changed): build a new CurvatureOperator"
             )
         if not self._differentiable:
@@ -327,7 +335,8 @@ class CurvatureOperator(SymmetricOperator):
         return _Graph(copies, leaves, output, gradients)
 
     def _at_once(self, budget: int) -> int:
-        """How many directions go through the network together: as many as the products of one fit the budget."""
+        """How many directions go through the network together: as many as the products of one fit
+        the budget."""
 
         def product() -> None:
             one = {

@@ -8,10 +8,11 @@ from runner.curvature.graph.errors import MeasurementError
 
 
 def allocations(function: Callable[[], object]) -> list[int]:
-    """Bytes alive after every allocation and release of torch's allocators during a call, next to those before it.
+    """Bytes alive after every allocation and release of torch's allocators during a call, next to
+    those before it.
 
-    What an operation needs inside is among them, and torch.func transforms may be nested, in which a dispatch mode ends
-    the process (torch 2.13). Raises MeasurementError while a profiler runs.
+    What an operation needs inside is among them, and torch.func transforms may be nested, in which
+    a dispatch mode ends the process (torch 2.13). Raises MeasurementError while a profiler runs.
 
     >>> import torch
     >>> x = torch.ones(10)
@@ -24,7 +25,8 @@ def allocations(function: Callable[[], object]) -> list[int]:
         _enable_profiler_legacy(profiler_legacy.profile(profile_memory=True).config())
     except RuntimeError as error:
         raise MeasurementError(
-            "a profiler is running, and the memory of products is found with torch's own: build the operator before it"
+            "a profiler is running, and the memory of products is found with torch's own: "
+            "build the operator before it"
         ) from error
     try:
         function()

@@ -1,9 +1,8 @@
 """Metrics of inter-layer blocks and of the Jacobians of the nodes.
 
-Resonance R, coupling C, stable rank D, effective dimension and GN-gap (DAG paper, Section 4 and Appendix G): a ratio of
-numerically zero norms is NaN, and `block_metrics` says why in its status column. Low-rank factors of Gauss-Newton
-blocks (Appendix K).
-"""
+Resonance R, coupling C, stable rank D, effective dimension and GN-gap (DAG paper, Section 4 and
+Appendix G): a ratio of numerically zero norms is NaN, and `block_metrics` says why in its status
+column. Low-rank factors of Gauss-Newton blocks (Appendix K)."""
 
 from __future__ import annotations
 
@@ -28,30 +27,33 @@ Pair = tuple[str, str]
 
 
 def resonance(block: Tensor) -> float:
-    """R = ||H[v,w]||_F of a block (d_v, d_w) (DAG paper, Definition 23), at every scale; NaN when an entry is.
+    """R = ||H[v,w]||_F of a block (d_v, d_w) (DAG paper, Definition 23), at every scale; NaN when
+    an entry is.
 
-    In the units of the loss over those of both nodes. Never raises for a matrix; torch's error for another shape.
-    """
+    In the units of the loss over those of both nodes. Never raises for a matrix; torch's error for
+    another shape."""
     return _in_range(float(torch.linalg.matrix_norm(block.double())), block)
 
 
 def _in_range(norm: float, values: Tensor) -> float:
-    """The norm, formed again at another scale where squares of the entries have left the range of float64."""
+    """The norm, formed again at another scale where squares of the entries have left the range of
+    float64."""
     return norm if 1e-100 < norm < 1e100 else norm_of(values)
 
 
 def coupling(r_vw: float, r_vv: float, r_ww: float) -> float:
-    """C = R(v,w) / sqrt(R(v,v) R(w,w)) (DAG paper, Definition 23); at most 1 when H is positive semi-definite.
+    """C = R(v,w) / sqrt(R(v,v) R(w,w)) (DAG paper, Definition 23); at most 1 when H is positive
+    semi-definite.
 
-    Of three norms, as `resonance` gives them; without units. NaN when a diagonal norm is 0. Raises ValueError for a
-    negative one.
-    """
+    Of three norms, as `resonance` gives them; without units. NaN when a diagonal norm is 0. Raises
+    ValueError for a negative one."""
     scale = math.sqrt(r_vv) * math.sqrt(r_ww)
     return r_vw / scale if scale > 0 else math.nan
 
 
 def stable_rank(block: Tensor) -> float:
-    """D = ||H||_F^2 / ||H||_2^2 of a block (d_v, d_w) (DAG paper, Eq. 7), between 1 and the rank; without units.
+    """D = ||H||_F^2 / ||H||_2^2 of a block (d_v, d_w) (DAG paper, Eq. 7), between 1 and the rank;
+    without units.
 
     NaN for a zero block and one that is not finite: nothing is raised for numbers.
     """
@@ -60,12 +62,11 @@ def stable_rank(block: Tensor) -> float:
 
 
 def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
-    """||H^T||_F / (||H^GN||_F + epsilon) of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4); NaN when the
-    denominator is 0.
+    """||H^T||_F / (||H^GN||_F + epsilon) of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4);
+    NaN when the denominator is 0.
 
-    The paper's epsilon of 1e-12 is left out by default: it has the units of the loss, and decides the gap of a network
-    whose loss is small.
-    """
+    The paper's epsilon of 1e-12 is left out by default: it has the units of the loss, and decides
+    the gap of a network whose loss is small."""
     bottom = resonance(gauss_newton) + epsilon
     return resonance(tensor) / bottom if bottom > 0 else math.nan
 
@@ -75,20 +76,22 @@ def block_metrics(
     order: Sequence[str] | None = None,
     distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None = None,
 ) -> Columns:
-    """Columns v, w, distance, R, C, D, d_eff, sigma1, frob_gn, frob_tensor, gap, status; one row per unordered pair.
+    """Columns v, w, distance, R, C, D, d_eff, sigma1, frob_gn, frob_tensor, gap, status; one row
+    per unordered pair.
 
     blocks: a BlockSplit, or blocks alone (then frob_gn, frob_tensor and gap are NaN). order: nodes
-    from first to last (default: those of the split, or the blocks' own order); rows run over i <= j. distance: of a
-    pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair. status is "" or the reason for the NaN in
-    the row. DAG paper, Section 4 and Appendix G; R and sigma1 in the units of the blocks, ratios without. Raises
-    ValueError for nodes in `order` that have no blocks.
-    """
+    from first to last (default: those of the split, or the blocks' own order); rows run over i <=
+    j. distance: of a pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair.
+    status is "" or the reason for the NaN in the row. DAG paper, Section 4 and Appendix G; R and
+    sigma1 in the units of the blocks, ratios without. Raises ValueError for nodes in `order` that
+    have no blocks."""
     split = blocks if isinstance(blocks, BlockSplit) else None
     total = blocks.total if isinstance(blocks, BlockSplit) else blocks
     nodes = _order(blocks, order)
     if any(block.dim() != 2 for block in total.values()):
         raise ValueError(
-            "expected blocks of shape (d_v, d_w), found those of each example: exact_blocks(dag, x, y)"
+            "expected blocks of shape (d_v, d_w), found those of each example: "
+            "exact_blocks(dag, x, y)"
         )
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     singular = {pair: _svdvals(total[pair].double()) for pair in pairs}
@@ -135,8 +138,8 @@ COLUMNS = (
 
 
 def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str, Any]:
-    """C, D, d_eff, sigma1 and status from the singular values. Zero means below rounding of the blocks it is made
-    of."""
+    """C, D, d_eff, sigma1 and status from the singular values. Zero means below rounding of the
+    blocks it is made of."""
     row: dict[str, Any] = dict.fromkeys(("C", "D", "d_eff", "sigma1"), math.nan)
     if not math.isfinite(norm) or not math.isfinite(scale):
         return row | {"status": "block is not finite"}
@@ -170,7 +173,8 @@ def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | No
 
 @dataclass(frozen=True)
 class GaussNewtonFactors:
-    """F_v, (B K, d_v), with GN[v,w] = F_v^T F_w. `block` raises KeyError for a node without a factor."""
+    """F_v, (B K, d_v), with GN[v,w] = F_v^T F_w. `block` raises KeyError for a node without a
+    factor."""
 
     factors: dict[str, Tensor]
 
@@ -189,10 +193,9 @@ def gauss_newton_factors(
 ) -> GaussNewtonFactors:
     """Factors of the batch-mean Gauss-Newton blocks of all pairs at once, without the blocks.
 
-    With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact factors of rank B K.
-    Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss is not convex at an output, and as the
-    guards of checks.py do.
-    """
+    With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact
+    factors of rank B K. Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss
+    is not convex at an output, and as the guards of checks.py do."""
     names = dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     with torch.no_grad():
@@ -220,11 +223,11 @@ def gauss_newton_factors(
 def block_jacobians(
     dag: Dag, x: Tensor, nodes: Iterable[str] | None = None, *, check: bool = True
 ) -> dict[tuple[str, str], Tensor]:
-    """D_up = df_u/df_p of every edge p -> u into `nodes` (default: all), keyed (u, p), shape (B, d_u, d_p).
+    """D_up = df_u/df_p of every edge p -> u into `nodes` (default: all), keyed (u, p), shape (B,
+    d_u, d_p).
 
-    Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix, training modes and
-    values that are not finite (check=False skips them).
-    """
+    Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
+    training modes and values that are not finite (check=False skips them)."""
     names = [u for u in dag.select(nodes) if u in dag.nodes]
     found: dict[tuple[str, str], Tensor] = {}
     with torch.no_grad():

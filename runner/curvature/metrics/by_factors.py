@@ -1,4 +1,5 @@
-"""Metrics of pairs with the Gauss-Newton part from factors and the tensor part, where there is one, from products."""
+"""Metrics of pairs with the Gauss-Newton part from factors and the tensor part, where there is one,
+from products."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ from runner.curvature.metrics.singular_values import (
 )
 
 PROBES = 8
-"""On each node to begin with. Root mean square errors of R and D over seeds: 2.3 and 4.3 % in an MLP of width 256, 1.6
-and 4.0 % in ResNet-18, where 30 probes and 20 power steps for each pair leave 3.5 and 4.6, 1.8 and 5.3 %."""
+"""On each node to begin with. Root mean square errors of R and D over seeds: 2.3 and 4.3 % in an
+MLP of width 256, 1.6 and 4.0 % in ResNet-18, where 30 probes and 20 power steps for each pair leave
+3.5 and 4.6, 1.8 and 5.3 %."""
 MAX_STEPS = 40
 START = 0.3
 
@@ -53,7 +55,8 @@ class FactorMetrics:
         self._samples: dict[Pair, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
 
     def measure(self) -> InterLayerMetrics:
-        """All of it: probes, then sigma_1 from the spaces they span, then more probes until the errors are as asked."""
+        """All of it: probes, then sigma_1 from the spaces they span, then more probes until the
+        errors are as asked."""
         nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0, device="cpu"), 0)
         plain = (
             self._gauss_newton_values() if self.asked.ranks else dict.fromkeys(self.pairs, nothing)
@@ -82,7 +85,8 @@ class FactorMetrics:
             self._spaces.add(w, directions)
 
     def _bent(self, pair: Pair) -> bool:
-        """Whether the pair's tensor part may be other than zero: T is symmetric, so that both rows must be."""
+        """Whether the pair's tensor part may be other than zero: T is symmetric, so that both rows
+        must be."""
         return pair[0] in self.curved and pair[1] in self.curved
 
     # ------------------------------------------------------------------ products
@@ -125,8 +129,9 @@ class FactorMetrics:
     def _sample(
         self, nodes: Iterable[str], count: int, bent: list[Pair], first: bool = False
     ) -> None:
-        """`count` more probes on each of `nodes`, for every pair with it. The first ones start the subspaces, which
-        hold what is known exactly under the later ones: those replace the first, which knew nothing."""
+        """`count` more probes on each of `nodes`, for every pair with it. The first ones start the
+        subspaces, which hold what is known exactly under the later ones: those replace the first,
+        which knew nothing."""
         spaces = self._spaces
         for w in nodes:
             if (
@@ -159,7 +164,8 @@ class FactorMetrics:
                 spaces.know(w, z, self._add_gauss_newton(w, z, images))
 
     def _probes(self, w: str, count: int) -> Tensor:
-        """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no more than probes."""
+        """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no
+        more than probes."""
         shape = count, self.tensor.sizes[w]
         if shape[1] <= count:
             return shape[1] ** 0.5 * torch.eye(
@@ -175,7 +181,8 @@ class FactorMetrics:
             count *= 2
 
     def _missing(self, leading: dict[Pair, Leading], error: float) -> list[str]:
-        """Nodes of pairs whose errors are still above what is asked, while more probes are allowed."""
+        """Nodes of pairs whose errors are still above what is asked, while more probes are
+        allowed."""
         nodes: dict[str, None] = {}
         for pair in filter(self._bent, self.asked.pairs):
             m = {
@@ -214,7 +221,8 @@ class FactorMetrics:
 
 
 def _start(rows: Tensor) -> Tensor:
-    """A direction in the row space of the factors that favours their large rows: their sum weighted by their size."""
+    """A direction in the row space of the factors that favours their large rows: their sum weighted
+    by their size."""
     generator = torch.Generator().manual_seed(0)
     mix = torch.randn(len(rows), generator=generator, dtype=torch.float64, device="cpu").to(rows)
     start = (mix @ rows).double()

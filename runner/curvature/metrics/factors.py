@@ -1,19 +1,21 @@
-"""Gauss-Newton blocks of every pair of nodes as products of thin factors, and products with the tensor part alone.
+"""Gauss-Newton blocks of every pair of nodes as products of thin factors, and products with the
+tensor part alone.
 
-With the loss Hessian A_b = sum_k s_bk a_bk a_bk^T of example b (s = +1 or -1; A has rank r <= K, r = K - 1 for softmax
-cross-entropy), one backward pass of the batch with cotangents a_bk gives row (b, k) of F_v, f = J_out,v^T a_bk, for
-every node v at once. Then
+With the loss Hessian A_b = sum_k s_bk a_bk a_bk^T of example b (s = +1 or -1; A has rank r <= K, r
+= K - 1 for softmax cross-entropy), one backward pass of the batch with cotangents a_bk gives row
+(b, k) of F_v, f = J_out,v^T a_bk, for every node v at once. Then
 
-    GN[v,w] = F_v^T S F_w / B,      ||GN[v,w]||_F^2 = sum_ij S_i S_j (F_v F_v^T)_ij (F_w F_w^T)_ij / B^2,
+    GN[v,w] = F_v^T S F_w / B,
+    ||GN[v,w]||_F^2 = sum_ij S_i S_j (F_v F_v^T)_ij (F_w F_w^T)_ij / B^2,
 
-S the signs. r passes of the batch replace d_w products for each w, and a product with GN costs 2 B r (d_v + d_w).
+S the signs. r passes of the batch replace d_w products for each w, and a product with GN costs 2 B
+r (d_v + d_w).
 
-T is the Hessian of the function delta . f_out(e) with the loss gradient delta at the output held fixed: with e_v added
-to the output of node v for all examples, q_v(e) = J_out,v(e)^T delta / B summed over them, and T r = d(sum_w q_w . r_w)
-/ de. One backward pass of that sum gives T[v,w] r for every v, exactly zero where the network is piecewise linear. No
-Gauss-Newton part is made and subtracted, so that nothing cancels, and the graph needs no second pass through the
-loss.
-"""
+T is the Hessian of the function delta . f_out(e) with the loss gradient delta at the output held
+fixed: with e_v added to the output of node v for all examples, q_v(e) = J_out,v(e)^T delta / B
+summed over them, and T r = d(sum_w q_w . r_w) / de. One backward pass of that sum gives T[v,w] r
+for every v, exactly zero where the network is piecewise linear. No Gauss-Newton part is made and
+subtracted, so that nothing cancels, and the graph needs no second pass through the loss."""
 
 from __future__ import annotations
 
@@ -33,12 +35,13 @@ Products = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Perturbed:
-    """The network's output as a function of perturbations of every example at some nodes, (B, ...) each, at zero.
+    """The network's output as a function of perturbations of every example at some nodes, (B, ...)
+    each, at zero.
 
-    moving: operations of the part of the forward pass that the perturbations go through. still: values of the nodes
-    before that part. in_place: nodes that would overwrite their parents' outputs. whole: perturbations are
-    those of all examples, (1, ...) each, of a module that runs on the whole batch alone: it has no `copies`.
-    """
+    moving: operations of the part of the forward pass that the perturbations go through. still:
+    values of the nodes before that part. in_place: nodes that would overwrite their parents'
+    outputs. whole: perturbations are those of all examples, (1, ...) each, of a module that runs on
+    the whole batch alone: it has no `copies`."""
 
     leaves: dict[str, Tensor]
     output: Tensor
@@ -48,7 +51,8 @@ class Perturbed:
     whole: bool = False
 
     def copies(self, dag: Dag, count: int) -> Perturbed:
-        """The same for `count` copies of the batch; what no perturbation moves is not computed again."""
+        """The same for `count` copies of the batch; what no perturbation moves is not computed
+        again."""
         nodes = tuple(self.leaves)
         repeated = {name: v.repeat(count, *(1,) * (v.dim() - 1)) for name, v in self.still.items()}
         return Perturbed.of(dag, repeated[INPUT], nodes, self.in_place, repeated)
@@ -98,11 +102,12 @@ class Perturbed:
 
 
 class OutputFactors:
-    """F_v of every node of `nodes`, (B r, d_v), up to a common `scale`: GN[v,w] = scale F_v^T S F_w / B.
+    """F_v of every node of `nodes`, (B r, d_v), up to a common `scale`: GN[v,w] = scale F_v^T S F_w
+    / B.
 
-    scale is the largest |eigenvalue| of the loss Hessian in the batch, so that the factors are of order one whatever
-    the size of the loss. Where the loss Hessian is zero, the factors have no rows.
-    """
+    scale is the largest |eigenvalue| of the loss Hessian in the batch, so that the factors are of
+    order one whatever the size of the loss. Where the loss Hessian is zero, the factors have no
+    rows."""
 
     def __init__(self, network: Perturbed, loss_hessian: Tensor) -> None:
         leaves, output = network.leaves, network.output
@@ -156,7 +161,8 @@ class OutputFactors:
 
 
 def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
-    """Columns a_k (B, K) with A_b = scale sum_k s_bk a_bk a_bk^T, signs (r, B), scale: those that are not zero."""
+    """Columns a_k (B, K) with A_b = scale sum_k s_bk a_bk a_bk^T, signs (r, B), scale: those that
+    are not zero."""
     wide = torch.promote_types(hessian.dtype, torch.float32)  # eigh has no bfloat16
     values, vectors = (found.to(hessian.dtype) for found in torch.linalg.eigh(hessian.to(wide)))
     scale = float(values.abs().max())
@@ -177,18 +183,19 @@ def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
 
 COPIES, FEW = 8, 4
 ENOUGH = 4e8
-"""Forward operations that keep one thread busy: smaller networks take up to COPIES directions at once, which are the
-probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones take FEW, so that a convolution reads
-its weights once for all of them (ResNet-18 on 8 x 8 maps: 1.5 times as fast)."""
+"""Forward operations that keep one thread busy: smaller networks take up to COPIES directions at
+once, which are the probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones
+take FEW, so that a convolution reads its weights once for all of them (ResNet-18 on 8 x 8 maps: 1.5
+times as fast)."""
 
 
 class TensorPart:
-    """T over the nodes of `network` as an operator, up to `scale`: T[v,w] = scale times what `apply` gives.
+    """T over the nodes of `network` as an operator, up to `scale`: T[v,w] = scale times what
+    `apply` gives.
 
-    scale: largest |component| of the loss gradient in the batch, so that products are of the same order for every
-    size of the loss. operations: of one forward pass; they decide how many directions go through the network at once.
-    products: directions applied so far.
-    """
+    scale: largest |component| of the loss gradient in the batch, so that products are of the same
+    order for every size of the loss. operations: of one forward pass; they decide how many
+    directions go through the network at once. products: directions applied so far."""
 
     def __init__(
         self,
@@ -229,10 +236,11 @@ class TensorPart:
         return {v: torch.cat(images) for v, images in found.items()}
 
     def curved_nodes(self, generator: torch.Generator | None) -> set[str]:
-        """Nodes whose row of T is not exactly zero: one product with a random direction on all nodes at once.
+        """Nodes whose row of T is not exactly zero: one product with a random direction on all
+        nodes at once.
 
-        A row that is not zero gives zero for almost no direction; rounding only hides a row below the smallest number.
-        """
+        A row that is not zero gives zero for almost no direction; rounding only hides a row below
+        the smallest number."""
         direction = {
             w: torch.randn(1, d, generator=generator, device="cpu").to(self.device, self.dtype)
             for w, d in self.sizes.items()
@@ -265,7 +273,8 @@ class TensorPart:
         }
 
     def _pull(self, copies: int) -> tuple[Products, Products]:
-        """The perturbations of `copies` copies of the batch, and q_v of every example where it changes with them."""
+        """The perturbations of `copies` copies of the batch, and q_v of every example where it
+        changes with them."""
         network = self._network
         if copies > 1:
             network = network.copies(self._dag, copies)
@@ -281,7 +290,8 @@ class TensorPart:
 
 
 def _fitting(sizes: tuple[int, ...], count: int) -> int:
-    """Of the sizes, the smallest that takes `count` directions and is not left half empty, else the largest below."""
+    """Of the sizes, the smallest that takes `count` directions and is not left half empty, else the
+    largest below."""
     best = sizes[0]
     for size in sizes:
         if size <= count or count > 0.7 * size:

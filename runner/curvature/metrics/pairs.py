@@ -1,24 +1,29 @@
 """R, C, D and the GN-gap of pairs of nodes at the least cost, exact where the structure allows.
 
-Operation count, F operations for one forward pass of the batch through the part behind the first measured node, n
-measured nodes, P = n (n+1)/2 pairs, K outputs:
+Operation count, F operations for one forward pass of the batch through the part behind the first
+measured node, n measured nodes, P = n (n+1)/2 pairs, K outputs:
 
-    usual way      30 probes and 20 power steps, pair by pair:  3 F (30 P + 40 P)  for R and D,  6 F 30 P  for the gap
-    factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one product with the
-                   tensor part T: where it is zero (piecewise linear after the measured nodes) everything is exact
-    products       where it is not: 3 F 8 n more for R, C and gap: 8 probes on each node, each of which serves all
-                   pairs of its row and column; for D again about 3 F 14 n: sweeps over the nodes, in which all pairs
-                   take half a step of a block Krylov iteration together (singular_values.py)
-    exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing), all of it exact
+    usual way      30 probes and 20 power steps, pair by pair: 3 F (30 P + 40 P) for R and D,
+                   6 F 30 P for the gap
+    factors        F + (K-1) F backward passes give every Gauss-Newton block (factors.py), 3 F one
+                   product with the tensor part T: where it is zero (piecewise linear after the
+                   measured nodes) everything is exact
+    products       where it is not: 3 F 8 n more for R, C and gap: 8 probes on each node, each of
+                   which serves all pairs of its row and column; for D again about 3 F 14 n: sweeps
+                   over the nodes, in which all pairs take half a step of a block Krylov iteration
+                   together (singular_values.py)
+    exact blocks   2 B sum d_u d_p d_w over edges (p, u) and nodes w after p (curvature routing),
+                   all of it exact
 
-A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and the pass down.
-Convolutions are linear maps here (graph/modes.py): torch's own second derivative adds one F for the weights.
-Several go through the network at once: a convolution on 8 x 8 maps and a product of 32 rows wait for their weights.
+A product counts 3 F at most: a tangent pass, from its node up, and two for the elementwise work and
+the pass down. Convolutions are linear maps here (graph/modes.py): torch's own second derivative
+adds one F for the weights. Several go through the network at once: a convolution on 8 x 8 maps and
+a product of 32 rows wait for their weights.
 
-ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 260 F. MLP with L = 6, width
-256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small steps, products 400 F = 10 Gflop, exact
-blocks 36 Gflop in large ones, at the rate of a large matrix product.
-"""
+ResNet-18 (n = 5, P = 15, K = 10): usual 3150 F for R and D, factors 13 F, with products 260 F. MLP
+with L = 6, width 256, B = 32 (n = 6, P = 21; F = 25 Mflop): usual 4400 F = 0.11 Tflop in small
+steps, products 400 F = 10 Gflop, exact blocks 36 Gflop in large ones, at the rate of a large matrix
+product."""
 
 from __future__ import annotations
 
@@ -83,7 +88,8 @@ def metrics_from_blocks(
 
 
 def _spectral_norm(block: Tensor, symmetric: bool) -> float:
-    """sigma_1 from the eigenvalues of the block, or of its smaller Gram matrix: the largest keeps its digits."""
+    """sigma_1 from the eigenvalues of the block, or of its smaller Gram matrix: the largest keeps
+    its digits."""
     if symmetric:
         return float(torch.linalg.eigvalsh(block).abs().max())
     gram = block @ block.mT if len(block) <= block.shape[1] else block.mT @ block
@@ -92,7 +98,8 @@ def _spectral_norm(block: Tensor, symmetric: bool) -> float:
 
 @dataclass
 class Squares:
-    """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with directions on a node."""
+    """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with
+    directions on a node."""
 
     found: tuple[Square, ...] = (Square(0.0), Square(0.0), Square(0.0))
     sigma: float = math.nan
@@ -116,10 +123,10 @@ def metrics_from_products(
 ) -> InterLayerMetrics:
     """The same from products alone, for outputs too many for factors and networks without a graph.
 
-    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T loses digits. Nodes
-    with no more components than probes are multiplied with all unit vectors, which makes their blocks exact; the
-    others take twice as many probes at every round until every error is as asked, or MOST_PROBES are drawn. sigma_1
-    begins in the space of the first probes.
+    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T
+    loses digits. Nodes with no more components than probes are multiplied with all unit vectors,
+    which makes their blocks exact; the others take twice as many probes at every round until every
+    error is as asked, or MOST_PROBES are drawn. sigma_1 begins in the space of the first probes.
     """
     pairs, count = asked.with_diagonals, WITHOUT_FACTORS
     squares = {pair: Squares() for pair in pairs}
@@ -174,7 +181,8 @@ def _missing(
     drawn: Mapping[str, int],
     error: float,
 ) -> list[str]:
-    """Nodes whose probes leave R, C or gap of a pair with a larger error than asked, while more are allowed."""
+    """Nodes whose probes leave R, C or gap of a pair with a larger error than asked, while more are
+    allowed."""
     nodes: dict[str, None] = {}
     for pair in asked:
         ends = [pair, *((u, u) for u in pair)]
@@ -193,7 +201,8 @@ def _missing(
 SWEPT = 14
 """Products on each node for sigma_1 of all its pairs: three to four sweeps."""
 AFFORDABLE = 3.0
-"""Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked for."""
+"""Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked
+for."""
 WITHOUT_FACTORS = 30
 """Probes on each node where the Gauss-Newton part is estimated, too."""
 
@@ -211,25 +220,28 @@ def inter_layer_metrics(
     memory_budget: int = MEMORY_BUDGET,
     check: bool = True,
 ) -> InterLayerMetrics:
-    """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost chose.
+    """R, C, D and GN-gap of each pair of nodes, each an Estimate, with the method that the cost
+    chose.
 
-    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||T[v,w]||_F /
+    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap =
+    ||T[v,w]||_F /
     ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
 
-    nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error: asked of every value
-    (default: exact where that costs at most three times as much, else 8 probes a node); a value that
-    would need more than 4096 probes comes with the error it has.
-    generator: of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is more
-    than half of the cost of smooth networks.
-    memory_budget: bytes for the factors or the exact blocks, or for products under way; directions on each node with
-    their images, of which sigma_1 is made, come on top.
+    nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error:
+    asked of every value (default: exact where that costs at most three times as much, else 8 probes
+    a node); a value that would need more than 4096 probes comes with the error it has. generator:
+    of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is
+    more than half of the cost of smooth networks. memory_budget: bytes for the factors or the exact
+    blocks, or for products under way; directions on each node with their images, of which sigma_1
+    is made, come on top.
 
-    method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes), "factors, products"
-    (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature routing), "products" (more outputs than
-    factors are worth, or a traced module without a graph: TracedDag.no_graph, on the whole batch at once). An exact
-    value has error 0, up to rounding; errors of the others are standard errors, widened so that +-1.96 of them cover
-    95 %. NaN with a reason where the block is numerically zero. Raises ValueError as the
-    guards of checks.py do (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
+    method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes),
+    "factors, products" (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature
+    routing), "products" (more outputs than factors are worth, or a traced module without a graph:
+    TracedDag.no_graph, on the whole batch at once). An exact value has error 0, up to rounding;
+    errors of the others are standard errors, widened so that +-1.96 of them cover 95 %. NaN with a
+    reason where the block is numerically zero. Raises ValueError as the guards of checks.py do
+    (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
 
     >>> dag = Dag.from_sequential([torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)])
     >>> found = inter_layer_metrics(dag, torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 0]), ["0"])
@@ -290,7 +302,8 @@ def _measured(
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
         raise ValueError(
-            "the loss has derivatives that are not finite at this batch: check the input and the weights"
+            "the loss has derivatives that are not finite at this batch: check the input and "
+            "the weights"
         )
     return FactorMetrics(factors, tensor, curved, asked).measure()
 

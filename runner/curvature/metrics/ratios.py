@@ -1,4 +1,5 @@
-"""R, C, D and the GN-gap of pairs from their squared norms and sigma_1, with errors, and what counts as zero."""
+"""R, C, D and the GN-gap of pairs from their squared norms and sigma_1, with errors, and what
+counts as zero."""
 
 from __future__ import annotations
 
@@ -30,15 +31,16 @@ TOLERANCE = 2e-2
 
 @dataclass(frozen=True)
 class Square:
-    """A squared norm: its value, and the samples that it is the mean of, by the node that the probes were drawn on
-    (none where it is exact)."""
+    """A squared norm: its value, and the samples that it is the mean of, by the node that the
+    probes were drawn on (none where it is exact)."""
 
     value: float
     samples: Mapping[str, Tensor] = field(default_factory=dict)
 
     @staticmethod
     def of(samples: Mapping[str, Tensor]) -> Square:
-        """The mean of the nodes' means: a block and its transpose have one norm, so that both sides count."""
+        """The mean of the nodes' means: a block and its transpose have one norm, so that both sides
+        count."""
         return Square(
             max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples
         )
@@ -57,8 +59,8 @@ def squares_of_probes(
     images: Mapping[str, Tensor],
     known: Known | None,
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """v -> samples of ||H[v,w]||^2 and ||T[v,w]||^2 for v in `others`, from probes z on w, (m, d_w), with images
-    T[v,w] z, (m, d_v).
+    """v -> samples of ||H[v,w]||^2 and ||T[v,w]||^2 for v in `others`, from probes z on w, (m,
+    d_w), with images T[v,w] z, (m, d_v).
 
     H = g GN + t T with weights (g, t). With z' = z - Q Q^T z and GN known exactly,
 
@@ -96,8 +98,8 @@ def squares_of_probes(
 def relative_error(terms: Sequence[tuple[float, Square]]) -> float:
     """Standard error of sum_k c_k log S_k over squares S_k, to first order; 0 when all are exact.
 
-    Samples drawn on one node share their probes; their influences add up before they are squared. The error is
-    widened by Student's factor, so that +-1.96 errors cover 95 % with few probes too.
+    Samples drawn on one node share their probes; their influences add up before they are squared.
+    The error is widened by Student's factor, so that +-1.96 errors cover 95 % with few probes too.
     """
     influence: dict[str, Tensor] = {}
     for coefficient, square in terms:
@@ -125,13 +127,14 @@ class _PairMetrics(NamedTuple):
 
 
 class PairMetrics(Result, _PairMetrics):
-    """R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||T[v,w]||_F /
+    """R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap =
+    ||T[v,w]||_F /
     ||GN[v,w]||_F of a pair, each with its error (DAG paper, Definition 23, Eqs. 4, 7).
 
-    R, gauss_newton and tensor have the unit of the loss over those of the outputs of v and w; C, D and gap have none.
-    C <= 1 holds for positive semi-definite blocks alone. method: as in `inter_layer_metrics`. gauss_newton, tensor:
-    norms of both parts, whose sums over pairs give the tables' GN-gap.
-    """
+    R, gauss_newton and tensor have the unit of the loss over those of the outputs of v and w; C, D
+    and gap have none. C <= 1 holds for positive semi-definite blocks alone. method: as in
+    `inter_layer_metrics`. gauss_newton, tensor: norms of both parts, whose sums over pairs give the
+    tables' GN-gap."""
 
     __slots__ = ()
 
@@ -166,8 +169,8 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
         )
 
     def plot(self, quantity: str = "C", ax: Axes | None = None) -> Figure:
-        """A map of one quantity (R, C, D, gap, gauss_newton or tensor) over all pairs. ax: default those of a new
-        figure."""
+        """A map of one quantity (R, C, D, gap, gauss_newton or tensor) over all pairs. ax: default
+        those of a new figure."""
         if quantity not in QUANTITIES:
             raise ValueError(f"expected one of {', '.join(QUANTITIES)}, found {quantity!r}")
         return plot_map(
@@ -180,7 +183,8 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
 
 @dataclass(frozen=True)
 class Measured:
-    """Squared Frobenius norms of the parts of one block, and sigma_1 of the block with its error."""
+    """Squared Frobenius norms of the parts of one block, and sigma_1 of the block with its
+    error."""
 
     total: Square
     gauss_newton: Square
@@ -192,8 +196,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Asked:
-    """The pairs to measure; the relative error asked of every value, None for the default number of probes; the
-    generator of the probes; whether D is wanted."""
+    """The pairs to measure; the relative error asked of every value, None for the default number of
+    probes; the generator of the probes; whether D is wanted."""
 
     pairs: list[Pair]
     error: float | None = None
@@ -214,10 +218,11 @@ class Asked:
 def pair_metrics(
     measured: Mapping[Pair, Measured], asked: list[Pair], scale: float, eps: float, method: str
 ) -> InterLayerMetrics:
-    """Metrics of the pairs `asked` from the measurements of these and of their diagonal blocks, in units of `scale`.
+    """Metrics of the pairs `asked` from the measurements of these and of their diagonal blocks, in
+    units of `scale`.
 
-    A block is numerically zero when its norm is at most eps sqrt(R(v,v) R(w,w)), a diagonal block when it is zero.
-    """
+    A block is numerically zero when its norm is at most eps sqrt(R(v,v) R(w,w)), a diagonal block
+    when it is zero."""
     return InterLayerMetrics({pair: _one(measured, pair, scale, eps, method) for pair in asked})
 
 

@@ -1,13 +1,13 @@
 """Largest singular values of many blocks at once, from products alone.
 
-`leading_singular_values`: Golub-Kahan bidiagonalisation, block by block. `SharedSubspaces`: of the blocks of one
-symmetric matrix, from subspaces that the blocks share. A product with a direction on node w gives a column of every
-block H[v,w] at once. Each node w therefore keeps one orthonormal basis D_w with the images H[v,w] D_w for all v, to
-which every pair with w contributes: sigma_1 of H[v,w] is at least the largest singular value of H[v,w] D_w, whose left
-vector u is the next direction on v (half a step of a block power iteration that forgets nothing). The bases begin with
-random directions, so that no singular vector is orthogonal to them, and with the Gauss-Newton singular vectors, where
-the tensor part is small near the answer.
-"""
+`leading_singular_values`: Golub-Kahan bidiagonalisation, block by block. `SharedSubspaces`: of the
+blocks of one symmetric matrix, from subspaces that the blocks share. A product with a direction on
+node w gives a column of every block H[v,w] at once. Each node w therefore keeps one orthonormal
+basis D_w with the images H[v,w] D_w for all v, to which every pair with w contributes: sigma_1 of
+H[v,w] is at least the largest singular value of H[v,w] D_w, whose left vector u is the next
+direction on v (half a step of a block power iteration that forgets nothing). The bases begin with
+random directions, so that no singular vector is orthogonal to them, and with the Gauss-Newton
+singular vectors, where the tensor part is small near the answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def by_node(requests: Requests, place: Literal[1, 3]) -> dict[str, Requests]:
 
 
 class Leading(NamedTuple):
-    """sigma_1 of a block from below, with the estimated error, sigma_2, the right singular vector and the steps."""
+    """sigma_1 of a block from below, with the estimated error, sigma_2, the right singular vector
+    and the steps."""
 
     value: float
     error: float
@@ -47,7 +48,8 @@ class Leading(NamedTuple):
 
 @dataclass
 class _Bidiagonal:
-    """A V = U B, A^T U = V B^T + beta v e^T, B upper bidiagonal; V and U kept orthonormal in float64."""
+    """A V = U B, A^T U = V B^T + beta v e^T, B upper bidiagonal; V and U kept orthonormal in
+    float64."""
 
     right: list[Tensor]
     left: list[Tensor] = field(default_factory=list)
@@ -95,12 +97,12 @@ def leading_singular_values(
     tolerance: float,
     max_steps: int,
 ) -> dict[Pair, Leading]:
-    """sigma_1 of A[v,w] for every pair of `starts` (its start: a right vector of w), all pairs in the same calls.
+    """sigma_1 of A[v,w] for every pair of `starts` (its start: a right vector of w), all pairs in
+    the same calls.
 
-    products: A[v,w] r for each request (pair, w, r, v), and A[v,w]^T r for (pair, v, r, w). A pair stops when its
-    error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps (2 products each). A
-    zero block gives 0.
-    """
+    products: A[v,w] r for each request (pair, w, r, v), and A[v,w]^T r for (pair, v, r, w). A pair
+    stops when its error is at most tolerance * sigma_1, when its Krylov space is exhausted, or
+    after max_steps (2 products each). A zero block gives 0."""
     active = {
         pair: _Bidiagonal([start.double() / start.double().norm()])
         for pair, start in starts.items()
@@ -139,11 +141,11 @@ def _orthogonal(vector: Tensor, basis: list[Tensor]) -> Tensor:
 
 
 def kato_temple(first: float, second: float, residual: float) -> float:
-    """Estimate of sigma_1 - first from A q = first u, |A^T u - first q| = residual, and second, close to sigma_2.
+    """Estimate of sigma_1 - first from A q = first u, |A^T u - first q| = residual, and second,
+    close to sigma_2.
 
-    first residual^2 / (2 (first^2 - second^2)) by the inequality of Kato and Temple for A^T A, at most the residual;
-    0 where it is below the rounding of float64.
-    """
+    first residual^2 / (2 (first^2 - second^2)) by the inequality of Kato and Temple for A^T A, at
+    most the residual; 0 where it is below the rounding of float64."""
     gap = first**2 - second**2
     error = min(residual, first * residual**2 / (2 * gap)) if gap > 0 else residual
     return error if error > 1e-15 * first else 0.0
@@ -165,7 +167,8 @@ def _with_error(before: float, found: Leading) -> Leading:
 
 
 class SharedSubspaces:
-    """Bases of the nodes, each (k, d_w) with images; `sweeps` improves them until every pair is as close as asked."""
+    """Bases of the nodes, each (k, d_w) with images; `sweeps` improves them until every pair is as
+    close as asked."""
 
     def __init__(self, apply: Apply, sizes: Mapping[str, int]) -> None:
         self._apply, self.sizes = apply, sizes
@@ -174,14 +177,16 @@ class SharedSubspaces:
         self._spectra: dict[Pair, tuple[Tensor, Tensor]] = {}
 
     def know(self, w: str, directions: Tensor, images: Mapping[str, Tensor]) -> None:
-        """Takes directions whose images are known already; what depends on the others is dropped."""
+        """Takes directions whose images are known already; what depends on the others is
+        dropped."""
         u, s, vh = torch.linalg.svd(directions.double(), full_matrices=False)
         kept = s > 1e-2 * s[0]
         mixing = u[:, kept].mT / s[kept, None]
         self._append(w, vh[kept], {v: mixing @ image.double() for v, image in images.items()})
 
     def add(self, w: str, proposals: Sequence[Tensor], worth: float = NEW) -> int:
-        """Multiplies the matrix with what the proposals add to the basis of w; returns how many products that took.
+        """Multiplies the matrix with what the proposals add to the basis of w; returns how many
+        products that took.
 
         worth: the share of a proposal outside of the basis below which it is left out.
         """
@@ -203,12 +208,12 @@ class SharedSubspaces:
     def sweeps(self, pairs: Sequence[Pair], tolerance: float, most: int) -> dict[Pair, Leading]:
         """sigma_1 of each pair with a standard error, in at most `most` sweeps over the nodes.
 
-        At each node, all pairs with it that are not yet as close as asked take a half step together, in products of
-        FEW directions or more at once: first their leading vectors there, then their second ones. sigma_1 is
-        approached from below. Its standard error is half the bound of Kato and Temple, or STEPS times the last step
-        where that is less (the bound says too much of close singular values), but never below an eighth of the bound
-        (a sequence that stands still need not be near).
-        """
+        At each node, all pairs with it that are not yet as close as asked take a half step
+        together, in products of FEW directions or more at once: first their leading vectors there,
+        then their second ones. sigma_1 is approached from below. Its standard error is half the
+        bound of Kato and Temple, or STEPS times the last step where that is less (the bound says
+        too much of close singular values), but never below an eighth of the bound (a sequence that
+        stands still need not be near)."""
         found = {pair: self.leading(pair) for pair in pairs}
         worth = min(NEW, math.sqrt(tolerance) / 2)  # sigma_1 gains the square of what lies outside
         for _ in range(most):
@@ -220,7 +225,8 @@ class SharedSubspaces:
         return found
 
     def _proposals(self, node: str, pairs: Sequence[Pair]) -> list[Tensor]:
-        """Left singular vectors on `node` of what is known of the pairs with it: the first of each, then the second."""
+        """Left singular vectors on `node` of what is known of the pairs with it: the first of each,
+        then the second."""
         vectors = []
         for v, w in pairs:
             if node in (v, w):
@@ -253,7 +259,8 @@ class SharedSubspaces:
         return max(sides, key=lambda side: side.value)
 
     def _side(self, v: str, w: str) -> Leading:
-        """From H[v,w] D_w: sigma, and the residual H[w,v] u - sigma q of its left vector u as far as D_v knows it.
+        """From H[v,w] D_w: sigma, and the residual H[w,v] u - sigma q of its left vector u as far
+        as D_v knows it.
 
         With u = D_v c + u', H[w,v] u is known except H[w,v] u', which is at most sigma_1 |u'|.
         """
