@@ -312,7 +312,6 @@ def contest() -> str:
 def _contest_cells(word: str, verdict: str) -> dict[str, int]:
     """Baseline -> how many cells of both contests have the verdict on "HSR is `word` than it"."""
     counts = dict.fromkeys(BASELINES, 0)
-    counts = dict.fromkeys(BASELINES, 0)
     for experiment in CONTESTS.values():
         claims = _csv(experiment, "claims").set_index("name")["variants"]
         for baseline in BASELINES:
