@@ -167,13 +167,15 @@ class ContestAnalysis(Analysis):
     def _cell(self, key: Key) -> str:
         if key not in self.tests:
             return "–"
+        seeds = sum(math.isfinite(value) for value in self.differences[key])
+        few = f"; {seeds} seeds" * (seeds < len(self.experiment.paper_seeds))
         star = "*" * bool(self.tests[key].p_holm < self.experiment.level)
         if key[1] == "lambda_max":
             ratio = Ratio.of(self.differences[key])
-            return f"{ratio.value:.3g}{star} ({ratio.low:.3g} to {ratio.high:.3g})"
+            return f"{ratio.value:.3g}{star} ({ratio.low:.3g} to {ratio.high:.3g}{few})"
         sample = Sample.of([100 * value for value in self.differences[key]])
         low, high = sample.interval(judge.LEVEL)
-        return f"{sample.mean:+.2f}{star} ({low:+.2f} to {high:+.2f})"
+        return f"{sample.mean:+.2f}{star} ({low:+.2f} to {high:+.2f}{few})"
 
     def _methods(self) -> str:
         lines = [
