@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = "2"
+LINE = re.compile(r"(?<=\.py):\d+")
+"""The number of a line in a mutation, which other changes of the file move."""
 
 
 @dataclass(frozen=True)
@@ -63,28 +66,31 @@ def kills(seed: int, share: float) -> Count:
     ways = "jobs=1,jobs=2,joblib,publish"
     words = [str(most), "--signals", str(signals), "--seed", str(seed), "--ways", ways]
     command = [sys.executable, "-m", "tests.run.kills", *words]
-    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    print(ended.stdout, flush=True)
-    wrong = sum(line.startswith("  ") for line in ended.stdout.splitlines())
-    return Count(most + signals, wrong + (ended.returncode != 0 and not wrong))
+    status, lines = shown(command)
+    wrong = sum(line.startswith("  ") for line in lines)
+    return Count(most + signals, wrong + (status != 0 and not wrong))
+
+
+def shown(command: list[str]) -> tuple[int, list[str]]:
+    """Exit status and lines of a command, which are printed as they come."""
+    lines = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line.rstrip("\n"))
+    return process.returncode, lines
 
 
 def mutations(seed: int, share: float) -> Count:
     """Random changes of single expressions, each to be noticed by a test."""
     most = max(2, round(100 * share))
     command = [sys.executable, "-m", "tests.mutations", "--count", str(most), "--seed", str(seed)]
-    ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    lines = ended.stdout.splitlines()
-    print(*lines, sep="\n", flush=True)
+    lines = shown(command)[1]
     known = (Path(__file__).parent / "equivalent.txt").read_text(encoding="utf-8").splitlines()
     explained = {line.partition("  # ")[0].strip() for line in known if "  # " in line}
     survived = [line for line in lines if line.startswith("survived: ")]
     changes = [line.removeprefix("survived: ") for line in survived]
-    open_ = [
-        line
-        for line in changes
-        if line.partition(":")[0] + line.partition(": ")[2] not in explained
-    ]
+    open_ = [change for change in changes if LINE.sub("", change) not in explained]
     wrong = max(0, len(open_) - most // 20)  # at least 95 of 100
     return Count(most, wrong, f"{most - len(survived)} caught, {len(open_)} open")
 
