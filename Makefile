@@ -17,7 +17,7 @@ each = @failed=; for e in $(EXPERIMENTS); do $(1) || { s=$$?; [ $$s -ne 130 ] ||
   done; [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: gallery site readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
+.PHONY: recipes gallery site readme docs help setup demo run test test-slow mutations lint types bench models quick reproduce checkpoints figures report errata clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/%/NAME/; s/:.*## /\t/' | expand -t 17
@@ -106,6 +106,9 @@ errata: $(READY) ## check every clause of the papers and write docs/errata.md an
 readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experiments.md, from the published results
 	$(BIN)/python -m docs.render
 	$(BIN)/python -m docs.verdict_table
+
+recipes: $(READY) ## the pages of docs/recipes, by running each script
+	$(BIN)/python -m docs.recipes
 
 docs: $(READY) ## the documentation with the result pages, into docs/_build/html (not committed)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
