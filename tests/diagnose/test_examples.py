@@ -15,7 +15,7 @@ def test_the_code_of_the_guide(capsys):
     assert len(code) >= 4
     exec(compile("\n".join(code), "own-network.md", "exec"), {"__name__": "guide"})
     out = capsys.readouterr().out
-    assert "('embed', 'body', 'head')" in out and "certified" in out and "NOT" not in out
+    assert "{'embed': 6, 'body': 6, 'head': 3}" in out and "certified" in out and "NOT" not in out
 
 
 @pytest.mark.parametrize(
