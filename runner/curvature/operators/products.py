@@ -10,6 +10,7 @@ All of them take one direction, or k in a batch (`is_grads_batched`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -185,7 +186,9 @@ def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: 
             found, _ = tree_flatten(function.output(batch.input))
         return [found[i] for i in graph.places]
 
-    push = torch.func.linearize(outputs, *[t.detach() for t in leaves.values()])[1]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Attempted to insert a get_attr Node", UserWarning)
+        push = torch.func.linearize(outputs, *[t.detach() for t in leaves.values()])[1]
 
     def jacobian(directions: Tensors, batched: bool) -> Tensors:
         tangents = torch.func.vmap(push)(*directions) if batched else push(*directions)
