@@ -35,7 +35,7 @@ $(READY): pyproject.toml
 demo: $(READY) ## one published formula checked now: claim, published and our values, verdict, figure
 	$(BIN)/hess-run demo
 
-run: $(READY) ## measure one experiment anew, as published, at one seed, and compare it with the published values (a minute)
+run: $(READY) ## measure one experiment again, as published, at one seed, and compare it with the published values (a minute)
 	$(BIN)/hess-run experiment=attention_hessian outputs=$(OUT) jobs=$(RUN_JOBS) force=true
 
 test: $(READY) lint types ## lint, types and the tests of every day

@@ -296,7 +296,7 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
 
 class _Watch:
     """Closes the connections of a download that says nothing whole for PATIENCE seconds: a socket's own limit begins
-    anew with each byte, so that headers could take for ever."""
+    again with each byte, so that headers could take for ever."""
 
     def __init__(self) -> None:
         self._connections: list[http.client.HTTPConnection] = []
@@ -333,7 +333,7 @@ class _Watch:
         return handler
 
     def heard(self) -> None:
-        """Something came: the time begins anew."""
+        """Something came: the time begins again."""
         self._since = time.monotonic()
 
     def __enter__(self) -> _Watch:

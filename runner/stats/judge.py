@@ -352,7 +352,7 @@ def median(values: Mapping[int, float]) -> float:
 def _directions(row: Statistic, level: float) -> tuple[int | None, int | None]:
     """The least and the largest sign of the effect that a test allows, whatever its lost values are.
 
-    0: not significant at this level; None: the test has no power, or was not made.
+    0: not significant at this level; None: the test can never be significant at it, or was not made.
     """
     ends = [(row.effect, row.p)] * 2
     if row.lost:
@@ -364,7 +364,7 @@ def _directions(row: Statistic, level: float) -> tuple[int | None, int | None]:
 
 
 def _direction(row: Statistic, level: float) -> int | None:
-    """The sign of the effect; None where the lost values decide it, or the test has no power."""
+    """The sign of the effect; None where lost values decide it, or the test can never be significant."""
     least, most = _directions(row, level)
     return least if least == most else None
 

@@ -122,7 +122,7 @@ class Work(Generic[Found]):
 
 
 def interactive() -> bool:
-    """Whether somebody looks: a terminal or a notebook."""
+    """Whether output goes to a terminal or a notebook."""
     if os.environ.get("TQDM_DISABLE"):
         return False
     return sys.stderr.isatty() or "ipykernel" in sys.modules

@@ -7,7 +7,7 @@
 4  weights (weights.py).   5  likelihood (likelihood.py).
 
 A comparison has three outcomes. "right": one step t agrees. "wrong": two steps agree with each other ten times better
-than with the derivative, without a kink between them. "undecided": neither; it is named and never refused.
+than with the derivative, without a kink between them. "inconclusive": neither; it is named and never refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PERIOD = 10_007
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an identity found. status: "right", "wrong" or "undecided"; error: relative; what: the names concerned."""
+    """Of an identity. status: "right", "wrong" or "inconclusive"; error: relative; what: the names concerned."""
 
     identity: str
     status: str
@@ -208,7 +208,7 @@ class Comparison:
             return Outcome(self.identity, "wrong", wrong[names[0]], tuple(names))
         if self.open:
             worst = max(self.best[name] for name in self.open)
-            return Outcome(self.identity, "undecided", worst, tuple(sorted(self.open)))
+            return Outcome(self.identity, "inconclusive", worst, tuple(sorted(self.open)))
         settled = max((e for e in self.best.values() if math.isfinite(e)), default=0.0)
         return Outcome(self.identity, "right", settled)
 
@@ -323,4 +323,4 @@ class SecondOrder:
         error = abs(after - loss) / max(abs(loss), 1e-300)
         if error > max(1e-9, 100 * self.eps):
             return [Outcome("2 gradient", "wrong", error, tuple(still))]
-        return [Outcome("reached", "undecided", 0.0, tuple(still))]
+        return [Outcome("reached", "inconclusive", 0.0, tuple(still))]

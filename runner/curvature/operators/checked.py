@@ -116,7 +116,7 @@ def _slopes(at: SecondOrder, graph: FactoredGraph, outputs: Tensors) -> Tensors:
 def _outer_products(at: SecondOrder, layout: Layout | None, hd: Tensors) -> Outcome:
     """The mean over examples of g (g . d), each gradient taken alone."""
     if layout is None:
-        return Outcome("3 product", "undecided", 1.0, ("examples",))
+        return Outcome("3 product", "inconclusive", 1.0, ("examples",))
     total = [t.new_zeros(t.shape) for t in at.point.values()]
     for i in range(layout.examples):
         g = at.function.gradient(at.here, layout.cut(at.batch, i, i + 1)).gradient

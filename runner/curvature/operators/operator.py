@@ -838,13 +838,15 @@ class FunctionOperator(SymmetricOperator):
 
     def __repr__(self) -> str:
         right = [o.identity.split()[0] for o in self.outcomes if o.status == "right"]
-        open_ones = [o for o in self.outcomes if o.status == "undecided"]
+        open_ones = [o for o in self.outcomes if o.status == "inconclusive"]
         counts = f"{len(self.counts)} batch(es), {self.examples} examples, weighed by {self.weighing.name}"
         words = [f"{self.shape[0]} x {self.shape[0]}", f"part={self.part!r}", counts, self.method]
         words.append(f"a product costs about {self.cost:.1f} gradients")
         words.append(f"identities {' '.join(right)} right" if right else "not checked")
         words += [
-            f"{o.identity} undecided ({o.error:.0e})" for o in open_ones if o.identity != "reached"
+            f"{o.identity} inconclusive ({o.error:.0e})"
+            for o in open_ones
+            if o.identity != "reached"
         ]
         words += [f"not reached: {', '.join(o.what)}" for o in open_ones if o.identity == "reached"]
         words += [f"FAILED: {text}" for text in self.failures]

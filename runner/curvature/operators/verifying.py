@@ -127,10 +127,10 @@ def _verified(
     reasons = []
     if outcome.status == "wrong":
         reasons.append(f"products are wrong at {operator.noun} {some(map(repr, outcome.what), 3)}")
-    undecided = compared.open - set(outcome.what if outcome.status == "wrong" else ())
-    if undecided:
+    inconclusive = compared.open - set(outcome.what if outcome.status == "wrong" else ())
+    if inconclusive:
         reasons.append(
-            f"note: nothing can be told of {operator.noun} {some(map(repr, sorted(undecided)), 3)}: a kink within "
+            f"note: nothing can be told of {operator.noun} {some(map(repr, sorted(inconclusive)), 3)}: a kink within "
             "every step, or rounding"
         )
     if not wide:
@@ -141,7 +141,7 @@ def _verified(
         name: compared.best[name] if math.isfinite(compared.best[name]) else math.nan
         for name in groups
     }
-    ok = outcome.status != "wrong" and len(undecided) < len(groups)
+    ok = outcome.status != "wrong" and len(inconclusive) < len(groups)
     return Verification(ok, nodes, tolerance, tuple(reasons), operator.noun, spent, t)
 
 
