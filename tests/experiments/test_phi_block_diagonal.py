@@ -9,6 +9,7 @@ from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.measure import curvature, labels, network
 from runner.contract import Context, analyse
 from runner.curvature import ParameterOperator
+from runner.curvature.parameters.model import layout
 from runner.run.config import preview
 
 EXPERIMENT = preview("phi_block_diagonal")
@@ -34,7 +35,7 @@ def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     assert sum(layer["trace"] for layer in layers) == pytest.approx(float(h.trace()))
     names = list(operator.groups)
     for row in (r for r in rows if r["part"] == "hessian"):
-        label = labels(operator.layout, row["partition"])
+        label = labels(layout(model, None), row["partition"])
         inside = sum(
             float(h[label == b][:, label == b].square().sum()) for b in range(row["blocks"])
         )

@@ -35,6 +35,7 @@ from experiments.three_layer.hsr_flat_training.settings import BUDGETS, METHODS,
 from experiments.three_layer.lanczos import largest_after
 from experiments.three_layer.stochastic_bound import ParameterHessian
 from runner.contract import Context
+from runner.files import write_bytes
 
 TRIED = 16
 SEEDS = (142, 143, 144)
@@ -133,7 +134,7 @@ def main(path: Path) -> None:
                 )
         done = pd.concat([done, averaged(rows)], ignore_index=True)
         rows.clear()
-        done.to_csv(path, index=False, float_format="%.6g")
+        write_bytes(path, done.to_csv(index=False, float_format="%.6g").encode())
         print(contest, budget, method, len(done), flush=True)
 
 
