@@ -160,7 +160,7 @@ def page(rows: Sequence[Row], others: Mapping[str, Sequence[Row]] | None = None)
     notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
     sections = [
         f"{PAGE}{_met(rows)} are met.{''.join(_elsewhere(name, of) for name, of in (others or {}).items())}",
-        "Measured:\n\n" + "\n".join(measured_when),
+        "Measured:\n\n" + "\n".join([*measured_when, *_unmeasured(rows)]),
         markdown(rows),
         *(["## Goals that are missed\n\n" + "\n".join(missed)] if missed else []),
         "## Notes\n\n" + "\n".join(notes),
@@ -170,6 +170,13 @@ def page(rows: Sequence[Row], others: Mapping[str, Sequence[Row]] | None = None)
 
 def _met(rows: Sequence[Row]) -> str:
     return f"{sum(row.met for row in rows)} of {len(rows)} goals"
+
+
+def _unmeasured(rows: Sequence[Row]) -> list[str]:
+    """One line on the parts without rows, if there are any."""
+    parts = {row.part for row in rows}
+    missing = [part for part in GOALS if part not in parts]
+    return [f"- not measured on this machine: {', '.join(missing)}"] if missing else []
 
 
 def _elsewhere(name: str, rows: Sequence[Row]) -> str:
