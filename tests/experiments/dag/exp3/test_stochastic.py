@@ -86,7 +86,8 @@ def paper():
 
 
 def test_every_statement_and_published_value_is_found(paper):
-    complete(paper, "exp3_stochastic", {"draws": table(0.1)}, 12)
+    of_authors, as_described = 12, 9  # with 100 and 30 probes; the exact gap needs none
+    complete(paper, "exp3_stochastic", {"draws": table(0.1)}, of_authors + as_described)
 
 
 def test_claims_follow_the_error(paper):
