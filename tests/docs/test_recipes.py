@@ -12,6 +12,9 @@ QUICK = {"what_a_block_diagonal_leaves_out", "results_in_pandas"}
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_the_page_of_a_recipe_shows_its_code(script):
+    missing = recipes.missing_package(script)
+    if missing and not script.with_suffix(".md").exists():
+        pytest.skip(f"its page is not made yet: needs {missing}")
     title, text, code = recipes.text_and_code(script)
     page = script.with_suffix(".md").read_text(encoding="utf-8")
     assert page.startswith(f"# {title}\n\n{text}\n\n```python\n{code}\n```\n")
