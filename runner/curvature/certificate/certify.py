@@ -211,20 +211,21 @@ class Comparison:
     def _error_alone(
         self, piece: int, found: Found, whole: Vectors | None, operator: Any = None
     ) -> float:
-        """Error of one piece's product, NaN next to a kink and where it has none of its own; whole:
-        the batch's, next to which it may be nothing."""
+        """Error of one piece's product, infinite where that is not finite, NaN next to a kink and
+        where it has none of its own; whole: the batch's, next to which it may be nothing."""
         alone = None if piece in found.kinks else self._product_alone(piece, operator)
         if alone is None:
             return math.nan
         value = {v: d[piece].double() for v, d in found.value.items()}
         doubt = {v: float(d[piece]) for v, d in found.doubt.items()}
         dtype = (operator or self.operator).dtype
-        return worst_of(Expected(value, doubt).errors(*alone, dtype, self.tolerance, whole))
+        error = worst_of(Expected(value, doubt).errors(*alone, dtype, self.tolerance, whole))
+        return math.inf if math.isnan(error) else error
 
     def wrong_alone(self, found: Found, alone: dict[int, float]) -> list[str]:
         """The piece whose product is wrong where that of the batch is not."""
         for piece, error in alone.items():
-            if piece in found.kinks or error <= self.tolerance:
+            if math.isnan(error) or error <= self.tolerance:
                 continue
             cause = "errors cancel"
             copied = (
