@@ -23,6 +23,7 @@ from runner.curvature.function.function import Function, Point, Tensors
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.variables import Values
 from runner.curvature.graph.errors import COMPLEX, MeasurementError
+from runner.curvature.graph.modes import Convolutions
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
 PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
@@ -90,7 +91,8 @@ class FactoredGraph:
     ) -> None:
         """examples: of an empirical Fisher matrix; None: J^T A J. linear: J v is told by `linearize` later."""
         self.wrt, self.weight, self.examples = list(leaves.values()), weight, examples
-        tensors, spec = tree_flatten(function.output(batch.input, wide))
+        with Convolutions("tangents"):
+            tensors, spec = tree_flatten(function.output(batch.input, wide))
         copies = {}
         for t in tensors:
             if isinstance(t, Tensor) and t.requires_grad and t.dim():
