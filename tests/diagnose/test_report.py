@@ -1,5 +1,6 @@
 """What a diagnosis prints and writes: lines, tables, figures, page; resuming; a training."""
 
+import copy
 import re
 import struct
 
@@ -230,7 +231,7 @@ BAD = {
     "summed loss": (
         nn.CrossEntropyLoss(reduction="sum"),
         lambda x, y: (x, y),
-        "a sum over the examples|='mean'",
+        "a sum over the examples|no plain mean over them",
     ),
     "label": (LOSS, lambda x, y: (x, y + 7), "range of the labels"),
     "width": (
@@ -238,23 +239,45 @@ BAD = {
         lambda x, y: (x[:, :3], y),
         r"failed on input \(\d, 3\) float64 and target .*shapes",
     ),
-    "nan": (LOSS, lambda x, y: (x * torch.nan, y), "loss of a batch is not finite"),
+    "nan": (LOSS, lambda x, y: (x * torch.nan, y), "the loss is not finite"),
     "random loss": (lambda o, t: LOSS(o, t) * torch.rand(()), lambda x, y: (x, y), "random"),
 }
 """Kind -> loss, change of the data, and what is said."""
 
 
-@pytest.mark.parametrize("kind", list(BAD)[1:])
+@pytest.mark.parametrize("kind", list(BAD)[2:])
 def test_a_refused_operator_leaves_the_module_as_it_was(kind):
-    module, (loss, change, said) = Watched().double().train(kind == "training mode"), BAD[kind]
-    before = state(module)
+    module, (loss, change, said) = Watched().double().eval(), BAD[kind]
+    before, (x, y) = state(module), change(*targets.data())
+    batches = [(x[:4], y[:4]), (x[4:], y[4:])]  # of a sum, one batch alone is a loss like others
     for part in ("hessian", "gauss_newton", "empirical_fisher"):
         with pytest.raises(ValueError, match=said) as refused:
-            ParameterOperator(module, loss, [change(*targets.data())], part=part)
+            ParameterOperator(module, loss, batches, part=part)
         assert "\n" not in str(refused.value)
         if kind == "random loss":  # which draws itself
             torch.set_rng_state(before[4])
         assert_as_it_was(module, before)
+
+
+@pytest.mark.parametrize("kind", ["training mode", "summed loss"])
+def test_a_loss_of_one_batch_is_measured_as_it_is(kind):
+    """BatchNorm that normalises by the batch, and a sum: the matrix is that of the batch's loss."""
+    module, (loss, _, _) = Watched().double().train(kind == "training mode"), BAD[kind]
+    before, (x, y) = state(module), targets.data()
+    measured = ParameterOperator(module, loss, [(x, y)]).dense().double()
+    assert_as_it_was(module, before)
+    twin = copy.deepcopy(module)
+    named = {k: p for k, p in twin.named_parameters() if p.requires_grad}
+    sizes = [p.numel() for p in named.values()]
+
+    def total(flat):
+        pieces = zip(named.items(), flat.split(sizes), strict=True)
+        replaced = {k: piece.view_as(p) for (k, p), piece in pieces}
+        return loss(torch.func.functional_call(twin, replaced, (x,)), y)
+
+    flat = torch.cat([p.detach().flatten() for p in named.values()])
+    truth = torch.autograd.functional.hessian(total, flat)
+    assert truth.norm() > 0 and torch.allclose(measured, truth, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", list(BAD)[:-1])
