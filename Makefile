@@ -39,7 +39,8 @@ run: $(READY) ## measure one experiment again, as published, at one seed, and co
 	$(BIN)/hess-run experiment=attention_hessian outputs=$(OUT) jobs=$(RUN_JOBS) force=true
 
 test: $(READY) lint types ## lint, types and the tests of every day
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" --ignore tests/diagnose
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" tests/diagnose
 
 test-slow: $(READY) ## the other tests: injected errors, long runs, and attacks (SEED=0; a table of their counts at the end)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests --ignore=tests/attack --ignore=tests/run/test_limits.py --ignore=tests/run/test_damage_around.py
