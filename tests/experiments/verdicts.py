@@ -73,6 +73,10 @@ class Reports:
         """The verdicts of what a line points at; none where the experiment was not run."""
         if s.kind == "number":
             found = [r for r in self.scores[s.experiment] if r["metric"] == s.row]
+            # A print that was also run as described is counted apart there: another way, another verdict.
+            ways = {r.get("way", "") for r in found}
+            if len(ways) > 1:
+                found = [r for r in found if r.get("way") != "as described"]
             return [
                 r["verdict"]
                 for r in found
