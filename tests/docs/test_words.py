@@ -98,7 +98,7 @@ SUMMARIES = {
 }
 LENGTHS = {
     "README.md": 900,
-    "docs/reproduction/*.md": 1100,  # with the table of the three ways to a number
+    "docs/reproduction/*.md": 1000,
     "docs/reproduction/letters/*.md": 450,
     "docs/errata*.md": 1500,
     "docs/errata/*.md": 1500,
