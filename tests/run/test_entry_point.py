@@ -185,7 +185,8 @@ def test_hess_run_first_makes_room_for_the_package_in_python(tmp_path, kind):
             timeout=120,
         )
 
-    assert python("from runner.curvature import verify").returncode == 1
+    if kind == "file":  # over a folder, the finder of an editable installation finds the submodules
+        assert python("from runner.curvature import verify").returncode == 1
     first = python("import hess_run; from runner.curvature import verify")
     assert first.returncode == 0, first.stderr
     late = python("import runner, hess_run")
