@@ -22,6 +22,8 @@ QUICK_TO_JUDGE = ("exp5_attention", "phi_block_diagonal")
 COPIES = 1
 """Cells that are copied for each parameter."""
 SEED = 999
+MOST_SEEDS = 25
+"""Seeds, the paper's included, of which a second verdict may take as many."""
 
 
 def published_job(name: str, outputs: Path) -> Job:
@@ -142,9 +144,11 @@ def test_what_is_stored_besides_would_move_verdicts(tmp_path):
 def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_counts_them():
     for name in NAMES:
         experiment = preview(name)
-        assert experiment.paper_seeds and len(set(experiment.paper_seeds)) == len(
-            experiment.paper_seeds
-        )
+        papers, further = experiment.paper_seeds, experiment.replication_seeds
+        assert papers and len(set(papers)) == len(papers)
+        if further:
+            assert set(papers) < set(further) and len(set(further)) <= MOST_SEEDS
+            assert experiment.replication_reason
 
 
 @pytest.mark.usefixtures("published")

@@ -27,6 +27,10 @@ class Exp1Resonance(InterLayer):
     title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
     reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
     claimed: ClassVar[str] = "exp1_resonance"
+    replication_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 62))
+    replication_reason: ClassVar[str] = (
+        "12 would decide 'plain R² of log R', 13 'cancellation', 20 'scale of R at the end'"
+    )
     analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
 
     depth: list[int] = c.grid(above=0)
@@ -74,6 +78,7 @@ class Exp1bSpectralNorm(Exp1Resonance):
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
     claimed: ClassVar[str] = "exp1b_spectral_norm"
+    replication_seeds: ClassVar[tuple[int, ...]] = ()
     analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
 
     def companions(self) -> Mapping[str, c.Companion]:
@@ -94,6 +99,7 @@ class Exp1Deep(Exp1Resonance):
     title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
     reproduces: ClassVar[str] = "Table N.3"
     claimed: ClassVar[str] = "exp1_deep"
+    replication_seeds: ClassVar[tuple[int, ...]] = ()
     measure = "experiments.dag.exp1.measure:measure"
     analysis = "experiments.dag.exp1.report:DeepAnalysis"
 
