@@ -1,1 +1,2 @@
-"""One module or package an experiment, named in conf/experiment/<name>.yaml; reference/ holds the papers' numbers."""
+"""One module or package an experiment, named in conf/experiment/<name>.yaml; reference/ holds the
+papers' numbers."""

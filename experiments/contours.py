@@ -1,4 +1,5 @@
-"""Length of the contour of values on a grid, by marching squares: decision boundaries of both three-layer papers."""
+"""Length of the contour of values on a grid, by marching squares: decision boundaries of both
+three-layer papers."""
 
 from __future__ import annotations
 

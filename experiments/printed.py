@@ -1,4 +1,5 @@
-"""The papers' printed statements, experiments/reference/claims/<name>.csv, and the criteria that we chose for them."""
+"""The papers' printed statements, experiments/reference/claims/<name>.csv, and the criteria that we
+chose for them."""
 
 from __future__ import annotations
 
@@ -15,18 +16,20 @@ from runner.stats.claims import read_statements
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
 TEXTS = FOLDER.parent / "texts"
 KINDS = ("claim", "number", "row", "audit", "not checked")
-"""Where a statement of a text is decided: a printed statement, a printed number, a row made in code, the audit; or why
-nowhere."""
+"""Where a statement of a text is decided: a printed statement, a printed number, a row made in
+code, the audit; or why nowhere."""
 LIMITS = ("low", "high", "margin")
 """What a criterion may give next to its reason."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """One statement of a paper's text, captions or tables that speaks of a number, a direction or a comparison.
+    """One statement of a paper's text, captions or tables that speaks of a number, a direction or a
+    comparison.
 
-    place, statement: in our words; kind: of `KINDS`; experiment, row: where it is decided (of an audited one the id of
-    its formula, of one not checked the reason); value: of a printed number, "" where the row has one alone.
+    place, statement: in our words; kind: of `KINDS`; experiment, row: where it is decided (of an
+    audited one the id of its formula, of one not checked the reason); value: of a printed number,
+    "" where the row has one alone.
     """
 
     place: str
@@ -39,13 +42,15 @@ class Said:
 
 @cache
 def said(paper: str) -> tuple[Said, ...]:
-    """The statements of a paper in the order of its text, from experiments/reference/texts/<paper>.csv."""
+    """The statements of a paper in the order of its text, from
+    experiments/reference/texts/<paper>.csv."""
     with open(TEXTS / f"{paper}.csv", newline="", encoding="utf-8") as stream:
         return tuple(Said(**row) for row in csv.DictReader(stream))
 
 
 def unchecked(paper: str) -> list[str]:
-    """What of a paper's text has no row, for the findings; nothing is left out without its reason."""
+    """What of a paper's text has no row, for the findings; nothing is left out without its
+    reason."""
     found = [s for s in said(paper) if s.kind == "not checked"]
     lines = "; ".join(f"{s.statement} ({s.place}): {s.row}" for s in found)
     return (
@@ -56,7 +61,8 @@ def unchecked(paper: str) -> list[str]:
 
 
 def printed_number(name: str, **keys: str) -> float:
-    """The one printed mean of experiments/reference/<name>.csv under these keys, for a mark or a line of a figure.
+    """The one printed mean of experiments/reference/<name>.csv under these keys, for a mark or a
+    line of a figure.
 
     >>> printed_number("ws_bound", metric="lambda_sup_smallest")
     4.52
@@ -79,11 +85,13 @@ def statements(name: str) -> dict[str, Statement]:
 
 
 def judged(name: str, criteria: Mapping[str, Mapping[str, Any]]) -> dict[str, Statement]:
-    """The printed statements with the criteria of an experiment's YAML: {statement: {low, high, margin, reason}}.
+    """The printed statements with the criteria of an experiment's YAML: {statement: {low, high,
+    margin, reason}}.
 
-    A criterion says what words of the paper mean as limits ("two orders slower": log10 of the ratio between 1.5 and
-    2.5), or how a printed number is compared; its limits replace printed ones. Raises SettingError for a statement that
-    the file does not have, another key, a limit that is no number, and a criterion without its reason.
+    A criterion says what words of the paper mean as limits ("two orders slower": log10 of the ratio
+    between 1.5 and 2.5), or how a printed number is compared; its limits replace printed ones.
+    Raises SettingError for a statement that the file does not have, another key, a limit that is no
+    number, and a criterion without its reason.
     """
     found = dict(statements(name))
     for which, criterion in criteria.items():
@@ -108,7 +116,8 @@ def _with(statement: Statement, criterion: Mapping[str, Any]) -> Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged(Experiment):
-    """An experiment whose statements stand in a file of experiments/reference/claims, our criteria in its YAML."""
+    """An experiment whose statements stand in a file of experiments/reference/claims, our criteria
+    in its YAML."""
 
     claimed: ClassVar[str] = ""
     """Name of the file; "" where nothing is printed."""

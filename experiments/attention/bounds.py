@@ -1,31 +1,37 @@
-"""Bounds on softmax-attention regression when |W|, |V|, |X| <= R in spectral norm and |b| <= R^2 (Assumption G.1).
+"""Bounds on softmax-attention regression when |W|, |V|, |X| <= R in spectral norm and |b| <= R^2
+(Assumption G.1).
 
-`BOUNDS` holds each bound of Sections G, H and I of the attention paper with its constant, and a sharper constant
-where one follows in a line from the compact form in `attention`. `POINT` and `MOVED` measure the left-hand sides.
-Derivation of the sharper ones, in operator norm with respect to vec X, with the names of `attention`:
+`BOUNDS` holds each bound of Sections G, H and I of the attention paper with its constant, and a
+sharper constant where one follows in a line from the compact form in `attention`. `POINT` and
+`MOVED` measure the left-hand sides. Derivation of the sharper ones, in operator norm with respect
+to vec X, with the names of `attention`:
 
 - |A_i| <= |k_i| + |X^T W| <= 2 R^2, and |diag(f) - f f^T| <= 1/2, so |grad f_i| <= R^2;
 - r = (diag(f) - f f^T) X^T v, so |r| <= R^2 / 2 and |grad c_ij| <= |A^T r| + |f| |v| <= R^4 + R;
-- grad^2 c_ij = A^T diag(r) A + sym(A^T (diag f - f f^T) G - A^T f r^T A) + sym(sum_p r_p E_i^T W^T E_p) with
-  sym(M) = M + M^T: at most 2 R^6 + 2 R^3 + 4 R^6 + R^3 = 6 R^6 + 3 R^3, for each of its blocks as well;
+- grad^2 c_ij = A^T diag(r) A + sym(A^T (diag f - f f^T) G - A^T f r^T A) + sym(sum_p r_p E_i^T W^T
+  E_p) with sym(M) = M + M^T: at most 2 R^6 + 2 R^3 + 4 R^6 + R^3 = 6 R^6 + 3 R^3, for each of its
+  blocks as well;
 - grad^2 L >= 2 sum_i Hess phi_i(V c_i), linear in V c_i, |V c_i| <= R |c_i| <= 2 R^3 sqrt(d):
   at least -4 n sqrt(d) R^2 (6 R^6 + 3 R^3).
 
-`certificate` and `certified_radius` are of Newton's method on attention(X) = B: balls in which it provably converges,
-per instance, in place of Theorem J.1 of the attention paper, whose convergence is that of a problem without the data in
-it. For the n d equations r(X) = attention(X) - B in the n d entries of X, the affine-covariant Newton-Kantorovich
-theorem (Deuflhard, Newton Methods for Nonlinear Problems, Theorem 2.1) and the ball of Rheinboldt (1978) and Traub and
-Wozniakowski (1979) say:
+`certificate` and `certified_radius` are of Newton's method on attention(X) = B: balls in which it
+provably converges, per instance, in place of Theorem J.1 of the attention paper, whose convergence
+is that of a problem without the data in it. For the n d equations r(X) = attention(X) - B in the n
+d entries of X, the affine-covariant Newton-Kantorovich theorem (Deuflhard, Newton Methods for
+Nonlinear Problems, Theorem 2.1) and the ball of Rheinboldt (1978) and Traub and Wozniakowski (1979)
+say:
 
-- *from a start.* With eta = |J(X0)^-1 r(X0)| and omega >= |J(X0)^-1 J''| on the ball of radius 2 eta around X0, h =
-  eta omega <= 1/2 makes Newton's iteration converge from X0, to a solution within (1 - sqrt(1 - 2h)) / omega of it.
-  omega <= beta L with beta = 1/sigma_min(J(X0)) and L a Lipschitz constant of J: h <= beta eta L.
-- *around a solution.* With omega >= |J(X*)^-1 J''| on the ball of radius rho around a solution X*, Newton's iteration
-  converges to X* from every start nearer than min(rho, 2 / (3 omega)).
+- *from a start.* With eta = |J(X0)^-1 r(X0)| and omega >= |J(X0)^-1 J''| on the ball of radius 2
+  eta around X0, h = eta omega <= 1/2 makes Newton's iteration converge from X0, to a solution
+  within (1 - sqrt(1 - 2h)) / omega of it. omega <= beta L with beta = 1/sigma_min(J(X0)) and L a
+  Lipschitz constant of J: h <= beta eta L.
+- *around a solution.* With omega >= |J(X*)^-1 J''| on the ball of radius rho around a solution X*,
+  Newton's iteration converges to X* from every start nearer than min(rho, 2 / (3 omega)).
 
-omega is an upper bound, not an estimate: at the centre from the closed form of grad^2 c (the spectral norm of an
-unfolding bounds the norm of a bilinear map), away from it by `third_derivative_bound`. Both statements are those of
-exact arithmetic; the numbers here are float64, so a certificate within rounding of 1/2 proves nothing.
+omega is an upper bound, not an estimate: at the centre from the closed form of grad^2 c (the
+spectral norm of an unfolding bounds the norm of a bilinear map), away from it by
+`third_derivative_bound`. Both statements are those of exact arithmetic; the numbers here are
+float64, so a certificate within rounding of 1/2 proves nothing.
 """
 
 from __future__ import annotations
@@ -41,9 +47,11 @@ from runner.curvature.closed_form import attention as att
 
 @dataclass(frozen=True)
 class Bound:
-    """One inequality: measured quantity <= printed(n, d, R), and <= sharper(n, d, R) where that is known.
+    """One inequality: measured quantity <= printed(n, d, R), and <= sharper(n, d, R) where that is
+    known.
 
-    symbol: the quantity in plain text; over: "point" (a value at X) or "pair" (a ratio over |vec X - vec Y|).
+    symbol: the quantity in plain text; over: "point" (a value at X) or "pair" (a ratio over |vec X
+    - vec Y|).
     """
 
     place: str
@@ -108,7 +116,8 @@ BOUNDS: dict[str, Bound] = {
         lambda n, d, r: 4 * n * d**0.5 * r**2 * (6 * r**6 + 3 * r**3),
     ),
 }
-"""Constants as printed; H.10 and I.3 with the constants of their proofs (9193 and 42), the statements having O(.)."""
+"""Constants as printed; H.10 and I.3 with the constants of their proofs (9193 and 42), the
+statements having O(.)."""
 
 
 def scale_to_norm(matrix: Tensor, norm: float) -> Tensor:
@@ -136,7 +145,8 @@ def _largest(values: Tensor, dims: int) -> Tensor:
 
 
 def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    """Largest spectral norm of a block H_k^{(i1,i2)} over all outputs, by case k = 1..4: (..., 4); NaN for no block."""
+    """Largest spectral norm of a block H_k^{(i1,i2)} over all outputs, by case k = 1..4: (..., 4);
+    NaN for no block."""
     d, n = x.shape[-2:]
     blocks = (
         att.output_hessians(x, w, v).unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
@@ -171,7 +181,8 @@ POINT: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "I.2": lambda x, w, v, b: _spectral(att.output_hessians(x, w, v)).flatten(-2).amax(-1),
     "I.3": lambda x, w, v, b: -torch.linalg.eigvalsh(att.hessian(x, w, v, b))[..., 0],
 }
-"""Left-hand sides of the bounds at a point (X, W, V, B), each (...): the largest over all indices."""
+"""Left-hand sides of the bounds at a point (X, W, V, B), each (...): the largest over all
+indices."""
 
 MOVED: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "H.3": lambda x, y, w, v, b: (att.attention(x, w) - att.attention(y, w)).norm(dim=-1).amax(-1),
@@ -185,7 +196,8 @@ MOVED: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     ),
     "H.10": lambda x, y, w, v, b: _spectral(att.hessian(x, w, v, b) - att.hessian(y, w, v, b)),
 }
-"""How far a function moves from X to Y, each (...): the largest over all indices. X and Y must differ."""
+"""How far a function moves from X to Y, each (...): the largest over all indices. X and Y must
+differ."""
 
 
 def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
@@ -197,8 +209,9 @@ def pair_value(name: str, x: Tensor, y: Tensor, w: Tensor, v: Tensor, b: Tensor)
 class Certificate:
     """What Newton-Kantorovich says of one start.
 
-    beta = 1/sigma_min(J), eta: length of the first Newton step, omega: bound of |J(X0)^-1 J''| on the ball of 2 eta,
-    h = eta omega, radius: a solution lies within it, NaN where nothing is certified.
+    beta = 1/sigma_min(J), eta: length of the first Newton step, omega: bound of |J(X0)^-1 J''| on
+    the ball of 2 eta, h = eta omega, radius: a solution lies within it, NaN where nothing is
+    certified.
     """
 
     beta: float
@@ -214,11 +227,13 @@ class Certificate:
 
 
 def third_derivative_bound(x: Tensor, w: Tensor, v: Tensor, radius: float) -> float:
-    """sup |d^3 outputs(X + t U) / dt^3| over |U|_F = 1 and all X within radius of x (d, n); W, V (d, d).
+    """sup |d^3 outputs(X + t U) / dt^3| over |U|_F = 1 and all X within radius of x (d, n); W, V
+    (d, d).
 
-    Along U, with a_p = x_p^T W x_i, K_i >= |W x_i| and D the largest distance of two tokens, both on the whole ball:
-    a' has the range A_i = sqrt(2) K_i + D |W|, a'' at most A2 = (1 + sqrt(2)) |W|, a''' = 0. The softmax weights' first
-    three derivatives are f o g with |g| rms at most A/2, A^2/2 + A2/2 and 7 A^3/8 + 3 A A2/2, so
+    Along U, with a_p = x_p^T W x_i, K_i >= |W x_i| and D the largest distance of two tokens, both
+    on the whole ball: a' has the range A_i = sqrt(2) K_i + D |W|, a'' at most A2 = (1 + sqrt(2))
+    |W|, a''' = 0. The softmax weights' first three derivatives are f o g with |g| rms at most A/2,
+    A^2/2 + A2/2 and 7 A^3/8 + 3 A A2/2, so
 
         |o_i'''| <= |V| (3 (A_i^2 + A2) / 2 + D (7 A_i^3 / 8 + 3 A_i A2 / 2) / sqrt(2)),
 
@@ -233,7 +248,8 @@ def third_derivative_bound(x: Tensor, w: Tensor, v: Tensor, radius: float) -> fl
 
 
 def bilinear_norm_bound(tensor: Tensor) -> float:
-    """Upper bound of sup |T[u, u]| over |u| = 1, T (M, N, N): the smaller spectral norm of two unfoldings."""
+    """Upper bound of sup |T[u, u]| over |u| = 1, T (M, N, N): the smaller spectral norm of two
+    unfoldings."""
     flat, long = tensor.flatten(1), tensor.movedim(1, 0).flatten(1)
     # the Gram matrix is small, the unfolding wide
     norms = [float(torch.linalg.matrix_norm(m @ m.mT, 2)) ** 0.5 for m in (flat, long)]
@@ -262,7 +278,8 @@ class _Centre:
 
 
 def certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Certificate:
-    """Newton-Kantorovich at x (d, n) for attention(X) = B, W, V (d, d), B (n, d); h infinite where J is singular.
+    """Newton-Kantorovich at x (d, n) for attention(X) = B, W, V (d, d), B (n, d); h infinite where
+    J is singular.
 
     >>> x = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
     >>> w, v = (torch.ones(1, 1, dtype=torch.float64) for _ in range(2))
@@ -280,9 +297,11 @@ def certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Certificate:
 
 
 def certified_radius(x: Tensor, w: Tensor, v: Tensor, halvings: int = 60) -> float:
-    """Radius of a ball around the solution x (d, n) from which Newton's iteration provably converges to it.
+    """Radius of a ball around the solution x (d, n) from which Newton's iteration provably
+    converges to it.
 
-    The largest rho with rho <= 2 / (3 omega(rho)), by bisection, since omega rises with rho; 0 where J is singular.
+    The largest rho with rho <= 2 / (3 omega(rho)), by bisection, since omega rises with rho; 0
+    where J is singular.
     """
     centre = _Centre(x, w, v)
     if not centre.regular:

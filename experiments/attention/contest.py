@@ -1,13 +1,16 @@
-"""All methods from the same starts, blind and near: which recover the data, at what cost, and what else they find.
+"""All methods from the same starts, blind and near: which recover the data, at what cost, and what
+else they find.
 
-There is no cap on the steps: a method steps in rounds. A start ends where the method's own stop ends it (stationary,
-creeping, not finite). A start that only the end of a round stopped gets another round if the least objective it has met
-fell in this one at least to the share `progress` of its earlier value; otherwise it is given up. An objective that
-halves in every round and starts below 1e6 is below the rounding of float64 after a hundred rounds, so all starts end.
+There is no cap on the steps: a method steps in rounds. A start ends where the method's own stop
+ends it (stationary, creeping, not finite). A start that only the end of a round stopped gets
+another round if the least objective it has met fell in this one at least to the share `progress` of
+its earlier value; otherwise it is given up. An objective that halves in every round and starts
+below 1e6 is below the rounding of float64 after a hundred rounds, so all starts end.
 
-Seconds differ between machines, counts do not. The contest stores counts; the study `price` times a few steps of every
-method from the same blind starts in one process. Seconds over counts are its price: with all starts stepped together
-(L-BFGS cannot: one after the other), and one start at a time.
+Seconds differ between machines, counts do not. The contest stores counts; the study `price` times a
+few steps of every method from the same blind starts in one process. Seconds over counts are its
+price: with all starts stepped together (L-BFGS cannot: one after the other), and one start at a
+time.
 """
 
 from __future__ import annotations
@@ -54,7 +57,8 @@ TOGETHER, ALONE = "together", "one by one"
 
 
 def operations(n: int, d: int) -> dict[str, float]:
-    """Multiply-adds of each part of a step, leading order, as derived in `curvature.closed_form.attention`."""
+    """Multiply-adds of each part of a step, leading order, as derived in
+    `curvature.closed_form.attention`."""
     size = n * d
     return {
         "value": 2 * n * n * d + 2 * n * d * d,
@@ -68,7 +72,8 @@ def operations(n: int, d: int) -> dict[str, float]:
 
 
 def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
-    """Tables `contest`, a row per problem, method and origin of the starts, and `solutions`, a row per problem."""
+    """Tables `contest`, a row per problem, method and origin of the starts, and `solutions`, a row
+    per problem."""
     contest, solutions = [], []
     for index in range(setup.problems):
         problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
@@ -113,8 +118,8 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
 def starts(
     setup: AttentionNewton, problem: Problem, generator: torch.Generator
 ) -> tuple[Tensor, dict[str, slice]]:
-    """Starts (S, N) and where each origin's lie: "blind", standard normal like the data but independent of them, and
-    the distances |X0 - X_true| / |X_true| in random directions."""
+    """Starts (S, N) and where each origin's lie: "blind", standard normal like the data but
+    independent of them, and the distances |X0 - X_true| / |X_true| in random directions."""
     data = problem.data
     blind = torch.randn(setup.blind_starts, len(data), generator=generator, dtype=data.dtype)
     parts, blocks, at = [blind], {BLIND: slice(0, len(blind))}, len(blind)
@@ -166,7 +171,8 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
 def run_method(
     setup: AttentionNewton, method: str, problem: Problem, start: Tensor, progress: float
 ) -> Run:
-    """One method from all starts, at gamma = 0 or along the falling ladder of gamma first; progress: of `in_rounds`."""
+    """One method from all starts, at gamma = 0 or along the falling ladder of gamma first;
+    progress: of `in_rounds`."""
     start, work = _rungs(setup, method, problem, start)
     return _run(setup, method, problem, start, work, progress)
 
@@ -174,7 +180,8 @@ def run_method(
 def run_and_follow(
     setup: AttentionNewton, method: str, problem: Problem, start: Tensor
 ) -> tuple[Run, Tensor]:
-    """`run_method`, and which of the starts (S,) that it gave up recover the data when they are followed."""
+    """`run_method`, and which of the starts (S,) that it gave up recover the data when they are
+    followed."""
     start, work = _rungs(setup, method, problem, start)
     run = _run(setup, method, problem, start, work, setup.progress)
     once, anew = partial(_rounds, setup, method, problem), _remembers(method)
@@ -208,7 +215,8 @@ def _run(
 def _rungs(
     setup: AttentionNewton, method: str, problem: Problem, start: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Where the ladder of gamma leads from the starts, and what it costs; nowhere and nothing without continuation."""
+    """Where the ladder of gamma leads from the starts, and what it costs; nowhere and nothing
+    without continuation."""
     d, n = problem.x.shape
     name, counts = method.removesuffix(CONTINUED), operations(n, d)
     total = torch.zeros(len(start), dtype=start.dtype)
@@ -243,7 +251,8 @@ def _rounds(
 
 
 def _trial(counts: dict[str, float]) -> float:
-    """Multiply-adds of a trial of Levenberg-Marquardt; every one is charged as if it had been accepted."""
+    """Multiply-adds of a trial of Levenberg-Marquardt; every one is charged as if it had been
+    accepted."""
     return 2 * counts["value"] + counts["jacobian"] + counts["cholesky"]
 
 
@@ -256,14 +265,16 @@ def _open(trace: Trace, cap: int) -> Tensor:
 def _descend(
     setup: AttentionNewton, method: str, objective: Objective, start: Tensor, cap: int, goal: float
 ) -> Trace:
-    """Newton's methods and L-BFGS, with the stop of Levenberg-Marquardt: a start that creeps is given up."""
+    """Newton's methods and L-BFGS, with the stop of Levenberg-Marquardt: a start that creeps is
+    given up."""
     if method == "l-bfgs":
         return lbfgs(objective, start, cap, goal, setup.lbfgs_memory, setup.decrease)
     return minimise(objective, start, method, cap, goal, setup.decrease)  # type: ignore[arg-type]
 
 
 def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
-    """Multiply-adds of each start of a trace; the trials of Newton's line searches are not charged."""
+    """Multiply-adds of each start of a trace; the trials of Newton's line searches are not
+    charged."""
     steps, work = trace.steps.double(), trace.work.sum(0).double()
     if method == "l-bfgs":
         return work * (counts["value"] + counts["gradient"])
@@ -283,8 +294,8 @@ def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
 
 @dataclass(frozen=True)
 class Round:
-    """S starts after one round: points (S, N); least (S,), the smallest objective met; work (S,); open (S,): the start
-    was still on its way at its last step."""
+    """S starts after one round: points (S, N); least (S,), the smallest objective met; work (S,);
+    open (S,): the start was still on its way at its last step."""
 
     points: Tensor
     least: Tensor
@@ -298,7 +309,8 @@ Once = Callable[[Tensor, int], Round]
 
 @dataclass(frozen=True)
 class Run:
-    """Ends of the starts (S, N), multiply-adds spent on each (S,), rounds it took (S,), and whether it was given up."""
+    """Ends of the starts (S, N), multiply-adds spent on each (S,), rounds it took (S,), and whether
+    it was given up."""
 
     points: Tensor
     work: Tensor
@@ -309,11 +321,12 @@ class Run:
 def in_rounds(
     once: Once, start: Tensor, objective: Tensor, progress: float, anew: bool = False
 ) -> Run:
-    """Rounds of `once` from start (S, N), where the objective is (S,), until every start has ended or is given up.
+    """Rounds of `once` from start (S, N), where the objective is (S,), until every start has ended
+    or is given up.
 
-    progress: 0.5 asks for a fall by half in a round; 0 gives one round to all. anew: for methods with a memory
-    (damping, pairs of L-BFGS), which would lose it: round k goes from the start again, k rounds at once. That is the
-    same path, and is charged once.
+    progress: 0.5 asks for a fall by half in a round; 0 gives one round to all. anew: for methods
+    with a memory (damping, pairs of L-BFGS), which would lose it: round k goes from the start
+    again, k rounds at once. That is the same path, and is charged once.
 
     >>> halving = lambda x, rounds: Round(x / 2, x[:, 0] / 2, torch.ones(len(x)), x[:, 0] > 1)
     >>> in_rounds(halving, torch.tensor([[8.0], [0.5]]), torch.tensor([8.0, 0.5]), 0.5).work
@@ -342,7 +355,8 @@ def in_rounds(
 
 
 def followed(once: Once, run: Run, start: Tensor, rounds: int, anew: bool = False) -> Tensor:
-    """Where the starts that `run` gave up (G, N) are after so many further rounds, whatever progress they make."""
+    """Where the starts that `run` gave up (G, N) are after so many further rounds, whatever
+    progress they make."""
     left = run.given_up
     if not bool(left.any()):
         return run.points[left]
@@ -355,7 +369,8 @@ def followed(once: Once, run: Run, start: Tensor, rounds: int, anew: bool = Fals
 
 
 def price_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> list[dict[str, Any]]:
-    """A row per method without continuation (which repeats the same steps), way of running and repeat."""
+    """A row per method without continuation (which repeats the same steps), way of running and
+    repeat."""
     problem = draw(n, d, 0.0, setup.score_scale, 0, ctx)
     start, blocks = starts(
         setup, problem, ctx.torch_generator(f"attention_newton blind starts 0 {n} {d}")

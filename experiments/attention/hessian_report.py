@@ -1,4 +1,5 @@
-"""Report of the bounds: which hold, how loose they are, how measured values grow, and the figures."""
+"""Report of the bounds: which hold, how loose they are, how measured values grow, and the
+figures."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def claims(tables: Tables) -> list[Claim]:
-    """One claim for each lemma: the bound holds at every instance tried, the searched ones included."""
+    """One claim for each lemma: the bound holds at every instance tried, the searched ones
+    included."""
     if "bounds" not in tables:
         return []
     bounds = tables["bounds"]
@@ -85,7 +87,8 @@ def claims(tables: Tables) -> list[Claim]:
 
 
 def statistics(tables: Tables) -> list[Statistic]:
-    """Exponents of the measured values in R and in n d, from fits on logarithms, next to those of the bounds."""
+    """Exponents of the measured values in R and in n d, from fits on logarithms, next to those of
+    the bounds."""
     if "bounds" not in tables:
         return []
     random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
@@ -129,14 +132,14 @@ def notes(tables: Tables) -> list[str]:
     if "bounds" in tables and len(tables["bounds"]):
         loose = worst_rows(tables["bounds"])["ratio"].sort_values()
         found.append(
-            f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value found; attained: "
-            + (", ".join(loose.index[loose > 0.99]) or "none")
-            + "."
+            f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value "
+            "found; attained: " + (", ".join(loose.index[loose > 0.99]) or "none") + "."
         )
     if "accuracy" in tables and len(tables["accuracy"]):
         worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
         found.append(
-            f"Closed form against automatic differentiation: largest relative error {worst_error['hessian_error']:.1e} "
+            "Closed form against automatic differentiation: largest relative error "
+            f"{worst_error['hessian_error']:.1e} "
             f"(Hessian), {worst_error['product_error']:.1e} (product)."
         )
     return found
@@ -191,7 +194,8 @@ def tightness(bounds: pd.DataFrame) -> Figure:
 
 
 def index_cases(cases: pd.DataFrame) -> Figure:
-    """Largest block norm over R^6 by index case, against the 21 of Lemma I.1 and the sharper 6 + 3 / R^3."""
+    """Largest block norm over R^6 by index case, against the 21 of Lemma I.1 and the sharper 6 + 3
+    / R^3."""
     figure, axes = new_figure(1, 1, width=5.6, height=3.6)
     ax = axes[0, 0]
     scaled = cases.dropna(subset=["largest"]).assign(
@@ -221,7 +225,8 @@ def index_cases(cases: pd.DataFrame) -> Figure:
 
 
 def convexity(table: pd.DataFrame) -> Figure:
-    """gamma that makes every drawn Hessian semi-definite against the admissible gamma of Theorem J.1."""
+    """gamma that makes every drawn Hessian semi-definite against the admissible gamma of Theorem
+    J.1."""
     figure, axes = new_figure(1, 1, width=5.4, height=3.6)
     ax = axes[0, 0]
     shown = table[table["needed_gamma"] > 0]

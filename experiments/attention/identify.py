@@ -1,5 +1,5 @@
-"""Identifiability: rank and smallest singular value of J against what shapes them, the noise that protects X, and the
-trained layer of the DAG paper's Experiment 5. `measure` measures any study.
+"""Identifiability: rank and smallest singular value of J against what shapes them, the noise that
+protects X, and the trained layer of the DAG paper's Experiment 5. `measure` measures any study.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def _tables(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Table]:
 
 
 def draw_layer(about: Mapping[str, float], generator: torch.Generator) -> tuple[Tensor, Heads]:
-    """X (d, n) and one head. W = scale A B^T / sqrt(rank d), A, B (d, rank): entries of variance scale^2 / d at every
-    rank; V likewise of `value_rank`, and normal where that is full. similarity: the correlation of any two tokens."""
+    """X (d, n) and one head. W = scale A B^T / sqrt(rank d), A, B (d, rank): entries of variance
+    scale^2 / d at every rank; V likewise of `value_rank`, and normal where that is full.
+    similarity: the correlation of any two tokens."""
     n, d, rank, seen = (int(about[name]) for name in ("tokens", "width", "rank", "value_rank"))
 
     def normal(*shape: int) -> Tensor:
@@ -66,7 +67,8 @@ def draw_layer(about: Mapping[str, float], generator: torch.Generator) -> tuple[
 
 
 def identify_rows(setup: AttentionNewton, ctx: Context) -> dict[str, list[Row]]:
-    """Tables `identify`, a row per configuration and problem, and `noise`, a row per level and estimator of those."""
+    """Tables `identify`, a row per configuration and problem, and `noise`, a row per level and
+    estimator of those."""
     identify, noise = [], []
     base = setup.identify_base
     plan = [(axis, value) for axis, values in setup.identify.items() for value in values]
@@ -98,7 +100,8 @@ def rank_of(spectrum: Tensor) -> int:
 
 
 def identify_row(layer: Heads, x: Tensor, spectrum: Tensor) -> Row:
-    """Rank and ends of the spectrum of J; sigma_min of F, whose inverse un-mixes the tokens; the exact invariances."""
+    """Rank and ends of the spectrum of J; sigma_min of F, whose inverse un-mixes the tokens; the
+    exact invariances."""
     d, n = x.shape
     rank = rank_of(spectrum)
     return {
@@ -115,7 +118,8 @@ def identify_row(layer: Heads, x: Tensor, spectrum: Tensor) -> Row:
 
 
 def protecting_noise(layer: Heads, x: Tensor, spectrum: Tensor, error: float) -> float:
-    """Noise in B, over the standard deviation of its entries, at which the first-order error is `error` of |X|."""
+    """Noise in B, over the standard deviation of its entries, at which the first-order error is
+    `error` of |X|."""
     if rank_of(spectrum) < x.numel():
         return 0.0
     return float(error * x.norm() / (1 / spectrum).norm() / layer.outputs(x).std())
@@ -124,11 +128,13 @@ def protecting_noise(layer: Heads, x: Tensor, spectrum: Tensor, error: float) ->
 def noise_rows(
     setup: AttentionNewton, layer: Heads, x: Tensor, spectrum: Tensor, generator: torch.Generator
 ) -> list[Row]:
-    """Error of the solution next to the data under noise in B, against three predictions from J at the data.
+    """Error of the solution next to the data under noise in B, against three predictions from J at
+    the data.
 
-    predicted: s |J^-1|_F / |X|, first order in the noise s of an entry; flattest: s / (sigma_min |X|), its one largest
-    term; with_prior: sqrt(mean s^2 / (s^2 + sigma_i^2)), the posterior spread of a linear model whose data are
-    standard normal, to compare with the estimator with gamma = s^2.
+    predicted: s |J^-1|_F / |X|, first order in the noise s of an entry; flattest: s / (sigma_min
+    |X|), its one largest term; with_prior: sqrt(mean s^2 / (s^2 + sigma_i^2)), the posterior spread
+    of a linear model whose data are standard normal, to compare with the estimator with gamma =
+    s^2.
     """
     data, clean = att.vec(x), layer.outputs(x)
     rows = []
@@ -164,9 +170,11 @@ def _local_error(least: LeastSquares, data: Tensor, gamma: float) -> float:
 
 
 def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Row:
-    """Levenberg–Marquardt from blind starts on one input x (d, n), in rounds of `target_steps` trials (contest.py).
+    """Levenberg–Marquardt from blind starts on one input x (d, n), in rounds of `target_steps`
+    trials (contest.py).
 
-    late: starts given up that recover when followed; best_error: of the polished end of least residual.
+    late: starts given up that recover when followed; best_error: of the polished end of least
+    residual.
     """
     data, b = att.vec(x), layer.outputs(x)
     least = equations(layer, b)
@@ -204,7 +212,8 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
 
 
 def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
-    """Rows of `targets` for Experiment 5's regression network: first validation sequences, at init and at the end."""
+    """Rows of `targets` for Experiment 5's regression network: first validation sequences, at init
+    and at the end."""
     from experiments.dag.protocol.training import train_regression
 
     settings = setup.model.network()

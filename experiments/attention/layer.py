@@ -1,16 +1,19 @@
-"""A softmax-attention layer of several heads, with or without a causal mask: outputs and Jacobian in its input X.
+"""A softmax-attention layer of several heads, with or without a causal mask: outputs and Jacobian
+in its input X.
 
 With H heads W_h (d, d), V_h (d, k), row i of head h is
 
     f_hi = softmax over the admitted p of x_p^T W_h x_i,      o_hi = V_h^T X f_hi,
 
-and the layer returns o_i = (o_1i, ..., o_Hi), its H k numbers side by side. A causal mask admits p <= i. One head with
-k = d and no mask is the attention paper's Definition B.8. Since a masked f_hip is zero, Lemma B.16 keeps its form:
+and the layer returns o_i = (o_1i, ..., o_Hi), its H k numbers side by side. A causal mask admits p
+<= i. One head with k = d and no mask is the attention paper's Definition B.8. Since a masked f_hip
+is zero, Lemma B.16 keeps its form:
 
-    d o_hi / d x_p = f_hip V_h^T (I + (x_p - X f_hi) k_hi^T) + [p = i] V_h^T Cov_hi W_h,    k_hi = W_h x_i,
+    d o_hi / d x_p = f_hip V_h^T (I + (x_p - X f_hi) k_hi^T) + [p = i] V_h^T Cov_hi W_h,    k_hi =
+    W_h x_i,
 
-Cov_hi = X (diag f_hi - f_hi f_hi^T) X^T. Operations, multiply-adds to leading order: outputs H (n d^2 + 2 n^2 d),
-Jacobian 3 H n^2 d k.
+Cov_hi = X (diag f_hi - f_hi f_hi^T) X^T. Operations, multiply-adds to leading order: outputs H (n
+d^2 + 2 n^2 d), Jacobian 3 H n^2 d k.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Heads:
-    """Weights of one layer: w (H, d, d) with scores x_p^T W_h x_i, v (H, d, k); causal: token i sees p <= i only.
+    """Weights of one layer: w (H, d, d) with scores x_p^T W_h x_i, v (H, d, k); causal: token i
+    sees p <= i only.
 
     Raises ValueError for shapes that do not fit.
 

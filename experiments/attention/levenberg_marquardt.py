@@ -1,13 +1,16 @@
-"""Levenberg-Marquardt for nonlinear least squares, from many starts at once, with continuation in a regulariser.
+"""Levenberg-Marquardt for nonlinear least squares, from many starts at once, with continuation in a
+regulariser.
 
-One residual r: R^N -> R^M; |r(x)|^2 + gamma |x|^2 is minimised from S starts, each with its own damping and stop. Step:
+One residual r: R^N -> R^M; |r(x)|^2 + gamma |x|^2 is minimised from S starts, each with its own
+damping and stop. Step:
 
     (J^T J + (gamma + lambda) I) p = -(J^T r + gamma x),
 
-and lambda follows the gain ratio by Nielsen's rule (Madsen, Nielsen and Tingleff, Methods for Non-Linear Least Squares
-Problems, Section 3.2). Where r vanishes at a solution the Gauss-Newton matrix is the whole Hessian there, so the
-iteration is Newton's near it and a descent method far from it. `along_ladder` follows a falling ladder of gamma: the
-first minimiser is near the only one of a strongly regularised problem, and each is the start of the next.
+and lambda follows the gain ratio by Nielsen's rule (Madsen, Nielsen and Tingleff, Methods for
+Non-Linear Least Squares Problems, Section 3.2). Where r vanishes at a solution the Gauss-Newton
+matrix is the whole Hessian there, so the iteration is Newton's near it and a descent method far
+from it. `along_ladder` follows a falling ladder of gamma: the first minimiser is near the only one
+of a strongly regularised problem, and each is the start of the next.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the starts ended: points (S, N), square (S,) = |r|^2, steps (S,) tried, accepted or not, capped (S,): the
-    last of the allowed steps was still a descent."""
+    """Where the starts ended: points (S, N), square (S,) = |r|^2, steps (S,) tried, accepted or
+    not, capped (S,): the last of the allowed steps was still a descent."""
 
     points: Tensor
     square: Tensor
@@ -53,11 +56,12 @@ def levenberg_marquardt(
 ) -> Ends:
     """Minimise |r|^2 + gamma |x|^2 from start (S, N).
 
-    A start stops when |J^T r + gamma x| <= tolerance, when an accepted step and its prediction lower the objective by
-    less than `decrease` of it (MINPACK's ftol), when a step no longer moves the point, or after max_steps trials.
-    decrease: 1e-4 found as many solutions as 1e-8 with a quarter of the trials, since `polished` does the rest and a
-    start that creeps does not arrive. damping: the first lambda over the largest diagonal entry of J^T J. Raises
-    ValueError for a start that is not (S, N).
+    A start stops when |J^T r + gamma x| <= tolerance, when an accepted step and its prediction
+    lower the objective by less than `decrease` of it (MINPACK's ftol), when a step no longer moves
+    the point, or after max_steps trials. decrease: 1e-4 found as many solutions as 1e-8 with a
+    quarter of the trials, since `polished` does the rest and a start that creeps does not arrive.
+    damping: the first lambda over the largest diagonal entry of J^T J. Raises ValueError for a
+    start that is not (S, N).
 
     >>> line = LeastSquares(lambda x: x - 3.0, lambda x: torch.eye(1).expand(len(x), 1, 1))
     >>> levenberg_marquardt(line, torch.tensor([[0.0], [7.0]])).points
@@ -121,14 +125,16 @@ class _State:
         return bool(self.running.any())
 
     def _damp(self, at: Tensor, gain: Tensor, good: Tensor) -> None:
-        """Nielsen's rule: by max(1/3, 1 - (2 gain - 1)^3) after a success, by 2, 4, 8, ... after failures in a row."""
+        """Nielsen's rule: by max(1/3, 1 - (2 gain - 1)^3) after a success, by 2, 4, 8, ... after
+        failures in a row."""
         fall = (1 - (2 * gain.nan_to_num(0.0).clamp(0.0, 2.0) - 1) ** 3).clamp_min(1 / 3)
         self.lam[at] *= torch.where(good, fall, self.growth[at])
         self.growth[at] = torch.where(good, 2.0, 2 * self.growth[at])
 
 
 def _solve(normal: Tensor, slope: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """-(normal + shift I)^-1 slope, and whether the matrix was positive definite (elsewhere the step is 0)."""
+    """-(normal + shift I)^-1 slope, and whether the matrix was positive definite (elsewhere the
+    step is 0)."""
     shifted = normal.clone()
     shifted.diagonal(dim1=-2, dim2=-1).add_(shift.unsqueeze(-1))
     factor, failed = torch.linalg.cholesky_ex(shifted)
@@ -145,7 +151,8 @@ def along_ladder(
     rung_steps: int = 20,
     decrease: float = 1e-4,
 ) -> Ends:
-    """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each: where gamma = 0 is to start.
+    """Levenberg-Marquardt along a falling ladder of gamma, at most rung_steps on each: where gamma
+    = 0 is to start.
 
     The steps of all rungs are counted; `capped` is that of the last.
     """
@@ -170,7 +177,8 @@ def along_ladder(
 
 
 def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
-    """Newton's method on r(x) = 0 by the pseudo-inverse, x - J^+ r, as long as |r| falls: points (S, N)."""
+    """Newton's method on r(x) = 0 by the pseudo-inverse, x - J^+ r, as long as |r| falls: points
+    (S, N)."""
     best, square = points.clone(), problem.value(points).square().sum(-1)
     for _ in range(steps):
         r = problem.value(best)

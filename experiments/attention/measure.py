@@ -1,4 +1,5 @@
-"""Instances under Assumption G.1, random or found by gradient ascent, and the bounds measured on them."""
+"""Instances under Assumption G.1, random or found by gradient ascent, and the bounds measured on
+them."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Instance = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Tables of one cell: `bounds` always; `cases`, `convexity` and `accuracy` for the random searches."""
+    """Tables of one cell: `bounds` always; `cases`, `convexity` and `accuracy` for the random
+    searches."""
     n, d, radius = (
         int(cell.params["tokens"]),
         int(cell.params["width"]),
@@ -108,9 +110,11 @@ def draw(
     setup: AttentionHessian,
     generator: torch.Generator,
 ) -> Instance:
-    """Instances with |W| = |V| = |X| = R and |b| <= R^2; every other Y near X, the rest of norm 0.9 R.
+    """Instances with |W| = |V| = |X| = R and |b| <= R^2; every other Y near X, the rest of norm 0.9
+    R.
 
-    aligned: rank-one X, W, V that share their singular vectors, so that W X and V^T X are as large as R allows.
+    aligned: rank-one X, W, V that share their singular vectors, so that W X and V^T X are as large
+    as R allows.
     """
     count = setup.instances
     shapes = ((d, n), (d, n), (d, d), (d, d))
@@ -140,7 +144,8 @@ def draw_raw(n: int, d: int, count: int, generator: torch.Generator) -> list[Ten
 
 
 def feasible(raw: list[Tensor], radius: float, near: float) -> Instance:
-    """Map free parameters into Assumption G.1: |X| = (1 - near) R, Y within near R of it, |W| = |V| = R, |b| < R^2."""
+    """Map free parameters into Assumption G.1: |X| = (1 - near) R, Y within near R of it, |W| = |V|
+    = R, |b| < R^2."""
     x, w, v = (scale_to_norm(raw[i], radius) for i in (0, 2, 3))
     x = (1 - near) * x
     return x, x + near * scale_to_norm(raw[1], radius), w, v, radius**2 * torch.tanh(raw[4])
@@ -156,7 +161,8 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
         x, y, w, v, b = feasible(parameters, radius, setup.near)
         values = pair_value(name, x, y, w, v, b) if name in MOVED else POINT[name](x, w, v, b)
         best = torch.maximum(best, values.detach())
-        # the starts are independent, and the logarithm gives each the same weight; -lambda_min may be negative
+        # the starts are independent, and the logarithm gives each the same weight; -lambda_min may
+        # be negative
         objective = values.sum() if name == "I.3" else values.clamp_min(1e-12).log().sum()
         (-objective).backward()
         for parameter in parameters:
@@ -169,7 +175,8 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
 def _convexity(
     x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radius: float
 ) -> dict[str, Any]:
-    """Smallest gamma that makes the regularised Hessian semi-definite at every instance, next to the paper's."""
+    """Smallest gamma that makes the regularised Hessian semi-definite at every instance, next to
+    the paper's."""
     smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
     return {
         "share_indefinite": float((smallest < 0).double().mean()),
@@ -179,7 +186,8 @@ def _convexity(
 
 
 def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Any]:
-    """Largest relative error of the closed-form Hessian and of its product against automatic differentiation."""
+    """Largest relative error of the closed-form Hessian and of its product against automatic
+    differentiation."""
     hessian_error = product_error = 0.0
     for xi, wi, vi, bi in zip(x, w, v, b, strict=True):
         d = xi.shape[0]

@@ -1,17 +1,19 @@
 """Newton's method from many starts at once, with three kinds of step, and L-BFGS as the opponent.
 
-One smooth objective f on R^N is minimised from S starts; every start has its own step, line search and stop. The
-step p solves H p = -g in one of three ways:
+One smooth objective f on R^N is minimised from S starts; every start has its own step, line search
+and stop. The step p solves H p = -g in one of three ways:
 
-- "full": H^-1 g whatever the sign of the eigenvalues, step length 1. The textbook iteration: it goes to the nearest
-  stationary point, saddles included.
-- "line search": Cholesky where H is positive definite, else |H|^-1 g with |H| from the absolute eigenvalues, floored;
-  then backtracking until f falls by the Armijo condition. A descent direction always.
+- "full": H^-1 g whatever the sign of the eigenvalues, step length 1. The textbook iteration: it
+  goes to the nearest stationary point, saddles included.
+- "line search": Cholesky where H is positive definite, else |H|^-1 g with |H| from the absolute
+  eigenvalues, floored; then backtracking until f falls by the Armijo condition. A descent direction
+  always.
 - "truncated CG": conjugate gradients on H p = -g with products only, to the relative residual
-  min(1/2, sqrt(|g|)), cut at the first direction of non-positive curvature; then the same backtracking.
+  min(1/2, sqrt(|g|)), cut at the first direction of non-positive curvature; then the same
+  backtracking.
 
-An indefinite or singular Hessian is never hidden: each step has a status. Eigenvalues with |lambda| below
-N eps max|lambda| count as zero, and the full step then takes the pseudo-inverse.
+An indefinite or singular Hessian is never hidden: each step has a status. Eigenvalues with |lambda|
+below N eps max|lambda| count as zero, and the full step then takes the pseudo-inverse.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ STEPS: tuple[Step, ...] = ("full", "line search", "truncated CG")
 
 OK, INDEFINITE, SINGULAR, STALLED, NOT_FINITE = range(5)
 STATUS = ("ok", "indefinite", "singular", "stalled", "not finite")
-"""What happened in a step: stalled = no length decreased f; not finite = f overflowed and the start was given up."""
+"""What happened in a step: stalled = no length decreased f; not finite = f overflowed and the start
+was given up."""
 
 ARMIJO = 1e-4
 EIGENVALUE_FLOOR = (
@@ -41,7 +44,8 @@ EIGENVALUE_FLOOR = (
 class Objective:
     """A smooth function of N variables; every callable takes a batch of points (S, N).
 
-    value -> (S,); gradient -> (S, N); hessian -> (S, N, N); product(points, directions) -> (S, N), H times direction.
+    value -> (S,); gradient -> (S, N); hessian -> (S, N, N); product(points, directions) -> (S, N),
+    H times direction.
     """
 
     value: Callable[[Tensor], Tensor]
@@ -52,11 +56,13 @@ class Objective:
 
 @dataclass(frozen=True)
 class Trace:
-    """Every iterate of every start. T steps were taken at most; a start that stopped earlier repeats its last point.
+    """Every iterate of every start. T steps were taken at most; a start that stopped earlier
+    repeats its last point.
 
-    points (T+1, S, N); loss, gradient_norm (T+1, S); status, step_length, work (T, S): of step t, with status index
-    into STATUS, and work in products with H (CG) or values of f (L-BFGS), 0 for a direct solve; steps (S,): number of
-    steps taken; converged (S,): the gradient norm reached the tolerance; seconds: wall time of the whole run.
+    points (T+1, S, N); loss, gradient_norm (T+1, S); status, step_length, work (T, S): of step t,
+    with status index into STATUS, and work in products with H (CG) or values of f (L-BFGS), 0 for a
+    direct solve; steps (S,): number of steps taken; converged (S,): the gradient norm reached the
+    tolerance; seconds: wall time of the whole run.
     """
 
     points: Tensor
@@ -78,10 +84,11 @@ def minimise(
     tolerance: float = 1e-12,
     decrease: float = 0.0,
 ) -> Trace:
-    """Newton's method from start (S, N) until |gradient| <= tolerance, a stall, an overflow, or max_steps.
+    """Newton's method from start (S, N) until |gradient| <= tolerance, a stall, an overflow, or
+    max_steps.
 
-    decrease: where positive, a start also ends (STALLED) once a step lowers f by less than this share of it.
-    Raises ValueError for an unknown step or a start that is not (S, N).
+    decrease: where positive, a start also ends (STALLED) once a step lowers f by less than this
+    share of it. Raises ValueError for an unknown step or a start that is not (S, N).
     """
     if step not in STEPS:
         raise ValueError(f"step: expected one of {', '.join(STEPS)}, found {step!r}")
@@ -169,10 +176,11 @@ def _direction(
 
 
 def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, Tensor]:
-    """Step and status from the eigenvalues of hessian (S, N, N): -H^+ g, or -|H|^-1 g with floored |H|.
+    """Step and status from the eigenvalues of hessian (S, N, N): -H^+ g, or -|H|^-1 g with floored
+    |H|.
 
-    Status SINGULAR where an eigenvalue is zero to rounding, else INDEFINITE where one is negative, else OK;
-    NOT_FINITE (step zero) where the Hessian holds an infinity or a NaN.
+    Status SINGULAR where an eigenvalue is zero to rounding, else INDEFINITE where one is negative,
+    else OK; NOT_FINITE (step zero) where the Hessian holds an infinity or a NaN.
     """
     finite = torch.isfinite(hessian).all(-1).all(-1)
     safe = torch.where(finite[:, None, None], hessian, torch.eye(g.shape[-1], dtype=g.dtype))
@@ -197,9 +205,9 @@ def conjugate_gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Truncated CG for H p = -g, all rows of g (S, N) together: step, status, number of products.
 
-    Stops a row at relative residual min(1/2, sqrt(|g|)) (superlinear convergence, order 3/2), after 2 N products, or
-    at p^T H p <= 0: then the step so far is kept (-g if it was the first) and the status is INDEFINITE. A curvature
-    within rounding of zero counts as non-positive.
+    Stops a row at relative residual min(1/2, sqrt(|g|)) (superlinear convergence, order 3/2), after
+    2 N products, or at p^T H p <= 0: then the step so far is kept (-g if it was the first) and the
+    status is INDEFINITE. A curvature within rounding of zero counts as non-positive.
     """
     eps = torch.finfo(g.dtype).eps
     norm = g.norm(dim=-1)
@@ -241,7 +249,8 @@ def _backtrack(
     status: Tensor,
     halvings: int = 40,
 ) -> tuple[Tensor, Tensor]:
-    """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and STALLED if none."""
+    """Largest length 2^-k with f(x + t p) <= f + 1e-4 t g^T p, allowing for rounding of f; 0 and
+    STALLED if none."""
     slope = (g * direction).sum(-1)
     slack = 8 * torch.finfo(f.dtype).eps * f.abs()
     length, open_ = torch.ones_like(f), torch.ones(len(f), dtype=torch.bool)
@@ -270,13 +279,15 @@ def lbfgs(
 ) -> Trace:
     """SciPy's L-BFGS-B without bounds, one start after the other, in the form of a Newton trace.
 
-    Stops on the gradient only (its own test on the decrease of f is switched off), or where its line search fails
-    (STALLED): near a minimum with f > 0 that happens once decreases are below the rounding of f. decrease: where
-    positive, also once WINDOW iterations together lower f by less than this share of it.
+    Stops on the gradient only (its own test on the decrease of f is switched off), or where its
+    line search fails (STALLED): near a minimum with f > 0 that happens once decreases are below the
+    rounding of f. decrease: where positive, also once WINDOW iterations together lower f by less
+    than this share of it.
 
-    Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor (OPENBLAS_CORETYPE; cell.json
-    names it), even where torch's are the same: cells of attention_newton measured under SkylakeX and under Haswell
-    differed in the rows of this method alone, and repeat to the byte under either.
+    Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor
+    (OPENBLAS_CORETYPE; cell.json names it), even where torch's are the same: cells of
+    attention_newton measured under SkylakeX and under Haswell differed in the rows of this method
+    alone, and repeat to the byte under either.
     """
     from scipy.optimize import minimize as scipy_minimise
     from threadpoolctl import threadpool_limits
@@ -319,7 +330,8 @@ def lbfgs(
 
 
 def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
-    """SciPy's callback, known to it by the name of its argument: keeps the iterates, and ends a run that creeps."""
+    """SciPy's callback, known to it by the name of its argument: keeps the iterates, and ends a run
+    that creeps."""
     values: list[float] = []
 
     def keep(intermediate_result: Any) -> None:
@@ -364,11 +376,12 @@ def _lbfgs_trace(
 def observed_order(
     errors: Tensor, floor: float = 1e-14, local: float = 0.1, pairs: int = 3
 ) -> float:
-    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: slope of log e_{k+1} against log e_k by least squares.
+    """Order of convergence q of errors (T,), e_{k+1} ~ C e_k^q: slope of log e_{k+1} against log
+    e_k by least squares.
 
-    Over the last `pairs` with e_k <= local (the asymptotic part) and e_{k+1} > floor (above rounding); a fit, since
-    Newton errors of ill-conditioned problems fall in alternately long and short strides. NaN for fewer than two pairs
-    or equal errors.
+    Over the last `pairs` with e_k <= local (the asymptotic part) and e_{k+1} > floor (above
+    rounding); a fit, since Newton errors of ill-conditioned problems fall in alternately long and
+    short strides. NaN for fewer than two pairs or equal errors.
     """
     now, after = errors[:-1].double(), errors[1:].double()
     usable = ((now <= local) & (after > floor)).nonzero().flatten()[-pairs:]

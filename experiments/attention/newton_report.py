@@ -1,4 +1,5 @@
-"""Report of the recovery: figures on who recovers, for what work, what else is found, certificates and noise."""
+"""Report of the recovery: figures on who recovers, for what work, what else is found, certificates
+and noise."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def _method_look(methods: list[str], method: str) -> dict[str, Any]:
 
 
 def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Share of starts that end within 1 % of the data, polished, against where they began; a panel for each size."""
+    """Share of starts that end within 1 % of the data, polished, against where they began; a panel
+    for each size."""
     origins = [*(f"{d:g}" for d in sorted(setup.distance)), "blind"]
     named = table.assign(origin=table["origin"].astype(str))
 
@@ -93,8 +95,8 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
 
 def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Expected share of problems recovered from blind starts, against the multiply-adds spent on them; a column for
-    each method, a row for each size. Grey: the other methods."""
+    """Expected share of problems recovered from blind starts, against the multiply-adds spent on
+    them; a column for each method, a row for each size. Grey: the other methods."""
     blind = table[table["origin"].astype(str) == "blind"]
     sizes = newton_claims.sizes(blind)
     bases = list(dict.fromkeys(method.removesuffix(CONTINUED) for method in setup.method))
@@ -135,7 +137,8 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
 
 def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Where blind starts end after polishing: the data, another X with the same output, or no solution."""
+    """Where blind starts end after polishing: the data, another X with the same output, or no
+    solution."""
     blind = table[table["origin"].astype(str) == "blind"]
 
     def panel(ax: Axes, size: str) -> None:
@@ -174,7 +177,8 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
 
 def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFrame) -> Figure:
-    """Convergence of Newton's method around the data, and the radii: certified, and Theorem J.1's around its own X*."""
+    """Convergence of Newton's method around the data, and the radii: certified, and Theorem J.1's
+    around its own X*."""
     figure, axes = new_figure(1, 2, width=8.4, height=3.9)
     found = newton_claims.sizes(table)
     for i, size in enumerate(found):
@@ -215,7 +219,8 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
 
 
 def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Error of the solution next to the data under noise in B, against the predictions made from J at the data."""
+    """Error of the solution next to the data under noise in B, against the predictions made from J
+    at the data."""
     shown = {
         "least squares": ("predicted", "s |J⁻¹|_F / |X|"),
         "with prior": ("with_prior", "(mean s²/(s² + σ²))^½"),
@@ -237,7 +242,8 @@ def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
 
 def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
-    """Error of the minimiser followed from the data against gamma: medians and quartiles by size, and the theorem's."""
+    """Error of the minimiser followed from the data against gamma: medians and quartiles by size,
+    and the theorem's."""
     figure, axes = new_figure(1, 1, width=6.2, height=4.4)
     ax = axes[0, 0]
     for i, size in enumerate(newton_claims.sizes(scan)):
@@ -264,8 +270,8 @@ def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
 
 
 def targets(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """The trained layer of Experiment 5 of the DAG paper: error of the best blind end of Levenberg–Marquardt on each
-    input."""
+    """The trained layer of Experiment 5 of the DAG paper: error of the best blind end of
+    Levenberg–Marquardt on each input."""
     figure, axes = new_figure(1, 1, width=4.2, height=3.6)
     ax, views = axes[0, 0], list(dict.fromkeys(table["view"]))
     for at, view in enumerate(views):

@@ -22,7 +22,8 @@ FAR = 1e6  # of the data's norm: an end beyond is off to infinity
 
 
 def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objective:
-    """|attention(X) - B|_F^2 + gamma |vec X|^2 as a function of vec X (Theorem J.1); W, V (d, d) and B (n, d)."""
+    """|attention(X) - B|_F^2 + gamma |vec X|^2 as a function of vec X (Theorem J.1); W, V (d, d)
+    and B (n, d)."""
     d = w.shape[-1]
 
     def at(function: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
@@ -60,7 +61,8 @@ class Problem:
         return recovery_objective(self.w, self.v, self.b, gamma)
 
     def predicted_shift(self, gamma: float) -> float:
-        """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T c + gamma x)."""
+        """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T
+        c + gamma x)."""
         jac = att.jacobian(self.x, self.w, self.v).flatten(0, 1)
         right = jac.T @ att.residual(self.x, self.w, self.v, self.b).flatten() + gamma * self.data
         values, vectors = torch.linalg.eigh(jac.T @ jac)
@@ -69,9 +71,11 @@ class Problem:
 
 
 def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -> Problem:
-    """Problem `index` of a size: standard normal X, normal W and V of variance scale^2 / d and 1 / d.
+    """Problem `index` of a size: standard normal X, normal W and V of variance scale^2 / d and 1 /
+    d.
 
-    The same X, W, V and direction of the noise in every cell of that size; noise is relative to the spread of B.
+    The same X, W, V and direction of the noise in every cell of that size; noise is relative to the
+    spread of B.
     """
     generator = ctx.torch_generator(f"attention_newton problem {index} tokens={n} width={d}")
     shapes = ((d, n), (d, d), (d, d), (n, d))
@@ -82,9 +86,11 @@ def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -
 
 
 def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:
-    """Minimiser that Newton's method with line search reaches from start (N,): point, smallest eigenvalue, status.
+    """Minimiser that Newton's method with line search reaches from start (N,): point, smallest
+    eigenvalue, status.
 
-    status: "ok", "not converged" (gradient norm above 1e-10), or "not a minimum" (an eigenvalue below zero).
+    status: "ok", "not converged" (gradient norm above 1e-10), or "not a minimum" (an eigenvalue
+    below zero).
     """
     trace = minimise(objective, start.unsqueeze(0), "line search", POLISH_STEPS, 1e-12)
     point = trace.points[-1, 0]
@@ -104,11 +110,13 @@ def equations(layer: Heads, b: Tensor) -> LeastSquares:
 
 
 def invariances(layer: Heads, n: int) -> Tensor:
-    """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output since W and V do not see them.
+    """Orthonormal basis (n d, k) of the moves of X, of any length, that change no output since W
+    and V do not see them.
 
-    All tokens together by u where W_h u = 0 and V_h^T u = 0 for all heads (u^T W_h x_i shifts a row's scores by one
-    constant); a single token by u where also W_h^T u = 0. No column where W or V is regular. At W = 0, where every
-    output is the mean token, there are more, and so they are wherever there are fewer outputs than unknowns.
+    All tokens together by u where W_h u = 0 and V_h^T u = 0 for all heads (u^T W_h x_i shifts a
+    row's scores by one constant); a single token by u where also W_h^T u = 0. No column where W or
+    V is regular. At W = 0, where every output is the mean token, there are more, and so they are
+    wherever there are fewer outputs than unknowns.
     """
     d = layer.width
     rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
@@ -132,7 +140,8 @@ def _null(matrix: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ended:
-    """Polished ends of S starts: points (S, N); error (S,): |X - X_true| / |X_true|; exact (S,): the equations hold."""
+    """Polished ends of S starts: points (S, N); error (S,): |X - X_true| / |X_true|; exact (S,):
+    the equations hold."""
 
     points: Tensor
     error: Tensor
@@ -140,7 +149,8 @@ class Ended:
 
 
 def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
-    """Polish every end by Newton's method on the equations; one off to infinity solves nothing: error inf."""
+    """Polish every end by Newton's method on the equations; one off to infinity solves nothing:
+    error inf."""
     kept = torch.isfinite(ends).all(-1) & (
         ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
     )

@@ -1,13 +1,14 @@
 """Settings of the two experiments on softmax attention.
 
-AttentionHessian (Sections G to I): the bounds against measured values. A cell is a size, a radius and a kind of
-instance: random, aligned, or found by gradient ascent on the ratio of the measured value to the bound.
+AttentionHessian (Sections G to I): the bounds against measured values. A cell is a size, a radius
+and a kind of instance: random, aligned, or found by gradient ascent on the ratio of the measured
+value to the bound.
 
-AttentionNewton (Theorem J.1): recovery of the input X from the output, without access to X (blind recovery). A cell is
-a study at a size: `contest` of all methods from blind and near starts; `certify`, Newton–Kantorovich in place of the
-theorem; `theorem`, the theorem itself and the minimiser over gamma; `identify`, what makes J singular and how much
-noise protects X; `layer`, a trained layer, whose size is its own; `price`, the processor time of a multiply-add of each
-method.
+AttentionNewton (Theorem J.1): recovery of the input X from the output, without access to X (blind
+recovery). A cell is a study at a size: `contest` of all methods from blind and near starts;
+`certify`, Newton–Kantorovich in place of the theorem; `theorem`, the theorem itself and the
+minimiser over gamma; `identify`, what makes J singular and how much noise protects X; `layer`, a
+trained layer, whose size is its own; `price`, the processor time of a multiply-add of each method.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class AttentionHessian(c.Experiment):
             )
 
     def cells(self) -> list[c.Cell]:
-        """Random searches over every size and radius, the ascent over small sizes and its own radii."""
+        """Random searches over every size and radius, the ascent over small sizes and its own
+        radii."""
         found = []
         for search in self.search:
             for tokens in self.tokens:

@@ -1,5 +1,5 @@
-"""Theorem J.1 in numbers and the minimiser against gamma; Newton–Kantorovich in place of the theorem: certified balls,
-and convergence within and beyond them.
+"""Theorem J.1 in numbers and the minimiser against gamma; Newton–Kantorovich in place of the
+theorem: certified balls, and convergence within and beyond them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ ORDER_FLOOR = 1e-12
 
 
 def theorem_radius(problem: Problem) -> float:
-    """Smallest R that the conditions of Theorem J.1 admit: Frobenius norms of W, V, X and the entries of B."""
+    """Smallest R that the conditions of Theorem J.1 admit: Frobenius norms of W, V, X and the
+    entries of B."""
     norms = [float(m.norm()) for m in (problem.w, problem.v, problem.x)]
     return max(*norms, float(problem.b.abs().max()), SMALLEST_R)
 
@@ -39,7 +40,8 @@ def admissible_gamma(problem: Problem) -> float:
 
 
 def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
-    """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma; B without noise."""
+    """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma; B without
+    noise."""
     theorem: list[Row] = []
     scan: list[Row] = []
     for index in range(setup.problems):
@@ -50,7 +52,8 @@ def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict
 
 
 def scan_rows(problem: Problem, gammas: Sequence[float], index: int) -> list[Row]:
-    """The minimiser followed from the data over rising gamma, the last gamma being the admissible one."""
+    """The minimiser followed from the data over rising gamma, the last gamma being the admissible
+    one."""
     rows = []
     point = problem.data
     values = [(gamma, False) for gamma in gammas] + [(admissible_gamma(problem), True)]
@@ -75,8 +78,9 @@ def scan_rows(problem: Problem, gammas: Sequence[float], index: int) -> list[Row
 def theorem_row(problem: Problem, index: int) -> Row:
     """Conditions and conclusion of Theorem J.1 at the admissible gamma.
 
-    l: smallest eigenvalue at X*; M: 9193 n^3 d^3 R^10; admitted distance 0.1 l / M. excess: error over epsilon after
-    T = ceil(log2(1 / 1e-3)) full steps from that distance, worst of the signed coordinate directions tried.
+    l: smallest eigenvalue at X*; M: 9193 n^3 d^3 R^10; admitted distance 0.1 l / M. excess: error
+    over epsilon after T = ceil(log2(1 / 1e-3)) full steps from that distance, worst of the signed
+    coordinate directions tried.
     """
     d, n = problem.x.shape
     radius, gamma = theorem_radius(problem), admissible_gamma(problem)
@@ -125,8 +129,8 @@ def follow_scaled(problem: Problem, gamma: float) -> tuple[Tensor, float, str]:
 def certificate_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> list[Row]:
     """Rows of `balls`: per problem and multiple of the certified radius, starts on that sphere.
 
-    Half of the starts lie in random directions, the others along the singular vectors of J, the smallest first, both
-    ways: the flattest directions are where Newton's step errs most.
+    Half of the starts lie in random directions, the others along the singular vectors of J, the
+    smallest first, both ways: the flattest directions are where Newton's step errs most.
     """
     rows = []
     for index in range(setup.problems):
@@ -185,7 +189,8 @@ def _solved(least: LeastSquares, points: Tensor, b: Tensor) -> Tensor:
 
 
 def newton_path(least: LeastSquares, start: Tensor, steps: int) -> Tensor:
-    """x - J^-1 r, undamped: points (steps + 1, S, N). A start whose J is singular or overflows stays where it is."""
+    """x - J^-1 r, undamped: points (steps + 1, S, N). A start whose J is singular or overflows
+    stays where it is."""
     path = [start]
     for _ in range(steps):
         x = path[-1]

@@ -1,15 +1,18 @@
-"""The dense Hessian of a network whose last layer is linear, exactly, without a product for each of its columns.
+"""The dense Hessian of a network whose last layer is linear, exactly, without a product for each of
+its columns.
 
-z = W h + c with h = h(theta) the d outputs of the trunk, n of whose N parameters are the trunk's; p = softmax(z), r =
-(p - y) / B and A = (diag p - p p^T) / B of each example, h' = (h, 1), J = dh/dtheta. Then, summed over the examples,
+z = W h + c with h = h(theta) the d outputs of the trunk, n of whose N parameters are the trunk's; p
+= softmax(z), r = (p - y) / B and A = (diag p - p p^T) / B of each example, h' = (h, 1), J =
+dh/dtheta. Then, summed over the examples,
 
     trunk, trunk      J^T (W^T A W) J   +  (W^T r) . d2h/dtheta2
     head, trunk       (A W J) x h'      +  r x (J, 0)
     head, head        A x h' h'^T
 
-of which the first terms are the Gauss-Newton matrix. Operations, F of them a forward pass of the trunk over B examples:
-6 F n from the kept graph of a gradient for d2h/dtheta2, 3 F d for J, and matrix products of 2 B d n^2, 2 B K d^2 n and
-2 B K^2 d^2. Columns of both matrices take (6 + 5) F N instead, where N is 4 n for K = 100 classes.
+of which the first terms are the Gauss-Newton matrix. Operations, F of them a forward pass of the
+trunk over B examples: 6 F n from the kept graph of a gradient for d2h/dtheta2, 3 F d for J, and
+matrix products of 2 B d n^2, 2 B K d^2 n and 2 B K^2 d^2. Columns of both matrices take (6 + 5) F N
+instead, where N is 4 n for K = 100 classes.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ from torch.func import functional_call, jacrev, vmap
 
 
 def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(Hessian, Gauss-Newton matrix), (N, N) each, of the mean cross-entropy of (x, y); parameters in their own order.
+    """(Hessian, Gauss-Newton matrix), (N, N) each, of the mean cross-entropy of (x, y); parameters
+    in their own order.
 
-    model: any modules that act on each example alone, and an nn.Linear with bias as the last one. x (B, ...), y (B,).
+    model: any modules that act on each example alone, and an nn.Linear with bias as the last one. x
+    (B, ...), y (B,).
     """
     trunk, head = model[:-1], model[-1]
     assert isinstance(head, nn.Linear)
@@ -64,7 +69,8 @@ def _jacobian(trunk: nn.Module, named: dict[str, Tensor], x: Tensor) -> Tensor:
 
 
 def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
-    """d2 / dtheta2 of sum_b weights_b . h_b, (n, n): columns from the kept graph of the gradient."""
+    """d2 / dtheta2 of sum_b weights_b . h_b, (n, n): columns from the kept graph of the
+    gradient."""
     parameters = list(trunk.parameters())
     gradients = torch.autograd.grad((trunk(x) * weights).sum(), parameters, create_graph=True)
     flat = torch.cat([g.flatten() for g in gradients])
@@ -79,7 +85,8 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
 
 
 def _assemble(trunk: Tensor, cross: Tensor, head: Tensor, classes: int) -> Tensor:
-    """The matrix in the order trunk, W row by row, c. cross (d + 1, K, n); head (K K, (d + 1)^2)."""
+    """The matrix in the order trunk, W row by row, c. cross (d + 1, K, n); head (K K, (d +
+    1)^2)."""
     size = len(cross)
     order = [*range(size - 1)]
     square = head.view(classes, classes, size, size).permute(0, 2, 1, 3)  # k, j, k', j'

@@ -67,8 +67,8 @@ def mixture(experiment: PhiBlockDiagonal, classes: int, ctx: Context) -> tuple[T
 def curvature(
     model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, ctx: Context
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Phi of Hessian and Gauss-Newton matrix for each partition; trace and norms of each layer of the Hessian; and the
-    certificate of the Hessian."""
+    """Phi of Hessian and Gauss-Newton matrix for each partition; trace and norms of each layer of
+    the Hessian; and the certificate of the Hessian."""
     rows, layers = [], []
     found = layout(model, None)
     matrices = dict(zip(("hessian", "gauss_newton"), dense_curvature(model, x, y), strict=True))
@@ -117,7 +117,8 @@ def certified(
     found: Layout,
     ctx: Context,
 ) -> dict[str, Any]:
-    """Row of `certificate`: the Hessian against differences of the network's own gradient, by layer."""
+    """Row of `certificate`: the Hessian against differences of the network's own gradient, by
+    layer."""
     sizes = [p.numel() for p in found.parameters.values()]
 
     def gradient(theta: Tensor) -> Tensor:
@@ -145,8 +146,9 @@ def blocks_of(label: Tensor) -> list[Tensor]:
 
 
 def labels(layout: Layout, partition: str) -> Tensor:
-    """The block of every parameter, -1 for what is left out. A neuron: what goes into one output of a layer, with its
-    bias; "output neuron": those of the last layer, all other parameters held fixed."""
+    """The block of every parameter, -1 for what is left out. A neuron: what goes into one output of
+    a layer, with its bias; "output neuron": those of the last layer, all other parameters held
+    fixed."""
     if partition == "output neuron":
         neurons, last = labels(layout, "neuron"), list(layout.groups.values())[-1]
         own = torch.full_like(neurons, -1)
@@ -209,7 +211,8 @@ class Mean(nn.Module):
 def network(
     architecture: str, residual: bool, classes: int, width: int, generator: torch.Generator
 ) -> nn.Sequential:
-    """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists everywhere."""
+    """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists
+    everywhere."""
     with default_init(generator):
         made = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}[
             architecture

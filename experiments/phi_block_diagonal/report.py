@@ -51,7 +51,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         for state, when in STATES.items():
             yield self._each(
                 f"order-one error of layer blocks, {state}",
-                f"a block-diagonal approximation by layers discards an order-one share of the curvature {when}",
+                "a block-diagonal approximation by layers discards an order-one share of the "
+                f"curvature {when}",
                 self._values("layer", state),
                 lambda v: v >= big,
                 f"Phi of layers >= {big:g} in every network",
@@ -78,7 +79,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
                 f"the share between neurons falls as the number of classes grows {when}",
                 self._ratios(self._values("neuron", state)),
                 lambda v: v < 1,
-                f"Phi of neurons at {last} classes below that at {min(self.experiment.classes)}, every architecture",
+                f"Phi of neurons at {last} classes below that at {min(self.experiment.classes)}, "
+                "every architecture",
             )
 
     def _values(self, partition: str, state: str) -> pd.DataFrame:
@@ -101,9 +103,11 @@ class PhiBlockDiagonalAnalysis(Analysis):
         holds: Callable[[float], bool],
         threshold: str,
     ) -> Claim:
-        """Confirmed when it holds in every network and seed, refuted when in some network it fails in every seed.
+        """Confirmed when it holds in every network and seed, refuted when in some network it fails
+        in every seed.
 
-        The number is the median over the seeds of the network that decides: nearest to failing, or furthest beyond.
+        The number is the median over the seeds of the network that decides: nearest to failing, or
+        furthest beyond.
         """
         seeds = values.shape[1]
         if values.empty or seeds < self.experiment.data_sets:
@@ -115,7 +119,10 @@ class PhiBlockDiagonalAnalysis(Analysis):
         held = values.map(holds).where(values.notna())
         always, never = held.eq(True).all(axis=1), held.eq(False).all(axis=1)
         verdict = True if always.all() else False if never.any() else None
-        text = f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for {int(never.sum())}"
+        text = (
+            f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for "
+            f"{int(never.sum())}"
+        )
         span = (
             f"medians from {values.median(axis=1).min():.3g} to {values.median(axis=1).max():.3g}"
         )
@@ -146,7 +153,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         )
 
     def _draw(self, partition: str) -> Figure:
-        """Phi against the number of classes, at the start and after training: mean over seeds, bars for the range."""
+        """Phi against the number of classes, at the start and after training: mean over seeds, bars
+        for the range."""
 
         def panel(ax: Axes, state: str) -> None:
             values = self._values(partition.replace("-", " "), state)

@@ -1,7 +1,9 @@
-"""The share of parameter curvature between the blocks of a block-diagonal approximation, from exact Hessians.
+"""The share of parameter curvature between the blocks of a block-diagonal approximation, from exact
+Hessians.
 
-One cell for each network: it is trained, and at each checkpoint the dense Hessian and Gauss-Newton matrix of its loss
-are measured, in float64, and partitioned by layer, by output neuron and by parameter.
+One cell for each network: it is trained, and at each checkpoint the dense Hessian and Gauss-Newton
+matrix of its loss are measured, in float64, and partitioned by layer, by output neuron and by
+parameter.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class PhiBlockDiagonal(c.Experiment):
         ]
 
     def _seconds(self, classes: int) -> float:
-        """Training, then at each checkpoint the products of dense.py, of which those with all classes grow."""
+        """Training, then at each checkpoint the products of dense.py, of which those with all
+        classes grow."""
         return (
             2
             + len(self.steps) * (2 + 0.01 * classes) * self.examples / 200 * (self.width / 12) ** 2

@@ -38,7 +38,8 @@ def _expand(group: pd.DataFrame) -> np.ndarray:
 
 
 def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with σ²."""
+    """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with
+    σ²."""
     frame = tables["scaling"]
     shown = _first_seed(frame[frame["targets"] == "fixed"])
 
@@ -75,7 +76,8 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
 def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     """Eigenvalue/σ² over its value at σ = 1: flat where the eigenvalue is proportional to σ².
 
-    With fixed targets the bulk, whose size is the residual covariance, passes through zero: marks without lines.
+    With fixed targets the bulk, whose size is the residual covariance, passes through zero: marks
+    without lines.
     """
     value = frame.assign(size=frame["eigenvalue"].abs() / frame["sigma"] ** 2)
     value = (
@@ -115,12 +117,14 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
 
 
 def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the cell."""
+    """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the
+    cell."""
     frame, density = _first_seed(tables["relu_cells"]), _first_seed(tables["density"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(
         figure,
-        "drawn: the first seed; the paper's figure, too, has 6 neurons in the positive and 4 in the negative cell",
+        "drawn: the first seed; the paper's figure, too, has 6 neurons in the positive and 4 in "
+        "the negative cell",
     )
     ax = axes[0, 0]
     for cell, part in frame.groupby("cell"):
@@ -182,7 +186,8 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
-    """Fig. 3: both outliers through training, linear and ReLU (positive cell), low and high rate, on one wedge."""
+    """Fig. 3: both outliers through training, linear and ReLU (positive cell), low and high rate,
+    on one wedge."""
     from experiments.scalar_spectrum.claims import wedge_name
 
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
@@ -227,7 +232,8 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     cell = {"linear": "linear", "relu": "ReLU, positive cell"}
     heads = {(value, n, r): f"{cell[n]}, rate {r:g}" for value in names for n, r in runs}
     said = (
-        "the paper's rate is 0.18 for both networks; teeth in a line: a neuron that changes its cell "
+        "the paper's rate is 0.18 for both networks; teeth in a line: a neuron that changes its "
+        "cell "
         "back and forth from step to step"
     )
     size: dict[str, Any] = {"columns": len(runs), "height": 4.9, "sharex": "col", "sharey": False}
@@ -237,7 +243,8 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
 
 
 def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Second outlier against ⟨w,v⟩/θ*: positive exactly in the late phase, for either sign of θ*."""
+    """Second outlier against ⟨w,v⟩/θ*: positive exactly in the late phase, for either sign of
+    θ*."""
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
     frame = frame[(frame["status"] == "ok") & (frame["target"].abs() > 1e-6)]
     frame = frame.assign(share=frame["slope"] / frame["target"])
@@ -275,7 +282,8 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """The five outliers of the network with bias next to Theorem 6's values while its ⟨v,b⟩ = 0 is given up."""
+    """The five outliers of the network with bias next to Theorem 6's values while its ⟨v,b⟩ = 0 is
+    given up."""
     exact, theorem = _first_seed(tables["bias_outliers"]), _first_seed(tables["bias"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(figure, "drawn: the first seed")
@@ -359,7 +367,8 @@ def _ratio_axis(ax: Axes, low: float, high: float) -> None:
 
 
 def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """Sharpness over 2/rate along gradient descent at the largest width, from small and from large weights."""
+    """Sharpness over 2/rate along gradient descent at the largest width, from small and from large
+    weights."""
     frame = _first_seed(_ratio(tables["edge"]))
     frame = frame[frame["width"] == frame["width"].max()]
     factors = sorted(frame["factor"].unique())

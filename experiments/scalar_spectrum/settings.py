@@ -1,8 +1,10 @@
-"""Scalar spectrum: every Hessian eigenvalue of one-hidden-layer scalar networks in closed form, at work.
+"""Scalar spectrum: every Hessian eigenvalue of one-hidden-layer scalar networks in closed form, at
+work.
 
-Five parts, each a kind of cell: the spectrum under scaling of the data (Fig. 1), by ReLU cell (Fig. 2), of the network
-with bias inside and outside Theorem 6, the outlier pairs through training (Fig. 3), and, beyond the paper, the edge of
-stability with the closed form as sharpness meter at widths that no eigensolver reaches.
+Five parts, each a kind of cell: the spectrum under scaling of the data (Fig. 1), by ReLU cell (Fig.
+2), of the network with bias inside and outside Theorem 6, the outlier pairs through training (Fig.
+3), and, beyond the paper, the edge of stability with the closed form as sharpness meter at widths
+that no eigensolver reaches.
 """
 
 from __future__ import annotations

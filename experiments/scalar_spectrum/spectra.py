@@ -1,4 +1,5 @@
-"""The parts that measure one spectrum at a time: data scaling, ReLU cells, bias. Each next to a dense eigensolver."""
+"""The parts that measure one spectrum at a time: data scaling, ReLU cells, bias. Each next to a
+dense eigensolver."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def normal(m: int, ctx: Context, role: str) -> Tensor:
 
 
 def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """The spectrum of one linear network while the inputs are scaled: targets unchanged, or scaled with them."""
+    """The spectrum of one linear network while the inputs are scaled: targets unchanged, or scaled
+    with them."""
     m = int(cell.params["scaled_width"])
     generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
     x0, y0 = (torch.from_numpy(a) for a in linear(setup.samples, generator, slope=0.0, noise=1.0))
@@ -105,7 +107,8 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
 
 
 def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """A ReLU network's spectrum by cell; again with the samples x <= 0 repeated, which changes n±/n alone."""
+    """A ReLU network's spectrum by cell; again with the samples x <= 0 repeated, which changes n±/n
+    alone."""
     q, m = setup.positive_neurons, setup.positive_neurons + setup.negative_neurons
     w, v = normal(m, ctx, "cells.w"), normal(m, ctx, "cells.v").abs()
     v[q:] = -v[q:]
@@ -149,7 +152,8 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
 
 
 def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """The five outliers while b turns from ⟂ v towards v at constant length: Theorem 6 holds at mix = 0 only."""
+    """The five outliers while b turns from ⟂ v towards v at constant length: Theorem 6 holds at mix
+    = 0 only."""
     m = setup.bias_width
     w, v, other = (normal(m, ctx, f"bias.{name}") / m**0.5 for name in ("w", "v", "b"))
     length = torch.linalg.vector_norm(v)
@@ -175,7 +179,8 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
 def _theorem6_rows(
     mix: float, w: Tensor, v: Tensor, b: Tensor, spectrum: scalar.Spectrum, dense: Tensor
 ) -> list[dict[str, Any]]:
-    """Theorem 6's five values, also where its assumptions fail, each with its distance to the nearest eigenvalue."""
+    """Theorem 6's five values, also where its assumptions fail, each with its distance to the
+    nearest eigenvalue."""
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
     lower, upper = triple_bounds(w, v, b)
     shared = {

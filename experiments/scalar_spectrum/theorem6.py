@@ -1,4 +1,5 @@
-"""Theorem 6 of the scalar paper: five eigenvalues of the network with bias, and bounds of three of them."""
+"""Theorem 6 of the scalar paper: five eigenvalues of the network with bias, and bounds of three of
+them."""
 
 from __future__ import annotations
 
@@ -11,18 +12,22 @@ from runner.curvature.closed_form.scalar.linear import as_weights
 def theorem6_outliers(
     w: Tensor, v: Tensor, b: Tensor, tolerance: float = 1e-9
 ) -> tuple[Tensor, Tensor]:
-    """Theorem 6: (pair (2,), triple (3,)), each descending, of the network with bias on whitened, uncorrelated data.
+    """Theorem 6: (pair (2,), triple (3,)), each descending, of the network with bias on whitened,
+    uncorrelated data.
 
-    Assumes mean x = mean y = mean xy = 0 and mean x² = 1, so mean xδ = ⟨w, v⟩ and mean δ = ⟨w, b⟩, and needs
-    ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖ (relative to ‖v‖² within `tolerance`, else ValueError: use `bias_spectrum`).
-    pair: ½s ± ½√(s² + 12 r²); triple: s/3 + 2√(−p/3) cos(φ − 2πk/3), with s = ‖v‖² + ‖w‖², r² = ⟨w, v⟩² + ⟨w, b⟩².
+    Assumes mean x = mean y = mean xy = 0 and mean x² = 1, so mean xδ = ⟨w, v⟩ and mean δ = ⟨w, b⟩,
+    and needs ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖ (relative to ‖v‖² within `tolerance`, else ValueError: use
+    `bias_spectrum`). pair: ½s ± ½√(s² + 12 r²); triple: s/3 + 2√(−p/3) cos(φ − 2πk/3), with s =
+    ‖v‖² + ‖w‖², r² = ⟨w, v⟩² + ⟨w, b⟩².
     """
     w, v, b = as_weights(w=w, v=v, b=b)
     s, r2, ww, vv = _invariants(w, v, b)
     if abs(torch.dot(v, b)) > tolerance * vv or abs(torch.dot(b, b) - vv) > tolerance * vv:
         raise ValueError(
-            f"theorem6_outliers needs ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖, found ⟨v, b⟩ = {float(torch.dot(v, b)):.3g}, "
-            f"‖v‖² = {float(vv):.6g}, ‖b‖² = {float(torch.dot(b, b)):.6g}; use bias_spectrum for other weights"
+            "theorem6_outliers needs ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖, found ⟨v, b⟩ = "
+            f"{float(torch.dot(v, b)):.3g}, "
+            f"‖v‖² = {float(vv):.6g}, ‖b‖² = {float(torch.dot(b, b)):.6g}; use bias_spectrum for "
+            "other weights"
         )
     gap = torch.sqrt(s**2 + 12 * r2)
     p = -r2 - s**2 / 3

@@ -1,4 +1,5 @@
-"""The parts that train: outlier pairs along gradient descent with momentum, and the edge of stability."""
+"""The parts that train: outlier pairs along gradient descent with momentum, and the edge of
+stability."""
 
 from __future__ import annotations
 
@@ -46,9 +47,11 @@ class State:
 
 
 def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, scalar.PairProblem]:
-    """The 2×2 problem of every cell with neurons, by name: all that loss, gradient and sharpness need of the weights.
+    """The 2×2 problem of every cell with neurons, by name: all that loss, gradient and sharpness
+    need of the weights.
 
-    O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would still give ±|d|.
+    O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would
+    still give ±|d|.
     """
     sums = torch.stack([_block_sums(w[part], v[part]) for part in scalar.blocks(len(w))]).sum(0)
     pairs = {}
@@ -82,7 +85,8 @@ class Network:
         )
 
     def read(self, step: int, w: Tensor, v: Tensor) -> State:
-        """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow from them."""
+        """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow
+        from them."""
         pairs = (
             relu_pairs(w, v, self.split)
             if self.relu
@@ -110,7 +114,8 @@ class Network:
         return d
 
     def gradient(self, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): mean xδ of the neuron's cell times (v, w) (Eqs. 7, 8, 35, 36). O(m)."""
+        """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): mean xδ of the neuron's cell times (v, w) (Eqs. 7, 8, 35, 36).
+        O(m)."""
         if self.relu:
             plus, minus = torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
             above, below = self.split.plus, self.split.minus
@@ -126,14 +131,16 @@ class Network:
         return measure(w, v, self.x, self.y)
 
     def flattest(self) -> float:
-        """Sharpness of the flattest solution, 2|mean xy| (‖w‖ = ‖v‖, collinear), largest over the cells."""
+        """Sharpness of the flattest solution, 2|mean xy| (‖w‖ = ‖v‖, collinear), largest over the
+        cells."""
         return 2 * max(abs(float(moments.xy)) for moments in self.moments.values())
 
 
 def descend(
     network: Network, w: Tensor, v: Tensor, rate: float, momentum: float, steps: int, limit: float
 ) -> Iterator[State]:
-    """The state before each of `steps` updates and after the last; the last one early once the loss passes `limit`."""
+    """The state before each of `steps` updates and after the last; the last one early once the loss
+    passes `limit`."""
     velocity_w, velocity_v = (
         (torch.zeros_like(w), torch.zeros_like(v)) if momentum else (None, None)
     )
@@ -162,7 +169,8 @@ def _plain_step(network: Network, state: State, rate: float) -> tuple[Tensor, Te
 
 
 def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Both outliers of each cell along training on the wedge, with phase, trace and the bound of the smallest value."""
+    """Both outliers of each cell along training on the wedge, with phase, trace and the bound of
+    the smallest value."""
     m, kind, rate = setup.pair_width, str(cell.params["network"]), float(cell.params["rate"])
     generator = ctx.numpy_generator("scalar_spectrum.wedge")
     data = wedge(setup.samples, generator, left=float(cell.params["left"]), noise=setup.wedge_noise)
@@ -189,7 +197,8 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     w, v = state.w, state.v
     spectrum = network.spectrum(w, v)
     output = relu_output if network.relu else linear_output
-    # From the residuals, not the moments: these lose half the digits of a loss near zero, and the bound is its root.
+    # From the residuals, not the moments: these lose half the digits of a loss near zero, and the
+    # bound is its root.
     loss = 0.5 * ((output(network.x, v, w) - network.y) ** 2).mean()
     error = float("nan")
     if state.step % setup.dense_every == 0:
@@ -230,8 +239,8 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
 def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Sharpness against 2/rate along plain gradient descent, rate = factor · 2/reference.
 
-    reference: sharpness of the start (start=large), or of the flattest solution (start=small), which the sharpness
-    climbs to from below.
+    reference: sharpness of the start (start=large), or of the flattest solution (start=small),
+    which the sharpness climbs to from below.
     """
     m, kind, start = (
         int(cell.params["width"]),
@@ -294,7 +303,8 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
 
 
 def top_residual(network: Network, state: State) -> float:
-    """‖H z − λ z‖/λ for the closed-form top eigenpair, H z by differentiating the gradient along z."""
+    """‖H z − λ z‖/λ for the closed-form top eigenpair, H z by differentiating the gradient along
+    z."""
     m = len(state.v)
     outliers = network.spectrum(state.w, state.v).select("outlier")
     vector = scalar.Spectrum(outliers.groups[:1]).eigenvectors()[:, 0]
@@ -310,12 +320,14 @@ def top_residual(network: Network, state: State) -> float:
 
 
 def phase_of_slope(slope: float, target: float) -> str:
-    """Training phase of a linear network with slope ⟨w, v⟩ and θ* = target: "early", "late" or "divergent".
+    """Training phase of a linear network with slope ⟨w, v⟩ and θ* = target: "early", "late" or
+    "divergent".
 
-    late: the slope lies between θ*/3 and θ* (both included): the second outlier is >= 0 and the first <= tr H.
-    divergent: beyond θ*; early: on the other side of θ*/3. In both the second outlier is <= 0 and the first >= tr H.
-    The paper orders the phases along the real line, which is right for θ* > 0 only; for θ* < 0 the order is reversed.
-    For θ* = 0 there is no early phase: every slope but zero is beyond the solution.
+    late: the slope lies between θ*/3 and θ* (both included): the second outlier is >= 0 and the
+    first <= tr H. divergent: beyond θ*; early: on the other side of θ*/3. In both the second
+    outlier is <= 0 and the first >= tr H. The paper orders the phases along the real line, which is
+    right for θ* > 0 only; for θ* < 0 the order is reversed. For θ* = 0 there is no early phase:
+    every slope but zero is beyond the solution.
     """
     if target == 0:
         return "late" if slope == 0 else "divergent"
@@ -328,7 +340,7 @@ def phase_of_slope(slope: float, target: float) -> str:
 def smallest_eigenvalue_bound(loss: Tensor, xx: Tensor) -> Tensor:
     """−√(2ℓ) σ, never above the smallest Hessian eigenvalue of a linear or ReLU network (Eq. 34).
 
-    loss: ½ mean δ²; xx: σ² = mean x². By Cauchy–Schwarz from λ_min >= −|mean xδ|; the paper writes it without the
-    absolute value.
+    loss: ½ mean δ²; xx: σ² = mean x². By Cauchy–Schwarz from λ_min >= −|mean xδ|; the paper writes
+    it without the absolute value.
     """
     return -torch.sqrt(2 * loss * xx)

@@ -1,8 +1,10 @@
-"""Fig. 3 on wedge data of several scales: the caption prints the rate, not the scale, and the scale decides.
+"""Fig. 3 on wedge data of several scales: the caption prints the rate, not the scale, and the scale
+decides.
 
-With x ~ N(0, σ²) and y the wedge of x, every Hessian eigenvalue scales with σ²: a small σ at the printed rate 0.18 and
-momentum 0.9 is an overdamped ball, whose second outlier turns positive once and stays so; σ = 1 is an oscillating one.
-The scale that gives the printed sentences is chosen by looking at them: *fitted*, never evidence.
+With x ~ N(0, σ²) and y the wedge of x, every Hessian eigenvalue scales with σ²: a small σ at the
+printed rate 0.18 and momentum 0.9 is an overdamped ball, whose second outlier turns positive once
+and stays so; σ = 1 is an oscillating one. The scale that gives the printed sentences is chosen by
+looking at them: *fitted*, never evidence.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ PATTERNS = {"turns_positive": "changes sign once, stays positive", "wiggles": "w
 
 
 def measure(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """One row a run: scale, start, how often λ2 changes sign, and where it is at first and at the end."""
+    """One row a run: scale, start, how often λ2 changes sign, and where it is at first and at the
+    end."""
     rows = []
     sigmas = setup.wedge_scales
     for done, sigma in enumerate(sigmas):
@@ -43,7 +46,8 @@ def measure(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
 def _run(
     setup: ScalarSpectrum, cell: Cell, ctx: Context, sigma: float, start: int
 ) -> dict[str, Any]:
-    """Second outlier (ReLU: of the positive cell) along one training at the highest rate of the settings."""
+    """Second outlier (ReLU: of the positive cell) along one training at the highest rate of the
+    settings."""
     m, kind = setup.pair_width, str(cell.params["network"])
     generator = ctx.numpy_generator(f"scalar_spectrum.wedge_scale/{start}")
     data = wedge(setup.samples, generator, left=float(cell.params["left"]))
@@ -71,7 +75,8 @@ def _run(
 
 
 def shape(second: Sequence[float]) -> dict[str, float]:
-    """first, lowest, highest and last (that is not zero on the run's scale), and the changes of sign."""
+    """first, lowest, highest and last (that is not zero on the run's scale), and the changes of
+    sign."""
     if not second:
         return dict.fromkeys(("first", "lowest", "highest", "last", "changes"), float("nan"))
     s = np.asarray(second)
@@ -103,13 +108,15 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def best(table: pd.DataFrame) -> pd.Series[float]:
-    """The largest scale with the highest share of `turns_positive`, over networks and wedges together."""
+    """The largest scale with the highest share of `turns_positive`, over networks and wedges
+    together."""
     by = shown(table).groupby("sigma")["turns_positive"].mean()
     return by[by == by.max()].sort_index().tail(1)
 
 
 def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]:
-    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives in the detail; verdicts stay."""
+    """The claims about Fig. 3's run at the low rate, with what the fitted scale gives in the
+    detail; verdicts stay."""
     if table is None or not len(table):
         return list(claims)
     ((sigma, _),) = best(table).items()
@@ -131,15 +138,19 @@ def notes(table: pd.DataFrame) -> Iterator[str]:
     scales = sorted(found["sigma"].unique())
     ((sigma, share),) = best(table).items()
     each = "; ".join(
-        f"{r['network']}, left slope {-r['left']:g}: {100 * r['turns_positive']:.0f} % of {r['n']:.0f}"
+        f"{r['network']}, left slope {-r['left']:g}: {100 * r['turns_positive']:.0f} % of "
+        f"{r['n']:.0f}"
         for _, r in found[found["sigma"] == sigma].iterrows()
     )
     top = shown(table)[lambda t: t["sigma"] == scales[-1]]
     yield (
-        f"Fig. 3, fitted: of {len(scales)} data scales tried (σ = {scales[0]:g} to {scales[-1]:g}) at the printed rate "
-        f"and momentum, σ = {sigma:g} gives the caption's pattern (λ2 negative, one change of sign, then positive) in "
+        f"Fig. 3, fitted: of {len(scales)} data scales tried (σ = {scales[0]:g} to "
+        f"{scales[-1]:g}) at the printed rate "
+        f"and momentum, σ = {sigma:g} gives the caption's pattern (λ2 negative, one change of "
+        "sign, then positive) in "
         f"{100 * share:.0f} % of the runs that start negative ({each}); at σ = {scales[-1]:g} "
-        f"{100 * top['turns_positive'].mean():.0f} % do, and {100 * top['wiggles'].mean():.0f} % wiggle. The scale was "
+        f"{100 * top['turns_positive'].mean():.0f} % do, and {100 * top['wiggles'].mean():.0f} % "
+        "wiggle. The scale was "
         "chosen by these sentences: it is no evidence for them."
     )
 
@@ -147,8 +158,8 @@ def notes(table: pd.DataFrame) -> Iterator[str]:
 def figure(table: pd.DataFrame) -> Figure:
     """Fig. 3's two patterns against the scale of the wedge data, at the printed rate and momentum.
 
-    Share of the runs whose second outlier starts negative: it turns positive once and stays so (the text's low rate),
-    or changes sign three times or more (its high rate).
+    Share of the runs whose second outlier starts negative: it turns positive once and stays so (the
+    text's low rate), or changes sign three times or more (its high rate).
     """
     from experiments.scalar_spectrum.claims import wedge_name
     from runner.report.figures import COLOURS, DASHES, MARKERS, panels

@@ -1,6 +1,8 @@
-"""Largest Hessian eigenvalue and bound of a network as the stored cells were measured: the arithmetic is fixed.
+"""Largest Hessian eigenvalue and bound of a network as the stored cells were measured: the
+arithmetic is fixed.
 
-The estimators of `runner.curvature` may change their digits with better methods; numbers of stored cells may not.
+The estimators of `runner.curvature` may change their digits with better methods; numbers of stored
+cells may not.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ def exponent_of(values: Tensor) -> int:
 
 @full_precision()
 def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Generator) -> float:
-    """Largest Ritz value after `steps` of Lanczos with full reorthogonalisation; NaN where a product is not finite."""
+    """Largest Ritz value after `steps` of Lanczos with full reorthogonalisation; NaN where a
+    product is not finite."""
     product = Products(hessian)
     steps = min(steps, product.size)
     basis = Basis(product.size)
@@ -120,7 +123,8 @@ class Largest(NamedTuple):
 def largest_eigenvalue(
     hessian: ParameterHessian, tolerance: float, generator: torch.Generator
 ) -> Largest:
-    """λ₁ by Lanczos with thick restarts (Wu and Simon) after 40 vectors; the residual is relative to the size of H.
+    """λ₁ by Lanczos with thick restarts (Wu and Simon) after 40 vectors; the residual is relative
+    to the size of H.
 
     Stops after max(10 n, 1000) products in any case.
     """
@@ -198,7 +202,8 @@ class Bound(NamedTuple):
 
 
 def bound_from_probes(hessian: ParameterHessian, probes: int, generator: torch.Generator) -> Bound:
-    """λ_sup = μ + σ √(n−1) from zᵀHz and |Hz|² of sign vectors z; interval: jackknife with Student's factor."""
+    """λ_sup = μ + σ √(n−1) from zᵀHz and |Hz|² of sign vectors z; interval: jackknife with
+    Student's factor."""
     product, rows = Products(hessian), []
     for _ in range(probes):
         z = product.signs(generator)
@@ -229,7 +234,8 @@ def _upper(n: int, trace: Tensor, square: Tensor) -> Tensor:
 
 
 def _student(freedom: int) -> float:
-    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's expansion."""
+    """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's
+    expansion."""
     z, n = 1.959964, freedom
     first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
     third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384

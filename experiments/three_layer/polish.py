@@ -5,9 +5,10 @@ A descent that stops at a fraction of its first gradient norm stops somewhere, n
 point. `polish` goes on from there, all points at once in float64, with the exact Hessian H = Q
 diag(λ) Qᵀ, toward one of two goals:
 
-- "downhill": minimise f. Step: the global minimiser of g·p + ½ pᵀHp in the ball ||p|| <= Δ (Moré–Sorensen); negative
-  curvature is followed, so that a saddle is left.
-- "nearest": solve ∇f = 0, by the minimiser of ½||g + Hp||² in the ball. Saddles attract as minima do.
+- "downhill": minimise f. Step: the global minimiser of g·p + ½ pᵀHp in the ball ||p|| <= Δ
+  (Moré–Sorensen); negative curvature is followed, so that a saddle is left.
+- "nearest": solve ∇f = 0, by the minimiser of ½||g + Hp||² in the ball. Saddles attract as minima
+  do.
 
 In the basis of Q both are the same problem, min e·p + ½ Σ c p² with (c, e) = (λ, b) or (λ², λ b), b
 = Qᵀg, and cost O(D) once the eigenvalues are known. A step of one point costs one gradient and one
@@ -18,15 +19,17 @@ What becomes of a point:
 
 minimum, saddle   ||∇f|| <= tolerance, the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||), and H
 is regular
-                  against what is left of the gradient (CONTRACTION): by Newton–Kantorovich there is one stationary
-                  point here, of the index of H
+                  against what is left of the gradient (CONTRACTION): by Newton–Kantorovich there is
+                  one stationary point here, of the index of H
 infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, along whose kernel the
 point has come a LONG
-                  way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no larger: the valley
-                  goes on (toward a degenerate minimum that way is short, and the other side of it rises)
+                  way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no
+                  larger: the valley goes on (toward a degenerate minimum that way is short, and the
+                  other side of it rises)
 degenerate        ||∇f|| <= tolerance with a singular H, and the valley does not go on
-                  (far out in a steep valley float64 holds no point of so small a gradient: with `rounding` the
-                  tolerance is there what moving θ by its own rounding does to ∇f, ε || |H| |θ| ||)
+                  (far out in a steep valley float64 holds no point of so small a gradient: with
+                  `rounding` the tolerance is there what moving θ by its own rounding does to ∇f, ε
+                  || |H| |θ| ||)
 unfinished        none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is
 not 0
 """
@@ -132,7 +135,8 @@ def polish(
         raise ValueError(f"goal: expected downhill or nearest, found {goal!r}")
     if start.ndim != 2 or start.dtype != torch.float64 or not bool(torch.isfinite(start).all()):
         raise ValueError(
-            f"start: expected finite float64 of shape (S, D), found {start.dtype} {tuple(start.shape)}"
+            f"start: expected finite float64 of shape (S, D), found {start.dtype} "
+            f"{tuple(start.shape)}"
         )
     if not (far > 0 and tolerance > 0 and steps > 0):
         raise ValueError(

@@ -4,9 +4,9 @@
 zᵀHz = tr H and E |Hz|² = tr H², and one Hessian-vector product serves both (Hutchinson). From K
 probes
 
-    tr H  ≈ t̄ = mean t_k,  t_k = z_kᵀ H z_k          unbiased
-    tr H² ≈ mean |H z_k|²                            unbiased
-    σ²    ≈ mean |H z_k|² / D − (K² t̄² − Σ t_k²) / (K (K−1) D²)   unbiased: (tr H)² from different probes only
+    tr H  ≈ t̄ = mean t_k,  t_k = z_kᵀ H z_k          unbiased tr H² ≈ mean |H z_k|²
+    unbiased σ²    ≈ mean |H z_k|² / D − (K² t̄² − Σ t_k²) / (K (K−1) D²)   unbiased: (tr H)² from
+    different probes only
 
 Only the square root of σ² brings a bias. It is concave, so the estimate of λ_sup is too small on
 average, by √(D−1) Var(σ̂²) / (8 σ³) to leading order, which falls as 1/K while the error of a

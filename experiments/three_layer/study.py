@@ -92,7 +92,10 @@ def over_draws(
     chosen = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
     test = wilcoxon(values, name=statement.name)
     above, below = sum(v > 0 for v in values), sum(v < 0 for v in values)
-    detail = f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift {test.shift:.3g} "
+    detail = (
+        f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift "
+        f"{test.shift:.3g} "
+    )
     detail += f"[{test.shift_low:.3g}, {test.shift_high:.3g}]; {chosen.detail}"
     needed = chosen.seeds_needed
     seeds = math.ceil(needed / per_seed) if math.isfinite(needed) else needed
@@ -103,7 +106,8 @@ def over_draws(
 def decided_by_draws(
     found: Sequence[tuple[str, Claim]], drawn: Sequence[tuple[str, Claim]]
 ) -> list[tuple[str, Claim]]:
-    """The claims, with those made from draws in the place of the fitted protocol's few data sets."""
+    """The claims, with those made from draws in the place of the fitted protocol's few data
+    sets."""
     names = {claim.name for _, claim in drawn}
     return [
         ("fitted seed by seed" if m == "fitted" and c.name in names else m, c) for m, c in found

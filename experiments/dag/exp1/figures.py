@@ -1,4 +1,5 @@
-"""Figures of Exp. 1 that add published values and fits to those of the protocol; estimates at depths 16 and 32."""
+"""Figures of Exp. 1 that add published values and fits to those of the protocol; estimates at
+depths 16 and 32."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
         means = over_seeds(part, ["distance"], "R")
         fit = stats.log_linear(means["distance"], means["mean"], name="")
         fits[keys] = (
-            f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"  # no minus before a rounded zero
+            # no minus before a rounded zero
+            f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"
         )
     marks = _marks(list(points), printed(table) if table else None)
     return decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
@@ -47,7 +49,8 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
 def _marks(
     points: Sequence[tuple[int, int, float, str]], paper: pd.DataFrame | None = None
 ) -> Callable[[Axes, int], None]:
-    """What draws the published values of one depth: single ones, and R at both ends of the distances from a table."""
+    """What draws the published values of one depth: single ones, and R at both ends of the
+    distances from a table."""
 
     def draw(ax: Axes, depth: int) -> None:
         for at, distance, value, arch in points:
@@ -64,7 +67,8 @@ def _marks(
 
 
 def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
-    """Stable rank D(d) of untrained plain networks: exact, estimated, and the smallest estimate of one pair.
+    """Stable rank D(d) of untrained plain networks: exact, estimated, and the smallest estimate of
+    one pair.
 
     No exact value is below 1 (black line); an estimate can be.
     """

@@ -22,7 +22,8 @@ def measure(experiment: Exp1Deep, cell: Cell, ctx: Context) -> dict[str, Table]:
 
 
 def estimates(trained: Trained, metric: InterLayerMetric, probes: int, ctx: Context) -> Table:
-    """Columns checkpoint and those of `estimates_by_distance`, on the papers' images, from `probes` probes."""
+    """Columns checkpoint and those of `estimates_by_distance`, on the papers' images, from `probes`
+    probes."""
     rows = []
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured

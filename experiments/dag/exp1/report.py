@@ -1,4 +1,5 @@
-"""The reports of Exps. 1, 1b and 1 at depth: decay fits, tests and variance components, claims, values, figures."""
+"""The reports of Exps. 1, 1b and 1 at depth: decay fits, tests and variance components, claims,
+values, figures."""
 
 from __future__ import annotations
 
@@ -53,13 +54,19 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     def captions(self) -> Mapping[str, str]:
         each = "a panel per depth L, a line per architecture and checkpoint"
         return {
-            self.coupling_figure: f"Coupling C between two activations against their distance in the network: {each}",
-            self.resonance_figure: f"Resonance R against distance, with the decay of the fit to the means: {each}",
-            "remark38_examples": f"The mean over images of the norms of single images, next to R of the mean: {each}",
+            self.coupling_figure: "Coupling C between two activations against their distance in "
+            f"the network: {each}",
+            self.resonance_figure: "Resonance R against distance, with the decay of the fit to "
+            f"the means: {each}",
+            "remark38_examples": "The mean over images of the norms of single images, next to R "
+            f"of the mean: {each}",
             "stable_rank": f"Stable rank D of the block against distance: {each}",
-            self.dynamics_figure: "Spectral norm and Lyapunov exponents of the block Jacobians, a column per depth L",
-            "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per depth L",
-            "coupling_map": "C of every pair of measured nodes at the largest depth, mean over seeds",
+            self.dynamics_figure: "Spectral norm and Lyapunov exponents of the block Jacobians, a "
+            "column per depth L",
+            "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per "
+            "depth L",
+            "coupling_map": "C of every pair of measured nodes at the largest depth, mean over "
+            "seeds",
         }
 
     def figures(self) -> Figures:
@@ -87,7 +94,8 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         }
 
     def _points(self, value: str) -> Iterator[tuple[int, int, float, str]]:
-        """(depth, distance, number, architecture) of the values that the paper publishes in words."""
+        """(depth, distance, number, architecture) of the values that the paper publishes in
+        words."""
         for of, depth, distance, name in self.points:
             if of == value:
                 yield depth, distance, self.experiment.says[name].number, self.plain
@@ -148,7 +156,8 @@ class SpectralNormAnalysis(ResonanceAnalysis):
 
 
 class DeepAnalysis(ResonanceAnalysis):
-    """Depths 16 and 32 (Appendix N.2): the same analysis, the U shape, and the published estimates."""
+    """Depths 16 and 32 (Appendix N.2): the same analysis, the U shape, and the published
+    estimates."""
 
     experiment: Exp1Deep
     results: ClassVar[Results] = Results("exp1_appendix", (*VARIANT, "checkpoint"))
@@ -183,7 +192,8 @@ class DeepAnalysis(ResonanceAnalysis):
 
 
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:
-    """Section 5.1's fall of the norms, in spectrally normalised networks. deeper: `distances` at L = 32, if any."""
+    """Section 5.1's fall of the norms, in spectrally normalised networks. deeper: `distances` at L
+    = 32, if any."""
     said = []
     for depth, table in ((12, distances), (32, deeper)):
         for checkpoint in ENDS if table is not None else ():
@@ -196,13 +206,17 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
             fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
             if fall:
                 said.append(
-                    f"L = {depth} {checkpoint}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (seeds "
+                    f"L = {depth} {checkpoint}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} "
+                    "(seeds "
                     f"{min(fall):.2f} to {max(fall):.2f}, n = {len(fall)})"
                 )
     text = (
-        "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at L = 12 and to 1e-14 "
-        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do not (claims there). "
-        "Two kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) and the spectrally "
+        "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at "
+        "L = 12 and to 1e-14 "
+        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do "
+        "not (claims there). "
+        "Two kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) "
+        "and the spectrally "
         "normalised ones of this experiment: "
     )
     return [text + "; ".join(said) + "."] if said else []
@@ -227,8 +241,10 @@ def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
         f"L = {depth} {checkpoint}: {n} pairs" for (depth, checkpoint), n in where.items()
     )
     return [
-        f"The authors count C = 0 where √(R(v,v) R(w,w)) < 1e-12, here in {int(small.sum())} of {len(pairs)} pairs "
-        f"({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The figure of C shows these measured "
+        f"The authors count C = 0 where √(R(v,v) R(w,w)) < 1e-12, here in {int(small.sum())} of "
+        f"{len(pairs)} pairs "
+        f"({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The figure of C shows these "
+        "measured "
         "values; no printed number depends on the convention."
     ]
 
@@ -239,13 +255,15 @@ def above_one_note(pairs: pd.DataFrame) -> list[str]:
     if above.empty:
         return []
     return [
-        f"The authors' results hold C cut at 1. Here C exceeds 1 in {len(above)} of {len(pairs)} pairs, by at most "
+        f"The authors' results hold C cut at 1. Here C exceeds 1 in {len(above)} of {len(pairs)} "
+        "pairs, by at most "
         f"{above['C'].max() - 1:.2g}."
     ]
 
 
 def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
-    """Section 5.1's fall of the norms in untrained networks without LayerNorm; distances: theirs, if any."""
+    """Section 5.1's fall of the norms in untrained networks without LayerNorm; distances: theirs,
+    if any."""
     said = []
     for (depth,), part in groups(first(distances), ["depth"]) if distances is not None else ():
         fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
@@ -256,5 +274,8 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
         "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms "
     )
     text += "(3 to 4 orders at L = 12, 1e-14 at L = 32): "
-    other = "Spectrally normalised networks are the other explanation (findings of exp1b_spectral_norm)."
+    other = (
+        "Spectrally normalised networks are the other explanation (findings of "
+        "exp1b_spectral_norm)."
+    )
     return [f"{text}{'; '.join(said)}. {other}"] if said else []

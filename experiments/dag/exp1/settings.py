@@ -1,4 +1,5 @@
-"""DAG, Exp. 1: decay of resonance R(d) and coupling C(d) with the distance between layers; at depth; 1b."""
+"""DAG, Exp. 1: decay of resonance R(d) and coupling C(d) with the distance between layers; at
+depth; 1b."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class Exp1Resonance(InterLayer):
         )
 
     def companions(self) -> Mapping[str, c.Companion]:
-        """Those of all experiments on images, and untrained plain networks without LayerNorm (Section 5.1's norms)."""
+        """Those of all experiments on images, and untrained plain networks without LayerNorm
+        (Section 5.1's norms)."""
         found = companions(self, self.model)
         if (
             type(self) is Exp1Resonance
@@ -73,7 +75,8 @@ class Exp1Resonance(InterLayer):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp1bSpectralNorm(Exp1Resonance):
-    """Every block Jacobian contracts. Settings, each explained in conf/experiment/exp1b_spectral_norm.yaml."""
+    """Every block Jacobian contracts. Settings, each explained in
+    conf/experiment/exp1b_spectral_norm.yaml."""
 
     title: ClassVar[str] = "Resonance under spectral normalisation"
     reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
@@ -82,7 +85,8 @@ class Exp1bSpectralNorm(Exp1Resonance):
     analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
 
     def companions(self) -> Mapping[str, c.Companion]:
-        """Those of Exp. 1, and plain networks of 32 blocks on the paper's images alone (metric.subsamples=0)."""
+        """Those of Exp. 1, and plain networks of 32 blocks on the paper's images alone
+        (metric.subsamples=0)."""
         found = super().companions()
         if not found or not self.metric.subsamples:
             return found
@@ -94,7 +98,8 @@ class Exp1bSpectralNorm(Exp1Resonance):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp1Deep(Exp1Resonance):
-    """Depths 16 and 32 (Appendix N.2). Settings, each explained in conf/experiment/exp1_deep.yaml."""
+    """Depths 16 and 32 (Appendix N.2). Settings, each explained in
+    conf/experiment/exp1_deep.yaml."""
 
     title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
     reproduces: ClassVar[str] = "Table N.3"

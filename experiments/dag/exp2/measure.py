@@ -1,9 +1,11 @@
-"""Blocks across the narrow layer of a trained bottleneck network: their metrics, their estimates, their ranks.
+"""Blocks across the narrow layer of a trained bottleneck network: their metrics, their estimates,
+their ranks.
 
-Tables: `far`, one row per checkpoint and set of images: means over the far pairs (i < L/2 < j) of R, C and D, exact,
-and on the papers' images also the paper's estimates; `pairs`, the far pairs on the papers' images; `ranks`, numerical
-ranks in float64 of far blocks, example by example and of the batch mean; `networks`, loss and accuracy;
-`certificate`, `history` (of trained networks) and `origin` as in experiments.dag.protocol.measure.
+Tables: `far`, one row per checkpoint and set of images: means over the far pairs (i < L/2 < j) of
+R, C and D, exact, and on the papers' images also the paper's estimates; `pairs`, the far pairs on
+the papers' images; `ranks`, numerical ranks in float64 of far blocks, example by example and of the
+batch mean; `networks`, loss and accuracy; `certificate`, `history` (of trained networks) and
+`origin` as in experiments.dag.protocol.measure.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def measure_trained(
     ctx: Context,
     checkpoints: Sequence[str] = CHECKPOINTS,
 ) -> dict[str, Table]:
-    """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
+    """All tables of one training; a checkpoint that it did not reach gives a row with the reason in
+    `networks`."""
     budget = int(metric.memory_gib * 2**30)
 
     def read(at: Point) -> dict[str, list[Row]]:
@@ -83,7 +86,8 @@ def measure_trained(
 
 
 def far_pairs(nodes: Sequence[str]) -> Iterator[Pair]:
-    """Pairs (i, j) of measured blocks with i < L/2 < j: the narrow layer lies strictly between them."""
+    """Pairs (i, j) of measured blocks with i < L/2 < j: the narrow layer lies strictly between
+    them."""
     middle = len(nodes) // 2
     return ((v, w) for v in nodes[:middle] for w in nodes[middle + 1 :])
 
@@ -114,10 +118,12 @@ def means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 def rank_rows(
     dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: int, budget: int
 ) -> list[dict[str, Any]]:
-    """Numerical ranks in float64 of every far pair: v, w, block ("example" or "mean"), part, examples, largest rank.
+    """Numerical ranks in float64 of every far pair: v, w, block ("example" or "mean"), part,
+    examples, largest rank.
 
-    part "gauss_newton": of the factors F_v = S^½ᵀJ_out,v of `gauss_newton_factors`, for each of the first `examples`
-    examples (the largest is kept) and for the mean over all of them; "total": of the whole block of one example.
+    part "gauss_newton": of the factors F_v = S^½ᵀJ_out,v of `gauss_newton_factors`, for each of the
+    first `examples` examples (the largest is kept) and for the mean over all of them; "total": of
+    the whole block of one example.
     """
     dag, x = dag.to(torch.float64), x.double()
     factors = gauss_newton_factors(dag, x, y, nodes).factors
@@ -147,7 +153,8 @@ def rank_rows(
 
 
 def product_rank(left: Tensor, right: Tensor) -> Tensor:
-    """Rank of leftᵀ right for each example, (B,): from the (r, r) core of both QR factorisations. Shapes (B, r, d)."""
+    """Rank of leftᵀ right for each example, (B,): from the (r, r) core of both QR factorisations.
+    Shapes (B, r, d)."""
     r_left, r_right = (torch.linalg.qr(f.mT, mode="r")[1] for f in (left, right))
     return torch.linalg.matrix_rank(
         r_left @ r_right.mT, rtol=max(left.shape[2], right.shape[2]) * EPS

@@ -26,7 +26,8 @@ WIDTH = "width $d_u$ of the narrow layer"
 
 
 class BottleneckAnalysis(WithAuthors):
-    """D, C and R across the narrow layer by its width, ranks, and the spread over sets of images."""
+    """D, C and R across the narrow layer by its width, ranks, and the spread over sets of
+    images."""
 
     experiment: Exp2Bottleneck
     results: ClassVar[Results] = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
@@ -71,7 +72,8 @@ class BottleneckAnalysis(WithAuthors):
 
 
 def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
-    """D_far against d_u: a panel per depth, estimates as published with ± std over seeds; dotted: min(d_u, K−1)."""
+    """D_far against d_u: a panel per depth, estimates as published with ± std over seeds; dotted:
+    min(d_u, K−1)."""
     table, paper = first(far), chosen(printed(NAME), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
@@ -102,7 +104,8 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
 
 
 def ranks(table: pd.DataFrame, classes: int) -> Figure:
-    """Largest numerical rank of H^GN across the narrow layer, of one example and of the batch mean, at init."""
+    """Largest numerical rank of H^GN across the narrow layer, of one example and of the batch mean,
+    at init."""
     part = table[(table["part"] == "gauss_newton") & (table["checkpoint"] == "init")]
 
     def draw(ax: Axes, depth: int) -> None:
@@ -121,7 +124,8 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
 
 
 def image_sets(far: pd.DataFrame) -> Figure:
-    """Exact D_far at init on every set of images, mean over seeds: dots for random sets, a diamond for the papers'."""
+    """Exact D_far at init on every set of images, mean over seeds: dots for random sets, a diamond
+    for the papers'."""
     table = far[far["checkpoint"] == "init"]
 
     def draw(ax: Axes, depth: int) -> None:

@@ -1,4 +1,5 @@
-"""DAG, Exp. 2: stable rank, coupling and resonance across a narrow layer, by its width, on CIFAR-100."""
+"""DAG, Exp. 2: stable rank, coupling and resonance across a narrow layer, by its width, on
+CIFAR-100."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PHASES = ("init", "trained")
 class Exp2Bottleneck(InterLayer):
     """Settings, each explained in conf/experiment/exp2_bottleneck.yaml.
 
-    The phase is part of the grid: a cell at init needs no training, the trained one holds mid and final.
+    The phase is part of the grid: a cell at init needs no training, the trained one holds mid and
+    final.
     """
 
     title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
@@ -38,7 +40,8 @@ class Exp2Bottleneck(InterLayer):
         super().__post_init__()
         if self.rank_examples > self.metric.examples:
             raise c.SettingError(
-                f"experiment.rank_examples: expected at most metric.examples={self.metric.examples}, "
+                "experiment.rank_examples: expected at most "
+                f"metric.examples={self.metric.examples}, "
                 f"found {self.rank_examples}"
             )
 

@@ -30,10 +30,11 @@ ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}
 
 
 def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
-    """GN gap against E[σ''²], one point per activation with ± std over seeds, and the linear fit, by checkpoint.
+    """GN gap against E[σ''²], one point per activation with ± std over seeds, and the linear fit,
+    by checkpoint.
 
-    Hollow marks: published gap at the published E[σ''²], which the paper gives before training; leaky ReLU lies on
-    ReLU.
+    Hollow marks: published gap at the published E[σ''²], which the paper gives before training;
+    leaky ReLU lies on ReLU.
     """
 
     def draw(ax: Axes, checkpoint: str) -> str:
@@ -65,9 +66,11 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
 
 
 def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
-    """Σ‖H^GN‖_F and Σ‖H^T‖_F by distance before and after training, the published ones before as hollow marks.
+    """Σ‖H^GN‖_F and Σ‖H^T‖_F by distance before and after training, the published ones before as
+    hollow marks.
 
-    Parts that are exactly zero cannot be drawn: H^T of piecewise linear networks and, at the largest distance, of all.
+    Parts that are exactly zero cannot be drawn: H^T of piecewise linear networks and, at the
+    largest distance, of all.
     """
     table = first(distances)
     metrics = {"gn": "frob_gn_sum_over_pairs", "tensor": "frob_tensor_sum_over_pairs"}
@@ -106,7 +109,8 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
 
 
 def image_sets(gaps: pd.DataFrame) -> Figure:
-    """GN gap on every set of images, mean over seeds: the paper's set with its ± over seeds, random sets as dots."""
+    """GN gap on every set of images, mean over seeds: the paper's set with its ± over seeds, random
+    sets as dots."""
     activations = list(dict.fromkeys(gaps["activation"]))
 
     def draw(ax: Axes, checkpoint: str) -> None:
@@ -121,7 +125,8 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
 
 
 def stochastic(table: pd.DataFrame) -> Figure:
-    """Relative error of single estimates of the GN gap, all seeds and draws: a row per number of probes."""
+    """Relative error of single estimates of the GN gap, all seeds and draws: a row per number of
+    probes."""
     kept = table[table["status"] == "ok"]
     heads = {
         (n, c): f"{n} probes, {text}"
@@ -143,7 +148,8 @@ def stochastic(table: pd.DataFrame) -> Figure:
 
 
 def discrepancies(draws: pd.DataFrame) -> Figure:
-    """Relative error of the GN gap's means over seeds, a dot a draw: a panel per checkpoint and number of probes.
+    """Relative error of the GN gap's means over seeds, a dot a draw: a panel per checkpoint and
+    number of probes.
 
     Hollow marks: the one repetition that the paper publishes (without sign).
     """
@@ -170,7 +176,8 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
 
 
 def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
-    """Relative std of one estimate over the draws against the number of probes; lines: predicted from the blocks."""
+    """Relative std of one estimate over the draws against the number of probes; lines: predicted
+    from the blocks."""
     found = claims.spreads(draws)
 
     def draw(ax: Axes, checkpoint: str) -> None:

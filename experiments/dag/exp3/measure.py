@@ -1,7 +1,8 @@
-"""The exact Gauss–Newton gap of a trained network, its estimates from common probes, and the error of these in theory.
+"""The exact Gauss–Newton gap of a trained network, its estimates from common probes, and the error
+of these in theory.
 
-`measure` draws the estimates through products with the network, `measure_stochastic` on exact blocks, which costs less
-and does the same arithmetic.
+`measure` draws the estimates through products with the network, `measure_stochastic` on exact
+blocks, which costs less and does the same arithmetic.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ ZERO = "no discrepancy: the exact gap is 0"
 
 
 def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[float]) -> float:
-    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from norms as `resonance`
-    gives them. NaN when the denominator is 0; nothing is raised."""
+    """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from
+    norms as `resonance` gives them. NaN when the denominator is 0; nothing is raised."""
     total = math.fsum(gauss_newton_norms)
     return math.fsum(tensor_norms) / total if total > 0 else math.nan
 
@@ -52,10 +53,12 @@ def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]
 def compare_gaps(
     trained: Trained, metric: InterLayerMetric, probes: Sequence[int], draws: int, ctx: Context
 ) -> Table:
-    """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on the first images.
+    """Columns checkpoint, probes, draw, gap_exact, gap_stochastic, discrepancy_percent, status, on
+    the first images.
 
-    Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same ones for H, H^GN and
-    H^T. discrepancy_percent = 100 (stochastic/exact − 1); NaN where the exact gap is 0.
+    Both gaps are ratios of sums over all pairs. Each draw takes new Rademacher probes, the same
+    ones for H, H^GN and H^T. discrepancy_percent = 100 (stochastic/exact − 1); NaN where the exact
+    gap is 0.
     """
     rows = []
     for at in on_papers_images(trained, metric):
@@ -95,11 +98,12 @@ def compare(
     activation: str,
     ctx: Context,
 ) -> dict[str, Table]:
-    """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted` (checkpoint,
-    probes, percent: relative standard deviation of one estimate by `predicted_error`), on the papers' images, and
-    `certificate` of the exact blocks.
+    """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted`
+    (checkpoint, probes, percent: relative standard deviation of one estimate by `predicted_error`),
+    on the papers' images, and `certificate` of the exact blocks.
 
-    Every draw has probes of its own, independent of those of other activations, checkpoints and numbers of probes.
+    Every draw has probes of its own, independent of those of other activations, checkpoints and
+    numbers of probes.
     """
     rows, predicted, certificate = [], [], []
     for at in on_papers_images(trained, metric):
@@ -141,9 +145,11 @@ def exact_gap(blocks: BlockSplit, nodes: Sequence[str]) -> float:
 def estimate(
     blocks: BlockSplit, nodes: Sequence[str], probes: int, generator: torch.Generator
 ) -> float:
-    """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w with ‖A‖_F² = mean |A z_k|², one set of z_k on each w for both parts.
+    """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w with ‖A‖_F² = mean |A z_k|², one set of z_k on
+    each w for both parts.
 
-    The same sums as `experiments.dag.protocol.probes.part_norms` has from products through the network.
+    The same sums as `experiments.dag.protocol.probes.part_norms` has from products through the
+    network.
     """
     sums = {"tensor": 0.0, "gauss_newton": 0.0}
     for w, sources in _targets(nodes):
@@ -166,9 +172,10 @@ def estimate(
 def predicted_error(blocks: BlockSplit, nodes: Sequence[str], probes: int) -> float:
     """Relative standard deviation of `estimate`, to first order in 1/√probes.
 
-    zᵀAz has variance 2(‖A‖_F² − Σ A_ii²) for symmetric A and Rademacher z. The logarithm of the gap is, to first
-    order, Σ_w zᵀM_w z with M_w = Σ_v TᵀT/(2 ‖T‖ Σ‖T‖) − GᵀG/(2 ‖G‖ Σ‖G‖), T and G the parts of H[v,w], the inner sums
-    over all pairs: so the variance is Σ_w 2(‖M_w‖_F² − Σ_i (M_w)_ii²)/probes.
+    zᵀAz has variance 2(‖A‖_F² − Σ A_ii²) for symmetric A and Rademacher z. The logarithm of the gap
+    is, to first order, Σ_w zᵀM_w z with M_w = Σ_v TᵀT/(2 ‖T‖ Σ‖T‖) − GᵀG/(2 ‖G‖ Σ‖G‖), T and G the
+    parts of H[v,w], the inner sums over all pairs: so the variance is Σ_w 2(‖M_w‖_F² − Σ_i
+    (M_w)_ii²)/probes.
     """
     totals = {
         part: math.fsum(resonance(getattr(blocks, part)[p]) for p in _pairs(nodes))

@@ -1,4 +1,5 @@
-"""The reports of Exps. 3 and 3b (the gap by activation and the curvature of the activation) and of its estimates."""
+"""The reports of Exps. 3 and 3b (the gap by activation and the curvature of the activation) and of
+its estimates."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def gap_values(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.Dat
 
 
 def changes(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Change from init to final in percent of the mean init gap, so that the mean over seeds is the change of means."""
+    """Change from init to final in percent of the mean init gap, so that the mean over seeds is the
+    change of means."""
     wide = gaps.pivot(
         index=["activation", "seed"], columns="checkpoint", values="gap"
     ).reset_index()
@@ -150,8 +152,9 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
 def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Table N.6 from the first draw of 100 probes, as published, and of the 30 that the text names.
 
-    Discrepancies are of the means over seeds, without sign. Only the exact gaps can be the published numbers to the
-    digit: the probes are others, and all draws of a network say how far estimates of it scatter.
+    Discrepancies are of the means over seeds, without sign. Only the exact gaps can be the
+    published numbers to the digit: the probes are others, and all draws of a network say how far
+    estimates of it scatter.
     """
     draws = tables["draws"]
     draws = draws[draws["probes"].isin((claims.PAPER_PROBES, claims.TEXT_PROBES))]
@@ -187,8 +190,10 @@ def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[st
         random = part[part["images"] != 0].groupby("images")["gap"].mean()
         if own > 0 and not math.isnan(c.images):
             found.append(
-                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to {random.max():.3g} on "
-                f"{len(random)} random sets of the same size (means over seeds); std {math.sqrt(c.within):.2g} between "
+                f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to "
+                f"{random.max():.3g} on "
+                f"{len(random)} random sets of the same size (means over seeds); std "
+                f"{math.sqrt(c.within):.2g} between "
                 f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
             )
     return found

@@ -1,4 +1,5 @@
-"""DAG, Exp. 3: what Gauss–Newton leaves out of the inter-layer blocks, by activation, without LayerNorm."""
+"""DAG, Exp. 3: what Gauss–Newton leaves out of the inter-layer blocks, by activation, without
+LayerNorm."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Exp3GnGap(InterLayer):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp3bLayerNorm(Exp3GnGap):
-    """Standard training, with LayerNorm. Settings, each explained in conf/experiment/exp3b_layernorm.yaml."""
+    """Standard training, with LayerNorm. Settings, each explained in
+    conf/experiment/exp3b_layernorm.yaml."""
 
     title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
     reproduces: ClassVar[str] = "Table 4"
@@ -56,7 +58,8 @@ class Exp3bLayerNorm(Exp3GnGap):
 
 @dataclass(frozen=True, kw_only=True)
 class Exp3Stochastic(InterLayer):
-    """Stochastic against exact gap (Appendix N.6). Settings, each explained in conf/experiment/exp3_stochastic.yaml."""
+    """Stochastic against exact gap (Appendix N.6). Settings, each explained in
+    conf/experiment/exp3_stochastic.yaml."""
 
     title: ClassVar[str] = "Stochastic against exact Gauss–Newton gap"
     reproduces: ClassVar[str] = "Table N.6"

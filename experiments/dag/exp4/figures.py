@@ -35,10 +35,12 @@ def variant(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame) -> Figure:
-    """GN gap of the last two branch nodes at every checkpoint, every seed a point: a panel per branch depth.
+    """GN gap of the last two branch nodes at every checkpoint, every seed a point: a panel per
+    branch depth.
 
-    Black hollow marks: published gaps. Grey hollow marks: what the paper publishes for merges without curvature, up to
-    1.4e-7, the rounding of a difference of two float32 matrices; the engine has exact zeros there.
+    Black hollow marks: published gaps. Grey hollow marks: what the paper publishes for merges
+    without curvature, up to 1.4e-7, the rounding of a difference of two float32 matrices; the
+    engine has exact zeros there.
     """
     table = variant(first(merge))
 
@@ -86,7 +88,8 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
 
 
 def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
-    """`value` across the branches against the graph distance, before and after training: a panel per branch depth."""
+    """`value` across the branches against the graph distance, before and after training: a panel
+    per branch depth."""
     table = variant(first(distances))
     table = table[
         (table["relation"] == "cross")
@@ -136,7 +139,8 @@ def within(distances: pd.DataFrame) -> Figure:
 
 
 def image_sets(merge: pd.DataFrame) -> Figure:
-    """GN gap of cat + SiLU on every set of images: means over seeds, the paper's set with its ± over seeds."""
+    """GN gap of cat + SiLU on every set of images: means over seeds, the paper's set with its ±
+    over seeds."""
     table = merge[
         (merge["tensor"] > 0) & (merge["merge"] == "cat") & (merge["activation"] != "relu")
     ]
@@ -161,7 +165,8 @@ def image_sets(merge: pd.DataFrame) -> Figure:
 
 
 def jacobians(networks: pd.DataFrame) -> Figure:
-    """Largest spectral norm of a branch block at every checkpoint, mean ± std over seeds: a panel per branch depth."""
+    """Largest spectral norm of a branch block at every checkpoint, mean ± std over seeds: a panel
+    per branch depth."""
     table = variant(first(networks))
 
     def draw(ax: Axes, depth: int) -> None:

@@ -1,9 +1,9 @@
 """Blocks of a trained two-branch network: within the branches, across them, and at the merge.
 
-Tables: `merge`, the block of the last nodes of both branches, one row per checkpoint and set of images; `distances`,
-averages over the pairs of a relation ("a", "b": within that branch, by |i − j|; "cross": between the branches, by the
-graph distance through the merge); `pairs` on the papers' images; `networks` and `history` as in
-experiments.dag.protocol.measure.
+Tables: `merge`, the block of the last nodes of both branches, one row per checkpoint and set of
+images; `distances`, averages over the pairs of a relation ("a", "b": within that branch, by |i −
+j|; "cross": between the branches, by the graph distance through the merge); `pairs` on the papers'
+images; `networks` and `history` as in experiments.dag.protocol.measure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def measure(experiment: Exp4Diamond, cell: Cell, ctx: Context) -> dict[str, Tabl
 
 
 def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) -> dict[str, Table]:
-    """All tables of one training; a checkpoint that it did not reach gives a row with the reason in `networks`."""
+    """All tables of one training; a checkpoint that it did not reach gives a row with the reason in
+    `networks`."""
     depth = int(trained.settings["branch_depth"])
 
     def read(at: Point) -> dict[str, list[Row]]:
@@ -75,13 +76,15 @@ def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
 
 
 def branch_dynamics(at: Point) -> dict[str, float]:
-    """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined on chains."""
+    """The row of `networks`: rho over all block Jacobians, without the exponents, which are defined
+    on chains."""
     row = network_row(at) | spectral_norms_of(block_jacobians(at.dag, at.x, at.network.measured))
     return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 
 
 def by_relation(columns: Columns, depth: int) -> list[dict[str, Any]]:
-    """Averages by distance (see by_distance) within each branch and across the branches of `depth` blocks."""
+    """Averages by distance (see by_distance) within each branch and across the branches of `depth`
+    blocks."""
     rows = []
     pairs = list(zip(columns["v"], columns["w"], strict=True))
     for relation in RELATIONS:

@@ -1,9 +1,10 @@
-"""The report of Exp. 4: the merge, the blocks within and across the branches, and what training does to them.
+"""The report of Exp. 4: the merge, the blocks within and across the branches, and what training
+does to them.
 
-R across the branches at init: the text prints R(d+2)/R(d) ≈ 0.28–0.39 "across configs" (Section 5.4, H4.2a) and no
-value of R itself. Except for merges without curvature Tables 6 and N.4 print ‖H − H^GN‖ (float32 rounding) and its
-quotient by ‖H^GN‖, the gap, of the pair at d = 2: their ratio is the authors' own ‖H^GN‖ = R(2), with which ours is
-compared.
+R across the branches at init: the text prints R(d+2)/R(d) ≈ 0.28–0.39 "across configs" (Section
+5.4, H4.2a) and no value of R itself. Except for merges without curvature Tables 6 and N.4 print ‖H
+− H^GN‖ (float32 rounding) and its quotient by ‖H^GN‖, the gap, of the pair at d = 2: their ratio is
+the authors' own ‖H^GN‖ = R(2), with which ours is compared.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class DiamondAnalysis(WithAuthors):
         return rows
 
     def _between(self) -> list[Statistic]:
-        """R at the merge between merges; the gap of concatenation with ReLU is an exact zero and not tested."""
+        """R at the merge between merges; the gap of concatenation with ReLU is an exact zero and
+        not tested."""
         merge = self.tables["merge"]
         keys = ["branch_depth", "activation", "checkpoint"]
         return summary.between(
@@ -98,14 +100,16 @@ class DiamondAnalysis(WithAuthors):
 
 
 def printed_roundings() -> pd.DataFrame:
-    """The published ‖T‖ and gap of merges without curvature, which the reference file has as a note: column mean."""
+    """The published ‖T‖ and gap of merges without curvature, which the reference file has as a
+    note: column mean."""
     table = printed(NAME)
     values = table["note"].astype(str).str.extract(NUMBER, expand=False)
     return table.assign(mean=values.astype(float)).dropna(subset=["mean"])
 
 
 def printed_r() -> dict[tuple[Any, ...], float]:
-    """(branch depth, merge, activation, checkpoint) -> printed ‖T‖ / printed gap, for merges without curvature."""
+    """(branch depth, merge, activation, checkpoint) -> printed ‖T‖ / printed gap, for merges
+    without curvature."""
     found: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in printed_roundings().to_dict("records"):
         key = (int(row["branch_depth"]), row["merge"], row["activation"], row["checkpoint"])
@@ -121,7 +125,8 @@ def shares(merge: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...
 
 
 def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[Any, ...], float]:
-    """(branch depth, merge, activation, d) -> R(d+2)/R(d) of the means over seeds, on the papers' images."""
+    """(branch depth, merge, activation, d) -> R(d+2)/R(d) of the means over seeds, on the papers'
+    images."""
     cross = first(distances)[lambda t: (t["relation"] == "cross") & (t["checkpoint"] == checkpoint)]
     found: dict[tuple[Any, ...], float] = {}
     for keys, part in groups(cross, VARIANT):
@@ -144,9 +149,12 @@ def across_notes(
     if not (own and flat and curved):
         return
     yield (
-        f"H4.2a: R(d+2)/R(d) at init is {min(flat):.2f} to {max(flat):.2f}, and {min(curved):.2f} to {max(curved):.2f} "
-        f"for cat+SiLU; printed 0.28 to 0.39. The measured block is the paper's: printed ‖T‖ over printed gap is the "
-        f"authors' R(2) where the merge is flat, and ours is {min(own):.2f} to {max(own):.2f} times that in {len(own)} "
+        f"H4.2a: R(d+2)/R(d) at init is {min(flat):.2f} to {max(flat):.2f}, and {min(curved):.2f} "
+        f"to {max(curved):.2f} "
+        "for cat+SiLU; printed 0.28 to 0.39. The measured block is the paper's: printed ‖T‖ over "
+        "printed gap is the "
+        f"authors' R(2) where the merge is flat, and ours is {min(own):.2f} to {max(own):.2f} "
+        f"times that in {len(own)} "
         "cases. As published the sentence does not hold."
     )
     steps = (
@@ -156,9 +164,13 @@ def across_notes(
     )
     if steps:
         yield (
-            f"Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at init is "
-            f"{min(steps):.3f} to {max(steps):.3f} over all {len(steps)} distances and configurations, cat+SiLU "
-            "included, on the published seeds and images. Section 5.4 supports this explanation: its remark that "
-            "LayerNorm makes ρ_max > 1 speaks of another network than the decay does. It was found after about 110 "
+            "Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at "
+            "init is "
+            f"{min(steps):.3f} to {max(steps):.3f} over all {len(steps)} distances and "
+            "configurations, cat+SiLU "
+            "included, on the published seeds and images. Section 5.4 supports this explanation: "
+            "its remark that "
+            "LayerNorm makes ρ_max > 1 speaks of another network than the decay does. It was "
+            "found after about 110 "
             "other readings of the ratio."
         )

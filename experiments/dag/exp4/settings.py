@@ -1,4 +1,5 @@
-"""DAG, Exp. 4: the tensor term at the merge of two branches, by merge and activation, and blocks across branches."""
+"""DAG, Exp. 4: the tensor term at the merge of two branches, by merge and activation, and blocks
+across branches."""
 
 from __future__ import annotations
 

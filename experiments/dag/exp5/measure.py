@@ -1,8 +1,10 @@
-"""One block of a trained regression network: its norm and its Gauss–Newton and tensor parts, at every checkpoint.
+"""One block of a trained regression network: its norm and its Gauss–Newton and tensor parts, at
+every checkpoint.
 
-Tables: `blocks`, one row per checkpoint and set of validation samples (0: the first, as in the paper; then random sets,
-the same numbers for every seed); `networks` and `certificate`, one row per checkpoint; `history`, one row per epoch;
-`origin`, which streams made network, inputs and order of the examples.
+Tables: `blocks`, one row per checkpoint and set of validation samples (0: the first, as in the
+paper; then random sets, the same numbers for every seed); `networks` and `certificate`, one row per
+checkpoint; `history`, one row per epoch; `origin`, which streams made network, inputs and order of
+the examples.
 """
 
 from __future__ import annotations
@@ -76,8 +78,9 @@ def block_row(blocks: BlockSplit, pair: tuple[str, str]) -> dict[str, float]:
 
 
 def value_path(network: Network) -> dict[str, float]:
-    """‖W_Vᵀ w‖, the length of the linear map from mean-pooled tokens to the output when attention is uniform, and the
-    head's bias. H^T of (q, k) grows with its first power, H^GN with its square. NaN without values."""
+    """‖W_Vᵀ w‖, the length of the linear map from mean-pooled tokens to the output when attention
+    is uniform, and the head's bias. H^T of (q, k) grows with its first power, H^GN with its square.
+    NaN without values."""
     if "v" not in network.stages:
         return {"value_path": math.nan, "bias": math.nan}
     stages: Any = network.stages

@@ -1,4 +1,5 @@
-"""The report of Exp. 5 and its figures: attention against ReLU networks, under every choice of targets."""
+"""The report of Exp. 5 and its figures: attention against ReLU networks, under every choice of
+targets."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
 
 
 def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
-    """Norm of the block and of its parts by checkpoint, mean ± std over seeds, published ones as hollow marks.
+    """Norm of the block and of its parts by checkpoint, mean ± std over seeds, published ones as
+    hollow marks.
 
     Parts that are zero cannot be drawn: the printed 3e-8 of the ReLU network are rounding.
     """
@@ -113,9 +115,11 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
 
 
 def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
-    """The (Q, K) gap of every seed at every checkpoint, a panel per checkpoint, a group per choice of targets.
+    """The (Q, K) gap of every seed at every checkpoint, a panel per checkpoint, a group per choice
+    of targets.
 
-    Black bars: means; grey band: the published mean ± std; dotted: 1, where the tensor part is as large as the other.
+    Black bars: means; grey band: the published mean ± std; dotted: 1, where the tensor part is as
+    large as the other.
     """
     table = first(blocks)
     table = table[table["network"] == "attention"]
@@ -148,7 +152,8 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
 
 
 def losses(history: pd.DataFrame) -> Figure:
-    """Test loss against the epoch, mean ± std over seeds: a panel per network, a line per choice of targets."""
+    """Test loss against the epoch, mean ± std over seeds: a panel per network, a line per choice of
+    targets."""
 
     def draw(ax: Axes, network: str) -> None:
         for (protocol,), part in groups(history[history["network"] == network], ["protocol"]):

@@ -1,4 +1,5 @@
-"""DAG, Exp. 5: the tensor part of the (query, key) block of softmax attention, against ReLU networks."""
+"""DAG, Exp. 5: the tensor part of the (query, key) block of softmax attention, against ReLU
+networks."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from runner.kinds.model import AttentionModel
 from runner.kinds.training import MinibatchTraining
 
 NETWORKS = ("attention", "relu_mlp", "flat_mlp")
-"""Attention; the position-wise ReLU network that the text describes; the flattened one of Table 7."""
+"""Attention; the position-wise ReLU network that the text describes; the flattened one of Table
+7."""
 PAIRS = {
     "attention": ("q", "k"),
     "relu_mlp": ("block0", "block1"),
@@ -65,7 +67,8 @@ class Exp5Attention(Judged):
             self.under(name)
 
     def under(self, protocol: str) -> tuple[AttentionData, MinibatchTraining]:
-        """Data and training with the changes of a protocol. Raises SettingError for a change that is none of theirs."""
+        """Data and training with the changes of a protocol. Raises SettingError for a change that
+        is none of theirs."""
         groups: dict[str, Any] = {"dataset": self.dataset, "training": self.training}
         for key, value in dict(self.protocols[protocol]).items():
             group, _, name = key.partition(".")
@@ -74,7 +77,8 @@ class Exp5Attention(Judged):
             kind = type(getattr(groups[group], name))
             if not (isinstance(value, kind) or (kind is float and isinstance(value, int))):
                 raise c.SettingError(
-                    f"experiment.protocols.{protocol}: expected {kind.__name__} for {key}, found {value!r}"
+                    f"experiment.protocols.{protocol}: expected {kind.__name__} for {key}, found "
+                    f"{value!r}"
                 )
             groups[group] = replace(groups[group], **{name: value})
             c.check(groups[group], group)
@@ -105,5 +109,6 @@ class Exp5Attention(Judged):
         )
 
     def companions(self) -> Mapping[str, c.Companion]:
-        """Further seeds, which take networks and orders from named streams and are no part of the scorecard."""
+        """Further seeds, which take networks and orders from named streams and are no part of the
+        scorecard."""
         return {FURTHER: c.Companion(self, FURTHER_SEEDS)}

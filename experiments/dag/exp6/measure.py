@@ -1,13 +1,15 @@
-"""Metrics of all pairs of measured outputs of a ResNet-18: exact where they can be, and as the paper estimates them.
+"""Metrics of all pairs of measured outputs of a ResNet-18: exact where they can be, and as the
+paper estimates them.
 
-Tables: `pairs`, one row per statistics, estimator and pair; `distances`, their averages by distance; `networks`,
-loss, accuracy and parameters; `certificate`, one row per statistics; `history` and `origin` of the training, where
-there is one.
+Tables: `pairs`, one row per statistics, estimator and pair; `distances`, their averages by
+distance; `networks`, loss, accuracy and parameters; `certificate`, one row per statistics;
+`history` and `origin` of the training, where there is one.
 
-statistics: of BatchNorm, "running" (as the network has them: at init mean 0 and variance 1, as published) or
-"calibrated" (estimated from training images; at init only). estimator: "engine" (Gauss–Newton part exact by factors,
-tensor part exact where it is zero, else from probes to a stated error) or "published" (30 common probes, 20 power
-steps). The images are the first ones of the test set.
+statistics: of BatchNorm, "running" (as the network has them: at init mean 0 and variance 1, as
+published) or "calibrated" (estimated from training images; at init only). estimator: "engine"
+(Gauss–Newton part exact by factors, tensor part exact where it is zero, else from probes to a
+stated error) or "published" (30 common probes, 20 power steps). The images are the first ones of
+the test set.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def measure_at(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict
 def certified(
     network: Network, statistics: str, at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context
 ) -> dict[str, Any]:
-    """The row of `certificate`: products between the measured outputs on the first images. There are no blocks."""
+    """The row of `certificate`: products between the measured outputs on the first images. There
+    are no blocks."""
     _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
     operator = CurvatureOperator(network.to_dag(), x[:CERTIFIED], y[:CERTIFIED], network.measured)
     found = verify(operator, generator=ctx.torch_generator(STREAM))
@@ -121,7 +124,8 @@ def engine_rows(
     budget: int,
     generator: torch.Generator,
 ) -> list[Row]:
-    """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every pair."""
+    """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every
+    pair."""
     found = inter_layer_metrics(
         dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget
     )
@@ -151,7 +155,8 @@ def published_rows(
 ) -> list[Row]:
     """The same from common Rademacher probes for H, H^GN and H^T, and power iteration for ‖H‖₂.
 
-    steps: 0 leaves D out, which the paper does not print for untrained networks and which is most of the cost.
+    steps: 0 leaves D out, which the paper does not print for untrained networks and which is most
+    of the cost.
     """
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     parts = part_norms(dag, x, y, nodes, pairs, probes, generator)
@@ -180,7 +185,8 @@ def published_rows(
 
 
 def by_distance(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """distance, pairs, means of R, C and D over the pairs (of those that have one), sums of gn and tensor."""
+    """distance, pairs, means of R, C and D over the pairs (of those that have one), sums of gn and
+    tensor."""
     found = []
     for d in sorted({row["distance"] for row in rows}):
         at = [row for row in rows if row["distance"] == d]
@@ -192,7 +198,8 @@ def by_distance(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 @dataclass(frozen=True)
 class AtCheckpoint:
-    """A network in evaluation mode with its data. status: "ok", or why there is no network at this checkpoint.
+    """A network in evaluation mode with its data. status: "ok", or why there is no network at this
+    checkpoint.
 
     origin, history: columns of the tables of that name. trained: whether it has seen any image.
     """
@@ -206,7 +213,8 @@ class AtCheckpoint:
 
 
 def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoint:
-    """The network of a cell. At init nothing is trained; with `folder` set, weights are read from there."""
+    """The network of a cell. At init nothing is trained; with `folder` set, weights are read from
+    there."""
     settings, checkpoint = experiment.network_settings(cell), str(cell.params["checkpoint"])
     data = load_images(experiment.dataset, ctx, flat=False)
     origin = origin_of(settings, experiment.training, data, ctx.seed)
@@ -259,7 +267,8 @@ def load_weights(network: Network, path: Path) -> str:
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise DataError(
-            f"folder: expected a state_dict (names to tensors) in {path}, found {type(state).__name__}"
+            f"folder: expected a state_dict (names to tensors) in {path}, found "
+            f"{type(state).__name__}"
         )
     renamed = {own_name(name): value for name, value in state.items()}
     if extra := sorted(
@@ -296,7 +305,8 @@ def own_name(name: str) -> str:
 
 @torch.no_grad()
 def calibrated(network: Network, split: Split, images: int) -> Network:
-    """A copy whose BatchNorm statistics are those of the first `images` training images, layer by layer."""
+    """A copy whose BatchNorm statistics are those of the first `images` training images, layer by
+    layer."""
     found = copy.deepcopy(network)
     norms = [m for m in found.modules() if isinstance(m, nn.BatchNorm2d)]
     for norm in norms:

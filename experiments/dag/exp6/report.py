@@ -28,7 +28,8 @@ DISTANCE = "distance $d$ between outputs"
 
 
 class ResNetAnalysis(WithAuthors):
-    """R, C, D and gap by distance, what BatchNorm's statistics make of them, and the error of 30 probes."""
+    """R, C, D and gap by distance, what BatchNorm's statistics make of them, and the error of 30
+    probes."""
 
     experiment: Exp6ResNet18
     results: ClassVar[Results] = Results("exp6", ("activation", "arch", "checkpoint"))
@@ -85,7 +86,8 @@ class ResNetAnalysis(WithAuthors):
 
 
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
-    """R, C, D or gap against distance: a row per activation, a column per checkpoint, a line per architecture."""
+    """R, C, D or gap against distance: a row per activation, a column per checkpoint, a line per
+    architecture."""
     table, paper = gaps(selected(distances, "engine")), chosen(printed(NAME), metric=value)
     heads = {
         (activation, checkpoint): f"{head}, {label(checkpoint)}"
@@ -113,7 +115,8 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
 
 
 def calibration(distances: pd.DataFrame) -> Figure:
-    """R(d) before training with BatchNorm's statistics as published (0 and 1) and estimated from training images."""
+    """R(d) before training with BatchNorm's statistics as published (0 and 1) and estimated from
+    training images."""
     table = distances[(distances["checkpoint"] == "init") & (distances["estimator"] == "engine")]
 
     def draw(ax: Axes, activation: str) -> None:
@@ -132,7 +135,8 @@ def calibration(distances: pd.DataFrame) -> Figure:
 
 
 def probe_error(pairs: pd.DataFrame) -> Figure:
-    """R of every pair from 30 probes over the engine's value, minus one: every network and pair is a dot."""
+    """R of every pair from 30 probes over the engine's value, minus one: every network and pair is
+    a dot."""
     keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
     both = selected(pairs, "published").merge(
         selected(pairs, "engine"), on=keys, suffixes=("", "_engine")

@@ -18,7 +18,8 @@ CHECKPOINTS = ("init", "mid", "final")
 class Exp6ResNet18(InterLayer):
     """Settings, each explained in conf/experiment/exp6_resnet18.yaml.
 
-    The checkpoint is part of the grid: a cell at init needs no training, those at mid and final share one.
+    The checkpoint is part of the grid: a cell at init needs no training, those at mid and final
+    share one.
     """
 
     version: ClassVar[int] = 2
@@ -40,7 +41,8 @@ class Exp6ResNet18(InterLayer):
     negligible: float = c.report_only(1e-11, above=0)
 
     def cells(self) -> list[c.Cell]:
-        """An epoch of 50,000 images takes about 65 s of a core; a training stops at mid, and continues for final."""
+        """An epoch of 50,000 images takes about 65 s of a core; a training stops at mid, and
+        continues for final."""
         cells = []
         for params in self.combinations():
             smooth = params["activation"] not in ("relu", "leaky_relu")

@@ -1,4 +1,6 @@
-"""What the inter-layer experiments of the DAG paper share: train, measure at three checkpoints, aggregate, judge.
+"""What the inter-layer experiments of the DAG paper share: train, measure at three checkpoints,
+aggregate, judge.
 
-`inter_layer` is light and holds the base class; the other modules import torch or pandas and are imported when used.
+`inter_layer` is light and holds the base class; the other modules import torch or pandas and are
+imported when used.
 """

@@ -1,8 +1,10 @@
-"""Statements of the paper held to the authors' own published results (experiments/reference/unrounded/results.csv).
+"""Statements of the paper held to the authors' own published results
+(experiments/reference/unrounded/results.csv).
 
-Those are means over the paper's seeds, so that a statement about them is true or false: nothing is estimated. The code
-that judges our networks reads them as tables of three equal seeds, whose intervals have no width, and a printed number
-has to agree in its digits or to `ABOUT`. What they do not contain stays blank.
+Those are means over the paper's seeds, so that a statement about them is true or false: nothing is
+estimated. The code that judges our networks reads them as tables of three equal seeds, whose
+intervals have no width, and a printed number has to agree in its digits or to `ABOUT`. What they do
+not contain stays blank.
 """
 
 from __future__ import annotations
@@ -128,7 +130,8 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
 
 
 def by_value(says: Mapping[str, Statement]) -> dict[str, Statement]:
-    """The statements with printed numbers compared to their digits or `ABOUT`, where no margin is stated."""
+    """The statements with printed numbers compared to their digits or `ABOUT`, where no margin is
+    stated."""
     return {name: replace(s, margin=about(s), std=0.0) for name, s in says.items()}
 
 

@@ -1,4 +1,5 @@
-"""Spectral norms of the Jacobians of a chain of nodes (rho), and the Lyapunov exponents of their product."""
+"""Spectral norms of the Jacobians of a chain of nodes (rho), and the Lyapunov exponents of their
+product."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from torch import Tensor
 def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:
     """Batch mean of the largest singular value sigma_max(D_up) of every edge (p, u).
 
-    jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating dtype, taken in float64.
-    Raises torch.linalg.LinAlgError for an entry that is not finite.
+    jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating
+    dtype, taken in float64. Raises torch.linalg.LinAlgError for an entry that is not finite.
     """
     return {
         edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()
@@ -21,12 +22,12 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
 
 
 def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
-    """Lyapunov exponents of J_L ... J_1 by QR (Benettin): batch mean of log|R_kk| / L, sorted from the largest,
-    float64.
+    """Lyapunov exponents of J_L ... J_1 by QR (Benettin): batch mean of log|R_kk| / L, sorted from
+    the largest, float64.
 
-    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). From Q = I, Q_l R_l = J_l Q_{l-1}. A direction
-    that some block annihilates has exponent -inf. The number of exponents is the smallest width. Raises ValueError for
-    no Jacobians and for consecutive ones that do not fit.
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). From Q = I, Q_l R_l = J_l
+    Q_{l-1}. A direction that some block annihilates has exponent -inf. The number of exponents is
+    the smallest width. Raises ValueError for no Jacobians and for consecutive ones that do not fit.
     """
     steps, q = _chain(jacobians)
     q = q[..., : min(min(j.shape[1:]) for j in steps)]
@@ -40,8 +41,8 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
 def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
     """Eq. 8 of the DAG paper: batch mean of (1/L) log ||J_L ... J_1||_2, in nats a block.
 
-    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as `lyapunov_exponents`
-    does.
+    jacobians: J_1 ... J_L of consecutive blocks, each (B, d_l, d_{l-1}). Raises ValueError as
+    `lyapunov_exponents` does.
     """
     steps, product = _chain(jacobians)
     logs = product.new_zeros(len(product))
@@ -61,7 +62,8 @@ def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
     for before, after in pairwise(steps):
         if before.shape[1] != after.shape[2]:
             raise ValueError(
-                f"consecutive Jacobians do not fit: {tuple(after.shape)} after {tuple(before.shape)}"
+                f"consecutive Jacobians do not fit: {tuple(after.shape)} after "
+                f"{tuple(before.shape)}"
             )
     batch, _, width = steps[0].shape
     return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(

@@ -1,7 +1,8 @@
-"""The DAG paper's stochastic estimates of R, C and D, drawn on exact blocks: Hutchinson's norm and power iteration.
+"""The DAG paper's stochastic estimates of R, C and D, drawn on exact blocks: Hutchinson's norm and
+power iteration.
 
-An estimator that sees a block through products alone does the same arithmetic on it, so its error is that of the
-published estimates, without their cost of one pass through the network a product.
+An estimator that sees a block through products alone does the same arithmetic on it, so its error
+is that of the published estimates, without their cost of one pass through the network a product.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ POWER_STEPS = 20
 
 
 def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator) -> Tensor:
-    """√mean_k |H z_k|² of each block, (n,), from `probes` Rademacher vectors z_k that all blocks share.
+    """√mean_k |H z_k|² of each block, (n,), from `probes` Rademacher vectors z_k that all blocks
+    share.
 
     blocks: (n, d_v, d_w). Raises ValueError for fewer than one probe.
     """
@@ -32,7 +34,8 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
 
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
-    """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except for rounding."""
+    """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except
+    for rounding."""
     q = (
         torch.randn(blocks.shape[2], 1, generator=generator)
         .to(blocks.device, blocks.dtype)
@@ -54,10 +57,11 @@ def estimated_metrics(
     generator: torch.Generator,
     steps: int = POWER_STEPS,
 ) -> list[dict[str, Any]]:
-    """Rows v, w, distance |i − j|, R, C, D of every unordered pair, all from estimates; D is NaN where ‖H‖₂ is 0.
+    """Rows v, w, distance |i − j|, R, C, D of every unordered pair, all from estimates; D is NaN
+    where ‖H‖₂ is 0.
 
-    D = R²/‖H‖₂² with both estimated: it falls below 1 where Hutchinson's error does, and rises where the power
-    iteration has not converged.
+    D = R²/‖H‖₂² with both estimated: it falls below 1 where Hutchinson's error does, and rises
+    where the power iteration has not converged.
     """
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     norms: dict[tuple[str, str], float] = {}
@@ -84,7 +88,8 @@ def estimated_metrics(
 
 
 def estimates_by_distance(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """distance, pairs, means of R, C and D over the pairs at each distance, and the smallest D of one pair."""
+    """distance, pairs, means of R, C and D over the pairs at each distance, and the smallest D of
+    one pair."""
     found = []
     for d in sorted({row["distance"] for row in rows}):
         at = [row for row in rows if row["distance"] == d]

@@ -1,7 +1,8 @@
-"""Figures of the inter-layer experiments: styles and names, decay with distance, maps of pairs, spread, training.
+"""Figures of the inter-layer experiments: styles and names, decay with distance, maps of pairs,
+spread, training.
 
-Filled marks and solid lines: before training. Half-filled and dotted: halfway. Hollow and dashed: after training. Black
-hollow marks: the values that the paper publishes.
+Filled marks and solid lines: before training. Half-filled and dotted: halfway. Hollow and dashed:
+after training. Black hollow marks: the values that the paper publishes.
 """
 
 from __future__ import annotations
@@ -78,9 +79,11 @@ def error_line(
     text: str = "",
     **style: Any,
 ) -> None:
-    """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see over_seeds).
+    """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see
+    over_seeds).
 
-    A bar that would reach below zero from a positive mean is left out, for logarithmic axes. style: changes of `look`.
+    A bar that would reach below zero from a positive mean is left out, for logarithmic axes. style:
+    changes of `look`.
     """
     std = means["std"].fillna(0)
     down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
@@ -110,7 +113,8 @@ def mark(ax: Axes, x: float, y: float, variant: str) -> None:
 
 
 def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None:
-    """Published means at x as black hollow marks in the shape of the variant, with the printed ± where there is one.
+    """Published means at x as black hollow marks in the shape of the variant, with the printed ±
+    where there is one.
 
     They are larger than our marks and behind them, so that neither hides the other.
     """
@@ -140,7 +144,8 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
 def image_sets(
     ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25
 ) -> None:
-    """Values on random sets of images as dots around x, on the paper's images as a diamond ± std over the seeds.
+    """Values on random sets of images as dots around x, on the paper's images as a diamond ± std
+    over the seeds.
 
     means: columns images, mean, std.
     """
@@ -177,10 +182,11 @@ def decay(
     fits: Mapping[tuple[Any, ...], str] | None = None,
     marks: Callable[[Axes, Any], None] = lambda ax, at: None,
 ) -> Figure:
-    """`value` against distance: a panel per value of the column `panel`, a line per variant and checkpoint.
+    """`value` against distance: a panel per value of the column `panel`, a line per variant and
+    checkpoint.
 
-    fits: text below the panel for each (panel, variant, checkpoint). marks: draws published values in a panel. Thin
-    lines: single seeds, where they are far apart.
+    fits: text below the panel for each (panel, variant, checkpoint). marks: draws published values
+    in a panel. Thin lines: single seeds, where they are far apart.
     """
     table = first(distances)
 
@@ -209,7 +215,8 @@ def decay(
 
 
 def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
-    """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere: a bar hides it."""
+    """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere:
+    a bar hides it."""
     means = over_seeds(part, ["distance"], value)
     if (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
         for _, rows in part.groupby("seed"):
@@ -221,7 +228,8 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
 def pair_maps(
     pairs: pd.DataFrame, value: str, *, variant: str, checkpoints: Sequence[str] = ("init", "final")
 ) -> Figure:
-    """`value` of every pair of measured nodes, mean over seeds: a row per variant, a column per checkpoint.
+    """`value` of every pair of measured nodes, mean over seeds: a row per variant, a column per
+    checkpoint.
 
     The panels of a row share their colours; those of different rows do not.
     """
@@ -268,7 +276,8 @@ def through_training(
     variant: str,
     paper: tuple[pd.DataFrame, Mapping[str, str]] | None = None,
 ) -> Figure:
-    """Columns of `networks` (column -> axis label) at the checkpoints: a row each, a column per value of `panel`.
+    """Columns of `networks` (column -> axis label) at the checkpoints: a row each, a column per
+    value of `panel`.
 
     paper: published values, and column of ours -> metric of theirs; black hollow marks around ours.
     """
@@ -300,7 +309,8 @@ def through_training(
 
 
 def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:
-    """Means by epoch as a line, mean ± std as a band that stays above zero. means: columns epoch, mean, std."""
+    """Means by epoch as a line, mean ± std as a band that stays above zero. means: columns epoch,
+    mean, std."""
     x, mean, std = means["epoch"], means["mean"], means["std"].fillna(0)
     ax.plot(x, mean, label=text, markevery=max(1, len(x) // 12), **style)
     low = (mean - std).clip(lower=1e-3 * mean)
@@ -308,7 +318,8 @@ def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> 
 
 
 def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -> Figure:
-    """Test accuracy against the epoch, mean ± std over seeds: a panel per value of `panel`, a line per variant."""
+    """Test accuracy against the epoch, mean ± std over seeds: a panel per value of `panel`, a line
+    per variant."""
 
     def draw(ax: Axes, at: Any) -> None:
         for (kind,), part in groups(

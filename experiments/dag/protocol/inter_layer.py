@@ -1,13 +1,17 @@
-"""Settings of the experiments that train networks and measure inter-layer blocks (DAG paper, Sections 4 and 5).
+"""Settings of the experiments that train networks and measure inter-layer blocks (DAG paper,
+Sections 4 and 5).
 
-`InterLayer` is the base class. Companions are settings whose cells an experiment's report uses in addition to its own:
+`InterLayer` is the base class. Companions are settings whose cells an experiment's report uses in
+addition to its own:
 
-    hess-run -m experiment=exp3_gn_gap training.perturbation=1e-7 seed=range(42,47)         what rounding does
-    hess-run -m experiment=exp3_gn_gap training.order_seed=43 seed=42,44                    networks crossed with orders
-    hess-run -m experiment=exp3_gn_gap model.initial=named training.order=named seed=range(100,110)    further seeds
+    hess-run -m experiment=exp3_gn_gap training.perturbation=1e-7 seed=range(42,47)         what
+    rounding does hess-run -m experiment=exp3_gn_gap training.order_seed=43 seed=42,44
+    networks crossed with orders hess-run -m experiment=exp3_gn_gap model.initial=named
+    training.order=named seed=range(100,110)    further seeds
 
-Measured or not, they change no value of the experiment itself; its report says what rounding and further seeds add
-(`protocol.spread`). `runner.results.load` gives networks crossed with orders, which no report uses.
+Measured or not, they change no value of the experiment itself; its report says what rounding and
+further seeds add (`protocol.spread`). `runner.results.load` gives networks crossed with orders,
+which no report uses.
 """
 
 from __future__ import annotations
@@ -39,10 +43,11 @@ def mlp_settings(
 
 @dataclass(frozen=True, kw_only=True)
 class InterLayer(Judged):
-    """Train one network per cell, then measure the blocks of all pairs of its measured nodes at each checkpoint.
+    """Train one network per cell, then measure the blocks of all pairs of its measured nodes at
+    each checkpoint.
 
-    A subclass says which network a cell is (`network_settings`). One with a field `untrained` can leave the training
-    out and measure the initial networks alone.
+    A subclass says which network a cell is (`network_settings`). One with a field `untrained` can
+    leave the training out and measure the initial networks alone.
     """
 
     paper: ClassVar[str] = "DAG"
@@ -58,7 +63,8 @@ class InterLayer(Judged):
         super().__post_init__()
         if self.metric.examples > self.dataset.test:
             raise c.SettingError(
-                f"metric.examples: expected at most the {self.dataset.test} test images, found {self.metric.examples}"
+                f"metric.examples: expected at most the {self.dataset.test} test images, found "
+                f"{self.metric.examples}"
             )
 
     @abstractmethod
@@ -66,10 +72,11 @@ class InterLayer(Judged):
         """Name of a function of `runner.models` under "builder", and its keyword arguments."""
 
     def priced(self, cell: c.Cell, blocks: int, fixed: float = 2.0) -> c.Cell:
-        """The cell with its predicted cost on one thread: epochs of training, then evaluations of all pairs.
+        """The cell with its predicted cost on one thread: epochs of training, then evaluations of
+        all pairs.
 
-        The constants are fitted to stored cells of widths 64, 128 and 512, which they meet within a factor of two.
-        fixed: seconds for everything else.
+        The constants are fitted to stored cells of widths 64, 128 and 512, which they meet within a
+        factor of two. fixed: seconds for everything else.
         """
         epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
         pairs, scale = blocks * (blocks + 1) / 2 * 3, self._width / 64
@@ -80,13 +87,15 @@ class InterLayer(Judged):
         return replace(cell, seconds=seconds, memory_gib=self.peak_gib(blocks))
 
     def epoch_seconds(self, blocks: int) -> float:
-        """Predicted time of one epoch: the projection costs in proportion to the width, a block to its square."""
+        """Predicted time of one epoch: the projection costs in proportion to the width, a block to
+        its square."""
         scale = self._width / 64
         return (0.7 + 0.25 * scale + (0.02 + 0.02 * scale**2) * blocks) * self.dataset.train / 50000
 
     def peak_gib(self, blocks: int) -> float:
-        """Predicted memory: the program and its data, 16 bytes a parameter, and the three parts of the blocks of all
-        pairs, of which at most `metric.memory_gib` is held at a time, but one pair always."""
+        """Predicted memory: the program and its data, 16 bytes a parameter, and the three parts of
+        the blocks of all pairs, of which at most `metric.memory_gib` is held at a time, but one
+        pair always."""
         pair = 3 * 4 * self.metric.examples * self._width**2 / 2**30
         held = max(pair, min(self.metric.memory_gib, pair * blocks * (blocks + 1) / 2))
         return round(0.6 + 16 * (3072 + blocks * self._width) * self._width / 2**30 + held, 2)
@@ -97,10 +106,12 @@ class InterLayer(Judged):
 
 
 FURTHER_SEEDS = range(100, 110)
-"""Seeds of named streams that say how typical the published five are; their values are no part of a scorecard."""
+"""Seeds of named streams that say how typical the published five are; their values are no part of a
+scorecard."""
 ROUNDING, FURTHER = "rounding", "further seeds"
 WITHOUT_NORM = "without LayerNorm"
-"""Of Exps. 1 and 4: untrained networks without LayerNorm, with which printed norms agree better (Sections 5.1, 5.4)."""
+"""Of Exps. 1 and 4: untrained networks without LayerNorm, with which printed norms agree better
+(Sections 5.1, 5.4)."""
 DEEPER = "L = 32"
 """Of Exp. 1b: the depth to which Section 5.1 follows the norms of plain networks."""
 PERTURBATION = 1e-7
@@ -113,7 +124,8 @@ def order_of(seed: int) -> str:
 
 
 def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion:
-    """Untrained networks without LayerNorm on the paper's images; grid: fields of the experiment that change."""
+    """Untrained networks without LayerNorm on the paper's images; grid: fields of the experiment
+    that change."""
     metric = replace(experiment.metric, subsamples=0)
     changed = replace(
         experiment, model=replace(model, norm=False), untrained=True, metric=metric, **grid
@@ -122,7 +134,8 @@ def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion
 
 
 def companions(experiment: InterLayer, model: Any) -> Mapping[str, c.Companion]:
-    """The companions of an experiment on images; none of settings that are a companion themselves."""
+    """The companions of an experiment on images; none of settings that are a companion
+    themselves."""
     training = experiment.training
     if training.perturbation or training.order_seed >= 0:
         return {}

@@ -1,18 +1,21 @@
-"""Blocks, their metrics and their averages, of a trained network at init, mid and final on several sets of images.
+"""Blocks, their metrics and their averages, of a trained network at init, mid and final on several
+sets of images.
 
 Tables (long format; cell parameters and seed are added by the runner):
 
-- `networks`: one row per checkpoint and set of images: rho and both Lyapunov exponents, mean squared second derivative
-  of the activations, loss and accuracy on the whole test set.
-- `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that distance.
+- `networks`: one row per checkpoint and set of images: rho and both Lyapunov exponents, mean
+  squared second derivative of the activations, loss and accuracy on the whole test set.
+- `distances`: one row per checkpoint, set of images and distance: averages over the pairs at that
+  distance.
 - `pairs`: one row per checkpoint and pair of nodes, on the first set of images.
 - `history`: one row per epoch.
-- `certificate`: one row per checkpoint: the blocks on the papers' images against finite differences of gradients, and
-  at the last checkpoint those of the Gauss-Newton part.
-- `origin`: which streams made network and data order, and in what order the records are (`Trained.origin_table`).
+- `certificate`: one row per checkpoint: the blocks on the papers' images against finite differences
+  of gradients, and at the last checkpoint those of the Gauss-Newton part.
+- `origin`: which streams made network and data order, and in what order the records are
+  (`Trained.origin_table`).
 
-Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training seed, so that the
-variance between seeds and between images can be told apart.
+Set 0 is the papers': the first B test images. Sets 1 … k are random, the same for every training
+seed, so that the variance between seeds and between images can be told apart.
 """
 
 from __future__ import annotations
@@ -70,7 +73,8 @@ def image_sets(
 
 @dataclass(frozen=True)
 class Point:
-    """A trained network at one checkpoint, on one set of images; in float64 where the metric asks for it."""
+    """A trained network at one checkpoint, on one set of images; in float64 where the metric asks
+    for it."""
 
     trained: Trained
     checkpoint: str
@@ -115,10 +119,11 @@ def at_every_point(
     read: Callable[[Point], Mapping[str, list[Row]]],
     checkpoints: Sequence[str] = CHECKPOINTS,
 ) -> dict[str, Table]:
-    """Tables of one training: the rows that `read` makes at every checkpoint and set of images, and `history`.
-
-    A checkpoint that the training did not reach gives one row with the reason in `networks`; init alone has no
+    """Tables of one training: the rows that `read` makes at every checkpoint and set of images, and
     `history`.
+
+    A checkpoint that the training did not reach gives one row with the reason in `networks`; init
+    alone has no `history`.
     """
     if trained.training.status == "ok":  # untrained networks have init alone
         checkpoints = [c for c in checkpoints if c in trained.training.states]
@@ -168,7 +173,8 @@ def measure_trained(
 
 
 def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[Row]:
-    """Rows of `pairs` on the papers' images, where the columns also get R_examples; none on other images."""
+    """Rows of `pairs` on the papers' images, where the columns also get R_examples; none on other
+    images."""
     if not at.first:
         return []
     columns["R_examples"] = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
@@ -176,8 +182,8 @@ def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[R
 
 
 def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
-    """Rows of `certificate` on the papers' images: of the blocks, and of their Gauss-Newton part where training ended;
-    none on other images."""
+    """Rows of `certificate` on the papers' images: of the blocks, and of their Gauss-Newton part
+    where training ended; none on other images."""
     if not at.first:
         return []
     ended = at.checkpoint == [c for c in CHECKPOINTS if c in at.trained.training.states][-1]
@@ -199,7 +205,8 @@ def metrics_of(
     metric: InterLayerMetric,
     distance: Distance | None = None,
 ) -> Columns:
-    """Metrics of the blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for None."""
+    """Metrics of the blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for
+    None."""
 
     def number(v: str, w: str) -> int:
         assert distance is not None
@@ -218,10 +225,11 @@ def own(columns: Columns) -> list[str]:
 def by_distance(columns: Columns) -> list[dict[str, Any]]:
     """Averages over the pairs at each distance.
 
-    R, C, D: means over the pairs (D over those that have one). gn, tensor: sums of ‖H^GN‖_F and ‖H^T‖_F over the
-    pairs, whose ratio is the GN-gap of the papers' tables. On the papers' images (where the columns have R_examples)
-    also gap_of_pairs: mean of Eq. 4 over the pairs; R_examples: mean over pairs and examples of the norm of one
-    example's block, as Remark 38 writes R (the tables hold the norm of the mean block).
+    R, C, D: means over the pairs (D over those that have one). gn, tensor: sums of ‖H^GN‖_F and
+    ‖H^T‖_F over the pairs, whose ratio is the GN-gap of the papers' tables. On the papers' images
+    (where the columns have R_examples) also gap_of_pairs: mean of Eq. 4 over the pairs; R_examples:
+    mean over pairs and examples of the norm of one example's block, as Remark 38 writes R (the
+    tables hold the norm of the mean block).
     """
     rows = []
     for d in sorted({d for d in columns["distance"] if d >= 0}):
@@ -257,7 +265,8 @@ def pair_rows(columns: Columns) -> list[dict[str, Any]]:
 def example_norms(
     dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric
 ) -> list[float]:
-    """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of block_metrics."""
+    """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of
+    block_metrics."""
     pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
     sums = dict.fromkeys(pairs, 0.0)
     budget = int(metric.memory_gib * 2**30)
@@ -272,8 +281,8 @@ def example_norms(
 
 
 def network_row(at: Point) -> dict[str, float]:
-    """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature of the activations;
-    test_loss and test_accuracy on the whole test set at the checkpoint."""
+    """rho, lyapunov_1 (QR), lyapunov_log_norm (Eq. 8) over the chain of measured nodes; curvature
+    of the activations; test_loss and test_accuracy on the whole test set at the checkpoint."""
     return {
         **chain_dynamics(at.dag, at.network.measured, at.x),
         "sigma_pp_squared": activation_curvature(at.network, at.x),
@@ -282,8 +291,8 @@ def network_row(at: Point) -> dict[str, float]:
 
 
 def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, float]:
-    """rho (Table 2) and rho_mean: the largest and the mean over the blocks of the batch mean of σ_max(J). As published,
-    the edges are those into the blocks, projection and head left out.
+    """rho (Table 2) and rho_mean: the largest and the mean over the blocks of the batch mean of
+    σ_max(J). As published, the edges are those into the blocks, projection and head left out.
 
     The authors store both. Cells measured before this column existed lack rho_mean.
     """
@@ -294,14 +303,16 @@ def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, flo
 def scores_at(
     trained: Trained, checkpoint: str, names: Sequence[str] = ("test_loss", "test_accuracy")
 ) -> dict[str, float]:
-    """Columns of the history at a checkpoint (init, half of the epochs, the last), of the whole test set."""
+    """Columns of the history at a checkpoint (init, half of the epochs, the last), of the whole
+    test set."""
     history = trained.training.history
     epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
     return {name: history[name][epoch] for name in names}
 
 
 def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
-    """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no chain."""
+    """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no
+    chain."""
     chain = [dag.nodes[name].parents for name in nodes]
     if any(len(parents) != 1 for parents in chain) or any(
         p[0] != v for p, v in zip(chain[1:], nodes, strict=False)
@@ -322,10 +333,11 @@ def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, flo
 
 
 def activation_curvature(network: Network, x: Tensor) -> float:
-    """E[σ''(z)²] over the pre-activations of projection and blocks and over the examples (DAG paper, Section 5.3).
+    """E[σ''(z)²] over the pre-activations of projection and blocks and over the examples (DAG
+    paper, Section 5.3).
 
-    Without the projection the printed values are missed (GELU 0.627 instead of 0.618). 0 for piecewise-linear
-    activations; NaN when no node is a Block with an activation.
+    Without the projection the printed values are missed (GELU 0.627 instead of 0.618). 0 for
+    piecewise-linear activations; NaN when no node is a Block with an activation.
     """
     values = {"input": x.to(next(network.parameters()).dtype)}
     with torch.no_grad():

@@ -1,8 +1,10 @@
-"""Published values, and measured ones as the scorecard compares them: which are paired, and what images add.
+"""Published values, and measured ones as the scorecard compares them: which are paired, and what
+images add.
 
-A value is paired where network, data order and records are the published ones (table `origin`): at init the network
-and the images alone, afterwards the order of the examples and the training records, too. Where the images are others
-than the paper's, each side has drawn one set, so that the variance between sets enters the difference twice.
+A value is paired where network, data order and records are the published ones (table `origin`): at
+init the network and the images alone, afterwards the order of the examples and the training
+records, too. Where the images are others than the paper's, each side has drawn one set, so that the
+variance between sets enters the difference twice.
 """
 
 from __future__ import annotations
@@ -34,10 +36,11 @@ def scored(
     tables: Tables,
     variant: Sequence[str],
 ) -> pd.DataFrame:
-    """Values on the papers' images, one row per seed, with the columns that `compare.scorecard` asks for.
+    """Values on the papers' images, one row per seed, with the columns that `compare.scorecard`
+    asks for.
 
-    table: rows by keys, seed and `images`; metrics: name in the reference file -> column; variant: the keys that a
-    cell's parameters are.
+    table: rows by keys, seed and `images`; metrics: name in the reference file -> column; variant:
+    the keys that a cell's parameters are.
     """
     values = long_format(first(table), keys, dict(metrics))
     return paired(
@@ -50,7 +53,8 @@ def scored(
 def image_spread(
     table: pd.DataFrame, keys: Sequence[str], metrics: Mapping[str, str]
 ) -> pd.DataFrame:
-    """keys, metric, image_variance, image_df: twice the variance between sets of images, and its degrees of freedom.
+    """keys, metric, image_variance, image_df: twice the variance between sets of images, and its
+    degrees of freedom.
 
     A variance of 0 where there are fewer than two random sets.
     """
@@ -69,7 +73,8 @@ def image_spread(
 
 
 def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.DataFrame:
-    """`values` with the column `paired`, and no variance from images where both sides looked at the same ones."""
+    """`values` with the column `paired`, and no variance from images where both sides looked at the
+    same ones."""
     if "origin" not in tables:
         return values.assign(paired=False, rounding_std=float("nan"))
     origin = tables["origin"]
@@ -97,11 +102,12 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
 def probes(
     values: pd.DataFrame, exact: pd.DataFrame, tables: Tables, variant: Sequence[str]
 ) -> pd.DataFrame:
-    """`values` from random probes, with the spread of the probes for untrained networks that are the published ones.
+    """`values` from random probes, with the spread of the probes for untrained networks that are
+    the published ones.
 
-    exact: the same values without probes. Of those networks only the probes are others: each side's estimates scatter
-    about the exact values, and ours say by how much, so that one seed's difference has √2 times that standard
-    deviation (`rounding_std`).
+    exact: the same values without probes. Of those networks only the probes are others: each side's
+    estimates scatter about the exact values, and ours say by how much, so that one seed's
+    difference has √2 times that standard deviation (`rounding_std`).
     """
     keys = [c for c in values.columns if c not in ("value", "seed")]
     same = paired(values, tables, variant)
@@ -115,7 +121,8 @@ def probes(
 
 
 def published_start(tables: Tables, **keys: object) -> bool:
-    """Whether untrained networks of these keys are the published ones, all five of each, on the papers' images."""
+    """Whether untrained networks of these keys are the published ones, all five of each, on the
+    papers' images."""
     if "origin" not in tables:
         return False
     origin = tables["origin"]
@@ -127,10 +134,12 @@ def published_start(tables: Tables, **keys: object) -> bool:
 
 
 def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
-    """part -> its statistic over the published seeds, for the parts at init; {} where networks or images are others.
+    """part -> its statistic over the published seeds, for the parts at init; {} where networks or
+    images are others.
 
-    What is measured on an untrained network has no chance in it: on the paper's own networks and images it is the
-    number that the paper saw. The parts named after a later checkpoint are left out: training again is not the same.
+    What is measured on an untrained network has no chance in it: on the paper's own networks and
+    images it is the number that the paper saw. The parts named after a later checkpoint are left
+    out: training again is not the same.
     """
     later = (" mid", " final")
     kept = (
@@ -142,10 +151,11 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
 def jackknife(
     wide: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], *, log: bool = False
 ) -> Pseudovalues:
-    """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their scatter gives its error.
+    """Pseudovalues n θ − (n − 1) θ_(−i) of a statistic of all seeds (rows); their scatter gives its
+    error.
 
-    log: on the scale of the logarithm, for a ratio. A seed with an infinite or missing value is left out of the
-    statistic, and its pseudovalue is NaN.
+    log: on the scale of the logarithm, for a ratio. A seed with an infinite or missing value is
+    left out of the statistic, and its pseudovalue is NaN.
     """
     finite = wide[np.isfinite(wide).all(axis=1)]
     lost = [float("nan")] * (len(wide) - len(finite))

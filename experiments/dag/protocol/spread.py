@@ -1,10 +1,13 @@
-"""What other trainings of the same settings say of a result: companions of an experiment (`protocol.inter_layer`).
+"""What other trainings of the same settings say of a result: companions of an experiment
+(`protocol.inter_layer`).
 
-- Rounding: two trainings of one network, data and order differ by the rounding of another device. The same trainings
-  from inputs changed in their last digit show how far, seed by seed; the root mean square difference over the seeds is
-  the spread that a paired comparison has to allow for (`rounding_std` of the scorecard).
-- Further seeds: ten seeds of named streams say how typical the published five are. A printed mean is compared with the
-  means of all subsets of as many seeds, and with the 95 % prediction interval. They are no part of a scorecard.
+- Rounding: two trainings of one network, data and order differ by the rounding of another device.
+  The same trainings from inputs changed in their last digit show how far, seed by seed; the root
+  mean square difference over the seeds is the spread that a paired comparison has to allow for
+  (`rounding_std` of the scorecard).
+- Further seeds: ten seeds of named streams say how typical the published five are. A printed mean
+  is compared with the means of all subsets of as many seeds, and with the 95 % prediction interval.
+  They are no part of a scorecard.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from runner.stats import Statistic
 
 
 class SpreadAnalysis(Analysis):
-    """Readings that compare an experiment's cells with those of its companions; every one empty without them.
+    """Readings that compare an experiment's cells with those of its companions; every one empty
+    without them.
 
     reference: name of the file of printed values. A subclass gives `measured`.
     """
@@ -43,7 +47,8 @@ class SpreadAnalysis(Analysis):
         return None if tables is None else replace(self, tables=tables, beside={}).measured()
 
     def rounded(self, measured: pd.DataFrame) -> pd.DataFrame:
-        """Measured values with the columns `rounding_std` and `rounding_df`, where trainings were repeated."""
+        """Measured values with the columns `rounding_std` and `rounding_df`, where trainings were
+        repeated."""
         values = self.measured_of(ROUNDING)
         return measured if values is None else with_rounding(measured, values)
 
@@ -69,8 +74,8 @@ ABOUT = (
 
 
 def with_rounding(own: pd.DataFrame, perturbed: pd.DataFrame) -> pd.DataFrame:
-    """Measured values with `rounding_std` (root mean square difference from `perturbed`) and `rounding_df`, the number
-    of pairs; blank with fewer than `FEWEST` pairs."""
+    """Measured values with `rounding_std` (root mean square difference from `perturbed`) and
+    `rounding_df`, the number of pairs; blank with fewer than `FEWEST` pairs."""
     keys = [c for c in own.columns if c not in (*ABOUT, "seed")]
     other = perturbed[[*keys, "seed", "value"]].rename(columns={"value": "other"})
     both = own[[*keys, "seed", "value"]].merge(other, on=[*keys, "seed"])
@@ -96,7 +101,8 @@ MOST = 5000
 
 
 def percentile(values: Sequence[float], printed: float, n: int) -> float:
-    """Share of the subsets of n values whose mean lies below the printed one, ties by half, in percent."""
+    """Share of the subsets of n values whose mean lies below the printed one, ties by half, in
+    percent."""
     means = [math.fsum(c) / n for c in islice(combinations(values, n), MOST)]
     below = sum(m < printed for m in means) + 0.5 * sum(m == printed for m in means)
     return 100 * below / len(means)
@@ -105,10 +111,12 @@ def percentile(values: Sequence[float], printed: float, n: int) -> float:
 def further_rows(
     measured: pd.DataFrame, reference: pd.DataFrame, figure: str = ""
 ) -> Iterator[Statistic]:
-    """One statistic a printed mean (kind "typical"): mean and std of the further seeds, statistic = percentile, p.
+    """One statistic a printed mean (kind "typical"): mean and std of the further seeds, statistic =
+    percentile, p.
 
-    measured: values of the further seeds; reference: the file of printed values, as text. effect: (printed − mean) over
-    the standard error of the difference of the means of n_b and of n_a seeds; p: two-sided, by Student's t.
+    measured: values of the further seeds; reference: the file of printed values, as text. effect:
+    (printed − mean) over the standard error of the difference of the means of n_b and of n_a seeds;
+    p: two-sided, by Student's t.
     """
     for row, values in matched(measured, reference):
         number = published(row)
@@ -139,7 +147,8 @@ def further_rows(
             statistic=percentile(values, number.mean, m),
             effect=z,
             p=2 * float(t.sf(abs(z), n - 1)),
-            method="percentile among the means of all subsets; 95 % prediction interval of the mean of n_b seeds",
+            method="percentile among the means of all subsets; 95 % prediction interval of the "
+            "mean of n_b seeds",
             note=f"printed {number.mean:g}"
             + (f" ± {number.std:g}" if not math.isnan(number.std) else ""),
         )
@@ -148,7 +157,8 @@ def further_rows(
 def matched(
     measured: pd.DataFrame, reference: pd.DataFrame
 ) -> Iterator[tuple[dict[str, str], list[float]]]:
-    """(reference row, values over seeds) of every printed mean; keys are compared as the scorecard compares them."""
+    """(reference row, values over seeds) of every printed mean; keys are compared as the scorecard
+    compares them."""
     found = [{str(k): v for k, v in r.items()} for r in measured.to_dict("records")]
     for record in reference.to_dict("records"):
         row = {str(k): str(v) for k, v in record.items()}
@@ -177,8 +187,10 @@ def said(found: Sequence[Statistic]) -> list[str]:
     inside = sum(s.shift_low <= s.shift <= s.shift_high for s in found)
     far = max(found, key=lambda s: abs(s.effect))
     return [
-        f"Further seeds ({found[0].n_a}, named streams): {inside} of {len(found)} printed means lie where the mean of "
-        f"five further seeds falls with 95 %; the farthest is {far.name.split(':')[0]} ({far.group}), {far.note} for "
+        f"Further seeds ({found[0].n_a}, named streams): {inside} of {len(found)} printed means "
+        "lie where the mean of "
+        f"five further seeds falls with 95 %; the farthest is {far.name.split(':')[0]} "
+        f"({far.group}), {far.note} for "
         f"{far.mean:.4g} ± {far.std:.2g}, at percentile {far.statistic:.0f} of the means of five."
     ]
 
@@ -190,7 +202,8 @@ SHOWN = 28
 def draw_further_seeds(rows: Sequence[Statistic]) -> Figure:
     """Printed means among further seeds, in units of the 95 % prediction interval's half width.
 
-    A mark between the dashed lines is a mean that five further seeds of the named streams would give.
+    A mark between the dashed lines is a mean that five further seeds of the named streams would
+    give.
     """
     shown = sorted(rows, key=lambda s: -abs(s.effect))[:SHOWN]
     figure, ((ax,),) = figures.new_figure(width=7, height=1.5 + 0.24 * len(shown))
@@ -212,6 +225,7 @@ def draw_further_seeds(rows: Sequence[Statistic]) -> Figure:
 
 
 def _label(s: Statistic) -> str:
-    """The human name of the value that a statistic is of, from its name and its group "activation=relu depth=8"."""
+    """The human name of the value that a statistic is of, from its name and its group
+    "activation=relu depth=8"."""
     keys = dict(part.partition("=")[::2] for part in s.group.split(" ") if part)
     return row_label({"metric": s.name.split(":")[0], **keys})

@@ -1,4 +1,5 @@
-"""Saved tables to numbers: averages over seeds, variance between seeds and image sets; tests and fits for stats.csv."""
+"""Saved tables to numbers: averages over seeds, variance between seeds and image sets; tests and
+fits for stats.csv."""
 
 from __future__ import annotations
 
@@ -52,11 +53,13 @@ def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataF
 
 @dataclass(frozen=True)
 class Components:
-    """Variances of value[seed, images] = mean + seed + images + rest, estimated from a complete two-way table.
+    """Variances of value[seed, images] = mean + seed + images + rest, estimated from a complete
+    two-way table.
 
-    Each set of images is measured in every training, so the components follow from the mean squares (two-way random
-    effects, one value per cell): seeds = (MS_seeds − MS_rest)/k, images = (MS_images − MS_rest)/n, rest = MS_rest,
-    with n seeds and k sets of images. Negative estimates are set to 0. NaN below two seeds or two sets.
+    Each set of images is measured in every training, so the components follow from the mean squares
+    (two-way random effects, one value per cell): seeds = (MS_seeds − MS_rest)/k, images =
+    (MS_images − MS_rest)/n, rest = MS_rest, with n seeds and k sets of images. Negative estimates
+    are set to 0. NaN below two seeds or two sets.
     """
 
     mean: float
@@ -68,12 +71,14 @@ class Components:
 
     @property
     def within(self) -> float:
-        """Variance between sets of images of one network: what all networks share of it, and what is its own."""
+        """Variance between sets of images of one network: what all networks share of it, and what
+        is its own."""
         return self.images + self.rest
 
 
 def variance_components(table: pd.DataFrame, value: str) -> Components:
-    """Components of `value` over the random sets of images (the papers' own set is left out: it is not random)."""
+    """Components of `value` over the random sets of images (the papers' own set is left out: it is
+    not random)."""
     grid = (
         table[table["images"] != FIRST].pivot(index="seed", columns="images", values=value).dropna()
     )
@@ -95,7 +100,8 @@ def variance_components(table: pd.DataFrame, value: str) -> Components:
 
 
 def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str]) -> pd.DataFrame:
-    """Columns keys, metric, seed, value: one row per seed and metric; metrics maps reference names to columns."""
+    """Columns keys, metric, seed, value: one row per seed and metric; metrics maps reference names
+    to columns."""
     parts = []
     for metric, column in metrics.items():
         part = table[[*keys, "seed"]].copy()
@@ -112,8 +118,9 @@ def gap(table: pd.DataFrame) -> pd.Series[float]:
 def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """GN-gap over all pairs, one row per keys, seed, checkpoint and set of images.
 
-    gap: Σ‖H^T‖_F / Σ‖H^GN‖_F, the ratio of sums that the DAG paper's tables hold. gap_of_pairs: mean of Eq. 4 over
-    the pairs, which those with small ‖H^GN‖_F dominate; on the papers' images only. NaN where every ‖H^GN‖_F is 0.
+    gap: Σ‖H^T‖_F / Σ‖H^GN‖_F, the ratio of sums that the DAG paper's tables hold. gap_of_pairs:
+    mean of Eq. 4 over the pairs, which those with small ‖H^GN‖_F dominate; on the papers' images
+    only. NaN where every ‖H^GN‖_F is 0.
     """
     by = [*keys, "seed", "checkpoint", "images"]
     weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
@@ -138,7 +145,8 @@ def between(
     figure: str,
     where: str = "",
 ) -> list[Statistic]:
-    """Mann–Whitney of the seeds' values of variant a against b, for each combination of the other keys."""
+    """Mann–Whitney of the seeds' values of variant a against b, for each combination of the other
+    keys."""
     found = []
     for values, part in groups(first(distances), keys):
         x, y = (list(seed_values(part[part[column] == name], value).values()) for name in (a, b))
@@ -165,7 +173,8 @@ def through_training(
 def decay_fits(
     distances: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str, where: str = ""
 ) -> list[Statistic]:
-    """log value = a − b d by least squares: one fit to the means over seeds, and a summary of the seeds' own R².
+    """log value = a − b d by least squares: one fit to the means over seeds, and a summary of the
+    seeds' own R².
 
     keys: variant and checkpoint.
     """
@@ -191,7 +200,8 @@ def decay_fits(
 
 
 def seed_fits(part: pd.DataFrame, value: str) -> list[Statistic]:
-    """The log-linear fit of each seed, for rows of one variant and checkpoint on one set of images."""
+    """The log-linear fit of each seed, for rows of one variant and checkpoint on one set of
+    images."""
     return [
         stats.log_linear(p["distance"], p[value], name=f"seed {seed}")
         for seed, p in part.groupby("seed")
@@ -201,10 +211,12 @@ def seed_fits(part: pd.DataFrame, value: str) -> list[Statistic]:
 def variance_rows(
     table: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str = ""
 ) -> list[Statistic]:
-    """Standard deviations between training seeds and between sets of images, for each combination of the keys.
+    """Standard deviations between training seeds and between sets of images, for each combination
+    of the keys.
 
-    Three rows each (kind "variance"): std is the square root of the component, mean the grand mean, n_a the number of
-    levels, statistic = std/|mean|; the third is what neither explains. The papers' ± holds the first alone.
+    Three rows each (kind "variance"): std is the square root of the component, mean the grand mean,
+    n_a the number of levels, statistic = std/|mean|; the third is what neither explains. The
+    papers' ± holds the first alone.
     """
     found = []
     for values, part in groups(table, keys):

@@ -1,14 +1,18 @@
-"""Networks, data and trainings of the inter-layer experiments, made from settings and shared through checkpoints.
+"""Networks, data and trainings of the inter-layer experiments, made from settings and shared
+through checkpoints.
 
-Networks and permutations are drawn on the CPU, whatever the device: initial weights and data order do not depend on it.
+Networks and permutations are drawn on the CPU, whatever the device: initial weights and data order
+do not depend on it.
 
-Two cells that name the same network, data, training and seed use the same training: it is done once and kept.
+Two cells that name the same network, data, training and seed use the same training: it is done once
+and kept.
 
-The paper's trainings set torch's global seed for each model, build the network's layers in order on the CPU with
-torch's default initialisation, and go on with the same stream: each epoch's DataLoader draws its permutation from it.
-The same draws give the same networks for seeds 42 to 46 (Exp. 1 at init: R(d), mean and spread over seeds, to eight
-digits) and, on records in the official order, the same batches. For every other seed, and for what the paper does not
-have, the project's named streams are used; `streams_of` says which.
+The paper's trainings set torch's global seed for each model, build the network's layers in order on
+the CPU with torch's default initialisation, and go on with the same stream: each epoch's DataLoader
+draws its permutation from it. The same draws give the same networks for seeds 42 to 46 (Exp. 1 at
+init: R(d), mean and spread over seeds, to eight digits) and, on records in the official order, the
+same batches. For every other seed, and for what the paper does not have, the project's named
+streams are used; `streams_of` says which.
 """
 
 from __future__ import annotations
@@ -35,8 +39,8 @@ from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder
 
 NetworkSettings = Mapping[str, Any]
-"""Name of a function of `runner.models` under "builder", "initial" ("published"; named streams if left out), and the
-function's keyword arguments."""
+"""Name of a function of `runner.models` under "builder", "initial" ("published"; named streams if
+left out), and the function's keyword arguments."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +56,16 @@ class Trained:
     device: str = "cpu"
 
     def at(self, checkpoint: str) -> Network:
-        """The network in evaluation mode as it was at init, mid or final, on the device of the training.
+        """The network in evaluation mode as it was at init, mid or final, on the device of the
+        training.
 
         Raises ValueError for a checkpoint that was not reached.
         """
         return self.training.load_into(build(self.settings, self.seed).to(self.device), checkpoint)
 
     def origin_table(self) -> dict[str, Table]:
-        """Table `origin`, one row: which streams made network and data order, and in what order the records are.
+        """Table `origin`, one row: which streams made network and data order, and in what order the
+        records are.
 
         None for trainings of named streams alone, whose cells are older than the table.
         """
@@ -71,15 +77,18 @@ class Trained:
 
 
 def build(settings: NetworkSettings, seed: int) -> Network:
-    """A fresh network on the CPU: the published one of the seed, or one initialised from the seed's stream "init".
+    """A fresh network on the CPU: the published one of the seed, or one initialised from the seed's
+    stream "init".
 
-    The stream is the same for all networks of a seed, as in the DAG paper, which sets the seed again for each model.
+    The stream is the same for all networks of a seed, as in the DAG paper, which sets the seed
+    again for each model.
     """
     return build_with_stream(settings, seed)[0]
 
 
 def build_with_stream(settings: NetworkSettings, seed: int) -> tuple[Network, torch.Generator]:
-    """The network, and torch's global stream as it stands after the published network of these settings was built."""
+    """The network, and torch's global stream as it stands after the published network of these
+    settings was built."""
     arguments = {
         name: value for name, value in settings.items() if name not in ("builder", "initial")
     }
@@ -107,7 +116,8 @@ def training_key(
 
 
 def settings_since(training: MinibatchTraining) -> dict[str, Any]:
-    """The entries of a training's key that keys made before these settings lack, where they are not the default."""
+    """The entries of a training's key that keys made before these settings lack, where they are not
+    the default."""
     defaults = {"order": "named", "order_seed": -1, "perturbation": 0.0}
     return {
         name: getattr(training, name)
@@ -132,10 +142,12 @@ def train_images(
     save_every: int = 5,
     until: str = "final",
 ) -> Trained:
-    """Train the network on images with cross-entropy to the checkpoint `until`, or load what is there of the training.
+    """Train the network on images with cross-entropy to the checkpoint `until`, or load what is
+    there of the training.
 
-    Named streams of the seed: "init" (parameters), "order" (permutations of the examples), "augment". Published ones:
-    see `experiments.dag.protocol.training`; crops and flips then come from the same stream as the order does.
+    Named streams of the seed: "init" (parameters), "order" (permutations of the examples),
+    "augment". Published ones: see `experiments.dag.protocol.training`; crops and flips then come
+    from the same stream as the order does.
     """
     data = load_images(dataset, ctx, flat=flat)
     parts = [perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.test)]
@@ -167,7 +179,8 @@ def train_images(
 def untrained_images(
     settings: NetworkSettings, dataset: ImageSettings, training: MinibatchTraining, ctx: Context
 ) -> Trained:
-    """The network before any step, as `train_images` has it at "init", with its loss and accuracy on the test set."""
+    """The network before any step, as `train_images` has it at "init", with its loss and accuracy
+    on the test set."""
     data = load_images(dataset, ctx, flat=True)
     data = data._replace(test=perturbed(data.test, training.perturbation, ctx.seed))
     network = build(settings, ctx.seed).to(ctx.device).eval()
@@ -179,7 +192,8 @@ def untrained_images(
 
 
 def on_images(experiment: InterLayer, cell: Cell, ctx: Context) -> Trained:
-    """The network of a cell, trained, or as it starts where the experiment's field `untrained` is true."""
+    """The network of a cell, trained, or as it starts where the experiment's field `untrained` is
+    true."""
     make = untrained_images if getattr(experiment, "untrained", False) else train_images
     return make(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
 
@@ -209,7 +223,8 @@ def origin_of(
 def train_regression(
     settings: NetworkSettings, dataset: AttentionData, training: MinibatchTraining, ctx: Context
 ) -> Trained:
-    """Train the network on token sequences with the squared error, or load the training if it is there."""
+    """Train the network on token sequences with the squared error, or load the training if it is
+    there."""
     data: RegressionData = load(dataset, ctx)
     parts = [
         perturbed(part, training.perturbation, ctx.seed) for part in (data.train, data.validation)
@@ -242,14 +257,15 @@ def train_regression(
     return Trained(settings, ctx.seed, data, result, loss="mse", origin=origin, device=ctx.device)
 
 
-# Inputs changed in their last digit: what the rounding of another device does to a training. Every input x_i is
-# multiplied by 1 ± ε, ε about the rounding of float32, with the same sign for pixel i in all examples, which is the
-# same as changing the first layer's weights by as little.
+# Inputs changed in their last digit: what the rounding of another device does to a training. Every
+# input x_i is multiplied by 1 ± ε, ε about the rounding of float32, with the same sign for pixel i
+# in all examples, which is the same as changing the first layer's weights by as little.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Perturbed(Split):
-    """A split whose normalised inputs are multiplied by `factor`, of the shape of one example's input."""
+    """A split whose normalised inputs are multiplied by `factor`, of the shape of one example's
+    input."""
 
     factor: Tensor
 
@@ -267,7 +283,8 @@ class Perturbed(Split):
 
 
 def perturbed(split: Split, relative: float, seed: int) -> Split:
-    """The split with every input changed by ± `relative` of itself, signs from the seed's stream "perturbation".
+    """The split with every input changed by ± `relative` of itself, signs from the seed's stream
+    "perturbation".
 
     The same factors for every split of one shape. The split itself for 0.
     """
@@ -282,7 +299,8 @@ STREAMS = ("named", "published")
 
 
 def streams_of(setting: str, seed: int) -> str:
-    """What the setting "named" or "published" means at one seed: published streams exist for the paper's seeds only.
+    """What the setting "named" or "published" means at one seed: published streams exist for the
+    paper's seeds only.
 
     >>> streams_of("published", 42), streams_of("published", 47), streams_of("named", 42)
     ('published', 'named', 'named')
@@ -291,11 +309,13 @@ def streams_of(setting: str, seed: int) -> str:
 
 
 def published_network(make: Callable[[], Network], seed: int) -> tuple[Network, torch.Generator]:
-    """make() under torch.manual_seed(seed), and a generator that goes on where the global stream then stood.
+    """make() under torch.manual_seed(seed), and a generator that goes on where the global stream
+    then stood.
 
-    The global state of the caller is kept. make() must build the layers on the CPU in the paper's order. Spectral
-    weights get a 16th step of their power iteration: torch's spectral_norm makes 15 and, as it registers the
-    parametrization of a layer in training mode, one more (Table N.2 at init: ρ = 0.91, with 15 steps 0.92 at L = 12).
+    The global state of the caller is kept. make() must build the layers on the CPU in the paper's
+    order. Spectral weights get a 16th step of their power iteration: torch's spectral_norm makes 15
+    and, as it registers the parametrization of a layer in training mode, one more (Table N.2 at
+    init: ρ = 0.91, with 15 steps 0.92 at L = 12).
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

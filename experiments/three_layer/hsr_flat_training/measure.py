@@ -179,7 +179,8 @@ class _Record:
         return own, losses(own, self.data.train)[0]
 
     def _point(self, epoch: int) -> Row:
-        """Of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands apart."""
+        """Of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands
+        apart."""
         own, loss = self._own()
         generator, largest = self.ctx.torch_generator(f"look/{epoch}"), math.nan
         if torch.isfinite(loss):

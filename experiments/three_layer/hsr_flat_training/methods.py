@@ -93,7 +93,8 @@ def trial(method: str, number: int) -> Settings:
 
 @cache
 def _point(number: int) -> tuple[float, float, float]:
-    """Point `number` of Sobol's sequence in three dimensions, moved by `OFFSET` around the torus."""
+    """Point `number` of Sobol's sequence in three dimensions, moved by `OFFSET` around the
+    torus."""
     points = torch.quasirandom.SobolEngine(3).draw(number + 1, dtype=torch.float64)
     first, second, third = ((points[number] + OFFSET) % 1).tolist()
     return first, second, third

@@ -82,7 +82,10 @@ def agreement(tables: Tables) -> Figure:
         return f"norm of difference {least:.1e} to {most:.1e}"
 
     draws = len(norms[["seed", "draw"]].drop_duplicates())
-    caption = f"entries: one random network of the first seed; norms: {draws} networks, the paper's about 1e-9"
+    caption = (
+        f"entries: one random network of the first seed; norms: {draws} networks, the "
+        "paper's about 1e-9"
+    )
     keys = [(name, block) for name in OF for block in ("w", "v")]
     size: dict[str, Any] = {"width": 8.0, "height": 5.8, "sharey": False}
     return draw.panels(
@@ -164,7 +167,8 @@ def covariance(tables: Tables) -> Figure:
     draw.note(figure, "drawn: the first seed; line: median over the networks, band: quartiles")
     draw.note(
         figure,
-        "±: range of the parameters; ×: median at the largest over that at the smallest |covariance|",
+        "±: range of the parameters; ×: median at the largest over that at the smallest "
+        "|covariance|",
     )
     return figure
 

@@ -85,7 +85,8 @@ def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
 
 
 def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
-    """Rank correlation of |covariance| and the median norm: inner products grow with either sign."""
+    """Rank correlation of |covariance| and the median norm: inner products grow with either
+    sign."""
     for seed, rows in data_sets(table):
         for (activation, half_range), part in rows.groupby(
             ["activation", "half_range"], sort=False
@@ -155,7 +156,8 @@ class HsrGradientAnalysis(Study):
         found = []
         if "cost" in self.tables:
             found.append(
-                "Times are processor seconds of this machine, the least of several turns: the one table that does not "
+                "Times are processor seconds of this machine, the least of several turns: the one "
+                "table that does not "
                 "repeat byte for byte."
             )
             found.append(_fastest(self.tables["cost"]))
@@ -163,8 +165,10 @@ class HsrGradientAnalysis(Study):
             norms = self.tables["difference_norms"]
             relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
             found.append(
-                f"Analytic and three-point gradients differ by at most {norms['difference_norm'].max():.2g} in norm, "
-                f"{relative:.2g} relative, with h = {self.experiment.difference_step:g}: the error of the differences."
+                "Analytic and three-point gradients differ by at most "
+                f"{norms['difference_norm'].max():.2g} in norm, "
+                f"{relative:.2g} relative, with h = {self.experiment.difference_step:g}: the "
+                "error of the differences."
             )
         return found
 

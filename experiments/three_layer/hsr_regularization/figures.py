@@ -49,7 +49,8 @@ LABELS = [f"{NAMES[a]} − {NAMES[b]}" for a, b in PAIRS]
 
 
 def spectrum(tables: Tables, tests: Tests, variant: Variant) -> Figure:
-    """Fig. 12: λ₁, mean, standard deviation and λ_D where each method ends, for all five data sets."""
+    """Fig. 12: λ₁, mean, standard deviation and λ_D where each method ends, for all five data
+    sets."""
     return _boxes_of_methods(tables, tests, variant, SPECTRUM)
 
 
@@ -161,7 +162,8 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
     _pairs(figure.axes)
     draw.note(
         figure,
-        f"{variant.text}; a mark is a data set; filled: p < {experiment.level:g} after Holm's correction",
+        f"{variant.text}; a mark is a data set; filled: p < {experiment.level:g} after Holm's "
+        "correction",
     )
     return figure
 
@@ -193,7 +195,8 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
     _pairs(figure.axes)
     draw.note(
         figure,
-        "a dot is a draw; black: their mean with its 95 % interval; grey: differences that count as none",
+        "a dot is a draw; black: their mean with its 95 % interval; grey: differences that count "
+        "as none",
     )
     return figure
 
@@ -260,7 +263,8 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
         titles += [
             f"{stop} stop rule: {len(part)} points of {sets} data sets, "
             f"median of bound / λ₁ {ratio:.3f}",
-            f"{stop} stop rule: seed {part['seed'].min()}, {first['unique']} of {first['starts']} starts",
+            f"{stop} stop rule: seed {part['seed'].min()}, {first['unique']} of {first['starts']} "
+            "starts",
         ]
     counts = [printed_number("hsr_regularization", metric=m) for m in ("unique", "sharp")]
     draw.note(

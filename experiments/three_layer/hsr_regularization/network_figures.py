@@ -67,7 +67,8 @@ def along_u1(tables: Tables, protocol: str) -> Figure:
         y=r"$L(\theta + t u_1) - L(\theta)$",
         columns=3,
         legend_columns=0,
-        caption="drawn: sharp seeds of the first data set; lines: median over the starts, bands: 10 to 90 %",
+        caption="drawn: sharp seeds of the first data set; lines: median over the starts, bands: "
+        "10 to 90 %",
         width=8.4,
         height=5.0,
     )
@@ -106,7 +107,10 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         fall, rise = max(0.0, -float(part["q50"].min())), float(of(method, "u_1")["q50"].max())
         if fall < FLAT * rise:
             return f"{NAMES[method]}\nflat: falls by less than {100 * FLAT:g} % of that rise"
-        return f"{NAMES[method]}\nfalls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise along $u_1$"
+        return (
+            f"{NAMES[method]}\nfalls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise "
+            "along $u_1$"
+        )
 
     titles = {(method, direction): "" for method in NAMES for direction in ("u_1", "u_D")}
     size: dict[str, Any] = {"width": 8.0, "height": 11.0, "sharex": True, "sharey": False}

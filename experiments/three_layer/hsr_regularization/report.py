@@ -35,7 +35,8 @@ class HsrRegularizationAnalysis(Study):
         return claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
-        """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed, value."""
+        """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed,
+        value."""
         columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
         if "search" not in self.tables:
             return pd.DataFrame(columns=columns)
@@ -59,10 +60,13 @@ class HsrRegularizationAnalysis(Study):
         if "endpoints" not in self.tables:
             return []
         found = [
-            "The stop rule while training with a method is read in two ways: judged from the first step, as in the "
+            "The stop rule while training with a method is read in two ways: judged from the "
+            "first step, as in the "
             "search (every_step), and from the second half of the steps on (second_half).",
-            "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as its authors have "
-            f"it; its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} next to it (wide "
+            "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as "
+            "its authors have "
+            f"it; its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} "
+            "next to it (wide "
             "radius).",
         ]
         rows = self.tables["endpoints"]
@@ -70,13 +74,15 @@ class HsrRegularizationAnalysis(Study):
             lost = part[part["status"] != "ok"]["method"].value_counts()
             listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
             found.append(
-                f"{protocol}, {reading}: starts without a critical point, left out of the tests: {listed}, of "
+                f"{protocol}, {reading}: starts without a critical point, left out of the tests: "
+                f"{listed}, of "
                 f"{len(part) // len(NAMES)} each."
             )
         return found + unchecked("hsr")
 
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
-        """The counterparts of Figs. 8-15, and what five data sets say of the comparisons together."""
+        """The counterparts of Figs. 8-15, and what five data sets say of the comparisons
+        together."""
         experiment, tables = self.experiment, self.tables
         found: dict[str, Callable[[], Figure]] = {}
         if "data" in tables:

@@ -174,7 +174,8 @@ def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]
     )
     draw.note(
         figure,
-        "lines: the smallest bound in ten bins of equal counts of a data set, the edge that is tested",
+        "lines: the smallest bound in ten bins of equal counts of a data set, the edge that is "
+        "tested",
     )
     for variant, points in of.items():
         note_points(figure, variant, points)
@@ -374,7 +375,10 @@ def scan(tables: Tables) -> Figure:
 
     titles = {"converged": "share of starts that converge", "unique": "share of distinct points"}
     titles["lambda_max_largest"] = r"largest $\lambda_1$ found"
-    caption = "lines: mean over the data sets, bands: their range; dotted: the paper's counts (Appendix C)"
+    caption = (
+        "lines: mean over the data sets, bands: their range; dotted: the paper's counts "
+        "(Appendix C)"
+    )
     size: dict[str, Any] = {"sharey": False, "width": 9.0, "height": 3.4}
     figure = draw.panels(titles, panel, x="learning rate η", log="x", caption=caption, **size)
     for ax in figure.axes:

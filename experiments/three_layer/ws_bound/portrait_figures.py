@@ -166,11 +166,13 @@ def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
     points = len(every[["seed", "point"]].drop_duplicates())
     draw.note(
         figure,
-        f"(a) to (c): the sharpest point of the first data set; (d): {points} points of all data sets",
+        f"(a) to (c): the sharpest point of the first data set; (d): {points} points of all data "
+        "sets",
     )
     draw.note(
         figure,
-        f"mean norm of the difference over all points {own:.2e} at h = {experiment.difference_step:g}",
+        f"mean norm of the difference over all points {own:.2e} at h = "
+        f"{experiment.difference_step:g}",
     )
     draw.note(figure, f"the paper's {theirs:.2e}, step not printed")
     draw.letter(axes, [*parts, "difference of every entry"])

@@ -48,7 +48,8 @@ class Search:
 
     @property
     def unique(self) -> Tensor:
-        """Indices of the converged starts that repeat no earlier one: the paper's critical points."""
+        """Indices of the converged starts that repeat no earlier one: the paper's critical
+        points."""
         return (self.ends.converged & ~self.repeated).nonzero()[:, 0]
 
     @cached_property

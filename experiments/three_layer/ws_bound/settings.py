@@ -75,7 +75,8 @@ class WsBound(ThreeLayerStudy):
         super().__post_init__()
         if not self.cells():
             raise c.SettingError(
-                "experiment: expected at least one cell, found none; protocol=printed covers the activations in "
+                "experiment: expected at least one cell, found none; protocol=printed covers the "
+                "activations in "
                 f"experiment.scanned ({', '.join(self.scanned)}) only"
             )
 
@@ -108,7 +109,8 @@ class WsBound(ThreeLayerStudy):
         return params["protocol"] == "fitted" or params["rate"] == self.portrait_rate
 
     def _searches(self) -> list[c.Cell]:
-        """Every activation and width under the fitted protocol, then the scan of the printed one."""
+        """Every activation and width under the fitted protocol, then the scan of the printed
+        one."""
         found = []
         for protocol in self.protocol:
             fitted = protocol == "fitted"
