@@ -4,6 +4,7 @@ No test takes a published cell for one that it has measured, unless it asks for 
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when torch is fi
     os.environ.setdefault(variable, "1")
 
 os.environ["HESS_PUBLISHED"] = ""
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def _seed() -> None:
@@ -28,6 +30,18 @@ seeded = pytest.fixture(_seed, autouse=True)
 @pytest.fixture
 def published(monkeypatch) -> Path:
     """The published results count, as they do for a user; their folder."""
-    folder = Path(__file__).resolve().parents[1] / "outputs" / "published"
+    folder = ROOT / "outputs" / "published"
     monkeypatch.setenv("HESS_PUBLISHED", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory) -> Path:
+    """A fresh clone of the last commit: tests share it, and leave nothing in it for git."""
+    folder = tmp_path_factory.mktemp("clone") / "hess"
+    found = subprocess.run(
+        ["git", "clone", "-q", str(ROOT), str(folder)], capture_output=True, text=True
+    )
+    if found.returncode:
+        pytest.skip(f"no git history here to clone: {found.stderr}")
     return folder

@@ -1,18 +1,13 @@
-"""Pages of docs/: links lead somewhere, every page is in the site, the API page names every public name; README: its
-Python runs and its commands are known."""
+"""Pages of docs/: links lead somewhere, every page is in the site, the API page names every public name."""
 
 import doctest
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
 import runner.curvature
 from docs.render import FIRST, LAST, pages
-from runner import cli
-from runner.run import config
-from runner.run.command_line import VERBS, parse
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts))
@@ -79,32 +74,6 @@ def test_every_path_of_the_architecture_page_exists():
 
 
 REPORTS = sorted((DOCS.parent / "docs" / "reproduction").rglob("*.md"))
-README = (DOCS.parent / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
-COMMANDS = [
-    line.partition("  #")[0].strip()
-    for language, block in BLOCKS
-    if language == ""
-    for line in block.splitlines()
-    if line.strip()
-]
-
-
-EXAMPLES = [block for language, block in BLOCKS if language == "python"]
-
-
-def test_the_engine_example_prints_what_the_page_shows(capsys):
-    (shown,) = [block for language, block in BLOCKS if language == "text"]
-    exec(compile(EXAMPLES[0], "README.md", "exec"), {})
-    assert capsys.readouterr().out == shown
-
-
-def test_the_results_example_loads_a_table(published):
-    names: dict[str, object] = {}
-    exec(compile(EXAMPLES[1], "README.md", "exec"), names)
-    keys, networks = ["activation", "seed", "checkpoint"], names["networks"]
-    assert set(keys) <= set(networks.columns) and not networks.duplicated(keys).any()
-    assert len(networks) == 5 * 5 * 3
 
 
 def test_pages_agree_with_their_templates_and_the_published_results(published):
@@ -114,19 +83,3 @@ def test_pages_agree_with_their_templates_and_the_published_results(published):
         assert path.read_text(encoding="utf-8") == text, "edit docs/templates, run `make readme`"
         assert "<!--" not in text.replace(FIRST, "").replace(LAST, "")
         assert not re.search(r"\bnan\b", text)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_understood(command, capsys):
-    program, *words = shlex.split(command)
-    assert program in ("make", ".venv/bin/hess-run", "hess-run")
-    if program == "make":
-        assert re.search(rf"^{words[0]}:", (DOCS.parent / "Makefile").read_text(), re.M)
-    elif words[0] == "diagnose":
-        assert (DOCS.parent / words[1].removeprefix("target=").partition(":")[0]).is_file()
-    elif words[0] in VERBS or words[0] == "--help":
-        assert cli.dispatch([words[0], "--help"] if words[0] in VERBS else words) == 0
-        if words[0] in ("plan", "show"):
-            assert cli.dispatch(words) == 0
-    else:
-        assert config.build_jobs(parse(words).arguments())

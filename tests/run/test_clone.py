@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
     ["demo"],
     ["list"],
@@ -22,17 +21,6 @@ COMMANDS = (
     ["store", "check"],
     ["publish", "exp3_stochastic", "show=true"],
 )
-
-
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("clone") / "hess"
-    found = subprocess.run(
-        ["git", "clone", "-q", str(ROOT), str(folder)], capture_output=True, text=True
-    )
-    if found.returncode:
-        pytest.skip(f"no git history here to clone: {found.stderr}")
-    return folder
 
 
 def hess_run(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
