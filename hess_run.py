@@ -1,8 +1,8 @@
-"""Entry point of `hess-run`: whatever else is called `runner` or `experiments` here, this project's packages count.
+"""Entry point of `hess-run`: this project's packages, whatever else is called `runner` here.
 
 A folder with `experiments/` or `runner.py` on PYTHONPATH or in the working directory would replace
-them. `python -m hess_run` is the same command; `import hess_run` before `from runner.curvature import`
-does the same in Python.
+them. `python -m hess_run` is the same command; `import hess_run` before
+`from runner.curvature import` does the same in Python.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ PAGES = {
 """Files of the repository that are pages of the site."""
 ELSEWHERE = re.compile(rf"\]\((?:\.\./)+({'|'.join(map(re.escape, PAGES))})\)")
 MARKUP = re.compile(r"(`[^`]*`)|([|]|[*](?! )|_(?!\w))")
-"""Code, or a character that reStructuredText would read as markup; the formulas of docstrings are plain text."""
+"""Code, or a character that reStructuredText would read as markup; the formulas of docstrings are
+plain text."""
 
 
 def link_pages(app: Any, docname: str, source: list[str]) -> None:

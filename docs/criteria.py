@@ -1,6 +1,6 @@
-"""Print docs/criteria.md: every margin and criterion that we chose, the commit that fixed it, and whether that was
-before or after the first result of its experiment was committed: `python -m docs.criteria > docs/criteria.md`,
-in a full clone.
+"""Print docs/criteria.md: every margin and criterion that we chose, the commit that fixed it, and
+whether that was before or after the first result of its experiment was committed: `python -m
+docs.criteria > docs/criteria.md`, in a full clone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Write README's main results and docs/reproduction/ from their templates and the published results: `make readme`.
+"""Write README's main results and docs/reproduction/ from their templates and the published
+results: `make readme`.
 
-Templates are Jinja, in docs/templates/: docs/reproduction/<name>.md is made from reproduction/<name>.md.j2, and what
-README.md has between its two marks from results.md.j2. A number there is a call of one of `FUNCTIONS`:
+Templates are Jinja, in docs/templates/: docs/reproduction/<name>.md is made from
+reproduction/<name>.md.j2, and what README.md has between its two marks from results.md.j2. A number
+there is a call of one of `FUNCTIONS`:
 
-    The gap of GELU is {{ number("exp3_gn_gap", "gap_global", activation="gelu", checkpoint="init") }} at init.
+    The rate of method A is {{ number("ws_bound", "rate", method="a") }} at init.
 
 A test compares the files with their rendering, so that text and results cannot drift apart.
 """
@@ -142,7 +144,8 @@ def verdict(experiment: str, name: str) -> str:
 
 
 def numbers(*experiments: str, verdict: str = "") -> int:
-    """How many published numbers of these experiments have the verdict; all that count, without one."""
+    """How many published numbers of these experiments have the verdict; all that count, without
+    one."""
     return _total("scorecard", experiments, verdict)
 
 
@@ -160,7 +163,8 @@ def statements(*experiments: str, verdict: str = "") -> int:
 
 
 def ways(*experiments: str) -> dict[str, dict[str, int]]:
-    """Way to a number (scorecard column `way`) -> verdict -> how many; ways without a counted number are left out."""
+    """Way to a number (scorecard column `way`) -> verdict -> how many; ways without a counted
+    number are left out."""
     found: dict[str, dict[str, int]] = {}
     for name in experiments or _published():
         scores = _csv(name, "scorecard")
@@ -186,14 +190,16 @@ def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
 
 
 def clauses(paper: str, verdict: str = "") -> int:
-    """How many counted clauses of a paper (its short title) have the verdict; all of them, without one."""
+    """How many counted clauses of a paper (its short title) have the verdict; all of them, without
+    one."""
     claims = _csv("paper_audit", "claims")
     claims = claims[claims["group"] == paper]
     return int(claims["verdict"].isin((verdict,) if verdict else COUNTED).sum())
 
 
 def root_causes(kind: str, *papers: str) -> int:
-    """How many root causes of a class (A to E) the errata of these papers (keys of the audit), or of all, have."""
+    """How many root causes of a class (A to E) the errata of these papers (keys of the audit), or
+    of all, have."""
     entries = read_json(PUBLISHED / "paper_audit" / "errata.json")
     named = [e for e in entries if e["class"] == kind and e["id"]]
     return sum(not papers or e["paper"] in papers for e in named)
@@ -242,14 +248,16 @@ def medians(experiment: str, table: str, name: str, by: list[str], **where: Any)
 
 
 def fastest(experiment: str, table: str, name: str, seconds: str, **where: Any) -> list[str]:
-    """The values of a column with the smallest median time in some seed, over the rows that agree with `where`."""
+    """The values of a column with the smallest median time in some seed, over the rows that agree
+    with `where`."""
     rows = _select(_table(experiment, table), where)
     times = rows.groupby(["seed", name])[seconds].median().unstack()
     return sorted(set(times.idxmin(axis=1)))
 
 
 def paired_p(experiment: str, table: str, first: str, second: str, **where: Any) -> float:
-    """p of Wilcoxon's signed-rank test, two-sided, of two columns over the rows that agree with `where`."""
+    """p of Wilcoxon's signed-rank test, two-sided, of two columns over the rows that agree with
+    `where`."""
     rows = _select(_table(experiment, table), where)
     return float(wilcoxon((rows[first] - rows[second]).dropna()).pvalue)
 
@@ -264,8 +272,9 @@ def decay(activation: str, arch: str, checkpoint: str = "init", **where: Any) ->
 
 
 def resnet(quantity: str, distance: int = 0, **where: Any) -> float:
-    """Of trained networks of Experiment 6: R, C, gap, decay R(0)/R(4) (a ratio of means), or accuracy in percent; exact
-    values with BatchNorm's running statistics. Means over the seeds whose network is trained, also before training."""
+    """Of trained networks of Experiment 6: R, C, gap, decay R(0)/R(4) (a ratio of means), or
+    accuracy in percent; exact values with BatchNorm's running statistics. Means over the seeds
+    whose network is trained, also before training."""
     networks = _table("exp6_resnet18", "networks")
     kind = {name: value for name, value in where.items() if name in ("activation", "arch")}
     trained = set(_select(networks, {"checkpoint": "final", **kind})["seed"])

@@ -1,6 +1,7 @@
 """Verdicts of two sets of reports, and what changed: `python docs/verdict_changes.py BEFORE AFTER`.
 
-BEFORE and AFTER are folders with one folder for each experiment, which holds claims.csv and scorecard.csv.
+BEFORE and AFTER are folders with one folder for each experiment, which holds claims.csv and
+scorecard.csv.
 """
 
 from __future__ import annotations

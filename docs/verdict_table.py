@@ -1,6 +1,7 @@
 """Write docs/experiments.md, the table of experiments, from the published reports: `make readme`.
 
-One row an experiment: what it reproduces, what held of the printed numbers and statements, and what a seed costs.
+One row an experiment: what it reproduces, what held of the printed numbers and statements, and what
+a seed costs.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from runner.store.store import Store
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Experiments
 
-Made by `make readme` from the published results. [Concepts](concepts.md) explains the verdicts; the last column is the
-processor time of one seed on one core. [What was not run](../outputs/published/not_run.md) is listed with its cost.
+Made by `make readme` from the published results. [Concepts](concepts.md) explains the verdicts; the
+last column is the processor time of one seed on one core.
+[What was not run](../outputs/published/not_run.md) is listed with its cost.
 
 | experiment | paper | reproduces | verdicts | one seed |
 |---|---|---|---|---|
@@ -59,7 +61,10 @@ def row(name: str) -> str:
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)
     more = f"; {duration(left)} more for what is not run" if left else ""
-    return f"{head} [{held or 'measured'}](../outputs/published/{name}/report.md) | {duration(cost)}{more} |"
+    return (
+        f"{head} [{held or 'measured'}](../outputs/published/{name}/report.md) | "
+        f"{duration(cost)}{more} |"
+    )
 
 
 def main() -> None:

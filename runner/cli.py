@@ -1,7 +1,7 @@
 """hess-run: the command line. `hess-run --help` lists its verbs.
 
-Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what was asked (one line
-says which; nothing is written), 130 when interrupted.
+Exit status: 0 when all is well, 1 when a cell failed or the disk is full, 2 for a mistake in what
+was asked (one line says which; nothing is written), 130 when interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if sys.platform == "win32":
         say(
-            "Windows is not supported (locks and renames of its file systems differ); run it inside WSL 2"
+            "Windows is not supported (locks and renames of its file systems differ); "
+            "run it inside WSL 2"
         )
         sys.exit(2)
     if arguments is None:

@@ -1,8 +1,9 @@
 """The one place that replaces, sets aside and removes files and folders.
 
-Nothing that this program did not write is removed or replaced. A file is removed only where the caller recognises it
-(a recorded SHA-256, a name that no other program gives); a folder only when nothing is left in it. Links are never
-followed. What is removed from is never a root, a home, the working folder, a git repository or a store.
+Nothing that this program did not write is removed or replaced. A file is removed only where the
+caller recognises it (a recorded SHA-256, a name that no other program gives); a folder only when
+nothing is left in it. Links are never followed. What is removed from is never a root, a home, the
+working folder, a git repository or a store.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def sha256(path: Path) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file by one rename; on any error nothing is left behind and an earlier file stays as it was."""
+    """Write a file by one rename; on any error nothing is left behind and an earlier file stays as
+    it was."""
     scratch = scratch_path(path)
     try:
         with open(scratch, "wb") as stream:
@@ -60,7 +62,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def remove(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:
-    """Remove a file; of a folder, the files below it that are recognised, and each folder that this leaves empty.
+    """Remove a file; of a folder, the files below it that are recognised, and each folder that this
+    leaves empty.
 
     Parameters
     ----------
@@ -71,8 +74,8 @@ def remove(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:
 
     Returns
     -------
-    What is left: links, everything not recognised, what cannot be removed for lack of access, and `path` itself where
-    it may not be removed from.
+    What is left: links, everything not recognised, what cannot be removed for lack of access, and
+    `path` itself where it may not be removed from.
     """
     if not os.path.lexists(path):
         return []
@@ -102,8 +105,8 @@ def _remove_file(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:
 
 
 def is_protected(folder: Path) -> bool:
-    """Whether nothing may be removed from a folder, whatever is in it: the root, a home or the working folder, what
-    contains one of these, a git repository, a store."""
+    """Whether nothing may be removed from a folder, whatever is in it: the root, a home or the
+    working folder, what contains one of these, a git repository, a store."""
     place = folder.resolve()
     homes = (Path.home(), Path.cwd(), Path(os.path.expanduser("~")))
     if any(home.resolve().is_relative_to(place) for home in homes):
@@ -128,7 +131,8 @@ def is_listed(folder: Path, sums: Mapping[str, str]) -> Callable[[Path], bool]:
 
 
 def set_aside(path: Path, target: Path, reason: str = "") -> Path:
-    """Move a file or folder to a name that nothing has: `target`, or that with a number; reason: text for <name>.txt.
+    """Move a file or folder to a name that nothing has: `target`, or that with a number; reason:
+    text for <name>.txt.
 
     Names are taken by exclusive creation, so that two processes never get the same one.
     """
@@ -160,10 +164,11 @@ def _create(path: Path, text: str, made: list[Path]) -> None:
 
 
 def sweep(root: Path, *, below: bool = True) -> None:
-    """Remove half-written files and folders in `root` whose writers, processes of this machine, are gone.
+    """Remove half-written files and folders in `root` whose writers, processes of this machine, are
+    gone.
 
-    Those of other machines are left: whether their writers live cannot be told here. cells/ is for the store to sweep.
-    below: in the folders of `root`, too.
+    Those of other machines are left: whether their writers live cannot be told here. cells/ is for
+    the store to sweep. below: in the folders of `root`, too.
     """
     for folder, folders, files in os.walk(root):
         for name in [*files, *folders]:
@@ -194,7 +199,8 @@ def move(scratch: Path, target: Path) -> None:
 
 
 def move_files(scratch: Path, target: Path, files: Iterable[str]) -> None:
-    """Move files of a scratch folder to their places below `target`, each by one rename; earlier ones are replaced."""
+    """Move files of a scratch folder to their places below `target`, each by one rename; earlier
+    ones are replaced."""
     for name in files:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         os.replace(scratch / name, target / name)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Results(Mapping[str, "pd.DataFrame"]):
     """Tables of one experiment by name. A table is read when it is first asked for.
 
-    only: column -> value, of the rows that are kept of a table with that column. left_out: cells that are stored and
-    not among these. damaged: one line for each cell that cannot be used.
+    only: column -> value, of the rows that are kept of a table with that column. left_out: cells
+    that are stored and not among these. damaged: one line for each cell that cannot be used.
     """
 
     def __init__(
@@ -73,27 +73,31 @@ class Results(Mapping[str, "pd.DataFrame"]):
 def load(
     experiment: str, *settings: str, outputs: str | Path = "outputs", all: bool = False
 ) -> Results:
-    """Measured tables of one experiment, merged over cells and seeds: the paper's rows, or all of them.
+    """Measured tables of one experiment, merged over cells and seeds: the paper's rows, or all of
+    them.
 
-    Cells below `outputs` come first, published cells second. Damaged cells are left out, with a warning.
+    Cells below `outputs` come first, published cells second. Damaged cells are left out, with a
+    warning.
 
     Parameters
     ----------
     experiment : str
         Name of an experiment, as `hess-run list` shows it.
     *settings : str
-        Settings as on the command line (``"profile=quick"``, ``"hidden=3"``). Without them, the cells of the paper's
-        protocol. Settings of the grid and ``seed`` select nothing: every cell with the same other settings is loaded.
+        Settings as on the command line (``"profile=quick"``, ``"hidden=3"``). Without them, the
+        cells of the paper's protocol. Settings of the grid and ``seed`` select nothing: every cell
+        with the same other settings is loaded.
     outputs : str or Path
         Output folder of your runs.
     all : bool
-        Every stored row. By default of the paper's protocol only its own grid and seeds, and in every protocol only
-        rows on the paper's set of images (column ``images``).
+        Every stored row. By default of the paper's protocol only its own grid and seeds, and in
+        every protocol only rows on the paper's set of images (column ``images``).
 
     Returns
     -------
     Results
-        Mapping from table name to `pandas.DataFrame`. The first columns are the parameters of the cell and its seed.
+        Mapping from table name to `pandas.DataFrame`. The first columns are the parameters of the
+        cell and its seed.
 
     Warns
     -----
@@ -155,7 +159,8 @@ def _papers(job: Job, found: Results) -> Results:
     left_out = len(found.cells) - len(cells)
     if not cells:
         raise SettingError(
-            f"{job.name}: expected stored cells of the paper's grid and seeds, found {left_out} others; "
+            f"{job.name}: expected stored cells of the paper's grid and seeds, "
+            f"found {left_out} others; "
             "load them with all=True"
         )
     return Results(job.name, cells, paper.paper_rows, left_out, found.damaged)

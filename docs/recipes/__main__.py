@@ -1,7 +1,9 @@
-"""Make the pages of the recipes: `python -m docs.recipes [NAME ...]` runs each script and writes NAME.md and NAME.png.
+"""Make the pages of the recipes: `python -m docs.recipes [NAME ...]` runs each script and writes
+NAME.md and NAME.png.
 
-A script's docstring is the page: its first line is the title. What the script prints follows the code, then its picture
-`recipe.png`, if it draws one. A comment `# needs: PACKAGE` names what a script needs besides this project.
+A script's docstring is the page: its first line is the title. What the script prints follows the
+code, then its picture `recipe.png`, if it draws one. A comment `# needs: PACKAGE` names what a
+script needs besides this project.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A published figure at another width.
 
-Fig. 1 of the scalar-spectrum paper has networks of width 5 and 20. Any setting can be changed on the command line;
-`hess-run show experiment=NAME` lists them. The run measures only what is not stored, in a folder of its own, and its
-report says that the run is not the paper's.
+Fig. 1 of the scalar-spectrum paper has networks of width 5 and 20. Any setting can be changed on
+the command line; `hess-run show experiment=NAME` lists them. The run measures only what is not
+stored, in a folder of its own, and its report says that the run is not the paper's.
 """
 
 import shutil

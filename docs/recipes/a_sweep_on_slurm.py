@@ -1,7 +1,8 @@
 """A sweep on Slurm, rehearsed on this machine.
 
-`hydra/launcher=local_jobs` starts the jobs that Slurm would start, as processes of this machine. On a cluster write
-`hydra/launcher=slurm hydra.launcher.partition=NAME` in its place: one job a seed, over one store in a shared folder.
+`hydra/launcher=local_jobs` starts the jobs that Slurm would start, as processes of this machine. On
+a cluster write `hydra/launcher=slurm hydra.launcher.partition=NAME` in its place: one job a seed,
+over one store in a shared folder.
 """
 
 # needs: hydra_plugins.hydra_submitit_launcher

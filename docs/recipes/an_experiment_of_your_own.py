@@ -1,8 +1,8 @@
 """An experiment of your own, without touching the package.
 
-Two files in any folder: a class with its measuring function, and a YAML file with its settings. The runner then gives
-seeds, resuming, parallel runs, tables and a page. `HESS_MODULES` names the modules of yours that it may import.
-`docs/adding-experiment.md` adds figures, statements and tests.
+Two files in any folder: a class with its measuring function, and a YAML file with its settings. The
+runner then gives seeds, resuming, parallel runs, tables and a page. `HESS_MODULES` names the
+modules of yours that it may import. `docs/adding-experiment.md` adds figures, statements and tests.
 """
 
 import os

@@ -1,7 +1,8 @@
 """Trace and spectral density of a Hugging Face model.
 
-The model returns its own loss, so `loss` is None and `output` names it. The batches are dictionaries, as a Hugging Face
-data loader gives them. The weights are random here; use `from_pretrained` for trained ones.
+The model returns its own loss, so `loss` is None and `output` names it. The batches are
+dictionaries, as a Hugging Face data loader gives them. The weights are random here; use
+`from_pretrained` for trained ones.
 """
 
 # needs: transformers

@@ -1,7 +1,7 @@
 """How much curvature a block-diagonal method leaves out.
 
-K-FAC and similar optimisers keep the Hessian or Gauss-Newton blocks of single layers. Φ = 1 − Σ ‖H_vv‖² / ‖H‖² is the
-share of ‖H‖² in the blocks between layers, which they discard.
+K-FAC and similar optimisers keep the Hessian or Gauss-Newton blocks of single layers. Φ = 1 − Σ
+‖H_vv‖² / ‖H‖² is the share of ‖H‖² in the blocks between layers, which they discard.
 """
 
 import torch

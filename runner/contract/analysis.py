@@ -1,7 +1,9 @@
-"""What a report reads out of an experiment's tables: figures, claims, statistics, values, documents and notes.
+"""What a report reads out of an experiment's tables: figures, claims, statistics, values, documents
+and notes.
 
-`analyse(experiment, tables)` makes one `Analysis` for each report, of the class that the experiment names. What several
-methods share is a `functools.cached_property` of the subclass, computed once for each report:
+`analyse(experiment, tables)` makes one `Analysis` for each report, of the class that the experiment
+names. What several methods share is a `functools.cached_property` of the subclass, computed once
+for each report:
 
     class RatioAnalysis(Analysis):
         experiment: Ratio
@@ -11,11 +13,12 @@ methods share is a `functools.cached_property` of the subclass, computed once fo
             return self.tables["points"].groupby("hidden")["ratio"].median()
 
         def claims(self):
-            worst = self.medians.max()
-            return [Claim("tight", "the bound is within 50 %", "Fig. 2", decide(worst < 1.5), worst, "< 1.5")]
+            worst = self.medians.max() return [Claim("tight", "the bound is within 50 %", "Fig. 2",
+            decide(worst < 1.5), worst, "< 1.5")]
 
         def notes(self):
-            return [f"median ratio {value:.3g} at N = {hidden}" for hidden, value in self.medians.items()]
+            return [f"median ratio {value:.3g} at N = {hidden}" for hidden, value in
+            self.medians.items()]
 """
 
 from __future__ import annotations
@@ -39,13 +42,15 @@ Figures = Mapping[str, "Figure | Callable[[], Figure]"]
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """Readings of one experiment's merged tables; every answer is empty unless a subclass gives one.
+    """Readings of one experiment's merged tables; every answer is empty unless a subclass gives
+    one.
 
-    experiment: its settings; a subclass narrows the type by an annotation of its own, `experiment: Ratio`.
-    tables: merged over the stored cells and seeds, with cell parameters and `seed` as columns. They may be partial:
-    any cell of the grid, any seed and any table may be missing. What a method raises is recorded in the report and
-    loses nothing else.
-    beside: likewise of the stored cells of each of `Experiment.companions`, by its name; none that has no cell.
+    experiment: its settings; a subclass narrows the type by an annotation of its own, `experiment:
+    Ratio`. tables: merged over the stored cells and seeds, with cell parameters and `seed` as
+    columns. They may be partial: any cell of the grid, any seed and any table may be missing. What
+    a method raises is recorded in the report and loses nothing else.
+    beside: likewise of the stored cells of each of `Experiment.companions`, by its name; none that
+    has no cell.
     """
 
     experiment: Experiment
@@ -56,13 +61,15 @@ class Analysis:
     """What error bars and bands of its figures show, where a caption does not say it."""
 
     def captions(self) -> Mapping[str, str]:
-        """What figures show, by name, in a sentence or two; numbers in it come from the tables. A figure that is not
-        named has the first paragraph of the docstring of the function that draws it. The report adds axes, what can be
-        read off, what the judge says of the paper's figure, seeds, cells and tables."""
+        """What figures show, by name, in a sentence or two; numbers in it come from the tables. A
+        figure that is not named has the first paragraph of the docstring of the function that draws
+        it. The report adds axes, what can be read off, what the judge says of the paper's figure,
+        seeds, cells and tables."""
         return {}
 
     def figures(self) -> Figures:
-        """Figures by name. One that is given as a function fails, if it fails, without losing any other."""
+        """Figures by name. One that is given as a function fails, if it fails, without losing any
+        other."""
         return {}
 
     def claims(self) -> list[Claim]:
@@ -70,12 +77,14 @@ class Analysis:
         return []
 
     def statistics(self) -> list[Statistic]:
-        """Tests and fits for stats.csv, without Holm's correction: the report makes it (`runner.stats.correct`)."""
+        """Tests and fits for stats.csv, without Holm's correction: the report makes it
+        (`runner.stats.correct`)."""
         return []
 
     def measured(self) -> pd.DataFrame | None:
-        """Values to compare with experiments/reference/<name>.csv, in long format: the key columns of that file that
-        identify a value (metric among them), `seed` and `value`; one row per seed. None: no value to hold."""
+        """Values to compare with experiments/reference/<name>.csv, in long format: the key columns
+        of that file that identify a value (metric among them), `seed` and `value`; one row per
+        seed. None: no value to hold."""
         return None
 
     def documents(self) -> Mapping[str, str]:
@@ -88,6 +97,7 @@ class Analysis:
 
 
 def analyse(experiment: Experiment, tables: Tables) -> Analysis:
-    """The analysis of merged tables, of the class that the experiment names; made once for each report."""
+    """The analysis of merged tables, of the class that the experiment names; made once for each
+    report."""
     found: Analysis = named(experiment, "analysis")(experiment, tables)
     return found

@@ -1,22 +1,23 @@
 """The contract between the runner and the experiments.
 
-An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there are and names two
-things by "module:name": the function that measures one cell, and the analysis that turns saved tables into figures,
-claims, tests and values to compare with the paper (`runner.contract.analysis`). The runner imports them when it needs
-them, so that a listing loads nothing heavy. An experiment never sees a path, a CSV file, a seed loop, a progress bar
-or a Hydra object.
+An experiment is a frozen dataclass whose fields come from its YAML file. It says which cells there
+are and names two things by "module:name": the function that measures one cell, and the analysis
+that turns saved tables into figures, claims, tests and values to compare with the paper
+(`runner.contract.analysis`). The runner imports them when it needs them, so that a listing loads
+nothing heavy. An experiment never sees a path, a CSV file, a seed loop, a progress bar or a Hydra
+object.
 
     @dataclass(frozen=True, kw_only=True)
     class Ratio(Experiment):
         title: ClassVar[str] = "Ratio of bound and eigenvalue"
-        measure = "experiments.ratio.measure:measure"      # def measure(experiment, cell, ctx) -> tables
+        measure = "experiments.ratio.measure:measure"      # def measure(experiment, cell, ctx)
         analysis = "experiments.ratio.report:RatioAnalysis"
         width: list[int] = grid(above=0)                   # -> cells width=3, width=10
         samples: int = setting(50, above=0)                # part of every cell's identity
 
-Random streams are named: one seed and a role give one generator, whoever asks and in whatever order. A stream is keyed
-by SHA-256 over the seed and the role, so adding a stream never shifts another one, and the same role gives the same
-numbers on every machine.
+Random streams are named: one seed and a role give one generator, whoever asks and in whatever
+order. A stream is keyed by SHA-256 over the seed and the role, so adding a stream never shifts
+another one, and the same role gives the same numbers on every machine.
 """
 
 from __future__ import annotations
@@ -63,16 +64,17 @@ def numpy_generator(seed: int, role: str) -> np.random.Generator:
 
 Scalar = str | int | float | bool
 Table = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-"""Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to value, NaN where one
-lacks a column); in long format: one row per thing measured."""
+"""Columns of equal length (lists, numpy arrays or 1-D tensors), or rows (mappings from column to
+value, NaN where one lacks a column); in long format: one row per thing measured."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One unit of work: a point of the grid, measured once per seed.
 
-    params: the cell's parameters, added as columns to each of its tables. seconds, memory_gib: predicted cost on one
-    thread, shown by `list` and `plan` until a stored cell of the same parameters gives a measured one.
+    params: the cell's parameters, added as columns to each of its tables. seconds, memory_gib:
+    predicted cost on one thread, shown by `list` and `plan` until a stored cell of the same
+    parameters gives a measured one.
     """
 
     params: Mapping[str, Scalar]
@@ -85,7 +87,8 @@ class Cell:
 
 
 class Checkpoints(Protocol):
-    """States of one training, kept outside the cell so that a killed training goes on where it stopped."""
+    """States of one training, kept outside the cell so that a killed training goes on where it
+    stopped."""
 
     def load(self, name: str) -> Any | None:
         """The state saved under `name`, or None."""
@@ -98,9 +101,10 @@ class Checkpoints(Protocol):
 class Context:
     """What measure() may ask of the runner.
 
-    seed, device, threads: of this job. progress(done, total, note): report inside a long cell. log: one line to the
-    job's log. checkpoints(key): states of the training that `key` describes; two cells with the same key share it,
-    so a key holds every setting that training depends on (the seed is added here).
+    seed, device, threads: of this job. progress(done, total, note): report inside a long cell. log:
+    one line to the job's log. checkpoints(key): states of the training that `key` describes; two
+    cells with the same key share it, so a key holds every setting that training depends on (the
+    seed is added here).
     """
 
     seed: int
@@ -113,8 +117,8 @@ class Context:
     )
 
     def torch_generator(self, role: str) -> torch.Generator:
-        """Generator of the stream `role` of this seed, the same in every cell; put cell parameters into the role
-        where cells shall draw independently."""
+        """Generator of the stream `role` of this seed, the same in every cell; put cell parameters
+        into the role where cells shall draw independently."""
         return torch_generator(self.seed, role)
 
     def numpy_generator(self, role: str) -> np.random.Generator:
@@ -122,13 +126,15 @@ class Context:
         return numpy_generator(self.seed, role)
 
     def checkpoints(self, key: Mapping[str, Any]) -> Checkpoints | None:
-        """Checkpoint store of the training `key`; None outside a run (tests), where it starts from the beginning."""
+        """Checkpoint store of the training `key`; None outside a run (tests), where it starts from
+        the beginning."""
         return self.open_checkpoints({**key, "seed": self.seed}) if self.open_checkpoints else None
 
 
 @dataclass(frozen=True)
 class Companion:
-    """Settings of an experiment, and the seeds, whose cells a report of other settings reads as well."""
+    """Settings of an experiment, and the seeds, whose cells a report of other settings reads as
+    well."""
 
     experiment: Experiment
     seeds: Sequence[int]
@@ -138,21 +144,24 @@ class Companion:
 class Experiment(ABC):  # noqa: B024 (families of experiments add abstract methods)
     """Base of all experiments; see the module's example.
 
-    Class attributes: version (raised when what the measuring function means changes), title, measure and analysis (see
-    the module; `measure` may also be a method), devices (kinds of device that it makes use of: cpu, cuda, mps),
-    uncertified (why its cells carry no table `certificate`; see runner.contract.records), and of an experiment from
-    a paper: paper (short name), reproduces (the figures and tables that it makes, one line), paper_seeds (those of the
-    published protocol, which alone verdicts read; none: all), replication_seeds (those of a second verdict, the paper's
-    included, written down before they are run), replication_reason (why so many) and paper_rows (column -> value: the
-    rows of a table with that column that are the paper's own, which `runner.results.load` gives). reads: experiments
-    whose published cells its report reads.
-    A field named dataset, model, metric or training receives that configuration group; its annotation, a class or a
-    union of classes, says which kinds the experiment takes, subclasses included. Fields made with `grid()` are
-    the grid; all other fields, and the groups, are part of a cell's identity, except those made with `report_only()`.
-    A run whose settings differ from the YAML file's is not compared with the paper's numbers, unless they differ in
-    fields made with `free()` alone.
-    Limits of one field are declared where it is made (`runner.contract.schema`). A check of several fields together
-    belongs in `__post_init__`, after super().__post_init__(), and raises SettingError.
+    Class attributes: version (raised when what the measuring function means changes), title,
+    measure and analysis (see the module; `measure` may also be a method), devices (kinds of device
+    that it makes use of: cpu, cuda, mps), uncertified (why its cells carry no table `certificate`;
+    see runner.contract.records), and of an experiment from a paper: paper (short name), reproduces
+    (the figures and tables that it makes, one line), paper_seeds (those of the published protocol,
+    which alone verdicts read; none: all), replication_seeds (those of a second verdict, the paper's
+    included, written down before they are run), replication_reason (why so many) and paper_rows
+    (column -> value: the rows of a table with that column that are the paper's own, which
+    `runner.results.load` gives). reads: experiments whose published cells its report reads.
+    A field named dataset, model, metric or training receives that configuration group; its
+    annotation, a class or a union of classes, says which kinds the experiment takes, subclasses
+    included. Fields made with `grid()` are the grid; all other fields, and the groups, are part of
+    a cell's identity, except those made with `report_only()`. A run whose settings differ from the
+    YAML file's is not compared with the paper's numbers, unless they differ in fields made with
+    `free()` alone.
+    Limits of one field are declared where it is made (`runner.contract.schema`). A check of several
+    fields together belongs in `__post_init__`, after super().__post_init__(), and raises
+    SettingError.
     """
 
     version: ClassVar[int] = 1
@@ -181,21 +190,24 @@ class Experiment(ABC):  # noqa: B024 (families of experiments add abstract metho
         ]
 
     def cells(self) -> Iterable[Cell]:
-        """The grid, in order; cheap, without torch. Override to drop combinations or to state costs."""
+        """The grid, in order; cheap, without torch. Override to drop combinations or to state
+        costs."""
         return [Cell(params) for params in self.combinations()]
 
     def companions(self) -> Mapping[str, Companion]:
-        """Other settings of this experiment whose stored cells its report reads as well (`Analysis.beside`).
+        """Other settings of this experiment whose stored cells its report reads as well
+        (`Analysis.beside`).
 
-        They are measured like any settings, on the command line. Companions never count as missing, and none of their
-        values enters the tables of these settings. Seeds of a companion with identical settings are excluded from the
-        main tables.
+        They are measured like any settings, on the command line. Companions never count as missing,
+        and none of their values enters the tables of these settings. Seeds of a companion with
+        identical settings are excluded from the main tables.
         """
         return {}
 
 
 def named(experiment: Experiment, role: str) -> Callable[..., Any]:
-    """What the class attribute `role` ("measure", "analysis") of an experiment names. Raises SettingError."""
+    """What the class attribute `role` ("measure", "analysis") of an experiment names. Raises
+    SettingError."""
     owner = type(experiment)
     value = getattr(owner, role)
     where = f"{owner.__module__}.{owner.__name__}.{role}"
@@ -206,8 +218,8 @@ def named(experiment: Experiment, role: str) -> Callable[..., Any]:
 def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Measure one cell: table name -> columns or rows. The only place where numbers are made.
 
-    A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere). Cell parameters and
-    the seed are added as columns by the runner.
+    A row that could not be measured stays, with the reason in a `status` column ("ok" elsewhere).
+    Cell parameters and the seed are added as columns by the runner.
     """
     found: dict[str, Table] = named(experiment, "measure")(experiment, cell, ctx)
     return found

@@ -1,12 +1,16 @@
-"""What cells and reports record in rows: statistics, statements of a paper with their verdicts, numerical checks.
+"""What cells and reports record in rows: statistics, statements of a paper with their verdicts,
+numerical checks.
 
-`runner.stats.judge` reaches the verdicts. A cell's table `certificate` says what was compared with finite differences
-of gradients, and whether it agreed. A measuring experiment adds it to its other tables:
+`runner.stats.judge` reaches the verdicts. A cell's table `certificate` says what was compared with
+finite differences of gradients, and whether it agreed. A measuring experiment adds it to its other
+tables:
 
-    tables["certificate"] = [certificate_row("blocks", verify(dag, x, y, blocks=found), checkpoint="final")]
+    found = verify(dag, x, y, blocks=blocks)
+    tables["certificate"] = [certificate_row("blocks", found, checkpoint="final")]
 
-It is not part of a cell's identity: a cell that was stored before the experiment made one keeps its id and its bytes,
-and a report says that it has none. An experiment whose cells never have one says why in `uncertified`.
+It is not part of a cell's identity: a cell that was stored before the experiment made one keeps its
+id and its bytes, and a report says that it has none. An experiment whose cells never have one says
+why in `uncertified`.
 """
 
 from __future__ import annotations
@@ -18,23 +22,25 @@ from typing import Any, Literal, Protocol, Required, TypedDict, get_args
 
 NAN = float("nan")
 TESTS = ("mann_whitney", "wilcoxon", "spearman")
-"""Kinds whose p-values enter Holm's correction; the p of a fit describes its slope and stays as it is."""
+"""Kinds whose p-values enter Holm's correction; the p of a fit describes its slope and stays as it
+is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic:
     """One row of stats.csv.
 
-    name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or summary; figure:
-    where it is drawn; where: place in the paper; group: variant, e.g. "protocol=fitted seed=42".
-    family: figure, kind and number of the tests that Holm's correction takes together; "" for a test that cannot reach
-    0.05 and is left out.
-    label_a, label_b, n_a, n_b: the samples, and how many values of each entered. lost: how many values are infinite or
-    missing, which do not enter; effect_least, p_least, shift_least (lower limit of the shift) and effect_most, p_most,
-    shift_most (upper limit): what the test gives if all of them are as small, or as large, as can be.
-    statistic: U of `a`, W⁺, Spearman's ρ, or the mean. p, p_holm, p_min: two-sided, adjusted within the family,
-    smallest attainable. effect: rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and
-    its confidence interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
+    name: unique together with group; kind: mann_whitney, wilcoxon, spearman, linear, log_linear or
+    summary; figure: where it is drawn; where: place in the paper; group: variant, e.g.
+    "protocol=fitted seed=42". family: figure, kind and number of the tests that Holm's correction
+    takes together; "" for a test that cannot reach 0.05 and is left out.
+    label_a, label_b, n_a, n_b: the samples, and how many values of each entered. lost: how many
+    values are infinite or missing, which do not enter; effect_least, p_least, shift_least (lower
+    limit of the shift) and effect_most, p_most, shift_most (upper limit): what the test gives if
+    all of them are as small, or as large, as can be. statistic: U of `a`, W⁺, Spearman's ρ, or the
+    mean. p, p_holm, p_min: two-sided, adjusted within the family, smallest attainable. effect:
+    rank-biserial correlation. shift, shift_low, shift_high: Hodges–Lehmann shift and its confidence
+    interval. slope, intercept, slope_error, r2: fits. mean, std (ddof 1), std_population (ddof 0),
     median: summaries, of `a`.
     """
 
@@ -90,7 +96,8 @@ class Statistic:
 
 
 class About(TypedDict, total=False):
-    """What every function of `runner.stats` takes besides its samples: see the fields of `Statistic`."""
+    """What every function of `runner.stats` takes besides its samples: see the fields of
+    `Statistic`."""
 
     name: Required[str]
     figure: str
@@ -117,16 +124,18 @@ CLAIM_VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 class Statement:
     """One sentence of a paper, with the place where it is printed and the numbers that it holds.
 
-    name: unique within the experiment; text: the sentence; where: its place. low, high: the limits that the quantity
-    has to keep, `strict` where they themselves do not count. number, std, n: a printed value, its population std over
-    n seeds, and `rounding`, half a unit of its last printed digit (a statement has limits or a number). margin: how
-    far a value may lie from `number` and still be the same, NaN for the default of `judge.margin_of`. reason: why we
-    chose these limits, '' where they are printed. sharp: the limits are the paper's own; False where we chose them, so
-    that only the uncertainty of a value decides. independent: of the protocol (a theorem, a formula, an exact zero), so
-    that settings, data and seeds other than the paper's leave it its verdict. constructed: why it could not come out
-    otherwise here, so that it is never counted as confirmed. alternative, wrong: what would be seen if it were false,
-    and the value that the quantity would then have; with it no judge confirms the statement. least, most: what
-    the quantity can be at all (a share is in [0, 1]); an interval does not go beyond.
+    name: unique within the experiment; text: the sentence; where: its place. low, high: the limits
+    that the quantity has to keep, `strict` where they themselves do not count. number, std, n: a
+    printed value, its population std over n seeds, and `rounding`, half a unit of its last printed
+    digit (a statement has limits or a number). margin: how far a value may lie from `number` and
+    still be the same, NaN for the default of `judge.margin_of`. reason: why we chose these limits,
+    '' where they are printed. sharp: the limits are the paper's own; False where we chose them, so
+    that only the uncertainty of a value decides. independent: of the protocol (a theorem, a
+    formula, an exact zero), so that settings, data and seeds other than the paper's leave it its
+    verdict. constructed: why it could not come out otherwise here, so that it is never counted as
+    confirmed. alternative, wrong: what would be seen if it were false, and the value that the
+    quantity would then have; with it no judge confirms the statement. least, most: what the
+    quantity can be at all (a share is in [0, 1]); an interval does not go beyond.
     """
 
     name: str
@@ -151,7 +160,8 @@ class Statement:
 
     @property
     def threshold(self) -> str:
-        """The limits or the number in words: '>= 0.91', '0.24 ± 0.005'; '' where there is neither."""
+        """The limits or the number in words: '>= 0.91', '0.24 ± 0.005'; '' where there is
+        neither."""
         if not math.isnan(self.number):
             return f"{self.number:g} ± {self.rounding:g}" if self.rounding else f"{self.number:g}"
         equal = "" if self.strict else "="
@@ -173,15 +183,16 @@ class Statement:
 class Claim:
     """A statement of the paper, or an extension, decided from tables. One row for each statement.
 
-    name: unique within the experiment; statement: what the paper says; where: place in the paper, "extension …" for
-    what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`; statistic: the measured quantity;
-    threshold: the criterion; detail: n, interval, p and effect size, or why nothing was decided; group: what
-    it speaks of, where one experiment is about several papers; variants: part (a depth, a checkpoint, a protocol) ->
-    its verdict; other_seeds: likewise of seeds other than the published networks', where those decide a part alone;
-    seeds_needed: how many seeds would decide it if mean and spread stayed as they are (inf where none would, NaN where
-    it is decided or no number can be given);
-    independent: as of `Statement`; replication: the verdict of the seeds declared for a second one, which is not
-    counted ("" where none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
+    name: unique within the experiment; statement: what the paper says; where: place in the paper,
+    "extension …" for what is not in the paper (`is_extension`); verdict: see `runner.stats.judge`;
+    statistic: the measured quantity; threshold: the criterion; detail: n, interval, p and effect
+    size, or why nothing was decided; group: what it speaks of, where one experiment is about
+    several papers; variants: part (a depth, a checkpoint, a protocol) -> its verdict; other_seeds:
+    likewise of seeds other than the published networks', where those decide a part alone;
+    seeds_needed: how many seeds would decide it if mean and spread stayed as they are (inf where
+    none would, NaN where it is decided or no number can be given); independent: as of `Statement`;
+    replication: the verdict of the seeds declared for a second one, which is not counted ("" where
+    none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
     authors' own published results, "" and NaN where these do not decide.
     """
 
@@ -203,7 +214,8 @@ class Claim:
 
 
 def is_extension(where: str) -> bool:
-    """Whether a statement at this place is not in the paper: a correction, or what it leaves to others.
+    """Whether a statement at this place is not in the paper: a correction, or what it leaves to
+    others.
 
     Reports count such statements apart, since their failing says nothing against a paper.
 
@@ -247,8 +259,9 @@ class Verified(Protocol):
 
 
 def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any]:
-    """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0), the largest relative error,
-    the node it is at, the tolerance, the step of the differences, and "ok" or the reasons in `status`."""
+    """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0), the
+    largest relative error, the node it is at, the tolerance, the step of the differences, and "ok"
+    or the reasons in `status`."""
     worst = max(
         found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v]
     )
@@ -267,8 +280,8 @@ def certificate_lines(
 ) -> list[str]:
     """What a report says about the certificates of its cells, most important first.
 
-    cells: for each, whether it carries a certificate. rows: of the merged table, with the cells' parameters. never: why
-    cells of this experiment carry none.
+    cells: for each, whether it carries a certificate. rows: of the merged table, with the cells'
+    parameters. never: why cells of this experiment carry none.
     """
     carried = list(cells)
     if never and not any(carried):
@@ -278,21 +291,25 @@ def certificate_lines(
     lines = [f"NOT certified, {_place(row)}: {row['status']}" for row in wrong]
     if any(phrase in str(row["status"]) for row in wrong for phrase in OLDER):
         lines.append(
-            "These certificates were made by an earlier version of the check, which could not tell a wrong block from "
-            "a ReLU that changes sign within the finite-difference step. They neither support nor contradict the "
+            "These certificates were made by an earlier version of the check, "
+            "which could not tell a wrong block from "
+            "a ReLU that changes sign within the finite-difference step. They neither support "
+            "nor contradict the "
             "numbers; cells that are measured again (force=true) carry new ones."
         )
     if any(carried):
         errors = [float(row["error"]) for row in found if row["ok"]]
         largest = f", largest relative error {max(errors):.1e}" if errors else ""
         lines.append(
-            f"{sum(carried)} of {len(carried)} cells carry a certificate: products against finite differences of "
+            f"{sum(carried)} of {len(carried)} cells carry a certificate: "
+            "products against finite differences of "
             f"gradients, {len(found) - len(wrong)} of {len(found)} agree{largest}."
         )
     if not all(carried):
         without = carried.count(False)
         lines.append(
-            f"{without} of {len(carried)} cells carry no certificate: they are older than it, or of a part without one."
+            f"{without} of {len(carried)} cells carry no certificate: they are older than it, "
+            "or of a part without one."
         )
     return lines
 

@@ -1,9 +1,10 @@
 """Fields of settings: what values they may take, and how they enter a cell's identity.
 
-This module knows neither Hydra nor torch. Experiments and the kinds of the groups (dataset, model, metric, training)
-are dataclasses whose fields come from YAML files; a file names its class in `_target_`, and an experiment says by the
-annotations of its fields which classes it takes. `runner.run.config` fills them and turns unknown keys, wrong types
-and kinds that do not fit into one-line errors.
+This module knows neither Hydra nor torch. Experiments and the kinds of the groups (dataset, model,
+metric, training) are dataclasses whose fields come from YAML files; a file names its class in
+`_target_`, and an experiment says by the annotations of its fields which classes it takes.
+`runner.run.config` fills them and turns unknown keys, wrong types and kinds that do not fit into
+one-line errors.
 
 A field declares its limits where it is made, as metadata:
 
@@ -11,7 +12,8 @@ A field declares its limits where it is made, as metadata:
     activation: list[str] = grid(choices=("relu", "tanh"))
     share: float = report_only(0.8, above=0, at_most=1)
 
-`Experiment` checks the limits of all its fields and groups when it is made; `hess-run show` prints them.
+`Experiment` checks the limits of all its fields and groups when it is made; `hess-run show` prints
+them.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ GROUPS = ("dataset", "model", "metric", "training")
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; the text says what was expected, what was found and what to do."""
+    """A setting that cannot be used; the text says what was expected, what was found and what to
+    do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The values that a field may take. Of a list, and of the values of a mapping, every item is checked.
+    """The values that a field may take. Of a list, and of the values of a mapping, every item is
+    checked.
 
     Parameters
     ----------
@@ -82,7 +86,8 @@ class Limits:
 
     @property
     def _words(self) -> str:
-        """The bounds as an error message says them: 'a value above zero', '0, or a value of at least 6e-08'."""
+        """The bounds as an error message says them: 'a value above zero', '0, or a value of at
+        least 6e-08'."""
         words = " and ".join(f"{word} {limit:g}" for word, _, limit, _ in self._bounds).replace(
             "above 0", "above zero"
         )
@@ -117,7 +122,8 @@ ANY_NUMBER = Limits()
 
 
 def whole_number(name: str, text: str) -> int:
-    """A text of digits as a number; Python itself also takes ' 42 ', '+42' and '4_2'. Raises SettingError."""
+    """A text of digits as a number; Python itself also takes ' 42 ', '+42' and '4_2'. Raises
+    SettingError."""
     if not DIGITS.fullmatch(text):
         raise SettingError(f"{name}: expected a whole number, found {short(repr(text))}")
     return int(text)
@@ -139,7 +145,8 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def check(settings: Any, name: str = "experiment") -> None:
-    """Raise SettingError for the first field outside its limits, of the settings and of the groups among them."""
+    """Raise SettingError for the first field outside its limits, of the settings and of the groups
+    among them."""
     for f in fields(settings):
         value = getattr(settings, f.name)
         if f.name in GROUPS and is_dataclass(value):
@@ -169,7 +176,8 @@ def positive(name: str, value: float | int | Sequence[float]) -> None:
 
 
 def setting(default: Any = MISSING, **limits: Any) -> Any:
-    """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file must give it.
+    """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file
+    must give it.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -186,23 +194,27 @@ def setting(default: Any = MISSING, **limits: Any) -> Any:
 def grid(default: Any = MISSING, **limits: Any) -> Any:
     """Field of an experiment that lists values of a cell parameter.
 
-    A grid field says which cells there are, not what a cell means, so it stays out of the cell's identity. It has the
-    name of the cell parameter (singular), needs at least one value, and a single value counts as a list of one.
+    A grid field says which cells there are, not what a cell means, so it stays out of the cell's
+    identity. It has the name of the cell parameter (singular), needs at least one value, and a
+    single value counts as a list of one.
     """
     default = list(default) if default is not MISSING else default
     return _field(default, {"grid": True}, {"filled": True, **limits})
 
 
 def report_only(default: Any = MISSING, **limits: Any) -> Any:
-    """Field that changes figures or claims but no measured number; it stays out of the cell's identity."""
+    """Field that changes figures or claims but no measured number; it stays out of the cell's
+    identity."""
     return _field(default, {"report": True}, limits)
 
 
 def free(default: Any = MISSING, **limits: Any) -> Any:
-    """Field that may differ from the paper's protocol without making a run incomparable with its numbers.
+    """Field that may differ from the paper's protocol without making a run incomparable with its
+    numbers.
 
-    It changes tables, and so the identity of cells: the number of random subsets next to the paper's own, the fineness
-    of a drawing, a number of repetitions. Without a default the YAML file must give it.
+    It changes tables, and so the identity of cells: the number of random subsets next to the
+    paper's own, the fineness of a drawing, a number of repetitions. Without a default the YAML file
+    must give it.
     """
     return _field(default, {"free": True}, limits)
 
@@ -210,9 +222,10 @@ def free(default: Any = MISSING, **limits: Any) -> Any:
 def since(default: Any, *, free: bool = False, **limits: Any) -> Any:
     """Field added to a settings class that already has stored cells.
 
-    While it holds its default it stays out of the identity, so that every cell measured before the field existed keeps
-    its id; any other value enters the identity like that of an ordinary field. The default must therefore mean what
-    the code did before. free: it may also differ from the paper's protocol, as fields made with `free()`.
+    While it holds its default it stays out of the identity, so that every cell measured before the
+    field existed keeps its id; any other value enters the identity like that of an ordinary field.
+    The default must therefore mean what the code did before. free: it may also differ from the
+    paper's protocol, as fields made with `free()`.
     """
     return _field(default, {"since": default} | ({"free": True} if free else {}), limits)
 
@@ -220,8 +233,9 @@ def since(default: Any, *, free: bool = False, **limits: Any) -> Any:
 def kind(name: str, *, stored: str = "", choices: Sequence[str] = ()) -> Any:
     """Field `kind` of a group's settings: the name of its YAML file, part of every cell's identity.
 
-    stored: the name under which cells were stored before the kind was renamed. Identities are still made with it, so
-    that renaming a file loses no result. choices: all kinds of a class that serves several files.
+    stored: the name under which cells were stored before the kind was renamed. Identities are still
+    made with it, so that renaming a file loses no result. choices: all kinds of a class that serves
+    several files.
     """
     return _field(name, {"stored": {name: stored or name}}, {"choices": choices or (name,)})
 

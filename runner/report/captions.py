@@ -1,5 +1,6 @@
-"""Captions of figures, made from data: what is shown, on which axes, what can be read off the drawing, the verdicts,
-and from which cells, seeds and commits. The text for readers who do not see the figure begins with the verdicts.
+"""Captions of figures, made from data: what is shown, on which axes, what can be read off the
+drawing, the verdicts, and from which cells, seeds and commits. The text for readers who do not see
+the figure begins with the verdicts.
 """
 
 from __future__ import annotations
@@ -67,8 +68,9 @@ SYMBOLS |= {"zeta": "ζ", "psi": "ψ", "Psi": "Ψ", "Omega": "Ω"}
 
 @dataclass(frozen=True)
 class Drawing:
-    """axes: what stands against what, and the lines. reading: where the first lines begin and end, or the number of
-    points. has_bars: whether there are error bars or bands. note: what `figures.note` said."""
+    """axes: what stands against what, and the lines. reading: where the first lines begin and end,
+    or the number of points. has_bars: whether there are error bars or bands. note: what
+    `figures.note` said."""
 
     axes: str = ""
     reading: str = ""
@@ -208,8 +210,8 @@ def caption(
 ) -> Caption:
     """The caption of a figure.
 
-    what: what it shows, in words. rows: `claims` and `scorecard` of the report. bars: what bars and bands show, said
-    where `what` does not.
+    what: what it shows, in words. rows: `claims` and `scorecard` of the report. bars: what bars and
+    bands show, said where `what` does not.
     """
     scope, place = Scope.of(manifest), place_of(name, what)
     found = finding(place, rows) if scope.is_papers else scope.unjudged(place)
@@ -239,8 +241,10 @@ KINDS = {"fig": "Fig.", "table": "Table", "Fig": "Fig."}
 def place_of(name: str, what: str = "") -> str:
     """The paper's figure or table that a figure redraws, '' where there is none.
 
-    >>> place_of("figN1_resonance"), place_of("table2_dynamics"), place_of("spread", "Fig. 7: all"), place_of("spread")
-    ('Fig. N.1', 'Table 2', 'Fig. 7', '')
+    >>> place_of("figN1_resonance"), place_of("table2_dynamics"), place_of("spread")
+    ('Fig. N.1', 'Table 2', '')
+    >>> place_of("spread", "Fig. 7: all")
+    'Fig. 7'
     """
     found = re.match(r"(fig|table)([A-Z]?)0*(\d+)(?=_|$)", name)
     if found:
@@ -267,7 +271,8 @@ def places(text: str, kinds: str = "Fig|Table") -> set[str]:
 
 
 def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
-    """What the judge says of a figure or table of the paper: counts, and the row that matters most with its numbers."""
+    """What the judge says of a figure or table of the paper: counts, and the row that matters most
+    with its numbers."""
     if not place:
         return ""
     scored = [

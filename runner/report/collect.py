@@ -1,5 +1,5 @@
-"""From stored cells to a report: which cells belong together, which of them are judged, what is missing, and where the
-report goes."""
+"""From stored cells to a report: which cells belong together, which of them are judged, what is
+missing, and where the report goes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from runner.store.job import PAPER, Job
 from runner.store.store import Stored
 
 Protocol = Callable[[str, str], Experiment]
-"""(experiment name, profile) -> that experiment as its YAML file has it under the profile, nothing changed."""
+"""(experiment name, profile) -> that experiment as its YAML file has it under the profile, nothing
+changed."""
 
 
 @dataclass(frozen=True)
 class Place:
     """Where the report of some settings goes, and the grid whose cells it needs.
 
-    `<outputs>/<experiment>` and the grid of the YAML file for the paper's protocol; `<outputs>/<experiment>/<profile>`
-    likewise for a profile; a folder of its own below that, named after the settings, and the grid asked for, for
-    anything else. So a quick look never replaces finished results.
+    `<outputs>/<experiment>` and the grid of the YAML file for the paper's protocol;
+    `<outputs>/<experiment>/<profile>` likewise for a profile; a folder of its own below that, named
+    after the settings, and the grid asked for, for anything else. So a quick look never replaces
+    finished results.
     """
 
     folder: Path
@@ -62,8 +64,8 @@ def place_of(job: Job, protocol: Protocol) -> Place:
 
 @dataclass(frozen=True)
 class Missing:
-    """A cell that is not stored: what it is, why it failed last time ("" where it did not), and the words that ask
-    for it on the command line, besides experiment and seed."""
+    """A cell that is not stored: what it is, why it failed last time ("" where it did not), and the
+    words that ask for it on the command line, besides experiment and seed."""
 
     seed: int
     label: str
@@ -76,10 +78,11 @@ class Missing:
 
 @dataclass(frozen=True)
 class Collection:
-    """The stored cells of one experiment under one set of settings, over all seeds. job: with the grid of the report.
+    """The stored cells of one experiment under one set of settings, over all seeds. job: with the
+    grid of the report.
 
-    cells: in the order of the grid, then of the seed. missing: every cell that is not stored, of the grid (for the
-    seeds asked for or found) and of those that the jobs asked for in addition.
+    cells: in the order of the grid, then of the seed. missing: every cell that is not stored, of
+    the grid (for the seeds asked for or found) and of those that the jobs asked for in addition.
     """
 
     job: Job
@@ -113,7 +116,8 @@ class Collection:
 
     @property
     def replication(self) -> list[Stored] | None:
-        """The cells of the second verdict: none until all of them are stored; None where none are declared."""
+        """The cells of the second verdict: none until all of them are stored; None where none are
+        declared."""
         seeds = self.scope.replication
         if not seeds:
             return None
@@ -127,7 +131,8 @@ class Collection:
 
     @property
     def fill_commands(self) -> list[str]:
-        """Commands that measure what is missing: one for the grid, one for each way to ask for other cells."""
+        """Commands that measure what is missing: one for the grid, one for each way to ask for
+        other cells."""
         seeds: dict[tuple[str, ...], set[int]] = {}
         for cell in self.missing:
             seeds.setdefault(cell.words, set()).add(cell.seed)
@@ -144,8 +149,9 @@ class Collection:
 def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> Collection:
     """Every stored cell with the settings of `jobs`, whatever grid or seed it was asked for by.
 
-    jobs: of one experiment with the same settings; they may differ in grid and seed. any_seed: no seed was asked for,
-    so that where cells are stored and none at a job's own seed, that seed is not missing.
+    jobs: of one experiment with the same settings; they may differ in grid and seed. any_seed: no
+    seed was asked for, so that where cells are stored and none at a job's own seed, that seed is
+    not missing.
     """
     place = place_of(jobs[0], protocol)
     grids = {

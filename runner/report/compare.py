@@ -1,5 +1,5 @@
-"""Measured values against published ones: the scorecard, and claims as a table. `runner.stats.judge` reaches the
-verdicts."""
+"""Measured values against published ones: the scorecard, and claims as a table.
+`runner.stats.judge` reaches the verdicts."""
 
 from __future__ import annotations
 
@@ -33,36 +33,41 @@ VERDICTS = (
 def scorecard(
     measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason: str = ""
 ) -> pd.DataFrame:
-    """Hold measured values against published ones: the keys of each reference row, then the fields of `Score`.
+    """Hold measured values against published ones: the keys of each reference row, then the fields
+    of `Score`.
 
-    reference: as `read_reference` gives it. comparable_reason: why no value can be compared ('' where
-    some can). measured: one row per seed with `seed`, `value`, those key columns that
-    tell values apart, and any of the columns
+    reference: as `read_reference` gives it. comparable_reason: why no value can be compared (''
+    where some can). measured: one row per seed with `seed`, `value`, those key columns that tell
+    values apart, and any of the columns
     - `comparable`: why that value cannot be compared with the paper ('' where it can);
     - `calibrated`: why its protocol counts as chosen by looking at these numbers;
     - `constructed`: why it could not have come out otherwise;
     - `paired`: true where networks, data and order are the published ones, by seed and checksum;
-    - `rounding_std`, `rounding_df`: of a paired value, by how much (root mean square) rounding alone moves one seed's
-      value between two devices, and from how many pairs of trainings that is known;
-    - `image_variance`, `image_df`: variance of the difference that comes from different sets of images, with its
-      degrees of freedom; left out or 0 where both sides looked at the same images.
+    - `rounding_std`, `rounding_df`: of a paired value, by how much (root mean square) rounding
+      alone moves one seed's value between two devices, and from how many pairs of trainings that is
+      known;
+    - `image_variance`, `image_df`: variance of the difference that comes from different sets of
+      images, with its degrees of freedom; left out or 0 where both sides looked at the same images.
 
-    Matching. A measured row belongs to a reference row when they agree on every key column that both have; numbers
-    compare as numbers, and a blank key of the reference row matches anything. Two measured values for one seed, or
-    reference rows that differ only in keys the measured rows lack (`experiment` and `table` aside), are "inconclusive".
+    Matching. A measured row belongs to a reference row when they agree on every key column that
+    both have; numbers compare as numbers, and a blank key of the reference row matches anything.
+    Two measured values for one seed, or reference rows that differ only in keys the measured rows
+    lack (`experiment` and `table` aside), are "inconclusive".
 
-    Verdicts, in this order: "not run" (no value); with an infinite or missing value "inconclusive" at best, its count
-    first in the reason; "not comparable"; "true by construction" (the reference or
-    the measured rows say so, or the printed value is 0 or a bound and every value of ours is exactly 0); "exact match"
-    (paired, as many seeds as the paper, every printed digit of mean and std); "calibrated"; a printed bound by
-    `judge.below`; a printed mean by `judge.equal` against the margin.
+    Verdicts, in this order: "not run" (no value); with an infinite or missing value "inconclusive"
+    at best, its count first in the reason; "not comparable"; "true by construction" (the reference
+    or the measured rows say so, or the printed value is 0 or a bound and every value of ours is
+    exactly 0); "exact match" (paired, as many seeds as the paper, every printed digit of mean and
+    std); "calibrated"; a printed bound by `judge.below`; a printed mean by `judge.equal` against
+    the margin.
     """
     import pandas as pd
 
     missing = [column for column in ("metric", "seed", "value") if column not in measured.columns]
     if missing:
         raise ValueError(
-            f"measured values: expected columns metric, seed and value, missing {', '.join(missing)}"
+            "measured values: expected columns metric, seed and value, "
+            f"missing {', '.join(missing)}"
         )
     rows = [{str(k): str(v) for k, v in row.items()} for row in reference.to_dict("records")]
     keys = [column for column in reference.columns if column not in VALUE_COLUMNS]
@@ -133,7 +138,8 @@ def _repeated(
     matched: Sequence[Sequence[Mapping[str, Any]]],
     scores: list,
 ) -> list[Score]:
-    """The scores, with a word where the values are those of an earlier row: they share networks or streams."""
+    """The scores, with a word where the values are those of an earlier row: they share networks or
+    streams."""
     seen: dict[tuple[Any, ...], str] = {}
     found = []
     for row, matching, score in zip(rows, matched, scores, strict=True):
@@ -154,7 +160,8 @@ def _identity(row: Mapping[str, str], shared: Sequence[str]) -> tuple[str, ...]:
 def _ambiguous(
     rows: Sequence[Mapping[str, str]], shared: Sequence[str], absent: Sequence[str]
 ) -> dict[Any, str]:
-    """Identities on the shared keys whose reference rows differ in keys that measured values lack -> the reason."""
+    """Identities on the shared keys whose reference rows differ in keys that measured values lack
+    -> the reason."""
     seen: dict[tuple[str, ...], dict[str, set[str]]] = {}
     for row in rows:
         values = seen.setdefault(_identity(row, shared), {k: set() for k in absent})
@@ -175,7 +182,8 @@ def summarise(scores: pd.DataFrame) -> dict[str, int]:
 
 
 def by_way(scores: pd.DataFrame) -> dict[str, dict[str, int]]:
-    """way -> verdict -> number of rows, of the ways that occur (`reference.WAYS`); `summarise` of each."""
+    """way -> verdict -> number of rows, of the ways that occur (`reference.WAYS`); `summarise` of
+    each."""
     return {way: summarise(part) for way in WAYS if len(part := scores[scores["way"] == way])}
 
 

@@ -16,7 +16,8 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def write_documents(target: Path, docs: Path = DOCS) -> None:
-    """Write docs/errata.md, docs/errata/ and docs/reproduction/ as HTML below `target`, as far as they are there."""
+    """Write docs/errata.md, docs/errata/ and docs/reproduction/ as HTML below `target`, as far as
+    they are there."""
     sources = [docs / "errata.md", *docs.glob("errata/*.md"), *docs.glob("reproduction/*.md")]
     pages = {source: _page(source.relative_to(docs)) for source in sources if source.is_file()}
     published = published_root()
@@ -51,7 +52,8 @@ def write_documents(target: Path, docs: Path = DOCS) -> None:
 
 
 def document(text: str) -> Any:
-    """Markdown of the project's own pages as HTML; their TeX as MathML, or as code where latex2mathml is missing."""
+    """Markdown of the project's own pages as HTML; their TeX as MathML, or as code where
+    latex2mathml is missing."""
     return markdown(
         re.sub(r"\$([^$\n]+)\$", lambda found: _tex(found[1]), text), html=True, below=0
     )

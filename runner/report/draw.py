@@ -1,6 +1,8 @@
-"""Draw the figures of a report, one at a time, each with its caption, and save them with their provenance.
+"""Draw the figures of a report, one at a time, each with its caption, and save them with their
+provenance.
 
-A figure that cannot be drawn is recorded and costs nothing else. The same figure gives the same bytes.
+A figure that cannot be drawn is recorded and costs nothing else. The same figure gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     path
         Without suffix.
     stamp
-        Provenance (experiment, figure, run, commit, profile, data …). It goes into the file's metadata as JSON. Only
-        stand-in data and a profile other than the paper's are also written below the plot.
+        Provenance (experiment, figure, run, commit, profile, data …). It goes into the file's
+        metadata as JSON. Only stand-in data and a profile other than the paper's are also written
+        below the plot.
     suffix
         One of `FORMATS`.
 
@@ -78,7 +81,8 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
 
 
 def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
-    """What keeps a figure from being the paper's, below the canvas: a picture is copied without its caption."""
+    """What keeps a figure from being the paper's, below the canvas: a picture is copied without its
+    caption."""
     text = str(stamp.get("footer", ""))
     return (
         figure.text(0.5, -0.01, text, ha="center", va="top", fontsize=8, color="0.35")
@@ -88,7 +92,8 @@ def _footer(figure: Figure, stamp: Mapping[str, Any]) -> Any:
 
 
 def palette_png(content: bytes) -> bytes:
-    """The same picture with a palette of 256 colours, metadata kept: a third of the size, and plots look alike."""
+    """The same picture with a palette of 256 colours, metadata kept: a third of the size, and plots
+    look alike."""
     from PIL import Image
     from PIL.PngImagePlugin import PngInfo
 
@@ -111,8 +116,8 @@ def palette_png(content: bytes) -> bytes:
 def _fix_layout(figure: Figure) -> None:
     """Lay the figure out once, and fix its own legends where the layout puts them.
 
-    They hang on the box of the whole figure, which a tight bounding box replaces: with a footer below the canvas they
-    would slide down over it.
+    They hang on the box of the whole figure, which a tight bounding box replaces: with a footer
+    below the canvas they would slide down over it.
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -206,7 +211,8 @@ def source_of(maker: Any) -> str:
 
 
 def _drawing(maker: Any) -> Any:
-    """The function behind a maker: itself, what a partial holds, or the first one that a lambda calls."""
+    """The function behind a maker: itself, what a partial holds, or the first one that a lambda
+    calls."""
     function = getattr(maker, "func", maker)
     if getattr(function, "__name__", "") != "<lambda>":
         return function if callable(function) else None
@@ -219,8 +225,9 @@ def _drawing(maker: Any) -> Any:
 
 
 def made(maker: Any, *, partial: bool) -> Any:
-    """The figure of a maker. partial: None where it shows nothing, since what it shows is not measured; where nothing
-    is missing, that is an error (NothingToDraw) or a picture without data, for the reader to see."""
+    """The figure of a maker. partial: None where it shows nothing, since what it shows is not
+    measured; where nothing is missing, that is an error (NothingToDraw) or a picture without data,
+    for the reader to see."""
     try:
         figure = maker() if callable(maker) else maker
     except NothingToDraw:

@@ -1,7 +1,8 @@
 """`hess-run site`: the reports of a store as one folder of pages and one zip file.
 
-A site says in `.hess-run.json` which files it wrote, with their SHA-256, and its zip file in the comment. A folder or a
-zip file with anything else is refused before a byte is written: nothing that a user put there is lost.
+A site says in `.hess-run.json` which files it wrote, with their SHA-256, and its zip file in the
+comment. A folder or a zip file with anything else is refused before a byte is written: nothing that
+a user put there is lost.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def export_site(
     target: Path,
     draw: Callable[[Page, Path], object] = lambda page, place: None,
 ) -> list[str]:
-    """Write the site into `target` and `target`.zip; returns names of folders whose report cannot be read.
+    """Write the site into `target` and `target`.zip; returns names of folders whose report cannot
+    be read.
 
     Parameters
     ----------
@@ -104,7 +106,8 @@ def _build(folders: Iterable[Path], work: Path, draw: Callable[[Page, Path], obj
 
 
 def _check_target(target: Path) -> dict[str, str]:
-    """The files of an earlier site in `target`, with their SHA-256. Raises SettingError for anything else in it."""
+    """The files of an earlier site in `target`, with their SHA-256. Raises SettingError for
+    anything else in it."""
     check_place(target, "to")
     if not target.exists():
         return {}
@@ -123,7 +126,8 @@ def _check_target(target: Path) -> dict[str, str]:
                 else "not of a site"
             )
             raise SettingError(
-                f"to: expected a new or empty folder or an earlier site, found {path} ({found}); choose another folder"
+                "to: expected a new or empty folder or an earlier site, "
+                f"found {path} ({found}); choose another folder"
             )
     return {**mark.get("replaced", {}), **mark.get("files", {})}
 
@@ -141,7 +145,8 @@ def _mark(target: Path) -> dict[str, dict[str, str]]:
 
 
 def _write_mark(folder: Path, files: Mapping[str, str], replaced: Mapping[str, str]) -> None:
-    """Say which files of a folder are the site's; replaced: those of an earlier site that may still be there."""
+    """Say which files of a folder are the site's; replaced: those of an earlier site that may still
+    be there."""
     mark = {
         "project": "hess-run",
         "format": FORMAT,
@@ -153,7 +158,8 @@ def _write_mark(folder: Path, files: Mapping[str, str], replaced: Mapping[str, s
 
 
 def _check_zip(path: Path) -> None:
-    """Raise SettingError for a file that is not the zip file of an earlier site, as it was written."""
+    """Raise SettingError for a file that is not the zip file of an earlier site, as it was
+    written."""
     if not os.path.lexists(path):
         return
     try:
@@ -162,5 +168,6 @@ def _check_zip(path: Path) -> None:
         same = False
     if not same:
         raise SettingError(
-            f"to: {path} is not the zip file of an earlier site, or was changed; choose another folder"
+            f"to: {path} is not the zip file of an earlier site, or was changed; "
+            "choose another folder"
         )

@@ -1,10 +1,12 @@
-"""The style of every figure: colours, sizes, panels, legends, axes. `runner.report.draw` writes figures to files.
+"""The style of every figure: colours, sizes, panels, legends, axes. `runner.report.draw` writes
+figures to files.
 
-Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing leaks. matplotlib is
-imported when a figure is made, not when this module is.
+Figures are `matplotlib.figure.Figure` objects without pyplot, so nothing is global and nothing
+leaks. matplotlib is imported when a figure is made, not when this module is.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; a second sign (marker, dashes, hatching) carries
-every distinction into grey print. Which labels belong together is a module constant of the paper's package:
+Colours are Okabe and Ito's, which colour-blind readers tell apart; a second sign (marker, dashes,
+hatching) carries every distinction into grey print. Which labels belong together is a module
+constant of the paper's package:
 
     >>> METHODS = PlotStyles(("gd", "hsr", "trace"))
     >>> METHODS.style("hsr")
@@ -48,9 +50,10 @@ DASHES = (
 class PlotStyles:
     """The looks of families of labels that share figures.
 
-    A label's place in its family is its style, so members of a family never look alike. A label of no family gets
-    colour, marker and dashes from a hash of its text, the same on every machine. Upper and lower case are equal.
-    Raises ValueError for a family with more members than there are styles, and for a label in two families.
+    A label's place in its family is its style, so members of a family never look alike. A label of
+    no family gets colour, marker and dashes from a hash of its text, the same on every machine.
+    Upper and lower case are equal. Raises ValueError for a family with more members than there are
+    styles, and for a label in two families.
     """
 
     def __init__(self, *families: tuple[str, ...]) -> None:
@@ -90,7 +93,8 @@ DEFAULT_STYLES = PlotStyles()
 """Every label looks as its hash says."""
 STYLE = Path(__file__).with_name("hess.mplstyle")
 WIDEST = 8.0
-"""Width of a figure of several panels in inches: its 8-point labels are shown at 7 points in a column of 7 inches."""
+"""Width of a figure of several panels in inches: its 8-point labels are shown at 7 points in a
+column of 7 inches."""
 
 
 class NothingToDraw(ValueError):
@@ -106,10 +110,11 @@ def new_figure(
     sharex: bool | Literal["all", "row", "col"] = False,
     sharey: bool | Literal["all", "row", "col"] = False,
 ) -> tuple[Figure, NDArray[Any]]:
-    """A figure in the shared style and its axes as an array of shape (rows, cols), also for one panel.
+    """A figure in the shared style and its axes as an array of shape (rows, cols), also for one
+    panel.
 
-    Sizes in inches; 3.4 by 2.7 a panel by default. The layout makes room for labels and outside legends by itself.
-    Raises NothingToDraw for no rows or columns.
+    Sizes in inches; 3.4 by 2.7 a panel by default. The layout makes room for labels and outside
+    legends by itself. Raises NothingToDraw for no rows or columns.
     """
     if not (rows and cols):
         raise NothingToDraw(f"expected at least one panel, found {rows} rows of {cols}")
@@ -139,11 +144,13 @@ def panels(
     sharey: bool | Literal["row", "col"] = True,
     **size: Any,
 ) -> Figure:
-    """A figure with one panel for each key of `titles`, drawn by `draw(ax, key)`, letters, and one legend below.
+    """A figure with one panel for each key of `titles`, drawn by `draw(ax, key)`, letters, and one
+    legend below.
 
-    Use it wherever a figure repeats a plot for several depths, networks or checkpoints: `draw` adds the lines of one
-    panel, and `panels` does what every such figure needs (grid, labels, letters and titles, logarithmic axes, legend,
-    note for the caption). What `draw` returns, if anything, replaces the title of its panel.
+    Use it wherever a figure repeats a plot for several depths, networks or checkpoints: `draw` adds
+    the lines of one panel, and `panels` does what every such figure needs (grid, labels, letters
+    and titles, logarithmic axes, legend, note for the caption). What `draw` returns, if anything,
+    replaces the title of its panel.
 
     Parameters
     ----------
@@ -200,7 +207,8 @@ def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None
 
 
 def _wrap(ax: Axes, text: str) -> str:
-    """`text` broken into lines about as wide as the panel, so that neighbours do not run into each other."""
+    """`text` broken into lines about as wide as the panel, so that neighbours do not run into each
+    other."""
     figure: Any = ax.figure
     letters = max(
         12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85)
@@ -224,7 +232,8 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
 
 
 def head(figure: Figure, text: str) -> None:
-    """Write which paper and figure this is above the panels, before a title that the figure already has."""
+    """Write which paper and figure this is above the panels, before a title that the figure already
+    has."""
     own = figure.get_suptitle()
     figure.suptitle(f"{text}: {own}" if own else text, x=0.01, ha="left", fontsize=8, color="0.35")
 
@@ -256,8 +265,9 @@ def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
     """Logarithmic axis with readable ticks, also when it spans less than a decade.
 
-    Values at or below zero cannot be shown: they are left out by matplotlib, so say in the caption if there are any.
-    An axis on which no value is positive stays linear, since matplotlib refuses to draw it, and the figure says so.
+    Values at or below zero cannot be shown: they are left out by matplotlib, so say in the caption
+    if there are any. An axis on which no value is positive stays linear, since matplotlib refuses
+    to draw it, and the figure says so.
     """
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
@@ -337,8 +347,8 @@ def groups(
 ) -> None:
     """Boxes of several samples side by side, every value as a point, n below the label.
 
-    Above `POINTS` values a sample shows evenly spaced order statistics only, and its label says so. The points'
-    sideways spread is fixed, not random.
+    Above `POINTS` values a sample shows evenly spaced order statistics only, and its label says so.
+    The points' sideways spread is fixed, not random.
     """
     import numpy as np
 
@@ -368,14 +378,16 @@ def groups(
 
 
 def annotate_test(ax: Axes, statistic: Statistic) -> None:
-    """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or the reason."""
+    """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or
+    the reason."""
     ax.set_xlabel(
         "\n".join(part for part in (ax.get_xlabel(), _wrap(ax, describe(statistic))) if part)
     )
 
 
 def describe(statistic: Statistic) -> str:
-    """Short lines for a test or fit; a test that cannot reach 0.05 says so instead of looking like "no difference"."""
+    """Short lines for a test or fit; a test that cannot reach 0.05 says so instead of looking like
+    "no difference"."""
     s = statistic
     names = {"mann_whitney": "Mann–Whitney", "wilcoxon": "Wilcoxon", "spearman": "Spearman"}
     if s.kind in ("linear", "log_linear"):
@@ -443,8 +455,9 @@ def heatmap(
 ) -> None:
     """A matrix as an image with a colour bar called `label`; missing values are hatched, not zero.
 
-    log: logarithmic colours, values at or below zero count as missing. centred: diverging colours around 0.
-    limits: ends of the colours, where panels are to be compared; bar: whether the colour bar is drawn.
+    log: logarithmic colours, values at or below zero count as missing. centred: diverging colours
+    around 0. limits: ends of the colours, where panels are to be compared; bar: whether the colour
+    bar is drawn.
     """
     import numpy as np
     from matplotlib.colors import CenteredNorm, LogNorm, Normalize

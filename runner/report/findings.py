@@ -1,7 +1,8 @@
-"""Everything that a report asks an experiment's analysis, asked once; what its code raises is kept, not passed on.
+"""Everything that a report asks an experiment's analysis, asked once; what its code raises is kept,
+not passed on.
 
-Verdicts and what is said of the paper come from what is judged, figures and their captions from all that is shown; the
-two are one analysis unless more is stored than the paper's own grid and seeds.
+Verdicts and what is said of the paper come from what is judged, figures and their captions from all
+that is shown; the two are one analysis unless more is stored than the paper's own grid and seeds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Failures:
         """call(), or `default` with the error recorded."""
         try:
             return call()
-        except Exception as error:  # an experiment's code may raise anything; the rest of the report must not be lost
+        # an experiment's code may raise anything; the rest of the report must not be lost
+        except Exception as error:
             self.add(stage, error, name)
             return default
 
@@ -88,7 +90,8 @@ class Material:
     judged
         What verdicts read; `shown` itself where nothing more is shown.
     replication
-        What the second verdict reads; None where no seeds are declared for one, or not all of them are stored.
+        What the second verdict reads; None where no seeds are declared for one, or not all of them
+        are stored.
     reference
         File of the paper's values, if any.
     """
@@ -107,7 +110,8 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """An analysis's answers: its tables ready to be written, the rest as it came. Empty where its code raised."""
+    """An analysis's answers: its tables ready to be written, the rest as it came. Empty where its
+    code raised."""
 
     stats: pd.DataFrame
     claims: pd.DataFrame
@@ -127,7 +131,8 @@ class Findings:
 
 
 def ask(material: Material, failures: Failures, *, only_figures: bool = False) -> Findings:
-    """Make the experiment's analyses and ask them for everything. only_figures: leave the other answers empty."""
+    """Make the experiment's analyses and ask them for everything. only_figures: leave the other
+    answers empty."""
     shown = _analysis(material.shown, failures)
     judged = shown if material.judged is material.shown else _analysis(material.judged, failures)
     if only_figures:
@@ -174,7 +179,8 @@ def _verdicts(
 
 
 def _replicated(made: pd.DataFrame, again: pd.DataFrame | None) -> pd.DataFrame:
-    """A table of verdicts with those of the seeds declared for a second one, row by row; again: None: not run."""
+    """A table of verdicts with those of the seeds declared for a second one, row by row; again:
+    None: not run."""
     import pandas as pd
 
     if again is None:
@@ -187,7 +193,8 @@ def _replicated(made: pd.DataFrame, again: pd.DataFrame | None) -> pd.DataFrame:
 
 
 def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
-    """The claims; outside the paper's scope only those keep their verdict that do not depend on the protocol."""
+    """The claims; outside the paper's scope only those keep their verdict that do not depend on the
+    protocol."""
     return compare.claims_table(within_scope(claim, scope) for claim in analysis.claims())
 
 
@@ -209,7 +216,8 @@ def within_scope(claim: Claim, scope: Scope) -> Claim:
 
 
 def _measured(analysis: Analysis, material: Material) -> pd.DataFrame:
-    """The values to compare with the paper's, one row a seed; none where the paper has no values."""
+    """The values to compare with the paper's, one row a seed; none where the paper has no
+    values."""
     found = None if material.reference is None else analysis.measured()
     return _empty(VALUES) if found is None else found
 

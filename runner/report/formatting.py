@@ -1,17 +1,19 @@
-"""Text of reports: human names of identifiers, report.md with its tables by verdict, and the hand-written summary.
+"""Text of reports: human names of identifiers, report.md with its tables by verdict, and the
+hand-written summary.
 
 A summary is a Jinja template next to the experiment's settings, <experiment>.md:
 
-    {{ number("gap_global", activation="gelu", checkpoint="init") }}    our mean of a published number
-    {{ number("gap_global", "paper_mean", activation="gelu") }}         another column of its row
-    {{ statement("residual slope") }}, {{ verdict("residual slope") }}  a statement: what was measured, the verdict
-    {{ numbers("exact match") }}, {{ statements("refuted") }}           how many; without a verdict: how many count
-    {{ numbers("reproduced", checkpoint="init") }}                      how many of the rows with these keys
-    {{ mean("distances", "R", checkpoint="init", distance=0) }}         mean of a column of a merged table
-    {{ mean("distances", "R", distance=0, over={"distance": 4}) }}      mean over the seeds of a ratio (see `mean_of`)
+    {{ number("gap", activation="gelu") }}            our mean of a published number
+    {{ number("gap", "paper_mean", depth=8) }}        another column of its row
+    {{ statement("slope") }}, {{ verdict("slope") }}  a statement: what was measured, the verdict
+    {{ numbers("exact match") }}                      how many; without a verdict: how many count
+    {{ numbers("reproduced", checkpoint="init") }}    how many of the rows with these keys
+    {{ statements("refuted") }}                       likewise of statements
+    {{ mean("distances", "R", distance=0) }}          mean of a column of a merged table
+    {{ mean("distances", "R", over="C") }}            mean of a ratio (see `mean_of`)
 
-A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with three significant
-digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
+A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with
+three significant digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
 """
 
 from __future__ import annotations
@@ -137,8 +139,8 @@ def report_text(
     validation
         Sentences on numerical checks of the cells.
     scope
-        What the report is. Outside the paper's it begins with the reason, and lists only the statements that keep a
-        verdict.
+        What the report is. Outside the paper's it begins with the reason, and lists only the
+        statements that keep a verdict.
     """
     scored = _rows(found.scorecard) if scope.is_papers else []
     stated = [row for row in _rows(found.claims) if scope.keeps(bool(row.get("independent")))]
@@ -220,8 +222,8 @@ STATEMENTS = ("statement", "place", "measured", "criterion", "verdict")
 
 
 def place_rows(scored: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
-    """For each table and figure of the paper: how many numbers, their verdicts, and the number that differs most. None
-    where every place has one number."""
+    """For each table and figure of the paper: how many numbers, their verdicts, and the number that
+    differs most. None where every place has one number."""
     places: dict[str, list[Mapping[str, Any]]] = {}
     for row in scored:
         places.setdefault(str(row.get("source") or ""), []).append(row)
@@ -406,7 +408,8 @@ def summary(
     scorecard: pd.DataFrame,
     tables: Mapping[str, pd.DataFrame] | None = None,
 ) -> str:
-    """A summary with its numbers. Raises ValueError for a row that there is not, or several, and for too many words.
+    """A summary with its numbers. Raises ValueError for a row that there is not, or several, and
+    for too many words.
 
     tables: merged over cells and seeds, for `mean`.
     """
@@ -471,7 +474,8 @@ def mean_of(
 ) -> float:
     """Mean of a column over the rows with these keys.
 
-    over: of its ratio to another column, or, seed by seed, to its value in the rows with these other keys.
+    over: of its ratio to another column, or, seed by seed, to its value in the rows with these
+    other keys.
     """
 
     def rows(keys: Mapping[str, Any]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Formulas in plain text as MathML: C(d), ‖H^GN‖_F, λ_sup, σ''², D_v^T, rho^k.
 
-A formula is a run of symbols: letters with indices, powers or arguments, norms, Greek letters. Words stay text.
+A formula is a run of symbols: letters with indices, powers or arguments, norms, Greek letters.
+Words stay text.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ₀₁₂₃₄₅₆
 _GREEK = "Α-Ωα-ω∇ℓ"
 _LETTER = f"(?:{'|'.join(NAMES)}|[A-ZṼ{_GREEK}a-z])"
 _WORD = f"[A-Za-z0-9{_GREEK}]+"
-_SUB = rf"_(?:\{{[^{{}}]*\}}|{_WORD}(?:_{_WORD})?(?:,[a-z]\d?(?!\w))?|[+±*-])|[₀-₉]+|(?<=[{_GREEK}])\d(?![\d.])"
-_SUP = r"\^(?:\{[^{}]*\}|\([^()\s]{1,12}\)|[-−]?(?:\d+(?:\.\d+)?|[A-Za-z]+)|[+±*-])|[⁰¹²³⁴-⁹⁺⁻ᵀ]+|\*(?![\w*])"
+_SUB = (
+    rf"_(?:\{{[^{{}}]*\}}|{_WORD}(?:_{_WORD})?(?:,[a-z]\d?(?!\w))?|[+±*-])"
+    rf"|[₀-₉]+|(?<=[{_GREEK}])\d(?![\d.])"
+)
+_SUP = (
+    r"\^(?:\{[^{}]*\}|\([^()\s]{1,12}\)|[-−]?(?:\d+(?:\.\d+)?|[A-Za-z]+)|[+±*-])"
+    r"|[⁰¹²³⁴-⁹⁺⁻ᵀ]+|\*(?![\w*])"
+)
 _SCRIPT = rf"(?:'{{1,4}}(?![A-Za-z'])|{_SUB}|{_SUP})"
 _INSIDE = r"(?:\((?!s\))[^()\s]{1,12}\)|\[[^\[\]\s]{1,12}\])"
 _NORM = rf"(?:‖[^‖]{{1,30}}‖|\|\|[^|\s]{{1,12}}\|\|){_SCRIPT}*"
@@ -106,7 +113,8 @@ def _element(match: re.Match[str]) -> str:
 
 
 def _with_scripts(base: str, scripts: str) -> str:
-    """A symbol with its primes, indices and powers; an index and a power next to each other are one element."""
+    """A symbol with its primes, indices and powers; an index and a power next to each other are one
+    element."""
     sub = sup = ""
     for script in [*_ONE.findall(scripts), ""]:
         primes, below = script.startswith("'"), re.match(r"[_0-9₀-₉]", script)

@@ -1,8 +1,9 @@
-"""manifest.json of a report: its schema, the checksums of the files, the provenance of every artifact, the fingerprint.
+"""manifest.json of a report: its schema, the checksums of the files, the provenance of every
+artifact, the fingerprint.
 
-The fingerprint is one hash of cells, settings, published values and the code that makes the report. A report whose
-manifest holds the same fingerprint is up to date. Processor, date and commit of the measurements are not part of it;
-neither is the engine, whose results are the cells.
+The fingerprint is one hash of cells, settings, published values and the code that makes the report.
+A report whose manifest holds the same fingerprint is up to date. Processor, date and commit of the
+measurements are not part of it; neither is the engine, whose results are the cells.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from runner.store.tables import read_json
 
 NAME = "manifest.json"
 PAGES = ("index.html", "stats.js")
-"""Files of a report that are made of its other files; their SHA-256 is in the manifest under pages."""
+"""Files of a report that are made of its other files; their SHA-256 is in the manifest under pages.
+"""
 START = "start.json"
 """Of an output folder: what its start page was made from, and the SHA-256 of its files."""
 START_FILES = ("index.html", "rows.js", "pages.js")
@@ -67,7 +69,8 @@ CELL: Mapping[str, type] = {"id": str, "params": dict, "seed": int}
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of the report in `folder`, every key of `TYPES` in it; None where there is none of this schema."""
+    """The manifest of the report in `folder`, every key of `TYPES` in it; None where there is none
+    of this schema."""
     try:
         record = read_json(folder / NAME)
     except (OSError, ValueError):
@@ -86,8 +89,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a CSV file of a report; none where there is no such file. Raises ValueError for a file without rows of
-    its head's length."""
+    """Rows of a CSV file of a report; none where there is no such file. Raises ValueError for a
+    file without rows of its head's length."""
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             rows = list(csv.DictReader(stream, restkey="", restval=None))
@@ -124,7 +127,8 @@ def changed_pages(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
 
 
 def start_record(root: Path) -> dict[str, Any]:
-    """What an output folder notes of its start page: made_from, and the SHA-256 of files and manifests."""
+    """What an output folder notes of its start page: made_from, and the SHA-256 of files and
+    manifests."""
     empty: dict[str, Any] = {"made_from": "", "files": {}, "manifests": {}}
     try:
         record = read_json(root / START)
@@ -135,7 +139,8 @@ def start_record(root: Path) -> dict[str, Any]:
 
 
 def changed_start(root: Path) -> list[str]:
-    """Files of the start page of an output folder, and manifests, that are not as they were written."""
+    """Files of the start page of an output folder, and manifests, that are not as they were
+    written."""
     record = start_record(root)
     names = [name for name in START_FILES if (root / name).is_file() or record["files"]]
     changed = [name for name in names if record["files"].get(name) != _sum(root / name)]
@@ -143,7 +148,8 @@ def changed_start(root: Path) -> list[str]:
 
 
 def is_changed(root: Path, folder: Path) -> bool:
-    """Whether the manifest in `folder`, below the output folder, is another than the one noted there."""
+    """Whether the manifest in `folder`, below the output folder, is another than the one noted
+    there."""
     name = (folder / NAME).relative_to(root).as_posix()
     noted = start_record(root)["manifests"].get(name)
     return noted is not None and noted != _sum(folder / NAME)
@@ -240,8 +246,8 @@ def fingerprint(
     manifest: Mapping[str, Any],
     files: Iterable[Path],
 ) -> str:
-    """Hash of everything that decides the content of a report: cells, settings, published values, and the packages that
-    make it.
+    """Hash of everything that decides the content of a report: cells, settings, published values,
+    and the packages that make it.
 
     Parameters
     ----------
@@ -297,7 +303,8 @@ def start_fingerprint(root: Path) -> str:
 
 
 def not_run_files(root: Path) -> list[Path]:
-    """Files that say what was not run and why: the published one, then that of the output folder."""
+    """Files that say what was not run and why: the published one, then that of the output
+    folder."""
     folders = [*filter(None, [published_root()]), root]
     return [path for folder in folders if (path := folder / "not_run.md").is_file()]
 

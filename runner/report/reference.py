@@ -1,11 +1,13 @@
 """Files of published values, experiments/reference/<name>.csv: one row a value.
 
-`mean` and `std` have the digits that are printed ("2.50"), `upper_bound` a printed bound in the place of a mean, and
-`n_seeds` how many seeds they are of. `statistic` says how the value is made from them (blank: their mean). `way` says
-how it is measured here (`WAYS`). `results` is its place in the authors' public results (`unrounded/results.csv`), whose
-standard deviation counts where the paper prints none. `margin` and `margin_reason` say how far another value may lie
-from it and still be the same ("rounding" for the rounding of the print; blank for the default of `judge.margin_of`);
-`constructed` says why the row could not come out otherwise. Every other column is a key (`metric` always).
+`mean` and `std` have the digits that are printed ("2.50"), `upper_bound` a printed bound in the
+place of a mean, and `n_seeds` how many seeds they are of. `statistic` says how the value is made
+from them (blank: their mean). `way` says how it is measured here (`WAYS`). `results` is its place
+in the authors' public results (`unrounded/results.csv`), whose standard deviation counts where the
+paper prints none. `margin` and `margin_reason` say how far another value may lie from it and still
+be the same ("rounding" for the rounding of the print; blank for the default of `judge.margin_of`);
+`constructed` says why the row could not come out otherwise. Every other column is a key (`metric`
+always).
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ if TYPE_CHECKING:
 
 
 WAYS = ("as described", "authors' configuration", "recovered protocol")
-"""Ways to a number: by the paper's description; with initial networks and data order from the authors' public code; by
-a protocol that was found by a search over the published values. They are counted apart."""
+"""Ways to a number: by the paper's description; with initial networks and data order from the
+authors' public code; by a protocol that was found by a search over the published values. They are
+counted apart."""
 VALUE_COLUMNS = (
     *("mean", "std", "upper_bound", "n_seeds", "way", "statistic", "results", "results_std"),
     *("margin", "margin_reason", "constructed", "source", "note"),
 )
 BIBLIOGRAPHIC = ("experiment", "table")
-"""Keys that say where a value is printed, not which value it is; measured values need not carry them."""
+"""Keys that say where a value is printed, not which value it is; measured values need not carry
+them."""
 ROUNDING = "rounding"
 MEAN = "mean over seeds"
 NAN = float("nan")
@@ -39,8 +43,8 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Printed:
-    """One published value. results_std: population std of the authors' public results; resolution, std_resolution:
-    half a unit of the last printed digit of mean and std."""
+    """One published value. results_std: population std of the authors' public results; resolution,
+    std_resolution: half a unit of the last printed digit of mean and std."""
 
     mean: float
     std: float
@@ -60,8 +64,8 @@ class Printed:
 def read_reference(path: Path) -> pd.DataFrame:
     """A reference file, every cell as text (so that the printed digits are not lost).
 
-    Raises ValueError with one line for an unreadable file, missing columns, a row of another length, a number that
-    is none, a negative std, or a row with neither mean nor upper_bound.
+    Raises ValueError with one line for an unreadable file, missing columns, a row of another
+    length, a number that is none, a negative std, or a row with neither mean nor upper_bound.
     """
     import pandas as pd
 
@@ -74,7 +78,8 @@ def read_reference(path: Path) -> pd.DataFrame:
     for column in ("metric", "mean"):
         if column not in header:
             raise ValueError(
-                f"{path}: expected a column {column!r}, found {', '.join(header) or 'an empty file'}"
+                f"{path}: expected a column {column!r}, "
+                f"found {', '.join(header) or 'an empty file'}"
             )
     if len(set(header)) < len(header):
         raise ValueError(f"{path}: column names repeat: {', '.join(header)}")
@@ -155,7 +160,8 @@ def resolution(text: str) -> float:
 
 @cache
 def unrounded(path: Path) -> dict[str, tuple[float, float]]:
-    """ "file:place" -> (mean, population std) of the authors' public results; {} without such a file."""
+    """ "file:place" -> (mean, population std) of the authors' public results; {} without such a
+    file."""
     if not path.is_file():
         return {}
     with open(path, newline="", encoding="utf-8") as stream:

@@ -1,10 +1,11 @@
-"""What a report is: the paper's own run, or another one. Made once for each report, from the paper's grid, settings,
-data and seeds and the profile; scorecard, claims, statistics, headings, captions, console and pages take their words
-from it.
+"""What a report is: the paper's own run, or another one. Made once for each report, from the
+paper's grid, settings, data and seeds and the profile; scorecard, claims, statistics, headings,
+captions, console and pages take their words from it.
 
-In the paper's scope verdicts read the cells of the paper's grid and seeds and nothing else. Whatever else is stored is
-shown and not judged. In any other scope nothing on the paper is judged: only statements that declare themselves
-independent of the protocol (theorems, formulas) keep a verdict, and under another profile not even those.
+In the paper's scope verdicts read the cells of the paper's grid and seeds and nothing else.
+Whatever else is stored is shown and not judged. In any other scope nothing on the paper is judged:
+only statements that declare themselves independent of the protocol (theorems, formulas) keep a
+verdict, and under another profile not even those.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ class Scope:
 
     @property
     def how(self) -> str:
-        """How a run differs from the paper's, for a heading: "quick run", "on stand-in data", "with hidden=5"."""
+        """How a run differs from the paper's, for a heading: "quick run", "on stand-in data", "with
+        hidden=5"."""
         if self.profile != PAPER:
             return f"{self.profile} run"
         if self.stand_in and self.paper:
@@ -237,15 +239,17 @@ def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Ite
 
 
 ASIDE = ("grid", "report", "free")
-"""Marks of fields that no departure is counted from: which cells there are, what is drawn, what does not matter."""
+"""Marks of fields that no departure is counted from: which cells there are, what is drawn, what
+does not matter."""
 
 
 def departures(experiment: Experiment, paper: Experiment) -> list[Departure]:
     """Every setting that is not the paper's.
 
-    Left out are grid fields (a reference row names its own grid point), those that only reports read, and those made
-    with `free()`. Another kind of data, model, metric or training is one departure, whatever else differs with it. Of a
-    field that is a mapping only the paper's keys count: an entry added next to them changes none of its numbers.
+    Left out are grid fields (a reference row names its own grid point), those that only reports
+    read, and those made with `free()`. Another kind of data, model, metric or training is one
+    departure, whatever else differs with it. Of a field that is a mapping only the paper's keys
+    count: an entry added next to them changes none of its numbers.
     """
     return list(_differing(experiment, paper, ""))
 

@@ -1,5 +1,5 @@
-"""One row of the scorecard: a published value (`runner.report.reference`), what was measured, and what
-`runner.stats.judge` says of the two."""
+"""One row of the scorecard: a published value (`runner.report.reference`), what was measured, and
+what `runner.stats.judge` says of the two."""
 
 from __future__ import annotations
 
@@ -17,21 +17,25 @@ from runner.stats.intervals import Difference, Part, Sample, withheld
 class Score:
     """One row of the scorecard, after its keys; `scorecard` states the rules.
 
-    way, statistic: as the reference row has them. resolution: half a unit of the last printed digit of the paper's
-    mean. margin: how far the means may lie apart. std columns: measured with ddof 1, the paper's with ddof 0, as
-    published; results_std: of the authors' public results. image_variance, image_df: of the difference, where both
-    sides looked at different sets of images. rounding_std, rounding_df: where both sides have the same networks, by
-    how much the rest (rounding of another device, other probes) moves one seed's value. ratio = measured / paper (or
-    / bound), difference = measured − paper with its standard error, degrees of freedom and 90 % interval [low, high].
-    equivalence: what the equivalence test says whatever the verdict; detectable: the smallest difference that would
-    have been *not reproduced*, the margin and half an interval; significant: "yes" where zero is outside the 99 %
-    interval of the difference and the digits are others; seeds_needed: how many would decide an inconclusive row.
-    Other criteria, each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our 95 %
-    interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept: share of the other rows
-    of the metric and table that lie on the same side of this one as in the paper. std_ratio, std_p: our std over the
-    paper's (both ddof 1), and the two-sided F test of their equality. values: ours, pairs (seed, value),
-    nine digits, None for one that is not finite; JSON in scorecard.csv.
-    replication: the verdict of the seeds declared for a second one, not counted; "" where none are declared.
+    way, statistic: as the reference row has them. resolution: half a unit of the last printed digit
+    of the paper's mean. margin: how far the means may lie apart. std columns: measured with ddof 1,
+    the paper's with ddof 0, as published; results_std: of the authors' public results.
+    image_variance, image_df: of the difference, where both sides looked at different sets of
+    images. rounding_std, rounding_df: where both sides have the same networks, by how much the rest
+    (rounding of another device, other probes) moves one seed's value. ratio = measured / paper (or
+    / bound), difference = measured − paper with its standard error, degrees of freedom and 90 %
+    interval [low, high]. equivalence: what the equivalence test says whatever the verdict;
+    detectable: the smallest difference that would have been *not reproduced*, the margin and half
+    an interval; significant: "yes" where zero is outside the 99 % interval of the difference and
+    the digits are others; seeds_needed: how many would decide an inconclusive row. Other criteria,
+    each "yes" or "no": sign_kept (where a sign can differ); in_our_95, the published value in our
+    95 % interval; in_their_prediction, ours in the 95 % prediction interval of theirs. order_kept:
+    share of the other rows of the metric and table that lie on the same side of this one as in the
+    paper. std_ratio, std_p: our std over the paper's (both ddof 1), and the two-sided F test of
+    their equality. values: ours, pairs (seed, value), nine digits, None for one that is not finite;
+    JSON in scorecard.csv.
+    replication: the verdict of the seeds declared for a second one, not counted; "" where none are
+    declared.
     """
 
     paper_mean: float
@@ -167,7 +171,10 @@ def _held(
     else:  # the same networks: the spread of what is left between the two is known
         grown = Part(rounding**2, math.inf if math.isnan(pairs) else pairs)
         compared = judge.paired(ours, theirs, margin, grown)
-        how = "paired: same networks; the interval is that of other probes or another device's rounding"
+        how = (
+            "paired: same networks; the interval is that of other probes or another device's "
+            "rounding"
+        )
         how = how if rounding > 0 else "paired: same networks and images, nothing random is left"
     difference = compared.difference
     theirs_known = "standard deviation of the authors' public results"
@@ -224,7 +231,8 @@ def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference
 
 
 def z_of(difference: Difference, rounding: float) -> float:
-    """difference / √(SE² + h²/3): a printed digit is known to ± h, which is all that parts identical rows.
+    """difference / √(SE² + h²/3): a printed digit is known to ± h, which is all that parts
+    identical rows.
 
     NaN without a standard error above zero.
     """

@@ -1,4 +1,5 @@
-"""Bring the report of some settings up to date: leave it, copy the published one, or make it from the stored cells."""
+"""Bring the report of some settings up to date: leave it, copy the published one, or make it from
+the stored cells."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ from runner.store.store import Stored, merge
 
 @dataclass(frozen=True)
 class Update:
-    """The report of one set of settings: what it covers, and its manifest before it is made. files: further files that
-    the fingerprint covers (the YAML file)."""
+    """The report of one set of settings: what it covers, and its manifest before it is made. files:
+    further files that the fingerprint covers (the YAML file)."""
 
     collection: Collection
     files: Sequence[Path] = ()
@@ -75,8 +76,8 @@ class Update:
         return None if changed else self.state(self.folder)
 
     def state(self, folder: Path) -> tuple[dict[str, Any], list[str]] | None:
-        """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None where there is none
-        or one of its other files has changed."""
+        """(manifest, merged tables to write) of a report of the same fingerprint in `folder`; None
+        where there is none or one of its other files has changed."""
         earlier = read_manifest(folder)
         if (
             earlier is None
@@ -214,7 +215,8 @@ def draw(
     any_seed: bool = False,
     to: Path | None = None,
 ) -> list[str]:
-    """Draw one figure of a report, or all of them, and nothing else; returns one line for each file.
+    """Draw one figure of a report, or all of them, and nothing else; returns one line for each
+    file.
 
     to: a folder for the files, in place of the report's own, whose page is made again.
 
@@ -225,7 +227,8 @@ def draw(
     drawable = _figures_of_reports(jobs[0]) if figure else set()
     if drawable and figure not in drawable:
         raise SettingError(
-            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), found {short(figure)}"
+            f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), "
+            f"found {short(figure)}"
         )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
     job, folder = collection.job, to or collection.place.folder
@@ -254,7 +257,8 @@ def draw(
 
 
 def _figures_of_reports(job: Job) -> set[str]:
-    """Names of the figures in the reports of a job's settings, published or made here; empty where one failed."""
+    """Names of the figures in the reports of a job's settings, published or made here; empty where
+    one failed."""
     places = filter(None, (published_folder(job.name), job.store.root))
     records = [record for record in map(read_manifest, places) if record is not None]
     records = [record for record in records if record["settings_key"] == job.identity.key]

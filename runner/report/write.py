@@ -1,8 +1,9 @@
-"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures, findings and one HTML page.
+"""From merged tables to a report: CSV files, statistics, claims, scorecard, figures, findings and
+one HTML page.
 
-Order matters. The experiment's analysis is asked once, tables are on disk before anything is drawn, and whatever the
-experiment's own code raises (a figure, the claims, the tests) is recorded and shown, and loses nothing else. Every file
-appears by one rename.
+Order matters. The experiment's analysis is asked once, tables are on disk before anything is drawn,
+and whatever the experiment's own code raises (a figure, the claims, the tests) is recorded and
+shown, and loses nothing else. Every file appears by one rename.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ KEPT = ("confirmed", "refuted", "minor error", "inconclusive", "true by construc
 JSON_COLUMNS = ("variants", "other_seeds", "values")
 """Columns that hold JSON: part -> verdict; pairs (seed, value)."""
 DIGITS = "%.9g"
-"""Format of floats in the tables that an analysis gives: fewer digits than those in which two machines may differ."""
+"""Format of floats in the tables that an analysis gives: fewer digits than those in which two
+machines may differ."""
 
 
 def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
@@ -174,7 +176,8 @@ def _report_text(
     warnings: Sequence[str],
     trust: Sequence[str],
 ) -> str:
-    """report.md; with a summary in the paper's scope, where cells are missing only one written for partial results."""
+    """report.md; with a summary in the paper's scope, where cells are missing only one written for
+    partial results."""
     scope, experiment = material.scope, material.judged.experiment
     path, text = summary_path(manifest["experiment"], experiment), ""
     content = path.read_text(encoding="utf-8") if path is not None and scope.is_papers else ""
@@ -232,7 +235,8 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
 def write_overview(root: Path) -> Path:
     """The start page of an output folder, from the reports below it.
 
-    It is left as it is while its files are as they were written and what they were made from is the same.
+    It is left as it is while its files are as they were written and what they were made from is the
+    same.
     """
     origin = start_fingerprint(root)
     if start_record(root)["made_from"] == origin and not changed_start(root):
@@ -269,7 +273,8 @@ def counts_line(counts: Mapping[str, int]) -> str:
 
 
 def remove_stale(directory: Path, earlier: Mapping[str, str], now: Iterable[str]) -> None:
-    """Remove files that the earlier report made and this one did not, unless they were changed since.
+    """Remove files that the earlier report made and this one did not, unless they were changed
+    since.
 
     earlier: file -> SHA-256, as in the manifest.
     """

@@ -21,8 +21,8 @@ SAME_VALUE = 6
 
 @dataclass(frozen=True)
 class Agreement:
-    """digits: for every compared number, the leading digits in which both agree. others: of the fields that are not
-    numbers, how many there are; differing: how many of them differ."""
+    """digits: for every compared number, the leading digits in which both agree. others: of the
+    fields that are not numbers, how many there are; differing: how many of them differ."""
 
     cells: int
     digits: Sequence[int]
@@ -44,7 +44,8 @@ class Agreement:
 
 
 def agreement(jobs: Iterable[Job]) -> Agreement | None:
-    """Compare every cell that is both in the working folder and published; None where there is no such cell.
+    """Compare every cell that is both in the working folder and published; None where there is no
+    such cell.
 
     Times are no results and numerical checks measure rounding: neither is compared.
     """
@@ -93,7 +94,8 @@ def _finite(value: object) -> bool:
 
 
 def common_digits(ours: float, theirs: float) -> int:
-    """Leading decimal digits in which two numbers agree: −log₁₀ of their relative difference, rounded down.
+    """Leading decimal digits in which two numbers agree: −log₁₀ of their relative difference,
+    rounded down.
 
     >>> common_digits(1.0, 1.0), common_digits(1.234567, 1.234561), common_digits(1.0, -1.0)
     (16, 5, 0)

@@ -1,4 +1,5 @@
-"""Commands that check: `store check`, `verify`, `data list|fetch|verify`, and `demo`, one result measured now."""
+"""Commands that check: `store check`, `verify`, `data list|fetch|verify`, and `demo`, one result
+measured now."""
 
 from __future__ import annotations
 
@@ -34,15 +35,17 @@ from runner.store.store import Store
 from runner.store.tables import compare
 
 TOLERANCE = 1e-6
-"""Relative: what float32 trainings on another processor may differ by before anything else is wrong."""
+"""Relative: what float32 trainings on another processor may differ by before anything else is
+wrong."""
 
 
 def store_command(call: Call) -> int:
     """hess-run store check [outputs=PATH] [repair=true]
 
-    Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Names the damaged ones, one line
-    each; repair=true moves them to <experiment>/quarantine/, and the next run measures them again. Names the files of
-    reports that have changed, too; the next report makes them again. Exit status 1 if anything is damaged.
+    Examines every stored cell: cell.json, id, names, and the SHA-256 of each table. Names the
+    damaged ones, one line each; repair=true moves them to <experiment>/quarantine/, and the next
+    run measures them again. Names the files of reports that have changed, too; the next report
+    makes them again. Exit status 1 if anything is damaged.
 
       hess-run store check outputs=outputs/run
     """
@@ -53,11 +56,13 @@ def store_command(call: Call) -> int:
 
 
 def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
-    """Examine every stored cell and report; 1 when one is damaged. repair: move damaged cells to quarantine."""
+    """Examine every stored cell and report; 1 when one is damaged. repair: move damaged cells to
+    quarantine."""
     check_outputs(root)
     if not root.is_dir() and published_root() is None:
         raise SettingError(
-            f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH; {where_published()}"
+            f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH; "
+            f"{where_published()}"
         )
     total, lines, left = 0, [], []
     for experiment in _experiments(root):
@@ -91,7 +96,8 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
 
 
 def _changed_report(folder: Path) -> list[str]:
-    """A line for a report whose files are not what its manifest says; published ones come without merged tables."""
+    """A line for a report whose files are not what its manifest says; published ones come without
+    merged tables."""
     manifest = read_manifest(folder)
     changed = [MANIFEST]
     if manifest is not None:
@@ -117,9 +123,10 @@ def _experiments(root: Path) -> list[str]:
 def verify_command(call: Call) -> int:
     """hess-run [-m] verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
 
-    Measures a random sample of the stored cells again, outside the store, and compares every table with the stored one.
-    Names the first field that differs by more than the relative tolerance; sample=0 takes all cells. Exit status 1 if
-    any cell differs. Times (columns of seconds) are not compared.
+    Measures a random sample of the stored cells again, outside the store, and compares every table
+    with the stored one. Names the first field that differs by more than the relative tolerance;
+    sample=0 takes all cells. Exit status 1 if any cell differs. Times (columns of seconds) are not
+    compared.
 
       hess-run verify experiment=scalar_spectrum sample=5
     """
@@ -169,10 +176,14 @@ def verify_jobs(
         )
         if not as_json:
             print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
-    counts = f"{len(chosen)} of {len(stored)} stored cells measured again: {len(chosen) - wrong} agree, {wrong} differ"
+    counts = (
+        f"{len(chosen)} of {len(stored)} stored cells measured again: "
+        f"{len(chosen) - wrong} agree, {wrong} differ"
+    )
     if moved:
         counts += (
-            "\nAnother processor or torch rounds differently: errors of rounding, and what amplifies "
+            "\nAnother processor or torch rounds differently: errors of rounding, "
+            "and what amplifies "
             "them, differ there"
         )
     print(json.dumps({"stored": len(stored), "cells": records}, indent=1) if as_json else counts)
@@ -180,7 +191,8 @@ def verify_jobs(
 
 
 def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool, str, bool]:
-    """Whether a cell that is measured again agrees with the stored one, how, and whether it was measured elsewhere."""
+    """Whether a cell that is measured again agrees with the stored one, how, and whether it was
+    measured elsewhere."""
     kept = job.store.get(cell_id)
     with tempfile.TemporaryDirectory() as folder:
         again = Store(Path(folder), job.name)
@@ -206,7 +218,8 @@ ARCHIVES = ("cifar10", "cifar100")
 
 
 def missing_data(experiments: Iterable[Experiment]) -> str:
-    """What is missing of the first data set whose files are not there or have the wrong size; "" for nothing."""
+    """What is missing of the first data set whose files are not there or have the wrong size; ""
+    for nothing."""
     for experiment in experiments:
         missing = getattr(getattr(experiment, "dataset", None), "missing", None)
         if missing is not None and (reason := missing()):
@@ -216,12 +229,12 @@ def missing_data(experiments: Iterable[Experiment]) -> str:
 
 def data_command(call: Call) -> int:
     """hess-run data list         what is there, where it is looked for, sizes and orders of records
-    hess-run data fetch NAME  download an official archive: resumes, checks its published sum, unpacks known files only
+    hess-run data fetch NAME  download an official archive; check its sum; unpack known files only
     hess-run data verify NAME check the files and labels that are there
 
-    NAME: cifar10 or cifar100. Files are looked for below $HESS_DATA, then below data/ in the current folder;
-    torchvision's folder there counts where it has the official binary files (its own are pickled and never read).
-    fetch writes to $HESS_DATA, else to data/.
+    NAME: cifar10 or cifar100. Files are looked for below $HESS_DATA, then below data/ in the
+    current folder; torchvision's folder there counts where it has the official binary files (its
+    own are pickled and never read). fetch writes to $HESS_DATA, else to data/.
     """
     verb, *names = call.words
     one_of("data", verb, ("list", "fetch", "verify"))
@@ -245,7 +258,8 @@ def data_command(call: Call) -> int:
 
 
 def _listed(name: str) -> list[str]:
-    """What is known of a data set: where it is looked for, whether it is there, its files and addresses."""
+    """What is known of a data set: where it is looked for, whether it is there, its files and
+    addresses."""
     from runner.data.cifar import archive, complete, data_root, locate, pickled, places
     from runner.data.fetch import SUMS
     from runner.run.config import mirrors
@@ -255,7 +269,10 @@ def _listed(name: str) -> list[str]:
     state = f"not there; hess-run data fetch {name}"
     if complete(spec, folder):
         size = sum(spec.sizes.values()) / 2**20
-        state = f"{len(spec.sizes)} files, {size:.0f} MiB; hess-run data verify {name} compares their sums"
+        state = (
+            f"{len(spec.sizes)} files, {size:.0f} MiB; "
+            f"hess-run data verify {name} compares their sums"
+        )
     origin = {data_root(): "$HESS_DATA", Path("data"): "data/ in the current folder"}
     looked = [
         f"  {'folder' if p == folder else 'or':8} {p.absolute()} ({origin[p.parent]})"
@@ -304,24 +321,30 @@ DEMO_EXPERIMENT = "scalar_spectrum"
 DEMO_CELLS = ("part=[cells,bias]", "seed=42,43,44,45,46")
 DEMO_FIGURE = "fig2_relu_cells"
 DEMO_CLAIM = "relu_closed_form"
-DEMO_PLAIN = "every Hessian eigenvalue of a ReLU network with one hidden layer and scalar input has a closed form"
+DEMO_PLAIN = (
+    "every Hessian eigenvalue of a ReLU network with one hidden layer and scalar input has a "
+    "closed form"
+)
 TABLE, FORMULA, OURS = "relu_cells", "eigenvalue", "dense"
-"""Table of the cell, its column with the values of the paper's formula, and its column with ours."""
+"""Table of the cell, its column with the values of the paper's formula, and its column with ours.
+"""
 DEMO_OUTPUTS = "outputs/demo"
 
 
 def demo_command(call: Call) -> int:
     """hess-run demo [outputs=PATH]
 
-    Measures ten cells of scalar_spectrum (a few seconds, no data set): every Hessian eigenvalue of a ReLU network by
-    the paper's formula and by automatic differentiation. Prints the claim, the published and our values and the
-    verdict, and draws the figure into PATH (default outputs/demo). A second call only draws.
+    Measures ten cells of scalar_spectrum (a few seconds, no data set): every Hessian eigenvalue of
+    a ReLU network by the paper's formula and by automatic differentiation. Prints the claim, the
+    published and our values and the verdict, and draws the figure into PATH (default outputs/demo).
+    A second call only draws.
     """
     return demo(Path(call.keys.get("outputs", DEMO_OUTPUTS)))
 
 
 def demo(outputs: Path) -> int:
-    """Measure the cells that are not stored, report them, and print both sides. 0, or 1 when a cell failed."""
+    """Measure the cells that are not stored, report them, and print both sides. 0, or 1 when a cell
+    failed."""
     words = [f"experiment={DEMO_EXPERIMENT}", *DEMO_CELLS, f"outputs='{outputs}'"]
     # measured now, that is the point
     jobs = [
@@ -353,7 +376,8 @@ def demo(outputs: Path) -> int:
 
 
 def _report(jobs: Sequence[Job]) -> list[str]:
-    """Report the cells with one figure, compared with the grid of these cells alone; lines that say what is in it."""
+    """Report the cells with one figure, compared with the grid of these cells alone; lines that say
+    what is in it."""
     from runner.report.manifest import read_table
     from runner.report.update import report
     from runner.report.write import write_overview
@@ -374,9 +398,13 @@ def _report(jobs: Sequence[Job]) -> list[str]:
     return [
         "",
         f"claim      {DEMO_PLAIN} ({claim['where']})",
-        f"published  {extremes(FORMULA)}: the paper's formula, {len(rows)} eigenvalues of {len(jobs)} networks",
+        (
+            f"published  {extremes(FORMULA)}: the paper's formula, "
+            f"{len(rows)} eigenvalues of {len(jobs)} networks"
+        ),
         f"ours       {extremes(OURS)}: the Hessian by automatic differentiation, an eigensolver",
-        f"verdict    {claim['verdict']}: largest relative difference {float(claim['statistic']):.1e}, "
+        f"verdict    {claim['verdict']}: largest relative difference "
+        f"{float(claim['statistic']):.1e}, "
         f"criterion {claim['threshold']}",
         "",
         f"figure     {folder / 'figures' / DEMO_FIGURE}.png",

@@ -1,7 +1,8 @@
-"""A run: measure what is not stored, then report; through Hydra's own application where a launcher is asked for.
+"""A run: measure what is not stored, then report; through Hydra's own application where a launcher
+is asked for.
 
-Launchers spread a sweep over processes or machines. Every word of the command was checked before; a plain run, also a
-sweep, needs none of this.
+Launchers spread a sweep over processes or machines. Every word of the command was checked before; a
+plain run, also a sweep, needs none of this.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ from runner.store.job import Job, claim_outputs
 LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
 """Launcher -> the extra of this project that brings it."""
 RESTARTS = 3
-"""How often a sweep is started again after a process of its launcher was killed: one cell may kill each that tries."""
+"""How often a sweep is started again after a process of its launcher was killed: one cell may kill
+each that tries."""
 _PACKAGES = ("joblib", "submitit", "ray", "concurrent")
 """Packages whose own errors say that a process is gone."""
 
 
 def needs_no_job(call: Call) -> bool:
-    """Whether a command asks Hydra for something that no experiment has a part in: its help, completion, plugins."""
+    """Whether a command asks Hydra for something that no experiment has a part in: its help,
+    completion, plugins."""
     named = any(word.startswith("experiment=") for word in call.settings)
     return call.shows[:1] in (("--hydra-help",), ("--shell-completion",)) or (
         "plugins" in call.shows and not named
@@ -59,8 +62,8 @@ def chosen(arguments: Arguments) -> bool:
 
 
 def check_launcher(arguments: Arguments) -> None:
-    """Let Hydra compose the first job. Raises SettingError with one line for what it refuses, and for code that a file
-    brings in through Hydra's own section."""
+    """Let Hydra compose the first job. Raises SettingError with one line for what it refuses, and
+    for code that a file brings in through Hydra's own section."""
     import hydra
 
     words = [*expand(arguments)[0], *arguments.launcher]
@@ -84,7 +87,8 @@ def check_launcher(arguments: Arguments) -> None:
 
 
 def _defaults_of_hydra() -> dict[str, str]:
-    """Hydra 1.3 must be told to use its own defaults; 1.4 uses them, and warns about the parameter."""
+    """Hydra 1.3 must be told to use its own defaults; 1.4 uses them, and warns about the
+    parameter."""
     import hydra
 
     return {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
@@ -94,7 +98,10 @@ def missing_launcher(name: str) -> str:
     """One line for a launcher whose plugin is not installed."""
     if name in LAUNCHERS:
         extra = LAUNCHERS[name]
-        return f"hydra/launcher={name}: its plugin is not installed; get it with pip install 'hess-run[{extra}]'"
+        return (
+            f"hydra/launcher={name}: its plugin is not installed; "
+            f"get it with pip install 'hess-run[{extra}]'"
+        )
     known = ", ".join(["basic", *files.choices(files.LAUNCHERS), *LAUNCHERS])
     return f"hydra/launcher={name}: no such launcher; known: {known} (docs/scale.md)"
 
@@ -128,7 +135,8 @@ def _check_section(section: Any) -> None:
                 or may_import(target)
             ):
                 raise SettingError(
-                    f"hydra.{group}: _target_ {short(target)} is no plugin of Hydra and was not imported"
+                    f"hydra.{group}: _target_ {short(target)} is no plugin of Hydra and was "
+                    "not imported"
                 )
 
 
@@ -164,7 +172,8 @@ def show_hydra(words: Sequence[str]) -> int:
 
 
 def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) -> None:
-    """Spread a sweep over the processes of a launcher. One that loses a process is started again."""
+    """Spread a sweep over the processes of a launcher. One that loses a process is started
+    again."""
     left = without_stored(arguments, open_jobs)
     folder = str(jobs[0].outputs / ".multirun" / time.strftime("%Y-%m-%d_%H-%M-%S"))
     escaped = folder.replace("\\", "\\\\").replace("'", "\\'")
@@ -176,20 +185,23 @@ def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) 
                 raise
             reason = short(f"{type(error).__name__}: {error}", 300)
             say(
-                f"a process of the launcher ended early ({reason}); starting what is not stored again ({restart})"
+                f"a process of the launcher ended early ({reason}); "
+                f"starting what is not stored again ({restart})"
             )
     raise AssertionError("the last start returns")
 
 
 def without_stored(arguments: Arguments, open_jobs: Sequence[Job]) -> Arguments:
-    """The sweep over those seeds alone at which a cell is to be measured: Hydra composes every job again."""
+    """The sweep over those seeds alone at which a cell is to be measured: Hydra composes every job
+    again."""
     seeds = ",".join(str(seed) for seed in sorted({job.seed for job in open_jobs}))
     words = [f"seed={seeds}" if word.startswith("seed=") else word for word in arguments.overrides]
     return replace(arguments, overrides=tuple(words)) if arguments.multirun else arguments
 
 
 def lost_worker(error: BaseException) -> bool:
-    """Whether a launcher reports that one of its processes ended early. What was not stored can be measured again."""
+    """Whether a launcher reports that one of its processes ended early. What was not stored can be
+    measured again."""
     return any(
         kind.__module__.split(".")[0] in _PACKAGES for kind in type(error).__mro__
     ) and not limit(error)
@@ -309,14 +321,16 @@ def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:
         return limit_reached(error)
     reason = short(f"{type(error).__name__}: {error}", 300)
     say(
-        f"the run ended early ({reason}); finished cells are stored. Run the same command again to go on."
+        f"the run ended early ({reason}); finished cells are stored. Run the same command "
+        "again to go on."
     )
     report_jobs(jobs)
     return 1
 
 
 def report_status(jobs: Sequence[Job]) -> int:
-    """The exit status that the report of some jobs asks for; whatever ends it early is said in one line."""
+    """The exit status that the report of some jobs asks for; whatever ends it early is said in one
+    line."""
     try:
         dismiss()
         return guarded(lambda: 0 if report_jobs(jobs) else 1)
@@ -326,6 +340,7 @@ def report_status(jobs: Sequence[Job]) -> int:
         if FULL_ERROR:
             traceback.print_exc()
         say(
-            f"the report failed ({type(error).__name__}: {error}); all cells are stored, see hess-run report"
+            f"the report failed ({type(error).__name__}: {error}); all cells are stored, "
+            "see hess-run report"
         )
         return 1

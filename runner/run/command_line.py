@@ -1,34 +1,36 @@
-"""hess-run: experiments on the Hessian of neural networks, from five papers, with one verdict for each number.
+"""hess-run: experiments on the Hessian of neural networks, from five papers; one verdict a number.
 
-  hess-run demo                                  one published formula checked now: both values, verdict, figure
-  hess-run experiment=NAME [key=value ...]       measure what is not stored yet, then report
-  hess-run -m experiment=NAME seed=42,43,44      sweep over seeds or any key (also seed=range(42,47), a=1,2 b=3,4)
-  hess-run list                                  experiments, paper, cells, stored cells, predicted cost
-  hess-run show NAME                             what an experiment can be set to: fields, defaults, groups, kinds
-  hess-run plan experiment=NAME [key=value ...]  what would run, what is stored, time and memory; runs nothing
-  hess-run report [experiment=NAME ...]          tables, figures, statistics, claims and scorecard from the store
-  hess-run why FILE[:LINE] | ANCHOR              which cells, commits, CPU and command a figure or a row came from
-  hess-run results [NAME]                        tables of the stored cells: rows, columns, how to load them
-  hess-run open [NAME]                           the page of an experiment, or all of them, in a browser
-  hess-run site                                  all pages as one folder and one zip file
-  hess-run data list|fetch|verify [NAME]         what is there; download an official archive; check it
-  hess-run store check                           is everything that is stored whole
-  hess-run verify experiment=NAME                measure a sample of the stored cells again and compare
-  hess-run audit PLACE                           one formula of a paper: printed, right, reference
-  hess-run diagnose target=FILE.py:FUNCTION      the same engine on a network of your own
-  hess-run publish NAME [show=true]              for maintainers: merge finished cells into the published results
-  hess-run VERB --help                           more on each of them
+  hess-run demo                             one published formula checked now: verdict, figure
+  hess-run experiment=NAME [key=value ...]  measure what is not stored yet, then report
+  hess-run -m experiment=NAME seed=42,43    sweep over seeds or any key (also seed=range(42,47))
+  hess-run list                             experiments, paper, cells, stored cells, predicted cost
+  hess-run show NAME                        fields, defaults, groups and kinds of an experiment
+  hess-run plan experiment=NAME [k=v ...]   what would run, what is stored, time and memory
+  hess-run report [experiment=NAME ...]     tables, figures, claims and scorecard from the store
+  hess-run why FILE[:LINE] | ANCHOR         cells, commits, CPU and command behind a figure or a row
+  hess-run results [NAME]                   tables of stored cells: rows, columns, how to load them
+  hess-run open [NAME]                      the page of an experiment, or all of them, in a browser
+  hess-run site                             all pages as one folder and one zip file
+  hess-run data list|fetch|verify [NAME]    what is there; download an official archive; check it
+  hess-run store check                      is everything that is stored whole
+  hess-run verify experiment=NAME           measure a sample of the stored cells again and compare
+  hess-run audit PLACE                      one formula of a paper: printed, right, reference
+  hess-run diagnose target=FILE.py:FUNCTION the same engine on a network of your own
+  hess-run publish NAME [show=true]         for maintainers: merge finished cells into the published
+  hess-run VERB --help                      more on each of them
 
 keys of every run (= default)
-  seed=42  profile=paper|quick  outputs=outputs  jobs=1 (processes)  threads=1  device=cpu  force=false
-keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=3, protocol=printed, 'depth=[8,10]'),
-  and of its groups by path (training.steps=5000, dataset.train=100); another kind: dataset=surrogate
+  seed=42  profile=paper|quick  outputs=outputs  jobs=1 (processes)  threads=1  device=cpu
+  force=false
+keys of an experiment: the fields of conf/experiment/NAME.yaml, by name (hidden=3, 'depth=[8,10]'),
+  and of its groups by path (training.steps=5000); another kind: dataset=surrogate
 
-Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hydra-help, --info plugins;
-  with experiment=NAME: --cfg job|hydra|all, --info; 'experiment=glob(attention_*)' sweeps over names.
+Hydra's options: -m, --config-dir DIR (experiments and kinds of your own), --hydra-help,
+  --info plugins; with experiment=NAME: --cfg job|hydra|all, --info;
+  'experiment=glob(attention_*)' sweeps over names.
 completion in this shell: eval "$(hess-run --shell-completion install=bash)"
 of this program: -q (no output but errors), --json (list, plan, why, store, verify, results)
-scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, each cell measured once.
+scale out: -m hydra/launcher=joblib (this machine), submitit_slurm, ray; one store, every cell once.
 stop with Ctrl-C and run the same command again: finished cells are kept.
 """
 
@@ -48,8 +50,9 @@ from runner.run.console import did_you_mean, nearest
 
 @dataclass(frozen=True)
 class Call:
-    """A parsed command line. words: positional words behind the verb; keys: key=value words that belong to the verb;
-    settings: all other key=value words; shows: one of Hydra's options that show something instead of running."""
+    """A parsed command line. words: positional words behind the verb; keys: key=value words that
+    belong to the verb; settings: all other key=value words; shows: one of Hydra's options that show
+    something instead of running."""
 
     verb: str
     words: tuple[str, ...] = ()
@@ -70,9 +73,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb. function: module:name of what it does with a Call; words: its positional words, optional ones in
-    brackets; keys: its own key=value words; settings: whether it takes settings of a run as well; json: whether it has
-    JSON output."""
+    """A verb. function: module:name of what it does with a Call; words: its positional words,
+    optional ones in brackets; keys: its own key=value words; settings: whether it takes settings of
+    a run as well; json: whether it has JSON output."""
 
     function: str
     words: str = ""
@@ -263,7 +266,8 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
             )
         if name in ("pdf", "svg"):
             raise SettingError(
-                f"--{name}: write figures={name}, as in hess-run report experiment=NAME figures={name}"
+                f"--{name}: write figures={name}, "
+                f"as in hess-run report experiment=NAME figures={name}"
             )
         if name and any(name in (*verb.keys, *overrides.KNOWN_KEYS) for verb in VERBS.values()):
             value = wrong.partition("=")[2] or ("true" if name in ("force", "repair") else "VALUE")
@@ -301,7 +305,8 @@ def _shows(options: argparse.Namespace) -> list[str]:
         and not any(w.startswith("experiment=") for w in options.words)
     ):
         raise SettingError(
-            "--info: expected experiment=NAME as well, found none; --info plugins lists Hydra's plugins without one"
+            "--info: expected experiment=NAME as well, found none; "
+            "--info plugins lists Hydra's plugins without one"
         )
     return ["--info", options.info] if options.info else []
 
@@ -309,8 +314,9 @@ def _shows(options: argparse.Namespace) -> list[str]:
 def audit_command(call: Call) -> int:
     """hess-run audit PLACE
 
-    One clause of a paper in five lines: its place and class, an instance, the printed formula, the correct one, and the
-    reference it was compared with. PLACE is the id of a clause or of a root cause; a paper's name lists its places.
+    One clause of a paper in five lines: its place and class, an instance, the printed formula, the
+    correct one, and the reference it was compared with. PLACE is the id of a clause or of a root
+    cause; a paper's name lists its places.
 
       hess-run audit attention.d.1
       hess-run audit hsr
@@ -320,6 +326,7 @@ def audit_command(call: Call) -> int:
     audit = getattr(experiment_class("paper_audit"), "audit", None)
     if audit is None:
         raise SettingError(
-            "audit: expected conf/experiment/paper_audit.yaml to name an experiment that audits papers"
+            "audit: expected conf/experiment/paper_audit.yaml to name an experiment that "
+            "audits papers"
         )
     return int(audit(call.words))

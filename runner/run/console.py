@@ -1,8 +1,9 @@
-"""What a command shows and how it ends: standard streams, progress, pieces of messages, exit statuses.
+"""What a command shows and how it ends: standard streams, progress, pieces of messages, exit
+statuses.
 
-The time to go is judged by predicted cost. Stored cells take no time and say nothing about the others: what is left is
-the predicted seconds of the cells to be measured, scaled by how the measured ones, or a running one that takes longer,
-compare with their predictions.
+The time to go is judged by predicted cost. Stored cells take no time and say nothing about the
+others: what is left is the predicted seconds of the cells to be measured, scaled by how the
+measured ones, or a running one that takes longer, compare with their predictions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Tolerant:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, if that is still possible; text_alone: without control characters, as paths may hold."""
+        """Write, if that is still possible; text_alone: without control characters, as paths may
+        hold."""
         if self._text_alone:
             text = "\n".join(map(plain, text.split("\n")))
         try:
@@ -57,7 +59,8 @@ class Tolerant:
 
 
 def protect(quiet: bool = False) -> None:
-    """Open what is closed (or a file of results would take its number), and tolerate what breaks later.
+    """Open what is closed (or a file of results would take its number), and tolerate what breaks
+    later.
 
     quiet: nothing is written to standard output.
     """
@@ -97,7 +100,8 @@ def nearest(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     if near:
         return near[0]
-    # The last part may be right and the path wrong or missing; an experiment's own settings come first.
+    # The last part may be right and the path wrong or missing; an experiment's own settings come
+    # first.
     tails = {path.rpartition(".")[2]: path for path in reversed(known)}
     near = get_close_matches(name.rpartition(".")[2], list(tails), n=1, cutoff=0.6)
     return tails[near[0]] if near else ""
@@ -120,11 +124,13 @@ LIMIT_TEXTS = {
 
 
 class LimitReached(Exception):
-    """A limit of the system was reached; the store holds whole cells only. Begins with the name of the limit."""
+    """A limit of the system was reached; the store holds whole cells only. Begins with the name of
+    the limit."""
 
 
 def limit(error: BaseException | None) -> str:
-    """The limit of the system behind an error, also one that a launcher hands on as text; "" for none."""
+    """The limit of the system behind an error, also one that a launcher hands on as text; "" for
+    none."""
     if error is None or isinstance(error, SettingError):
         return limit(error.__cause__) if error is not None else ""
     if isinstance(error, OSError):
@@ -138,7 +144,8 @@ def limit(error: BaseException | None) -> str:
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Whether a KeyboardInterrupt is behind an error: OmegaConf turns one that meets it into something else."""
+    """Whether a KeyboardInterrupt is behind an error: OmegaConf turns one that meets it into
+    something else."""
     open_, seen = [error], set()
     while open_:
         cause = open_.pop()
@@ -176,8 +183,9 @@ def guarded(action: Callable[[], int]) -> int:
 def interrupted() -> int:
     """One line, status 130.
 
-    An interruption inside a string that is executed (a dataclass or a named tuple made during an import) leaves a mark
-    in CPython, which then ends the process by SIGINT whatever its status; executing another string takes the mark away.
+    An interruption inside a string that is executed (a dataclass or a named tuple made during an
+    import) leaves a mark in CPython, which then ends the process by SIGINT whatever its status;
+    executing another string takes the mark away.
     """
     exec("pass")
     say("interrupted; finished cells are stored. Run the same command again to go on.")
@@ -192,20 +200,23 @@ def limit_reached(error: Exception) -> int:
         (str(cause).strip() or type(cause).__name__).splitlines()[-1].rpartition(f"{name}: ")[2]
     )
     say(
-        f"{name} ({short(detail, 160)}); finished cells are stored. {LIMITS[name][1]} and run again."
+        f"{name} ({short(detail, 160)}); finished cells are stored. {LIMITS[name][1]} and run "
+        "again."
     )
     return 1
 
 
 def unexpected(error: Exception) -> int:
-    """One line: what lies in the way of a file, by name; anything else is a fault of this program."""
+    """One line: what lies in the way of a file, by name; anything else is a fault of this
+    program."""
     if isinstance(error, OSError) and error.filename:
         path = short(error.filename2 or error.filename, 200)
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             say(f"{path}: expected a path that can be used ({error.strerror}); choose another")
             return 2
         say(
-            f"{path}: {error.strerror}; finished cells are stored. Move it away or give access to it, and run again."
+            f"{path}: {error.strerror}; finished cells are stored. Move it away or give access "
+            "to it, and run again."
         )
         return 1
     trace = error.__traceback__
@@ -216,7 +227,8 @@ def unexpected(error: Exception) -> int:
     )
     text = short(str(error).replace("\n", " ") or "no message", 200)
     say(
-        f"a fault of this program: {type(error).__name__}: {text} ({place}); finished cells are stored. "
+        f"a fault of this program: {type(error).__name__}: {text} ({place}); "
+        "finished cells are stored. "
         "HYDRA_FULL_ERROR=1 shows where it came from."
     )
     return 1
@@ -228,7 +240,8 @@ def say(line: str) -> None:
 
 
 def flushed(status: int) -> int:
-    """The exit status after standard output was flushed: 1 where a disk was full, say, and a part of it is lost."""
+    """The exit status after standard output was flushed: 1 where a disk was full, say, and a part
+    of it is lost."""
     stream = sys.stdout
     if stream is not None:
         stream.flush()
@@ -252,7 +265,8 @@ class Progress:
         """Progress within the current cell."""
 
     def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
-        """A cell ended as 'stored', 'measured' or 'failed', after `seconds` (since its start, where not given)."""
+        """A cell ended as 'stored', 'measured' or 'failed', after `seconds` (since its start, where
+        not given)."""
 
     def close(self) -> None:
         """No more cells."""
@@ -368,7 +382,10 @@ class Lines(_Counting):
         if state != "stored":
             left = f"; {self.left}" if self.left else ""
             print(
-                f"{self._title}: {self._done}/{self._total} {state} {self._label} ({took:.1f} s){left}",
+                (
+                    f"{self._title}: {self._done}/{self._total} {state} {self._label} "
+                    f"({took:.1f} s){left}"
+                ),
                 file=sys.stderr,
                 flush=True,
             )

@@ -1,14 +1,17 @@
-"""Run a job: its loop in this process, or in several processes of this machine over one store (`jobs=N`).
+"""Run a job: its loop in this process, or in several processes of this machine over one store
+(`jobs=N`).
 
-The processes outlive a job: a sweep starts them once, not once a seed. Each has a pipe of its own, so that one that is
-killed in the middle of a word holds up no other.
+The processes outlive a job: a sweep starts them once, not once a seed. Each has a pipe of its own,
+so that one that is killed in the middle of a word holds up no other.
 """
 
 from __future__ import annotations
 
 import atexit
 import multiprocessing
-import multiprocessing.util  # its wait for children is registered now, so that `dismiss` comes before it at the end
+
+# its wait for children is registered now, so that `dismiss` comes before it at the end
+import multiprocessing.util
 import os
 import signal
 import sys
@@ -32,7 +35,8 @@ POLITE = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after its parent is gone, whatever it is doing: a cell is stored whole or not at all."""
+    """End this process soon after its parent is gone, whatever it is doing: a cell is stored whole
+    or not at all."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -43,7 +47,8 @@ def end_with(parent: int) -> None:
 
 
 def _serve(pipe: Any, parent: int) -> None:
-    """A worker process: the loop of every job that comes through the pipe, until None or an interruption."""
+    """A worker process: the loop of every job that comes through the pipe, until None or an
+    interruption."""
     protect()
     try:
         end_with(parent)
@@ -106,7 +111,8 @@ def _loop(job: Job, pipe: Any) -> tuple[str, Any]:
 
 @dataclass
 class Worker:
-    """A worker process and this side of its pipe. busy: it has a job whose outcome has not come back."""
+    """A worker process and this side of its pipe. busy: it has a job whose outcome has not come
+    back."""
 
     process: Any
     pipe: Any
@@ -118,7 +124,8 @@ class Worker:
             self.busy = True
 
     def outcome(self, progress: Progress) -> tuple[str, Any] | None:
-        """(kind, content) where it has come; a worker that has died is busy no more. progress: of the running cell."""
+        """(kind, content) where it has come; a worker that has died is busy no more. progress: of
+        the running cell."""
         alive = (
             self.process.is_alive()
         )  # before the look into the pipe, which may hold its last word
@@ -145,7 +152,8 @@ os.register_at_fork(
 def prepare(count: int) -> list[Worker]:
     """So many idle workers; those of earlier jobs that live are used again.
 
-    A command asks before its first job is there: they take two seconds to import what every cell needs.
+    A command asks before its first job is there: they take two seconds to import what every cell
+    needs.
     """
     _WORKERS[:] = [worker for worker in _WORKERS if worker.process.is_alive()]
     idle = [worker for worker in _WORKERS if not worker.busy]
@@ -160,9 +168,9 @@ def prepare(count: int) -> list[Worker]:
         worker = Worker(context.Process(target=_serve, args=(theirs, os.getpid())), ours)
         _WORKERS.append(worker)
         idle.append(worker)
-        # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this process a moment later,
-        # when the worker has been told all that it waits for. The tracker comes first: starting a worker may start it
-        # too, and it takes the block away behind it.
+        # A Ctrl-C meets the worker when it can heed it, not in the middle of an import; this
+        # process a moment later, when the worker has been told all that it waits for. The tracker
+        # comes first: starting a worker may start it too, and it takes the block away behind it.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, POLITE)
         try:
@@ -223,7 +231,8 @@ def _watch(
     messages: list[tuple[str, Any]],
     progress: Progress,
 ) -> None:
-    """Draw what the workers finish, until they are done. stamps: of the cells to measure, as they were before."""
+    """Draw what the workers finish, until they are done. stamps: of the cells to measure, as they
+    were before."""
     open_cells = {cell_id: cell for cell_id, cell in job.cells() if cell_id in stamps}
     running = True
     while running:
@@ -279,7 +288,8 @@ def _collect(
     complete = len(outcome.measured) + len(outcome.stored) + len(outcome.failed) == len(ids)
     if not complete and not interrupted:
         raise RuntimeError(
-            f"a worker process ended early (exit codes {exit_codes}); the finished cells are stored, "
+            f"a worker process ended early (exit codes {exit_codes}); "
+            "the finished cells are stored, "
             f"the logs are in {store.logs}; run the same command again to go on"
         )
     return outcome
@@ -297,11 +307,13 @@ __all__ = [
 ]
 
 _CLEANED: set[Path] = set()
-"""Stores that this process has swept: a sweep of a thousand jobs need not look through all cells for each."""
+"""Stores that this process has swept: a sweep of a thousand jobs need not look through all cells
+for each."""
 
 
 def run(job: Job) -> Outcome:
-    """Measure every cell of the job that is not stored yet. Raises LimitReached at a limit of the system."""
+    """Measure every cell of the job that is not stored yet. Raises LimitReached at a limit of the
+    system."""
     store = job.store
     store.prepare(clean=store.root not in _CLEANED)
     _CLEANED.add(store.root)
@@ -322,7 +334,10 @@ def run(job: Job) -> Outcome:
 def run_job(job: Job) -> None:
     """Measure the missing cells of a job. Raises KeyboardInterrupt where it was interrupted."""
     outcome = run(job)
-    counts = f"{len(outcome.measured)} measured, {len(outcome.stored)} were stored, {len(outcome.failed)} failed"
+    counts = (
+        f"{len(outcome.measured)} measured, {len(outcome.stored)} were stored, "
+        f"{len(outcome.failed)} failed"
+    )
     print(f"{job.name} seed={job.seed}: {counts}", flush=True)
     if outcome.interrupted:
         raise KeyboardInterrupt

@@ -30,16 +30,16 @@ def duration(seconds: float) -> str:
 
 
 TAKEN_UP = 3.0
-"""How much longer than a stored cell an experiment may say before the cell counts as one whose training was
-taken from a checkpoint; for cells stored before that was recorded."""
+"""How much longer than a stored cell an experiment may say before the cell counts as one whose
+training was taken from a checkpoint; for cells stored before that was recorded."""
 
 
 class Costs:
-    """Predicted cost of cells: the median of stored cells with the same parameters that trained, else the longest of
-    the stored ones or what the experiment says.
+    """Predicted cost of cells: the median of stored cells with the same parameters that trained,
+    else the longest of the stored ones or what the experiment says.
 
-    Processor time, not wall time: it hardly depends on what else the machine was doing. What the experiment says is
-    scaled by how the stored cells of `grid` that trained compare with it.
+    Processor time, not wall time: it hardly depends on what else the machine was doing. What the
+    experiment says is scaled by how the stored cells of `grid` that trained compare with it.
     """
 
     def __init__(self, stored: Sequence[Stored], grid: Sequence[Cell] = ()) -> None:
@@ -84,9 +84,9 @@ def _params_key(params: object) -> str:
 def list_command(call: Call) -> int:
     """hess-run list [PATTERN] [outputs=PATH] [--json]
 
-    One line for every experiment: paper, cells of one seed, cells stored below PATH (default outputs), predicted
-    processor time of one seed, and what it reproduces. PATTERN: a part of the name. Imports only what --config-dir
-    and HESS_MODULES allow.
+    One line for every experiment: paper, cells of one seed, cells stored below PATH (default
+    outputs), predicted processor time of one seed, and what it reproduces. PATTERN: a part of the
+    name. Imports only what --config-dir and HESS_MODULES allow.
 
       hess-run list --config-dir my/conf             with experiments of your own
     """
@@ -100,8 +100,9 @@ def list_command(call: Call) -> int:
 def plan_command(call: Call) -> int:
     """hess-run [-m] plan experiment=NAME [key=value ...] [--json]
 
-    Every cell that the same command without `plan` would measure: its id, predicted time and memory, and whether it is
-    stored. Checks everything that a run checks before its first cell, the files of the data set apart; writes nothing.
+    Every cell that the same command without `plan` would measure: its id, predicted time and
+    memory, and whether it is stored. Checks everything that a run checks before its first cell, the
+    files of the data set apart; writes nothing.
 
       hess-run plan -m experiment=ws_bound 'seed=range(42,47)'
     """
@@ -261,10 +262,14 @@ def plan(jobs: Sequence[Job]) -> list[str]:
         lines.append(f"  {record['cell']}  {cost}  {record['state']:7}  {label}")
     open_ = [record for record in records if record["state"] != "stored"]
     peak = max((record["gib"] * record["processes"] for record in open_), default=0.0)
-    about = f"about {duration(sum(record['seconds'] for record in open_))} of one core, up to {peak:.1f} GiB at a time"
+    about = (
+        f"about {duration(sum(record['seconds'] for record in open_))} of one core, "
+        f"up to {peak:.1f} GiB at a time"
+    )
     stored = len(records) - len(open_)
     lines.append(
-        f"{len(records)} cells: {stored} stored, {len(open_)} to run; {about if open_ else 'nothing to do'}"
+        f"{len(records)} cells: {stored} stored, {len(open_)} to run; "
+        f"{about if open_ else 'nothing to do'}"
     )
     return lines
 
@@ -289,8 +294,8 @@ def _changed_code(job: Job, records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
-    """What a run is about to do, one line an experiment (cells, stored ones apart, predicted time and memory), and the
-    jobs that have a cell to measure."""
+    """What a run is about to do, one line an experiment (cells, stored ones apart, predicted time
+    and memory), and the jobs that have a cell to measure."""
     planned, lines = _planned(jobs), []
     for outputs, name in dict.fromkeys((job.outputs, job.name) for job in jobs):
         of_name = [
@@ -320,7 +325,10 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
                 if processes > 1
                 else ""
             )
-            text += f"; {len(missing)} to measure: about {duration(seconds)} of one core{shared}, {peak:.1f} GiB"
+            text += (
+                f"; {len(missing)} to measure: about {duration(seconds)} of one core{shared}, "
+                f"{peak:.1f} GiB"
+            )
         lines.append(f"{text}; then the report, below {outputs / name}")
         job = next(j for j, _ in planned if (j.outputs, j.name) == (outputs, name))
         lines += _changed_code(job, records)

@@ -1,7 +1,7 @@
 """The only loop over cells: skip what is stored, measure, store, record failures.
 
-Any number of processes may run the same loop over the same store; each cell is measured by the one that holds its
-lock. That is also how `jobs=N` works on one machine (`runner.run.execute`).
+Any number of processes may run the same loop over the same store; each cell is measured by the one
+that holds its lock. That is also how `jobs=N` works on one machine (`runner.run.execute`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ WAIT_FOR_OTHERS = (
 
 @dataclass
 class Outcome:
-    """What a loop did: ids measured, found stored, failed, and left because the run was interrupted."""
+    """What a loop did: ids measured, found stored, failed, and left because the run was
+    interrupted."""
 
     measured: list[str] = field(default_factory=list)
     stored: list[str] = field(default_factory=list)
@@ -201,11 +202,13 @@ def close_log(logger: logging.Logger) -> None:
 
 
 _TERMINATED: list[int] = []
-"""Signals that asked this process to end: a library may swallow the exception that the handler raises."""
+"""Signals that asked this process to end: a library may swallow the exception that the handler
+raises."""
 
 
 def end_on_sigterm() -> None:
-    """Treat a polite kill like Ctrl-C, so that a batch system's stop leaves the same state; remember either."""
+    """Treat a polite kill like Ctrl-C, so that a batch system's stop leaves the same state;
+    remember either."""
 
     def raise_interrupt(number: int, frame: Any) -> None:
         _TERMINATED.append(number)

@@ -1,7 +1,8 @@
 """`hess-run publish`: merge finished cells and their report into the published results.
 
-The only command that writes there. The archive and every file of the report appear by one rename each, the manifest
-last: a publication that was killed is completed by the same command, and a second one changes nothing.
+The only command that writes there. The archive and every file of the report appear by one rename
+each, the manifest last: a publication that was killed is completed by the same command, and a
+second one changes nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ SHOWN = 20
 def publish_command(call: Call) -> int:
     """hess-run publish EXPERIMENT [key=value ...] [outputs=PATH] [show=true]
 
-    For maintainers: merges finished cells and their report into the published results; show=true shows what would
-    change.
+    For maintainers: merges finished cells and their report into the published results; show=true
+    shows what would change.
     """
     outputs = Path(call.keys.get("outputs", "outputs"))
     print(
@@ -48,13 +49,14 @@ def publish_command(call: Call) -> int:
 def publish(
     experiment: str, settings: Sequence[str], outputs: Path, show: bool = False
 ) -> list[str]:
-    """Publish the finished cells of an experiment and their report; returns what changed, one line each.
+    """Publish the finished cells of an experiment and their report; returns what changed, one line
+    each.
 
     Parameters
     ----------
     experiment, settings
-        Cells of the paper's protocol, of its companions, and of settings that are published already; settings
-        (``key=value``) add those of a run with changed settings.
+        Cells of the paper's protocol, of its companions, and of settings that are published
+        already; settings (``key=value``) add those of a run with changed settings.
     outputs
         Folder with the cells.
     show
@@ -63,8 +65,8 @@ def publish(
     Raises
     ------
     SettingError
-        If a cell was measured from a changed working tree, if the archive is damaged, or if there is no folder of
-        published results.
+        If a cell was measured from a changed working tree, if the archive is damaged, or if there
+        is no folder of published results.
     """
     root = published_root()
     if root is None:
@@ -104,7 +106,10 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
             write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
         code.publish(folder, job.experiment)
         _copy(place, target, files)
-    count = f"{len(added)} cells added, {len(replaced)} replaced, {len(files)} files of the report changed"
+    count = (
+        f"{len(added)} cells added, {len(replaced)} replaced, "
+        f"{len(files)} files of the report changed"
+    )
     done = (
         "nothing to publish"
         if not (added or replaced or files)
@@ -114,13 +119,15 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
 
 
 def _published(store: Store) -> dict[str, Stored]:
-    """The published cells by id. Raises SettingError for a damaged archive: its cells must not be lost."""
+    """The published cells by id. Raises SettingError for a damaged archive: its cells must not be
+    lost."""
     if store.archive is None:
         return {}
     found = {name: store.archive.usable(name) for name in store.archive.names()}
     if damage := store.published_damage():
         raise SettingError(
-            f"publish: expected an undamaged archive, found {damage[0]}; restore it with git checkout"
+            f"publish: expected an undamaged archive, found {damage[0]}; "
+            "restore it with git checkout"
         )
     return {name: cell for name, cell in found.items() if cell is not None}
 
@@ -136,7 +143,8 @@ def _keys(job: Job, before: Mapping[str, Stored]) -> set[str]:
 def _changes(
     store: Store, before: Mapping[str, Stored], keys: Collection[str]
 ) -> tuple[list[Stored], list[Stored]]:
-    """(new cells, cells with other tables than the published ones) of the working folder, of these settings."""
+    """(new cells, cells with other tables than the published ones) of the working folder, of these
+    settings."""
     added, replaced = [], []
     working: CellFiles = store.working
     for name in sorted(working.names()):
@@ -159,7 +167,8 @@ def _refuse_changed_trees(cells: Sequence[Stored]) -> None:
     if wrong:
         found = f"{len(wrong)} cells that were not, such as {wrong[0].id}"
         raise SettingError(
-            f"publish: expected cells measured from a clean commit, found {found}; commit, then measure them again "
+            f"publish: expected cells measured from a clean commit, found {found}; commit, "
+            "then measure them again "
             "with force=true"
         )
 
@@ -209,7 +218,8 @@ def _rows(folder: Path) -> dict[str, str]:
 
 
 def _report_files(place: Path) -> list[str]:
-    """Files of a report that are published: not the page and the tables that the cells give at once.
+    """Files of a report that are published: not the page and the tables that the cells give at
+    once.
 
     Raises SettingError for no report, or one with failures.
     """
@@ -226,7 +236,8 @@ def _report_files(place: Path) -> list[str]:
 
 
 def _changed_files(place: Path, target: Path) -> list[str]:
-    """Files of the report in `place` that are not the same in `target`, and published files that it no longer has."""
+    """Files of the report in `place` that are not the same in `target`, and published files that it
+    no longer has."""
     names = _report_files(place)
     changed = [
         name

@@ -1,4 +1,5 @@
-"""Commands on stored results: the jobs of a command line, `report`, `results`, `open` and `site`."""
+"""Commands on stored results: the jobs of a command line, `report`, `results`, `open` and
+`site`."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def _check_outputs(jobs: Sequence[Job]) -> None:
 
 
 def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
-    """Report each set of settings among `jobs` once; True when every report was made and no cell is missing.
+    """Report each set of settings among `jobs` once; True when every report was made and no cell is
+    missing.
 
     any_seed: as in `runner.report.update.report`.
     """
@@ -59,7 +61,8 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
     for outputs in {job.outputs for job in jobs}:
         sweep(
             outputs
-        )  # what a report that was killed has left: a run that finds all cells stored sweeps nothing
+            # what a killed report has left: a run that finds all cells stored sweeps nothing
+        )
     for members in groups.values():
         paths = [files.CONF / "experiment" / f"{members[0].name}.yaml"]
         paths = [path for path in paths if path.is_file()]
@@ -99,9 +102,9 @@ def _progress(line: str) -> None:
 def report_command(call: Call) -> int:
     """hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [figures=pdf|svg]
 
-    Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of settings or, without
-    experiment, of every experiment that has any. Measures nothing, and leaves what is up to date as it is.
-    figure: draw that one alone; figures: draw them as PDF or SVG, too.
+    Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of
+    settings or, without experiment, of every experiment that has any. Measures nothing, and leaves
+    what is up to date as it is. figure: draw that one alone; figures: draw them as PDF or SVG, too.
 
       hess-run report                                everything below outputs/
       hess-run report experiment=ws_bound outputs=outputs/run
@@ -113,7 +116,8 @@ def report_command(call: Call) -> int:
     jobs = read_jobs(call)[1] if one else _stored_jobs(call)
     if not jobs:
         print(
-            f"nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list); {where_published()}"
+            "nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list); "
+            f"{where_published()}"
         )
         return 0
     any_seed = not any(word.startswith("seed=") for word in call.settings)
@@ -149,7 +153,8 @@ def _stored_jobs(call: Call) -> list[Job]:
 def results_command(call: Call) -> int:
     """hess-run results [EXPERIMENT] [outputs=PATH] [--json]
 
-    Tables of stored cells, published ones included: their rows, and of one experiment their columns.
+    Tables of stored cells, published ones included: their rows, and of one experiment their
+    columns.
     """
     outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
     found = (
@@ -201,7 +206,10 @@ def results_lines(
     ]
     return [
         *lines,
-        f'in Python: from runner import results; results.load("{experiment}")["{next(iter(found))}"]',
+        (
+            "in Python: from runner import results; "
+            f'results.load("{experiment}")["{next(iter(found))}"]'
+        ),
     ]
 
 
@@ -229,9 +237,10 @@ def open_command(call: Call) -> int:
 def site_command(call: Call) -> int:
     """hess-run site [to=DIR] [outputs=PATH] [figures=pdf|svg]
 
-    Builds the complete static site (reports, pages, start page) into DIR (default: site) and into DIR.zip: the reports
-    below PATH, and the published ones of every other experiment. It needs no server and loads nothing from outside.
-    figures: draws every figure in that format, too, for download (some minutes).
+    Builds the complete static site (reports, pages, start page) into DIR (default: site) and into
+    DIR.zip: the reports below PATH, and the published ones of every other experiment. It needs no
+    server and loads nothing from outside. figures: draws every figure in that format, too, for
+    download (some minutes).
     """
     from runner.report.export import export_site
     from runner.report.page import VECTOR, Page
@@ -258,7 +267,10 @@ def site_command(call: Call) -> int:
 
     left_out = export_site(reports, target, add_figures)
     for name in left_out:
-        line = f"{name}: expected a whole report, found changed files; see hess-run report experiment={name}"
+        line = (
+            f"{name}: expected a whole report, found changed files; "
+            f"see hess-run report experiment={name}"
+        )
         print(line, file=sys.stderr)
     print(f"site: {target / 'index.html'}, {target}.zip")
     return 1 if left_out else 0

@@ -19,7 +19,7 @@ from runner.run.console import did_you_mean
 
 
 def show_command(call: Call) -> int:
-    """hess-run show NAME        an experiment: its fields (type, default, choices, meaning) and the kinds it takes
+    """hess-run show NAME        an experiment: its fields and the kinds that it takes
     hess-run show GROUP=NAME  a choice of dataset, model, metric or training: its fields
 
     The meaning and the place in the paper are the comments of the YAML file.
@@ -50,7 +50,8 @@ def show(word: str) -> str:
         return "\n".join(_experiment_lines(group))
     if group not in GROUPS:
         raise SettingError(
-            f"show: {short(group)} is not a group{did_you_mean(group, GROUPS)}; known: {', '.join(GROUPS)}"
+            f"show: {short(group)} is not a group{did_you_mean(group, GROUPS)}; known: "
+            f"{', '.join(GROUPS)}"
         )
     return "\n".join(_kind_lines(group, name))
 

@@ -1,6 +1,7 @@
 """Tests, fits, intervals and verdicts.
 
-This module exports the functions that make `Statistic` rows for stats.csv; `runner.stats.judge` reaches verdicts.
+This module exports the functions that make `Statistic` rows for stats.csv; `runner.stats.judge`
+reaches verdicts.
 """
 
 from runner.contract.records import TESTS, About, Statistic

@@ -1,5 +1,6 @@
-"""Verdicts put together: of the parts and variants of a statement, of several data sets, of random draws; and the
-statements of a paper, read from the file next to its printed numbers. `runner.stats.judge` exports what others use.
+"""Verdicts put together: of the parts and variants of a statement, of several data sets, of random
+draws; and the statements of a paper, read from the file next to its printed numbers.
+`runner.stats.judge` exports what others use.
 """
 
 from __future__ import annotations
@@ -48,10 +49,11 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
-    """One row from the claims of a statement under several variants: `main` decides, the others are secondary results.
+    """One row from the claims of a statement under several variants: `main` decides, the others are
+    secondary results.
 
-    Without `main` the variants are parts of the statement (`overall`). Of a variant whose parts have different
-    verdicts, each part is listed. Raises ValueError for no claims.
+    Without `main` the variants are parts of the statement (`overall`). Of a variant whose parts
+    have different verdicts, each part is listed. Raises ValueError for no claims.
     """
     if not claims:
         raise ValueError("expected the claims of at least one variant, found none")
@@ -90,7 +92,8 @@ def _part(name: str, part: str) -> str:
 
 
 def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
-    """A claim of which some parts were not measured: inconclusive where all others are confirmed, refuted where one is.
+    """A claim of which some parts were not measured: inconclusive where all others are confirmed,
+    refuted where one is.
 
     More seeds do not decide it.
     """
@@ -105,7 +108,8 @@ def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
 
 
 def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
-    """One row for each name among (variant, claim), in the order in which the names first occur (`together`)."""
+    """One row for each name among (variant, claim), in the order in which the names first occur
+    (`together`)."""
     by: dict[str, dict[str, Claim]] = {}
     for variant, found in claims:
         by.setdefault(found.name, {})[variant] = found
@@ -123,8 +127,8 @@ def minor_error(made: Claim, where: str) -> Claim:
 
 
 def contradicted(made: Claim, where: str) -> Claim:
-    """A statement that the paper's own table, result or definition contradicts: a minor error, whatever other networks
-    give. where: as in `minor_error`."""
+    """A statement that the paper's own table, result or definition contradicts: a minor error,
+    whatever other networks give. where: as in `minor_error`."""
     detail = f"errata: {where}; in the networks here: {made.verdict}; {made.detail}"
     return replace(made, verdict="minor error", detail=detail, seeds_needed=math.nan)
 
@@ -139,8 +143,8 @@ LOST = "infinite or missing"
 class DataSetRule:
     """How the results of several data sets make one verdict.
 
-    share: of the data sets with power, those that must show the effect for *confirmed*; least: data sets with power
-    that are needed.
+    share: of the data sets with power, those that must show the effect for *confirmed*; least: data
+    sets with power that are needed.
     """
 
     share: float = 0.8
@@ -148,12 +152,13 @@ class DataSetRule:
 
 
 def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[Verdict, str]:
-    """One verdict from what each data set shows: "yes", "no", "opposite", "inconclusive" (a test without power), or
-    `LOST` (an infinite or missing value, with which nothing is confirmed).
+    """One verdict from what each data set shows: "yes", "no", "opposite", "inconclusive" (a test
+    without power), or `LOST` (an infinite or missing value, with which nothing is confirmed).
 
-    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at most half show it,
-    or more than 1 − share show the opposite; inconclusive: between the two, or fewer than `least` with power; not run:
-    no data set at all. An effect of exactly zero shows neither and counts as "no".
+    confirmed: at least `share` of the data sets with power show it, none the opposite; refuted: at
+    most half show it, or more than 1 − share show the opposite; inconclusive: between the two, or
+    fewer than `least` with power; not run: no data set at all. An effect of exactly zero shows
+    neither and counts as "no".
     """
     if not found:
         return "not run", "no data set"
@@ -181,8 +186,8 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
 def data_sets_needed(found: Mapping[int, str], rule: DataSetRule) -> float:
     """Number of data sets that would decide, if the share of those with power stayed the same.
 
-    inf where no data set has power (each needs more values) and where the share itself is between a half and `share`,
-    which more data sets do not change.
+    inf where no data set has power (each needs more values) and where the share itself is between a
+    half and `share`, which more data sets do not change.
     """
     with_power = sum(finding in ("yes", "no", "opposite") for finding in found.values())
     if not found:
@@ -199,10 +204,12 @@ def finding_of(value: float, statement: Statement) -> str:
 
 
 def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:
-    """Verdict on a printed result that was one random draw, from the share of our draws that keep it; and a text.
+    """Verdict on a printed result that was one random draw, from the share of our draws that keep
+    it; and a text.
 
-    refuted: the upper 95 % limit of the share (Clopper–Pearson, one-sided) is below RARE, which takes 59 draws;
-    confirmed: the lower limit is above 1 − RARE; not run: no draws; inconclusive otherwise.
+    refuted: the upper 95 % limit of the share (Clopper–Pearson, one-sided) is below RARE, which
+    takes 59 draws; confirmed: the lower limit is above 1 − RARE; not run: no draws; inconclusive
+    otherwise.
     """
     from scipy.stats import binomtest
 
@@ -224,7 +231,8 @@ def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:
 def read_statements(path: Path) -> dict[str, Statement]:
     """name -> statement, in the order of the file; a blank field keeps the default of `Statement`.
 
-    Raises ValueError with one line for an unreadable file, unknown columns, a number that is none, or a name twice.
+    Raises ValueError with one line for an unreadable file, unknown columns, a number that is none,
+    or a name twice.
     """
     try:
         with open(path, newline="", encoding="utf-8") as stream:
@@ -236,7 +244,8 @@ def read_statements(path: Path) -> dict[str, Statement]:
         unknown = [str(c) for c in row if c not in COLUMNS]
         if unknown or None in row.values():
             raise ValueError(
-                f"{path}, row {i}: expected the columns {', '.join(COLUMNS)}, found {unknown or 'fewer'}"
+                f"{path}, row {i}: expected the columns {', '.join(COLUMNS)}, "
+                f"found {unknown or 'fewer'}"
             )
         try:
             statement = _statement(row)

@@ -1,8 +1,9 @@
 """Samples, intervals of differences, and equivalence tests; no verdicts (`runner.stats.judge`).
 
-Two means are equal by an equivalence test (TOST at 5 %): the 90 % interval of their difference is compared with a
-margin that was fixed beforehand. Inside: *reproduced*. Wholly outside: *not reproduced*. Otherwise *inconclusive*, with
-the number of seeds that would decide it. A difference that is not significant is never taken for agreement.
+Two means are equal by an equivalence test (TOST at 5 %): the 90 % interval of their difference is
+compared with a margin that was fixed beforehand. Inside: *reproduced*. Wholly outside: *not
+reproduced*. Otherwise *inconclusive*, with the number of seeds that would decide it. A difference
+that is not significant is never taken for agreement.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ SHARE = 0.25
 class Pseudovalues(list[float]):
     """Jackknife pseudovalues of a statistic: their scatter gives its error.
 
-    whole: the statistic of all values. log: the pseudovalues are those of its logarithm, for a ratio, whose interval is
-    then symmetric on that scale and never reaches zero.
+    whole: the statistic of all values. log: the pseudovalues are those of its logarithm, for a
+    ratio, whose interval is then symmetric on that scale and never reaches zero.
     """
 
     def __init__(self, values: Sequence[float], whole: float, *, log: bool = False) -> None:
@@ -45,8 +46,9 @@ class Pseudovalues(list[float]):
 class Sample:
     """Mean, sample standard deviation (ddof 1; NaN where unknown) and number of the finite values.
 
-    lost: how many values are infinite or missing. Runs that diverged are not missing at random: with any of them no
-    judge says *confirmed* or *reproduced* (`withheld`). log: a ratio, whose interval is that of its logarithm.
+    lost: how many values are infinite or missing. Runs that diverged are not missing at random:
+    with any of them no judge says *confirmed* or *reproduced* (`withheld`). log: a ratio, whose
+    interval is that of its logarithm.
     """
 
     mean: float
@@ -57,7 +59,8 @@ class Sample:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sample:
-        """Mean NaN without a finite value; of pseudovalues the statistic of all of them in its place."""
+        """Mean NaN without a finite value; of pseudovalues the statistic of all of them in its
+        place."""
         if isinstance(values, Pseudovalues) and math.isfinite(values.whole):
             made = cls.of(list(values))
             std = made.std * abs(values.whole) if values.log else made.std
@@ -73,7 +76,8 @@ class Sample:
 
     @classmethod
     def printed(cls, mean: float, std: float, n: int) -> Sample:
-        """A printed mean ± population std (ddof 0) over n values: the sample std is std √(n/(n−1))."""
+        """A printed mean ± population std (ddof 0) over n values: the sample std is std
+        √(n/(n−1))."""
         return cls(mean, std * math.sqrt(n / (n - 1)) if n > 1 else NAN, n)
 
     @property
@@ -97,7 +101,8 @@ class Sample:
         return self.mean - half, self.mean + half
 
     def prediction(self, level: float, others: int) -> tuple[float, float]:
-        """Where the mean of `others` further values falls with probability `level`; NaN below two values."""
+        """Where the mean of `others` further values falls with probability `level`; NaN below two
+        values."""
         if self.n < 2 or others < 1:
             return NAN, NAN
         half = quantile(level, self.n - 1) * self.std * math.sqrt(1 / self.n + 1 / others)
@@ -113,7 +118,8 @@ Outcome = TypeVar("Outcome", bound=str)
 
 
 def withheld(outcome: Outcome, lost: int) -> Outcome:
-    """The outcome that a sample with `lost` infinite or missing values allows: *inconclusive* at best."""
+    """The outcome that a sample with `lost` infinite or missing values allows: *inconclusive* at
+    best."""
     good = ("confirmed", "reproduced", "exact match", "calibrated", "true by construction")
     return cast(Outcome, "inconclusive") if lost and outcome in good else outcome
 
@@ -128,7 +134,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of means with its standard error and degrees of freedom; error NaN where no spread is known."""
+    """A difference of means with its standard error and degrees of freedom; error NaN where no
+    spread is known."""
 
     value: float
     error: float
@@ -141,7 +148,8 @@ class Difference:
         return self.value / self.error if self.error > 0 else NAN
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Of the true difference, by Student's t with the Welch–Satterthwaite degrees of freedom."""
+        """Of the true difference, by Student's t with the Welch–Satterthwaite degrees of
+        freedom."""
         if math.isnan(self.error):
             return NAN, NAN
         half = quantile(level, self.df) * self.error if self.error > 0 else 0.0
@@ -149,10 +157,11 @@ class Difference:
 
 
 def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Difference:
-    """ours − theirs, with the variances of both means and that of the sets of images, if the two differ in them.
+    """ours − theirs, with the variances of both means and that of the sets of images, if the two
+    differ in them.
 
-    SE² = s²/m + σ²/n + images; df = SE⁴ / Σ v_i²/df_i (Welch–Satterthwaite). Where one of the two spreads is unknown
-    the other stands in for it (`how` says so): SE² = s² (1/m + 1/n) + images.
+    SE² = s²/m + σ²/n + images; df = SE⁴ / Σ v_i²/df_i (Welch–Satterthwaite). Where one of the two
+    spreads is unknown the other stands in for it (`how` says so): SE² = s² (1/m + 1/n) + images.
     """
     value = ours.mean - theirs.mean
     parts = [images] if images is not None and images.variance > 0 else []
@@ -185,7 +194,8 @@ def quantile(level: float, df: float) -> float:
 
 
 def fewest(decides: Callable[[int], bool], least: int = 2) -> float:
-    """The smallest number n >= least with decides(n), which stays true from there on; inf beyond `MOST`."""
+    """The smallest number n >= least with decides(n), which stays true from there on; inf beyond
+    `MOST`."""
     if decides(least):
         return float(least)
     high = least
@@ -203,7 +213,8 @@ def fewest(decides: Callable[[int], bool], least: int = 2) -> float:
 def seeds_to_compare(
     ours: Sample, theirs: Sample, margin: float, level: float, images: Part | None = None
 ) -> float:
-    """How many seeds of ours would decide, were their mean and std those seen; inf where theirs alone straddles."""
+    """How many seeds of ours would decide, were their mean and std those seen; inf where theirs
+    alone straddles."""
 
     def decides(m: int) -> bool:
         low, high = welch(replace(ours, n=m), theirs, images).interval(level)
@@ -213,7 +224,8 @@ def seeds_to_compare(
 
 
 def seeds_for_limit(sample: Sample, limit: float, level: float) -> float:
-    """How many seeds would put the whole interval on one side of a limit, were mean and std those seen."""
+    """How many seeds would put the whole interval on one side of a limit, were mean and std those
+    seen."""
     distance = abs(sample.mean - limit)
 
     def decides(n: int) -> bool:
@@ -253,7 +265,8 @@ def margin_of(mean: float, rounding: float, margin: float = NAN) -> float:
 
 
 def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = None) -> Comparison:
-    """Equivalence test of two means. images: variance of the difference from different sets of images."""
+    """Equivalence test of two means. images: variance of the difference from different sets of
+    images."""
     difference = welch(ours, theirs, images)
     low, high = difference.interval(EQUIVALENCE)
     margin *= 1 + 1e-9
@@ -275,9 +288,11 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
 
 
 def paired(ours: Sample, theirs: Sample, margin: float, rounding: Part) -> Comparison:
-    """Equivalence of two means over the same networks, data and orders: what is left between them is rounding.
+    """Equivalence of two means over the same networks, data and orders: what is left between them
+    is rounding.
 
-    rounding: variance of one seed's difference between two devices, measured beforehand. More seeds are not to be had.
+    rounding: variance of one seed's difference between two devices, measured beforehand. More seeds
+    are not to be had.
     """
     grown = Part(rounding.variance / max(1, ours.n), rounding.df)
     return equal(replace(ours, std=0.0), replace(theirs, std=0.0), margin, grown)
@@ -298,5 +313,6 @@ def below(ours: Sample, bound: float) -> tuple[str, float]:
 
 
 def digits_agree(value: float, printed: float, rounding: float) -> bool:
-    """Whether a value rounds to the printed one, give or take one part in a million of the last digit's unit."""
+    """Whether a value rounds to the printed one, give or take one part in a million of the last
+    digit's unit."""
     return abs(value - printed) <= rounding * (1 + 1e-6)

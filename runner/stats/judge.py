@@ -1,22 +1,25 @@
-"""The only module that reaches verdicts: on published numbers (equivalence tests of `runner.stats.intervals`) and on
-statements of a paper.
+"""The only module that reaches verdicts: on published numbers (equivalence tests of
+`runner.stats.intervals`) and on statements of a paper.
 
-Statements. *confirmed* or *refuted* when the 95 % interval over seeds is wholly on one side of the limits, or enough
-data sets show it; *inconclusive* when the interval contains both answers or the test cannot reach its level; *minor
-error* when it is wrong as printed, in a display or remark on which no result depends (classes B and C of the errata);
-*not run* when nothing was measured or no instance meets the condition; *true by construction* when no other outcome was
-possible.
+Statements. *confirmed* or *refuted* when the 95 % interval over seeds is wholly on one side of the
+limits, or enough data sets show it; *inconclusive* when the interval contains both answers or the
+test cannot reach its level; *minor error* when it is wrong as printed, in a display or remark on
+which no result depends (classes B and C of the errata); *not run* when nothing was measured or no
+instance meets the condition; *true by construction* when no other outcome was possible.
 
-Infinite and missing values are counted, not forgotten: a run that diverged is evidence. A statement with one of them is
-*inconclusive* at best, its count in the first words of the detail. Statements about divergence count runs instead.
+Infinite and missing values are counted, not forgotten: a run that diverged is evidence. A statement
+with one of them is *inconclusive* at best, its count in the first words of the detail. Statements
+about divergence count runs instead.
 
-Several conditions of one statement (depths, checkpoints) are its parts. A statement is confirmed when every part is
-confirmed, and refuted when one part is refuted at the level corrected for their number (Bonferroni).
+Several conditions of one statement (depths, checkpoints) are its parts. A statement is confirmed
+when every part is confirmed, and refuted when one part is refuted at the level corrected for their
+number (Bonferroni).
 
-Scope. A paper speaks of the networks that it measured. Where the same networks and images are available and the
-quantity is deterministic (nothing trained, nothing estimated), a statement with limits from the paper is decided by
-this value alone, whatever the spread over seeds (`same`). A criterion that we chose is decided by the 95 % interval, in
-both directions. The result for further seeds stands next to it (`Claim.other_seeds`).
+Scope. A paper speaks of the networks that it measured. Where the same networks and images are
+available and the quantity is deterministic (nothing trained, nothing estimated), a statement with
+limits from the paper is decided by this value alone, whatever the spread over seeds (`same`). A
+criterion that we chose is decided by the 95 % interval, in both directions. The result for further
+seeds stands next to it (`Claim.other_seeds`).
 """
 
 from __future__ import annotations
@@ -97,7 +100,8 @@ def claim(
 
 
 Parts = Mapping[str, Iterable[float]] | Iterable[float]
-"""Name of a part of a statement (a depth, a checkpoint) -> values over seeds; or the values of a single part."""
+"""Name of a part of a statement (a depth, a checkpoint) -> values over seeds; or the values of a
+single part."""
 
 
 def bound(
@@ -110,8 +114,8 @@ def bound(
 ) -> Claim:
     """Claim that the mean over seeds is within the statement's limits in every part.
 
-    A part is confirmed when its 95 % interval is within the limits, and refuted when its interval at the level
-    1 − 0.05/parts is wholly outside.
+    A part is confirmed when its 95 % interval is within the limits, and refuted when its interval
+    at the level 1 − 0.05/parts is wholly outside.
 
     Parameters
     ----------
@@ -120,8 +124,8 @@ def bound(
     over
         What varies, in words.
     same
-        Part -> the paper's statistic on its own networks and images, if it is deterministic. This value alone decides
-        the part if the limits are the paper's, too.
+        Part -> the paper's statistic on its own networks and images, if it is deterministic. This
+        value alone decides the part if the limits are the paper's, too.
     """
     if not says.decidable:
         return _without_limits(says)
@@ -138,13 +142,15 @@ def bound(
 
 
 def number(says: Statement, parts: Parts, *, same: Mapping[str, float] | None = None) -> Claim:
-    """Claim that the mean over seeds is the printed number in every part: the equivalence test of the scorecard.
+    """Claim that the mean over seeds is the printed number in every part: the equivalence test of
+    the scorecard.
 
     Parameters
     ----------
     same
-        Part -> the paper's statistic on its own networks and images, if it is deterministic. The part is confirmed
-        where it has every printed digit, and refuted where it is outside the margin, whatever the spread over seeds.
+        Part -> the paper's statistic on its own networks and images, if it is deterministic. The
+        part is confirmed where it has every printed digit, and refuted where it is outside the
+        margin, whatever the spread over seeds.
     """
     if math.isnan(says.number):
         return _without_limits(says)
@@ -192,9 +198,11 @@ def _as_facts(
     decided: Mapping[str, tuple[Verdict, float]],
     elsewhere: Mapping[str, tuple[Verdict, float]],
 ) -> Claim:
-    """A claim with parts that values on the published networks decide, and the verdict of other seeds on each.
+    """A claim with parts that values on the published networks decide, and the verdict of other
+    seeds on each.
 
-    facts: part -> that value; decided: verdict of every part; elsewhere: the verdicts by the interval over seeds.
+    facts: part -> that value; decided: verdict of every part; elsewhere: the verdicts by the
+    interval over seeds.
     """
     parts = {n: v for n, (v, _) in decided.items()}
     numbers = ", ".join(f"{n}: {v:.4g}" if n else f"{v:.4g}" for n, v in facts.items())
@@ -236,7 +244,8 @@ def _samples(parts: Parts) -> dict[str, Sample]:
 
 
 def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") -> Claim:
-    """Claim that a deterministic quantity is within the limits in every part; not run where every part is NaN.
+    """Claim that a deterministic quantity is within the limits in every part; not run where every
+    part is NaN.
 
     An infinite or missing value among others makes the claim inconclusive at best.
     """
@@ -262,7 +271,8 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
 
 
 def _without_limits(statement: Statement) -> Claim:
-    """The claim of a statement without limits, from the paper or chosen by us: no check could fail."""
+    """The claim of a statement without limits, from the paper or chosen by us: no check could
+    fail."""
     return claim(statement, "not run", detail="no limit and no number to compare it with")
 
 
@@ -272,7 +282,8 @@ def constructed(statement: Statement, why: str, value: float = NAN) -> Claim:
 
 
 def interval_of(statement: Statement, sample: Sample, level: float) -> tuple[float, float]:
-    """The interval of a sample, within what the quantity of the statement can be; NaN below two values."""
+    """The interval of a sample, within what the quantity of the statement can be; NaN below two
+    values."""
     low, high = sample.interval(level)
     if math.isnan(low):
         return low, high
@@ -350,9 +361,11 @@ def median(values: Mapping[int, float]) -> float:
 
 
 def _directions(row: Statistic, level: float) -> tuple[int | None, int | None]:
-    """The least and the largest sign of the effect that a test allows, whatever its lost values are.
+    """The least and the largest sign of the effect that a test allows, whatever its lost values
+    are.
 
-    0: not significant at this level; None: the test can never be significant at it, or was not made.
+    0: not significant at this level; None: the test can never be significant at it, or was not
+    made.
     """
     ends = [(row.effect, row.p)] * 2
     if row.lost:
@@ -364,7 +377,8 @@ def _directions(row: Statistic, level: float) -> tuple[int | None, int | None]:
 
 
 def _direction(row: Statistic, level: float) -> int | None:
-    """The sign of the effect; None where lost values decide it, or the test can never be significant."""
+    """The sign of the effect; None where lost values decide it, or the test can never be
+    significant."""
     least, most = _directions(row, level)
     return least if least == most else None
 
@@ -378,16 +392,16 @@ def _unknown(row: Statistic) -> str:
 class Evidence:
     """The tests and numbers of one variant, from which its claims are decided.
 
-    Each data set (seed) is judged by itself, since its points share its random draw; then data sets are counted
-    (`verdict_of_data_sets`).
+    Each data set (seed) is judged by itself, since its points share its random draw; then data sets
+    are counted (`verdict_of_data_sets`).
 
     Parameters
     ----------
     rule
         How data sets make a verdict.
     level
-        Of a single test, uncorrected as in the papers: agreement of several data sets is required instead. The number
-        of tests below it after Holm's correction is reported.
+        Of a single test, uncorrected as in the papers: agreement of several data sets is required
+        instead. The number of tests below it after Holm's correction is reported.
     group
         The variant, with which the groups of its tests begin.
     tests
@@ -416,7 +430,8 @@ class Evidence:
         threshold: str,
         detail: str,
     ) -> Claim:
-        """The claim from what each data set shows, with the median of the quantity over data sets."""
+        """The claim from what each data set shows, with the median of the quantity over data
+        sets."""
         verdict, text = verdict_of_data_sets(found, self.rule)
         detail = "; ".join(t for t in (text, detail) if t)
         needed = data_sets_needed(found, self.rule) if verdict == "inconclusive" else math.nan
@@ -425,7 +440,8 @@ class Evidence:
         )
 
     def tested(self, statement: Statement, test: str, *, sign: int) -> Claim:
-        """Claim decided by one test in every data set. sign: of the effect claimed, 0 for either."""
+        """Claim decided by one test in every data set. sign: of the effect claimed, 0 for
+        either."""
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
             direction = _direction(row, self.level)
@@ -446,8 +462,8 @@ class Evidence:
         )
 
     def unrelated(self, statement: Statement, test: str) -> Claim:
-        """Claim that there is no relation, by the test that decides that there is one: a data set with a significant
-        effect, of either sign, does not show it."""
+        """Claim that there is no relation, by the test that decides that there is one: a data set
+        with a significant effect, of either sign, does not show it."""
         directions = {
             seed: _direction(row, self.level) for seed, row in self.of_seeds(test).items()
         }
@@ -462,10 +478,11 @@ class Evidence:
         return self.claim(statement, found, effects, threshold, f"effects {listed}")
 
     def within(self, statement: Statement, test: str) -> Claim:
-        """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set, compared with the limits.
+        """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set,
+        compared with the limits.
 
-        A data set shows it when the interval is within them, the opposite when it is wholly outside; otherwise it is
-        inconclusive.
+        A data set shows it when the interval is within them, the opposite when it is wholly
+        outside; otherwise it is inconclusive.
         """
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
@@ -487,7 +504,8 @@ class Evidence:
         )
 
     def unharmed(self, statement: Statement, test: str) -> Claim:
-        """Claim of no harm: a data set shows the opposite where the effect is significantly below zero."""
+        """Claim of no harm: a data set shows the opposite where the effect is significantly below
+        zero."""
         found, rows = {}, self.of_seeds(test)
         for seed, row in rows.items():
             least, most = _directions(row, self.level)

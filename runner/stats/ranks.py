@@ -1,11 +1,13 @@
-"""Numerical parts of the rank tests: exact null distributions, rank-inversion intervals, order statistics of pairs.
+"""Numerical parts of the rank tests: exact null distributions, rank-inversion intervals, order
+statistics of pairs.
 
 Imported by `runner.stats` when a test is made, so that naming a statistic costs no scipy.
 
-Exact null distributions are counted by dynamic programming over doubled midranks, which are integers even where
-values tie. Choosing m of N = m + n ranks: N·m·S additions, S the sum of all doubled ranks (4·10⁷ at m = n = 50,
-about 0.1 s); signs of n ranks: n·S additions. Every term is positive, so the probabilities carry a relative error
-of about N machine roundings, also in the tails.
+Exact null distributions are counted by dynamic programming over doubled midranks, which are
+integers even where values tie. Choosing m of N = m + n ranks: N·m·S additions, S the sum of all
+doubled ranks (4·10⁷ at m = n = 50, about 0.1 s); signs of n ranks: n·S additions. Every term is
+positive, so the probabilities carry a relative error of about N machine roundings, also in the
+tails.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from scipy import stats
 Array = NDArray[np.float64]
 
 EXACT_ADDITIONS = 5e7
-"""Largest number of additions spent on one exact null distribution; above it the normal approximation serves."""
+"""Largest number of additions spent on one exact null distribution; above it the normal
+approximation serves."""
 
 
 def doubled_ranks(values: Array) -> NDArray[np.int64]:
@@ -63,7 +66,8 @@ def tied_u_null(doubled: NDArray[np.int64], m: int) -> tuple[Array, int]:
 
 
 def sign_null(doubled: NDArray[np.int64]) -> Array:
-    """P(sum of the doubled ranks with a positive sign = s) under random signs, s = 0 … sum(doubled)."""
+    """P(sum of the doubled ranks with a positive sign = s) under random signs, s = 0 …
+    sum(doubled)."""
     null = np.zeros(int(doubled.sum()) + 1)
     null[0] = 1.0
     for rank in doubled:
@@ -91,15 +95,18 @@ def smallest_subset_p(m: int, n: int) -> float:
 
 
 def interval_rank(null: Array, alpha: float) -> int:
-    """Largest k with 2 P(statistic <= k − 1) <= alpha, 0 if there is none; `null` steps by one from 0.
+    """Largest k with 2 P(statistic <= k − 1) <= alpha, 0 if there is none; `null` steps by one from
+    0.
 
-    The interval from the k-th smallest to the k-th largest pairwise value then covers with at least 1 − alpha.
+    The interval from the k-th smallest to the k-th largest pairwise value then covers with at least
+    1 − alpha.
     """
     return int(np.searchsorted(2 * np.cumsum(null), alpha * (1 + 1e-12), side="right"))
 
 
 def normal_interval_rank(mean: float, deviation: float, alpha: float) -> int:
-    """`interval_rank` by the normal approximation to a statistic with this mean and standard deviation."""
+    """`interval_rank` by the normal approximation to a statistic with this mean and standard
+    deviation."""
     return max(0, math.floor(mean - stats.norm.isf(alpha / 2) * deviation))
 
 

@@ -1,14 +1,15 @@
-"""Rank tests with effect sizes, fits and summaries: each call gives one `Statistic`, one row of stats.csv.
+"""Rank tests with effect sizes, fits and summaries: each call gives one `Statistic`, one row of
+stats.csv.
 
 Conventions, the same in every row:
-- Tests are two-sided. They are exact where n allows, also with ties (the permutation distribution of the midranks);
-  `method` says "exact" or "asymptotic".
+- Tests are two-sided. They are exact where n allows, also with ties (the permutation distribution
+  of the midranks); `method` says "exact" or "asymptotic".
 - Positive effect, shift and difference mean that `a` is larger than `b`.
-- `p_min` is the smallest p the test can give at that n. Where it exceeds 0.05 the note says so: such a test cannot
-  tell "no difference" from "too few values", and no claim may be refuted by it.
-- Infinite and missing values are counted in `lost` and in the note. They are no part of the test, and `…_least` and
-  `…_most` say what it would give if all of them were as small, or as large, as can be. A fit with any has no result,
-  since a line through what is left is a selection.
+- `p_min` is the smallest p the test can give at that n. Where it exceeds 0.05 the note says so:
+  such a test cannot tell "no difference" from "too few values", and no claim may be refuted by it.
+- Infinite and missing values are counted in `lost` and in the note. They are no part of the test,
+  and `…_least` and `…_most` say what it would give if all of them were as small, or as large, as
+  can be. A fit with any has no result, since a line through what is left is a selection.
 - Input that allows no test gives a row of NaN with the reason, never an exception.
 - numpy and scipy are imported when a statistic is computed, not when this module is.
 """
@@ -44,9 +45,9 @@ class Shift(TypedDict, total=False):
 def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Two-sided Mann–Whitney U test of two independent samples.
 
-    U = #{a_i > b_j} + ½ #{a_i = b_j}; effect = 2U/(mn) − 1; shift = median of all a_i − b_j with the interval by
-    inversion of the test. Exact up to about 50 against 50 values (5 against 200), with or without ties;
-    above that the normal approximation with tie and continuity correction.
+    U = #{a_i > b_j} + ½ #{a_i = b_j}; effect = 2U/(mn) − 1; shift = median of all a_i − b_j with
+    the interval by inversion of the test. Exact up to about 50 against 50 values (5 against 200),
+    with or without ties; above that the normal approximation with tie and continuity correction.
     """
     x, notes = sample(a, about.get("label_a", "a"), [about.get("note", "")])
     y, notes = sample(b, about.get("label_b", "b"), notes)
@@ -104,13 +105,15 @@ def _mann_whitney_shift(x: Array, y: Array, deviation: float, notes: list[str]) 
 
 
 def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -> Statistic:
-    """Two-sided Wilcoxon signed-rank test of the differences a_i − b_i (of a_i against 0 when b is None).
+    """Two-sided Wilcoxon signed-rank test of the differences a_i − b_i (of a_i against 0 when b is
+    None).
 
-    Zero differences are dropped from the test (Wilcoxon's policy) and counted in the note; n_a is the number of
-    complete pairs. statistic = W⁺, the rank sum of the positive differences; effect = (W⁺ − W⁻)/(W⁺ + W⁻); shift =
-    median of the Walsh averages (d_i + d_j)/2 of all differences, zeros included, with the interval by inversion of
-    the test. Exact up to n = 300, with or without ties; above that the normal approximation.
-    With five pairs the smallest p is 0.0625. Raises ValueError when a and b differ in length.
+    Zero differences are dropped from the test (Wilcoxon's policy) and counted in the note; n_a is
+    the number of complete pairs. statistic = W⁺, the rank sum of the positive differences; effect =
+    (W⁺ − W⁻)/(W⁺ + W⁻); shift = median of the Walsh averages (d_i + d_j)/2 of all differences,
+    zeros included, with the interval by inversion of the test. Exact up to n = 300, with or without
+    ties; above that the normal approximation. With five pairs the smallest p is 0.0625. Raises
+    ValueError when a and b differ in length.
     """
     import numpy as np
 
@@ -118,7 +121,8 @@ def wilcoxon(a: ArrayLike, b: ArrayLike | None = None, **about: Unpack[About]) -
     second = np.zeros_like(first) if b is None else np.asarray(b, dtype=float).ravel()
     if first.size != second.size:
         raise ValueError(
-            f"wilcoxon {about['name']}: expected paired samples, found {first.size} and {second.size} values"
+            f"wilcoxon {about['name']}: expected paired samples, "
+            f"found {first.size} and {second.size} values"
         )
     d, notes = sample(first - second, "differences", [about.get("note", "")])
     base = Statistic(kind="wilcoxon", n_a=d.size, n_b=d.size, lost=lost_of(first - second), **about)
@@ -187,7 +191,8 @@ def _wilcoxon_shift(d: Array, notes: list[str]) -> Shift:
 def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Spearman's rank correlation ρ of paired values, two-sided; statistic and effect are ρ.
 
-    p over all n! orders for n <= 8 (exact), by Student's t above. Raises ValueError when x and y differ in length.
+    p over all n! orders for n <= 8 (exact), by Student's t above. Raises ValueError when x and y
+    differ in length.
     """
     import numpy as np
 
@@ -220,7 +225,8 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
 
 
 def holm(p_values: Iterable[float]) -> list[float]:
-    """Holm's step-down adjusted p-values, in the order given: p̃_(i) = max_{j<=i} min(1, (k − j + 1) p_(j)).
+    """Holm's step-down adjusted p-values, in the order given: p̃_(i) = max_{j<=i} min(1, (k − j +
+    1) p_(j)).
 
     NaN stays NaN and does not count among the k tests.
     """
@@ -236,9 +242,10 @@ def holm(p_values: Iterable[float]) -> list[float]:
 def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
     """The same rows with p_holm filled in.
 
-    A family is all tests of one kind (see `TESTS`) in one figure, over every group, since a reader sees them together.
-    A test that cannot reach 0.05 at its n is left out of the family, and its note says so. Tests that name no figure
-    form one family of each kind. Fits and summaries are left as they are.
+    A family is all tests of one kind (see `TESTS`) in one figure, over every group, since a reader
+    sees them together. A test that cannot reach 0.05 at its n is left out of the family, and its
+    note says so. Tests that name no figure form one family of each kind. Fits and summaries are
+    left as they are.
     """
     families: dict[tuple[str, str], list[int]] = {}
     corrected = list(statistics)
@@ -259,7 +266,8 @@ def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
 def _interval(
     order: Callable[[Sequence[int]], list[float]], pairs: int, k: int, notes: list[str]
 ) -> Shift:
-    """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; no interval (NaN) for k = 0."""
+    """Median and (k-th smallest, k-th largest) of `pairs` pairwise values; no interval (NaN) for k
+    = 0."""
     from runner.stats import ranks
 
     low, high = ranks.middle_ranks(pairs)
@@ -275,7 +283,8 @@ def _interval(
 
 
 def linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
-    """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test of slope 0)."""
+    """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test
+    of slope 0)."""
     u, v, notes = pairs(x, y, "linear", about)
     base = Statistic(kind="linear", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
     return _fit(base, u, v, notes)
@@ -284,8 +293,8 @@ def linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
 def log_linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     """Least squares log y = a − b x (natural logarithm) with R² of log y.
 
-    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no logarithm: they count as
-    lost.
+    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no
+    logarithm: they count as lost.
     """
     import numpy as np
 
@@ -361,7 +370,8 @@ def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
 
 
 def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
-    """The finite values as a flat float64 array, and the notes with the number of the others added."""
+    """The finite values as a flat float64 array, and the notes with the number of the others
+    added."""
     import numpy as np
 
     x = np.asarray(values, dtype=float).ravel()
@@ -377,7 +387,8 @@ def filled(x: Array, lost: int, value: float) -> Array:
 
 
 def bracketed(found: Statistic, extreme: Callable[[float], Statistic]) -> Statistic:
-    """`found` with what the test gives if every lost value of `a` (of `b` the reverse) is −inf, and if it is inf."""
+    """`found` with what the test gives if every lost value of `a` (of `b` the reverse) is −inf, and
+    if it is inf."""
     if not found.lost:
         return found
     least, most = extreme(-math.inf), extreme(math.inf)
@@ -394,7 +405,8 @@ def lost_of(*columns: ArrayLike) -> int:
 
 
 def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, Array, list[str]]:
-    """The pairs of finite values as flat float64 arrays, and notes; ValueError for different lengths."""
+    """The pairs of finite values as flat float64 arrays, and notes; ValueError for different
+    lengths."""
     import numpy as np
 
     u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()

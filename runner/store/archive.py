@@ -1,7 +1,9 @@
-"""The published layer: outputs/published/<experiment>/ of the clone that contains the package, read-only at run time.
+"""The published layer: outputs/published/<experiment>/ of the clone that contains the package,
+read-only at run time.
 
-Published cells are in one zip file: `<id>/cell.json` and `<id>/<table>.csv.gz`, byte for byte as they were measured.
-Entries are not compressed again, are sorted by name and have a fixed date, so that the same cells give the same bytes.
+Published cells are in one zip file: `<id>/cell.json` and `<id>/<table>.csv.gz`, byte for byte as
+they were measured. Entries are not compressed again, are sorted by name and have a fixed date, so
+that the same cells give the same bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ UNREADABLE = (
 
 
 class _File(io.RawIOBase):
-    """A file for zipfile whose position is this object's own: processes that are forked share that of the system."""
+    """A file for zipfile whose position is this object's own: processes that are forked share that
+    of the system."""
 
     def __init__(self, path: Path) -> None:
         self._number = os.open(path, os.O_RDONLY)
@@ -61,7 +64,8 @@ class _File(io.RawIOBase):
 
 
 class Archive(CellFiles):
-    """The cells in a zip file, which is opened once, kept open as long as the process, and never written.
+    """The cells in a zip file, which is opened once, kept open as long as the process, and never
+    written.
 
     error: why the file as a whole cannot be read; it then has no cells.
     """
@@ -117,7 +121,8 @@ def _opened(path: Path, *state: int) -> Archive:
 
 
 def archive_bytes(files: Iterable[tuple[str, bytes]], mark: bytes = b"") -> bytes:
-    """A zip file of these (name, content), which depends on nothing else. mark: what `is_marked` finds in it again."""
+    """A zip file of these (name, content), which depends on nothing else. mark: what `is_marked`
+    finds in it again."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in sorted(files):
@@ -169,8 +174,8 @@ def published_folder(experiment: str) -> Path | None:
 
 
 def published_cells(experiment: str) -> Archive | None:
-    """The published cells of an experiment, opened once in this process until the file is replaced; None where there
-    are none."""
+    """The published cells of an experiment, opened once in this process until the file is replaced;
+    None where there are none."""
     folder = published_folder(experiment)
     if folder is None:
         return None
@@ -182,7 +187,8 @@ def published_cells(experiment: str) -> Archive | None:
 
 
 def report_folders(outputs: Path) -> list[Path]:
-    """Folder of the report of every experiment that has one: the one below `outputs`, else the published one."""
+    """Folder of the report of every experiment that has one: the one below `outputs`, else the
+    published one."""
     root = published_root()
     places = [
         *(root.glob("*/manifest.json") if root is not None else ()),
@@ -197,4 +203,7 @@ def where_published() -> str:
     root = published_root()
     if root is not None:
         return f"published results are read from {root}"
-    return f"published results are not here: clone the repository, or set {VARIABLE} to its outputs/{PUBLISHED}"
+    return (
+        "published results are not here: clone the repository, "
+        f"or set {VARIABLE} to its outputs/{PUBLISHED}"
+    )

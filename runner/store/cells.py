@@ -1,7 +1,8 @@
-"""Stored cells: what makes one unusable, and where their files are read from (working folder or archive).
+"""Stored cells: what makes one unusable, and where their files are read from (working folder or
+archive).
 
-A cell is used only if its cell.json says what it must, its id is the hash of its content, and every table has the
-SHA-256 that was recorded when it was written. Neither a place nor a name is trusted.
+A cell is used only if its cell.json says what it must, its id is the hash of its content, and every
+table has the SHA-256 that was recorded when it was written. Neither a place nor a name is trusted.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
 
 
 def most_bytes(meta: Mapping[str, Any], table: str) -> tuple[int, int]:
-    """The most bytes that a table may have, as stored and unpacked: what cell.json states under sizes.
+    """The most bytes that a table may have, as stored and unpacked: what cell.json states under
+    sizes.
 
     Cells of version 0.2 and before state none: their rows have to do, of which none has 400 bytes.
     """
@@ -126,7 +128,8 @@ def _check_sizes(meta: Mapping[str, Any]) -> None:
 
 
 def unpacked(content: bytes, file: str, most: int) -> bytes:
-    """Content of a .csv.gz file. Raises Damaged, before memory is full, for one of more than `most` bytes."""
+    """Content of a .csv.gz file. Raises Damaged, before memory is full, for one of more than `most`
+    bytes."""
     stream = zlib.decompressobj(wbits=31)
     try:
         text = stream.decompress(content, most + 1)
@@ -177,7 +180,8 @@ class CellFiles(ABC):
 
     @abstractmethod
     def read(self, name: str, file: str, most: int) -> bytes:
-        """Content of a file of a cell. Raises Damaged, unread, for one of more than `most` bytes."""
+        """Content of a file of a cell. Raises Damaged, unread, for one of more than `most`
+        bytes."""
 
     @abstractmethod
     def stamp(self, name: str) -> Any:

@@ -1,11 +1,12 @@
 """Which code measured a cell, and which files have changed since.
 
-A cell records one hash of the modules that can change its numbers: the experiment's own package, except what only
-reports use, and the packages of `MEASURING`. `code.json` next to the cells has the table behind each hash, file by
-file, so that a later run names the files. The published one has the table of the code for which its cells hold.
+A cell records one hash of the modules that can change its numbers: the experiment's own package,
+except what only reports use, and the packages of `MEASURING`. `code.json` next to the cells has the
+table behind each hash, file by file, so that a later run names the files. The published one has the
+table of the code for which its cells hold.
 
-A file of published cells counts as changed when its syntax tree differs, since comments and docstrings change no
-number; of other cells any change counts, since trees take seconds to make.
+A file of published cells counts as changed when its syntax tree differs, since comments and
+docstrings change no number; of other cells any change counts, since trees take seconds to make.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ Table = Mapping[str, Sequence[str]]
 
 
 def package_of(module: str) -> list[Path]:
-    """Every file of the package that a module is in: the paper's below experiments/, else the top one; a module outside
-    any package is its own."""
+    """Every file of the package that a module is in: the paper's below experiments/, else the top
+    one; a module outside any package is its own."""
     names, file = module.split("."), sys.modules[module].__file__
     if file is None:
         return []
@@ -95,7 +96,8 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def read(folder: Path) -> dict[str, Table]:
-    """Digest -> table, of a folder with cells; none where there is no such file, or it cannot be read."""
+    """Digest -> table, of a folder with cells; none where there is no such file, or it cannot be
+    read."""
     try:
         found = read_json(folder / FILE)
     except (OSError, ValueError):
@@ -104,7 +106,8 @@ def read(folder: Path) -> dict[str, Table]:
 
 
 def record(folder: Path, experiment: Experiment) -> None:
-    """Write the table of the present code into code.json of a folder with cells, where it is not there yet."""
+    """Write the table of the present code into code.json of a folder with cells, where it is not
+    there yet."""
     known, key = read(folder), digest_of(experiment)
     if key not in known:
         files = _bytes_of(type(experiment).__module__)

@@ -1,4 +1,5 @@
-"""What decides a cell's numbers and the hash of it that is the cell's id; which code and machine made them."""
+"""What decides a cell's numbers and the hash of it that is the cell's id; which code and machine
+made them."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ def digest(value: Any) -> str:
 def settings(value: Any) -> Any:
     """The part of an experiment's settings that changes its numbers.
 
-    All fields but the grid, the report-only ones, and those made with `since()` that hold their default; and the class
-    attribute `retired`: settings of a part that was removed, so that stored cells of the other parts keep their ids.
+    All fields but the grid, the report-only ones, and those made with `since()` that hold their
+    default; and the class attribute `retired`: settings of a part that was removed, so that stored
+    cells of the other parts keep their ids.
     """
     if is_dataclass(value) and not isinstance(value, type):
         identifying = {
@@ -76,7 +78,8 @@ class Identity:
 
 @cache
 def git_commit() -> str:
-    """Commit of the checkout that this file lies in, with '+changes' when tracked files differ; '' outside git."""
+    """Commit of the checkout that this file lies in, with '+changes' when tracked files differ; ''
+    outside git."""
     import subprocess
 
     here = Path(__file__).resolve().parents[2]
@@ -144,9 +147,11 @@ def software() -> dict[str, Any]:
 
 @cache
 def openblas_kernel() -> str:
-    """Kernel that NumPy's OpenBLAS chose for this processor, such as Haswell or SkylakeX; '' where it is another BLAS.
+    """Kernel that NumPy's OpenBLAS chose for this processor, such as Haswell or SkylakeX; '' where
+    it is another BLAS.
 
-    SciPy's optimisers and solvers run on the same kind: their last digits follow the kernel, not torch's instructions.
+    SciPy's optimisers and solvers run on the same kind: their last digits follow the kernel, not
+    torch's instructions.
     """
     from threadpoolctl import threadpool_info
 

@@ -39,9 +39,11 @@ class Job:
     published: bool = True
     """Whether published cells count as stored."""
     run: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    """Identity of this run, which its cells and failures record: clocks of different machines disagree."""
+    """Identity of this run, which its cells and failures record: clocks of different machines
+    disagree."""
     overrides: tuple[str, ...] = ()
-    """The command line of this job without experiment, seed and profile: for the commands that reports print."""
+    """The command line of this job without experiment, seed and profile: for the commands that
+    reports print."""
 
     @cached_property
     def identity(self) -> Identity:
@@ -67,7 +69,8 @@ OWN = (MARKER, ".multirun", PUBLISHED)
 
 
 def claim_outputs(root: Path) -> None:
-    """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours, and writable."""
+    """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours,
+    and writable."""
     check_outputs(root)
     marker = root / MARKER
     try:
@@ -94,7 +97,8 @@ def check_outputs(root: Path) -> None:
 
 
 def check_place(root: Path, key: str) -> None:
-    """Raise SettingError for a folder that cannot be written, and for published results. key: of the command line."""
+    """Raise SettingError for a folder that cannot be written, and for published results. key: of
+    the command line."""
     if re.search("[\ud800-\udfff]", str(root)):
         raise SettingError(f"{key}: expected a path in UTF-8, found {short(root)}; choose another")
     place = published_root()
@@ -120,7 +124,8 @@ def check_place(root: Path, key: str) -> None:
 
 
 def _is_marker(marker: Path) -> bool:
-    """Whether the folder says that it is ours. Raises SettingError where it says that it is another program's."""
+    """Whether the folder says that it is ours. Raises SettingError where it says that it is another
+    program's."""
     if not marker.exists():
         return False
     try:
@@ -145,8 +150,9 @@ def _is_marker(marker: Path) -> bool:
 
 
 def _check_content(root: Path) -> None:
-    """A folder without a marker is ours if it holds nothing but our scratch files, or a store: then the marker is
-    written again, as after a kill at the very beginning or a clean-up that took the dot files along."""
+    """A folder without a marker is ours if it holds nothing but our scratch files, or a store: then
+    the marker is written again, as after a kill at the very beginning or a clean-up that took the
+    dot files along."""
     others = [path for path in root.iterdir() if path.name not in OWN and not is_scratch(path)]
     if others and not any(_cells(root)):
         raise SettingError(

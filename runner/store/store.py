@@ -1,16 +1,17 @@
-"""Where measured cells are: the working folder, one folder a cell, and below it the published cells.
+"""Where measured cells are: the working folder, one folder a cell, and below it the published
+cells.
 
     <outputs>/.hess-run.json                    says that this folder belongs to hess-run
-    <outputs>/<experiment>/cells/<id>/          cell.json and <table>.csv.gz, put there by one rename
-    <outputs>/<experiment>/quarantine/          damaged cells, each with the reason; never used, never deleted
-    <outputs>/<experiment>/failures/<id>.json   the error of a cell that failed last time; tried again next time
+    <outputs>/<experiment>/cells/<id>/          cell.json and <table>.csv.gz, by one rename
+    <outputs>/<experiment>/quarantine/          damaged cells with the reason; never used or deleted
+    <outputs>/<experiment>/failures/<id>.json   the error of a cell that failed; it is tried again
     <outputs>/<experiment>/checkpoints/         states of long trainings
     <outputs>/<experiment>/logs/                one file a job
-    <outputs>/<experiment>/.locks/              one lock file a cell: two processes never measure the same cell
+    <outputs>/<experiment>/.locks/              one lock file a cell: one process measures it
 
-An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to be measured again.
-A cell that is not in the working folder is looked for in the archive of published cells (`archive`), which is never
-written here.
+An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to
+be measured again. A cell that is not in the working folder is looked for in the archive of
+published cells (`archive`), which is never written here.
 
 States of long trainings are replaced by one rename each, and used only if their SHA-256 is right.
 """
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 
 class DiskCheckpoints:
-    """Named torch states in one folder, each replaced by one rename (`runner.contract.experiment.Checkpoints`)."""
+    """Named torch states in one folder, each replaced by one rename
+    (`runner.contract.experiment.Checkpoints`)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +93,8 @@ CHECKED = b"hess-run checkpoint 1\n"
 
 
 def _checked(content: bytes) -> bytes:
-    """The state in a checkpoint file, whose SHA-256 stands before it; torch itself does not look. Raises Damaged."""
+    """The state in a checkpoint file, whose SHA-256 stands before it; torch itself does not look.
+    Raises Damaged."""
     start = len(CHECKED) + hashlib.sha256().digest_size
     if (
         not content.startswith(CHECKED)
@@ -113,7 +116,8 @@ LOGGER = logging.getLogger("hess_run")
 
 
 class Store:
-    """The cells of one experiment: those below an output folder, and the published ones unless published=False."""
+    """The cells of one experiment: those below an output folder, and the published ones unless
+    published=False."""
 
     def __init__(
         self, outputs: Path, experiment: str, *, published: bool = True, kind: str = EXPERIMENT
@@ -137,12 +141,14 @@ class Store:
         return self.working.damaged
 
     def published_damage(self) -> list[str]:
-        """One line for each thing in the archive that cannot be used; such cells count as not stored."""
+        """One line for each thing in the archive that cannot be used; such cells count as not
+        stored."""
         if self.archive is None:
             return []
         if self.archive.error:
             return [
-                f"{self.archive.path} cannot be read ({self.archive.error}); its cells count as not stored"
+                f"{self.archive.path} cannot be read ({self.archive.error}); "
+                "its cells count as not stored"
             ]
         lines = self.archive.damaged.items()
         return [
@@ -169,7 +175,8 @@ class Store:
     def prepare(self, *, clean: bool = True) -> None:
         """Make the folders; clean: and remove what killed writers left behind.
 
-        Raises SettingError for a file in the way, for a folder that cannot be written, and for one of another kind.
+        Raises SettingError for a file in the way, for a folder that cannot be written, and for one
+        of another kind.
         """
         self._check_owner()
         for folder in (self.cells, self.failures, self.logs, self.locks, self.root / QUARANTINE):
@@ -199,14 +206,16 @@ class Store:
                     self._discard(scratch)
 
     def _check_owner(self) -> None:
-        """Refuse a folder of this name that holds something else: an experiment and a diagnosis may share a name."""
+        """Refuse a folder of this name that holds something else: an experiment and a diagnosis may
+        share a name."""
         owner = self._owner()
         if owner not in ("", self.kind):
             key = "name" if self.kind == DIAGNOSIS else "outputs"
             raise SettingError(f"{key}: {self.root} holds {owner}; choose another with {key}=")
 
     def _owner(self) -> str:
-        """What the folder holds, as it says itself, else by its cells or its report; "" for nothing."""
+        """What the folder holds, as it says itself, else by its cells or its report; "" for
+        nothing."""
         record = _json(self.root / OWNER)
         if record.get("kind") in (EXPERIMENT, DIAGNOSIS):
             return str(record["kind"])
@@ -256,7 +265,8 @@ class Store:
         return self.find(cell_id) or self.working.cell(cell_id)
 
     def all(self, *, tables: bool = True) -> Iterator[Stored]:
-        """Every usable cell, in the order of ids; tables=False does not compute the checksums of the tables."""
+        """Every usable cell, in the order of ids; tables=False does not compute the checksums of
+        the tables."""
         for name in self.names():
             cell = self.find(name, tables=tables)
             if cell is not None:
@@ -272,18 +282,23 @@ class Store:
         return next((cell for cell in found if cell is not None), None)
 
     def quarantine(self, name: str) -> str:
-        """Move what lies under a cell's name away, with the reason next to it; returns one line that says so."""
+        """Move what lies under a cell's name away, with the reason next to it; returns one line
+        that says so."""
         reason = self.damaged.pop(name, "")
         folder = self.root / QUARANTINE
         folder.mkdir(parents=True, exist_ok=True)
         target = set_aside(self.cells / name, folder / name, reason or "cannot be used")
-        return f"{self.experiment}: damaged cell {name} moved to {target} ({reason}); it counts as not measured"
+        return (
+            f"{self.experiment}: damaged cell {name} moved to {target} ({reason}); "
+            "it counts as not measured"
+        )
 
     @contextmanager
     def lock(self, cell_id: str) -> Iterator[bool]:
         """Hold the lock of a cell while inside; yields False at once when another process holds it.
 
-        The operating system frees the lock of a process that dies, so a killed run never blocks the next one.
+        The operating system frees the lock of a process that dies, so a killed run never blocks the
+        next one.
         """
         from filelock import FileLock, Timeout
 
@@ -311,7 +326,8 @@ class Store:
     def write(
         self, cell_id: str, tables: Mapping[str, pd.DataFrame], meta: Mapping[str, Any]
     ) -> None:
-        """Store a cell by one rename; the caller holds its lock. An earlier cell of the id is replaced whole."""
+        """Store a cell by one rename; the caller holds its lock. An earlier cell of the id is
+        replaced whole."""
         scratch = self.cells / f".tmp-{cell_id}-{os.getpid()}"
         old = self.cells / f".tmp-{cell_id}-{os.getpid()}-old"
         final = self.cells / cell_id
@@ -355,7 +371,8 @@ class Store:
 
 
 def _cell_files(folder: Path) -> Callable[[Path], bool]:
-    """Recognises the files of a cell: the tables that its cell.json names; before it is written, any table."""
+    """Recognises the files of a cell: the tables that its cell.json names; before it is written,
+    any table."""
     record = _json(folder / CELL_JSON).get("tables")
     tables = set(record) if isinstance(record, dict) else None
 
@@ -368,7 +385,10 @@ def _cell_files(folder: Path) -> Callable[[Path], bool]:
 
 
 def _no_access(folder: Path) -> str:
-    return f"outputs: {folder} cannot be written (permission denied); get access to it or choose outputs=PATH"
+    return (
+        f"outputs: {folder} cannot be written (permission denied); "
+        "get access to it or choose outputs=PATH"
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -381,6 +401,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried again anyway."""
+    """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried
+    again anyway."""
     record = _json(path)
     return record if "error" in record else None

@@ -1,7 +1,8 @@
-"""Tables on disk: columns or rows in, CSV out, without loss; and two measurements of one cell, field by field.
+"""Tables on disk: columns or rows in, CSV out, without loss; and two measurements of one cell,
+field by field.
 
-Floats are written with 17 significant digits in float64 and read back with the round-trip parser, so a table that is
-written, read and written again is the same file byte for byte.
+Floats are written with 17 significant digits in float64 and read back with the round-trip parser,
+so a table that is written, read and written again is the same file byte for byte.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ NO_NUMBER = ("nan", "inf")
 
 
 def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, Any]) -> pd.DataFrame:
-    """One table of an experiment as a DataFrame, with `constants` (cell parameters, seed) as leading columns.
+    """One table of an experiment as a DataFrame, with `constants` (cell parameters, seed) as
+    leading columns.
 
-    table: columns (name -> values), or rows (a sequence of mappings from column to value). Raises ValueError when
-    columns differ in length, are not one-dimensional, or repeat the name of a constant with other values, and for a
-    text that would be read back as a float ("nan", "inf").
+    table: columns (name -> values), or rows (a sequence of mappings from column to value). Raises
+    ValueError when columns differ in length, are not one-dimensional, or repeat the name of a
+    constant with other values, and for a text that would be read back as a float ("nan", "inf").
     """
     import pandas as pd
 
@@ -50,14 +52,16 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
         own = arrays.pop(key, None)
         if own is not None and any(str(item) != str(value) for item in own):
             raise ValueError(
-                f"table {name}: column {key} must equal the cell's own {key}={value}, or be left out"
+                f"table {name}: column {key} must equal the cell's own {key}={value}, "
+                "or be left out"
             )
         data[key] = [value] * rows
     return pd.DataFrame({**data, **arrays})
 
 
 def by_column(rows: Rows) -> dict[str, list[Any]]:
-    """The columns of rows, in the order in which the rows first name them; NaN where a row lacks one."""
+    """The columns of rows, in the order in which the rows first name them; NaN where a row lacks
+    one."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
@@ -75,7 +79,10 @@ def _column(table: str, name: str, values: Any) -> Any:
     if array.dtype.kind in "UO":
         for text in {value for value in array.tolist() if isinstance(value, str)}:
             if text.strip().lower().lstrip("+-") in NO_NUMBER:
-                found = f"found {text!r}, which would be read back as a float; write another word, such as infinity"
+                found = (
+                    f"found {text!r}, which would be read back as a float; write another word, "
+                    "such as infinity"
+                )
                 raise ValueError(f"table {table}, column {name}: expected text, {found}")
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
@@ -116,10 +123,12 @@ def _parsed(source: Path | io.BytesIO) -> pd.DataFrame:
 
 
 def read_many(contents: Sequence[bytes]) -> pd.DataFrame:
-    """Tables one below the other, as reading each and joining them gives them. contents: of .csv files.
+    """Tables one below the other, as reading each and joining them gives them. contents: of .csv
+    files.
 
-    Tables with the same columns are parsed as one text, a hundred times as fast for many small ones; where that could
-    give other types (text here that is a number there), each is parsed by itself.
+    Tables with the same columns are parsed as one text, a hundred times as fast for many small
+    ones; where that could give other types (text here that is a number there), each is parsed by
+    itself.
     """
     import pandas as pd
 
@@ -134,9 +143,11 @@ def read_many(contents: Sequence[bytes]) -> pd.DataFrame:
 
 
 def _only_text(column: pd.Series) -> bool:
-    """Whether a column is of numbers or truth values alone, or of text that stays text in whatever file it stands.
+    """Whether a column is of numbers or truth values alone, or of text that stays text in whatever
+    file it stands.
 
-    Text with missing values is left to the slow way: a file in which all are missing reads as numbers.
+    Text with missing values is left to the slow way: a file in which all are missing reads as
+    numbers.
     """
     import pandas as pd
 
@@ -149,7 +160,8 @@ def _only_text(column: pd.Series) -> bool:
 
 
 def read_json(path: Path) -> Any:
-    """Content of a JSON file. Raises OSError, and ValueError for anything that is not JSON or too deeply nested."""
+    """Content of a JSON file. Raises OSError, and ValueError for anything that is not JSON or too
+    deeply nested."""
     try:
         return json.loads(path.read_bytes())
     except RecursionError as error:
@@ -169,8 +181,9 @@ def compressed(content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Comparison:
-    """identical: every byte agrees. first: the first field outside the tolerance, '' where there is none. largest: the
-    largest relative difference of all numbers, |a − b| / max(|a|, |b|), and where it is."""
+    """identical: every byte agrees. first: the first field outside the tolerance, '' where there is
+    none. largest: the largest relative difference of all numbers, |a − b| / max(|a|, |b|), and
+    where it is."""
 
     identical: bool
     first: str
@@ -197,9 +210,10 @@ def compare(
 ) -> Comparison:
     """Hold the tables of a cell measured again against the stored ones.
 
-    Floats agree when |a − b| <= tolerance · max(|a|, |b|); everything else must be equal. Columns of seconds are times,
-    not results, and are left out; so are the errors in a certificate, which are rounding, and a certificate that agrees
-    now. A stored cell without a certificate, or with one that did not agree, is no difference, but said.
+    Floats agree when |a − b| <= tolerance · max(|a|, |b|); everything else must be equal. Columns
+    of seconds are times, not results, and are left out; so are the errors in a certificate, which
+    are rounding, and a certificate that agrees now. A stored cell without a certificate, or with
+    one that did not agree, is no difference, but said.
     """
     note = ""
     if CERTIFICATE in measured and CERTIFICATE not in stored:
@@ -233,7 +247,10 @@ def compare(
 def _differences(name: str, a: pd.DataFrame, b: pd.DataFrame) -> list[tuple[str, int, float, str]]:
     """(column, row, relative difference, text) of the worst field of every column that differs."""
     if list(a.columns) != list(b.columns) or len(a) != len(b):
-        shapes = f"{len(a)} rows of {_names(a.columns)} stored, {len(b)} rows of {_names(b.columns)} measured"
+        shapes = (
+            f"{len(a)} rows of {_names(a.columns)} stored, "
+            f"{len(b)} rows of {_names(b.columns)} measured"
+        )
         return [("", 0, math.inf, f"{name}: {shapes}")]
     found = []
     for column in a.columns:
@@ -244,13 +261,17 @@ def _differences(name: str, a: pd.DataFrame, b: pd.DataFrame) -> list[tuple[str,
         if difference > 0:
             row = apart.index(difference)
             x, y = a[column].iloc[row], b[column].iloc[row]
-            text = f"{name}.{column} row {row}: {x!s} stored, {y!s} measured (relative difference {difference:.2g})"
+            text = (
+                f"{name}.{column} row {row}: {x!s} stored, "
+                f"{y!s} measured (relative difference {difference:.2g})"
+            )
             found.append((str(column), row, difference, text))
     return found
 
 
 def _difference(x: Any, y: Any) -> float:
-    """|x − y| / max(|x|, |y|) of two finite numbers; 0 for equal fields, two NaN among them; else infinite."""
+    """|x − y| / max(|x|, |y|) of two finite numbers; 0 for equal fields, two NaN among them; else
+    infinite."""
     if x == y or (x != x and y != y):
         return 0.0
     if isinstance(x, float) and isinstance(y, float) and math.isfinite(x) and math.isfinite(y):

@@ -1,5 +1,5 @@
-"""The one configuration loader: conf/, overrides, typed experiments and jobs. Only `overrides` and `compose` know Hydra
-and OmegaConf."""
+"""The one configuration loader: conf/, overrides, typed experiments and jobs. Only `overrides` and
+`compose` know Hydra and OmegaConf."""
 
 from runner.run.config.compose import (
     build_job,

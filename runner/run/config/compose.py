@@ -1,8 +1,10 @@
-"""The configuration of one job: files and overrides merged, references resolved, every value checked and typed.
+"""The configuration of one job: files and overrides merged, references resolved, every value
+checked and typed.
 
-Later layers win: conf/config.yaml, the chosen file of each group, the experiment's file, the overrides of its profile,
-the command line. Hydra composes the same files by the same rules where a launcher of Hydra is asked for.
-Jobs of a sweep that differ only in settings of the run (seed, outputs, …) share one composition.
+Later layers win: conf/config.yaml, the chosen file of each group, the experiment's file, the
+overrides of its profile, the command line. Hydra composes the same files by the same rules where a
+launcher of Hydra is asked for. Jobs of a sweep that differ only in settings of the run (seed,
+outputs, …) share one composition.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ from runner.store.job import Job
 
 @dataclasses.dataclass(frozen=True)
 class Composition:
-    """One composed configuration. words: the overrides with those of the profile; run: settings of the run, not typed;
-    repeats: whether other settings of the run give the same experiment; notice: what a user should know."""
+    """One composed configuration. words: the overrides with those of the profile; run: settings of
+    the run, not typed; repeats: whether other settings of the run give the same experiment; notice:
+    what a user should know."""
 
     name: str
     profile: str
@@ -76,11 +79,15 @@ def _composition(words: tuple[str, ...], *_folders: object) -> Composition:
 
 
 def _stand_in(composed: Composition, given: set[str]) -> Composition:
-    """The quick profile never asks for a download: random fields with as many classes replace the data set."""
+    """The quick profile never asks for a download: random fields with as many classes replace the
+    data set."""
     data = composed.experiment.dataset  # type: ignore[attr-defined]
     kept = [word for word in composed.words if read(word).key != "dataset"]
     words = (*kept, "dataset=surrogate", f"++dataset.classes={data.classes}")
-    notice = f"dataset={data.kind} is not here; profile=quick takes the surrogate with {data.classes} classes instead"
+    notice = (
+        f"dataset={data.kind} is not here; profile=quick takes the surrogate with "
+        f"{data.classes} classes instead"
+    )
     return dataclasses.replace(_built(composed.name, words, given), notice=notice)
 
 
@@ -100,7 +107,8 @@ def _experiment_name(words: Sequence[Word]) -> str:
     wrong = next((word.key for word in words if word.key.split(".")[0] not in KNOWN_KEYS), None)
     if wrong is not None:
         raise SettingError(
-            f"{short(wrong)} is not a setting{did_you_mean(wrong, KNOWN_KEYS)}; expected experiment=NAME"
+            f"{short(wrong)} is not a setting{did_you_mean(wrong, KNOWN_KEYS)}; "
+            "expected experiment=NAME"
         )
     raise SettingError(
         f"expected experiment=NAME, found none; known: {', '.join(experiment_names())}"
@@ -143,7 +151,8 @@ def _chosen(name: str, words: Sequence[Word]) -> dict[str, str | None]:
 
 
 def _base() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Choices and settings of the run in conf/config.yaml. Raises SettingError for what it may not hold."""
+    """Choices and settings of the run in conf/config.yaml. Raises SettingError for what it may not
+    hold."""
     path = files.CONF / "config.yaml"
     node, chosen = load(path), {}
     for key in node:
@@ -222,8 +231,8 @@ def _unknown(key: str, name: str) -> str:
 
 
 def _looked_up(node: Any, root: Mapping[str, Any]) -> Any:
-    """The values with every ${group.key} that is all of a text replaced; importing OmegaConf takes as long as a list
-    of all experiments."""
+    """The values with every ${group.key} that is all of a text replaced; importing OmegaConf takes
+    as long as a list of all experiments."""
     if isinstance(node, Mapping):
         return {key: _looked_up(value, root) for key, value in node.items()}
     reference = re.fullmatch(r"\$\{(\w+)\.(\w+)\}", node) if isinstance(node, str) else None
@@ -313,7 +322,8 @@ def _group(name: str, group: str, choice: str | None, node: Any, given: set[str]
         )
     values = {key: value for key, value in node.items() if key != "_target_"}
     if choice != experiment_file(name).choices.get(group):
-        # What the experiment adapts in its own kind need not exist in another; what the user or its file says must.
+        # What the experiment adapts in its own kind need not exist in another; what the user or its
+        # file says must.
         asked = {f.name for f in dataclasses.fields(cls)} | set(load(file))
         values = {
             key: value for key, value in values.items() if key in asked or f"{group}.{key}" in given
@@ -385,13 +395,15 @@ def build_jobs(arguments: Arguments) -> list[Job]:
 
 
 def distinct(arguments: Arguments) -> list[list[str]]:
-    """The overrides of the jobs of a command line, without those that are settings of the run, each once."""
+    """The overrides of the jobs of a command line, without those that are settings of the run, each
+    once."""
     kept = [w for w in arguments.overrides if w.split("=", 1)[0] not in TOP_LEVEL]
     return expand(dataclasses.replace(arguments, overrides=tuple(kept)))
 
 
 def protocol(name: str, profile: str) -> Experiment:
-    """The experiment under a profile as its YAML file has it, nothing changed on the command line."""
+    """The experiment under a profile as its YAML file has it, nothing changed on the command
+    line."""
     return (
         preview(name)
         if profile == "paper"
@@ -400,7 +412,8 @@ def protocol(name: str, profile: str) -> Experiment:
 
 
 def check_device(device: str, name: str, experiment: Experiment) -> None:
-    """Raise SettingError for a device that the experiment has no use for, or that this machine lacks."""
+    """Raise SettingError for a device that the experiment has no use for, or that this machine
+    lacks."""
     kind, _, number = device.partition(":")
     if kind == "cpu":
         return

@@ -1,7 +1,8 @@
 """Configuration folders, their YAML files, and the classes that an experiment and its groups name.
 
-conf/ holds one folder for each group and one YAML file for each choice. A folder given with --config-dir adds choices;
-its files may not have the name of one of the project's. HESS_CONF replaces the project's folder by a whole one.
+conf/ holds one folder for each group and one YAML file for each choice. A folder given with
+--config-dir adds choices; its files may not have the name of one of the project's. HESS_CONF
+replaces the project's folder by a whole one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _ADDED: list[Path] = []
 
 
 def add(folder: str | Path) -> None:
-    """Take choices from `folder`, too. Raises SettingError if it is no folder or repeats a name of the project."""
+    """Take choices from `folder`, too. Raises SettingError if it is no folder or repeats a name of
+    the project."""
     place = Path(folder).expanduser().absolute()
     if not place.is_dir():
         raise SettingError(f"--config-dir: expected a folder, found {short(place, 200)}")
@@ -40,7 +42,8 @@ def add(folder: str | Path) -> None:
         taken = sorted(_stems(place / group) & own)
         if taken and place != CONF:
             raise SettingError(
-                f"{place / group / taken[0]}.yaml: the project has a {group} of this name; choose another"
+                f"{place / group / taken[0]}.yaml: the project has a {group} of this name; "
+                "choose another"
             )
     if place not in _ADDED:
         _ADDED.append(place)
@@ -70,11 +73,13 @@ def choices(group: str) -> list[str]:
 
 
 def find(group: str, name: str) -> Path:
-    """The file of a choice. Raises SettingError with the did_you_mean and all valid names where there is none."""
+    """The file of a choice. Raises SettingError with the did_you_mean and all valid names where
+    there is none."""
     known = choices(group)
     if name not in known:
         raise SettingError(
-            f"{group}={short(name)}: no such choice{did_you_mean(name, known)}; known: {', '.join(known)}"
+            f"{group}={short(name)}: no such choice{did_you_mean(name, known)}; known: "
+            f"{', '.join(known)}"
         )
     return next(
         path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file()
@@ -82,13 +87,15 @@ def find(group: str, name: str) -> Path:
 
 
 def shown(path: Path) -> str:
-    """A file's name in messages: conf/group/name.yaml in the project's folder, the whole path elsewhere."""
+    """A file's name in messages: conf/group/name.yaml in the project's folder, the whole path
+    elsewhere."""
     return f"conf/{path.relative_to(CONF).as_posix()}" if path.is_relative_to(CONF) else str(path)
 
 
 @cache
 def load(path: Path) -> dict[str, Any]:
-    """A YAML file as keys and values; read once, never changed. Raises SettingError, which names the file."""
+    """A YAML file as keys and values; read once, never changed. Raises SettingError, which names
+    the file."""
     import yaml
 
     try:
@@ -105,8 +112,8 @@ def load(path: Path) -> dict[str, Any]:
 
 @cache
 def _loader() -> type:
-    """The YAML dialect of OmegaConf (1e-3 is a number, no dates, no key twice) on libyaml: its own parser takes
-    twenty times as long."""
+    """The YAML dialect of OmegaConf (1e-3 is a number, no dates, no key twice) on libyaml: its own
+    parser takes twenty times as long."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -148,9 +155,11 @@ def merge(below: Any, above: Any) -> Any:
 
 
 def comments(path: Path) -> dict[str, str]:
-    """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the paper.
+    """The comment of each key of a YAML file, over all of its lines: unit, meaning and place in the
+    paper.
 
-    It is next to the key and continues in the next lines, or in lines of its own above a key that has none.
+    It is next to the key and continues in the next lines, or in lines of its own above a key that
+    has none.
     """
     meanings: dict[str, str] = {}
     key, above = "", ""
@@ -191,7 +200,8 @@ def experiment_names() -> list[str]:
 
 @cache
 def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
-    """The file of an experiment. Raises SettingError for what it may not hold. trail: the files that build on it."""
+    """The file of an experiment. Raises SettingError for what it may not hold. trail: the files
+    that build on it."""
     path = find("experiment", name)
     own, where = load(path), shown(path)
     if name in trail:
@@ -268,7 +278,8 @@ def kind_class(group: str, choice: str) -> type[Any]:
 
 
 def fitting(name: str, group: str) -> list[str]:
-    """Choices of a group that an experiment takes; files that cannot be read or imported are not among them."""
+    """Choices of a group that an experiment takes; files that cannot be read or imported are not
+    among them."""
     fit = []
     for choice in choices(group):
         try:
@@ -283,6 +294,7 @@ def fitting(name: str, group: str) -> list[str]:
 
 
 def mirrors(dataset: str) -> list[str]:
-    """Addresses of a data set's archive, in the order to try: `url`, then `mirrors` of conf/dataset/<name>.yaml."""
+    """Addresses of a data set's archive, in the order to try: `url`, then `mirrors` of
+    conf/dataset/<name>.yaml."""
     node = load(find("dataset", dataset))
     return [str(address) for address in (node.get("url"), *(node.get("mirrors") or [])) if address]

@@ -1,4 +1,5 @@
-"""Overrides: key=value in Hydra's grammar, with the experiments' own keys spelled out, and the jobs of a sweep."""
+"""Overrides: key=value in Hydra's grammar, with the experiments' own keys spelled out, and the jobs
+of a sweep."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ OPEN_TO_USERS = r"hydra/launcher|hydra\.launcher\.[\w.]+|hydra\.sweeper\.max_bat
 class Arguments:
     """The part of a command line that describes jobs.
 
-    overrides: key=value, in Hydra's grammar. launcher: those that are Hydra's own. shows: an option that shows
-    something instead of running (--cfg job, --info, …), as Hydra takes it.
+    overrides: key=value, in Hydra's grammar. launcher: those that are Hydra's own. shows: an option
+    that shows something instead of running (--cfg job, --info, …), as Hydra takes it.
     """
 
     overrides: tuple[str, ...]
@@ -53,7 +54,8 @@ class Arguments:
 def arguments(
     words: Sequence[str], multirun: bool = False, shows: Sequence[str] = (), folder: str = ""
 ) -> Arguments:
-    """The arguments of key=value words; `key=value` of an experiment's field becomes `experiment.key=value`.
+    """The arguments of key=value words; `key=value` of an experiment's field becomes
+    `experiment.key=value`.
 
     Raises SettingError for words that are no overrides, and for keys that cannot be set here.
     """
@@ -80,12 +82,14 @@ def _check_word(word: str) -> None:
     if _is_hydras(word) and not re.fullmatch(OPEN_TO_USERS, key.lstrip("+")):
         hint = "; to write elsewhere, set outputs=PATH" if key.endswith("dir") else ""
         raise SettingError(
-            f"{short(key)} cannot be set; of Hydra's keys, hydra/launcher and hydra.launcher.KEY can{hint}"
+            f"{short(key)} cannot be set; of Hydra's keys, "
+            f"hydra/launcher and hydra.launcher.KEY can{hint}"
         )
     parts = key.lstrip("+~").split(".")
     if parts[-1] == "_target_":
         raise SettingError(
-            f"{short(key)}: _target_ cannot be set on the command line; choose a file with {parts[0]}=NAME"
+            f"{short(key)}: _target_ cannot be set on the command line; "
+            f"choose a file with {parts[0]}=NAME"
         )
     if parts[-1] == "kind" and parts[0] in GROUPS:
         raise SettingError(
@@ -111,13 +115,15 @@ def _qualify(override: str, names: Sequence[str]) -> str:
     if re.fullmatch(r"[A-Za-z_]\w*", own) and (own != key or key not in KNOWN_KEYS):
         known = files.choices("experiment")
         if any(name in known and own in experiment_fields(name) for name in names):
-            return f"++experiment.{own}={value}"  # also a field that the YAML file leaves at its default
+            # also a field that the YAML file leaves at its default
+            return f"++experiment.{own}={value}"
     return override
 
 
 @dataclass(frozen=True)
 class Word:
-    """One override. key: without + and ~; size: how many values a sweep has; value: as Hydra's grammar reads it."""
+    """One override. key: without + and ~; size: how many values a sweep has; value: as Hydra's
+    grammar reads it."""
 
     text: str
     key: str
@@ -127,7 +133,8 @@ class Word:
     override: Any
 
     def values(self) -> list[str]:
-        """The overrides that a sweep stands for, one for each value; of anything else the override itself."""
+        """The overrides that a sweep stands for, one for each value; of anything else the override
+        itself."""
         if not self.sweep:
             return [self.text]
         from hydra.core.override_parser.types import Glob
@@ -144,7 +151,8 @@ class Word:
 
 
 def read(text: str) -> Word:
-    """An override as Hydra's grammar reads it. Raises SettingError, which names the key, for what it does not."""
+    """An override as Hydra's grammar reads it. Raises SettingError, which names the key, for what
+    it does not."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import IntervalSweep
     from hydra.errors import HydraException
@@ -157,7 +165,8 @@ def read(text: str) -> Word:
             str(error).partition(text)[0] if len(text) > 200 else str(error).splitlines()[0]
         )
         raise SettingError(
-            f"{name}: cannot read {shown}: {short(reason, 100)}; quote values with brackets or commas"
+            f"{name}: cannot read {shown}: {short(reason, 100)}; "
+            "quote values with brackets or commas"
         ) from error
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise SettingError(f"{name}: cannot read {shown}: {short(error, 100)}") from error
@@ -179,7 +188,8 @@ def read(text: str) -> Word:
 
 
 def _check_numbers(name: str, written: str, value: Any) -> None:
-    """Refuse numbers that Hydra's grammar takes and a reader may take for another: ' 42 ', '+42' and '4_2'."""
+    """Refuse numbers that Hydra's grammar takes and a reader may take for another: ' 42 ', '+42'
+    and '4_2'."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     bare = re.sub(r"""(['"]).*?(?<!\\)\1""", "", written)  # without what is quoted
     odd = re.search(r"(?<![\w.+-])(\+[\d.]|-?\d[\d.]*_\d)[\w.]*(?![\w./-])", bare)
@@ -190,7 +200,8 @@ def _check_numbers(name: str, written: str, value: Any) -> None:
 
 
 def _grammar(text: str) -> str:
-    """A grammar error in a few words, without the names of the parser's tokens and the link to the manual."""
+    """A grammar error in a few words, without the names of the parser's tokens and the link to the
+    manual."""
     text = " ".join(text.partition("See https")[0].split())
     text = re.sub(r"expecting \{.*", "", text)
     unexpected = r"(mismatched input|extraneous input|no viable alternative at input) '(.*?)'.*"
@@ -204,7 +215,8 @@ def _size(override: Any, value: Any) -> int:
     if isinstance(value, RangeSweep):
         if value.start is None or value.stop is None or not value.step:
             raise SettingError(
-                f"{override.key_or_group}: expected range(start,stop), found {short(override.input_line)}"
+                f"{override.key_or_group}: expected range(start,stop), "
+                f"found {short(override.input_line)}"
             )
         count = (value.stop - value.start) / value.step
         return max(0, math.ceil(count)) if math.isfinite(count) else 10**18

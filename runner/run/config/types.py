@@ -1,8 +1,10 @@
-"""Classes that configuration names, and values checked against their fields, with one line for each mistake.
+"""Classes that configuration names, and values checked against their fields, with one line for each
+mistake.
 
-Configuration can come from anywhere, and importing a module runs it: only the project's own modules are imported, and
-those whose package HESS_MODULES names. YAML gives text, numbers, true and false, lists and mappings; a whole number
-stands for a number, and a number for text; nothing else is converted.
+Configuration can come from anywhere, and importing a module runs it: only the project's own modules
+are imported, and those whose package HESS_MODULES names. YAML gives text, numbers, true and false,
+lists and mappings; a whole number stands for a number, and a number for text; nothing else is
+converted.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ PLURALS = {int: "whole numbers", float: "numbers", str: "texts", bool: "true or 
 
 
 def may_import(target: str) -> bool:
-    """Whether the module of a dotted name is the project's, or of a package in HESS_MODULES (comma-separated)."""
+    """Whether the module of a dotted name is the project's, or of a package in HESS_MODULES
+    (comma-separated)."""
     named = [name.strip() for name in os.environ.get("HESS_MODULES", "").split(",")]
     return any(
         target == package or target.startswith(f"{package}.")
@@ -40,7 +43,8 @@ def may_import(target: str) -> bool:
 
 
 def load_class(target: Any, where: str) -> type:
-    """The class that a configuration file names. Raises SettingError before any import for a module not allowed."""
+    """The class that a configuration file names. Raises SettingError before any import for a module
+    not allowed."""
     if (
         not isinstance(target, str)
         or not all(part.isidentifier() for part in target.split("."))
@@ -49,7 +53,8 @@ def load_class(target: Any, where: str) -> type:
         raise SettingError(f"{where}: expected _target_ as module.Class, found {short(target)}")
     if not may_import(target):
         raise SettingError(
-            f"{where}: _target_ {short(target)} is not a module of this project and was not imported; "
+            f"{where}: _target_ {short(target)} is not a module of this project and was not "
+            "imported; "
             f"if you trust it, allow it with HESS_MODULES={target.split('.')[0]}"
         )
     module, _, name = target.rpartition(".")
@@ -68,7 +73,8 @@ def load_class(target: Any, where: str) -> type:
 
 @cache
 def check_names(cls: type[Experiment]) -> None:
-    """Raise SettingError where an experiment's `measure` or `analysis` names nothing; loads neither of them."""
+    """Raise SettingError where an experiment's `measure` or `analysis` names nothing; loads neither
+    of them."""
     for role in ("measure", "analysis"):
         value = getattr(cls, role)
         if callable(value):
@@ -99,7 +105,8 @@ def hints(cls: Any) -> Mapping[str, Any]:
 
 @cache
 def takes(cls: type[Experiment]) -> Mapping[str, tuple[type, ...]]:
-    """Group -> the classes of settings that an experiment takes, by the annotation of its field of that name."""
+    """Group -> the classes of settings that an experiment takes, by the annotation of its field of
+    that name."""
     kinds = {
         group: hints(cls)[group]
         for group in GROUPS
@@ -126,8 +133,9 @@ def typed(
 ) -> dict[str, Any]:
     """Arguments of `cls` from `values`; fields that are absent keep their defaults.
 
-    Unknown keys, values of another type and missing values raise SettingError, which names `prefix`.key. leave_out:
-    fields that are not set here. given: keys that the command line sets, whose mistakes are not the file's.
+    Unknown keys, values of another type and missing values raise SettingError, which names
+    `prefix`.key. leave_out: fields that are not set here. given: keys that the command line sets,
+    whose mistakes are not the file's.
     """
     dot = f"{prefix}." if prefix else ""
 
@@ -157,7 +165,10 @@ def typed(
             try:
                 arguments[name] = convert(value, kind)
             except (Mismatch, OverflowError) as error:
-                line = f"{where(name)}{dot}{name}: expected {readable(kind)}, found {short(repr(value))}"
+                line = (
+                    f"{where(name)}{dot}{name}: expected {readable(kind)}, "
+                    f"found {short(repr(value))}"
+                )
                 raise SettingError(line) from error
     return arguments
 
