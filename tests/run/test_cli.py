@@ -12,7 +12,7 @@ import pytest
 
 from runner.report.collect import collect
 from runner.run import config
-from runner.run.why import answer
+from runner.run.why import judgement
 from runner.store import tables
 from runner.store.store import Store
 from tests.run.conftest import cell_tables, command_environment
@@ -187,6 +187,8 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     for words in (["store", "check"], ["why", "outputs/toy/numbers.csv:2"], ["results", "toy"]):
         status, out, _ = stored(*words, "--json")
         assert status == 0 and json.loads(out)
+    (answer,) = json.loads(stored("why", "outputs/toy/numbers.csv:2", "--json")[1])
+    assert answer["cells"][0]["seed"] == 42 and answer["settings"]["profile"] == "paper"
     assert "figure: expected experiment=NAME next to it" in stored("report", "figure=none")[2]
     assert "figure: expected one of" in stored("report", "experiment=toy", "figure=none")[2]
     page = Path("outputs/toy/index.html").absolute()
@@ -228,7 +230,7 @@ def test_a_table_is_answered_by_a_sentence_and_its_rows(stored, published):
     ],
 )
 def test_the_answer_counts_what_agrees(verdicts, sentence):
-    assert answer("Fig. 1", verdicts) == sentence
+    assert judgement("Fig. 1", verdicts) == sentence
 
 
 def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):

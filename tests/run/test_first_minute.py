@@ -17,7 +17,8 @@ from runner.run.command import without_stored
 from runner.run.config.overrides import Arguments
 from runner.run.execute import run
 from runner.run.listing import Costs, survey
-from runner.run.why import figure_record, why
+from runner.run.provenance import figure_record
+from runner.run.why import lines, why
 from runner.store.cells import Folder, Stored
 from runner.store.job import Job
 from tests.report.test_site import report
@@ -66,7 +67,7 @@ def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
 def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
     monkeypatch.setattr("runner.run.why.SHOWN_CELLS", 3)
     figure = next(shown.rglob("figures/*.png"))
-    text = "\n".join(why(str(figure)))
+    text = "\n".join(lines(why(str(figure))))
     assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text
     assert (
         "and 7 more\n" in text
@@ -80,23 +81,23 @@ def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
 
 def test_why_knows_a_copied_figure_by_what_it_says_of_itself(shown, tmp_path):
     copy = shutil.copy(next(shown.rglob("figures/*.png")), tmp_path / "slide.png")
-    assert "cells     10\n" in "\n".join(why(str(copy), shown))
-    assert "its cells are not here" in "\n".join(why(str(copy), tmp_path))
+    assert "cells     10\n" in "\n".join(lines(why(str(copy), shown)))
+    assert "its cells are not here" in "\n".join(lines(why(str(copy), tmp_path)))
 
 
 def test_why_of_a_line_and_of_a_cell(shown, tmp_path):
     folder = shutil.copytree(shown, tmp_path / "copy") / "scalar_spectrum"
     table = folder / "relu_cells.csv"
     table.write_text(table.read_text().replace("cells,42,1,", "cells,41,1,"))
-    assert "cells     1" in "\n".join(why(f"{table}:2"))
-    assert "cells     0" in "\n".join(why(f"{table}:3"))  # only those that agree with it
+    assert "cells     1" in "\n".join(lines(why(f"{table}:2")))
+    assert "cells     0" in "\n".join(lines(why(f"{table}:3")))  # only those that agree with it
     for wrong in (f"{table}:99999", "nowhere.png", __file__):
         with pytest.raises(SettingError, match="why: .*line" if ":" in wrong else "why: "):
             why(wrong)
     cell = next(folder.rglob("relu_cells.csv.gz"))
-    assert ", whole" in why(str(cell))[0]
+    assert ", whole" in why(str(cell))[0].title
     cell.write_bytes(b"")
-    assert "damaged" in why(str(cell.parent))[0]
+    assert "damaged" in why(str(cell.parent))[0].title
 
 
 def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
@@ -158,7 +159,7 @@ def test_a_sweep_is_handed_on_without_the_seeds_that_are_stored(tmp_path):
 
 def test_why_opens_a_row_by_its_anchor(tmp_path):
     report(tmp_path)
-    text = "\n".join(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path))
+    text = "\n".join(lines(why(f"{tmp_path}/exp3/index.html#dag.T5.relu.final.0.gap", tmp_path)))
     expected = (
         "printed   1 ± 0.1",
         "seeds     42: 1, 43: 1",
@@ -167,7 +168,7 @@ def test_why_opens_a_row_by_its_anchor(tmp_path):
         "reproduced",
     )
     assert all(line in text for line in expected), text
-    assert "R falls with d" in "\n".join(why("dag.exp3.falls", tmp_path))
+    assert "R falls with d" in "\n".join(lines(why("dag.exp3.falls", tmp_path)))
     with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):
         why("dag.T5.relu.final.0.gab", tmp_path)
     with pytest.raises(SettingError, match="no report below"):

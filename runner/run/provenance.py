@@ -1,0 +1,263 @@
+"""Where a figure, a table, a row or a cell came from, as records; `runner.run.why` shows them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.contract import SettingError
+from runner.report.manifest import read_manifest
+from runner.report.page import Page
+from runner.store.archive import published_folder
+from runner.store.cells import CELL_JSON, Damaged, Folder
+from runner.store.store import Store
+from runner.store.tables import read_json
+
+Record = Mapping[str, Any]
+NOT_HERE = "its cells are not here; give the output folder that it was made from: outputs=PATH"
+NOT_RECORDED = "not recorded"
+UNKNOWN = "not known here: the cells are not next to the report"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one thing.
+
+    title: what it is; facts: name -> text, number, list or mapping, in the order in which they are
+    shown.
+    """
+
+    title: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """The answer as JSON holds it; what is not known is left out."""
+        known = {name: value for name, value in self.facts.items() if value not in (None, "", {})}
+        return {"title": self.title, **known}
+
+
+def of_file(path: Path, line: int, outputs: Path) -> Answer:
+    """Of a file of a report, of a line of a table (0: all of it), or of a figure that was copied.
+
+    Raises SettingError for a file that no report stands behind.
+    """
+    folder, manifest = _manifest(path, outputs)
+    row = table_row(path, line) if line else {}
+    cells = [cell for cell in manifest.get("cells", []) if _matches(cell, row)]
+    stored = _stored(folder, manifest, cells)
+    table = path.name.removesuffix(".csv")
+    if any(table in meta.get("tables", {}) for meta in stored.values()):
+        cells = [cell for cell in cells if _has_table(stored.get(cell["id"]), table)]
+    in_figure = figure_record(path) or manifest.get("says", {})
+    facts = {
+        "row": dict(list(row.items())[:8]),
+        "says": {key: value for key, value in in_figure.items() if key != "warning"},
+        "warning": in_figure.get("warning"),
+    }
+    about = [str(manifest.get("experiment")), str(manifest.get("title", ""))]
+    title = f"{path.name}: {', '.join(filter(None, about))}"
+    if not manifest.get("settings_key"):
+        return Answer(title, {**facts, "note": NOT_HERE})
+    facts |= _of_cells(cells, stored)
+    facts["settings"] = {
+        "key": manifest["settings_key"],
+        "profile": manifest.get("profile"),
+        "changed": manifest.get("changed", ""),
+    }
+    commit = manifest.get("software", {}).get("git_commit")
+    facts["written"] = {"time": manifest.get("written"), "commit": commit}
+    facts |= _commands(folder, manifest, cells, figure=in_figure.get("figure", ""))
+    return Answer(title, facts)
+
+
+def of_row(folder: Path, page: Page, row: Record) -> Answer:
+    """Of a published number or a statement: printed and measured values, and the cells behind."""
+    manifest = page.manifest
+    keys = row.get("keys", {})
+    cells = [cell for cell in manifest.get("cells", []) if _matches(cell, keys)]
+    facts = {
+        "statement": row.get("statement"),
+        "printed": _mean_and_std(row.get("paper_mean", row.get("upper_bound")), row, "paper_std"),
+        "ours": _mean_and_std(row.get("measured_mean"), row, "measured_std"),
+        "seeds": dict(row.get("values", [])),
+        "measured": row.get("statistic"),
+        "against": row.get("threshold"),
+        "place": row.get("source", row.get("where")),
+        "verdict": row.get("verdict"),
+        "reason": row.get("reason"),
+        "detail": row.get("detail"),
+    }
+    facts |= _of_cells(cells, _stored(folder, manifest, cells))
+    params = cells[0]["params"] if cells else {}
+    words = [f"{key}={params[key]}" for key in keys if key in params]
+    facts |= _commands(folder, manifest, cells, words=words)
+    return Answer(f"{row['id']}: {page.name}, {page.title}", facts)
+
+
+def of_cell(folder: Path) -> Answer:
+    """Of a stored cell, from its cell.json."""
+    try:
+        meta: Record = Folder(folder.parent).cell(folder.name).meta
+        state = "whole"
+    except Damaged as error:
+        meta, state = _json(folder / CELL_JSON), f"damaged: {error}"
+    software = meta.get("software", {})
+    profile = meta.get("profile", "paper")
+    words = [f"experiment={meta.get('experiment')}", f"seed={meta.get('seed')}"]
+    if profile != "paper":
+        words.insert(1, f"profile={profile}")
+    facts = {
+        "cell": {"seed": meta.get("seed"), "params": meta.get("params", {})},
+        "settings": {"key": meta.get("settings_key"), "profile": profile},
+        "ran with": {"threads": meta.get("threads"), "device": meta.get("device")},
+        "commit": software.get("git_commit"),
+        "CPU": {_processor(meta): 1},
+        "torch": software.get("torch"),
+        "measured": {"time": meta.get("finished"), "cpu_seconds": meta.get("cpu_seconds")},
+        "tables": meta.get("tables", {}),
+        "command": shlex.join(["hess-run", *words]),
+    }
+    return Answer(f"cell {folder.name} of {meta.get('experiment')}, {state}", facts)
+
+
+def figure_record(path: Path) -> dict[str, str]:
+    """What a PNG figure of a report carries about itself; {} for any other file."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            record = json.loads(getattr(image, "text", {}).get("Description", ""))
+    except (OSError, ValueError, UnidentifiedImageError):
+        return {}
+    return {str(k): str(v) for k, v in record.items()} if isinstance(record, dict) else {}
+
+
+def table_row(path: Path, line: int) -> dict[str, str]:
+    """Row of a table by its line in the file, the head being line 1."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", newline="", encoding="utf-8") as stream:
+        for number, row in enumerate(csv.DictReader(stream), start=2):
+            if number == line:
+                return {str(k): str(v) for k, v in row.items()}
+    raise SettingError(
+        f"why: expected a line of {path.name} from 2 on, found one that it does not have"
+    )
+
+
+def _manifest(path: Path, outputs: Path) -> tuple[Path, dict[str, Any]]:
+    """Folder and manifest of the report that a file belongs to: by its place, or, of a figure that
+    was copied away, by what it says of itself."""
+    for folder in (path, *path.parents)[:3]:
+        manifest = read_manifest(folder)
+        if manifest and manifest["settings_key"]:
+            return folder, manifest
+    says = figure_record(path)
+    if not says:
+        raise SettingError(
+            f"why: {path.name} is not in a report and says nothing of its origin; "
+            f"expected a PNG or CSV"
+        )
+    name = says.get("experiment", "")
+    for place in (outputs / name, published_folder(name)):
+        for file in sorted(place.rglob("manifest.json")) if place else ():
+            manifest = read_manifest(file.parent)
+            if manifest and manifest["settings_key"] == says.get("run"):
+                return file.parent, manifest
+    return path.parent, {"experiment": says.get("experiment"), "says": says}
+
+
+def _matches(cell: Record, row: Record) -> bool:
+    """Whether a row can have come from a cell: every column that is a parameter of the cell, or its
+    seed, agrees."""
+    constants = {**cell["params"], "seed": cell["seed"]}
+    return all(row.get(name) in (None, "", "nan", str(value)) for name, value in constants.items())
+
+
+def _stored(folder: Path, manifest: Record, cells: Iterable[Record]) -> dict[str, Record]:
+    """Id -> cell.json of those cells of a report that are stored next to it or published."""
+    name = str(manifest.get("experiment"))
+    store = Store(_root(folder, name).parent, name)
+    found = {cell["id"]: store.find(cell["id"]) for cell in cells}
+    return {cell_id: cell.meta for cell_id, cell in found.items() if cell is not None}
+
+
+def _root(folder: Path, name: str) -> Path:
+    """Folder of an experiment, whose report is in it or in a folder below."""
+    return folder if folder.name == name else folder.parent
+
+
+def _has_table(meta: Record | None, table: str) -> bool:
+    return meta is None or table in meta.get("tables", {})
+
+
+def _of_cells(cells: Sequence[Record], stored: Mapping[str, Record]) -> dict[str, Any]:
+    times = sorted(str(cell["finished"]) for cell in cells)
+    machines = [_processor(stored[cell["id"]]) for cell in cells if cell["id"] in stored]
+    return {
+        "cells": [{key: cell[key] for key in ("id", "seed", "params")} for cell in cells],
+        "commits": dict(Counter(str(cell.get("git_commit")) for cell in cells).most_common()),
+        "CPU": dict(Counter(machines).most_common()) or UNKNOWN,
+        "measured between": [times[0], times[-1]] if times else None,
+    }
+
+
+def _processor(meta: Record) -> str:
+    return str(meta.get("software", {}).get("cpu") or NOT_RECORDED)
+
+
+def _mean_and_std(mean: Any, row: Record, std: str) -> dict[str, float]:
+    """Mean and standard deviation of a row, as far as they are numbers."""
+    values = {"mean": mean, "std": row.get(std)}
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _commands(
+    folder: Path,
+    manifest: Record,
+    cells: Sequence[Record],
+    *,
+    figure: str = "",
+    words: Sequence[str] = (),
+) -> dict[str, str]:
+    """What measures these cells, and what draws the figure again.
+
+    words: choose a part of the grid.
+    """
+    name = str(manifest.get("experiment"))
+    root = _root(folder, name)
+    run = [f"experiment={name}"]
+    if manifest.get("profile", "paper") != "paper":
+        run.append(f"profile={manifest['profile']}")
+    run += shlex.split(str(manifest.get("changed", "")))
+    named = any(word.startswith("outputs=") for word in run)
+    if root != published_folder(name) and not named:
+        run.append(f"outputs={_as_typed(root.parent)}")
+    run = [word for word in run if word != "outputs=outputs"]
+    seeds = sorted({int(cell["seed"]) for cell in cells})
+    multirun = ["-m"] if len(seeds) > 1 else []
+    seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
+    commands = {"command": shlex.join(["hess-run", *multirun, *run, *words, *seed])}
+    if figure:
+        commands["redraw"] = shlex.join(["hess-run", "report", *run, f"figure={figure}"])
+    return commands
+
+
+def _as_typed(path: Path) -> Path:
+    """A path as one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        record = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
