@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from runner.contract import Experiment, SettingError, Statement, one_of, report_only
-from runner.stats.claims import read_statements
+from runner.stats.statements import read_statements
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "claims"
 TEXTS = FOLDER.parent / "texts"

@@ -5,14 +5,5 @@ reaches verdicts.
 """
 
 from runner.contract.records import TESTS, About, Statistic
-from runner.stats.tests import (
-    Shift,
-    correct,
-    holm,
-    linear,
-    log_linear,
-    mann_whitney,
-    spearman,
-    summary,
-    wilcoxon,
-)
+from runner.stats.fits import linear, log_linear, summary
+from runner.stats.tests import Shift, correct, holm, mann_whitney, spearman, wilcoxon

@@ -1,37 +1,19 @@
 """Verdicts put together: of the parts and variants of a statement, of several data sets, of random
-draws; and the statements of a paper, read from the file next to its printed numbers.
-`runner.stats.judge` exports what others use.
+draws. `runner.stats.judge` exports what others use.
 """
 
 from __future__ import annotations
 
-import csv
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from runner.contract import Claim, Statement, Verdict
-from runner.stats.intervals import FEWEST_SEEDS, withheld
+from runner.stats.intervals import FEWEST_SEEDS, NAN, joined, withheld
 
 RARE = 0.05
 """A printed result that fewer than one draw in twenty gives is not put down to chance."""
-NUMBERS = ("low", "high", "number", "rounding", "std", "margin")
-OF_QUANTITY = ("wrong", "least", "most")
-WORDS = ("reason", "constructed", "alternative")
-COLUMNS = (
-    "name",
-    "statement",
-    "where",
-    *NUMBERS,
-    *OF_QUANTITY,
-    "n",
-    "strict",
-    "independent",
-    *WORDS,
-)
-YES = ("1", "true", "yes")
 WHOLE = "statement"
 """Name of the part that is all of a statement."""
 
@@ -41,6 +23,37 @@ DECIDING: tuple[Verdict, ...] = (
     *("true by construction", "not comparable"),
 )
 """A statement has the first of these verdicts that one of its parts has."""
+
+
+def claim(
+    statement: Statement,
+    verdict: Verdict,
+    statistic: float = NAN,
+    detail: str = "",
+    *,
+    threshold: str = "",
+    variants: Mapping[str, Verdict] | None = None,
+    seeds_needed: float = NAN,
+) -> Claim:
+    """A row of claims.csv; the reason of the criterion follows the details.
+
+    What could not have come out otherwise is not confirmed but *true by construction*.
+    """
+    if verdict == "confirmed" and statement.constructed:
+        verdict, detail = "true by construction", f"{statement.constructed}; {detail}"
+    criterion = f"criterion: {statement.reason}" if statement.reason else ""
+    return Claim(
+        name=statement.name,
+        statement=statement.text,
+        where=statement.where,
+        verdict=verdict,
+        statistic=statistic,
+        threshold=threshold or statement.threshold,
+        detail=joined(detail, criterion),
+        variants=variants or {},
+        seeds_needed=seeds_needed,
+        independent=statement.independent,
+    )
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
@@ -57,27 +70,29 @@ def together(claims: Mapping[str, Claim], main: str | None = None) -> Claim:
     """
     if not claims:
         raise ValueError("expected the claims of at least one variant, found none")
-    if main is not None and main in claims:
-        chosen = claims[main]
-    else:
-        verdict = overall([c.verdict for c in claims.values()])
-        chosen = next(
-            (c for c in claims.values() if c.verdict == verdict), next(iter(claims.values()))
-        )
+    chosen = claims.get(main or "") or _deciding(list(claims.values()))
     parts: dict[str, Verdict] = {}
     other_seeds: dict[str, Verdict] = {}
-    for name, c in claims.items():
-        differs = len(set(c.variants.values())) > 1
-        parts |= _named(name, c.variants) if differs else {name: c.verdict}
-        other_seeds |= _named(name, c.other_seeds)
-    needed = [c.seeds_needed for c in claims.values() if c.verdict == chosen.verdict]
-    known = [seeds for seeds in needed if not math.isnan(seeds)]
+    for name, variant in claims.items():
+        if len(set(variant.variants.values())) > 1:
+            parts |= _named(name, variant.variants)
+        else:
+            parts[name] = variant.verdict
+        other_seeds |= _named(name, variant.other_seeds)
+    deciding = [variant for variant in claims.values() if variant.verdict == chosen.verdict]
+    known = [one.seeds_needed for one in deciding if not math.isnan(one.seeds_needed)]
     return replace(
         chosen,
         variants=parts if len(parts) > 1 else chosen.variants,
         other_seeds=other_seeds,
         seeds_needed=max(known) if known and main is None else chosen.seeds_needed,
     )
+
+
+def _deciding(claims: Sequence[Claim]) -> Claim:
+    """The first of the claims that has the verdict of all together; else the first."""
+    verdict = overall([one.verdict for one in claims])
+    return next((one for one in claims if one.verdict == verdict), claims[0])
 
 
 def _named(name: str, parts: Mapping[str, Verdict]) -> dict[str, Verdict]:
@@ -110,10 +125,10 @@ def incomplete(made: Claim, missing: Sequence[str]) -> Claim:
 def gathered(claims: Iterable[tuple[str, Claim]], main: str | None = None) -> list[Claim]:
     """One row for each name among (variant, claim), in the order in which the names first occur
     (`together`)."""
-    by: dict[str, dict[str, Claim]] = {}
-    for variant, found in claims:
-        by.setdefault(found.name, {})[variant] = found
-    return [together(variants, main) for variants in by.values()]
+    by_name: dict[str, dict[str, Claim]] = {}
+    for variant, made in claims:
+        by_name.setdefault(made.name, {})[variant] = made
+    return [together(variants, main) for variants in by_name.values()]
 
 
 def minor_error(made: Claim, where: str) -> Claim:
@@ -135,6 +150,7 @@ def contradicted(made: Claim, where: str) -> Claim:
 
 # ------------------------------------------------------------------ several data sets
 
+WITH_POWER = ("yes", "no", "opposite")
 LOST = "infinite or missing"
 """What a data set shows whose value is infinite or missing."""
 
@@ -162,18 +178,18 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
     """
     if not found:
         return "not run", "no data set"
-    lost = sum(finding == LOST for finding in found.values())
-    with_power = [finding for finding in found.values() if finding in ("yes", "no", "opposite")]
-    count = {finding: with_power.count(finding) for finding in ("yes", "no", "opposite")}
+    count = Counter(found.values())
+    lost = count[LOST]
+    with_power = sum(count[finding] for finding in WITH_POWER)
+    known = with_power + lost
     text = f"{lost} of {len(found)} data sets rest on infinite or missing values; " if lost else ""
-    text += f"{count['yes']} of {len(with_power)} data sets show it"
+    text += f"{count['yes']} of {with_power} data sets show it"
     if count["opposite"]:
         text += f", {count['opposite']} the opposite"
-    if len(with_power) + lost < len(found):
-        text += f"; {len(found) - len(with_power) - lost} inconclusive"
-    if len(with_power) < rule.least:
+    if known < len(found):
+        text += f"; {len(found) - known} inconclusive"
+    if with_power < rule.least:
         return "inconclusive", f"{text}; at least {rule.least} are needed"
-    known = len(with_power) + lost
     shown, against, open_share = count["yes"] / known, count["opposite"] / known, lost / known
     if shown >= rule.share and not count["opposite"]:
         return withheld("confirmed", lost), text
@@ -189,11 +205,12 @@ def data_sets_needed(found: Mapping[int, str], rule: DataSetRule) -> float:
     inf where no data set has power (each needs more values) and where the share itself is between a
     half and `share`, which more data sets do not change.
     """
-    with_power = sum(finding in ("yes", "no", "opposite") for finding in found.values())
     if not found:
         return float(rule.least)
-    few = 0 < with_power < rule.least
-    return float(math.ceil(rule.least * len(found) / with_power)) if few else math.inf
+    with_power = sum(finding in WITH_POWER for finding in found.values())
+    if not 0 < with_power < rule.least:
+        return math.inf
+    return float(math.ceil(rule.least * len(found) / with_power))
 
 
 def finding_of(value: float, statement: Statement) -> str:
@@ -216,75 +233,8 @@ def one_draw(kept: int, draws: int) -> tuple[Verdict, str]:
     if not draws:
         return "not run", "no draws"
     low, high = binomtest(kept, draws).proportion_ci(0.9, method="exact")  # 5 % on either side
-    verdict: Verdict = (
-        "refuted" if high < RARE else "confirmed" if low > 1 - RARE else "inconclusive"
-    )
-    return (
-        verdict,
-        f"{kept} of {draws} draws keep it, 90 % interval [{100 * low:.0f}, {100 * high:.0f} %]",
-    )
-
-
-# ------------------------------------------------------------------ statements
-
-
-def read_statements(path: Path) -> dict[str, Statement]:
-    """name -> statement, in the order of the file; a blank field keeps the default of `Statement`.
-
-    Raises ValueError with one line for an unreadable file, unknown columns, a number that is none,
-    or a name twice.
-    """
-    try:
-        with open(path, newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: cannot be read as a CSV file ({error})") from None
-    found: dict[str, Statement] = {}
-    for i, row in enumerate(rows, start=2):
-        unknown = [str(c) for c in row if c not in COLUMNS]
-        if unknown or None in row.values():
-            raise ValueError(
-                f"{path}, row {i}: expected the columns {', '.join(COLUMNS)}, "
-                f"found {unknown or 'fewer'}"
-            )
-        try:
-            statement = _statement(row)
-        except ValueError as error:
-            raise ValueError(f"{path}, row {i}: {error}") from None
-        if statement.name in found:
-            raise ValueError(
-                f"{path}, row {i}: expected one row for {statement.name!r}, found another"
-            )
-        found[statement.name] = statement
-    return found
-
-
-def _statement(row: dict[str, str]) -> Statement:
-    given = {c: row[c].strip() for c in row if row[c].strip()}
-    for column in ("name", "statement", "where"):
-        if column not in given:
-            raise ValueError(f"expected a {column}, found none")
-    if ("low" in given or "high" in given) and "number" in given:
-        raise ValueError("expected limits or a number, found both")
-    values: dict[str, Any] = {
-        c: _number(c, given[c]) for c in (*NUMBERS, *OF_QUANTITY) if c in given
-    }
-    if ("alternative" in given) != ("wrong" in given):
-        raise ValueError("expected an alternative with its wrong value, found one of them")
-    return Statement(
-        name=given["name"],
-        text=given["statement"],
-        where=given["where"],
-        strict=given.get("strict", "").lower() in YES,
-        n=int(_number("n", given.get("n", "1"))),
-        sharp=True,
-        independent=given.get("independent", "").lower() in YES,
-        **values | {c: given.get(c, "") for c in WORDS},
-    )
-
-
-def _number(column: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected a number in column {column}, found {text!r}") from None
+    interval = f"90 % interval [{100 * low:.0f}, {100 * high:.0f} %]"
+    text = f"{kept} of {draws} draws keep it, {interval}"
+    if high < RARE:
+        return "refuted", text
+    return "confirmed" if low > 1 - RARE else "inconclusive", text

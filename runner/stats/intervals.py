@@ -65,14 +65,16 @@ class Sample:
             made = cls.of(list(values))
             std = made.std * abs(values.whole) if values.log else made.std
             return replace(made, mean=values.whole, std=std, log=values.log)
-        given = [float(v) for v in values]
-        x = [v for v in given if math.isfinite(v)]
-        n = len(x)
+        given = [float(value) for value in values]
+        finite = [value for value in given if math.isfinite(value)]
+        n, lost = len(finite), len(given) - len(finite)
         if n == 0:
-            return cls(NAN, NAN, 0, len(given))
-        mean = math.fsum(x) / n
-        std = math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (n - 1)) if n > 1 else NAN
-        return cls(mean, std, n, len(given) - n)
+            return cls(NAN, NAN, 0, lost)
+        mean = math.fsum(finite) / n
+        if n == 1:
+            return cls(mean, NAN, 1, lost)
+        squares = math.fsum((value - mean) ** 2 for value in finite)
+        return cls(mean, math.sqrt(squares / (n - 1)), n, lost)
 
     @classmethod
     def printed(cls, mean: float, std: float, n: int) -> Sample:
@@ -112,6 +114,11 @@ class Sample:
 def lost_text(lost: int, total: int) -> str:
     """'2 of 5 infinite or missing', '' for none."""
     return f"{lost} of {total} infinite or missing" if lost else ""
+
+
+def joined(*texts: str) -> str:
+    """The texts that are not empty, separated by semicolons."""
+    return "; ".join(text for text in texts if text)
 
 
 Outcome = TypeVar("Outcome", bound=str)
@@ -163,27 +170,28 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     SE² = s²/m + σ²/n + images; df = SE⁴ / Σ v_i²/df_i (Welch–Satterthwaite). Where one of the two
     spreads is unknown the other stands in for it (`how` says so): SE² = s² (1/m + 1/n) + images.
     """
-    value = ours.mean - theirs.mean
-    parts = [images] if images is not None and images.variance > 0 else []
     if not ours.n:
         return Difference(NAN, NAN, NAN, "no finite value")
+    value = ours.mean - theirs.mean
     known, printed = not math.isnan(ours.std), not math.isnan(theirs.std)
     if not known and not printed:
         return Difference(value, NAN, NAN, "no spread is known on either side")
+    both = 1 / ours.n + 1 / theirs.n
+    parts = [images] if images is not None and images.variance > 0 else []
     how = ""
     if known and printed:
-        parts += [
-            Part(ours.std**2 / ours.n, ours.n - 1),
-            Part(theirs.std**2 / theirs.n, theirs.n - 1),
-        ]
-    else:
-        given = ours if known else theirs
-        parts.append(Part(given.std**2 * (1 / ours.n + 1 / theirs.n), given.n - 1))
+        parts.append(Part(ours.std**2 / ours.n, ours.n - 1))
+        parts.append(Part(theirs.std**2 / theirs.n, theirs.n - 1))
+    elif known:
+        parts.append(Part(ours.std**2 * both, ours.n - 1))
         how = "the paper prints no standard deviation: ours is used"
-        how = how if known else "one measured seed: the paper's standard deviation is used"
-    total = math.fsum(p.variance for p in parts)
-    scatter = math.fsum(p.variance**2 / p.df for p in parts if p.variance > 0)
-    return Difference(value, math.sqrt(total), total**2 / scatter if scatter > 0 else math.inf, how)
+    else:
+        parts.append(Part(theirs.std**2 * both, theirs.n - 1))
+        how = "one measured seed: the paper's standard deviation is used"
+    total = math.fsum(part.variance for part in parts)
+    scatter = math.fsum(part.variance**2 / part.df for part in parts if part.variance > 0)
+    df = total**2 / scatter if scatter > 0 else math.inf
+    return Difference(value, math.sqrt(total), df, how)
 
 
 def quantile(level: float, df: float) -> float:
@@ -206,7 +214,10 @@ def fewest(decides: Callable[[int], bool], least: int = 2) -> float:
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if decides(middle) else (middle, high)
+        if decides(middle):
+            high = middle
+        else:
+            low = middle
     return float(high)
 
 
@@ -218,7 +229,7 @@ def seeds_to_compare(
 
     def decides(m: int) -> bool:
         low, high = welch(replace(ours, n=m), theirs, images).interval(level)
-        return (-margin <= low and high <= margin) or low > margin or high < -margin
+        return outcome_of(low, high, margin) != "inconclusive"
 
     return NAN if math.isnan(ours.std) else fewest(decides)
 
@@ -232,13 +243,9 @@ def seeds_for_limit(sample: Sample, limit: float, level: float) -> float:
         low, high = replace(sample, n=n).interval(level)
         return high - low < 2 * distance
 
-    return (
-        NAN
-        if math.isnan(sample.std) or math.isnan(distance)
-        else math.inf
-        if distance == 0
-        else fewest(decides)
-    )
+    if math.isnan(sample.std) or math.isnan(distance):
+        return NAN
+    return math.inf if distance == 0 else fewest(decides)
 
 
 # ------------------------------------------------------------------ equivalence
@@ -264,6 +271,18 @@ def margin_of(mean: float, rounding: float, margin: float = NAN) -> float:
     return max(SHARE * abs(mean) if math.isnan(margin) else margin, rounding)
 
 
+def outcome_of(low: float, high: float, margin: float) -> str:
+    """What an interval of a difference says: *reproduced* within ± margin, its ends included, *not
+    reproduced* wholly beyond one of them, else *inconclusive*.
+
+    >>> outcome_of(-1, 1, 1), outcome_of(-2, -1, 1), outcome_of(1.1, 2, 1)
+    ('reproduced', 'inconclusive', 'not reproduced')
+    """
+    if -margin <= low and high <= margin:
+        return "reproduced"
+    return "not reproduced" if low > margin or high < -margin else "inconclusive"
+
+
 def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = None) -> Comparison:
     """Equivalence test of two means. images: variance of the difference from different sets of
     images."""
@@ -272,18 +291,15 @@ def equal(ours: Sample, theirs: Sample, margin: float, images: Part | None = Non
     margin *= 1 + 1e-9
     if math.isnan(low):
         return Comparison("inconclusive", difference, low, high, False, float(FEWEST_SEEDS))
-    inside = -margin <= low and high <= margin
-    outside = low > margin or high < -margin
+    outcome = outcome_of(low, high, margin)
     wide = difference.interval(SIGNIFICANT)
     significant = not wide[0] <= 0 <= wide[1]
-    outcome = withheld(
-        "reproduced" if inside else "not reproduced" if outside else "inconclusive", ours.lost
-    )
-    needed = (
-        NAN if inside or outside else seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
-    )
-    if math.isnan(needed) and not (inside or outside):  # one seed has no spread to reckon with
-        needed = float(FEWEST_SEEDS)
+    needed = NAN
+    if outcome == "inconclusive":
+        needed = seeds_to_compare(ours, theirs, margin, EQUIVALENCE, images)
+        if math.isnan(needed):  # one seed has no spread to reckon with
+            needed = float(FEWEST_SEEDS)
+    outcome = withheld(outcome, ours.lost)
     return Comparison(outcome, difference, low, high, significant, needed)
 
 
@@ -305,11 +321,9 @@ def below(ours: Sample, bound: float) -> tuple[str, float]:
     low, high = ours.interval(EQUIVALENCE)
     if high <= bound:
         return withheld("reproduced", ours.lost), NAN
-    return (
-        ("not reproduced", NAN)
-        if low > bound
-        else ("inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE))
-    )
+    if low > bound:
+        return "not reproduced", NAN
+    return "inconclusive", seeds_for_limit(ours, bound, EQUIVALENCE)
 
 
 def digits_agree(value: float, printed: float, rounding: float) -> bool:

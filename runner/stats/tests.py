@@ -1,5 +1,4 @@
-"""Rank tests with effect sizes, fits and summaries: each call gives one `Statistic`, one row of
-stats.csv.
+"""Rank tests with effect sizes: each call gives one `Statistic`, one row of stats.csv.
 
 Conventions, the same in every row:
 - Tests are two-sided. They are exact where n allows, also with ties (the permutation distribution
@@ -22,7 +21,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from runner.contract.records import NAN, TESTS, About, Statistic
-from runner.stats.intervals import lost_text
+from runner.stats.intervals import joined
+from runner.stats.samples import bracketed, filled, lost_of, pairs, power, sample
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -54,7 +54,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike, **about: Unpack[About]) -> Statisti
     lost = lost_of(a), lost_of(b)
     base = Statistic(kind="mann_whitney", n_a=x.size, n_b=y.size, lost=sum(lost), **about)
     if x.size == 0 or y.size == 0:
-        return replace(base, note=join(notes, "no test: a sample is empty"))
+        return replace(base, note=joined(*notes, "no test: a sample is empty"))
 
     def extreme(value: float) -> Statistic:
         return _mann_whitney(base, filled(x, lost[0], value), filled(y, lost[1], -value), [])
@@ -73,11 +73,10 @@ def _mann_whitney(base: Statistic, x: Array, y: Array, notes: list[str]) -> Stat
     different = np.unique(doubled).size
     u = int(doubled[:m].sum() - m * (m + 1)) / 2
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
-        null, seen = (
-            (ranks.untied_u_null(m, n), int(u))
-            if different == m + n
-            else ranks.tied_u_null(doubled, m)
-        )
+        if different == m + n:
+            null, seen = ranks.untied_u_null(m, n), int(u)
+        else:
+            null, seen = ranks.tied_u_null(doubled, m)
         p, p_min, method = ranks.two_sided(null, seen), ranks.smallest_two_sided(null), "exact"
     else:
         from scipy.stats import mannwhitneyu
@@ -88,7 +87,14 @@ def _mann_whitney(base: Statistic, x: Array, y: Array, notes: list[str]) -> Stat
     shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), notes)
     effect = 2 * u / (m * n) - 1
     return replace(
-        base, statistic=u, p=p, p_min=p_min, effect=effect, method=method, **shift, note=join(notes)
+        base,
+        statistic=u,
+        p=p,
+        p_min=p_min,
+        effect=effect,
+        method=method,
+        **shift,
+        note=joined(*notes),
     )
 
 
@@ -143,7 +149,7 @@ def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
     if nonzero.size < d.size:
         notes.append(f"{d.size - nonzero.size} zero differences dropped")
     if nonzero.size == 0:
-        return replace(base, note=join(notes, "no test: no nonzero difference"))
+        return replace(base, note=joined(*notes, "no test: no nonzero difference"))
     doubled = ranks.doubled_ranks(np.abs(nonzero))
     positive, total = int(doubled[nonzero > 0].sum()), int(doubled.sum())
     exact = nonzero.size <= 300
@@ -153,10 +159,8 @@ def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
     else:
         from scipy.stats import wilcoxon as scipy_wilcoxon
 
-        p, p_min = (
-            float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue),
-            2.0 ** (1 - nonzero.size),
-        )
+        p = float(scipy_wilcoxon(nonzero, method="asymptotic").pvalue)
+        p_min = 2.0 ** (1 - nonzero.size)
     if np.unique(doubled).size < nonzero.size:
         notes.append("ties")
     notes.append(power(p_min, f"n={nonzero.size}"))
@@ -169,7 +173,7 @@ def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
         effect=2 * positive / total - 1,
         method="exact" if exact else "asymptotic",
         **shift,
-        note=join(notes),
+        note=joined(*notes),
     )
 
 
@@ -202,7 +206,7 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     base = Statistic(kind="spearman", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
     if u.size < 3 or np.unique(u).size == 1 or np.unique(v).size == 1:
         return replace(
-            base, note=join(notes, "no test: fewer than three pairs, or a constant sample")
+            base, note=joined(*notes, "no test: fewer than three pairs, or a constant sample")
         )
     from scipy.stats import spearmanr
 
@@ -220,7 +224,7 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
         p=p,
         p_min=p_min,
         method="exact" if u.size <= 8 else "asymptotic",
-        note=join(notes),
+        note=joined(*notes),
     )
 
 
@@ -255,7 +259,7 @@ def correct(statistics: Sequence[Statistic]) -> list[Statistic]:
         if s.has_power:
             families.setdefault((s.figure, s.kind), []).append(i)
         else:
-            corrected[i] = replace(s, note=join([s.note], "left out of the family"))
+            corrected[i] = replace(s, note=joined(s.note, "left out of the family"))
     for (figure, kind), members in families.items():
         family = f"{figure or 'no figure'}, {kind}: {len(members)} tests"
         for i, p in zip(members, holm(statistics[i].p for i in members), strict=True):
@@ -275,155 +279,6 @@ def _interval(
     values = order(wanted)
     if k == 0:
         notes.append("too few values for a confidence interval")
-    bounds = values[2:] if k > 0 else [NAN, NAN]
-    return {"shift": (values[0] + values[1]) / 2, "shift_low": bounds[0], "shift_high": bounds[1]}
-
-
-# ------------------------------------------------------------------ fits and summaries
-
-
-def linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
-    """Least squares y = intercept + slope·x with R², the slope's standard error and its p (t test
-    of slope 0)."""
-    u, v, notes = pairs(x, y, "linear", about)
-    base = Statistic(kind="linear", n_a=u.size, n_b=v.size, lost=lost_of(x, y), **about)
-    return _fit(base, u, v, notes)
-
-
-def log_linear(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
-    """Least squares log y = a − b x (natural logarithm) with R² of log y.
-
-    slope = d log y / dx = −b (`Statistic.decay` is b), intercept = a. Values y <= 0 have no
-    logarithm: they count as lost.
-    """
-    import numpy as np
-
-    u, v, notes = pairs(x, y, "log_linear", about)
-    usable = v > 0
-    without = int((~usable).sum())
-    if without:
-        notes.append(f"{without} of {v.size} values are not positive")
-    lost = lost_of(x, y) + without
-    base = Statistic(
-        kind="log_linear", n_a=v.size - without, n_b=v.size - without, lost=lost, **about
-    )
-    return _fit(base, u[usable], np.log(v[usable]), notes)
-
-
-def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
-    """`base` with the least-squares line of v against u."""
-    import numpy as np
-
-    if base.lost:
-        return replace(base, note=join(notes, "no fit: infinite or missing values"))
-    if u.size < 2 or np.unique(u).size < 2:
-        return replace(base, note=join(notes, "no fit: fewer than two different finite x"))
-    from scipy.stats import linregress
-
-    fit = linregress(u, v)
-    slope, intercept = float(fit.slope), float(fit.intercept)
-    spread = float(((v - v.mean()) ** 2).sum())
-    r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread if spread > 0 else NAN
-    if spread == 0:
-        notes.append("no R²: y is constant")
-    if u.size == 2:
-        notes.append("two points: the line passes through both")
-        return replace(
-            base, slope=slope, intercept=intercept, r2=r2, method="least squares", note=join(notes)
-        )
-    return replace(
-        base,
-        statistic=slope,
-        slope=slope,
-        intercept=intercept,
-        slope_error=float(fit.stderr),
-        r2=r2,
-        p=float(fit.pvalue),
-        method="least squares",
-        note=join(notes),
-    )
-
-
-def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
-    """n, mean, sample std (ddof 1; NaN for one value), population std (ddof 0) and median."""
-    x, notes = sample(values, about.get("label_a", "values"), [about.get("note", "")])
-    base = Statistic(kind="summary", n_a=x.size, lost=lost_of(values), **about)
-    if x.size == 0:
-        return replace(base, note=join(notes, "no values"))
-    import numpy as np
-
-    with np.errstate(invalid="ignore"):
-        std = float(x.std(ddof=1)) if x.size > 1 else NAN
-        mean, population = float(x.mean()), float(x.std())
-    return replace(
-        base,
-        statistic=mean,
-        mean=mean,
-        std=std,
-        std_population=population,
-        median=float(np.median(x)),
-        note=join(notes),
-    )
-
-
-# ------------------------------------------------------------------ samples and notes
-
-
-def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list[str]]:
-    """The finite values as a flat float64 array, and the notes with the number of the others
-    added."""
-    import numpy as np
-
-    x = np.asarray(values, dtype=float).ravel()
-    text = lost_text(lost_of(x), x.size).replace(" infinite", f" {label} infinite")
-    return x[np.isfinite(x)], [*notes, text]
-
-
-def filled(x: Array, lost: int, value: float) -> Array:
-    """x with `lost` further values, all equal."""
-    import numpy as np
-
-    return np.concatenate([x, np.full(lost, value)])
-
-
-def bracketed(found: Statistic, extreme: Callable[[float], Statistic]) -> Statistic:
-    """`found` with what the test gives if every lost value of `a` (of `b` the reverse) is −inf, and
-    if it is inf."""
-    if not found.lost:
-        return found
-    least, most = extreme(-math.inf), extreme(math.inf)
-    found = replace(found, effect_least=least.effect, p_least=least.p, shift_least=least.shift_low)
-    return replace(found, effect_most=most.effect, p_most=most.p, shift_most=most.shift_high)
-
-
-def lost_of(*columns: ArrayLike) -> int:
-    """Number of rows in which one of the columns is infinite or missing."""
-    import numpy as np
-
-    finite = np.isfinite([np.asarray(column, dtype=float).ravel() for column in columns])
-    return int((~finite.all(axis=0)).sum())
-
-
-def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, Array, list[str]]:
-    """The pairs of finite values as flat float64 arrays, and notes; ValueError for different
-    lengths."""
-    import numpy as np
-
-    u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
-    if u.size != v.size:
-        raise ValueError(
-            f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}"
-        )
-    complete = np.isfinite(u) & np.isfinite(v)
-    text = lost_text(lost_of(u, v), u.size).replace(" infinite", " pairs infinite")
-    return u[complete], v[complete], [about.get("note", ""), text]
-
-
-def power(p_min: float, size: str) -> str:
-    """The note of a test that cannot reach 0.05, else ''."""
-    return f"cannot reach 0.05 with {size} (smallest p {p_min:.3g})" if p_min >= 0.05 else ""
-
-
-def join(notes: Sequence[str], *more: str) -> str:
-    """The notes that are not empty, separated by semicolons."""
-    return "; ".join(text for text in (*notes, *more) if text)
+        values += [NAN, NAN]
+    shift = (values[0] + values[1]) / 2
+    return {"shift": shift, "shift_low": values[2], "shift_high": values[3]}

@@ -9,9 +9,17 @@ from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
 from runner.stats import Statistic, judge
-from runner.stats.claims import WHOLE, read_statements
-from runner.stats.intervals import Part, Sample, seeds_for_limit, seeds_to_compare, welch
+from runner.stats.claims import WHOLE
+from runner.stats.intervals import (
+    Part,
+    Sample,
+    outcome_of,
+    seeds_for_limit,
+    seeds_to_compare,
+    welch,
+)
 from runner.stats.judge import Evidence, by_seed, median
+from runner.stats.statements import read_statements
 
 
 def statement(**limits) -> Statement:
@@ -401,3 +409,20 @@ def test_the_variant_that_needs_most_seeds_gives_their_number():
     }
     assert judge.together(claims).seeds_needed == 40
     assert judge.together(claims, main="c").seeds_needed == 12
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (-1.0, 1.0, "reproduced"),
+        (-2.0, -1.0, "inconclusive"),  # its end is the margin, which is not beyond it
+        (1.0, 2.0, "inconclusive"),
+        (-2.0, -1.1, "not reproduced"),
+        (1.1, 2.0, "not reproduced"),
+        (-1.1, 0.0, "inconclusive"),
+        (0.0, 1.1, "inconclusive"),
+        (math.nan, math.nan, "inconclusive"),
+    ],
+)
+def test_an_end_on_the_margin_belongs_to_it(low, high, outcome):
+    assert outcome_of(low, high, 1.0) == outcome

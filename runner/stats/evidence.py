@@ -1,0 +1,226 @@
+"""Statements decided by tests or numbers of several data sets, each judged by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from runner.contract import Claim, Statement
+from runner.contract.records import Statistic
+from runner.stats.claims import (
+    LOST,
+    DataSetRule,
+    claim,
+    data_sets_needed,
+    finding_of,
+    verdict_of_data_sets,
+)
+from runner.stats.intervals import joined
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def by_seed(table: pd.DataFrame, of: Callable[[pd.DataFrame], float]) -> dict[int, float]:
+    """seed -> of(rows of that seed), in the order of the seeds."""
+    return {int(str(seed)): of(rows) for seed, rows in table.groupby("seed", sort=True)}
+
+
+def median(values: Mapping[int, float]) -> float:
+    """Median of the finite values; NaN without any."""
+    import statistics
+
+    finite = [value for value in values.values() if math.isfinite(value)]
+    return float(statistics.median(finite)) if finite else math.nan
+
+
+def signs(test: Statistic, level: float) -> tuple[int | None, int | None]:
+    """The least and the largest sign of the effect that a test allows, whatever lost values are.
+
+    0: not significant at this level; None: the test can never be significant at it, or was not
+    made.
+    """
+    least, most = (test.effect, test.p), (test.effect, test.p)
+    if test.lost:
+        least, most = (test.effect_least, test.p_least), (test.effect_most, test.p_most)
+    if math.isnan(least[1]) or math.isnan(most[1]) or test.p_min >= level:
+        return None, None
+    return _sign(*least, level), _sign(*most, level)
+
+
+def _sign(effect: float, p: float, level: float) -> int:
+    return (effect > 0) - (effect < 0) if p < level else 0
+
+
+def sign_of(test: Statistic, level: float) -> int | None:
+    """The sign of the effect; None where lost values decide it, or the test can never be
+    significant."""
+    least, most = signs(test, level)
+    return least if least == most else None
+
+
+def undecided(test: Statistic) -> str:
+    """What a data set shows whose test does not decide."""
+    return LOST if test.lost else "inconclusive"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The tests and numbers of one variant, from which its claims are decided.
+
+    Each data set (seed) is judged by itself, since its points share its random draw; then data sets
+    are counted (`verdict_of_data_sets`).
+
+    Parameters
+    ----------
+    rule
+        How data sets make a verdict.
+    level
+        Of a single test, uncorrected as in the papers: agreement of several data sets is required
+        instead. The number of tests below it after Holm's correction is reported.
+    group
+        The variant, with which the groups of its tests begin.
+    tests
+        (name, group) -> Holm-corrected test.
+    """
+
+    rule: DataSetRule
+    level: float
+    group: str = ""
+    tests: Mapping[tuple[str, str], Statistic] = field(default_factory=dict)
+
+    def of_seeds(self, name: str) -> dict[int, Statistic]:
+        """Seed -> the test of this name in that data set."""
+        prefix = f"{self.group} seed=" if self.group else "seed="
+        tests = {}
+        for (test_name, group), test in self.tests.items():
+            seed = group.removeprefix(prefix)
+            if test_name == name and group.startswith(prefix) and seed.isdigit():
+                tests[int(seed)] = test
+        return tests
+
+    def claim(
+        self,
+        statement: Statement,
+        findings: Mapping[int, str],
+        values: Mapping[int, float],
+        threshold: str,
+        detail: str,
+    ) -> Claim:
+        """The claim from what each data set shows, with the median of the quantity over data
+        sets."""
+        verdict, text = verdict_of_data_sets(findings, self.rule)
+        needed = math.nan
+        if verdict == "inconclusive":
+            needed = data_sets_needed(findings, self.rule)
+        return claim(
+            statement,
+            verdict,
+            median(values),
+            joined(text, detail),
+            threshold=threshold,
+            seeds_needed=needed,
+        )
+
+    def tested(self, statement: Statement, name: str, *, sign: int) -> Claim:
+        """Claim decided by one test in every data set. sign: of the effect claimed, 0 for
+        either."""
+
+        def finding(test: Statistic) -> str:
+            direction = sign_of(test, self.level)
+            if direction is None:
+                return undecided(test)
+            if direction == 0:
+                return "no"
+            return "yes" if sign in (direction, 0) else "opposite"
+
+        tests = self.of_seeds(name)
+        threshold = f"p < {self.level:g} in a data set"
+        if sign:
+            threshold += ", effect > 0" if sign > 0 else ", effect < 0"
+        strict = sum(test.p_holm < self.level for test in tests.values())
+        detail = f"{_effects(tests)}; {strict} below {self.level:g} after Holm" if tests else ""
+        return self._of_tests(statement, tests, finding, threshold, detail)
+
+    def unrelated(self, statement: Statement, name: str) -> Claim:
+        """Claim that there is no relation, by the test that decides that there is one: a data set
+        with a significant effect, of either sign, does not show it."""
+
+        def finding(test: Statistic) -> str:
+            direction = sign_of(test, self.level)
+            if direction is None:
+                return undecided(test)
+            return "no" if direction else "yes"
+
+        tests = self.of_seeds(name)
+        threshold = f"p >= {self.level:g} in a data set"
+        return self._of_tests(statement, tests, finding, threshold, _effects(tests))
+
+    def unharmed(self, statement: Statement, name: str) -> Claim:
+        """Claim of no harm: a data set shows the opposite where the effect is significantly below
+        zero."""
+
+        def finding(test: Statistic) -> str:
+            least, most = signs(test, self.level)
+            if most is not None and most < 0:
+                return "opposite"
+            return undecided(test) if least is None or least < 0 else "yes"
+
+        tests = self.of_seeds(name)
+        threshold = f"no effect < 0 with p < {self.level:g}"
+        return self._of_tests(statement, tests, finding, threshold, _effects(tests))
+
+    def _of_tests(
+        self,
+        statement: Statement,
+        tests: Mapping[int, Statistic],
+        finding: Callable[[Statistic], str],
+        threshold: str,
+        detail: str,
+    ) -> Claim:
+        """The claim from what a test shows in every data set, with the median of its effects."""
+        findings = {seed: finding(test) for seed, test in tests.items()}
+        effects = {seed: test.effect for seed, test in tests.items()}
+        return self.claim(statement, findings, effects, threshold, detail)
+
+    def within(self, statement: Statement, name: str) -> Claim:
+        """Claim decided by the 95 % interval of the Hodges–Lehmann shift in every data set,
+        compared with the limits.
+
+        A data set shows it when the interval is within them, the opposite when it is wholly
+        outside; otherwise it is inconclusive.
+        """
+        tests = self.of_seeds(name)
+        findings, shifts, listed = {}, {}, []
+        for seed, test in tests.items():
+            low, high = test.shift_low, test.shift_high
+            listed.append(f"{test.shift:.2g} [{low:.2g}, {high:.2g}]")
+            shifts[seed] = test.shift
+            if test.lost:
+                low, high = test.shift_least, test.shift_most
+            if statement.holds(low) and statement.holds(high):
+                findings[seed] = "yes"
+            elif high < statement.low or low > statement.high:
+                findings[seed] = "opposite"
+            else:
+                findings[seed] = undecided(test)
+        detail = f"shifts {', '.join(listed)}" if listed else ""
+        threshold = f"interval of the shift {statement.threshold}"
+        return self.claim(statement, findings, shifts, threshold, detail)
+
+    def compared(
+        self, statement: Statement, values: Mapping[int, float], threshold: str = ""
+    ) -> Claim:
+        """Claim decided by one number of every data set, compared with the limits."""
+        findings = {seed: finding_of(value, statement) for seed, value in values.items()}
+        listed = ", ".join(f"{value:.3g}" for value in values.values())
+        detail = f"values {listed}" if values else ""
+        return self.claim(statement, findings, values, threshold or statement.threshold, detail)
+
+
+def _effects(tests: Mapping[int, Statistic]) -> str:
+    """'effects +0.50 (p 0.031), …'."""
+    listed = ", ".join(f"{test.effect:+.2f} (p {test.p:.2g})" for test in tests.values())
+    return f"effects {listed}"
