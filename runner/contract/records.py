@@ -16,7 +16,7 @@ why in `uncertified`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol, Required, TypedDict, get_args
 
@@ -227,7 +227,9 @@ def is_extension(where: str) -> bool:
 
 def decide(holds: bool | None) -> Verdict:
     """confirmed for True, refuted for False, inconclusive for None."""
-    return "inconclusive" if holds is None else "confirmed" if holds else "refuted"
+    if holds is None:
+        return "inconclusive"
+    return "confirmed" if holds else "refuted"
 
 
 CERTIFICATE = "certificate"
@@ -236,11 +238,9 @@ CERTIFICATE = "certificate"
 NUMBERS = ("error", "tolerance", "difference_step")
 """Columns that say how well it agreed: rounding, which no two kinds of processor share."""
 
-OLDER = (
-    "has a kink here (a ReLU at 0), or is not smooth",
-    "times the mean over the examples. Is the loss a sum",
-)
-"""What certificates said before they could tell a kink within the step from a wrong block."""
+VERSION = 2
+"""Version of the check, in the column `version`. Certificates without one are of the first, which
+could not tell a kink within the step from a wrong block."""
 
 
 class Verified(Protocol):
@@ -260,60 +260,22 @@ class Verified(Protocol):
 
 def certificate_row(what: str, found: Verified, **columns: Any) -> dict[str, Any]:
     """One row: the columns given (a checkpoint, a part), what was verified, ok (1 or 0), the
-    largest relative error, the node it is at, the tolerance, the step of the differences, and "ok"
-    or the reasons in `status`."""
-    worst = max(
-        found.nodes, key=lambda v: math.inf if math.isnan(found.nodes[v]) else found.nodes[v]
-    )
-    reasons = " ".join("; ".join(found.reasons).split())
-    numbers = {
+    largest relative error, the node it is at, the tolerance, the step of the differences, "ok" or
+    the reasons in `status`, and the version of the check."""
+
+    def error(node: str) -> float:
+        value = found.nodes[node]
+        return math.inf if math.isnan(value) else value
+
+    worst = max(found.nodes, key=error)
+    return {
+        **columns,
+        "what": what,
+        "ok": int(found.ok),
         "error": found.nodes[worst],
         "where": worst,
         "tolerance": found.tolerance,
         "difference_step": found.step,
+        "status": " ".join("; ".join(found.reasons).split()) or "ok",
+        "version": VERSION,
     }
-    return {**columns, "what": what, "ok": int(found.ok), **numbers, "status": reasons or "ok"}
-
-
-def certificate_lines(
-    cells: Iterable[bool], rows: Iterable[Mapping[str, Any]], never: str = ""
-) -> list[str]:
-    """What a report says about the certificates of its cells, most important first.
-
-    cells: for each, whether it carries a certificate. rows: of the merged table, with the cells'
-    parameters. never: why cells of this experiment carry none.
-    """
-    carried = list(cells)
-    if never and not any(carried):
-        return [f"No cell carries a certificate: {never}."]
-    found = list(rows)
-    wrong = [row for row in found if not row["ok"]]
-    lines = [f"NOT certified, {_place(row)}: {row['status']}" for row in wrong]
-    if any(phrase in str(row["status"]) for row in wrong for phrase in OLDER):
-        lines.append(
-            "These certificates were made by an earlier version of the check, "
-            "which could not tell a wrong block from "
-            "a ReLU that changes sign within the finite-difference step. They neither support "
-            "nor contradict the "
-            "numbers; cells that are measured again (force=true) carry new ones."
-        )
-    if any(carried):
-        errors = [float(row["error"]) for row in found if row["ok"]]
-        largest = f", largest relative error {max(errors):.1e}" if errors else ""
-        lines.append(
-            f"{sum(carried)} of {len(carried)} cells carry a certificate: "
-            "products against finite differences of "
-            f"gradients, {len(found) - len(wrong)} of {len(found)} agree{largest}."
-        )
-    if not all(carried):
-        without = carried.count(False)
-        lines.append(
-            f"{without} of {len(carried)} cells carry no certificate: they are older than it, "
-            "or of a part without one."
-        )
-    return lines
-
-
-def _place(row: Mapping[str, Any]) -> str:
-    known = (*NUMBERS, "what", "ok", "where", "status")
-    return " ".join([*(f"{k}={v}" for k, v in row.items() if k not in known), str(row["what"])])

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import CLAIM_VERDICTS, Experiment, is_extension
-from runner.contract.records import CERTIFICATE, certificate_lines
+from runner.contract.records import CERTIFICATE
 from runner.files import MARKER, is_listed, remove, write_bytes
 from runner.report import compare
+from runner.report.certificates import certificate_lines
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
 from runner.report.formatting import PARTIAL, report_text, sentence, summary, summary_path

@@ -30,9 +30,9 @@ from runner.run.execute import run
 from runner.run.loop import measure
 from runner.run.reports import read_jobs
 from runner.store.archive import CELLS, published_root, report_folders, where_published
+from runner.store.compare import compare
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
-from runner.store.tables import compare
 
 TOLERANCE = 1e-6
 """Relative: what float32 trainings on another processor may differ by before anything else is

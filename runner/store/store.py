@@ -179,31 +179,39 @@ class Store:
         of another kind.
         """
         self._check_owner()
+        for folder in (self.cells, self.failures, self.logs, self.locks):
+            self._make(folder)
         for folder in (self.cells, self.failures, self.logs, self.locks, self.root / QUARANTINE):
-            try:
-                if folder.name != QUARANTINE:
-                    folder.mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError) as error:
-                file = self.root if self.root.is_file() else folder
-                found = f"found the file {file}; move it away"
-                raise SettingError(f"outputs: expected a folder, {found}") from error
-            except PermissionError as error:
-                raise SettingError(_no_access(folder)) from error
             if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise SettingError(_no_access(folder))
         if not (self.root / OWNER).exists():
             write_bytes(self.root / OWNER, json.dumps({"kind": self.kind}).encode() + b"\n")
-        if not clean:
-            return
-        sweep(self.root)
-        for scratch in self.unfinished():
-            cell_id = scratch.name.split("-")[1]
-            with self.lock(cell_id) as mine:
-                final = self.cells / cell_id
-                if mine and scratch.name.endswith("-old") and not final.exists():
-                    scratch.rename(final)  # killed between the two renames of a replacement
-                elif mine:
-                    self._discard(scratch)
+        if clean:
+            sweep(self.root)
+            for scratch in self.unfinished():
+                self._finish(scratch)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder, or raise SettingError for what is in the way."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            file = self.root if self.root.is_file() else folder
+            raise SettingError(
+                f"outputs: expected a folder, found the file {file}; move it away"
+            ) from error
+        except PermissionError as error:
+            raise SettingError(_no_access(folder)) from error
+
+    def _finish(self, scratch: Path) -> None:
+        """Put back or remove what a killed writer left of a cell, unless another one holds it."""
+        cell_id = scratch.name.split("-")[1]
+        final = self.cells / cell_id
+        with self.lock(cell_id) as mine:
+            if mine and scratch.name.endswith("-old") and not final.exists():
+                scratch.rename(final)  # killed between the two renames of a replacement
+            elif mine:
+                self._discard(scratch)
 
     def _check_owner(self) -> None:
         """Refuse a folder of this name that holds something else: an experiment and a diagnosis may

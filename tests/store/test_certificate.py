@@ -2,10 +2,11 @@
 
 import pandas as pd
 import pytest
+from runner.store.compare import compare
 
-from runner.contract.records import certificate_lines, certificate_row
+from runner.contract.records import certificate_row
 from runner.curvature import Certificate
-from runner.store.tables import compare
+from runner.report.certificates import certificate_lines
 
 GOOD = Certificate(True, (1e-9,), {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)
 BAD = Certificate(
@@ -17,7 +18,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
     row = certificate_row("blocks", GOOD, checkpoint="final")
     assert row == {
         "checkpoint": "final", "what": "blocks", "ok": 1, "error": 1e-8, "where": "b", "tolerance": 1e-6,
-        "difference_step": 1e-5, "status": "ok",
+        "difference_step": 1e-5, "status": "ok", "version": 2,
     }  # fmt: skip
     bad = certificate_row("blocks", BAD)
     assert (bad["ok"], bad["where"], bad["status"]) == (
@@ -55,12 +56,12 @@ def test_what_a_report_says(carried, found, never, expected):
     assert all(part in line for part, line in zip(expected, lines, strict=True))
 
 
-def test_a_certificate_from_before_kinks_were_told_is_said_to_be_one():
-    old = "blocks are wrong: they are 0.9986 times the mean over the examples. Is the loss a sum, not a mean?"
-    lines = certificate_lines(
-        [True], [certificate_row("blocks", Certificate(False, (), {"a": 1.0}, 1e-6, 1e-5, (old,)))]
-    )
-    assert len(lines) == 3 and "neither support nor contradict the numbers" in lines[1]
+def test_a_wrong_certificate_of_the_first_version_of_the_check_is_said_to_be_one():
+    row = certificate_row("blocks", BAD)
+    assert len(certificate_lines([True], [row])) == 2
+    for first in ({**row, "version": float("nan")}, {**row, "version": None}):
+        lines = certificate_lines([True], [first])
+        assert len(lines) == 3 and "neither support nor contradict the numbers" in lines[1]
 
 
 def table(certificate: Certificate) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from runner.store.compare import compare
 
 from runner.contract import SettingError
 from runner.files import MARKER, scratch_path
@@ -21,7 +22,6 @@ from runner.store.archive import Archive, archive_bytes
 from runner.store.cells import Damaged, Stored
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
-from runner.store.tables import compare
 from tests.run.conftest import cell_tables
 from tests.run.toy import Toy
 
@@ -321,13 +321,13 @@ def test_comparison_knows_rounding_from_change():
     a = {"t": pd.DataFrame({"x": [1.0, float("nan")], "name": ["a", "b"], "seconds": [1.0, 2.0]})}
     b = {"t": a["t"].assign(x=[1.0 + 1e-9, float("nan")], seconds=[3.0, 4.0])}
     near = compare(a, b, 1e-6)
-    assert near.agrees and not near.identical and 0.9e-9 < near.largest < 1.1e-9
+    assert near.agrees and not near.identical and 0.9e-9 < near.differences[0].relative < 1.1e-9
     assert compare(a, {"t": a["t"].copy()}, 0).identical
     assert not compare(a, {"t": a["t"].assign(name=["a", "c"])}, 1).agrees
     shorter = "2 rows of x, name, seconds stored, 1 rows of x, name, seconds measured"
     assert (
         not compare(a, {"t": a["t"].iloc[:1]}, 1).agrees
-        and shorter in compare(a, {"t": a["t"].iloc[:1]}, 1).first
+        and shorter in compare(a, {"t": a["t"].iloc[:1]}, 1).line()
     )
     assert not compare(a, {}, 1).agrees
 
