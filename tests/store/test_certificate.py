@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
-from runner.store.compare import compare
 
 from runner.contract.records import certificate_row
 from runner.curvature import Certificate
 from runner.report.certificates import certificate_lines
+from runner.store.compare import compare
 
 GOOD = Certificate(True, (1e-9,), {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)
 BAD = Certificate(

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runner.store.compare import compare
 
 from runner.contract import SettingError
 from runner.files import MARKER, scratch_path
@@ -20,6 +19,7 @@ from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.store.archive import Archive, archive_bytes
 from runner.store.cells import Damaged, Stored
+from runner.store.compare import compare
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from tests.run.conftest import cell_tables
