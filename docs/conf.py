@@ -1,6 +1,7 @@
 """Configuration of the documentation site: `make docs` builds it into docs/_build/html.
 
-A page loads nothing from outside: formulas are MathML, fonts and scripts come with the theme.
+Pages have the header, the style sheet and the script of the result pages, and load nothing
+from outside: formulas are MathML.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+
+from runner.report.navigation import IN_DOCUMENTATION
+from runner.report.page import MEANINGS, tone
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,17 +28,19 @@ extensions = [
     "numpydoc",
     "myst_nb",
 ]
-templates_path = ["_templates"]
+TEMPLATES = "../runner/report/templates"
+templates_path = ["_templates", TEMPLATES]
 exclude_patterns = ["_build", "_templates", "examples"]
-html_theme = "pydata_sphinx_theme"
+html_theme = "basic"
 html_title = f"hess-run {release}"
-html_theme_options = {
-    "navigation_with_keys": False,
-    "show_prev_next": True,
-    "secondary_sidebar_items": ["page-toc"],
+html_static_path = [f"{TEMPLATES}/site.css", f"{TEMPLATES}/site.js"]
+html_context = {
+    "sections": IN_DOCUMENTATION.sections,
+    "tones": {verdict: tone(verdict) for verdict in MEANINGS},
 }
 html_math_renderer = "mathml"
 
+toc_object_entries = False
 autosummary_generate = True
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import write_bytes
+from runner.report.navigation import SITE
 from runner.report.site import markdown, render
 from runner.store.archive import published_root
 
@@ -19,7 +20,11 @@ def write_documents(target: Path, docs: Path = DOCS) -> None:
     """Write docs/errata.md, docs/errata/ and docs/reproduction/ as HTML below `target`, as far as
     they are there."""
     sources = [docs / "errata.md", *docs.glob("errata/*.md"), *docs.glob("reproduction/*.md")]
-    pages = {source: _page(source.relative_to(docs)) for source in sources if source.is_file()}
+    pages = {
+        source: source.relative_to(docs).with_suffix(".html")
+        for source in sources
+        if source.is_file()
+    }
     published = published_root()
     if published is not None:
         pages[published / "not_run.md"] = Path("index.html")
@@ -40,12 +45,12 @@ def write_documents(target: Path, docs: Path = DOCS) -> None:
 
         text = re.sub(r"<!--.*?-->", "", source.read_text(encoding="utf-8"))
         text = re.sub(r"\[([^\]]*)\]\((?!https?:)([^)\s]+)\)", moved, text)
-        up = "../" * (len(page.parts) - 1)
+        root = "../" * (len(page.parts) - 1)
         html = render(
             "document.html",
             title=text.partition("\n")[0].strip("# "),
             content=document(text),
-            up=up,
+            **SITE.header(root, "Errata" if page.stem == "errata" else "Summary"),
         )
         (target / page).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(target / page, html.encode())
@@ -65,11 +70,3 @@ def _tex(formula: str) -> str:
     except ImportError:  # extras dev and docs
         return f"<code>{escape(formula)}</code>"
     return str(convert(formula))
-
-
-def _page(source: Path) -> Path:
-    return (
-        source.with_name("index.html")
-        if source.name == "README.md"
-        else source.with_suffix(".html")
-    )

@@ -26,6 +26,7 @@ from runner.files import (
 )
 from runner.report.documents import write_documents
 from runner.report.manifest import warnings_of
+from runner.report.navigation import IN_DOCUMENTATION, SITE, Surroundings
 from runner.report.page import Page
 from runner.report.write import write_overview, write_page
 from runner.store.archive import archive_bytes, is_marked
@@ -68,7 +69,7 @@ def export_site(
     work.mkdir()
     try:
         _write_mark(work, {}, {})
-        left_out = _build(folders, work, draw)
+        left_out = _build(folders, work, draw, around_of(target))
         paths = sorted(path for path in work.rglob("*") if path.is_file() and path.name != MARKER)
         sums = {path.relative_to(work).as_posix(): sha256(path) for path in paths}
         content = [(f"{target.name}/{name}", (work / name).read_bytes()) for name in sums]
@@ -84,7 +85,17 @@ def export_site(
     return left_out
 
 
-def _build(folders: Iterable[Path], work: Path, draw: Callable[[Page, Path], object]) -> list[str]:
+def around_of(target: Path) -> Surroundings:
+    """Whether a site is a part of the documentation: Sphinx leaves its index there."""
+    return IN_DOCUMENTATION if (target.parent / "searchindex.js").is_file() else SITE
+
+
+def _build(
+    folders: Iterable[Path],
+    work: Path,
+    draw: Callable[[Page, Path], object],
+    around: Surroundings,
+) -> list[str]:
     """Write every page below `work`; returns names of folders whose report cannot be read."""
     left_out = []
     for folder in folders:
@@ -99,9 +110,10 @@ def _build(folders: Iterable[Path], work: Path, draw: Callable[[Page, Path], obj
                 (place / file).parent.mkdir(exist_ok=True)
                 write_bytes(place / file, (folder / file).read_bytes())
         draw(page, place)
-        write_page(place, warnings_of(page.manifest, page.manifest["missing"]))
-    write_documents(work)
-    write_overview(work)
+        write_page(place, warnings_of(page.manifest, page.manifest["missing"]), around)
+    if around is SITE:
+        write_documents(work)
+    write_overview(work, around)
     return left_out
 
 

@@ -16,6 +16,7 @@ from runner import __version__
 from runner.files import write_bytes
 from runner.report.captions import seeds_line
 from runner.report.formulas import formulas, marked, table
+from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import ALL, MEANINGS, Page, in_order, tone
 from runner.report.papers import known_papers
 from runner.report.scope import Scope
@@ -65,9 +66,7 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.globals.update(tone=tone, signs=SIGNS, meanings=MEANINGS, seeds_line=seeds_line)
-    environment.globals.update(
-        style=_asset("site.css"), script=_asset("site.js"), start_script=_asset("start.js")
-    )
+    environment.globals.update(style=_asset("site.css"), script=_asset("site.js"))
     environment.filters.update(island=island, formulas=formulas)
     return environment
 
@@ -96,7 +95,7 @@ def island(value: Any) -> Any:
     )
 
 
-def markdown(text: str, *, html: bool = False, below: int = 2) -> Any:
+def markdown(text: str, *, html: bool = False, below: int = 1) -> Any:
     """Markdown as HTML, its formulas as MathML. Raw HTML is shown as text unless html=True. Headings begin `below`
     levels further down."""
     from markdown_it import MarkdownIt
@@ -119,102 +118,105 @@ def _safe(address: str) -> bool:
     return urlsplit(address.strip()).scheme in ("", "http", "https")
 
 
-def build_experiment(page: Page, warnings: Sequence[str], *, up: str = "../index.html") -> Path:
+def build_experiment(
+    page: Page, warnings: Sequence[str], *, root: str = "../", around: Surroundings = ALONE
+) -> Path:
     """index.html next to the report's files, and stats.js, which the page loads when it is asked for.
 
-    Returns the page.
+    root: path to the folder of the start page. Returns the page.
     """
     statistics = page.table("stats")
-    columns = [
-        c
-        for c in (statistics[0] if statistics else ())
-        if any(r[c] not in ("", "nan") for r in statistics)
-    ]
-    rows = [[r[c] for c in columns] for r in statistics]
     if not page.command:
-        script = f"window.hessStats={island({'columns': columns, 'rows': rows})};\n"
-        write_bytes(page.folder / "stats.js", script.encode())
-    cells = page.cells if len(page.cells) <= MOST_CELLS else []
-    data = {
-        "name": page.name,
-        "scores": [row | {"label": marked(row["label"])} for row in page.scores],
-        "claims": [row | {"statement": marked(row["statement"])} for row in page.claims],
-        "cells": cells,
-        "replicated": Scope.of(page.manifest).replicated,
-        "maths": table(
-            [*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]
-        ),
-        "figures": {figure.place: figure.name for figure in reversed(page.figures) if figure.place},
-    }
+        write_bytes(page.folder / "stats.js", _statistics(statistics).encode())
+    files = [name for name in page.manifest["files"] if name.endswith((".csv", ".md"))]
     html = render(
         "experiment.html",
         page=page,
-        data=data,
+        data=_page_data(page),
         warnings=list(warnings),
         lead=markdown(page.lead),
         findings=markdown(page.tables) if page.tables else "",
-        statistics=len(rows),
-        files=[
-            a
-            for a in page.manifest["files"]
-            if a.endswith((".csv", ".md")) and (page.folder / a).is_file()
-        ],
+        statistics=len(statistics),
+        files=[name for name in files if (page.folder / name).is_file()],
         cite=bibtex(*known_papers()) if page.paper == ALL else bibtex(page.paper),
-        up=up,
+        **around.header(None if page.command else root, "Results"),
     )
     path = page.folder / "index.html"
     write_bytes(path, html.encode())
     return path
 
 
-def gallery(pages: Sequence[Page]) -> str:
+def _statistics(rows: Sequence[Mapping[str, str]]) -> str:
+    """stats.js: the columns of the statistics that are not empty."""
+    names = list(rows[0]) if rows else []
+    columns = [name for name in names if any(row[name] not in ("", "nan") for row in rows)]
+    content = {"columns": columns, "rows": [[row[name] for name in columns] for row in rows]}
+    return f"window.hessStats={island(content)};\n"
+
+
+def _page_data(page: Page) -> dict[str, Any]:
+    """What the script of a page shows: rows, the cells behind them, formulas and figures."""
+    cells = page.cells if len(page.cells) <= MOST_CELLS else []
+    texts = [*(row["label"] for row in page.scores), *(row["statement"] for row in page.claims)]
+    return {
+        "name": page.name,
+        "scores": [row | {"label": marked(row["label"])} for row in page.scores],
+        "claims": [row | {"statement": marked(row["statement"])} for row in page.claims],
+        "cells": cells,
+        "replicated": Scope.of(page.manifest).replicated,
+        "maths": table(texts),
+        "figures": {figure.place: figure.name for figure in reversed(page.figures) if figure.place},
+    }
+
+
+def gallery(pages: Sequence[Page], around: Surroundings) -> str:
     """A page with every figure of the reports, small."""
     drawn = [page for page in pages if page.figures]
-    return render("gallery.html", pages=drawn, count=sum(len(page.figures) for page in drawn))
+    count = sum(len(page.figures) for page in drawn)
+    return render("gallery.html", pages=drawn, count=count, **around.header("", "Figures"))
 
 
-def _cards(papers: Mapping[str, Sequence[Page]], root: Path) -> list[dict[str, str]]:
-    """A card for each paper that has a report and a finding; its figure, report and errata where they are there."""
-    found = []
+def _cards(
+    papers: Mapping[str, Sequence[Page]], root: Path, documents: str | None
+) -> list[dict[str, str]]:
+    """A card for each paper that has a report and a finding. documents: path to its report and errata, None without."""
+    cards = []
     for paper, about in known_papers().items():
-        if paper in papers:
-            name, _, figure = str(about["figure"]).partition("/")
-            links = {
-                "figure": f"{name}/figures/{figure}.png",
-                "report": f"reproduction/{about['report']}.html",
-                "errata": f"errata/{about['errata']}.html",
-            }
-            links = {key: file if (root / file).is_file() else "" for key, file in links.items()}
-            words = {key: str(about[key]) for key in ("title", "finding")}
-            found.append(
-                {"paper": paper, **words, **links, "page": f"{name}/index.html#figure.{figure}"}
-            )
-    return found
+        if paper not in papers:
+            continue
+        name, _, figure = str(about["figure"]).partition("/")
+        image = f"{name}/figures/{figure}.png"
+        links = {"report": "", "errata": ""}
+        if documents is not None:
+            links["report"] = f"{documents}reproduction/{about['report']}.html"
+            links["errata"] = f"{documents}errata/{about['errata']}.html"
+        card = {
+            "paper": paper,
+            "title": str(about["title"]),
+            "finding": str(about["finding"]),
+            "figure": image if (root / image).is_file() else "",
+            "page": f"{name}/index.html#figure.{figure}",
+        }
+        cards.append(card | links)
+    return cards
 
 
-def start_rows(pages: Sequence[Page]) -> list[list[Any]]:
-    """Every published number and statement: [page, anchor, paper, text, place, verdict, published, measured]."""
+def start_rows(page: Page) -> list[list[Any]]:
+    """Its numbers and statements: [anchor, text, place, verdict, published, measured, places]."""
     rows: list[list[Any]] = []
-    for page in pages:
-        for row in page.scores:
-            values = [
-                row.get(key) and float(f"{row[key]:.5g}") for key in ("paper_mean", "measured_mean")
-            ]
-            rows.append(
-                [
-                    page.name,
-                    row["id"],
-                    page.paper,
-                    row["label"],
-                    row.get("source", ""),
-                    row["verdict"],
-                    *values,
-                ]
-            )
-        for row in page.claims:
-            text = (row["statement"], row.get("where", ""), row["verdict"])
-            rows.append([page.name, row["id"], page.paper, *text, None, None])
+    for row in page.scores:
+        values = [_rounded(row.get(key)) for key in ("paper_mean", "measured_mean")]
+        about = [row["id"], row["label"], row.get("source", ""), row["verdict"]]
+        rows.append([*about, *values, row["places"]])
+    for row in page.claims:
+        about = [row["id"], row["statement"], row.get("where", ""), row["verdict"]]
+        rows.append([*about, None, None, row["places"]])
     return rows
+
+
+def _rounded(value: float | None) -> float | None:
+    """Five digits are enough for a mark."""
+    return float(f"{value:.5g}") if value else value
 
 
 @dataclass(frozen=True)
@@ -278,58 +280,83 @@ def build_start(
     root: Path,
     not_run: Mapping[str, str],
     errata: Sequence[Mapping[str, Any]] = (),
+    around: Surroundings = ALONE,
 ) -> Path:
     """index.html of an output folder: every experiment with a report, by paper; not_run: experiment -> reason.
 
     errata: entries of the audit (paper, class, …), for the table of classes.
     """
     folders = sorted(path.parent for path in root.glob("*/manifest.json"))
-    pages = [p for p in map(Page.read, folders) if p is not None]
+    pages = [page for page in map(Page.read, folders) if page is not None]
     readable = {page.folder for page in pages}
-    broken = [folder.name for folder in folders if folder not in readable]
-    papers: dict[str, list[Page]] = {}
-    for page in pages:
-        papers.setdefault(page.paper or "other", []).append(page)
-    papers = {paper: papers[paper] for paper in _sorted(papers)}
-    totals = {
-        paper: in_order(*(page.verdicts for page in members)) for paper, members in papers.items()
-    }
-    classes: dict[str, dict[str, int]] = {}
-    for entry in errata:
-        counts = classes.setdefault(str(entry["paper"]), {})
-        counts[str(entry["class"])] = counts.get(str(entry["class"]), 0) + 1
-    below = [p.parent.relative_to(root) for p in root.glob("*/*/manifest.json")]
-    rows = {page.name: [row[1:2] + row[3:] for row in start_rows([page])] for page in pages}
-    texts = [
-        row for page in pages if page.paper != ALL for row in rows[page.name]
-    ]  # formulas of the audit: on its page
-    maths = table(row[1] for row in texts)
-    for row in texts:
-        row[1] = marked(row[1])
-    found = {page.name: [page.paper, rows[page.name]] for page in pages}
-    content = f"window.hessRows={island(found)};\nwindow.hessMaths={island(maths)};\n"
-    write_bytes(root / "rows.js", content.encode())
-    write_bytes(root / GALLERY, gallery(pages).encode())
-    names = [page.name for members in papers.values() for page in members]
-    write_bytes(root / "pages.js", f"window.hessPages={island(names)};\n".encode())
-    others = sorted(p.as_posix() for p in below if p.parts[0] != PUBLISHED)
+    papers = _by_paper(pages)
+    write_bytes(root / "rows.js", _rows_script(pages).encode())
+    write_bytes(root / "pages.js", _pages_script(papers).encode())
+    write_bytes(root / GALLERY, gallery(pages, around).encode())
+    documents = around.documents
     html = render(
         "start.html",
         papers=papers,
-        cards=_cards(papers, root),
+        cards=_cards(papers, root, documents),
         places=place_index(pages),
-        totals=totals,
+        totals=_totals(papers),
         not_run=not_run,
-        classes=classes,
-        others=others,
-        pages=pages,
-        broken=broken,
+        classes=_classes(errata),
+        others=_other_settings(root),
+        broken=[folder.name for folder in folders if folder not in readable],
         legend={t: ", ".join(verdict for verdict in MEANINGS if tone(verdict) == t) for t in SIGNS},
         cite=bibtex(*papers),
-        summary="reproduction/index.html"
-        if (root / "reproduction" / "index.html").is_file()
-        else "",
+        summary="" if documents is None else f"{documents}reproduction/README.html",
+        **around.header("", "Results"),
     )
     path = root / "index.html"
     write_bytes(path, html.encode())
     return path
+
+
+def _by_paper(pages: Sequence[Page]) -> dict[str, list[Page]]:
+    papers: dict[str, list[Page]] = {}
+    for page in pages:
+        papers.setdefault(page.paper or "other", []).append(page)
+    return {paper: papers[paper] for paper in _sorted(papers)}
+
+
+def _totals(papers: Mapping[str, Sequence[Page]]) -> dict[str, dict[str, int]]:
+    """Paper -> verdict -> how many rows."""
+    return {
+        paper: in_order(*(page.verdicts for page in members)) for paper, members in papers.items()
+    }
+
+
+def _classes(errata: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
+    """Paper -> class of an error -> how many entries."""
+    classes: dict[str, Counter[str]] = {}
+    for entry in errata:
+        classes.setdefault(str(entry["paper"]), Counter())[str(entry["class"])] += 1
+    return classes
+
+
+def _other_settings(root: Path) -> list[str]:
+    """Folders of reports on other settings, below those of the experiments."""
+    folders = [path.parent.relative_to(root) for path in root.glob("*/*/manifest.json")]
+    return sorted(folder.as_posix() for folder in folders if folder.parts[0] != PUBLISHED)
+
+
+def _rows_script(pages: Sequence[Page]) -> str:
+    """rows.js: what the search finds. Formulas of the audit stay text here; its page shows them."""
+    found, texts = {}, []
+    for page in pages:
+        rows = start_rows(page)
+        if page.paper != ALL:
+            texts += [row[1] for row in rows]
+            rows = [[row[0], marked(row[1]), *row[2:]] for row in rows]
+        found[page.name] = [page.paper, rows]
+    figures = {page.name: [[f.name, f.place, f.caption] for f in page.figures] for page in pages}
+    content = {"hessRows": found, "hessMaths": table(texts), "hessFigures": figures}
+    return "".join(f"window.{name}={island(value)};\n" for name, value in content.items())
+
+
+def _pages_script(papers: Mapping[str, Sequence[Page]]) -> str:
+    """pages.js: what the navigation lists, [paper, names of its experiments]."""
+    names = [[paper, [page.name for page in members]] for paper, members in papers.items()]
+    return f"window.hessPages={island(names)};\n"

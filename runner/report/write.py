@@ -40,6 +40,7 @@ from runner.report.manifest import (
     start_record,
     warnings_of,
 )
+from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import Page
 from runner.report.scope import Scope
 from runner.report.site import build_experiment, build_start
@@ -218,7 +219,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if value else ""
 
 
-def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
+def write_page(directory: Path, warnings: Sequence[str] = (), around: Surroundings = ALONE) -> None:
     """index.html of a report, from its files; the manifest then has its SHA-256.
 
     Raises OSError when it cannot be written.
@@ -226,14 +227,14 @@ def write_page(directory: Path, warnings: Sequence[str] = ()) -> None:
     page = Page.read(directory)
     if page is None:
         return
-    up = "../index.html" if (directory.parent / MARKER).exists() else "../../index.html"
-    build_experiment(page, [sentence(line) for line in warnings], up=up)
+    root = "../" if (directory.parent / MARKER).exists() else "../../"
+    build_experiment(page, [sentence(line) for line in warnings], root=root, around=around)
     pages = checksums(directory, [name for name in PAGES if (directory / name).is_file()])
     if pages != page.manifest["pages"]:
         write_manifest(directory, {**page.manifest, "pages": pages})
 
 
-def write_overview(root: Path) -> Path:
+def write_overview(root: Path, around: Surroundings = ALONE) -> Path:
     """The start page of an output folder, from the reports below it.
 
     It is left as it is while its files are as they were written and what they were made from is the
@@ -246,7 +247,8 @@ def write_overview(root: Path) -> Path:
         errata = tables.read_json(root / "paper_audit" / "errata.json")
     except (OSError, ValueError):
         errata = []
-    page = build_start(root, not_run(root), errata if isinstance(errata, list) else [])
+    entries = errata if isinstance(errata, list) else []
+    page = build_start(root, not_run(root), entries, around)
     manifests = [path.relative_to(root).as_posix() for path in manifest_files(root)]
     record = {
         "made_from": origin,

@@ -1,195 +1,442 @@
+/* The script of every page: theme, navigation, search; on result pages the rows, their evidence and the scatter plot. */
 (() => {
   "use strict";
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const PAGE = 100, GOOD = ["exact match", "reproduced", "confirmed"], BAD = ["not reproduced", "refuted"];
-  const NEUTRAL = ["minor error", "calibrated", "true by construction", "not comparable"];
-  const tone = v => GOOD.includes(v) ? "good" : BAD.includes(v) ? "bad" : NEUTRAL.includes(v) ? "neutral" : "open";
-  const sign = { good: "✓", bad: "✗", neutral: "–", open: "○" };
-  const esc = t => String(t).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
-  const maths = t => t.split("\u2061").map((part, i) => i % 2 ? data.maths[part] : esc(part)).join("");
-  const num = x => x === undefined || x === null ? "" : x === 0 ? "0" :
-    Math.abs(x) >= 1e4 || Math.abs(x) < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
-  const known = x => x !== undefined && x !== null;
+  const site = JSON.parse(document.getElementById("site").textContent);
+  const SIGNS = { good: "✓", bad: "✗", neutral: "–", open: "○" };
+  const MARK = "\u2061";  // around a formula in a text
+  const PLACES = "tables?|figs?\\.?|figures?|theorems?|lemmas?|propositions?|corollar(?:y|ies)|sections?|eqs?\\.?";
+  const PLACE = new RegExp(`\\b(${PLACES})\\s+([a-z]?\\.?\\d[\\d.]*)`, "gi");
 
-  const rows = [
-    ...data.scores.map(r => ({ ...r, kind: "number", place: r.source || "",
-      what: r.label,
-      paper: known(r.paper_mean) ? r.paper_mean : r.upper_bound, ours: r.measured_mean })),
-    ...data.claims.map(r => ({ ...r, kind: r.extension ? "extension" : "statement", what: r.statement, place: r.where || "",
-      paper: r.threshold, ours: r.statistic === undefined ? undefined : Number(r.statistic) })),
-  ];
-  for (const row of rows) row.text = [row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ").replaceAll("\u2061", "").toLowerCase();
+  const byId = id => document.getElementById(id);
+  const known = value => value !== undefined && value !== null;
+  const toneOf = verdict => site.tones[verdict] || "open";
+  const escaped = text => String(text).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
+  const plain = text => String(text).replaceAll(MARK, "");
 
-  // One sentence for the rows of a table, figure or theorem: does it hold?
+  function formulas(text, maths) {
+    return text.split(MARK).map((part, i) => i % 2 ? maths[part] : escaped(part)).join("");
+  }
+  function number(x) {
+    if (!known(x)) return "";
+    if (x === 0) return "0";
+    const size = Math.abs(x);
+    return size >= 1e4 || size < 1e-3 ? x.toExponential(2) : String(Number(x.toPrecision(4)));
+  }
+  function loadScript(address) {
+    return new Promise(resolve => {
+      const script = document.createElement("script");
+      script.src = address;
+      script.onload = script.onerror = resolve;
+      document.head.append(script);
+    });
+  }
+
+  // ---- the places of a paper, and whether one holds
+  function namedPlaces(text) {
+    return [...text.matchAll(PLACE)].map(([, kind, n]) => {
+      const word = kind.toLowerCase();
+      const name = word.startsWith("fig") ? "fig." : word.startsWith("corollar") ? "corollary" : word.replace(/s?\.?$/, "");
+      return `${name} ${n.toLowerCase().replace(/\.$/, "")}`;
+    });
+  }
+  function isAt(row, place) {
+    return row.places.some(p => p.toLowerCase() === place) || namedPlaces(row.place).includes(place);
+  }
+  function counted(rows) {
+    const counts = {};
+    for (const row of rows) counts[row.verdict] = (counts[row.verdict] || 0) + 1;
+    return counts;
+  }
   function answer(place, verdicts) {
     const counts = { good: 0, bad: 0, neutral: 0, open: 0 };
-    for (const [verdict, n] of Object.entries(verdicts)) counts[tone(verdict)] += n;
-    const all = counts.good + counts.bad + counts.open, other = counts.neutral ? ` Not counted: ${counts.neutral} more.` : "";
-    if (!all) return `${place}: no row is judged.${other}`;
-    if (counts.good === all) return `${place} holds: all ${all} judged rows agree.${other}`;
-    const parts = [`${counts.good} of ${all} judged rows agree`];
+    for (const [verdict, n] of Object.entries(verdicts)) counts[toneOf(verdict)] += n;
+    const judged = counts.good + counts.bad + counts.open;
+    const others = counts.neutral ? ` Not counted: ${counts.neutral} more.` : "";
+    if (!judged) return `${place}: no row is judged.${others}`;
+    if (counts.good === judged) return `${place} holds: all ${judged} judged rows agree.${others}`;
+    const parts = [`${counts.good} of ${judged} judged rows agree`];
     if (counts.bad) parts.push(`${counts.bad} do not`);
     if (counts.open) parts.push(`${counts.open} cannot be decided`);
-    return `${place} ${counts.bad ? "does not hold in every row" : "is not contradicted"}: ${parts.join(", ")}.${other}`;
+    const outcome = counts.bad ? "does not hold in every row" : "is not contradicted";
+    return `${place} ${outcome}: ${parts.join(", ")}.${others}`;
   }
-  const form = document.getElementById("filter"), body = document.querySelector("#table tbody");
-  const more = document.getElementById("more"), count = form.querySelector("output");
-  const state = { q: "", verdict: "", kind: "", sort: "", shown: PAGE };
-  const opened = new Set();
-  for (const v of [...new Set(rows.map(r => r.verdict))].sort())
-    form.verdict.add(new Option(v, v));
+  function question(query) {
+    const words = query.replace(PLACE, " ").toLowerCase().split(/\s+/).filter(Boolean);
+    return { query, places: namedPlaces(query), words };
+  }
+  function fits(asked, row) {
+    return asked.places.every(p => isAt(row, p)) && asked.words.every(w => row.text.includes(w));
+  }
+  function summary(asked, rows) {
+    const counts = counted(rows);
+    const listed = Object.entries(counts).map(([verdict, n]) => `${n} ${verdict}`).join(", ");
+    const name = asked.query.trim().replace(/^./, first => first.toUpperCase());
+    const sentence = asked.places.length && rows.length ? answer(name, counts) + " " : "";
+    return { sentence, listed };
+  }
 
-  function printed(row) {
-    if (row.kind !== "number") return esc((row.paper || "").replace(/<=/g, "≤").replace(/>=/g, "≥"));
-    if (known(row.paper_mean)) return num(row.paper_mean) + (known(row.paper_std) ? " ± " + num(row.paper_std) : "");
-    return known(row.upper_bound) ? "≤ " + num(row.upper_bound) : "";
+  // ---- theme and navigation
+  function setUpTheme() {
+    const button = byId("theme"), root = document.documentElement;
+    const label = { "": "Theme: auto", light: "Theme: light", dark: "Theme: dark" };
+    const show = () => { button.textContent = label[root.dataset.theme || ""]; };
+    button.addEventListener("click", () => {
+      const order = ["", "light", "dark"];
+      root.dataset.theme = order[(order.indexOf(root.dataset.theme || "") + 1) % 3];
+      try { localStorage.setItem("theme", root.dataset.theme); } catch { /* no storage */ }
+      show();
+    });
+    show();
+  }
+  function setUpNavigation() {
+    const menu = byId("menu"), side = byId("side"), list = byId("pages");
+    document.documentElement.classList.add("script");
+    menu.addEventListener("click", () => {
+      menu.setAttribute("aria-expanded", String(side.classList.toggle("shown")));
+    });
+    if (!list) return;
+    const contents = document.querySelector(".contents"), here = contents ? contents.dataset.page : "";
+    loadScript(site.root + "pages.js").then(() => {
+      const papers = window.hessPages || [], names = papers.flatMap(([, members]) => members);
+      const link = name => `<a href="${escaped(site.root + name)}/index.html"${name === here ? ' aria-current="page"' : ""}>${escaped(name)}</a>`;
+      list.innerHTML = papers.map(([paper, members]) =>
+        `<li><p class="group">${escaped(paper)}</p><ul>${members.map(name => `<li>${link(name)}</li>`).join("")}</ul></li>`).join("");
+      const current = list.querySelector("[aria-current]");
+      if (current) current.parentElement.append(contents);
+      const at = names.indexOf(here), turn = document.querySelector(".turn");
+      const near = [at > 0 && ["← ", names[at - 1], ""], at >= 0 && names[at + 1] && ["", names[at + 1], " →"]];
+      turn.innerHTML = near.filter(Boolean).map(([before, name, after]) =>
+        `<a href="${escaped(site.root + name)}/index.html">${before}${escaped(name)}${after}</a>`).join("");
+    });
+  }
+
+  // ---- search over rows, figures, API and documentation
+  const link = (page, anchor) => `${site.root}${encodeURIComponent(page)}/index.html#${encodeURIComponent(anchor)}`;
+  let sources;
+  function loadSources() {
+    if (!sources) sources = readSources();
+    return sources;
+  }
+  async function readSources() {
+    let documentation = null;
+    window.Search = { setIndex: index => { documentation = index; } };
+    await Promise.all([
+      window.hessRows || loadScript(site.root + "rows.js"),
+      site.documentation !== null && loadScript(site.documentation + "searchindex.js"),
+    ]);
+    return { rows: siteRows(), figures: siteFigures(), documentation };
+  }
+  function siteRows() {
+    return Object.entries(window.hessRows || {}).flatMap(([page, [paper, found]]) =>
+      found.map(([id, what, place, verdict, published, measured, places]) => ({
+        page, paper, id, what, place, verdict, published, measured, places,
+        text: plain([page, paper, id, what, place, verdict].join(" ")).toLowerCase(),
+      })));
+  }
+  function siteFigures() {
+    return Object.entries(window.hessFigures || {}).flatMap(([page, found]) =>
+      found.map(([name, place, caption]) => ({
+        page, name, place, caption, places: place ? [place] : [],
+        text: `${page} ${name} ${place} ${caption}`.toLowerCase(),
+      })));
+  }
+  function documentationHits(index, words) {
+    if (!index || !words.length) return [];
+    const page = doc => `${site.documentation}${index.docnames[doc]}.html`;
+    const inAll = text => words.every(word => text.toLowerCase().includes(word));
+    const names = Object.entries(index.objects).flatMap(([module, members]) =>
+      members.map(([doc, type, , anchor, name]) => {
+        const full = module ? `${module}.${name}` : name;
+        const id = anchor === "-" ? `${index.objnames[type][1]}-${full}` : anchor || full;
+        return { what: full, about: index.objnames[type][2], href: `${page(doc)}#${id}` };
+      })).filter(hit => inAll(hit.what));
+    const titles = Object.entries(index.alltitles).filter(([title]) => inAll(title)).flatMap(([title, places]) =>
+      places.map(([doc, id]) => ({ what: title, about: index.titles[doc], href: page(doc) + (id ? `#${id}` : "") })));
+    const found = [...names.sort((a, b) => a.what.length - b.what.length), ...titles];
+    const seen = new Set(found.map(hit => hit.href.split("#")[0]));
+    const texts = pagesWith(index, words).map(doc => ({ what: index.titles[doc], about: "in the text", href: page(doc) }));
+    return [...found, ...texts.filter(hit => !seen.has(hit.href))];
+  }
+  function pagesWith(index, words) {
+    const sets = words.map(word => {
+      const stem = word.length > 4 ? word.replace(/(?:ings?|ed|es|s|e)$/, "") : word, docs = new Set();
+      for (const table of [index.terms, index.titleterms])
+        for (const [term, at] of Object.entries(table)) if (term.startsWith(stem)) [at].flat().forEach(doc => docs.add(doc));
+      return docs;
+    });
+    return [...sets[0]].filter(doc => sets.every(docs => docs.has(doc)));
+  }
+  function setUpSearch() {
+    const form = byId("find"), field = form.elements.q, panel = byId("answers");
+    const close = () => { panel.hidden = true; };
+    async function search() {
+      const asked = question(field.value);
+      if (!asked.words.length && !asked.places.length) return close();
+      const { rows, figures, documentation } = await loadSources();
+      if (field.value !== asked.query) return undefined;
+      const found = rows.filter(row => fits(asked, row)), { sentence, listed } = summary(asked, found);
+      const drawn = figures.filter(figure => fits(asked, figure));
+      const pages = documentationHits(documentation, asked.places.length ? [] : asked.words);
+      panel.innerHTML = `<p role="status">${escaped(sentence)}${found.length} rows${listed ? ": " : ""}${escaped(listed)}` +
+        `${drawn.length ? `; ${drawn.length} figures` : ""}${pages.length ? `; ${pages.length} places in the documentation` : ""}</p>` +
+        hits("API and documentation", pages.slice(0, 8), h => `<a href="${escaped(h.href)}">${escaped(h.what)}</a> <span class="small">${escaped(h.about)}</span>`) +
+        hits("Figures", drawn.slice(0, 6), f => `<a href="${escaped(link(f.page, `figure.${f.name}`))}">${escaped(f.place || f.name)}</a> <span class="small">${escaped(f.page)}: ${escaped(f.caption.slice(0, 120))}</span>`) +
+        hits("Numbers and statements", found.slice(0, 60), r => `<a href="${escaped(link(r.page, r.id))}">${formulas(r.what, window.hessMaths)}</a> <span class="small">${escaped(r.paper)}, ${escaped(r.place)}; ${escaped(r.page)}</span> <b class="${toneOf(r.verdict)}">${escaped(r.verdict)}</b>`);
+      panel.hidden = false;
+      return undefined;
+    }
+    field.addEventListener("focus", loadSources, { once: true });
+    field.addEventListener("input", search);
+    form.addEventListener("submit", event => { event.preventDefault(); search(); });
+    addEventListener("keydown", event => { if (event.key === "Escape" && !panel.hidden) { close(); field.focus(); } });
+    document.addEventListener("click", event => {
+      if (event.target.closest("#answers a") || !event.target.closest("#answers, #find")) close();
+    });
+    const wanted = new URLSearchParams(location.search).get("q");
+    if (wanted && !byId("data")) { field.value = wanted; search(); }
+  }
+  function hits(title, found, line) {
+    if (!found.length) return "";
+    return `<h2>${title}</h2><ul>${found.map(hit => `<li>${line(hit)}</li>`).join("")}</ul>`;
+  }
+
+  // ---- published against measured
+  function setUpScatter() {
+    const which = byId("which"), plot = byId("plot"), rows = siteRows().filter(row => row.published && row.measured);
+    const draw = () => { plot.innerHTML = scatter(rows.filter(row => !which.value || row.paper === which.value)); };
+    which.addEventListener("change", draw);
+    draw();
+  }
+  function scatter(rows) {
+    if (!rows.length) return "No published number with a measured value.";
+    const WIDTH = 640, HEIGHT = 460, LEFT = 60, BELOW = 40, EDGE = 10;
+    const shapes = { good: "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", bad: "M-4 -4L4 4M-4 4L4 -4", neutral: "M-4 -4H4V4H-4Z", open: "M0 -5L5 4H-5Z" };
+    const log = value => Math.log10(Math.abs(value));
+    const all = rows.flatMap(row => [log(row.published), log(row.measured)]);
+    const low = Math.floor(Math.min(...all)), high = Math.max(low + 1, Math.ceil(Math.max(...all)));
+    const x = v => LEFT + (WIDTH - LEFT - EDGE) * (v - low) / (high - low);
+    const y = v => HEIGHT - BELOW - (HEIGHT - BELOW - EDGE) * (v - low) / (high - low);
+    const step = Math.max(1, Math.ceil((high - low) / 8)), ticks = [];
+    for (let t = low; t <= high; t += step)
+      ticks.push(`<path d="M${x(t)} ${EDGE}V${HEIGHT - BELOW}M${LEFT} ${y(t)}H${WIDTH - EDGE}" stroke="var(--line)"/>` +
+        `<text x="${x(t)}" y="${HEIGHT - 24}" text-anchor="middle">1e${t}</text><text x="${LEFT - 6}" y="${y(t) + 4}" text-anchor="end">1e${t}</text>`);
+    const marks = rows.map(row => {
+      const tone = toneOf(row.verdict), title = `${plain(row.what)}, ${row.place}: published ${row.published}, measured ${row.measured}, ${row.verdict}`;
+      return `<a href="${escaped(link(row.page, row.id))}"><path class="${tone}" d="${shapes[tone]}" transform="translate(${x(log(row.published))} ${y(log(row.measured))})"` +
+        ` fill="currentColor" fill-opacity=".35" stroke="currentColor"><title>${escaped(title)}</title></path></a>`;
+    });
+    return `<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width="${WIDTH}" role="group" aria-label="${rows.length} published numbers against measured ones">${ticks.join("")}` +
+      `<path d="M${x(low)} ${y(low)}L${x(high)} ${y(high)}" stroke="currentColor" stroke-dasharray="4 3"/>${marks.join("")}` +
+      `<text x="${WIDTH / 2}" y="${HEIGHT - 6}" text-anchor="middle">published</text>` +
+      `<text x="14" y="${HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 ${HEIGHT / 2})">measured</text></svg>`;
+  }
+
+  // ---- the rows of an experiment
+  function setUpRows() {
+    const PAGE = 100, data = JSON.parse(byId("data").textContent), rows = pageRows(data);
+    const form = byId("filter"), body = document.querySelector("#table tbody"), more = byId("more");
+    const state = { q: "", verdict: "", kind: "", sort: "", shown: PAGE }, opened = new Set();
+    for (const verdict of [...new Set(rows.map(row => row.verdict))].sort()) form.elements.verdict.add(new Option(verdict, verdict));
+
+    function isOfKind(row) {
+      return !state.kind || row.kind === state.kind || (state.kind === "paper" && row.kind !== "extension");
+    }
+    function chosen() {
+      const asked = question(state.q);
+      const found = rows.filter(row => (!state.verdict || row.verdict === state.verdict) && isOfKind(row) && fits(asked, row));
+      return state.sort ? sorted(found, state.sort) : found;
+    }
+    function draw() {
+      const found = chosen(), { sentence, listed } = summary(question(state.q), found);
+      body.innerHTML = found.slice(0, state.shown).map(row => rowHtml(row, data, opened.has(row.id))).join("");
+      more.hidden = found.length <= state.shown;
+      form.querySelector("output").textContent = `${sentence}${found.length} of ${rows.length} rows: ${listed}`;
+      for (const head of document.querySelectorAll("#table th")) {
+        const key = head.firstElementChild.dataset.sort;
+        head.setAttribute("aria-sort", { [key]: "ascending", ["-" + key]: "descending" }[state.sort] || "none");
+      }
+    }
+    function remember() {
+      const kept = Object.entries(state).filter(([key, value]) => value && key !== "shown");
+      history.replaceState(null, "", "#rows" + (kept.length ? "?" + new URLSearchParams(kept) : ""));
+    }
+    function filter(query) {
+      const asked = new URLSearchParams(query);
+      for (const key of ["q", "verdict", "kind", "sort"]) state[key] = asked.get(key) || "";
+      for (const key of ["q", "verdict", "kind"]) form.elements[key].value = state[key];
+      draw();
+      byId("rows").scrollIntoView();
+    }
+    function open(id) {
+      opened.add(id);
+      if (!chosen().slice(0, state.shown).some(row => row.id === id)) {
+        Object.assign(state, { q: "", verdict: "", kind: "", shown: rows.length });
+        form.reset();
+      }
+      draw();
+      byId(id).scrollIntoView({ block: "center" });
+    }
+    function follow() {
+      const hash = location.hash.slice(1), target = decodeURIComponent(hash).split("?")[0];
+      const asked = hash.split("?")[1];
+      if (target === "rows" && asked !== undefined) filter(asked);
+      else if (!target && new URLSearchParams(location.search).has("q")) filter(location.search.slice(1));
+      else if (rows.some(row => row.id === target)) open(target);
+    }
+    form.addEventListener("input", () => {
+      for (const key of ["q", "verdict", "kind"]) state[key] = form.elements[key].value;
+      state.shown = PAGE;
+      draw();
+      remember();
+    });
+    form.addEventListener("submit", event => event.preventDefault());
+    more.addEventListener("click", () => { state.shown += PAGE; draw(); });
+    document.querySelector("#table thead").addEventListener("click", event => {
+      const key = event.target.dataset.sort;
+      if (!key) return;
+      state.sort = state.sort === key ? "-" + key : key;
+      draw();
+      remember();
+    });
+    body.addEventListener("click", event => {
+      const id = event.target.closest("[data-row]")?.dataset.row;
+      if (!id) return;
+      if (!opened.delete(id)) opened.add(id);
+      draw();
+      body.querySelector(`[data-row="${CSS.escape(id)}"]`).focus();
+    });
+    addEventListener("hashchange", follow);
+    draw();
+    follow();
+  }
+  function pageRows(data) {
+    const numbers = data.scores.map(row => ({
+      ...row, kind: "number", place: row.source || "", what: row.label, ours: row.measured_mean,
+      paper: known(row.paper_mean) ? row.paper_mean : row.upper_bound,
+    }));
+    const statements = data.claims.map(row => ({
+      ...row, kind: row.extension ? "extension" : "statement", place: row.where || "", what: row.statement,
+      paper: row.threshold, ours: known(row.statistic) ? Number(row.statistic) : undefined,
+    }));
+    return [...numbers, ...statements].map(row => ({
+      ...row, text: plain([row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ")).toLowerCase(),
+    }));
+  }
+  function sorted(rows, sort) {
+    const key = sort.replace(/^-/, ""), sign = sort.startsWith("-") ? -1 : 1;
+    const value = row => known(row[key]) ? row[key] : "";
+    const order = (x, y) => typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+    return [...rows].sort((a, b) => sign * order(value(a), value(b)));
+  }
+  function spread(mean, std) {
+    return number(mean) + (known(std) ? ` ± ${number(std)}` : "");
+  }
+  function published(row) {
+    if (row.kind !== "number") return escaped((row.paper || "").replace(/<=/g, "≤").replace(/>=/g, "≥"));
+    if (known(row.paper_mean)) return spread(row.paper_mean, row.paper_std);
+    return known(row.upper_bound) ? `≤ ${number(row.upper_bound)}` : "";
   }
   function measured(row) {
-    if (row.kind !== "number") return num(row.ours);
-    return num(row.measured_mean) + (known(row.measured_std) ? " ± " + num(row.measured_std) : "");
+    return row.kind === "number" ? spread(row.measured_mean, row.measured_std) : number(row.ours);
   }
-  function place(row) {
-    const figure = row.places.map(p => data.figures[p]).find(Boolean);
-    return esc(row.place) + (figure ? ` <a href="#figure.${esc(figure)}">figure</a>` : "");
-  }
-  function line(row) {
-    const t = tone(row.verdict), open = opened.has(row.id);
-    return `<tr id="${esc(row.id)}"><td data-name="verdict" class="${t}">${sign[t]} ${esc(row.verdict)}${row.shifted === "yes" ? ", shifted" : ""}</td>` +
-      `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${esc(row.id)}">${maths(row.what)}</button></td>` +
-      `<td data-name="published">${printed(row)}</td><td data-name="measured">${measured(row)}</td><td data-name="ratio">${num(row.ratio)}</td><td data-name="place">${place(row)}</td></tr>` + (open ? detail(row) : "");
+  function rowHtml(row, data, open) {
+    const tone = toneOf(row.verdict), figure = row.places.map(p => data.figures[p]).find(Boolean), id = escaped(row.id);
+    const place = escaped(row.place) + (figure ? ` <a href="#figure.${escaped(figure)}">figure</a>` : "");
+    return `<tr id="${id}"><td data-name="verdict" class="${tone}">${SIGNS[tone]} ${escaped(row.verdict)}</td>` +
+      `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${formulas(row.what, data.maths)}</button></td>` +
+      `<td data-name="published">${published(row)}</td><td data-name="measured">${measured(row)}</td>` +
+      `<td data-name="ratio">${number(row.ratio)}</td><td data-name="place">${place}</td></tr>` +
+      (open ? `<tr class="detail"><td colspan="6">${dots(row)}${evidence(row, data)}</td></tr>` : "");
   }
   function dots(row) {
     if (!row.values || !row.values.length || !known(row.paper_mean)) return "";
-    const values = row.values.map(v => v[1]), margin = row.margin || 0, mean = row.paper_mean;
-    const ends = [...values, mean - margin, mean + margin];
-    if (known(row.low)) ends.push(mean + row.low, mean + row.high);
-    let lo = Math.min(...ends), hi = Math.max(...ends);
-    const pad = (hi - lo || Math.abs(hi) || 1) * 0.06; lo -= pad; hi += pad;
-    const x = v => 10 + 460 * (v - lo) / (hi - lo);
-    const interval = known(row.low) ? `<line x1="${x(mean + row.low)}" x2="${x(mean + row.high)}" y1="44" y2="44" stroke="currentColor" stroke-width="2"/>` : "";
-    return `<svg viewBox="0 0 480 76" width="480" role="img" aria-label="Values of the seeds ${esc(row.values.map(v => v[0] + ": " + num(v[1])).join(", "))}; the paper has ${num(mean)}, margin ${num(margin)}" style="max-width:100%">` +
+    const mean = row.paper_mean, margin = row.margin || 0, hasInterval = known(row.low);
+    const ends = [...row.values.map(([, value]) => value), mean - margin, mean + margin];
+    if (hasInterval) ends.push(mean + row.low, mean + row.high);
+    const least = Math.min(...ends), most = Math.max(...ends), pad = (most - least || Math.abs(most) || 1) * 0.06;
+    const x = value => 10 + 460 * (value - least + pad) / (most - least + 2 * pad);
+    const circles = row.values.map(([seed, value]) =>
+      `<circle cx="${x(value)}" cy="26" r="4" fill="none" stroke="currentColor" stroke-width="1.5"><title>seed ${seed}: ${number(value)}</title></circle>`).join("");
+    const seeds = row.values.map(([seed, value]) => `${seed}: ${number(value)}`).join(", ");
+    const interval = hasInterval ? `<line x1="${x(mean + row.low)}" x2="${x(mean + row.high)}" y1="44" y2="44" stroke="currentColor" stroke-width="2"/>` : "";
+    return `<svg viewBox="0 0 480 76" width="480" role="img" aria-label="Values of the seeds ${escaped(seeds)}; the paper has ${number(mean)}, margin ${number(margin)}" style="max-width:100%">` +
       `<rect x="${x(mean - margin)}" width="${Math.max(1, x(mean + margin) - x(mean - margin))}" y="8" height="44" fill="currentColor" opacity=".12"/>` +
-      `<line x1="${x(mean)}" x2="${x(mean)}" y1="4" y2="56" stroke="currentColor" stroke-dasharray="3 2"/>` + interval +
-      row.values.map(v => `<circle cx="${x(v[1])}" cy="26" r="4" fill="none" stroke="currentColor" stroke-width="1.5"><title>seed ${v[0]}: ${num(v[1])}</title></circle>`).join("") +
-      `<text x="10" y="70">${num(lo)}</text><text x="470" y="70" text-anchor="end">${num(hi)}</text><text x="${x(mean)}" y="70" text-anchor="middle">paper ${num(mean)}</text></svg>` +
+      `<line x1="${x(mean)}" x2="${x(mean)}" y1="4" y2="56" stroke="currentColor" stroke-dasharray="3 2"/>${interval}${circles}` +
+      `<text x="10" y="70">${number(least - pad)}</text><text x="470" y="70" text-anchor="end">${number(most + pad)}</text>` +
+      `<text x="${x(mean)}" y="70" text-anchor="middle">paper ${number(mean)}</text></svg>` +
       `<p class="small">Circles: our seeds. Band: the margin around the printed value. Bar: 90 % confidence interval of the difference.</p>`;
   }
-  function behind(row) {
-    const keys = row.keys || {};
-    return data.cells.filter(c => Object.entries(c.params).every(([k, v]) => !(k in keys) || String(v) === keys[k] || Number(v) === Number(keys[k])));
+  function evidence(row, data) {
+    const about = row.kind === "number" ? [...numberFacts(row), ...cellFacts(row, data)] : statementFacts(row);
+    const shown = [[data.replicated, row.replication], ...about].filter(([, value]) => known(value) && value !== "");
+    const lines = shown.map(([name, value]) => `<dt>${escaped(name)}</dt><dd>${escaped(value)}</dd>`).join("");
+    return `<dl class="facts">${lines}<dt>link</dt><dd><a href="#${escaped(row.id)}">#${escaped(row.id)}</a></dd></dl>`;
   }
-  const listed = parts => Object.entries(parts).map(([part, verdict]) => `${part}: ${verdict}`).join("; ");
-  function detail(row) {
-    const parts = [];
-    const add = (name, value) => { if (value !== undefined && value !== null && value !== "") parts.push(`<dt>${name}</dt><dd>${esc(value)}</dd>`); };
-    add(data.replicated, row.replication);
-    if (row.kind === "number") {
-      add("identifier", Object.entries(row.keys).map(([k, v]) => `${k}=${v}`).join(" ")); add("published", printed(row) + (row.place ? ", " + row.place : "")); add("reason", row.reason);
-      add("margin", num(row.margin) + (row.margin_reason ? ": " + row.margin_reason : ""));
-      add("difference", known(row.difference) ? num(row.difference) + (known(row.low) ? `, 90 % interval ${num(row.low)} to ${num(row.high)}` : "") : "");
-      add("equivalence test", row.equivalence); add("seeds that would decide", num(row.seeds_needed));
-      add("published value in our 95 % interval", row.in_our_95); add("our mean in the prediction interval of the paper", row.in_their_prediction);
-      add("sign preserved", row.sign_kept); add("ordering preserved", num(row.order_kept)); add("note", row.note);
-      const cells = behind(row), params = {};
-      for (const c of cells) for (const [k, v] of Object.entries(c.params)) if (row.keys[k] !== undefined) params[k] = v;
-      const seeds = [...new Set(cells.map(c => c.seed))].sort((a, b) => a - b);
-      if (cells.length) {
-        add("cells", cells.slice(0, 12).map(c => c.id).join(" ") + (cells.length > 12 ? ` and ${cells.length - 12} more` : ""));
-        add("reproduce", `hess-run ${seeds.length > 1 ? "-m " : ""}experiment=${data.name} ${Object.entries(params).map(([k, v]) => `${k}=${v}`).join(" ")} seed=${seeds.join(",")} force=true`);
-      }
-    } else {
-      add("statement", row.name); add("criterion", row.threshold); add("measured", row.statistic); add("variants", listed(row.variants)); add("other seeds", listed(row.other_seeds));
-      add("details", row.detail); add("speaks of", row.group); add("seeds that would decide", row.seeds_needed);
-    }
-    return `<tr class="detail"><td colspan="6">${dots(row)}<dl>${parts.join("")}<dt>link</dt><dd><a href="#${esc(row.id)}">#${esc(row.id)}</a></dd></dl></td></tr>`;
+  function numberFacts(row) {
+    const interval = known(row.low) ? `, 90 % interval ${number(row.low)} to ${number(row.high)}` : "";
+    return [
+      ["identifier", Object.entries(row.keys).map(([key, value]) => `${key}=${value}`).join(" ")],
+      ["published", published(row) + (row.place ? `, ${row.place}` : "")],
+      ["reason", row.reason],
+      ["margin", number(row.margin) + (row.margin_reason ? `: ${row.margin_reason}` : "")],
+      ["difference", known(row.difference) ? number(row.difference) + interval : ""],
+      ["equivalence test", row.equivalence],
+      ["seeds that would decide", number(row.seeds_needed)],
+      ["published value in our 95 % interval", row.in_our_95],
+      ["our mean in the prediction interval of the paper", row.in_their_prediction],
+      ["sign preserved", row.sign_kept],
+      ["ordering preserved", number(row.order_kept)],
+      ["note", row.note],
+    ];
   }
-  function chosen() {
-    const place = /\b(?:table|fig\.?|figure|theorem|lemma|proposition|corollary)\s+[a-z]?\.?\d[\d.]*/gi;
-    const asked = (state.q.match(place) || []).map(p => p.toLowerCase().replace(/^fig(?:ure|\.)?\s+/, "fig. ").replace(/\s+/g, " "));
-    const words = state.q.replace(place, " ").toLowerCase().split(/\s+/).filter(Boolean);
-    let found = rows.filter(r => (!state.verdict || r.verdict === state.verdict) && (!state.kind || r.kind === state.kind || (state.kind === "paper" && r.kind !== "extension")) && asked.every(p => r.places.some(q => q.toLowerCase() === p)) && words.every(w => r.text.includes(w)));
-    if (state.sort) {
-      const down = state.sort.startsWith("-"), key = state.sort.replace(/^-/, "");
-      const value = r => r[key] === undefined || r[key] === null ? "" : r[key];
-      found = [...found].sort((a, b) => {
-        const x = value(a), y = value(b);
-        const c = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
-        return down ? -c : c;
-      });
-    }
-    return found;
+  function statementFacts(row) {
+    const listed = parts => Object.entries(parts).map(([part, verdict]) => `${part}: ${verdict}`).join("; ");
+    return [
+      ["statement", row.name], ["criterion", row.threshold], ["measured", row.statistic],
+      ["variants", listed(row.variants)], ["other seeds", listed(row.other_seeds)], ["details", row.detail],
+      ["speaks of", row.group], ["seeds that would decide", row.seeds_needed],
+    ];
   }
-  function draw() {
-    const found = chosen();
-    body.innerHTML = found.slice(0, state.shown).map(line).join("");
-    more.hidden = found.length <= state.shown;
-    const verdicts = {};
-    for (const row of found) verdicts[row.verdict] = (verdicts[row.verdict] || 0) + 1;
-    const place = state.q.trim(), asksPlace = /^(?:table|fig\.?|figure|theorem|lemma|proposition|corollary)\s+[a-z]?\.?\d[\d.]*$/i.test(place);
-    const sentence = asksPlace && found.length ? answer(place, Object.fromEntries(Object.entries(verdicts))) + " " : "";
-    count.textContent = sentence + `${found.length} of ${rows.length} rows: ` + Object.entries(verdicts).map(([v, n]) => `${n} ${v}`).join(", ");
-    for (const th of document.querySelectorAll("#table th")) {
-      const key = th.firstElementChild.dataset.sort;
-      th.setAttribute("aria-sort", state.sort === key ? "ascending" : state.sort === "-" + key ? "descending" : "none");
-    }
+  function cellFacts(row, data) {
+    const same = ([key, value]) => !(key in row.keys) || String(value) === row.keys[key] || Number(value) === Number(row.keys[key]);
+    const cells = data.cells.filter(cell => Object.entries(cell.params).every(same));
+    if (!cells.length) return [];
+    const params = Object.entries(Object.assign({}, ...cells.map(cell => cell.params))).filter(([key]) => known(row.keys[key]));
+    const seeds = [...new Set(cells.map(cell => cell.seed))].sort((a, b) => a - b);
+    const rest = cells.length > 12 ? ` and ${cells.length - 12} more` : "";
+    const words = ["hess-run", ...(seeds.length > 1 ? ["-m"] : []), `experiment=${data.name}`,
+      ...params.map(([key, value]) => `${key}=${value}`), `seed=${seeds.join(",")}`, "force=true"];
+    return [["cells", cells.slice(0, 12).map(cell => cell.id).join(" ") + rest], ["reproduce", words.join(" ")]];
   }
-  function remember() {
-    const kept = Object.entries(state).filter(([k, v]) => v && k !== "shown");
-    history.replaceState(null, "", "#rows" + (kept.length ? "?" + new URLSearchParams(kept) : ""));
+
+  // ---- statistics and large figures
+  function setUpStatistics() {
+    const button = byId("load-stats");
+    if (!button) return;
+    const shown = value => value !== "" && !isNaN(value) ? number(Number(value)) : value;
+    button.addEventListener("click", async () => {
+      await loadScript("stats.js");
+      const { columns, rows } = window.hessStats;
+      const head = columns.map(name => `<th scope="col">${escaped(name)}</th>`).join("");
+      const lines = rows.map(row => `<tr>${row.map(value => `<td>${value === "nan" ? "" : escaped(shown(value))}</td>`).join("")}</tr>`);
+      byId("stats").innerHTML = `<table><thead><tr>${head}</tr></thead><tbody>${lines.join("")}</tbody></table>`;
+      button.remove();
+    });
   }
-  function follow() {
-    const [target, query] = decodeURIComponent(location.hash.slice(1)).split("?");
-    const raw = location.hash.slice(1).split("?")[1] || location.search.slice(1);
-    if ((target === "rows" && query !== undefined) || (!target && /(^|&)q=/.test(raw))) {
-      const asked = new URLSearchParams(raw);
-      for (const key of ["q", "verdict", "kind", "sort"]) state[key] = asked.get(key) || "";
-      for (const key of ["q", "verdict", "kind"]) form[key].value = state[key];
-      draw(); document.getElementById("rows").scrollIntoView();
-    } else if (rows.some(r => r.id === target)) {
-      opened.add(target);
-      if (!chosen().slice(0, state.shown).some(r => r.id === target)) { Object.assign(state, { q: "", verdict: "", kind: "", shown: rows.length }); form.reset(); }
-      draw(); document.getElementById(target).scrollIntoView({ block: "center" });
-    }
+  function setUpFigures() {
+    const box = byId("large");
+    for (const anchor of document.querySelectorAll("figure > a")) anchor.addEventListener("click", event => {
+      if (event.ctrlKey || event.metaKey || !box.showModal) return;
+      event.preventDefault();
+      Object.assign(box.querySelector("img"), { src: anchor.href, alt: anchor.querySelector("img").alt });
+      box.showModal();
+    });
+    box.addEventListener("click", () => box.close());
   }
-  form.addEventListener("input", () => { for (const key of ["q", "verdict", "kind"]) state[key] = form[key].value; state.shown = PAGE; draw(); remember(); });
-  form.addEventListener("submit", e => e.preventDefault());
-  more.addEventListener("click", () => { state.shown += PAGE; draw(); });
-  document.querySelector("#table thead").addEventListener("click", e => {
-    const key = e.target.dataset.sort; if (!key) return;
-    state.sort = state.sort === key ? "-" + key : key; draw(); remember();
-  });
-  body.addEventListener("click", e => {
-    const id = e.target.dataset.row; if (!id) return;
-    opened.has(id) ? opened.delete(id) : opened.add(id); draw();
-    body.querySelector(`[data-row="${CSS.escape(id)}"]`).focus();
-  });
-  addEventListener("hashchange", follow);
-  const up = document.getElementById("up"), pages = document.createElement("script");
-  if (up) pages.src = up.getAttribute("href").replace("index.html", "pages.js");
-  pages.onload = () => {
-    const at = window.hessPages.indexOf(data.name);
-    for (const [text, other] of [["Previous", at > 0 && window.hessPages[at - 1]], ["Next", at >= 0 && window.hessPages[at + 1]]])
-      if (other) up.closest("ul").insertAdjacentHTML("beforeend", `<li>${text}: <a href="${esc(pages.src.replace("pages.js", other + "/index.html"))}">${esc(other)}</a></li>`);
-  };
-  if (up) document.head.append(pages);
-  const load = document.getElementById("load-stats");
-  if (load) load.addEventListener("click", () => {
-    const script = document.createElement("script");
-    script.src = "stats.js";
-    script.onload = () => {
-      const { columns, rows: found } = window.hessStats;
-      document.getElementById("stats").innerHTML = "<table><thead><tr>" + columns.map(c => `<th scope="col">${esc(c)}</th>`).join("") + "</tr></thead><tbody>" +
-        found.map(r => "<tr>" + r.map(v => `<td>${esc(v === "nan" ? "" : v !== "" && !isNaN(v) ? num(Number(v)) : v)}</td>`).join("") + "</tr>").join("") + "</tbody></table>";
-      load.remove();
-    };
-    document.head.append(script);
-  });
-  const box = document.getElementById("large");
-  for (const a of document.querySelectorAll("figure > a")) a.addEventListener("click", e => {
-    if (e.ctrlKey || e.metaKey || !box.showModal) return;
-    e.preventDefault();
-    box.querySelector("img").src = a.href; box.querySelector("img").alt = a.querySelector("img").alt; box.showModal();
-  });
-  if (box) box.addEventListener("click", () => box.close());
-  draw(); follow();
+
+  setUpTheme();
+  if (site.root !== null) { setUpNavigation(); setUpSearch(); }
+  if (byId("plot")) setUpScatter();
+  if (byId("data")) { setUpRows(); setUpStatistics(); }
+  if (byId("large")) setUpFigures();
 })();

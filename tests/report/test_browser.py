@@ -1,0 +1,217 @@
+"""In a browser: pages work, are quick, fit a phone, are accessible in light and dark; one search finds everything."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.report.export import export_site
+from tests.report.made_up import built, report
+
+FLAGS = (
+    "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
+    "disable-component-update disable-sync window-size=1280,900"
+)
+PHONE, DESKTOP = 390, 1280
+INDEX = {
+    "alltitles": {"Your own network": [[0, None]], "Memory": [[0, "memory"]]},
+    "docnames": ["own-network"],
+    "titles": ["Your own network"],
+    "objects": {"runner.curvature": [[0, 0, 1, "", "LayerOperator"]]},
+    "objnames": {"0": ["py", "class", "Python class"]},
+    "terms": {"checkpoint": 0},
+    "titleterms": {"network": [0]},
+}
+"""What Sphinx leaves of a documentation with one page."""
+ACCESSIBLE = (Path(__file__).parent / "accessible.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, where it and its driver are installed."""
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="selenium is not installed (extra: browser)"
+    )
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in FLAGS.split():
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=str(shutil.which("chromedriver")))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+def opened(browser, url: str, width: int = DESKTOP, theme: str = "light") -> None:
+    """Open a page as a screen of that width and theme shows it."""
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    scheme = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
+    browser.get("about:blank")
+    browser.get(url)
+
+
+def rows_of(browser) -> int:
+    return browser.execute_script(
+        "return document.querySelectorAll('#table tbody tr:not(.detail)').length"
+    )
+
+
+def typed(browser, text: str, field: str = "#filter [name=q]") -> float:
+    """Milliseconds that one change of a search field takes."""
+    return browser.execute_script(
+        "const f = document.querySelector(arguments[1]), t = performance.now(); f.value = arguments[0];"
+        "f.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight;"
+        "return performance.now() - t;",
+        text,
+        field,
+    )
+
+
+def waited(browser, script: str):
+    """What a script returns, as soon as that is true."""
+    deadline = time.monotonic() + 10
+    while not (value := browser.execute_script(f"return {script}")):
+        assert time.monotonic() < deadline, script
+    return value
+
+
+def found(browser, text: str) -> str:
+    """What the search of the header shows."""
+    typed(browser, text, "#find [name=q]")
+    return waited(
+        browser,
+        "document.getElementById('answers').hidden ? '' : document.getElementById('answers').innerText",
+    )
+
+
+def documentation(root: Path) -> Path:
+    """The result pages in a documentation of one page."""
+    (root / "searchindex.js").write_text(f"Search.setIndex({json.dumps(INDEX)})")
+    export_site([report(root / "outputs")], root / "results")
+    return root / "results"
+
+
+def test_rows_filter_sort_open_and_keep_their_state_in_the_address(browser, tmp_path):
+    url = built(tmp_path).as_uri()
+    opened(browser, url)
+    assert rows_of(browser) == 13
+    typed(browser, "silu")
+    assert rows_of(browser) == 6 and browser.current_url.endswith("#rows?q=silu")
+    opened(browser, url + "#rows?verdict=reproduced&sort=-ours")
+    assert rows_of(browser) == 4
+    first = "return document.querySelector('#table tbody td:nth-child(4)').textContent"
+    assert browser.execute_script(first).startswith("1.09")
+    opened(browser, url + "?q=Table+5")
+    answer = browser.execute_script("return document.querySelector('#filter output').textContent")
+    assert answer.startswith("Table 5 ") and "judged rows agree" in answer
+    opened(browser, url + "#dag.T5.silu.final.3.gap")
+    detail = browser.execute_script("return document.querySelector('tr.detail').textContent")
+    for text in ("reproduce", "activation=silu", "Circles: our seeds", "cells1"):
+        assert text in detail
+    browser.execute_script("document.getElementById('load-stats').click()")
+    assert waited(browser, "document.querySelector('#stats table') !== null")
+    assert browser.get_log("browser") == []
+
+
+def test_two_thousand_rows_answer_a_keystroke_at_once(browser, tmp_path):
+    opened(browser, built(tmp_path, rows=2000).as_uri())
+    typed(browser, "silu")
+    assert rows_of(browser) == 100  # as many as are shown at first
+
+
+@pytest.mark.parametrize("page", ["index.html", "exp3/index.html"])
+def test_one_search_in_every_header_answers_for_tables_and_figures(browser, tmp_path, page):
+    built(tmp_path)
+    opened(browser, (tmp_path / page).as_uri())
+    text = found(browser, "table 5")
+    assert text.startswith("Table 5 does not hold in every row: 4 of 12 judged rows agree")
+    assert "\nFigures\n" not in text and "Numbers and statements" in text
+    assert "Gap against distance" in found(browser, "against distance")
+    target = waited(browser, "document.querySelector('#answers a').href")
+    assert target == (tmp_path / "exp3" / "index.html").as_uri() + "#figure.gap"
+    browser.execute_script("dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+    assert browser.execute_script("return document.getElementById('answers').hidden")
+    assert browser.get_log("browser") == []
+
+
+def test_the_address_asks_the_search_of_the_start_page(browser, tmp_path):
+    built(tmp_path)
+    opened(browser, (tmp_path / "index.html").as_uri() + "?q=Table+5")
+    assert waited(browser, "document.getElementById('answers').innerText").startswith("Table 5 ")
+
+
+def test_the_search_finds_the_documentation_that_the_pages_are_a_part_of(browser, tmp_path):
+    opened(browser, (documentation(tmp_path) / "exp3" / "index.html").as_uri())
+    for asked, title, address in (
+        ("layeroperator", "runner.curvature.LayerOperator", "#runner.curvature.LayerOperator"),
+        ("memory", "Memory", "#memory"),
+        ("checkpoints", "Your own network", ""),
+    ):
+        assert title in found(browser, asked)
+        target = waited(browser, "document.querySelector('#answers a').href")
+        assert target == (tmp_path / "own-network.html").as_uri() + address
+    links = browser.execute_script(
+        "return [...document.querySelectorAll('.top nav a')].map(a => a.textContent)"
+    )
+    assert links[0] == "Results" and "User guide" in links and "Errata" not in links
+
+
+def test_the_navigation_lists_the_experiments_by_paper_around_the_page(browser, tmp_path):
+    for name in ("exp3", "exp4", "exp5"):
+        report(tmp_path, name)
+    export_site(sorted(tmp_path.iterdir()), tmp_path / "site")
+    opened(browser, (tmp_path / "site" / "exp4" / "index.html").as_uri())
+    listed = waited(browser, "document.getElementById('pages').innerText")
+    assert listed.split()[:3] == ["DAG", "exp3", "exp4"] and "Provenance" in listed
+    turn = browser.execute_script("return document.querySelector('.turn').innerText")
+    assert "exp3" in turn and "exp5" in turn
+    opened(browser, (tmp_path / "site" / "exp4" / "index.html").as_uri(), PHONE)
+    shown = "return document.getElementById('side').checkVisibility()"
+    assert not browser.execute_script(shown)
+    browser.execute_script("document.getElementById('menu').click()")
+    assert browser.execute_script(shown)
+
+
+def test_the_theme_follows_the_system_until_one_is_chosen(browser, tmp_path):
+    url = built(tmp_path).as_uri()
+    background = "return getComputedStyle(document.body).backgroundColor"
+    opened(browser, url)
+    light = browser.execute_script(background)
+    opened(browser, url, theme="dark")
+    dark = browser.execute_script(background)
+    assert light == "rgb(255, 255, 255)" and dark != light
+    browser.execute_script("document.getElementById('theme').click()")
+    assert browser.execute_script(background) == light
+    browser.execute_script("localStorage.removeItem('theme')")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESKTOP])
+@pytest.mark.parametrize("page", ["index.html", "gallery.html", "exp3/index.html"])
+def test_pages_fit_and_are_accessible(browser, tmp_path, page, width, theme):
+    built(tmp_path)
+    opened(browser, (tmp_path / page).as_uri(), width, theme)
+    waited(browser, "document.getElementById('pages').children.length")
+    size = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert browser.execute_script(size) <= 0
+    assert browser.execute_script(ACCESSIBLE) == []
+    assert browser.get_log("browser") == []
+
+
+def test_the_accessibility_check_sees_what_is_wrong(browser, tmp_path):
+    page = tmp_path / "wrong.html"
+    page.write_text(
+        "<!doctype html><title>x</title><body style='background:#fff'><h1>A</h1><h3>B</h3>"
+        "<p style='color:#aaa'>pale</p><img src='data:,'><input><button></button><p id=a></p><p id=a></p>"
+    )
+    opened(browser, page.as_uri())
+    wrong = " ".join(browser.execute_script(ACCESSIBLE))
+    for text in ("language", "main", "H3 after h1", "contrast", "IMG", "INPUT", "BUTTON", "id a"):
+        assert text in wrong
