@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import glob
 import random
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
 from runner.curvature.graph.errors import MeasurementError, require_counts
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, Any]
-STATE_KEYS = ("state_dict", "model_state_dict", "model")
-"""Where a checkpoint that is a dictionary of more holds the state of the module."""
 
 
 def monitor(
@@ -136,27 +133,20 @@ class Monitor:
         ----------
         files
             State files of torch.save in order, or a pattern such as "runs/step*.pt", whose files are ordered by the
-            numbers in their names. A state is a state_dict, alone or under "state_dict", "model_state_dict" or "model".
+            numbers in their names; the last number is the step. A state is a state_dict, alone or under "state_dict",
+            "model_state_dict" or "model".
 
         Raises
         ------
         ValueError
             For a pattern without files, and a file without a state that fits the module.
         """
-        paths = (
-            sorted(map(Path, glob.glob(files)), key=_numbers)
-            if isinstance(files, str)
-            else [*map(Path, files)]
-        )
-        if not paths:
-            raise MeasurementError(f"expected files that match {str(files)!r}, found none")
-        twin, found = copy.deepcopy(self.module), []
-        for i, path in enumerate(paths):
-            _load(twin, path)
-            step = _numbers(path)[-1] if _numbers(path) else i
-            found.append(self._measured(twin, step) | {"file": str(path)})
-        self.rows += found
-        return found
+        twin, rows = copy.deepcopy(self.module), []
+        for step, path in checkpoint_files(files):
+            load_state(twin, path)
+            rows.append(self._measured(twin, step) | {"file": str(path)})
+        self.rows += rows
+        return rows
 
     def to_frame(self) -> DataFrame:
         """The rows, indexed by step."""
@@ -214,22 +204,6 @@ def _between(operator: Any) -> Row:
 
 def _number(value: Any) -> float:
     return float(getattr(value, "value", value))
-
-
-def _numbers(path: Path) -> list[int]:
-    return [int(digits) for digits in re.findall(r"\d+", path.stem)]
-
-
-def _load(module: nn.Module, path: Path) -> None:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        key = next((key for key in STATE_KEYS if key in state), None)
-        module.load_state_dict(state if key is None else state[key])
-    except Exception as error:  # a damaged file raises nearly anything
-        found = str(error).strip().splitlines()
-        raise MeasurementError(
-            f"expected a state of {type(module).__name__} in {path}, found {found[-1].strip() if found else error!r}"
-        ) from error
 
 
 @contextmanager

@@ -19,9 +19,15 @@ from runner.curvature.function.context import (
 from runner.curvature.function.data import Batch, arguments_of, fresh
 from runner.curvature.function.layers import Pick, picked
 from runner.curvature.function.repairs import measurable
-from runner.curvature.function.trees import tree_leaves, tree_map
+from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.function.variables import Parameters, Perturbations, Values
-from runner.curvature.graph.errors import MeasurementError, batch_failure, second_derivatives
+from runner.curvature.graph.errors import (
+    MeasurementError,
+    batch_failure,
+    first_line,
+    second_derivatives,
+    some,
+)
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
@@ -125,7 +131,16 @@ class Function:
         """What the loss reads, and the loss of a batch."""
         with _told(batch):
             output = self.output(batch.input, wide)
-            return output, self.loss_of(output, batch.target, wide)
+            try:
+                return output, self.loss_of(output, batch.target, wide)
+            except (TypeError, AttributeError) as error:
+                names = _names(output)
+                if not names:
+                    raise
+                raise MeasurementError(
+                    f"the loss failed on a {type(output).__name__} ({first_line(error)}): name the "
+                    f"tensor that it takes, as in output={names[0]}; there are {some(names)}"
+                ) from error
 
     # ------------------------------------------------------------------ whole evaluations
 
@@ -170,6 +185,19 @@ class NotScalar(MeasurementError):
         super().__init__(
             f"the loss returned values of shape {shape}: expected a scalar, or one value for each example"
         )
+
+
+def _names(output: Any) -> list[str]:
+    """The names of the tensors of a structured output."""
+    if isinstance(output, Tensor):
+        return []
+    leaves, _ = tree_flatten_with_path(output)
+    tensors = [path for path, t in leaves if isinstance(t, Tensor) and t.is_floating_point()]
+    return [".".join(map(_key, path)) for path in tensors]
+
+
+def _key(key: Any) -> str:
+    return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
 
 
 @contextmanager

@@ -150,13 +150,15 @@ def metrics_from_products(
                 else rademacher((count, size), operator.dtype, asked.generator)
             )
             z = z.to(operator.device, operator.dtype)
-            total, bent = products(u, z), tensor.apply({u: z})
-            if asked.ranks and not drawn[u]:
-                spaces.know(u, z, total)
-            drawn[u] += len(z)
-            for pair in (pair for pair in pairs if u in pair):
-                other = pair[0] if pair[1] == u else pair[1]
-                squares[pair].add(u, total[other], tensor.scale * bent[other].double(), exact)
+            for some in z.split(len(z) if exact or not asked.together else asked.together):
+                total, bent = products(u, some), tensor.apply({u: some})
+                if asked.ranks and not drawn[u]:
+                    spaces.know(u, some, total)
+                drawn[u] += len(some)
+                for pair in (pair for pair in pairs if u in pair):
+                    other = pair[0] if pair[1] == u else pair[1]
+                    bend = tensor.scale * bent[other].double()
+                    squares[pair].add(u, total[other], bend, exact)
         waiting = [] if asked.error is None else _missing(squares, asked.pairs, drawn, asked.error)
         count *= 2
     leading = spaces.sweeps(

@@ -197,12 +197,14 @@ class Measured:
 @dataclass(frozen=True)
 class Asked:
     """The pairs to measure; the relative error asked of every value, None for the default number of
-    probes; the generator of the probes; whether D is wanted."""
+    probes; the generator of the probes; whether D is wanted; how many probes are multiplied at once
+    where it is not, 0 for all."""
 
     pairs: list[Pair]
     error: float | None = None
     generator: torch.Generator | None = None
     ranks: bool = True
+    together: int = 0
 
     @property
     def with_diagonals(self) -> list[Pair]:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.matrix_free.base import own_stream
+from runner.curvature.graph.errors import MeasurementError, first_line
+from runner.curvature.matrix_free.base import Estimate, own_stream
 from runner.curvature.metrics.pairs import (
     SWEPT,
     WITHOUT_FACTORS,
@@ -33,6 +33,8 @@ from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
 
 FEW_COLUMNS = 512
 """Columns that are always multiplied all: the answer is then exact."""
+VECTORS = 16
+"""Vectors for each direction that is multiplied: images of both matrices, also in float64."""
 ASKED = 0.1
 """Relative error that estimates are made to, where none is asked for."""
 
@@ -65,7 +67,8 @@ def inter_layer_metrics(
     -------
     InterLayerMetrics
         A dictionary from (v, w) to `PairMetrics`. An exact value has error 0, up to rounding; others a standard error,
-        widened by Student's factor so that value ± 1.96 error covers 95 %. NaN with a reason where a block is zero.
+        widened by Student's factor so that value ± 1.96 error covers 95 %. NaN with a reason where a block is zero; the
+        gap also where there is no Gauss-Newton matrix (a loss with a penalty of the parameters).
 
     Raises
     ------
@@ -106,26 +109,44 @@ def operator_metrics(
     every = [(v, w) for i, v in enumerate(operator.nodes) for w in operator.nodes[i:]]
     asked = every if pairs is None else operator.checked(pairs)
     error = ASKED if relative_error is None else relative_error
-    request = Asked(asked, error, own_stream(generator), ranks)
-    smooth = operator.with_part("gauss_newton")
+    smooth, why = _gauss_newton(operator)
     used = list(dict.fromkeys(u for pair in asked for u in pair))
     columns = sum(operator.sizes[u] for u in used)
     by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
-    room = operator.settings.memory_budget
-    fits = 6 * columns * operator.shape[0] * operator.dtype.itemsize <= room
-    if fits and columns <= max(by_probes, FEW_COLUMNS):
-        return _exact(operator, smooth, used, request)
-    whole = _Whole(operator)
-    return metrics_from_products(whole, _Tensor(whole, smooth), request)  # type: ignore[arg-type]
+    room = operator.settings.memory_budget / (operator.shape[0] * operator.dtype.itemsize)
+    together = 0 if ranks else max(1, int(room / VECTORS))
+    request = Asked(asked, error, own_stream(generator), ranks, together)
+    if 6 * columns <= room and columns <= max(by_probes, FEW_COLUMNS):
+        found = _exact(operator, smooth, used, request)
+    else:
+        whole = _Whole(operator)
+        found = metrics_from_products(whole, _Tensor(whole, smooth), request)  # type: ignore[arg-type]
+    return found if smooth is not None else _without_gap(found, why)
+
+
+def _gauss_newton(operator: FunctionOperator) -> tuple[FunctionOperator | None, str]:
+    """The Gauss-Newton part; None and why where there is none."""
+    try:
+        return operator.with_part("gauss_newton"), ""
+    except MeasurementError as error:
+        return None, first_line(error)
+
+
+def _without_gap(found: InterLayerMetrics, why: str) -> InterLayerMetrics:
+    changed = {}
+    for pair, metrics in found.items():
+        nan = Estimate.undefined(metrics.R.products, why)
+        changed[pair] = metrics._replace(gap=nan, gauss_newton=nan, tensor=nan)
+    return InterLayerMetrics(changed)
 
 
 def _exact(
-    operator: FunctionOperator, smooth: FunctionOperator, used: list[str], asked: Asked
+    operator: FunctionOperator, smooth: FunctionOperator | None, used: list[str], asked: Asked
 ) -> InterLayerMetrics:
     """From the columns of the used nodes."""
-    before = operator.products + smooth.products
-    total, gauss_newton = _columns(operator, used), _columns(smooth, used)
-    cost = operator.products + smooth.products - before
+    total = _columns(operator, used)
+    gauss_newton = total if smooth is None else _columns(smooth, used)
+    cost = sum(operator.sizes[u] for u in used) * (1 if smooth is None else 2)
     eps = float(torch.finfo(operator.dtype).eps)
     found = {}
     for v, w in asked.with_diagonals:
@@ -169,10 +190,12 @@ class _Tensor:
 
     scale = 1.0
 
-    def __init__(self, whole: _Whole, smooth: FunctionOperator) -> None:
+    def __init__(self, whole: _Whole, smooth: FunctionOperator | None) -> None:
         self.whole, self.smooth = whole, smooth
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """(H - GN) r."""
+        if self.smooth is None:
+            return {v: torch.zeros_like(total) for v, total in self.whole.last.items()}
         flat = self.smooth.apply(directions)
         return {v: total - flat[v] for v, total in self.whole.last.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import time
 import warnings
@@ -787,6 +788,18 @@ class FunctionOperator(SymmetricOperator):
             return total
 
         return self.processes.sum(of_all, zero)
+
+    def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:
+        """(place, loss, gradient of shape (n,)) of each batch that weighs anything."""
+        for place, pieces in itertools.groupby(self.pieces(), key=lambda piece: piece.place[0]):
+            loss = 0.0
+            total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
+            for piece in pieces:
+                weight = piece.weight / self.shares[place]
+                found = self.function.gradient(Point(self.values), piece.batch)
+                loss += weight * float(found.loss)
+                total.add_(self._join(found.gradient, ()), alpha=weight)
+            yield place, loss, total
 
     def with_part(self: T, part: Part) -> T:
         """The same function, data and weights with another part, whose own identities are checked."""
