@@ -39,8 +39,7 @@ run: $(READY) ## measure one experiment again, as published, at one seed, and co
 	$(BIN)/hess-run experiment=attention_hessian outputs=$(OUT) jobs=$(RUN_JOBS) force=true
 
 test: $(READY) lint types ## lint, types and the tests of every day
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" --ignore tests/diagnose
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow" tests/diagnose
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow"
 
 test-slow: $(READY) ## the other tests: injected errors, long runs, and attacks (SEED=0; a table of their counts at the end)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m slow tests --ignore=tests/attack --ignore=tests/run/test_limits.py --ignore=tests/run/test_damage_around.py
@@ -60,9 +59,9 @@ types: $(READY) ## mypy
 bench: $(READY) ## two ways in one run against the goals of speed, into docs/benchmarks.md (ONLY='epoch memory:convnet': some)
 	$(BIN)/python -m tests.bench --page docs/benchmarks.json $(ONLY)
 
-models: $(READY) ## products of models of other packages against double backward, into docs/own-network.md (downloads the packages)
+models: $(READY) ## products of models of other packages against double backward, into docs/other-libraries.md (downloads the packages)
 	$(BIN)/python -m pip install --quiet --editable '.[models]'
-	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.curvature.models_table --page docs/own-network.md $(ONLY)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m tests.curvature.models_table --page docs/other-libraries.md $(ONLY)
 
 quick: $(READY) ## every experiment at profile=quick (no download), into outputs
 	$(call each,$(BIN)/hess-run experiment=$$e profile=quick jobs=$(JOBS))

@@ -1,31 +1,24 @@
-"""A diagnosis as an experiment: for each snapshot that the target yields, a job whose cells are its parts."""
+"""A diagnosis as an experiment: for each snapshot of the target, a job whose cells are its parts."""
 
 from __future__ import annotations
 
 import random
 import re
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy
 import torch
 
 from runner.contract import Cell, Context, Experiment, SettingError, Table, report_only
-from runner.curvature import MeasurementError
-from runner.curvature.graph.tensors import tree_flatten_with_path
-from runner.curvature.graph.tracing.batches import arguments_of, path_name
-from runner.curvature.graph.tracing.calls import check_evaluation, chosen, unwrapped
-from runner.curvature.parameters.batches import Rows, check_loss
-from runner.curvature.parameters.model import Model, scalar_loss
-from runner.diagnose.command import PARTS as NAMES, Request
-from runner.diagnose.costs import Cost
-from runner.diagnose.parts import PARTS
-from runner.diagnose.problem import Problem, content
-from runner.diagnose.report import write
-from runner.diagnose.target import Snapshot, load, own_randomness, snapshots
+from runner.diagnose.parts import PARTS, Work, one_line
+from runner.diagnose.problem import Problem
+from runner.diagnose.report import Source, write
+from runner.diagnose.request import PARTS as NAMES, Request
+from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
 from runner.report.collect import Missing
 from runner.run.console import Progress
 from runner.run.loop import close_log, loop, open_log
@@ -33,12 +26,33 @@ from runner.store.job import Job, claim_outputs
 from runner.store.store import DIAGNOSIS, Stored
 from runner.training.allocator import keep_freed_memory
 
+WORDS = {
+    "gradient": "gradients",
+    "product": "products",
+    "product_together": "products together",
+    "product_between": "products between layers",
+}
+BETWEEN = ("certificate", "layers", "batches")
+"""Parts that measure the named outputs."""
+
+
+class Cost(NamedTuple):
+    """The predicted cost of a part: gradients of all batches, bytes at once, and how it is taken."""
+
+    gradients: float
+    bytes: float
+    method: str
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis(Experiment):
-    """The parts of one snapshot. content: hash of the snapshot; the other settings are keys of the command."""
+    """The parts of one snapshot.
 
-    version: ClassVar[int] = 3
+    content: hash of state, first gradients and the user's file; the other settings are keys of the
+    command.
+    """
+
+    version: ClassVar[int] = 4
     title: ClassVar[str] = "Diagnosis of a network"
     uncertified: ClassVar[str] = (
         "the table of numerical checks has one row for the layers and one for the parameters"
@@ -50,11 +64,11 @@ class Diagnosis(Experiment):
     memory_gib: float
     output: str
     batch_dim: int
-    shared: tuple[str, ...]
     step: int = report_only()
     parts: tuple[str, ...] = report_only()
     problem: Any = report_only()
     costs: dict[str, Cost] = report_only({})
+    source: Source = report_only(Source())
     tell: Callable[[str], None] = report_only(print)
 
     def cells(self) -> list[Cell]:
@@ -67,30 +81,26 @@ class Diagnosis(Experiment):
         predicted = self.costs[part]
         self.tell(f"  {part}: about {predicted.gradients:.3g} gradients ({predicted.method})")
         peak, started = Peak(ctx.device), problem.clock()
-        tables = PARTS[part].measure(problem)
-        seconds = problem.clock() - started + (problem.predicting if part == "network" else 0.0)
-        gradients = seconds / problem.gradient.seconds
+        try:
+            tables = PARTS[part].tables(problem)
+        except KeyboardInterrupt as stop:
+            if (partial := getattr(stop, "partial", None)) is not None:
+                self.tell(f"  {part}, when it was interrupted: {partial.summary()}")
+            raise
+        seconds = problem.clock() - started
+        if part == "network":
+            seconds += problem.preparing
+        gradients = seconds / problem.gradient
         self.tell(f"  {part}: took {gradients:.3g} gradients, {seconds:.3g} s")
         cost = {
-            "predicted_gradients": float(predicted.gradients),
+            "predicted_gradients": predicted.gradients,
             "gradients": gradients,
             "seconds": seconds,
-            "predicted_bytes": float(predicted.bytes),
+            "predicted_bytes": predicted.bytes,
             "bytes": peak.bytes(),
             "method": predicted.method,
         }
         return {**tables, "cost": [cost]}
-
-
-@dataclass
-class Diagnosed:
-    """The last job, stored cells in order, parts that failed, and how many were measured, and stored before."""
-
-    job: Job | None = None
-    cells: list[Stored] = field(default_factory=list)
-    missing: list[Missing] = field(default_factory=list)
-    measured: int = 0
-    stored: int = 0
 
 
 def diagnose(request: Request, tell: Callable[[str], None]) -> int:
@@ -103,41 +113,23 @@ def diagnose(request: Request, tell: Callable[[str], None]) -> int:
     Raises
     ------
     SettingError
-        For a target or a network that cannot be measured as it is, and for steps that the target does not yield. The
-        report of the snapshots before it is written.
+        For a target or a network that cannot be measured as it is, and for steps that the target
+        does not yield. The report of the snapshots before it is written.
+    KeyboardInterrupt
+        At Ctrl-C, after the report of the finished parts is written.
     """
     _prepare(request)
-    name, function = load(request.target)
-    name = request.name or re.sub(r"[^\w.-]", "_", name)
-    waiting, seen = set(request.steps), False
-    diagnosed, mistake = Diagnosed(), None
+    target = load(request.target)
+    given = snapshots(target, request.batches, request.device)
+    if request.checkpoints:
+        given = at_checkpoints(given, request.checkpoints)
+    run = _Run(request, target, tell)
     try:
-        for snapshot in snapshots(function, request.batches, request.device):
-            seen = True
-            if request.steps and snapshot.step not in waiting:
-                continue
-            waiting.discard(snapshot.step)
-            with own_randomness():
-                _measure(snapshot, request, name, diagnosed, tell)
-            if request.steps and not waiting:
-                break
-        if not seen:
-            raise SettingError("target: the function yielded nothing")
-        if waiting:
-            raise SettingError(f"steps: the target never yielded step(s) {sorted(waiting)}")
-    except SettingError as error:  # of a later snapshot: those before it get their report
-        mistake = error
-    failed = [f"{cell.label}: {cell.error}" for cell in diagnosed.missing]
-    if diagnosed.job is not None:
-        tell(f"{name}: {diagnosed.measured} parts measured, {diagnosed.stored} were stored before")
-        command = f"hess-run diagnose {shlex.join(request.words) or f'target={request.target}'}"
-        lines, failures = write(diagnosed.job, diagnosed.cells, diagnosed.missing, command)
-        failed += failures
-        for line in (*lines, *(f"  failed: {line}" for line in failed)):
-            tell(line)
-    if mistake is not None:
-        raise mistake
-    return 1 if failed else 0
+        run.measure_all(given)
+    except (SettingError, KeyboardInterrupt):  # of a later snapshot: those before it stay
+        run.report()
+        raise
+    return run.report()
 
 
 def _prepare(request: Request) -> None:
@@ -152,114 +144,173 @@ def _prepare(request: Request) -> None:
     torch.set_num_threads(request.threads)
     keep_freed_memory()
     torch.manual_seed(request.seed)
-    numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use the global generator
+    numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use it
     random.seed(request.seed)
 
 
-def _measure(
-    snapshot: Snapshot,
-    request: Request,
-    name: str,
-    diagnosed: Diagnosed,
-    tell: Callable[[str], None],
-) -> None:
-    """Measure the parts of one snapshot that are not stored."""
-    problem = Problem(snapshot, request)
-    check(problem)
-    claim_outputs(request.outputs)
-    job = job_of(problem, request, name, tell)
-    if not job.cells():
-        raise SettingError(
-            f"parts: {', '.join(request.parts)} needs a loader, and the target gives one batch"
+@dataclass
+class _Run:
+    """The snapshots of one command: the last job, stored cells in order, and parts that failed."""
+
+    request: Request
+    target: Target
+    tell: Callable[[str], None]
+    job: Job | None = None
+    cells: list[Stored] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    measured: int = 0
+    stored: int = 0
+
+    def measure_all(self, given: Iterable[Snapshot]) -> None:
+        """Measure the snapshots that are asked for. Raises SettingError for one that is missing."""
+        waiting = set(self.request.steps)
+        for snapshot in given:
+            if self.request.steps and snapshot.step not in waiting:
+                continue
+            waiting.discard(snapshot.step)
+            with own_randomness():
+                self.measure(snapshot)
+            if self.request.steps and not waiting:
+                break
+        if waiting:
+            raise SettingError(f"steps: the target never yielded step(s) {sorted(waiting)}")
+
+    def measure(self, snapshot: Snapshot) -> None:
+        """Measure the parts of one snapshot that are not stored."""
+        try:
+            problem = Problem(snapshot, self.request)
+        except ValueError as error:
+            raise SettingError(f"target: step {snapshot.step}: {one_line(error)}") from error
+        job = self.job_of(problem, self.request.parts or NAMES)
+        if not job.cells():
+            parts = ", ".join(self.request.parts)
+            raise SettingError(f"parts: {parts} needs a loader, and the target gives one batch")
+        store = job.store
+        named = [(cell_id, str(cell.params["part"])) for cell_id, cell in job.cells()]
+        missing = [part for cell_id, part in named if not store.has(cell_id, job.only_run)]
+        self._require_layers(problem, missing)
+        claim_outputs(self.request.outputs)
+        if missing:
+            stored = len(named) - len(missing)
+            job.experiment.costs.update(predict(problem, missing, stored, self.tell))  # type: ignore[attr-defined]
+        store.prepare(clean=self.job is None)
+        log = open_log(store, job)
+        try:
+            outcome = loop(job, store, log, Progress())
+        finally:
+            close_log(log)
+        self.job = job
+        self.measured += len(outcome.measured)
+        self.stored += len(outcome.stored)
+        whole = self.job_of(problem, NAMES)  # the page has every part that is stored
+        ids = [cell_id for cell_id, _ in whole.cells() if cell_id not in outcome.failed]
+        self.cells += [store.get(cell_id) for cell_id in ids if store.has(cell_id)]
+        errors = store.failed()
+        for cell_id, part in named:
+            if cell_id in outcome.failed:
+                text = " ".join(str(errors[cell_id]["error"]).split())
+                label = f"step {snapshot.step}, {part}"
+                self.missing.append(Missing(self.request.seed, label, text, ()))
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+
+    def _require_layers(self, problem: Problem, parts: list[str]) -> None:
+        """Raises SettingError for layers that were named and cannot be measured."""
+        if not self.request.nodes or not set(parts) & set(BETWEEN):
+            return
+        try:
+            problem.layers  # noqa: B018  built here once, and kept
+        except ValueError as error:
+            raise SettingError(f"nodes: {one_line(error)}") from error
+
+    def job_of(self, problem: Problem, wanted: Iterable[str]) -> Job:
+        """The job of a snapshot: its parts under the hash of its content and the keys that change
+        numbers."""
+        request = self.request
+        allowed = [part for part in NAMES if PARTS[part].allowed(problem)]
+        words = shlex.join(request.words) or f"target={request.target}"
+        source = Source(request.target, self.target.provenance, f"hess-run diagnose {words}")
+        experiment = Diagnosis(
+            content=problem.content(self.target.text),
+            nodes=request.nodes,
+            eigenvalues=request.eigenvalues,
+            memory_gib=request.memory,
+            output=request.output,
+            batch_dim=request.batch_dim,
+            step=problem.snapshot.step,
+            parts=tuple(part for part in allowed if part in wanted),
+            problem=problem,
+            costs={},
+            source=source,
+            tell=self.tell,
         )
-    store, gradients = job.store, job.experiment.costs  # type: ignore[attr-defined]
-    missing = [
-        str(cell.params["part"])
-        for cell_id, cell in job.cells()
-        if not store.has(cell_id, job.only_run)
-    ]
-    if missing:
-        gradients |= predict(problem, missing, len(job.cells()) - len(missing), tell)
-    store.prepare(clean=diagnosed.job is None)
-    log = open_log(store, job)
-    try:
-        outcome = loop(job, store, log, Progress())
-    finally:
-        close_log(log)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    diagnosed.job = job
-    diagnosed.measured += len(outcome.measured)
-    diagnosed.stored += len(outcome.stored)
-    whole = job_of(
-        problem, replace(request, parts=()), name, tell
-    )  # the page has every part that is stored
-    diagnosed.cells += [
-        store.get(i) for i, _ in whole.cells() if i not in outcome.failed and store.has(i)
-    ]
-    errors = store.failed()
-    for cell_id, cell in job.cells():
-        if cell_id in outcome.failed:
-            error = " ".join(str(errors[cell_id]["error"]).split())
-            diagnosed.missing.append(
-                Missing(request.seed, f"step {snapshot.step}, {cell.params['part']}", error, ())
-            )
+        return Job(
+            request.name or re.sub(r"[^\w.-]", "_", self.target.name),
+            experiment,
+            request.seed,
+            request.outputs,
+            threads=request.threads,
+            device=request.device,
+            force=request.force,
+            kind=DIAGNOSIS,
+            published=False,
+        )
 
-
-def job_of(
-    problem: Problem, request: Request, name: str, tell: Callable[[str], None] = print
-) -> Job:
-    """The job of a snapshot: its parts under the hash of its content and the keys that change numbers."""
-    first = problem.first_gradients
-    wanted = request.parts or NAMES
-    experiment = Diagnosis(
-        content=content(problem.snapshot, (*first.values, *first.norms)),
-        nodes=request.nodes,
-        eigenvalues=request.eigenvalues,
-        memory_gib=request.memory,
-        output=request.output,
-        batch_dim=request.batch_dim,
-        shared=request.shared,
-        step=problem.snapshot.step,
-        parts=tuple(part for part in NAMES if part in wanted and PARTS[part].allowed(problem)),
-        problem=problem,
-        tell=tell,
-    )
-    about: dict[str, Any] = {
-        "threads": request.threads,
-        "device": request.device,
-        "force": request.force,
-    }
-    return Job(
-        name, experiment, request.seed, request.outputs, kind=DIAGNOSIS, published=False, **about
-    )
+    def report(self) -> int:
+        """Write the report of what is stored. Returns the exit status."""
+        failed = [f"{cell.label}: {cell.error}" for cell in self.missing]
+        if self.job is None:
+            return 1 if failed else 0
+        counts = f"{self.measured} parts measured, {self.stored} were stored before"
+        self.tell(f"{self.job.name}: {counts}")
+        lines, failures = write(self.job, self.cells, self.missing)
+        failed += failures
+        for line in (*lines, *(f"  failed: {line}" for line in failed)):
+            self.tell(line)
+        return 1 if failed else 0
 
 
 def predict(
     problem: Problem, parts: list[str], stored: int, tell: Callable[[str], None]
 ) -> dict[str, Cost]:
-    """The predicted cost of each part, announced; that of `network` last, since it includes the predictions."""
+    """The predicted cost of each part, announced; that of `network` includes the predictions."""
+    costs = {part: _cost(problem, PARTS[part].work) for part in parts}
     gradient = problem.gradient
-    costs = {
-        part: PARTS[part].cost(problem)
-        for part in sorted(parts, key=lambda part: part == "network")
-    }
-    problem.predicting = problem.clock() - problem.started
+    problem.preparing = problem.clock() - problem.started
+    if "network" in costs:
+        spent = problem.preparing / gradient + 1
+        costs["network"] = Cost(spent, costs["network"].bytes, "checks and timed products")
     total = sum(cost.gradients for cost in costs.values())
-    memory = max(cost.bytes for cost in costs.values())
-    wall = total * gradient.wall
-    time_needed = f"{wall:.0f} s" if wall < 120 else f"{wall / 60:.0f} min"
+    memory = max(cost.bytes for cost in costs.values()) / 2**30
+    seconds = total * gradient
+    time_needed = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    operator = problem.operator
     tell(
-        f"step {problem.snapshot.step}: {problem.size} parameters, {sum(problem.examples)} examples; {len(parts)} "
-        f"parts to measure, {stored} stored; predicted cost {total:.4g} gradients of {gradient.seconds:.3g} s of "
-        f"processor time, about {time_needed} in all as the machine is loaded now, {memory / 2**30:.2g} GiB in "
-        "addition to the network"
+        f"step {problem.snapshot.step}: {operator.shape[0]} parameters, {operator.examples} "
+        f"examples; {len(parts)} parts to measure, {stored} stored; predicted cost {total:.4g} "
+        f"gradients of {gradient:.3g} s of processor time, about {time_needed}, {memory:.2g} GiB "
+        "in addition to the network"
     )
+    for note in problem.warnings:
+        tell(f"  warning: {note}")
     return costs
 
 
+def _cost(problem: Problem, work_of: Callable[[Problem], Work]) -> Cost:
+    """The number of products times the time of one."""
+    try:
+        work = work_of(problem)
+        seconds = sum(count * getattr(problem, kind) for kind, count in work.items())
+    except ValueError as error:
+        return Cost(0.0, 0.0, f"cannot be measured: {one_line(error)}")
+    operator = problem.layers if "product_between" in work else problem.operator
+    method = ", ".join(f"about {count:.0f} {WORDS[kind]}" for kind, count in work.items())
+    return Cost(seconds / problem.gradient, float(operator.planned.bytes), method)
+
+
 class Peak:
-    """Largest memory in bytes since this object was made, beyond what was used then; NaN where unknown."""
+    """Largest memory in bytes since this object was made, beyond what was used then; NaN where
+    unknown."""
 
     def __init__(self, device: str) -> None:
         self.cuda = device.startswith("cuda")
@@ -277,86 +328,11 @@ class Peak:
         if self.cuda:
             return float(torch.cuda.max_memory_allocated()) - self.before
         return (
-            float("nan") if self.before != self.before else max(0.0, _status("VmHWM") - self.before)
+            max(_status("VmHWM") - self.before, 0.0) if self.before == self.before else self.before
         )
 
 
 def _status(name: str) -> float:
-    line = re.search(
-        rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    text = Path("/proc/self/status").read_text(encoding="utf-8")
+    line = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
     return 1024 * float(line[1]) if line else float("nan")
-
-
-def check(problem: Problem) -> None:
-    """Raises SettingError for a module in training mode, empty batches, names that no submodule has, and a loss without
-    gradient or that is no mean: a sum, random, not finite, one value for each example, every output with every target.
-    """
-    where = f"target: step {problem.snapshot.step}"
-    try:
-        chosen(unwrapped(problem.module), list(problem.options.nodes) or None)
-    except ValueError as error:
-        raise SettingError(f"nodes: {error}") from error
-    try:
-        check_evaluation(problem.snapshot.module)
-        examples = problem.examples
-    except ValueError as error:
-        raise SettingError(f"{where}: {error}") from error
-    if 0 in examples:
-        raise SettingError(
-            f"{where}: batch {examples.index(0)} has no examples; expected at least one in each batch"
-        )
-    if not problem.parameters:
-        raise SettingError(
-            f"{where}: no parameter of the module requires a gradient; unfreeze some: requires_grad_()"
-        )
-    try:
-        problem.first_gradients  # noqa: B018  measured here once, and kept
-        _check_loss(problem)
-    except MeasurementError as error:
-        raise SettingError(f"{where}: {error}") from error
-    except Exception as error:  # the user's code may raise anything
-        line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        if "does not require grad" in line:
-            raise SettingError(
-                f"{where}: loss(module(input), target) has no gradient: {line}"
-            ) from error
-        named = isinstance(error, TypeError | AttributeError)  # of an output that is no tensor
-        advice = _names_of_output(problem) if named else ""
-        advice = advice or "Check the shapes and dtypes of the data and the range of the labels"
-        text = f"loss(module(input), target) failed: {type(error).__name__}: {line.rstrip('.')}. {advice}"
-        raise SettingError(f"{where}: {text}") from error
-
-
-def _names_of_output(problem: Problem) -> str:
-    """How to name a tensor of an output that is none itself; "" where that is not what is wrong."""
-    if problem.options.output:
-        return ""
-    args, kwargs = arguments_of(problem.batches[0][0])
-    try:
-        with torch.no_grad():
-            output = problem.module(*args, **kwargs)
-    except Exception:  # what fails is told already
-        return ""
-    leaves = [
-        (path, t)
-        for path, t in tree_flatten_with_path(output)[0]
-        if isinstance(t, torch.Tensor) and t.dim()
-    ]
-    names = list(
-        dict.fromkeys(path_name((None, *path)) for path, t in leaves if t.is_floating_point())
-    )
-    if isinstance(output, torch.Tensor) or not names:
-        return ""
-    found = f"{type(output).__name__} with {', '.join(names)}"
-    return f"The module returns a {found}: name the tensor that the loss takes, as in output={names[0]}"
-
-
-def _check_loss(problem: Problem) -> None:
-    """Check the loss of the first batch."""
-    options, batch = problem.options, problem.batches[0]
-    model = Model(unwrapped(problem.module), problem.loss, options.output or None)
-    with torch.no_grad():
-        scalar_loss(problem.loss(model.call(problem.parameters, batch[0]), batch[1]))
-    rows = Rows(options.batch_dim, options.shared)
-    check_loss(model, dict(problem.parameters), rows, batch, None, "", False)

@@ -1,24 +1,25 @@
-"""The parts of a diagnosis, and the tables that each gives.
+"""The parts of a diagnosis: the tables that each gives, and the work that it takes.
 
-A part that a network does not allow (no second derivative, no graph) is a row with the reason in `status`. Quantities
-over the parameters come from the whole matrix where as many products as it has columns cost no more than the
-estimates; otherwise from the estimators of `runner.curvature`, with their errors.
+The predicted time of a part is its number of products times the time of one product. What a network
+does not allow is a row with the reason in `status`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 
 from runner.contract import Table
 from runner.contract.records import certificate_row
 from runner.curvature import (
+    InterLayerMetrics,
+    LayerOperator,
+    ParameterOperator,
+    batch_errors,
     discarded_coupling,
-    group_metrics,
     inter_layer_metrics,
     spectral_density,
     top_eigenpairs,
@@ -26,428 +27,350 @@ from runner.curvature import (
     upper_bound_estimate,
     verify,
 )
-from runner.curvature.estimators.bounds import wolkowicz_styan_upper
-from runner.diagnose import costs
-from runner.diagnose.costs import Cost, is_exact
 from runner.diagnose.problem import Problem
 
-LAYERS = (
-    "v",
-    "w",
-    "distance",
-    "R",
-    "R_error",
-    "C",
-    "C_error",
-    "D",
-    "D_error",
-    "gap",
-    "gap_error",
-    "method",
-    "status",
-)
-PAIRS = (
-    "v",
-    "w",
-    "R",
-    "R_error",
-    "C",
-    "C_error",
-    "share",
-    "D",
-    "D_error",
-    "gap",
-    "gap_error",
-    "method",
-    "status",
-)
-GRID = 201
-"""Points of the spectral density."""
+FEW = 512
+"""Parameters up to which every number is exact, from as many products."""
+DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 30
+GROUP_ERROR = 0.25
+"""Relative error asked of R, C and gap between groups of parameters."""
+NODE_PRODUCTS = 150
+"""Products with both matrices for each node, where R, C, D and gap are estimated."""
+VERIFIED = 24
+"""Gradients of both numerical checks; up to 120 where kinks are near."""
+SMALLEST = 20
+"""Products for the smallest eigenvalue."""
+WHOLE_BATCH = 1000
+"""Size up to which errors over batches come from whole matrices."""
+BATCH_PRODUCTS = 20
+"""Products with each batch, of larger ones."""
+
+Row = dict[str, Any]
+Tables = dict[str, Table]
+Work = Mapping[str, float]
+"""How many of "gradient", "product", "product_together" and "product_between", whose seconds are
+attributes of the problem."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part: its predicted cost, its tables, the quantity that is missing where there is no operator over the
-    parameters, and whether a problem allows it."""
+class Part(NamedTuple):
+    """A part: its tables, the work that it takes, and whether a snapshot allows it."""
 
-    cost: Callable[[Problem], Cost]
-    tables: Callable[[Problem], dict[str, Table]]
-    quantity: str = ""
+    tables: Callable[[Problem], Tables]
+    work: Callable[[Problem], Work]
     allowed: Callable[[Problem], bool] = lambda problem: True
 
-    def measure(self, problem: Problem) -> dict[str, Table]:
-        """The tables of this part, or a row with the reason why there is no number."""
-        if self.quantity:
-            try:
-                problem.operator  # noqa: B018  built here once, and kept
-            except ValueError as error:
-                return missing(self.quantity, error)
-        return self.tables(problem)
+
+def scalar(
+    quantity: str, value: float, error: float = 0.0, method: str = "", status: str = ""
+) -> Row:
+    """A row of the table of scalars."""
+    row = {"quantity": quantity, "value": float(value), "error": float(error)}
+    return row | {"method": method, "status": status or "ok"}
 
 
-class Rows:
-    """Rows of a table of scalars: quantity, value, error, method, status."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[str, float, float, str, str]] = []
-
-    def add(
-        self, quantity: str, value: float, error: float = 0.0, method: str = "", status: str = "ok"
-    ) -> None:
-        self.rows.append((quantity, float(value), float(error), method, status))
-
-    def table(self) -> Table:
-        return columns(("quantity", "value", "error", "method", "status"), self.rows)
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
-def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Rows as columns."""
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+def size_of(problem: Problem) -> int:
+    return int(problem.operator.shape[0])
 
 
-def missing(quantity: str, error: Exception | str) -> dict[str, Table]:
-    """A row with the reason why there is no number."""
-    rows = Rows()
-    rows.add(quantity, math.nan, math.nan, "", " ".join(str(error).split()))
-    return {"scalars": rows.table()}
+def enough(problem: Problem, products: int) -> int:
+    """A number of products, or where there are few parameters one that makes the result exact."""
+    size = size_of(problem)
+    return max(products, size) if size <= FEW else products
 
 
-def certificate(what: str, verified: Callable[[], Any]) -> dict[str, Table]:
-    """The row of a numerical check, or of the reason why there is none."""
+# ------------------------------------------------------------------ network and numerical check
+
+
+def network(problem: Problem) -> Tables:
+    """Loss, norm of its gradient, sizes; the layers, and notes."""
+    snapshot, notes = problem.snapshot, list(problem.warnings)
+    rows = [
+        scalar("loss", problem.first.loss, method="mean over the batches, by their weights"),
+        scalar("gradient norm", problem.first.norm, method="all batches"),
+        scalar("parameters", size_of(problem)),
+        scalar("examples", problem.operator.examples),
+    ]
+    if snapshot.more:
+        notes.append("the loader had more batches than were used (batches=N)")
+    if snapshot.state:
+        notes.append(f"step {snapshot.step}: the state of {snapshot.state}")
+    sizes: dict[str, int] = {}
     try:
-        return {"certificate": [certificate_row(what, verified())]}
-    except (ValueError, RuntimeError) as error:
-        unknown = {
-            "error": math.nan,
-            "where": "",
-            "tolerance": math.nan,
-            "difference_step": math.nan,
-        }
-        return {
-            "certificate": [
-                {"what": what, "ok": 0, **unknown, "status": " ".join(str(error).split())}
-            ]
-        }
-
-
-def network(problem: Problem) -> dict[str, Table]:
-    """Loss, norm of its gradient, sizes; the nodes of the graph and notes on tracing."""
-    rows = Rows()
-    rows.add(
-        "loss", problem.first_gradients.value, method="mean over the batches, by their examples"
-    )
-    rows.add("gradient norm", problem.first_gradients.norm, method="all batches")
-    rows.add("parameters", problem.size)
-    rows.add("examples", sum(problem.examples))
-    notes = (
-        ["the loader had more batches than were used (batches=N)"] if problem.snapshot.more else []
-    )
-    nodes: list[Sequence[Any]] = []
-    try:
-        dag = problem.dag
+        sizes = problem.layers.sizes
     except ValueError as error:
-        notes.append(f"no graph between layers: {error}")
-    else:
-        notes += dag.notes
-        sizes = problem.sizes
-        nodes = [(name, sizes[name], " ".join(dag.nodes[name].parents)) for name in dag.order]
-    return {
-        "scalars": rows.table(),
-        "nodes": columns(("node", "size", "parents"), nodes),
-        "notes": columns(("note",), [(note,) for note in notes]),
-    }
+        notes.append(f"layers cannot be measured: {one_line(error)}")
+    nodes: Table = {"node": list(sizes), "size": list(sizes.values())}
+    return {"scalars": rows, "nodes": nodes, "notes": {"note": notes}}
 
 
-def layers(problem: Problem) -> dict[str, Table]:
-    """R, C, D and gap of every pair of named outputs, of the first batch (DAG paper, Definition 23)."""
-    try:
-        dag = problem.dag
-        budget = problem.options.budget
-        pairs = inter_layer_metrics(
-            dag, dag.x, dag.y, generator=problem.generator("layers"), memory_budget=budget
-        )
-    except ValueError as error:
-        return {
-            "layers": columns(
-                LAYERS, [("", "", math.nan, *[math.nan] * 8, "", " ".join(str(error).split()))]
-            )
-        }
+def certificate(problem: Problem) -> Tables:
+    """Products between layers and over the parameters next to differences of gradients."""
     rows = []
-    for (v, w), pair in pairs.items():
-        named = {"R": pair.R, "C": pair.C, "D": pair.D, "gap": pair.gap}
-        values = [x for e in named.values() for x in (e.value, e.error)]
-        reasons = [f"{name}: {e.reason}" for name, e in named.items() if e.reason]
-        rows.append((v, w, dag.distance(v, w), *values, pair.method, "; ".join(reasons) or "ok"))
-    return {"layers": columns(LAYERS, rows)}
+    for what, name in (("between layers", "layers"), ("parameters", "operator")):
+        try:
+            operator = getattr(problem, name)
+            checked = verify(operator, generator=problem.generator("certificate"))
+            rows.append(certificate_row(what, checked))
+        except ValueError as error:
+            nothing = dict.fromkeys(("error", "tolerance", "difference_step"), math.nan)
+            status = one_line(error)
+            rows.append({"what": what, "ok": 0, "where": "", **nothing, "status": status})
+    return {"certificate": rows}
 
 
-def certificate_between_layers(problem: Problem) -> dict[str, Table]:
-    """Products between layers compared with finite differences of gradients, of the first batch."""
-
-    def verified() -> Any:
-        dag = problem.dag
-        generator, most = problem.generator("certificate"), costs.CERTIFIED_COMPONENTS
-        return verify(dag, dag.x, dag.y, generator=generator, components=most)
-
-    return certificate("between layers", verified)
+def work_of_certificate(problem: Problem) -> Work:
+    double = problem.operator.dtype == torch.float64
+    return {"gradient": VERIFIED if double else 2 * VERIFIED}
 
 
-def eigenvalues(problem: Problem) -> dict[str, Table]:
-    """The k largest eigenvalues with residuals |Hu - lambda u|, the smallest one, and a check of the products."""
-    operator = problem.operator
-    k = min(problem.options.eigenvalues, operator.shape[0])
-    rows, table = Rows(), []
-    if is_exact(problem):
-        values, _ = problem.eigen
-        table = [(i, float(value), 0.0, True) for i, value in enumerate(values.flip(0)[:k])]
-        rows.add("lambda_1", float(values[-1]), 0.0, "whole matrix")
-        rows.add("lambda_n", float(values[0]), 0.0, "whole matrix")
-    else:
-        budget = problem.options.budget
-        pairs = top_eigenpairs(
-            operator, k, memory_budget=budget, generator=problem.generator("eigenvalues")
-        )
-        end = top_eigenpairs(
-            operator, 1, "smallest", memory_budget=budget, generator=problem.generator("smallest")
-        )
-        each = zip(
-            pairs.values.tolist(), pairs.residuals.tolist(), pairs.converged.tolist(), strict=True
-        )
-        table = [(i, *row) for i, row in enumerate(each)]
-        for name, one in (("lambda_1", pairs), ("lambda_n", end)):
-            method = f"{one.products} products, error: residual"
-            status = "ok" if bool(one.converged[0]) else one.reason or "has not converged"
-            rows.add(name, float(one.values[0]), float(one.residuals[0]), method, status)
-    tables: dict[str, Table] = {
-        "eigenvalues": columns(("index", "value", "residual", "converged"), table),
-        "scalars": rows.table(),
-    }
-    return tables | certificate(
-        "parameters", lambda: verify(operator, generator=problem.generator("certificate"))
-    )
+# ------------------------------------------------------------------ between layers and groups
 
 
-def density(problem: Problem) -> dict[str, Table]:
-    """The density of eigenvalues, smoothed by a normal density whose width is one hundredth of their range."""
-    if is_exact(problem):
-        values, _ = problem.eigen
-        width = max(float(values[-1] - values[0]) / 100, 1e-12 * float(values.abs().max()), 1e-300)
-        grid = torch.linspace(
-            float(values[0]) - 3 * width, float(values[-1]) + 3 * width, GRID, dtype=torch.float64
-        )
-        bells = torch.exp(-0.5 * ((grid[:, None] - values[None]) / width) ** 2) / (
-            width * math.sqrt(2 * math.pi)
-        )
-        curve = bells.mean(1).tolist()
-        points = list(zip(grid.tolist(), curve, curve, curve, strict=True))
-    else:
-        probes, steps, budget = costs.DENSITY_PROBES, costs.DENSITY_STEPS, problem.options.budget
-        generator = problem.generator("density")
-        estimate = spectral_density(
-            problem.operator, probes, steps, memory_budget=budget, generator=generator
-        )
-        each = zip(
-            estimate.grid.tolist(), estimate.density.tolist(), estimate.error.tolist(), strict=True
-        )
-        points = [(x, d, max(0.0, d - 1.96 * e), d + 1.96 * e) for x, d, e in each]
-    return {"density": columns(("eigenvalue", "density", "low", "high"), points)}
+def layers(problem: Problem) -> Tables:
+    """R, C, D and gap of every pair of named outputs (DAG paper, Definition 23)."""
+    try:
+        pairs = inter_layer_metrics(problem.layers, generator=problem.generator("layers"))
+    except ValueError as error:
+        nothing = dict.fromkeys(("R", "C", "D", "gap"), math.nan)
+        return {"layers": [{"v": "", "w": "", **nothing, "method": "", "status": one_line(error)}]}
+    return {"layers": pair_rows(pairs)}
 
 
-def trace(problem: Problem) -> dict[str, Table]:
-    """tr H, and lambda_sup = mean + sqrt(n - 1) std of the spectrum, which bounds lambda_1 (WS bound, Eq. 7)."""
-    rows = Rows()
-    if is_exact(problem):
-        matrix = problem.matrix
-        total, squares = matrix.trace(), matrix.square().sum()
-        rows.add("trace", float(total), 0.0, "whole matrix")
-        rows.add("trace of the square", float(squares), 0.0, "whole matrix")
-        rows.add(
-            "lambda_sup",
-            float(wolkowicz_styan_upper(len(matrix), total, squares)),
-            0.0,
-            "whole matrix",
-        )
-    else:
-        operator = problem.operator
-        estimate = trace_estimate(
-            operator, costs.TRACE_PRODUCTS, generator=problem.generator("trace")
-        )
-        method = f"{estimate.method}, {estimate.products} products, error: standard error"
-        rows.add("trace", estimate.value, estimate.error, method, estimate.reason or "ok")
-        bound = upper_bound_estimate(
-            operator, costs.BOUND_PROBES, generator=problem.generator("bound")
-        )
-        method = f"{bound.products} products, error: standard error"
-        rows.add("trace of the square", *bound.trace_of_square, method)
-        method = f"{bound.products} products, error: half of the 95 % interval [{bound.low:.4g}, {bound.high:.4g}]"
-        rows.add("lambda_sup", bound.value, (bound.high - bound.low) / 2, method)
-    return {"scalars": rows.table()}
+def work_of_layers(problem: Problem) -> Work:
+    size = problem.layers.shape[0]
+    products = 2 * size if size <= FEW else NODE_PRODUCTS * len(problem.layers.nodes)
+    return {"product_between": products}
 
 
-def groups(problem: Problem) -> dict[str, Table]:
-    """Discarded share Phi = 1 - sum_v ||H_vv||^2 / ||H||^2, and R, C, share of ||H||^2, D and gap between the groups of
-    parameters, one group for each module. Where they are estimated, D is that of the diagonal blocks."""
-    operator = problem.operator
+def groups(problem: Problem) -> Tables:
+    """Discarded share Phi = 1 - sum_v ||H_vv||^2 / ||H||^2, and R, C, D, gap and share of ||H||^2
+    between the groups of parameters, one group for each module."""
+    operator, name = problem.operator, "discarded share"
     if len(operator.groups) < 2:
-        return missing(
-            "discarded share", "one group of parameters: there is nothing between groups"
-        )
-    rows = Rows()
-    if is_exact(problem):
-        pairs = _from_matrix(problem)
-        total = sum(r[2] ** 2 * (1 if r[0] == r[1] else 2) for r in pairs)
-        inside = sum(r[2] ** 2 for r in pairs if r[0] == r[1])
-        value = 1 - inside / total if total else math.nan
-        rows.add(
-            "discarded share", value, 0.0, "whole matrix", "ok" if total else "the matrix is zero"
-        )
-        return {"scalars": rows.table(), "groups": columns(PAIRS, pairs)}
-    share = discarded_coupling(
-        operator, costs.COUPLING_PROBES, generator=problem.generator("coupling")
+        why = "one group of parameters: there is nothing between groups"
+        return {"scalars": [scalar(name, math.nan, math.nan, status=why)]}
+    generator = problem.generator("coupling")
+    share = discarded_coupling(operator, enough(problem, COUPLING_PROBES), generator=generator)
+    pairs = inter_layer_metrics(
+        operator,
+        relative_error=GROUP_ERROR,
+        ranks=keeps_directions(problem),
+        generator=problem.generator("groups"),
     )
-    method = f"{share.products} products, error: half of the 95 % interval [{share.low:.4g}, {share.high:.4g}]"
-    rows.add(
-        "discarded share", share.value, (share.high - share.low) / 2, method, share.reason or "ok"
-    )
-    return {"scalars": rows.table(), "groups": columns(PAIRS, _from_probes(problem))}
+    rows = pair_rows(pairs)
+    squares = [row["R"] ** 2 * (1 if row["v"] == row["w"] else 2) for row in rows]
+    total = math.fsum(squares)
+    for row, square in zip(rows, squares, strict=True):
+        row["share"] = square / total if total else math.nan
+    return {"scalars": [of_interval(name, share)], "groups": rows}
 
 
-def _from_matrix(problem: Problem) -> list[tuple[Any, ...]]:
-    """Rows of PAIRS from the whole matrix and its Gauss-Newton part."""
-    whole, spans, why = problem.matrix, problem.operator.groups, ""
-    try:
-        smooth = problem.smooth.dense().double()
-    except ValueError as error:
-        smooth, why = torch.full_like(whole, torch.nan), f"gap: {' '.join(str(error).split())}"
-    norms = {(v, w): float(whole[a, b].norm()) for v, a in spans.items() for w, b in spans.items()}
-    rounding = (
-        64 * torch.finfo(problem.operator.dtype).eps
-    )  # of the difference of two equal matrices
+def keeps_directions(problem: Problem) -> bool:
+    """Whether the directions that D between groups needs fit the memory."""
+    vectors = 2 * COUPLING_PROBES * len(problem.operator.groups)
+    return 8 * size_of(problem) * vectors <= problem.options.budget
+
+
+def work_of_groups(problem: Problem) -> Work:
+    size, count = size_of(problem), len(problem.operator.groups)
+    estimated = (COUPLING_PROBES + NODE_PRODUCTS / 2) * count
+    return {"product_together": 3 * size if size <= FEW else estimated}
+
+
+def pair_rows(pairs: InterLayerMetrics) -> list[Row]:
+    """A row for each pair."""
     rows = []
-    for v, w in _pairs(spans):
-        block, flat = whole[spans[v], spans[w]], smooth[spans[v], spans[w]]
-        sigma, gn = float(torch.linalg.matrix_norm(block, 2)), float(flat.norm())
-        rank = (norms[v, w] / sigma) ** 2 if sigma else math.nan
-        tensor = float((block - flat).norm())
-        tensor = tensor if tensor > rounding * (norms[v, w] + gn) else 0.0
-        gap = tensor / gn if gn else math.nan
-        status = why or ("ok" if sigma and gn else "block is numerically zero")
-        share = (
-            norms[v, w] ** 2 * (1 if v == w else 2) / whole.square().sum().item()
-            if whole.any()
-            else math.nan
-        )
-        coupling = _coupling(norms, v, w)
-        rows.append(
-            (
-                v,
-                w,
-                norms[v, w],
-                0.0,
-                coupling,
-                0.0,
-                share,
-                rank,
-                0.0,
-                gap,
-                0.0,
-                "whole matrix",
-                status,
-            )
-        )
+    for (v, w), metrics in pairs.items():
+        row: Row = {"v": v, "w": w}
+        reasons = []
+        for name in ("R", "C", "D", "gap"):
+            estimate = getattr(metrics, name)
+            row |= {name: estimate.value, f"{name}_error": estimate.error}
+            if estimate.reason:
+                reasons.append(f"{name}: {estimate.reason}")
+        rows.append(row | {"method": metrics.method, "status": "; ".join(reasons) or "ok"})
     return rows
 
 
-def _from_probes(problem: Problem) -> list[tuple[Any, ...]]:
-    """Rows of PAIRS from products with random signs on each group, and D of the diagonal blocks."""
-    operator = problem.operator
-    diagonal = [(g, g) for g in operator.groups]
-    try:
-        pairs = group_metrics(
-            operator,
-            probes=costs.PAIR_PROBES,
-            ranks=diagonal,
-            generator=problem.generator("groups"),
-        )
-    except ValueError as error:  # there is no Gauss-Newton matrix
-        return [("", "", *[math.nan] * 9, "", " ".join(str(error).split()))]
-    total = math.fsum(m.R.value**2 * (1 if v == w else 2) for (v, w), m in pairs.items())
-    rows = []
-    for (v, w), m in pairs.items():
-        share = m.R.value**2 * (1 if v == w else 2) / total if total else math.nan
-        asked = (("C", m.C), *((("D", m.D),) if v == w else ()), ("gap", m.gap))
-        reasons = [f"{n}: {e.reason}" for n, e in asked if e.reason]
-        numbers = (
-            m.R.value,
-            m.R.error,
-            m.C.value,
-            m.C.error,
-            share,
-            m.D.value,
-            m.D.error,
-            m.gap.value,
-            m.gap.error,
-        )
-        rows.append(
-            (v, w, *numbers, f"{costs.PAIR_PROBES} probes a group", "; ".join(reasons) or "ok")
-        )
-    return rows
+# ------------------------------------------------------------------ spectrum
 
 
-def _pairs(groups: Iterable[str]) -> list[tuple[str, str]]:
-    names = list(groups)
-    return [(v, w) for i, v in enumerate(names) for w in names[i:]]
+def eigenvalues(problem: Problem) -> Tables:
+    """The k largest eigenvalues with residuals |Hu - lambda u|, and the smallest one."""
+    k, rows = min(problem.options.eigenvalues, size_of(problem)), []
+    largest = eigenpairs(problem, k, "largest")
+    ends = {"lambda_1": largest, "lambda_n": eigenpairs(problem, 1, "smallest")}
+    for name, pairs in ends.items():
+        method = f"{pairs.products} products, error: residual"
+        why = "" if bool(pairs.converged[0]) else pairs.reason or "has not converged"
+        rows.append(scalar(name, pairs.values[0], pairs.residuals[0], method, why))
+    table = {
+        "index": list(range(k)),
+        "value": largest.values.tolist(),
+        "residual": largest.residuals.tolist(),
+        "converged": largest.converged.tolist(),
+    }
+    return {"eigenvalues": table, "scalars": rows}
 
 
-def _coupling(norms: dict[tuple[str, str], float], v: str, w: str) -> float:
-    scale = math.sqrt(norms[v, v] * norms[w, w])
-    return norms[v, w] / scale if scale else math.nan
+def eigenpairs(problem: Problem, k: int, end: Any) -> Any:
+    generator = problem.generator(end)
+    budget = problem.options.budget
+    return top_eigenpairs(problem.operator, k, end, memory_budget=budget, generator=generator)
 
 
-def noise(problem: Problem) -> dict[str, Table]:
-    """Gradient noise scale tr(Sigma) / |G|^2 in examples: the batch size at which noise and gradient are equal.
+def eigenpair_products(k: int, size: int) -> int:
+    """Predicted products of the k largest eigenpairs."""
+    return min(size, 20 + 5 * k)
 
-    From the gradients g_i of m batches of b examples: tr(Sigma) = b sum |g_i - mean|^2 / (m - 1), |G|^2 = |mean|^2 -
-    tr(Sigma) / (b m). error: jackknife over the batches.
+
+def work_of_eigenvalues(problem: Problem) -> Work:
+    size = size_of(problem)
+    largest = eigenpair_products(problem.options.eigenvalues, size)
+    return {"product": largest + min(size, SMALLEST)}
+
+
+def density(problem: Problem) -> Tables:
+    """The density of eigenvalues, smoothed by a normal density."""
+    found = spectral_density(
+        problem.operator,
+        DENSITY_PROBES,
+        math.ceil(enough(problem, DENSITY_PROBES * DENSITY_STEPS) / DENSITY_PROBES),
+        points=201,
+        memory_budget=problem.options.budget,
+        generator=problem.generator("density"),
+    )
+    curves = {name: getattr(found, name).tolist() for name in ("density", "low", "high")}
+    return {"density": {"eigenvalue": found.grid.tolist(), **curves}}
+
+
+def trace(problem: Problem) -> Tables:
+    """tr H, and lambda_sup = mean + sqrt(n - 1) std of the spectrum, which bounds lambda_1 (WS
+    bound, Eq. 7)."""
+    operator, generator = problem.operator, problem.generator("trace")
+    total = trace_estimate(operator, enough(problem, TRACE_PRODUCTS), generator=generator)
+    method = f"{total.method}, {total.products} products, error: standard error"
+    generator = problem.generator("bound")
+    bound = upper_bound_estimate(operator, enough(problem, BOUND_PROBES), generator=generator)
+    square, error = bound.trace_of_square
+    of_square = f"{bound.products} products, error: standard error"
+    rows = [
+        scalar("trace", total.value, total.error, method, total.reason),
+        scalar("trace of the square", square, error, of_square, bound.reason),
+        of_interval("lambda_sup", bound),
+    ]
+    return {"scalars": rows}
+
+
+def of_interval(name: str, result: Any) -> Row:
+    """A row of a result with the ends of its 95 % interval."""
+    half = (result.high - result.low) / 2
+    method = f"exact, {result.products} products"
+    if half > 0:
+        ends = f"[{result.low:.4g}, {result.high:.4g}]"
+        method = f"{result.products} products, error: half of the 95 % interval {ends}"
+    return scalar(name, result.value, half, method, result.reason)
+
+
+# ------------------------------------------------------------------ batches
+
+
+def noise(problem: Problem) -> Tables:
+    """Gradient noise scale tr(Sigma) / |G|^2 in examples: the batch size at which noise and
+    gradient are equal.
+
+    From the gradients g_i of m batches of b examples: tr(Sigma) = b sum |g_i - mean|^2 / (m - 1),
+    |G|^2 = |mean|^2 - tr(Sigma) / (b m). error: jackknife over the batches.
     """
-    size = max(set(problem.examples), key=problem.examples.count)
-    chosen = [b for b, n in zip(problem.batches, problem.examples, strict=True) if n == size]
-    if len(chosen) < 3:
-        return missing("gradient noise scale", f"needs 3 batches of one size, found {len(chosen)}")
-    rows = Rows()
-    stacked = torch.stack([problem.batch_gradient(batch)[1].double() for batch in chosen])
-    gram = (stacked @ stacked.T).cpu()
-    value, trace, signal = noise_scale(gram, size)
-    keep = [[j for j in range(len(gram)) if j != i] for i in range(len(gram))]
-    others = torch.tensor([noise_scale(gram[k][:, k], size)[0] for k in keep], dtype=torch.float64)
-    error = math.sqrt((len(gram) - 1) / len(gram) * float((others - others.mean()).square().sum()))
-    method = f"{len(chosen)} batches of {size}"
-    if signal > 0:
-        rows.add("gradient noise scale", value, error, method)
-    else:
+    counts, name = problem.operator.counts, "gradient noise scale"
+    size = max(set(counts), key=counts.count)
+    count = counts.count(size)
+    if count < 3:
+        why = f"needs 3 batches of one size, found {count}"
+        return {"scalars": [scalar(name, math.nan, math.nan, status=why)]}
+    each = problem.operator.batch_gradients()
+    stacked = torch.stack([g.double() for place, _, g in each if counts[place] == size])
+    gram = (stacked @ stacked.mT).cpu()
+    value, total, signal = noise_scale(gram, size)
+    without = []
+    for i in range(count):
+        keep = torch.arange(count) != i
+        without.append(noise_scale(gram[keep][:, keep], size)[0])
+    spread = torch.tensor(without, dtype=torch.float64).var(correction=0)
+    error, why = math.sqrt((count - 1) * float(spread)), ""
+    if signal <= 0:
+        value = error = math.nan
         why = "the gradient is smaller than its noise: more or larger batches are needed"
-        rows.add("gradient noise scale", math.nan, math.nan, method, why)
-    rows.add("trace of the gradient's covariance", trace, math.nan, method)
-    return {"scalars": rows.table()}
+    method = f"{count} batches of {size}"
+    covariance = scalar("trace of the gradient's covariance", total, math.nan, method)
+    return {"scalars": [scalar(name, value, error, method, why), covariance]}
 
 
-def noise_scale(gram: Any, size: int) -> tuple[float, float, float]:
-    """(tr(Sigma)/|G|^2, tr(Sigma), |G|^2) from the inner products of the gradients of m batches of `size` examples."""
-    m = len(gram)
-    mean = float(gram.mean())
+def noise_scale(gram: torch.Tensor, size: int) -> tuple[float, float, float]:
+    """(tr(Sigma)/|G|^2, tr(Sigma), |G|^2) from the inner products of the gradients of m batches of
+    `size` examples."""
+    m, mean = len(gram), float(gram.mean())
     trace = size * (float(gram.trace()) - m * mean) / (m - 1)
     signal = mean - trace / (size * m)
     return (trace / signal if signal else math.nan), trace, signal
 
 
+def batches(problem: Problem) -> Tables:
+    """Standard errors over batches: lambda_1 and trace, and R, C, D and gap between layers."""
+    generator = problem.generator("batches")
+    weights = problem.weights
+    of_parameters = problem.of_batches(ParameterOperator, groups={"all": "**"})
+    found = batch_errors(of_parameters, weights=weights, generator=generator)
+    estimates = {name: found[name] for name in ("lambda_1", "trace")}
+    failed = []
+    try:
+        whole = problem.of_batches(LayerOperator)
+        flat = [operator.with_part("gauss_newton") for operator in whole]
+        between = batch_errors(whole, weights=weights, gauss_newton=flat, generator=generator)
+        estimates |= {name: one for name, one in between.items() if "[" in name}
+    except ValueError as error:
+        failed = [{"quantity": "between layers", "value": math.nan, "status": one_line(error)}]
+    rows = [{"quantity": name, **one.to_dict(), "status": "ok"} for name, one in estimates.items()]
+    return {"batches": rows + failed}
+
+
+def work_of_batches(problem: Problem) -> Work:
+    """A product with one batch costs a share of one with all."""
+    size, between = size_of(problem), problem.layers.shape[0]
+    by_probes = BATCH_PRODUCTS * (len(problem.layers.nodes) + 2)
+    return {
+        "product_together": size if size <= WHOLE_BATCH else 3 * BATCH_PRODUCTS,
+        "product_between": 2 * between if between <= WHOLE_BATCH else by_probes,
+    }
+
+
+def of_density(problem: Problem) -> Work:
+    size = size_of(problem)
+    return {"product_together": size if size <= FEW else DENSITY_PROBES * DENSITY_STEPS}
+
+
+def of_trace(problem: Problem) -> Work:
+    products = enough(problem, TRACE_PRODUCTS) + enough(problem, BOUND_PROBES)
+    return {"product_together": products}
+
+
+def one_gradient(problem: Problem) -> Work:
+    return {"gradient": 1}
+
+
 PARTS: dict[str, Part] = {
-    "network": Part(costs.cost_of_network, network),
-    "certificate": Part(costs.cost_of_certificate, certificate_between_layers),
-    "layers": Part(costs.cost_of_layers, layers),
-    "groups": Part(costs.cost_of("groups"), groups, "discarded share"),
-    "eigenvalues": Part(costs.cost_of("eigenvalues"), eigenvalues, "lambda_1"),
-    "density": Part(costs.cost_of("density"), density, "spectral density"),
-    "trace": Part(costs.cost_of("trace"), trace, "trace"),
-    "noise": Part(costs.cost_of_noise, noise, allowed=lambda problem: problem.snapshot.loader),
+    "network": Part(network, one_gradient),
+    "certificate": Part(certificate, work_of_certificate),
+    "layers": Part(layers, work_of_layers),
+    "groups": Part(groups, work_of_groups),
+    "eigenvalues": Part(eigenvalues, work_of_eigenvalues),
+    "density": Part(density, of_density),
+    "trace": Part(trace, of_trace),
+    "noise": Part(noise, one_gradient, lambda problem: problem.snapshot.loader),
+    "batches": Part(batches, work_of_batches, lambda problem: len(problem.snapshot.batches) > 1),
 }
 """Every part by name, in the order in which they are measured."""

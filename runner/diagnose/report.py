@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
 
 from runner.contract import Analysis
 from runner.report.collect import Collection, Missing, Place, manifest
@@ -16,30 +18,12 @@ from runner.store.job import Job
 from runner.store.store import Stored, merge
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FOLDER = "tables"
 """Where the tables are, below the folder of the report."""
-RENAMED = {
-    "foretold_gradients": "predicted_gradients",
-    "foretold_bytes": "predicted_bytes",
-    "how": "method",
-}
-"""Columns of `cost` in cells stored before version 0.2 -> their names now."""
-TEXT = {
-    "v",
-    "w",
-    "node",
-    "parents",
-    "note",
-    "status",
-    "method",
-    "quantity",
-    "part",
-    "group",
-    "what",
-}
+TEXT = {"v", "w", "node", "note", "status", "method", "quantity", "part", "group", "what"}
 """Columns of text, also where they look like numbers."""
 COLUMNS = 6
 """Steps that a table of report.md shows; of more, the first, the last and some between."""
@@ -47,26 +31,38 @@ ROWS = 25
 """Rows of a matrix that report.md shows; the rest is in the CSV files."""
 
 MEANINGS = {
-    "discarded share": "Φ = 1 − Σ_v ‖H_vv‖² / ‖H‖² of the Hessian between groups of parameters (one group for each "
-    "module): the share of its squared norm that block-diagonal methods such as K-FAC discard",
+    "discarded share": "Φ = 1 − Σ_v ‖H_vv‖² / ‖H‖² of the Hessian between groups of parameters "
+    "(one group for each module): the share of its squared norm that block-diagonal methods such "
+    "as K-FAC discard",
     "lambda_1, lambda_n": "largest and smallest eigenvalue of the Hessian in the parameters",
     "lambda_sup": "Wolkowicz–Styan upper bound of lambda_1, from the traces of H and of H²",
-    "gradient noise scale": "tr Σ / |G|² in examples: the batch size at which gradient and noise are equal",
+    "gradient noise scale": "tr Σ / |G|² in examples: the batch size at which gradient and noise "
+    "are equal",
 }
 LEADS = {
-    "certificate": "Hessian products compared with finite differences of gradients in float64: between layers for each "
-    "example of the first batch, over the parameters for all batches. A kink (a ReLU at 0) that no step avoids is "
-    "named with its examples, which are then left out.",
-    "layers": "R = ‖H[v,w]‖_F of the mean over the examples of the first batch, C = R(v,w)/√(R(v,v) R(w,w)), "
-    "D = ‖H‖_F²/‖H‖₂², gap = ‖T‖_F/‖GN‖_F (tensor part over Gauss–Newton part). Exact values have error 0.",
-    "groups": "The same between groups of parameters. share: of ‖H‖²; block-diagonal methods keep the rows with v = w "
-    "only. Where values are estimated, D is given for these rows. The group `module` (or `module()`) holds the "
-    "parameters of the module itself.",
+    "certificate": "Hessian products compared with finite differences of gradients in float64, "
+    "over all batches. A kink (a ReLU at 0) that no step avoids is named.",
+    "layers": "R = ‖H[v,w]‖_F of the mean over all examples, C = R(v,w)/√(R(v,v) R(w,w)), "
+    "D = ‖H‖_F²/‖H‖₂², gap = ‖T‖_F/‖GN‖_F (tensor part over Gauss–Newton part). Exact values "
+    "have error 0.",
+    "groups": "The same between groups of parameters. share: of ‖H‖²; block-diagonal methods keep "
+    "the rows with v = w only. The group `module` (or `module()`) holds the parameters of the "
+    "module itself.",
     "eigenvalues": "Eigenvalues of the Hessian in the parameters; residual = ‖Hu − λu‖.",
-    "cost": "In gradients of all batches; the part `network` includes the checks and the predictions. Parts of more "
-    "than a second were predicted within a factor of three; below one second, set-up cost dominates.",
+    "batches": "How far the numbers of these data lie from those of other batches: standard error "
+    "over batches (jackknife) and 95 % interval, next to the error of the estimate itself.",
+    "cost": "In gradients of all batches: the number of products times the time of one. The part "
+    "`network` includes the checks and the timed products. Parts of more than a second were "
+    "predicted within a factor of five.",
 }
-LABELS = {"lambda_1": "λ₁", "lambda_sup": "λ_sup, upper bound", "lambda_n": "smallest eigenvalue"}
+HEADINGS = {
+    "batches": "Errors over batches",
+    "layers": "Between layers",
+    "groups": "Between groups of parameters",
+    "eigenvalues": "Eigenvalues",
+    "nodes": "Nodes",
+}
+LABELS = {"lambda_1": "λ₁", "lambda_sup": "λ_sup, upper bound"}
 STYLES = PlotStyles(("density", "lambda_sup", "lambda_1", "lambda_n"))
 CURVES = (
     ("loss",),
@@ -78,6 +74,10 @@ CURVES = (
     ("gradient noise scale",),
 )
 """Quantities that share a panel."""
+PANELS = {
+    ("lambda_1", "lambda_sup"): "λ₁ and λ_sup, upper bound",
+    ("lambda_n",): "smallest eigenvalue",
+}
 PAIRS = {"layers": ("R", "C", "D", "gap"), "groups": ("R", "C", "share")}
 """Table -> its columns that a heat map shows."""
 TITLES = {
@@ -89,54 +89,61 @@ TITLES = {
 }
 
 
-def tables_of(cells: Sequence[Stored]) -> dict[str, pd.DataFrame]:
-    """Tables of all cells, one below the other, by name; of one name whenever the cells were stored."""
-    import pandas as pd
+class Source(NamedTuple):
+    """The target as the user wrote it, the commit or checksum of its file, and the command."""
 
+    target: str = ""
+    provenance: str = ""
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.target} ({self.provenance})" if self.provenance else self.target
+
+
+def tables_of(cells: Sequence[Stored]) -> dict[str, pd.DataFrame]:
+    """Tables of all cells, one below the other, by name."""
     frames: dict[str, list[pd.DataFrame]] = {}
     for cell in cells:
         for name, table in merge([cell]).items():
             extra = ["seed"] if name == "cost" else ["seed", "part"]
-            renamed = table.rename(columns=RENAMED).drop(columns=extra, errors="ignore")
-            frames.setdefault(name, []).append(renamed)
-    tables = {
-        name: pd.concat([f for f in of if len(f)] or of[:1], ignore_index=True)
-        for name, of in frames.items()
-    }
-    for table in tables.values():
-        for column in TEXT.intersection(table.columns):  # a layer may be called "0"
-            table[column] = (
-                table[column].astype(object).where(table[column].notna(), "").astype(str)
-            )
+            frames.setdefault(name, []).append(table.drop(columns=extra, errors="ignore"))
+    tables = {}
+    for name, parts in frames.items():
+        filled = [frame for frame in parts if len(frame)]
+        table = pd.concat(filled or parts[:1], ignore_index=True)
+        texts = [column for column in table if column in TEXT]  # a layer may be called "0"
+        table[texts] = table[texts].astype(object).fillna("").astype(str)
+        tables[name] = table
     return tables
 
 
 def write(
-    job: Job, cells: Sequence[Stored], missing: Sequence[Missing], command: str
+    job: Job, cells: Sequence[Stored], missing: Sequence[Missing]
 ) -> tuple[list[str], list[str]]:
-    """Write the report of some cells. job: that of the last snapshot. Returns lines for the console, and failures."""
-    folder = job.store.root
-    collection = Collection(
-        job,
-        Place(folder, job.experiment, (), job.experiment),
-        tuple(cells),
-        (job.seed,),
-        tuple(missing),
-    )
+    """Write the report of some cells. Returns lines for the console, and failures.
+
+    job: that of the last snapshot.
+    """
+    folder, experiment = job.store.root, job.experiment
+    source: Source = experiment.source  # type: ignore[attr-defined]
+    place = Place(folder, experiment, (), experiment)
+    collection = Collection(job, place, tuple(cells), (job.seed,), tuple(missing))
     tables = {f"{FOLDER}/{name}": table for name, table in tables_of(cells).items()}
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-    record = {
-        **manifest(collection),
-        "title": f"Diagnosis of {job.name}",
-        "command": command,
-        "fill_commands": [command],
+    record = manifest(collection)
+    record |= {
+        "title": f"Diagnosis of {source.target}",
+        "command": source.command,
+        "fill_commands": [source.command],
+        "cells": [{**cell, "git_commit": str(source)} for cell in record["cells"]],
     }
-    subject = Subject(job.experiment, tables)
+    subject = Subject(experiment, tables)
     material = Material(scope=collection.scope, shown=subject, judged=subject)
     made = write_report(folder, record, material)
-    analysis = DiagnosisAnalysis(job.experiment, tables)
+    analysis = DiagnosisAnalysis(experiment, tables)
     drawn = len(made["captions"])
-    pages = f"  {len(tables)} tables, {drawn} figure{'' if drawn == 1 else 's'}, page {folder / 'index.html'}"
+    figures = f"{drawn} figure{'' if drawn == 1 else 's'}"
+    pages = f"  {len(tables)} tables, {figures}, page {folder / 'index.html'}"
     return [*analysis.console(), pages], Failures(made["report_failures"]).lines()
 
 
@@ -148,18 +155,17 @@ class DiagnosisAnalysis(Analysis):
     @cached_property
     def named(self) -> dict[str, pd.DataFrame]:
         """The tables by their names in the cells."""
-        return {
-            name.removeprefix(f"{FOLDER}/"): table
-            for name, table in self.tables.items()
-            if len(table)
-        }
+        tables = {name.removeprefix(f"{FOLDER}/"): table for name, table in self.tables.items()}
+        return {name: table for name, table in tables.items() if len(table)}
 
     @cached_property
     def last(self) -> dict[str, pd.DataFrame]:
         """The tables at the last step that each has."""
-        return {
-            name: table[table["step"] == table["step"].max()] for name, table in self.named.items()
-        }
+        return {name: t[t["step"] == t["step"].max()] for name, t in self.named.items()}
+
+    def rows(self, name: str) -> list[dict[Any, Any]]:
+        """The rows of a table at its last step; none where there is no such table."""
+        return self.last[name].to_dict("records") if name in self.last else []
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Every figure that the tables allow."""
@@ -179,26 +185,21 @@ class DiagnosisAnalysis(Analysis):
         return self._matrices("layers", 2, 2)
 
     def between_groups(self) -> Figure:
-        """‖H_vw‖ between groups of parameters, at the last step; block-diagonal methods discard all blocks off the
-        diagonal."""
+        """‖H_vw‖ between groups of parameters, at the last step; block-diagonal methods discard all
+        blocks off the diagonal."""
         return self._matrices("groups", 1, 3)
 
     def _matrices(self, name: str, rows: int, cols: int) -> Figure:
         """Heat maps of the columns of a table of pairs."""
-        import numpy as np
-
         table = self.last[name]
         names = list(dict.fromkeys([*table["v"], *table["w"]]))
-        place = {node: i for i, node in enumerate(names)}
         side = 2.4 + 0.18 * len(names)
         figure, axes = new_figure(rows, cols, width=cols * side, height=rows * side)
         ticks = [node if len(node) <= 24 else "…" + node[-23:] for node in names]
         for ax, column in zip(axes.ravel(), PAIRS[name], strict=True):
-            matrix = np.full((len(names), len(names)), np.nan)
-            for v, w, value in zip(table["v"], table["w"], table[column], strict=True):
-                matrix[place[v], place[w]] = matrix[place[w], place[v]] = value
+            half = table.pivot(index="v", columns="w", values=column).reindex(names, columns=names)
             log = column in ("R", "share") and bool((table[column] > 0).any())
-            heatmap(ax, matrix, column, log=log)
+            heatmap(ax, half.combine_first(half.T).to_numpy(), column, log=log)
             ax.set_xticks(range(len(names)), ticks, rotation=90)
             ax.set_yticks(range(len(names)), ticks)
             ax.grid(False)
@@ -206,42 +207,19 @@ class DiagnosisAnalysis(Analysis):
         return figure
 
     def spectrum(self) -> Figure:
-        """Density of the eigenvalues of the Hessian in the parameters at the last step, its extreme eigenvalues, and
-        the upper bound λ_sup of the largest. Band: 95 % interval of the density."""
+        """Density of the eigenvalues of the Hessian in the parameters at the last step, its extreme
+        eigenvalues, and the upper bound λ_sup of the largest. Band: 95 % interval of the
+        density."""
         figure, axes = new_figure(1, 1, width=6.0, height=3.2)
         ax = axes[0, 0]
         if "density" in self.last:
-            density = self.last["density"]
-            ax.plot(
-                density["eigenvalue"],
-                density["density"],
-                color=STYLES.colour("density"),
-                label="density",
-            )
-            largest = float(density["density"].max())
-            bottom = max(1e-8, largest * 1e-7)
-            low, high = (density[band].clip(lower=bottom) for band in ("low", "high"))
-            ax.fill_between(
-                density["eigenvalue"],
-                low,
-                high,
-                color=STYLES.colour("density"),
-                alpha=0.25,
-                linewidth=0,
-            )
-            if largest > 0:
-                log_axis(ax, "y")
-                ax.set_ylim(bottom, 3 * float(high.max()))
-        for i, value in enumerate(
-            self.last["eigenvalues"]["value"] if "eigenvalues" in self.last else ()
-        ):
+            _draw_density(ax, self.last["density"])
+        for i, row in enumerate(self.rows("eigenvalues")):
             label = "extreme eigenvalues" if i == 0 else None
-            ax.axvline(value, color="0.3", linewidth=0.8, linestyle=":", label=label)
-        scalars: Any = (
-            self.last["scalars"].set_index("quantity")["value"] if "scalars" in self.last else {}
-        )
-        if "lambda_sup" in scalars:
-            ax.axvline(scalars["lambda_sup"], label="λ_sup", color=STYLES.colour("lambda_sup"))
+            ax.axvline(row["value"], color="0.3", linewidth=0.8, linestyle=":", label=label)
+        for row in self.rows("scalars"):
+            if row["quantity"] == "lambda_sup":
+                ax.axvline(row["value"], label="λ_sup", color=STYLES.colour("lambda_sup"))
         ax.set_xlabel("eigenvalue of the Hessian in the parameters")
         ax.set_ylabel("density")
         legend(ax)
@@ -250,50 +228,59 @@ class DiagnosisAnalysis(Analysis):
     def curves(self) -> Figure:
         """Measured quantities over the steps of the training."""
         scalars = self.named["scalars"]
-        measured = set(scalars["quantity"])
-        shared = [[name for name in names if name in measured] for names in CURVES]
-        shared = [names for names in shared if names]
-        figure, axes = new_figure((len(shared) + 2) // 3, min(3, len(shared)))
-        for ax, names in zip(axes.ravel(), shared, strict=False):
-            for name in names:
-                rows, style = (
-                    scalars[scalars["quantity"] == name].sort_values("step"),
-                    STYLES.style(name),
-                )
+        curves = {name: rows.sort_values("step") for name, rows in scalars.groupby("quantity")}
+        panels = [names for names in CURVES if curves.keys() & set(names)]
+        figure, axes = new_figure((len(panels) + 2) // 3, min(3, len(panels)))
+        for ax, names in zip(axes.ravel(), panels, strict=False):
+            for name in filter(curves.__contains__, names):
+                rows, style = curves[name], STYLES.style(name)
                 ax.plot(rows["step"], rows["value"], label=LABELS.get(name, name), **style)
                 low, high = rows["value"] - rows["error"], rows["value"] + rows["error"]
                 ax.fill_between(rows["step"], low, high, color=style["color"], alpha=0.2)
             ax.set_xlabel("step")
             if len(names) > 1:
                 legend(ax)
-        for ax in axes.ravel()[len(shared) :]:
+        for ax in axes.ravel()[len(panels) :]:
             ax.set_visible(False)
-        letter(
-            axes.ravel()[: len(shared)],
-            [" and ".join(LABELS.get(name, name) for name in names) for names in shared],
-        )
+        letter(axes.ravel()[: len(panels)], [PANELS.get(names, names[0]) for names in panels])
         return figure
 
     def documents(self) -> dict[str, str]:
         """report.md."""
-        return {"report.md": "\n".join(part for part in self._sections() if part)}
+        return {"report.md": "\n".join(text for text in self._sections() if text)}
 
     def _sections(self) -> Iterator[str]:
-        cost = self.named["cost"]
-        yield "# Diagnosis\n"
-        yield (
-            f"{_count(cost['step'].nunique(), 'snapshot')}; predicted cost {cost['predicted_gradients'].sum():.4g} "
-            f"gradients, measured {cost['gradients'].sum():.4g} ({cost['seconds'].sum():.3g} s).\n"
-        )
-        yield self._numbers()
+        source: Source = self.experiment.source  # type: ignore[attr-defined]
+        yield f"# Diagnosis of {source.target}\n"
+        yield "".join(f"- {line}\n" for line in self._checks())
+        yield f"Target: `{source.target}`, {source.provenance or 'of no file'}. {self._cost()}\n"
         yield self._table("Numerical check", "certificate", self.named)
-        yield self._table("Between layers", "layers", self.last)
-        yield self._table("Between groups of parameters", "groups", self.last)
-        yield self._table("Eigenvalues", "eigenvalues", self.last)
-        yield self._table("Nodes", "nodes", self.last)
+        yield self._numbers()
+        for name, heading in HEADINGS.items():
+            yield self._table(heading, name, self.last)
         yield self._table("Cost", "cost", self.named)
-        notes = dict.fromkeys(self.named["notes"]["note"]) if "notes" in self.named else {}
-        yield "## Notes\n\n" + "\n".join(f"- {note}" for note in notes) + "\n" if notes else ""
+        if "notes" in self.named:
+            notes = dict.fromkeys(self.named["notes"]["note"])
+            yield "## Notes\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
+
+    def _checks(self) -> list[str]:
+        """What the numerical checks of the last step say."""
+        lines = []
+        for row in self.rows("certificate"):
+            said = "NOT certified"
+            if row["ok"]:
+                said = f"certified, products within {row['error']:.1e} of differences of gradients"
+            lines.append(f"{row['what']}: {said}; {row['status']}".removesuffix("; ok"))
+        return lines
+
+    def _cost(self) -> str:
+        cost = self.named["cost"]
+        steps = cost["step"].nunique()
+        predicted, measured = cost["predicted_gradients"].sum(), cost["gradients"].sum()
+        return (
+            f"{steps} snapshot{'' if steps == 1 else 's'}; cost: predicted {predicted:.4g} "
+            f"gradients, measured {measured:.4g} ({cost['seconds'].sum():.3g} s)."
+        )
 
     def _numbers(self) -> str:
         """Scalars with a column for each step."""
@@ -301,95 +288,82 @@ class DiagnosisAnalysis(Analysis):
             return ""
         scalars = self.named["scalars"]
         steps = sorted(scalars["step"].unique())
-        some = (
-            [steps[round(i * (len(steps) - 1) / (COLUMNS - 1))] for i in range(COLUMNS)]
-            if len(steps) > COLUMNS
-            else steps
-        )
+        count = min(len(steps), COLUMNS)
+        some = [steps[round(i * (len(steps) - 1) / max(count - 1, 1))] for i in range(count)]
+        texts = scalars.assign(text=[_value(row) for row in scalars.to_dict("records")])
+        texts = texts.pivot(index="quantity", columns="step", values="text")[some].fillna("")
+        last = scalars.drop_duplicates("quantity", keep="last").set_index("quantity")
         rows = []
-        for quantity, found in scalars.groupby("quantity", sort=False):
-            by_step = {row["step"]: row for row in found.to_dict("records")}
-            last = by_step[max(by_step)]
-            cells = [_value(by_step[step]) if step in by_step else "" for step in some]
-            rows.append(
-                [quantity, *cells, last["method"], "" if last["status"] == "ok" else last["status"]]
-            )
-        table = markdown_table(
-            "Numbers", ["quantity", *(f"step {step}" for step in some), "method", "remark"], rows
-        )
-        there = set(scalars["quantity"])
-        meanings = "\n".join(
-            f"- {name}: {text}." for name, text in MEANINGS.items() if name.split(", ")[0] in there
-        )
-        more = (
-            f"{len(steps) - len(some)} more steps are in {FOLDER}/scalars.csv.\n\n"
-            if len(some) < len(steps)
-            else ""
-        )
-        return f"{table}\n{more}{meanings}\n"
+        for name in scalars["quantity"].unique():
+            remark = last["status"][name].removeprefix("ok")
+            rows.append([name, *texts.loc[name], last["method"][name], remark])
+        heads = ["quantity", *(f"step {step}" for step in some), "method", "remark"]
+        text = markdown_table("Numbers", heads, rows) + "\n"
+        if count < len(steps):
+            text += f"{len(steps) - count} more steps are in {FOLDER}/scalars.csv.\n\n"
+        measured = set(scalars["quantity"])
+        for name, meaning in MEANINGS.items():
+            if name.split(", ")[0] in measured:
+                text += f"- {name}: {meaning}.\n"
+        return text
 
     def _table(self, heading: str, name: str, tables: Mapping[str, pd.DataFrame]) -> str:
         if name not in tables:
             return ""
-        table = tables[name]
-        steps = self.named[name]["step"].nunique()
+        table, steps = tables[name], self.named[name]["step"].nunique()
         if tables is self.last and steps > 1:
             heading += f", step {table['step'].iloc[0]}"
         if steps == 1 or tables is self.last:
             table = table.drop(columns="step")
-        rows = [[_cell(value) for value in row] for row in table.head(ROWS).itertuples(index=False)]
-        found = markdown_table(heading, [str(c).replace("_", " ") for c in table.columns], rows)
-        lead = f"{LEADS[name]}\n\n" if name in LEADS else ""
-        more = (
-            f"\n{len(table) - ROWS} more rows are in {FOLDER}/{name}.csv.\n"
-            if len(table) > ROWS
-            else ""
-        )
-        return found.replace("\n\n", f"\n\n{lead}", 1) + more
+        shown_rows = table.head(ROWS).map(_cell).to_numpy().tolist()
+        heads = [column.replace("_", " ") for column in table.columns]
+        text = markdown_table(heading, heads, shown_rows)
+        if name in LEADS:
+            text = text.replace("\n\n", f"\n\n{LEADS[name]}\n\n", 1)
+        if len(table) > ROWS:
+            text += f"\n{len(table) - ROWS} more rows are in {FOLDER}/{name}.csv.\n"
+        return text
 
     def console(self) -> list[str]:
         """Numerical checks and scalars of the last step, and the cost."""
         if "cost" not in self.named:  # no part could be measured: the reasons follow
             return []
-        cost = self.named["cost"]
-        steps = sorted(cost["step"].unique())
-        lines = (
-            [f"  at step {steps[-1]}; the page has all {len(steps)} steps"]
-            if len(steps) > 1
-            else []
-        )
-        for row in (
-            self.last["certificate"].to_dict("records") if "certificate" in self.last else ()
-        ):
-            note = "" if row["status"] == "ok" else f"; {row['status']}"
-            verified = (
-                f"certified, products within {row['error']:.1e} of differences of gradients{note}"
-            )
-            lines.append(
-                f"  {row['what']}: {verified if row['ok'] else 'NOT certified: ' + row['status']}"
-            )
-        for row in self.last["scalars"].to_dict("records") if "scalars" in self.last else ():
-            method = f" ({row['method']})" if row["method"] and row["value"] == row["value"] else ""
-            lines.append(f"  {row['quantity']}: {_value(row) or row['status']}{method}")
-        predicted, measured = cost["predicted_gradients"].sum(), cost["gradients"].sum()
-        return [*lines, f"  cost: predicted {predicted:.4g} gradients, measured {measured:.4g}"]
+        lines = self._checks()
+        steps = sorted(self.named["cost"]["step"].unique())
+        if len(steps) > 1:
+            lines = [f"at step {steps[-1]}; the page has all {len(steps)} steps", *lines]
+        for row in self.rows("scalars"):
+            value, method = _value(row), ""
+            if value and row["method"]:
+                method = f" ({row['method']})"
+            lines.append(f"{row['quantity']}: {value or row['status']}{method}")
+        return [f"  {line}" for line in [*lines, self._cost()]]
+
+
+def _draw_density(ax: Axes, density: pd.DataFrame) -> None:
+    """The density with its band, on a logarithmic axis."""
+    colour, grid = STYLES.colour("density"), density["eigenvalue"]
+    ax.plot(grid, density["density"], color=colour, label="density")
+    largest = float(density["density"].max())
+    bottom = max(1e-8, largest * 1e-7)
+    low, high = (density[band].clip(lower=bottom) for band in ("low", "high"))
+    ax.fill_between(grid, low, high, color=colour, alpha=0.25, linewidth=0)
+    if largest > 0:
+        log_axis(ax, "y")
+        ax.set_ylim(bottom, 3 * float(high.max()))
 
 
 def _value(row: Mapping[Any, Any]) -> str:
     """A scalar with its error; '' for NaN."""
-    error = (
-        f" ± {float(format(row['error'], '.2g')):g}"
-        if row["error"] and row["error"] == row["error"]
-        else ""
-    )
-    return f"{shown(row['value'], 4)}{error}" if row["value"] == row["value"] else ""
+    if row["value"] != row["value"]:
+        return ""
+    text = shown(row["value"], 4)
+    if row["error"] and row["error"] == row["error"]:
+        text += f" ± {float(format(row['error'], '.2g')):g}"
+    return text
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return "–" if value != value else f"{value:.4g}"
-    return str(value)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    if value != value:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

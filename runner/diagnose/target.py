@@ -1,34 +1,60 @@
-"""The function that gives the network to diagnose: where it is, and the snapshots that it returns or yields."""
+"""The function that gives the network to diagnose, and the snapshots that it returns or yields."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from runner.contract import SettingError, short
+from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
+from runner.store.identity import commit_of
 
-if TYPE_CHECKING:
-    from torch import nn
+T = TypeVar("T")
+SHAPE = (
+    "(module, loss, batch or loader), or yield (step, module, loss, batch or loader) during a "
+    "training"
+)
+LOSSES = ("cross_entropy", "mse")
 
-SHAPE = "(module, loss, batch or loader), or yield (step, module, loss, batch or loader) during a training"
+
+@dataclass(frozen=True)
+class Target:
+    """The user's function, the text of the file that it was read from, and its commit, else its
+    checksum."""
+
+    function: Callable[[], Any]
+    name: str
+    text: bytes
+    provenance: str
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A network at one step. batches: (input, target) each; loader: whether they came from a loader."""
+    """A network at one step.
+
+    batches: (input, target) each; loader: whether they came from a loader; more: whether that had
+    more batches than were used; state: the file that the weights were read from.
+    """
 
     step: int
     module: nn.Module
@@ -36,54 +62,60 @@ class Snapshot:
     batches: list[tuple[Any, Any]]
     loader: bool
     more: bool = False
-    """Whether the loader had more batches than were used."""
+    state: str = ""
 
 
-def load(text: str) -> tuple[str, Callable[[], Any]]:
-    """(name, function) of "package.module:function" or "file.py:function". Raises SettingError."""
-    place, colon, function = text.rpartition(":")
-    if not colon or not place or not function:
+def load(text: str) -> Target:
+    """The target of "package.module:function" or "file.py:function". Raises SettingError."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name:
+        found = short(repr(text))
         raise SettingError(
-            f"target: expected package.module:function or file.py:function, found {short(repr(text))}"
+            f"target: expected package.module:function or file.py:function, found {found}"
         )
-    if place.endswith(".py"):
-        path = Path(place)
-        if not path.is_file():
-            raise SettingError(
-                f"target: there is no file {place}; give its path from here, or package.module:function"
-            )
-        module = _import(place, lambda: _from_file(path))
-    else:
-        module = _import(place, lambda: _from_package(place))
-    target = getattr(module, function, None)
-    if not callable(target):
-        known = [
-            name
-            for name, value in vars(module).items()
-            if callable(value) and not name.startswith("_")
-        ]
-        near = get_close_matches(function, known, n=1) or known[:1]
+    if place.endswith(".py") and not Path(place).is_file():
+        raise SettingError(
+            f"target: there is no file {place}; give its path from here, or package.module:function"
+        )
+    find = _from_file if place.endswith(".py") else _from_package
+    module = run(lambda: find(place), f"target: {place} cannot be imported")
+    function = getattr(module, name, None)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        near = get_close_matches(name, known, n=1) or known[:1]
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise SettingError(f"target: {place} has no function {function}{hint}")
+        raise SettingError(f"target: {place} has no function {name}{hint}")
+    _require_no_arguments(function, f"{place}:{name}")
+    name = f"{module.__name__.rpartition('.')[2]}-{name}"
+    file = Path(module.__file__ or os.devnull).resolve()
+    content, commit = file.read_bytes(), commit_of(file)
+    checksum = f"SHA-256 {hashlib.sha256(content).hexdigest()[:12]}"
+    return Target(function, name, content, f"commit {commit}" if commit else checksum)
+
+
+def _require_no_arguments(function: Callable[..., Any], place: str) -> None:
     try:
-        inspect.signature(target).bind()
-    except TypeError as error:
-        text = f"target: {place}:{function} must take no arguments ({error}); wrap it in a function without parameters"
-        raise SettingError(text) from error
+        signature = inspect.signature(function)
     except ValueError:  # a callable that does not tell
-        pass
-    return f"{module.__name__.rpartition('.')[2]}-{function}", target
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        raise SettingError(
+            f"target: {place} must take no arguments ({error}); wrap it in a function without "
+            "parameters"
+        ) from error
 
 
-def _from_file(path: Path) -> ModuleType:
+def _from_file(place: str) -> ModuleType:
+    path = Path(place)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)  # classes of the file can be looked up by name
-    if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.insert(
-            0, folder
-        )  # and it stays: for imports inside the function, and for the workers of a loader
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # it stays: for imports inside the function, and workers of a loader
+        sys.path.insert(0, folder)
     spec.loader.exec_module(module)
     return module
 
@@ -94,27 +126,51 @@ def _from_package(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-def _import(place: str, load_it: Callable[[], ModuleType]) -> ModuleType:
+def run(code: Callable[[], T], failed: str = "") -> T:
+    """Run the user's code. Raises SettingError with the place of whatever it raises."""
+    process = os.getpid()
     try:
-        return load_it()
+        return code()
     except SettingError:
         raise
-    except Exception as error:  # the user's code may raise anything
-        raise SettingError(
-            f"target: {place} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+    except SystemExit as error:
+        raise SettingError(f"target: {_exit_text(error)}") from error
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"target: the function failed at {Path(place.filename).name}:{place.lineno}"
+        hint = "" if failed else " (HYDRA_FULL_ERROR=1 shows all)"
+        raise SettingError(f"{failed or where}: {type(error).__name__}: {error}{hint}") from error
+    finally:
+        if os.getpid() != process:  # a copy of this process that the code has made
+            os._exit(0)
 
 
-def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[Snapshot]:
-    """The snapshots that the function returns or yields, one at a time: a training may change the module in between.
+def _exit_text(error: SystemExit) -> str:
+    """Where a target called sys.exit, and why where argparse did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    files = [Path(frame.filename).name for frame in frames]
+    parsers = ("argparse.py", "_sitebuiltins.py")
+    last = max((i for i, file in enumerate(files) if file not in parsers), default=0)
+    place = f"{files[last]}:{frames[last].lineno}"
+    if "argparse.py" in files:
+        return (
+            f"{place} reads command-line arguments (argparse), and there are none; give each of "
+            "them a default"
+        )
+    return f"{place} called sys.exit({error.code!r}); remove that call"
 
-    limit: batches used of a loader. Raises SettingError for anything else than SHAPE.
+
+def snapshots(target: Target, limit: int, device: str) -> Iterator[Snapshot]:
+    """The snapshots that the function returns or yields, one at a time.
+
+    A training may change the module in between. limit: batches used of a loader. Raises
+    SettingError for anything else than SHAPE.
     """
-    returned = _run(function)
+    returned = run(target.function)
     if isinstance(returned, tuple) and len(returned) == 3:
         yield _snapshot((0, *returned), limit, device)
         return
-    if isinstance(returned, tuple) and len(returned) == 4 and isinstance(returned[0], Integral):
+    if _is_step(returned):
         yield _snapshot(returned, limit, device)
         return
     if not hasattr(returned, "__iter__") or isinstance(returned, tuple | dict):
@@ -122,8 +178,8 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
             f"target: the function must return {SHAPE}; it returned {_shape(returned)}"
         )
     items, seen = iter(returned), set()
-    while (item := _run(lambda: next(items, None))) is not None:
-        if not (isinstance(item, tuple) and len(item) == 4 and isinstance(item[0], Integral)):
+    while (item := run(lambda: next(items, None))) is not None:
+        if not _is_step(item):
             raise SettingError(
                 f"target: the function must return {SHAPE}; it yielded {_shape(item)}"
             )
@@ -133,37 +189,23 @@ def snapshots(function: Callable[[], Any], limit: int, device: str) -> Iterator[
             )
         seen.add(item[0])
         yield _snapshot(item, limit, device)
+    if not seen:
+        raise SettingError("target: the function yielded nothing")
 
 
-def _run(code: Callable[[], Any]) -> Any:
-    """Run the user's code. Raises SettingError with the place of whatever it raises."""
+def at_checkpoints(given: Iterator[Snapshot], files: tuple[str, ...]) -> Iterator[Snapshot]:
+    """The first snapshot at each of some saved states. Raises SettingError."""
+    snapshot = next(given)
     try:
-        return code()
-    except SettingError:
-        raise
-    except SystemExit as error:
-        raise SettingError(f"target: {exit_text(error, 'the function')}") from error
-    except Exception as error:
-        places = traceback.extract_tb(error.__traceback__)
-        where = f"{Path(places[-1].filename).name}:{places[-1].lineno}"
-        raise SettingError(
-            f"target: the function failed at {where}: {type(error).__name__}: {error} (HYDRA_FULL_ERROR=1 shows all)"
-        ) from error
+        for step, path in checkpoint_files(files):
+            load_state(snapshot.module, path)
+            yield replace(snapshot, step=step, state=str(path))
+    except ValueError as error:
+        raise SettingError(f"checkpoints: {error}") from error
 
 
-def exit_text(error: SystemExit, file: str) -> str:
-    """Where a target called sys.exit, and why where argparse did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    parses = any(Path(frame.filename).name == "argparse.py" for frame in frames)
-    own = [
-        frame
-        for frame in frames
-        if Path(frame.filename).name not in ("argparse.py", "_sitebuiltins.py")
-    ]
-    place = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else file
-    if parses:
-        return f"{place} reads command-line arguments (argparse), and there are none; give each of them a default"
-    return f"{place} called sys.exit({error.code!r}); remove that call"
+def _is_step(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 4 and isinstance(value[0], Integral)
 
 
 def _shape(value: Any) -> str:
@@ -175,7 +217,10 @@ def _shape(value: Any) -> str:
 def _remedy(batch: Any) -> str:
     """How to give the parts of another kind of batch."""
     if isinstance(batch, dict):
-        return ": give ({name: input, ...}, target), whose names become keyword arguments of the module"
+        return (
+            ": give ({name: input, ...}, target), whose names become keyword arguments of the "
+            "module"
+        )
     if isinstance(batch, tuple | list) and len(batch) > 2:
         return (
             ": give ((input, input, ...), target), whose inputs become the arguments of the module"
@@ -184,48 +229,43 @@ def _remedy(batch: Any) -> str:
 
 
 def _snapshot(item: tuple[int, Any, Any, Any], limit: int, device: str) -> Snapshot:
-    from torch import nn
-
     step, module, loss, data = item
     if not isinstance(module, nn.Module):
-        raise SettingError(
-            f"target: expected a torch.nn.Module, found {type(module).__name__}; return {SHAPE}"
-        )
-    if not callable(loss) and loss not in ("cross_entropy", "mse"):
-        raise SettingError(
-            f"target: expected loss(output, target), found {type(loss).__name__}; return {SHAPE}"
-        )
+        found = type(module).__name__
+        raise SettingError(f"target: expected a torch.nn.Module, found {found}; return {SHAPE}")
     if isinstance(loss, type):
-        raise SettingError(
-            f"target: expected a loss, found the class {loss.__name__}; return {loss.__name__}()"
-        )
+        found = loss.__name__
+        raise SettingError(f"target: expected a loss, found the class {found}; return {found}()")
+    if not callable(loss) and loss not in LOSSES:
+        found = type(loss).__name__
+        raise SettingError(f"target: expected loss(output, target), found {found}; return {SHAPE}")
     single = isinstance(data, tuple) and len(data) == 2
     source = [data] if single else data
     if not hasattr(source, "__iter__"):
-        raise SettingError(
-            f"target: expected a batch (input, target) or a loader, found {type(data).__name__}"
-        )
+        found = type(data).__name__
+        raise SettingError(f"target: expected a batch (input, target) or a loader, found {found}")
     with own_randomness(source):
-        batches = _run(lambda: list(islice(iter(source), limit + 1)))
-    wrong = next((b for b in batches if not (isinstance(b, tuple | list) and len(b) == 2)), None)
-    if not batches or wrong is not None:
-        found = "nothing" if wrong is None else _shape(wrong) + _remedy(wrong)
-        raise SettingError(f"target: expected batches (input, target), found {found}")
+        batches = run(lambda: list(islice(iter(source), limit + 1)))
+    if not batches:
+        raise SettingError("target: expected batches (input, target), found nothing")
+    for batch in batches:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            found = _shape(batch) + _remedy(batch)
+            raise SettingError(f"target: expected batches (input, target), found {found}")
     placed = [(_to(x, device), _to(y, device)) for x, y in batches[:limit]]
     return Snapshot(int(step), module.to(device), loss, placed, not single, len(batches) > limit)
 
 
 @contextmanager
 def own_randomness(loader: Any = None) -> Iterator[None]:
-    """A training draws the same random numbers with and without a diagnosis, whatever is stored. loader: one that is
-    read meanwhile, whose own generators, and workers that stay, are put back too."""
-    import numpy
-    import torch
+    """A training draws the same random numbers with and without a diagnosis, whatever is stored.
 
+    loader: one that is read meanwhile; its own generators, and workers that stay, are put back too.
+    """
     parts = [loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler"))]
     parts += [getattr(part, "sampler", None) for part in parts]
-    found = [getattr(part, "generator", None) for part in parts if part is not None]
-    own = [(g, g.get_state()) for g in found if isinstance(g, torch.Generator)]
+    generators = [getattr(part, "generator", None) for part in parts]
+    own = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
     states = random.getstate(), numpy.random.get_state()  # noqa: NPY002
     fresh = loader is not None and getattr(loader, "_iterator", loader) is None
     with torch.random.fork_rng():
@@ -241,7 +281,4 @@ def own_randomness(loader: Any = None) -> Iterator[None]:
 
 
 def _to(value: Any, device: str) -> Any:
-    from torch import Tensor
-    from torch.utils._pytree import tree_map
-
     return tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, value)

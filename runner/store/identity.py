@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -80,29 +80,34 @@ class Identity:
 def git_commit() -> str:
     """Commit of the checkout that this file lies in, with '+changes' when tracked files differ; ''
     outside git."""
-    import subprocess
+    here = Path(__file__).resolve()
+    root = here.parents[2]
+    return commit_of(here, [root / name for name in ("runner", "experiments", "conf")])
 
-    here = Path(__file__).resolve().parents[2]
+
+def commit_of(file: Path, code: Sequence[Path] = ()) -> str:
+    """Commit of the checkout in which git tracks a file, with '+changes' when tracked files of
+    `code` (default: it alone) differ; '' outside git."""
+    import subprocess
 
     def git(*arguments: str) -> str:
         try:
             done = subprocess.run(
-                ["git", "-C", str(here), *arguments],
+                ["git", "-C", str(file.parent), *arguments],
                 capture_output=True,
                 encoding="utf-8",
                 timeout=10,
                 check=True,
             )
-        except (FileNotFoundError, PermissionError, subprocess.SubprocessError):
+        except (OSError, subprocess.SubprocessError):
             return ""
         return done.stdout.strip()
 
     commit = git("rev-parse", "--short=12", "HEAD")
-    tracked = git("ls-files", "--error-unmatch", str(Path(__file__).resolve()))
-    if not commit or not tracked:
+    if not commit or not git("ls-files", "--error-unmatch", str(file)):
         return ""
-    code = ("--", "runner", "experiments", "conf")
-    changed = git("status", "--porcelain", "--untracked-files=no", *code)
+    places = map(str, code or [file])
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", *places)
     return commit + ("+changes" if changed else "")
 
 

@@ -144,9 +144,11 @@ def test_hessian_eigenthings_takes_ours_and_its_operators_are_taken():
 
 
 def test_the_example_of_the_guide_solves_its_system(curvlinops):
-    page = (Path(__file__).parents[2] / "docs" / "own-network.md").read_text()
+    docs = Path(__file__).parents[2] / "docs"
+    pages = {"python": "own-network.md", "py": "other-libraries.md"}
     setting, example = (
-        re.search(rf"```{mark}\n(.*?)```", page, re.S)[1] for mark in ("python", "py")
+        re.search(rf"```{mark}\n(.*?)```", (docs / page).read_text(), re.S)[1]
+        for mark, page in pages.items()
     )
     names: dict = {"__name__": "guide"}
     exec(f"{setting}\n{example}", names)

@@ -1,13 +1,14 @@
 """A diagnosis of one of the targets, without figures unless a test asks for them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from runner.diagnose.command import parse
 from runner.diagnose.experiment import diagnose as measure
 from runner.diagnose.report import DiagnosisAnalysis
+from runner.diagnose.request import parse
 from tests.diagnose import targets
 
 FIGURES = DiagnosisAnalysis.figures
@@ -20,13 +21,16 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def diagnose(
-    function: str, folder: Path, *words: str, file: str = targets.__file__
+    function: str,
+    folder: Path,
+    *words: str,
+    file: str = targets.__file__,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[int, list[str], Path]:
     """(exit status, lines, folder of the diagnosis) of a target."""
     said: list[str] = []
-    status = measure(
-        parse([f"target={file}:{function}", f"outputs={folder}", "name=it", *words]), said.append
-    )
+    request = parse([f"target={file}:{function}", f"outputs={folder}", "name=it", *words])
+    status = measure(request, tell or said.append)
     return status, said, folder / "it"
 
 

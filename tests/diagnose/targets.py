@@ -64,32 +64,15 @@ def fails():
     raise KeyError("no such file")
 
 
-class Mixing(nn.Module):
-    """Examples mix: layers cannot be measured, the rest can."""
+class WithoutLayers(nn.Module):
+    """Parameters of its own, and no submodule."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(4, 5), nn.Linear(5, 3)
+        self.weight = nn.Parameter(torch.randn(4, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.first(x)
-        return self.second(h - h.mean(0))
-
-
-class Experts(nn.Module):
-    """Each expert sees some of the examples: no graph between the layers, products all the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 5), nn.Linear(5, 3)
-        self.experts = nn.ModuleList([nn.Linear(5, 5), nn.Linear(5, 5)])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = self.first(x)
-        found = torch.zeros_like(h)
-        for rows, expert in zip((x[:, 0] > 0, x[:, 0] <= 0), self.experts, strict=True):
-            found[rows] = torch.tanh(expert(h[rows]))
-        return self.second(found)
+        return torch.tanh(x) @ self.weight
 
 
 class TimeFirst(nn.Module):
@@ -136,8 +119,7 @@ def in_a_group():
 
 
 batch = of()
-mixing = of(module=lambda: seeded(Mixing))
-no_graph = of(module=lambda: seeded(Experts))
+without_layers = of(module=lambda: seeded(WithoutLayers))
 in_training_mode = of(
     module=lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5), nn.Linear(5, 3)).double()
 )
@@ -149,8 +131,6 @@ not_finite = of(change=lambda x, y: (x * torch.nan, y))
 of_dicts = of(change=lambda x, y: [{"x": x, "y": y}])
 of_three = of(change=lambda x, y: [(x, y, torch.ones(len(x)))])
 wrong_loss = of(nn.BCELoss())
-summed = of(nn.CrossEntropyLoss(reduction="sum"))
-one_each = of(nn.CrossEntropyLoss(reduction="none"))
 random_loss = of(lambda o, t: LOSS(o, t) * torch.rand(()))
 class_of_loss = of(nn.CrossEntropyLoss)
 number_of_loss = of(lambda o, t: LOSS(o, t).item())
@@ -159,6 +139,11 @@ flat_regression = of(
     nn.MSELoss(), lambda x, y: (x, x[:, 0]), lambda: perceptron
 )  # torch broadcasts to (B, B)
 three = 3
+
+
+def summed_batches():
+    x, y = data()
+    return network(), nn.CrossEntropyLoss(reduction="sum"), [(x[:3], y[:3]), (x[3:], y[3:])]
 
 
 def penalised():

@@ -21,11 +21,11 @@ def test_the_code_of_the_guide(capsys):
 @pytest.mark.parametrize(
     ("target", "words", "nodes"),
     [
-        ("digits.py:convnet", ["steps=0", "parts=network,layers"], {"0", "2", "5"}),
+        ("digits.py:convnet", ["steps=0", "parts=network,layers", "batches=1"], {"0", "2", "5"}),
         (
             "characters.py:transformer",
             ["nodes=layers.layers.*", "parts=network,layers"],
-            {"layers.layers.0", "output"},
+            {"layers.layers.0", "layers.layers.1"},
         ),
     ],
 )

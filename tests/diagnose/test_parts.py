@@ -1,5 +1,5 @@
-"""The parameter-space parts against torch's dense Hessian, exact and estimated; predicted cost against measured cost,
-of networks whose gradients are slow for their operations."""
+"""The parts over the parameters against torch's dense Hessian, exact and estimated; predicted cost
+against measured cost."""
 
 import time
 
@@ -8,12 +8,11 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from runner.curvature import inter_layer_metrics
-from runner.curvature.exact.blocks import exact_blocks
-from runner.diagnose.command import Options
-from runner.diagnose.costs import cost_of, cost_of_certificate, cost_of_layers
-from runner.diagnose.parts import certificate_between_layers, density
+from runner.diagnose import parts
+from runner.diagnose.experiment import predict
+from runner.diagnose.parts import PARTS
 from runner.diagnose.problem import Problem
+from runner.diagnose.request import Options
 from runner.diagnose.target import Snapshot
 from tests.curvature.module_cases import UNet
 from tests.diagnose import targets
@@ -66,7 +65,7 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
     tables, scalars = run(tmp_path, "groups,eigenvalues,density,trace")
     for name, value in truth(*dense).items():
         assert scalars["value"][name] == pytest.approx(float(value), rel=1e-9)
-        assert scalars["error"][name] == 0 and scalars["method"][name] == "whole matrix"
+        assert scalars["error"][name] <= 1e-12
     matrix, spans = dense
     for row in tables["groups"].to_dict("records"):
         block = matrix[spans[row["v"]], spans[row["w"]]]
@@ -79,13 +78,12 @@ def test_exact_where_the_matrix_is_small(tmp_path, dense):
     density = tables["density"]
     area = torch.trapezoid(torch.tensor(density["density"]), torch.tensor(density["eigenvalue"]))
     assert float(area) == pytest.approx(1, abs=0.01)
-    assert tables["certificate"]["ok"].all(), tables["certificate"]["status"].tolist()
-    assert (tables["cost"]["method"].str.contains("exact")).all()
 
 
 def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
-    for where in ("parts", "costs"):
-        monkeypatch.setattr(f"runner.diagnose.{where}.is_exact", lambda problem: False)
+    monkeypatch.setattr(parts, "FEW", 0)
+    monkeypatch.setattr("runner.curvature.operators.between.FEW_COLUMNS", 0)
+    monkeypatch.setattr(parts, "TRACE_PRODUCTS", 20)
     tables, scalars = run(tmp_path, "groups,eigenvalues,trace")
     for name, value in truth(*dense).items():
         found, error = scalars["value"][name], scalars["error"][name]
@@ -95,89 +93,47 @@ def test_estimated_where_it_is_not(tmp_path, dense, monkeypatch):
         block = float(matrix[spans[row["v"]], spans[row["w"]]].norm())
         assert abs(row["R"] - block) <= 6 * row["R_error"] + 0.05 * block
     assert tables["eigenvalues"]["converged"].all()
-    assert tables["certificate"]["ok"].all()
-    assert (tables["cost"]["method"].str.contains("estimated")).all()
+    assert scalars["error"]["trace"] > 0
 
 
-WITHIN = 4.0
-"""Factor of processor time; the page promises three for parts of more than a second."""
-
-
-class Dense(nn.Module):
-    """A U-Net of dense layers: long skips by concatenation."""
-
-    def __init__(self, width: int = 24) -> None:
-        super().__init__()
-        self.d1, self.d2, self.d3 = (
-            nn.Linear(16, width),
-            nn.Linear(width, width),
-            nn.Linear(width, width),
+def test_errors_over_batches_are_those_of_the_jackknife(tmp_path, dense):
+    tables, _ = run(tmp_path, "network,batches")
+    rows = tables["batches"].set_index("quantity")
+    module, loss, batches = targets.loader()
+    traces = []
+    for x, y in batches:
+        values = {name: p.detach() for name, p in module.named_parameters()}
+        hessian = torch.func.hessian(lambda p, x=x, y=y: loss(functional_call(module, p, x), y))(
+            values
         )
-        self.u2, self.u1, self.out = (
-            nn.Linear(2 * width, width),
-            nn.Linear(2 * width, width),
-            nn.Linear(width, 5),
-        )
-
-    def forward(self, x):
-        a = torch.tanh(self.d1(x))
-        b = torch.tanh(self.d2(a))
-        c = torch.tanh(self.d3(b))
-        b = torch.tanh(self.u2(torch.cat([c, b], 1)))
-        return self.out(torch.tanh(self.u1(torch.cat([b, a], 1))))
+        blocks = [hessian[k][k].reshape(p.numel(), p.numel()) for k, p in values.items()]
+        traces.append(sum(float(block.trace()) for block in blocks))
+    spread = torch.tensor(traces, dtype=torch.float64).std() / len(traces) ** 0.5
+    assert rows["value"]["trace"] == pytest.approx(float(dense[0].trace()), rel=1e-9)
+    assert rows["error"]["trace"] == pytest.approx(float(spread), rel=1e-9)
+    assert {"lambda_1", "R[0, 2]", "C[0, 2]", "D[0, 2]", "gap[0, 2]"} <= set(rows.index)
+    assert (rows["batches"] == 3).all() and (rows["status"] == "ok").all()
 
 
-def problem(module, x, y):
-    torch.manual_seed(0)
-    return Problem(Snapshot(0, module.eval(), nn.CrossEntropyLoss(), [(x, y)], False), Options())
-
-
-def problems():
-    g = torch.Generator().manual_seed(0)
-    x = torch.randn(4, 1, 8, 8, generator=g)
-    yield problem(Dense(), torch.randn(12, 16, generator=g), torch.arange(12) % 5)
-    yield problem(UNet(), x, (x[:, 0] > 0).long())
-
-
-def taken(code):
-    started = time.process_time()
-    code()
-    return time.process_time() - started
-
-
-def test_small_networks_take_exact_blocks_and_convolutions_products():
-    exact, products = (cost_of_layers(found) for found in problems())
-    assert "exact blocks" in exact.method and "exact blocks" not in products.method
-    assert exact.gradients > 0 and products.gradients > 0
-
-
-def test_exact_blocks_are_certified_next_to_the_products(monkeypatch):
-    small = next(problems())
-    assert certificate_between_layers(small)["certificate"][0]["ok"]
-
-    def doubled(*of, **options):
-        return {pair: 2 * block for pair, block in exact_blocks(*of, **options).items()}
-
-    monkeypatch.setattr("runner.curvature.certificate.verify.exact_blocks", doubled)
-    assert "2 times the mean" in certificate_between_layers(small)["certificate"][0]["status"]
+WITHIN = 5.0
+"""Factor of processor time, of parts that take more than a second."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", [0, 1])
-def test_the_predicted_costs_agree_with_the_measured_ones(which):
-    """A prediction from operations at the rate of a gradient was once 17 times too large for dense nodes."""
-    found = list(problems())[which]
-    dag = found.dag
-    measured = [
-        (
-            cost_of_layers,
-            lambda: inter_layer_metrics(dag, dag.x, dag.y, generator=found.generator("layers")),
-        ),
-        (cost_of_certificate, lambda: certificate_between_layers(found)),
-        (cost_of("density"), lambda: density(found)),
-    ]
-    predicted = [cost(found) for cost, _ in measured]
-    assert "estimated" in predicted[2].method or which == 1
-    for cost, (_, code) in list(zip(predicted, measured, strict=True))[: 3 - which]:
-        ratio = cost.gradients * found.gradient.seconds / taken(code)
-        assert 1 / WITHIN < ratio < WITHIN, (cost, ratio)
+def test_the_predicted_costs_agree_with_the_measured_ones():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 1, 8, 8, generator=g)
+    torch.manual_seed(0)
+    batches = [(x, (x[:, 0] > 0).long())]
+    snapshot = Snapshot(0, UNet().eval(), nn.CrossEntropyLoss(), batches, False)
+    problem = Problem(snapshot, Options())
+    names = ["certificate", "layers", "groups", "eigenvalues", "density", "trace"]
+    costs, ratios = predict(problem, names, 0, print), {}
+    for name in names:
+        started = time.process_time()
+        PARTS[name].tables(problem)
+        seconds = time.process_time() - started
+        if seconds > 1:
+            ratios[name] = costs[name].gradients * problem.first.seconds / seconds
+    assert len(ratios) >= 2
+    assert all(1 / WITHIN < ratio < WITHIN for ratio in ratios.values()), ratios

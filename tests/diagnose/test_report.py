@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from runner.curvature import ParameterOperator
-from runner.diagnose import parts
+from runner.curvature import ParameterOperator, trace_estimate
 from runner.diagnose.parts import PARTS
 from runner.diagnose.report import DiagnosisAnalysis
 from runner.diagnose.target import Snapshot
@@ -19,12 +18,13 @@ from tests.diagnose.conftest import FIGURES, diagnose, table
 
 TABLES = {
     "certificate": {"what", "ok", "error", "where", "tolerance", "difference_step", "status"},
-    "layers": {"v", "w", "distance", "R", "C", "D", "gap", "R_error", "method", "status"},
+    "layers": {"v", "w", "R", "C", "D", "gap", "R_error", "method", "status"},
     "groups": {"v", "w", "R", "C", "share", "D", "gap", "method", "status"},
     "eigenvalues": {"value"}, "density": {"eigenvalue", "density", "low", "high"},
     "scalars": {"quantity", "value", "error", "method", "status"},
     "cost": {"part", "predicted_gradients", "gradients", "seconds", "predicted_bytes", "bytes", "method"},
-    "nodes": {"node", "size", "parents"},
+    "nodes": {"node", "size"},
+    "batches": {"quantity", "value", "error", "estimator_error", "low", "high", "batches", "status"},
 }  # fmt: skip
 SCALARS = {
     "loss", "gradient norm", "parameters", "examples", "discarded share", "lambda_1", "lambda_n", "trace",
@@ -50,7 +50,7 @@ def test_the_cost_is_predicted_before_and_measured_after(whole):
     said, folder = whole
     first, last = said[0], next(line for line in said if "cost: predicted" in line)
     number = re.search(
-        r"8 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s of processor",
+        r"9 parts to measure, 0 stored; predicted cost ([\d.e+]+) gradients of [\d.e-]+ s of processor",
         first,
     )
     assert number, first
@@ -92,21 +92,18 @@ def test_the_console_ends_with_certificates_and_numbers(whole):
     assert re.search(r"tables, 3 figures, page .*index.html", said[-1])
 
 
-def test_a_wrong_certificate_is_reported(tmp_path, monkeypatch):
-    from runner.curvature.matrix_free.operators import CurvatureOperator
-
-    right = CurvatureOperator.whole
-    monkeypatch.setattr(
-        CurvatureOperator,
-        "whole",
-        lambda self, r: tuple({v: 1.1 * p for v, p in f.items()} for f in right(self, r)),
-    )
+def test_a_wrong_certificate_comes_first(tmp_path, monkeypatch):
+    right = ParameterOperator.matvec
+    monkeypatch.setattr(ParameterOperator, "__matmul__", lambda self, z: 1.1 * right(self, z))
     said, folder = run("batch", tmp_path, "parts=certificate", "nodes=0,2")
-    assert any(
-        "between layers: NOT certified: products are wrong" in line and "1.1 times" in line
-        for line in said
-    )
-    assert "products are wrong" in (folder / "index.html").read_text()
+    wrong = "parameters: NOT certified; products are wrong at group"
+    assert any(wrong in line for line in said)
+    lines = (folder / "report.md").read_text().splitlines()
+    assert lines[0].startswith("# Diagnosis of ") and lines[0].endswith("targets.py:batch")
+    assert "between layers: certified" in lines[2] and wrong in lines[3]
+    page = (folder / "index.html").read_text()
+    assert page.index(wrong) < page.index("<main")
+    assert "targets.py:batch (commit" in page or "targets.py:batch (SHA-256" in page
 
 
 def test_the_page_shows_figures_and_tables_of_the_report(whole):
@@ -138,17 +135,21 @@ def test_the_page_shows_figures_and_tables_of_the_report(whole):
 
 
 def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypatch):
-    right = parts.density
+    part = PARTS["density"]
 
     def interrupted(problem):
-        raise KeyboardInterrupt
+        stop = KeyboardInterrupt()
+        stop.partial = trace_estimate(torch.eye(5), 4)
+        raise stop
 
-    part = PARTS["density"]
-    monkeypatch.setitem(PARTS, "density", type(part)(part.cost, interrupted))
+    said: list[str] = []
+    monkeypatch.setitem(PARTS, "density", part._replace(tables=interrupted))
     with pytest.raises(KeyboardInterrupt):
-        run("batch", tmp_path, "parts=network,layers,density")
+        diagnose("batch", tmp_path, "parts=network,layers,density", tell=said.append)
     assert len(list(Store(tmp_path, "it").all())) == 2
-    monkeypatch.setitem(PARTS, "density", type(part)(part.cost, right))
+    assert any("density, when it was interrupted: 5 ± " in line for line in said)
+    assert set(table(tmp_path / "it", "layers")["v"]) == {"0", "2", "4"}  # the report is there
+    monkeypatch.setitem(PARTS, "density", part)
     said, folder = run("batch", tmp_path, "parts=network,layers,density")
     assert "1 parts to measure, 2 stored" in said[0]
     assert [line.split(":")[0].strip() for line in said if "took" in line] == ["density"]
@@ -167,7 +168,7 @@ def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_pa
     steps = [line.split(":")[0] for line in said if "predicted" in line and line.startswith("step")]
     assert steps == ["step 0", "step 1", "step 2"]
     certificate = table(folder, "certificate")
-    assert certificate["step"].tolist() == [0, 1, 2] and certificate["ok"].all()
+    assert certificate["step"].tolist() == [0, 0, 1, 1, 2, 2] and certificate["ok"].all()
     scalars = table(folder, "scalars")
     for quantity in ("loss", "trace", "lambda_sup"):
         rows = scalars[scalars["quantity"] == quantity]
@@ -182,14 +183,9 @@ def test_the_certificate_of_every_checkpoint_and_the_curves_of_a_training(tmp_pa
     assert "| quantity | step 0 | step 1 | step 2 | method |" in (folder / "report.md").read_text()
 
 
-def test_batch_dim_and_shared_reach_the_engine(tmp_path):
-    _, folder = run(
-        "time_first_masked",
-        tmp_path,
-        "parts=network,certificate,layers",
-        "batch_dim=1",
-        "shared=mask",
-    )
+def test_batch_dim_reaches_the_engine(tmp_path):
+    words = ("parts=network,certificate,layers", "batch_dim=1")
+    _, folder = run("time_first_masked", tmp_path, *words)
     assert table(folder, "certificate")["ok"].all(), table(folder, "certificate")["status"].tolist()
     assert table(folder, "scalars").set_index("quantity")["value"]["examples"] == 4
     assert (table(folder, "layers")["status"] == "ok").all()
