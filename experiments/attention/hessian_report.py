@@ -139,8 +139,8 @@ def notes(tables: Tables) -> list[str]:
         worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
         found.append(
             "Closed form against automatic differentiation: largest relative error "
-            f"{worst_error['hessian_error']:.1e} "
-            f"(Hessian), {worst_error['product_error']:.1e} (product)."
+            f"{worst_error['hessian_error']:.1e} (Hessian), {worst_error['product_error']:.1e} "
+            "(product)."
         )
     return found
 

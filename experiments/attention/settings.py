@@ -60,8 +60,8 @@ class AttentionHessian(c.Experiment):
         super().__post_init__()
         if not self.cells():
             raise c.SettingError(
-                "experiment: expected at least one cell, found none; the ascent covers "
-                f"n d <= {self.ascent_entries} (experiment.ascent_entries) only"
+                "experiment: expected at least one cell, found none; the ascent covers n d <= "
+                f"{self.ascent_entries} (experiment.ascent_entries) only"
             )
 
     def cells(self) -> list[c.Cell]:

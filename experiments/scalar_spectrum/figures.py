@@ -233,8 +233,7 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     heads = {(value, n, r): f"{cell[n]}, rate {r:g}" for value in names for n, r in runs}
     said = (
         "the paper's rate is 0.18 for both networks; teeth in a line: a neuron that changes its "
-        "cell "
-        "back and forth from step to step"
+        "cell back and forth from step to step"
     )
     size: dict[str, Any] = {"columns": len(runs), "height": 4.9, "sharex": "col", "sharey": False}
     figure = panels(heads, draw, x="training step", **size, legend_columns=3, caption=said)

@@ -25,9 +25,8 @@ def theorem6_outliers(
     if abs(torch.dot(v, b)) > tolerance * vv or abs(torch.dot(b, b) - vv) > tolerance * vv:
         raise ValueError(
             "theorem6_outliers needs ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖, found ⟨v, b⟩ = "
-            f"{float(torch.dot(v, b)):.3g}, "
-            f"‖v‖² = {float(vv):.6g}, ‖b‖² = {float(torch.dot(b, b)):.6g}; use bias_spectrum for "
-            "other weights"
+            f"{float(torch.dot(v, b)):.3g}, ‖v‖² = {float(vv):.6g}, ‖b‖² = "
+            f"{float(torch.dot(b, b)):.6g}; use bias_spectrum for other weights"
         )
     gap = torch.sqrt(s**2 + 12 * r2)
     p = -r2 - s**2 / 3

@@ -144,14 +144,12 @@ def notes(table: pd.DataFrame) -> Iterator[str]:
     )
     top = shown(table)[lambda t: t["sigma"] == scales[-1]]
     yield (
-        f"Fig. 3, fitted: of {len(scales)} data scales tried (σ = {scales[0]:g} to "
-        f"{scales[-1]:g}) at the printed rate "
-        f"and momentum, σ = {sigma:g} gives the caption's pattern (λ2 negative, one change of "
-        "sign, then positive) in "
-        f"{100 * share:.0f} % of the runs that start negative ({each}); at σ = {scales[-1]:g} "
-        f"{100 * top['turns_positive'].mean():.0f} % do, and {100 * top['wiggles'].mean():.0f} % "
-        "wiggle. The scale was "
-        "chosen by these sentences: it is no evidence for them."
+        f"Fig. 3, fitted: of {len(scales)} data scales tried (σ = {scales[0]:g} to {scales[-1]:g}) "
+        f"at the printed rate and momentum, σ = {sigma:g} gives the caption's pattern (λ2 "
+        f"negative, one change of sign, then positive) in {100 * share:.0f} % of the runs that "
+        f"start negative ({each}); at σ = {scales[-1]:g} {100 * top['turns_positive'].mean():.0f} "
+        f"% do, and {100 * top['wiggles'].mean():.0f} % wiggle. The scale was chosen by these "
+        "sentences: it is no evidence for them."
     )
 
 

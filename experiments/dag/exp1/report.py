@@ -207,17 +207,14 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
             if fall:
                 said.append(
                     f"L = {depth} {checkpoint}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} "
-                    "(seeds "
-                    f"{min(fall):.2f} to {max(fall):.2f}, n = {len(fall)})"
+                    f"(seeds {min(fall):.2f} to {max(fall):.2f}, n = {len(fall)})"
                 )
     text = (
-        "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at "
-        "L = 12 and to 1e-14 "
-        "at L = 32 (the exponent is damaged in our text). With LayerNorm, as in Exp. 1, they do "
-        "not (claims there). "
-        "Two kinds of networks come near it: those without LayerNorm (findings of exp1_resonance) "
-        "and the spectrally "
-        "normalised ones of this experiment: "
+        "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at L "
+        "= 12 and to 1e-14 at L = 32 (the exponent is damaged in our text). With LayerNorm, as in "
+        "Exp. 1, they do not (claims there). Two kinds of networks come near it: those without "
+        "LayerNorm (findings of exp1_resonance) and the spectrally normalised ones of this "
+        "experiment: "
     )
     return [text + "; ".join(said) + "."] if said else []
 
@@ -242,10 +239,8 @@ def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
     )
     return [
         f"The authors count C = 0 where √(R(v,v) R(w,w)) < 1e-12, here in {int(small.sum())} of "
-        f"{len(pairs)} pairs "
-        f"({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The figure of C shows these "
-        "measured "
-        "values; no printed number depends on the convention."
+        f"{len(pairs)} pairs ({listed}), whose mean C is {pairs[small]['C'].mean():.3f}. The "
+        "figure of C shows these measured values; no printed number depends on the convention."
     ]
 
 
@@ -256,8 +251,7 @@ def above_one_note(pairs: pd.DataFrame) -> list[str]:
         return []
     return [
         f"The authors' results hold C cut at 1. Here C exceeds 1 in {len(above)} of {len(pairs)} "
-        "pairs, by at most "
-        f"{above['C'].max() - 1:.2g}."
+        f"pairs, by at most {above['C'].max() - 1:.2g}."
     ]
 
 

@@ -41,8 +41,7 @@ class Exp2Bottleneck(InterLayer):
         if self.rank_examples > self.metric.examples:
             raise c.SettingError(
                 "experiment.rank_examples: expected at most "
-                f"metric.examples={self.metric.examples}, "
-                f"found {self.rank_examples}"
+                f"metric.examples={self.metric.examples}, found {self.rank_examples}"
             )
 
     def cells(self) -> list[c.Cell]:

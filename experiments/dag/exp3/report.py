@@ -191,9 +191,8 @@ def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[st
         if own > 0 and not math.isnan(c.images):
             found.append(
                 f"{activation}, init: gap {own:.3g} on the paper's images, {random.min():.3g} to "
-                f"{random.max():.3g} on "
-                f"{len(random)} random sets of the same size (means over seeds); std "
-                f"{math.sqrt(c.within):.2g} between "
-                f"sets of images of one network, {math.sqrt(c.seeds):.2g} between seeds."
+                f"{random.max():.3g} on {len(random)} random sets of the same size (means over "
+                f"seeds); std {math.sqrt(c.within):.2g} between sets of images of one network, "
+                f"{math.sqrt(c.seeds):.2g} between seeds."
             )
     return found

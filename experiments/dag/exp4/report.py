@@ -150,12 +150,10 @@ def across_notes(
         return
     yield (
         f"H4.2a: R(d+2)/R(d) at init is {min(flat):.2f} to {max(flat):.2f}, and {min(curved):.2f} "
-        f"to {max(curved):.2f} "
-        "for cat+SiLU; printed 0.28 to 0.39. The measured block is the paper's: printed ‖T‖ over "
-        "printed gap is the "
-        f"authors' R(2) where the merge is flat, and ours is {min(own):.2f} to {max(own):.2f} "
-        f"times that in {len(own)} "
-        "cases. As published the sentence does not hold."
+        f"to {max(curved):.2f} for cat+SiLU; printed 0.28 to 0.39. The measured block is the "
+        "paper's: printed ‖T‖ over printed gap is the authors' R(2) where the merge is flat, and "
+        f"ours is {min(own):.2f} to {max(own):.2f} times that in {len(own)} cases. As published "
+        "the sentence does not hold."
     )
     steps = (
         [values.whole for values in claims.one_block(without_norm).values()]
@@ -165,12 +163,9 @@ def across_notes(
     if steps:
         yield (
             "Networks without LayerNorm give the printed range across one block: R(d+1)/R(d) at "
-            "init is "
-            f"{min(steps):.3f} to {max(steps):.3f} over all {len(steps)} distances and "
-            "configurations, cat+SiLU "
-            "included, on the published seeds and images. Section 5.4 supports this explanation: "
-            "its remark that "
-            "LayerNorm makes ρ_max > 1 speaks of another network than the decay does. It was "
-            "found after about 110 "
-            "other readings of the ratio."
+            f"init is {min(steps):.3f} to {max(steps):.3f} over all {len(steps)} distances and "
+            "configurations, cat+SiLU included, on the published seeds and images. Section 5.4 "
+            "supports this explanation: its remark that LayerNorm makes ρ_max > 1 speaks of "
+            "another network than the decay does. It was found after about 110 other readings of "
+            "the ratio."
         )

@@ -188,10 +188,9 @@ def said(found: Sequence[Statistic]) -> list[str]:
     far = max(found, key=lambda s: abs(s.effect))
     return [
         f"Further seeds ({found[0].n_a}, named streams): {inside} of {len(found)} printed means "
-        "lie where the mean of "
-        f"five further seeds falls with 95 %; the farthest is {far.name.split(':')[0]} "
-        f"({far.group}), {far.note} for "
-        f"{far.mean:.4g} ± {far.std:.2g}, at percentile {far.statistic:.0f} of the means of five."
+        "lie where the mean of five further seeds falls with 95 %; the farthest is "
+        f"{far.name.split(':')[0]} ({far.group}), {far.note} for {far.mean:.4g} ± {far.std:.2g}, "
+        f"at percentile {far.statistic:.0f} of the means of five."
     ]
 
 

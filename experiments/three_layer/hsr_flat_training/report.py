@@ -139,8 +139,8 @@ class ContestAnalysis(Analysis):
             if str(method) in self.experiment.method:
                 lines.append(
                     f"{method}, settings {number}, {WORDS[budget]}: at {len(rows)} of "
-                    f"{ends['seed'].nunique()} seeds it diverged, ended no better than chance, "
-                    "or λ₁ did not converge."
+                    f"{ends['seed'].nunique()} seeds it diverged, ended no better than chance, or "
+                    "λ₁ did not converge."
                 )
         return lines
 

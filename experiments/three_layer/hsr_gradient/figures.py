@@ -83,8 +83,8 @@ def agreement(tables: Tables) -> Figure:
 
     draws = len(norms[["seed", "draw"]].drop_duplicates())
     caption = (
-        f"entries: one random network of the first seed; norms: {draws} networks, the "
-        "paper's about 1e-9"
+        f"entries: one random network of the first seed; norms: {draws} networks, the paper's "
+        "about 1e-9"
     )
     keys = [(name, block) for name in OF for block in ("w", "v")]
     size: dict[str, Any] = {"width": 8.0, "height": 5.8, "sharey": False}

@@ -157,8 +157,7 @@ class HsrGradientAnalysis(Study):
         if "cost" in self.tables:
             found.append(
                 "Times are processor seconds of this machine, the least of several turns: the one "
-                "table that does not "
-                "repeat byte for byte."
+                "table that does not repeat byte for byte."
             )
             found.append(_fastest(self.tables["cost"]))
         if "difference_norms" in self.tables:
@@ -166,9 +165,8 @@ class HsrGradientAnalysis(Study):
             relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
             found.append(
                 "Analytic and three-point gradients differ by at most "
-                f"{norms['difference_norm'].max():.2g} in norm, "
-                f"{relative:.2g} relative, with h = {self.experiment.difference_step:g}: the "
-                "error of the differences."
+                f"{norms['difference_norm'].max():.2g} in norm, {relative:.2g} relative, with h = "
+                f"{self.experiment.difference_step:g}: the error of the differences."
             )
         return found
 

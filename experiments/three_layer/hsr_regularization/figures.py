@@ -261,8 +261,8 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
             draw.legend(ax)
         sets, stop = part["seed"].nunique(), "calibrated" if protocol == "fitted" else protocol
         titles += [
-            f"{stop} stop rule: {len(part)} points of {sets} data sets, "
-            f"median of bound / λ₁ {ratio:.3f}",
+            f"{stop} stop rule: {len(part)} points of {sets} data sets, median of bound / λ₁ "
+            f"{ratio:.3f}",
             f"{stop} stop rule: seed {part['seed'].min()}, {first['unique']} of {first['starts']} "
             "starts",
         ]

@@ -108,8 +108,8 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         if fall < FLAT * rise:
             return f"{NAMES[method]}\nflat: falls by less than {100 * FLAT:g} % of that rise"
         return (
-            f"{NAMES[method]}\nfalls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise "
-            "along $u_1$"
+            f"{NAMES[method]}\nfalls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise along "
+            "$u_1$"
         )
 
     titles = {(method, direction): "" for method in NAMES for direction in ("u_1", "u_D")}

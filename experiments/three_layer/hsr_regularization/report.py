@@ -60,14 +60,12 @@ class HsrRegularizationAnalysis(Study):
         if "endpoints" not in self.tables:
             return []
         found = [
-            "The stop rule while training with a method is read in two ways: judged from the "
-            "first step, as in the "
-            "search (every_step), and from the second half of the steps on (second_half).",
+            "The stop rule while training with a method is read in two ways: judged from the first "
+            "step, as in the search (every_step), and from the second half of the steps on "
+            "(second_half).",
             "Adaptive SAM's normalisation operator is |w| + 0.01 for weights and 1 for biases, as "
-            "its authors have "
-            f"it; its radius is the paper's {experiment.radius:g}, and {experiment.wide_radius:g} "
-            "next to it (wide "
-            "radius).",
+            f"its authors have it; its radius is the paper's {experiment.radius:g}, and "
+            f"{experiment.wide_radius:g} next to it (wide radius).",
         ]
         rows = self.tables["endpoints"]
         for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
@@ -75,8 +73,7 @@ class HsrRegularizationAnalysis(Study):
             listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
             found.append(
                 f"{protocol}, {reading}: starts without a critical point, left out of the tests: "
-                f"{listed}, of "
-                f"{len(part) // len(NAMES)} each."
+                f"{listed}, of {len(part) // len(NAMES)} each."
             )
         return found + unchecked("hsr")
 

@@ -376,8 +376,8 @@ def scan(tables: Tables) -> Figure:
     titles = {"converged": "share of starts that converge", "unique": "share of distinct points"}
     titles["lambda_max_largest"] = r"largest $\lambda_1$ found"
     caption = (
-        "lines: mean over the data sets, bands: their range; dotted: the paper's counts "
-        "(Appendix C)"
+        "lines: mean over the data sets, bands: their range; dotted: the paper's counts (Appendix "
+        "C)"
     )
     size: dict[str, Any] = {"sharey": False, "width": 9.0, "height": 3.4}
     figure = draw.panels(titles, panel, x="learning rate η", log="x", caption=caption, **size)

@@ -76,8 +76,7 @@ class WsBound(ThreeLayerStudy):
         if not self.cells():
             raise c.SettingError(
                 "experiment: expected at least one cell, found none; protocol=printed covers the "
-                "activations in "
-                f"experiment.scanned ({', '.join(self.scanned)}) only"
+                f"activations in experiment.scanned ({', '.join(self.scanned)}) only"
             )
 
     def cells(self) -> list[c.Cell]:
