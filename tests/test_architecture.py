@@ -206,6 +206,20 @@ def test_nothing_imports_the_audit():
     assert not [relative(p) for p in others if any(m.startswith(own) for m, _ in imports(p))]
 
 
+def test_no_paper_imports_another():
+    """A package of experiments/ imports the runner and the modules next to the packages, no other
+    package."""
+    packages = {p.name for p in (ROOT / "experiments").iterdir() if (p / "__init__.py").is_file()}
+    wrong = []
+    for path in files(*(f"experiments/{name}" for name in sorted(packages - {"paper_audit"}))):
+        own = path.relative_to(ROOT / "experiments").parts[0]
+        for module, _ in imports(path):
+            top, _, rest = module.partition(".")
+            if top == "experiments" and rest.split(".")[0] in packages - {own}:
+                wrong.append(f"{relative(path)}: {module}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_an_experiment_has_no_class_in_its_package_file():
     """The dataclass of an experiment is in settings.py, which names the rest."""
     packages = [p for p in files("experiments") if p.name == "__init__.py"]

@@ -214,7 +214,7 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
 def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
     """Rows of `targets` for Experiment 5's regression network: first validation sequences, at init
     and at the end."""
-    from experiments.dag.protocol.training import train_regression
+    from runner.training.trained import train_regression
 
     settings = setup.model.network()
     trained = train_regression(settings, setup.dataset, setup.training, ctx)

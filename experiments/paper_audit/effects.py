@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
-from experiments.dag.protocol.training import build
 from experiments.paper_audit.attention import cases
 from experiments.paper_audit.attention.terms import (
     Case,
@@ -44,6 +42,7 @@ from runner.kinds.dataset import AttentionData
 from runner.kinds.model import AttentionModel
 from runner.store.archive import published_cells
 from runner.store.cells import Stored
+from runner.training.initial import PUBLISHED_SEEDS, build
 
 Row = dict[str, str]
 

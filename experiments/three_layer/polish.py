@@ -17,21 +17,17 @@ multiply-adds: 0.02 million for D = 13, I = 50. Finished points leave the batch.
 
 What becomes of a point:
 
-minimum, saddle   ||∇f|| <= tolerance, the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||), and H
-is regular
-                  against what is left of the gradient (CONTRACTION): by Newton–Kantorovich there is
-                  one stationary point here, of the index of H
-infinity          ||θ|| > far; or ||∇f|| <= tolerance with a singular H, along whose kernel the
-point has come a LONG
-                  way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no
-                  larger: the valley goes on (toward a degenerate minimum that way is short, and the
-                  other side of it rises)
-degenerate        ||∇f|| <= tolerance with a singular H, and the valley does not go on
-                  (far out in a steep valley float64 holds no point of so small a gradient: with
-                  `rounding` the tolerance is there what moving θ by its own rounding does to ∇f, ε
-                  || |H| |θ| ||)
-unfinished        none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is
-not 0
+minimum, saddle: ||∇f|| <= tolerance, the Newton step |H|⁻¹∇f is within ISOLATED (1 + ||θ||), and H
+    is regular against what is left of the gradient (CONTRACTION): by Newton–Kantorovich there is
+    one stationary point here, of the index of H
+infinity: ||θ|| > far; or ||∇f|| <= tolerance with a singular H, along whose kernel the point has
+    come a LONG way since its gradient fell below √tolerance, and as far again f and ||∇f|| are no
+    larger: the valley goes on (toward a degenerate minimum that way is short, and the other side of
+    it rises)
+degenerate: ||∇f|| <= tolerance with a singular H, and the valley does not go on (far out in a steep
+    valley float64 holds no point of so small a gradient: with `rounding` the tolerance is there
+    what moving θ by its own rounding does to ∇f, ε || |H| |θ| ||)
+unfinished: none of these in `max_steps`; toward "nearest" also a minimum of ||∇f|| that is not 0
 """
 
 from __future__ import annotations

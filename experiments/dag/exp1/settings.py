@@ -10,15 +10,14 @@ from typing import Any, ClassVar
 from experiments.dag.protocol.inter_layer import (
     ACTIVATIONS,
     DEEPER,
-    PUBLISHED_SEEDS,
     WITHOUT_NORM,
     InterLayer,
     companions,
-    mlp_settings,
     without_norm,
 )
 from runner import contract as c
 from runner.kinds.model import ARCHITECTURES, BlockChain
+from runner.training.initial import PUBLISHED_SEEDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,25 +51,20 @@ class Exp1Resonance(InterLayer):
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
-        return mlp_settings(
-            self.model, self.dataset, depth=depth, arch=arch, activation=self.activation
+        outputs = self.dataset.classes
+        return self.model.network(
+            outputs=outputs, depth=depth, arch=arch, activation=self.activation
         )
 
     def companions(self) -> Mapping[str, c.Companion]:
         """Those of all experiments on images, and untrained plain networks without LayerNorm
         (Section 5.1's norms)."""
         found = companions(self, self.model)
-        if (
-            type(self) is Exp1Resonance
-            and found
-            and getattr(self.model, "norm", False)
-            and self.model.kind == "mlp"
-        ):
-            found = {
-                **found,
-                WITHOUT_NORM: without_norm(self, self.model, arch=["plain"], depth=[12, 32]),
-            }
-        return found
+        with_norm = self.model.kind == "mlp" and getattr(self.model, "norm", False)
+        if type(self) is not Exp1Resonance or not found or not with_norm:
+            return found
+        plain = without_norm(self, self.model, arch=["plain"], depth=[12, 32])
+        return {**found, WITHOUT_NORM: plain}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +84,8 @@ class Exp1bSpectralNorm(Exp1Resonance):
         found = super().companions()
         if not found or not self.metric.subsamples:
             return found
-        deeper = replace(
-            self, depth=[32], arch=["plain_sn"], metric=replace(self.metric, subsamples=0)
-        )
+        metric = replace(self.metric, subsamples=0)
+        deeper = replace(self, depth=[32], arch=["plain_sn"], metric=metric)
         return {**found, DEEPER: c.Companion(deeper, PUBLISHED_SEEDS)}
 
 

@@ -11,113 +11,111 @@ batch mean; `networks`, loss and accuracy; `certificate`, `history` (of trained 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp2.settings import Exp2Bottleneck
+from experiments.dag.protocol.averages import Row, means
 from experiments.dag.protocol.estimates import estimated_metrics
-from experiments.dag.protocol.measure import Point, Row, at_every_point, mean_of, scores_at
-from experiments.dag.protocol.training import Trained, train_images, untrained_images
+from experiments.dag.protocol.measure import (
+    Point,
+    at_every_point,
+    memory_of,
+    scores_at,
+    stream_of,
+)
 from runner.contract import Cell, Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.exact.routing import Blocks
 from runner.curvature.metrics.blocks import coupling, gauss_newton_factors, resonance, stable_rank
-from runner.kinds.metric import InterLayerMetric
-from runner.training import CHECKPOINTS
+from runner.training.trained import Trained, train_images, untrained_images
 
 Pair = tuple[str, str]
+METRICS = ("R", "C", "D")
 EPS = torch.finfo(torch.float64).eps
 
 
 def measure(experiment: Exp2Bottleneck, cell: Cell, ctx: Context) -> dict[str, Table]:
     """The network of a cell at init, or trained and measured at mid and final."""
     start = cell.params["phase"] == "init"
-    build = untrained_images if start else train_images
-    trained = build(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
-    counts = experiment.probes, experiment.rank_examples
-    return measure_trained(
-        trained, experiment.metric, *counts, ctx, ("init",) if start else ("mid", "final")
-    )
+    train = untrained_images if start else train_images
+    trained = train(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
+    checkpoints = ("init",) if start else ("mid", "final")
+    return measure_trained(trained, experiment, ctx, checkpoints)
 
 
 def measure_trained(
-    trained: Trained,
-    metric: InterLayerMetric,
-    probes: int,
-    rank_examples: int,
-    ctx: Context,
-    checkpoints: Sequence[str] = CHECKPOINTS,
+    trained: Trained, experiment: Exp2Bottleneck, ctx: Context, checkpoints: Sequence[str]
 ) -> dict[str, Table]:
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in
     `networks`."""
-    budget = int(metric.memory_gib * 2**30)
+    metric = experiment.metric
+    budget = memory_of(metric)
 
     def read(at: Point) -> dict[str, list[Row]]:
         nodes = at.network.measured
         blocks = exact_blocks(at.dag, at.x, at.y, nodes, memory_budget=budget)
         rows = far_rows(blocks, nodes)
-        found = {**at.where, **means(rows)}
+        far = {**at.where, **means(rows, METRICS)}
         if not at.first:
-            return {"far": [found]}
+            return {"far": [far]}
         here = {"checkpoint": at.checkpoint}
-        estimates = estimated_metrics(
-            blocks, nodes, probes, ctx.torch_generator(f"probes/{at.checkpoint}")
-        )
-        far = set(far_pairs(nodes))
-        kept = [e for e in estimates if (e["v"], e["w"]) in far]
-        own = means(kept) | {"C_cut": math.fsum(min(e["C"], 1.0) for e in kept) / len(kept)}
-        ranks = rank_rows(at.dag, nodes, at.x, at.y, rank_examples, budget)
+        far |= estimates(blocks, nodes, experiment.probes, ctx.torch_generator(stream_of(at)))
+        ranks = rank_rows(at.dag, nodes, at.x, at.y, experiment.rank_examples, budget)
         return {
             "networks": [{**here, **scores_at(trained, at.checkpoint), "status": "ok"}],
             "certificate": of_blocks(at.dag, at.x, at.y, blocks, ctx, **here),
-            "far": [found | {f"{name}_estimate": value for name, value in own.items()}],
-            "pairs": [
-                {**here, **row, "status": "ok" if row["D"] == row["D"] else "zero block"}
-                for row in rows
-            ],
+            "far": [far],
+            "pairs": [{**here, **row, "status": status_of(row)} for row in rows],
             "ranks": [{**here, **row} for row in ranks],
         }
 
     return at_every_point(trained, metric, ctx, read, checkpoints)
 
 
-def far_pairs(nodes: Sequence[str]) -> Iterator[Pair]:
+def status_of(pair: Row) -> str:
+    """Whether a pair has a stable rank."""
+    return "zero block" if math.isnan(pair["D"]) else "ok"
+
+
+def far_pairs(nodes: Sequence[str]) -> list[Pair]:
     """Pairs (i, j) of measured blocks with i < L/2 < j: the narrow layer lies strictly between
     them."""
     middle = len(nodes) // 2
-    return ((v, w) for v in nodes[:middle] for w in nodes[middle + 1 :])
+    return list(product(nodes[:middle], nodes[middle + 1 :]))
 
 
-def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[dict[str, Any]]:
+def far_rows(blocks: Blocks, nodes: Sequence[str]) -> list[Row]:
     """Exact v, w, R, C, D of every far pair."""
-    own = {v: resonance(blocks[v, v]) for v in nodes}
+    diagonal = {v: resonance(blocks[v, v]) for v in nodes}
     rows = []
     for v, w in far_pairs(nodes):
-        r = resonance(blocks[v, w])
-        rows.append(
-            {
-                "v": v,
-                "w": w,
-                "R": r,
-                "C": coupling(r, own[v], own[w]),
-                "D": stable_rank(blocks[v, w]),
-            }
-        )
+        row: Row = {"v": v, "w": w, "R": resonance(blocks[v, w])}
+        row["C"] = coupling(row["R"], diagonal[v], diagonal[w])
+        row["D"] = stable_rank(blocks[v, w])
+        rows.append(row)
     return rows
 
 
-def means(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Means of R, C and D over the rows; D over those that have one."""
-    return {name: mean_of(row[name] for row in rows) for name in ("R", "C", "D")}
+def estimates(
+    blocks: Blocks, nodes: Sequence[str], probes: int, generator: torch.Generator
+) -> dict[str, float]:
+    """Means of the estimates over the far pairs; C_cut: with the coupling of each pair cut at 1."""
+    far = set(far_pairs(nodes))
+    rows = estimated_metrics(blocks, nodes, probes, generator)
+    rows = [row for row in rows if (row["v"], row["w"]) in far]
+    found = means(rows, METRICS)
+    found["C_cut"] = math.fsum(min(row["C"], 1.0) for row in rows) / len(rows)
+    return {f"{name}_estimate": value for name, value in found.items()}
 
 
 def rank_rows(
     dag: Dag, nodes: Sequence[str], x: Tensor, y: Tensor, examples: int, budget: int
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Numerical ranks in float64 of every far pair: v, w, block ("example" or "mean"), part,
     examples, largest rank.
 
@@ -128,16 +126,12 @@ def rank_rows(
     dag, x = dag.to(torch.float64), x.double()
     factors = gauss_newton_factors(dag, x, y, nodes).factors
     ranks: dict[Pair, int] = dict.fromkeys(far_pairs(nodes), 0)
-    for n in range(
-        examples
-    ):  # one at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
-        total = exact_blocks(
-            dag, x[n : n + 1], y[n : n + 1], nodes, memory_budget=budget, check=False
-        )
-        ranks = {
-            pair: max(rank, int(torch.linalg.matrix_rank(total[pair])))
-            for pair, rank in ranks.items()
-        }
+    # one example at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
+    for n in range(examples):
+        one = slice(n, n + 1)
+        total = exact_blocks(dag, x[one], y[one], nodes, memory_budget=budget, check=False)
+        for pair in ranks:
+            ranks[pair] = max(ranks[pair], int(torch.linalg.matrix_rank(total[pair])))
     rows = []
     for v, w in far_pairs(nodes):
         left, right = (factors[u].view(len(x), -1, factors[u].shape[1])[:examples] for u in (v, w))
@@ -156,6 +150,5 @@ def product_rank(left: Tensor, right: Tensor) -> Tensor:
     """Rank of leftᵀ right for each example, (B,): from the (r, r) core of both QR factorisations.
     Shapes (B, r, d)."""
     r_left, r_right = (torch.linalg.qr(f.mT, mode="r")[1] for f in (left, right))
-    return torch.linalg.matrix_rank(
-        r_left @ r_right.mT, rtol=max(left.shape[2], right.shape[2]) * EPS
-    )
+    tolerance = max(left.shape[2], right.shape[2]) * EPS
+    return torch.linalg.matrix_rank(r_left @ r_right.mT, rtol=tolerance)

@@ -8,23 +8,32 @@ blocks, which costs less and does the same arithmetic.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations_with_replacement
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement, product
 
 import torch
+from torch import Tensor
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
-from experiments.dag.protocol.measure import blocks_of, measure_trained, on_papers_images
-from experiments.dag.protocol.probes import part_norms
-from experiments.dag.protocol.training import Trained, train_images
+from experiments.dag.protocol.averages import Row
+from experiments.dag.protocol.measure import (
+    blocks_of,
+    measure_trained,
+    on_images,
+    on_papers_images,
+    stream_of,
+)
+from experiments.dag.protocol.probes import PartNorms, part_norms
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit
 from runner.curvature.matrix_free.base import rademacher
 from runner.curvature.metrics.blocks import resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
+from runner.training.trained import Trained
 
+Pair = tuple[str, str]
 PARTS = {"tensor": 1.0, "gauss_newton": -1.0}
 """Parts of a block, with the sign of their norm in the logarithm of the gap."""
 ZERO = "no discrepancy: the exact gap is 0"
@@ -39,14 +48,11 @@ def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[f
 
 def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it; table `stochastic` where probes are drawn."""
-    trained = train_images(
-        experiment.network_settings(cell), experiment.dataset, experiment.training, ctx
-    )
+    trained = on_images(experiment, cell, ctx)
     tables = measure_trained(trained, experiment.metric, ctx)
     if experiment.probes and experiment.probe_draws:
-        tables["stochastic"] = compare_gaps(
-            trained, experiment.metric, experiment.probes, experiment.probe_draws, ctx
-        )
+        counts = experiment.probes, experiment.probe_draws
+        tables["stochastic"] = compare_gaps(trained, experiment.metric, *counts, ctx)
     return tables
 
 
@@ -64,39 +70,38 @@ def compare_gaps(
     for at in on_papers_images(trained, metric):
         nodes = at.network.measured
         exact = exact_gap(blocks_of(at.dag, nodes, at.x, at.y, metric), nodes)
-        generator = ctx.torch_generator(f"probes/{at.checkpoint}")
-        for count in probes:
-            for draw in range(draws):
-                found = part_norms(
-                    at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared"
-                ).values()
-                gap = gn_gap_of_sums(
-                    [g.tensor.value for g in found], [g.gauss_newton.value for g in found]
-                )
-                row = {"checkpoint": at.checkpoint, "probes": count, "draw": draw}
-                row |= {"gap_exact": exact, "gap_stochastic": gap}
-                row |= {"discrepancy_percent": 100 * (gap / exact - 1) if exact > 0 else math.nan}
-                rows.append({**row, "status": "ok" if exact > 0 else ZERO})
+        generator = ctx.torch_generator(stream_of(at))
+        for count, draw in product(probes, range(draws)):
+            norms = part_norms(
+                at.dag, at.x, at.y, nodes, _pairs(nodes), count, generator, stream="shared"
+            )
+            gap = gap_of_norms(norms.values())
+            row = {"checkpoint": at.checkpoint, "probes": count, "draw": draw}
+            row |= {"gap_exact": exact, "gap_stochastic": gap}
+            row |= {"discrepancy_percent": math.nan, "status": ZERO}
+            if exact > 0:
+                row |= {"discrepancy_percent": 100 * (gap / exact - 1), "status": "ok"}
+            rows.append(row)
     return rows
+
+
+def gap_of_norms(norms: Iterable[PartNorms]) -> float:
+    """The gap of estimated norms of the parts of all pairs."""
+    pairs = list(norms)
+    return gn_gap_of_sums(
+        [pair.tensor.value for pair in pairs], [pair.gauss_newton.value for pair in pairs]
+    )
 
 
 def measure_stochastic(experiment: Exp3Stochastic, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and compare estimates of its gap with the exact one."""
-    trained = train_images(
-        experiment.network_settings(cell), experiment.dataset, experiment.training, ctx
-    )
-    counts = experiment.probes, experiment.draws
-    tables = compare(trained, experiment.metric, *counts, str(cell.params["activation"]), ctx)
+    trained = on_images(experiment, cell, ctx)
+    tables = compare(trained, experiment, str(cell.params["activation"]), ctx)
     return {**tables, **trained.origin_table()}
 
 
 def compare(
-    trained: Trained,
-    metric: InterLayerMetric,
-    probes: Sequence[int],
-    draws: int,
-    activation: str,
-    ctx: Context,
+    trained: Trained, experiment: Exp3Stochastic, activation: str, ctx: Context
 ) -> dict[str, Table]:
     """Tables `draws` (checkpoint, probes, draw, gap_exact, gap_stochastic, status) and `predicted`
     (checkpoint, probes, percent: relative standard deviation of one estimate by `predicted_error`),
@@ -106,39 +111,39 @@ def compare(
     numbers of probes.
     """
     rows, predicted, certificate = [], [], []
-    for at in on_papers_images(trained, metric):
+    for at in on_papers_images(trained, experiment.metric):
         checkpoint, nodes = at.checkpoint, at.network.measured
-        blocks = blocks_of(at.dag, nodes, at.x, at.y, metric)
+        blocks = blocks_of(at.dag, nodes, at.x, at.y, experiment.metric)
         certificate += of_blocks(at.dag, at.x, at.y, blocks, ctx, checkpoint=checkpoint)
         exact = exact_gap(blocks, nodes)
         status = "ok" if exact > 0 else ZERO
-        for count in probes:
+        for count in experiment.probes:
             generator = ctx.torch_generator(f"probes/{activation}/{checkpoint}/{count}")
             where = {"checkpoint": checkpoint, "probes": count}
-            for draw in range(draws):
-                found = estimate(blocks, nodes, count, generator)
-                rows.append(
-                    {
-                        **where,
-                        "draw": draw,
-                        "gap_exact": exact,
-                        "gap_stochastic": found,
-                        "status": status,
-                    }
-                )
+            for draw in range(experiment.draws):
+                row: Row = {**where, "draw": draw, "gap_exact": exact}
+                row["gap_stochastic"] = estimate(blocks, nodes, count, generator)
+                rows.append(row | {"status": status})
             percent = 100 * predicted_error(blocks, nodes, count) if exact > 0 else math.nan
             predicted.append({**where, "percent": percent, "status": status})
         ctx.progress(CHECKPOINTS.index(checkpoint) + 1, len(CHECKPOINTS), checkpoint)
     return {"draws": rows, "predicted": predicted, "certificate": certificate}
 
 
+def part_of(blocks: BlockSplit, part: str) -> Mapping[Pair, Tensor]:
+    """The blocks of one of `PARTS`."""
+    return blocks.tensor if part == "tensor" else blocks.gauss_newton
+
+
+def norms_of(blocks: BlockSplit, nodes: Sequence[str], part: str) -> list[float]:
+    """Frobenius norms of a part of all pairs v <= w."""
+    return [resonance(part_of(blocks, part)[pair]) for pair in _pairs(nodes)]
+
+
 def exact_gap(blocks: BlockSplit, nodes: Sequence[str]) -> float:
     """Σ‖H^T‖_F / Σ‖H^GN‖_F over all pairs v <= w."""
     return gn_gap_of_sums(
-        *(
-            [resonance(part[p]) for p in _pairs(nodes)]
-            for part in (blocks.tensor, blocks.gauss_newton)
-        )
+        norms_of(blocks, nodes, "tensor"), norms_of(blocks, nodes, "gauss_newton")
     )
 
 
@@ -151,20 +156,14 @@ def estimate(
     The same sums as `experiments.dag.protocol.probes.part_norms` has from products through the
     network.
     """
-    sums = {"tensor": 0.0, "gauss_newton": 0.0}
+    sums = dict.fromkeys(PARTS, 0.0)
     for w, sources in _targets(nodes):
-        size = blocks.tensor[w, w].shape[1]
-        z = rademacher((probes, size), blocks.tensor[w, w].dtype, generator).to(
-            blocks.tensor[w, w].device
-        )
+        last = blocks.tensor[w, w]
+        z = rademacher((probes, last.shape[1]), last.dtype, generator).to(last.device)
         for part in sums:
-            stacked = torch.cat([getattr(blocks, part)[v, w] for v in sources])
-            images = (
-                (z @ stacked.mT)
-                .double()
-                .square()
-                .split([blocks.tensor[v, w].shape[0] for v in sources], 1)
-            )
+            pairs = [part_of(blocks, part)[v, w] for v in sources]
+            squares = (z @ torch.cat(pairs).mT).double().square()
+            images = squares.split([len(pair) for pair in pairs], 1)
             sums[part] += math.fsum(math.sqrt(float(image.sum(1).mean())) for image in images)
     return gn_gap_of_sums([sums["tensor"]], [sums["gauss_newton"]])
 
@@ -177,28 +176,27 @@ def predicted_error(blocks: BlockSplit, nodes: Sequence[str], probes: int) -> fl
     parts of H[v,w], the inner sums over all pairs: so the variance is Σ_w 2(‖M_w‖_F² − Σ_i
     (M_w)_ii²)/probes.
     """
-    totals = {
-        part: math.fsum(resonance(getattr(blocks, part)[p]) for p in _pairs(nodes))
-        for part in PARTS
-    }
+    totals = {part: math.fsum(norms_of(blocks, nodes, part)) for part in PARTS}
     variance = 0.0
     for w, sources in _targets(nodes):
-        size = blocks.tensor[w, w].shape[1]
-        m = torch.zeros(size, size, dtype=torch.float64, device=blocks.tensor[w, w].device)
-        for v in sources:
-            for part, sign in PARTS.items():
-                block = getattr(blocks, part)[v, w].double()
-                norm = resonance(block)
-                if norm > 0:
-                    m += sign * (block.mT @ block) / (2 * norm * totals[part])
-        variance += 2 * float(m.square().sum() - m.diagonal().square().sum()) / probes
+        last = blocks.tensor[w, w]
+        size = last.shape[1]
+        m = torch.zeros(size, size, dtype=torch.float64, device=last.device)
+        for v, (part, sign) in product(sources, PARTS.items()):
+            block = part_of(blocks, part)[v, w].double()
+            norm = resonance(block)
+            if norm > 0:
+                m += sign * (block.mT @ block) / (2 * norm * totals[part])
+        off_diagonal = m.square().sum() - m.diagonal().square().sum()
+        variance += 2 * float(off_diagonal) / probes
     return math.sqrt(variance)
 
 
-def _pairs(nodes: Sequence[str]) -> list[tuple[str, str]]:
+def _pairs(nodes: Sequence[str]) -> list[Pair]:
     return list(combinations_with_replacement(nodes, 2))
 
 
 def _targets(nodes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
     """(w, all v of the pairs (v, w)), in order."""
-    return ((w, nodes[: i + 1]) for i, w in enumerate(nodes))
+    for i, w in enumerate(nodes):
+        yield w, nodes[: i + 1]

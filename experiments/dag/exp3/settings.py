@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companions, mlp_settings
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companions
 from runner import contract as c
 from runner.kinds.model import BlockChain, MlpModel
 
@@ -37,8 +37,9 @@ class Exp3GnGap(InterLayer):
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation, arch = str(cell.params["activation"]), self.model.archs[0]
-        return mlp_settings(
-            self.model, self.dataset, depth=self.depth, arch=arch, activation=activation
+        outputs = self.dataset.classes
+        return self.model.network(
+            outputs=outputs, depth=self.depth, arch=arch, activation=activation
         )
 
     def companions(self) -> Mapping[str, c.Companion]:
@@ -78,6 +79,7 @@ class Exp3Stochastic(InterLayer):
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])
-        return mlp_settings(
-            self.model, self.dataset, depth=self.depth, arch="plain", activation=activation
+        outputs = self.dataset.classes
+        return self.model.network(
+            outputs=outputs, depth=self.depth, arch="plain", activation=activation
         )

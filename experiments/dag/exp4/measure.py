@@ -8,32 +8,28 @@ images; `networks` and `history` as in experiments.dag.protocol.measure.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from experiments.dag.exp4.settings import Exp4Diamond
+from experiments.dag.protocol.averages import Row
 from experiments.dag.protocol.measure import (
     Point,
-    Row,
     at_every_point,
     blocks_of,
     by_distance,
     certificate_rows,
     first_pairs,
     network_row,
+    on_images,
+    pairs_of,
     spectral_norms_of,
 )
-from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature.exact.blocks import BlockSplit
-from runner.curvature.metrics.blocks import (
-    Columns,
-    block_jacobians,
-    block_metrics,
-    gn_gap,
-    resonance,
-)
+from runner.curvature.metrics.blocks import block_jacobians, gn_gap, resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import graph_distance
+from runner.training.trained import Trained
 
 RELATIONS = ("a", "b", "cross")
 
@@ -50,14 +46,13 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
 
     def read(at: Point) -> dict[str, list[Row]]:
         blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
-        columns = block_metrics(blocks, order=at.network.measured)
-        columns |= metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
+        pairs = pairs_of(blocks, at.network.measured, metric)
         return {
             "networks": [{**at.where, **branch_dynamics(at), "status": "ok"}],
             "certificate": certificate_rows(at, blocks, ctx),
             "merge": [{**at.where, **merge_row(blocks, depth)}],
-            "pairs": first_pairs(at, columns, metric),
-            "distances": [{**at.where, **row} for row in by_relation(columns, depth)],
+            "pairs": first_pairs(at, pairs, metric),
+            "distances": [{**at.where, **row} for row in by_relation(pairs, depth)],
         }
 
     return at_every_point(trained, metric, ctx, read)
@@ -67,12 +62,12 @@ def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
     """R, ‖H^GN‖_F, ‖H^T‖_F and gap of the block of the last nodes of both branches."""
     last = (f"a{depth - 1}", f"b{depth - 1}")
     tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
-    parts = {
+    return {
+        "R": resonance(blocks.total[last]),
         "gn": resonance(gauss_newton),
         "tensor": resonance(tensor),
         "gap": gn_gap(tensor, gauss_newton),
     }
-    return {"R": resonance(blocks.total[last]), **parts}
 
 
 def branch_dynamics(at: Point) -> dict[str, float]:
@@ -82,16 +77,17 @@ def branch_dynamics(at: Point) -> dict[str, float]:
     return {name: value for name, value in row.items() if not name.startswith("lyapunov")}
 
 
-def by_relation(columns: Columns, depth: int) -> list[dict[str, Any]]:
+def by_relation(pairs: Sequence[Row], depth: int) -> list[Row]:
     """Averages by distance (see by_distance) within each branch and across the branches of `depth`
     blocks."""
     rows = []
-    pairs = list(zip(columns["v"], columns["w"], strict=True))
     for relation in RELATIONS:
-        at = [i for i, pair in enumerate(pairs) if relation_of(*pair) == relation]
-        part = {name: [column[i] for i in at] for name, column in columns.items()}
-        part["distance"] = [distance(*pairs[i], depth) for i in at]
-        rows += [{"relation": relation, **row} for row in by_distance(part)]
+        related = []
+        for pair in pairs:
+            v, w = pair["v"], pair["w"]
+            if relation_of(v, w) == relation:
+                related.append(pair | {"distance": distance(v, w, depth)})
+        rows += [{"relation": relation, **row} for row in by_distance(related)]
     return rows
 
 

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.scores import image_spread, jackknife
 from experiments.dag.protocol.summary import first, groups, long_format, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
 from runner.training import CHECKPOINTS
+from runner.training.initial import PUBLISHED_SEEDS
 
 SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "gap"}
 """Metric of the reference file -> column of `blocks`."""

@@ -17,13 +17,14 @@ import torch
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
-from experiments.dag.protocol.measure import Point, Row, at_every_point, scores_at
-from experiments.dag.protocol.training import Trained, train_regression
+from experiments.dag.protocol.averages import Row
+from experiments.dag.protocol.measure import Point, at_every_point, memory_of, scores_at
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit, split_blocks
 from runner.curvature.metrics.blocks import gn_gap, resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models.network import Network
+from runner.training.trained import Trained, train_regression
 
 
 def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -31,11 +32,9 @@ def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Ta
     network, protocol = str(cell.params["network"]), str(cell.params["protocol"])
     dataset, training = experiment.under(protocol)
     trained = train_regression(experiment.network_settings(network), dataset, training, ctx)
-    metric = (
-        experiment.metric
-        if protocol in experiment.resampled
-        else replace(experiment.metric, subsamples=0)
-    )
+    metric = experiment.metric
+    if protocol not in experiment.resampled:
+        metric = replace(metric, subsamples=0)
     return measure_trained(trained, PAIRS[network], metric, ctx)
 
 
@@ -46,20 +45,18 @@ def measure_trained(
 
     def read(at: Point) -> dict[str, list[Row]]:
         y = at.y.double() if metric.double else at.y
-        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=int(metric.memory_gib * 2**30))
+        blocks = split_blocks(at.dag, at.x, y, pair, memory_budget=memory_of(metric))
         with torch.no_grad():
-            loss = float((at.network(at.x).squeeze(-1) - y).square().mean())
+            residual = at.network(at.x).squeeze(-1) - y
+        loss = float(residual.square().mean())
         found = {"blocks": [{**at.where, **block_row(blocks, pair), "loss": loss}]}
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}
-        row = {**here, "test_loss": scores_at(trained, at.checkpoint, ("test_loss",))["test_loss"]}
+        row: Row = {**here, **scores_at(trained, at.checkpoint, ("test_loss",))}
         row |= {"parameters": at.network.parameter_count, **value_path(at.network), "status": "ok"}
-        return {
-            **found,
-            "networks": [row],
-            "certificate": of_blocks(at.dag, at.x, y, blocks, ctx, **here),
-        }
+        certificate = of_blocks(at.dag, at.x, y, blocks, ctx, **here)
+        return {**found, "networks": [row], "certificate": certificate}
 
     history = trained.training.history
     kept = {name: history[name] for name in ("epoch", "train_loss", "test_loss")}
@@ -69,12 +66,12 @@ def measure_trained(
 def block_row(blocks: BlockSplit, pair: tuple[str, str]) -> dict[str, float]:
     """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block."""
     tensor, gauss_newton = blocks.tensor[pair], blocks.gauss_newton[pair]
-    norms = {
+    return {
         "full": resonance(blocks.total[pair]),
         "gn": resonance(gauss_newton),
         "tensor": resonance(tensor),
+        "gap": gn_gap(tensor, gauss_newton),
     }
-    return {**norms, "gap": gn_gap(tensor, gauss_newton)}
 
 
 def value_path(network: Network) -> dict[str, float]:
@@ -85,7 +82,5 @@ def value_path(network: Network) -> dict[str, float]:
         return {"value_path": math.nan, "bias": math.nan}
     stages: Any = network.stages
     values, head = stages["v"].weight.detach(), stages["head"].linear
-    return {
-        "value_path": float((head.weight.detach() @ values).norm()),
-        "bias": float(head.bias.detach()),
-    }
+    path = head.weight.detach() @ values
+    return {"value_path": float(path.norm()), "bias": float(head.bias.detach())}

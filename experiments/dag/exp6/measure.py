@@ -15,11 +15,10 @@ the test set.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,20 @@ from torch import Tensor, nn
 
 from experiments.certificates import STREAM
 from experiments.dag.exp6.settings import Exp6ResNet18
-from experiments.dag.protocol.measure import image_sets, mean_of
+from experiments.dag.exp6.weights import file_name, load_weights
+from experiments.dag.protocol.averages import Row, by_column, means, sums
+from experiments.dag.protocol.measure import image_sets, memory_of
 from experiments.dag.protocol.probes import part_norms, spectral_norms
-from experiments.dag.protocol.training import build, origin_of, train_images
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
 from runner.curvature import CurvatureOperator, Dag, inter_layer_metrics, verify
-from runner.data.images import DataError, ImageData, Split, load_images
+from runner.data.images import ImageData, Split, load_images
 from runner.models.network import Network
+from runner.training.initial import build
 from runner.training.minibatch import evaluate
+from runner.training.trained import origin_of, train_images
 
-Row = dict[str, Any]
+Pair = tuple[str, str]
 CERTIFIED = 2
 """Images of the certificate, which takes four gradients of each, one after the other."""
 
@@ -50,44 +52,45 @@ def measure(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> dict[str, Tab
 
 def measure_at(at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context) -> dict[str, Table]:
     """All tables of one cell."""
-    extra: dict[str, Table] = {name: t for name, t in (("history", at.history),) if t}
+    extra: dict[str, Table] = {}
+    if at.history:
+        extra["history"] = at.history
     if at.origin:
         extra["origin"] = [dict(at.origin)]
     if at.network is None:
         return {"networks": [{"statistics": "running", "status": at.status}], **extra}
-    networks, pairs, distances, certificate = [], [], [], []
+    tables: dict[str, list[Row]] = {"networks": [], "pairs": [], "distances": [], "certificate": []}
     for statistics, network in variants(at, experiment.calibration):
-        scores = {"test_loss": math.nan, "test_accuracy": math.nan}
-        if at.trained:
-            scores["test_loss"], scores["test_accuracy"] = evaluate(
-                network, at.data.test.to(ctx.device), "cross_entropy"
-            )
-        row = {"statistics": statistics, **scores, "parameters": network.parameter_count}
-        networks.append({**row, "status": "ok" if at.trained else "untrained: no accuracy"})
+        tables["networks"].append({"statistics": statistics, **network_row(network, at, ctx)})
         for estimator, rows in by_estimator(network, statistics, at, experiment, ctx):
             where = {"statistics": statistics, "estimator": estimator}
-            pairs += [{**where, **row} for row in rows]
-            distances += [{**where, **row} for row in by_distance(rows)]
-        certificate.append(certified(network, statistics, at, experiment, ctx))
-        ctx.progress(len(networks), 2, f"BatchNorm statistics: {statistics}")
-    return {
-        "networks": networks,
-        "pairs": pairs,
-        "distances": distances,
-        "certificate": certificate,
-        **extra,
-    }
+            tables["pairs"] += [{**where, **row} for row in rows]
+            tables["distances"] += [{**where, **row} for row in by_distance(rows)]
+        tables["certificate"].append(certified(network, statistics, at, experiment, ctx))
+        ctx.progress(len(tables["networks"]), 2, f"BatchNorm statistics: {statistics}")
+    return {**tables, **extra}
+
+
+def network_row(network: Network, at: AtCheckpoint, ctx: Context) -> Row:
+    """Loss and accuracy on the test set of a trained network, and the number of parameters."""
+    row: Row = {"test_loss": math.nan, "test_accuracy": math.nan}
+    if at.trained:
+        test = at.data.test.to(ctx.device)
+        row["test_loss"], row["test_accuracy"] = evaluate(network, test, "cross_entropy")
+    row["parameters"] = network.parameter_count
+    row["status"] = "ok" if at.trained else "untrained: no accuracy"
+    return row
 
 
 def certified(
     network: Network, statistics: str, at: AtCheckpoint, experiment: Exp6ResNet18, ctx: Context
-) -> dict[str, Any]:
+) -> Row:
     """The row of `certificate`: products between the measured outputs on the first images. There
     are no blocks."""
     _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
     operator = CurvatureOperator(network.to_dag(), x[:CERTIFIED], y[:CERTIFIED], network.measured)
-    found = verify(operator, generator=ctx.torch_generator(STREAM))
-    return certificate_row(f"products on {CERTIFIED} images", found, statistics=statistics)
+    certificate = verify(operator, generator=ctx.torch_generator(STREAM))
+    return certificate_row(f"products on {CERTIFIED} images", certificate, statistics=statistics)
 
 
 def variants(at: AtCheckpoint, images: int) -> Iterator[tuple[str, Network]]:
@@ -106,13 +109,14 @@ def by_estimator(
     dag = network.to_dag()
     if experiment.metric.double:
         dag, x = dag.to(torch.float64), x.double()
-    nodes, budget = network.measured, int(experiment.metric.memory_gib * 2**30)
+    images = dag, x, y, network.measured
     generator = ctx.torch_generator(f"probes/engine/{statistics}")
-    yield "engine", engine_rows(dag, x, y, nodes, experiment.relative_error, budget, generator)
+    budget = memory_of(experiment.metric)
+    yield "engine", engine_rows(*images, experiment.relative_error, budget, generator)
     if statistics == "running":
         generator = ctx.torch_generator("probes/published")
         steps = experiment.power_steps if at.trained else 0
-        yield "published", published_rows(dag, x, y, nodes, experiment.probes, steps, generator)
+        yield "published", published_rows(*images, experiment.probes, steps, generator)
 
 
 def engine_rows(
@@ -126,21 +130,17 @@ def engine_rows(
 ) -> list[Row]:
     """v, w, distance, R, C, D, gn, tensor, R_error, D_error, tensor_error, method, status of every
     pair."""
-    found = inter_layer_metrics(
+    metrics = inter_layer_metrics(
         dag, x, y, nodes, relative_error=error, generator=generator, memory_budget=budget
     )
     rows = []
-    for (v, w), m in found.items():
-        row = {
-            "v": v,
-            "w": w,
-            "distance": nodes.index(w) - nodes.index(v),
-            "R": m.R.value,
-            "C": m.C.value,
-        }
-        row |= {"D": m.D.value, "gn": m.gauss_newton.value, "tensor": m.tensor.value}
+    for (v, w), m in metrics.items():
+        row: Row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v)}
+        row |= {"R": m.R.value, "C": m.C.value, "D": m.D.value}
+        row |= {"gn": m.gauss_newton.value, "tensor": m.tensor.value}
         row |= {"R_error": m.R.error, "D_error": m.D.error, "tensor_error": m.tensor.error}
-        rows.append({**row, "method": m.method, "status": m.D.reason or "ok"})
+        row |= {"method": m.method, "status": m.D.reason or "ok"}
+        rows.append(row)
     return rows
 
 
@@ -158,41 +158,36 @@ def published_rows(
     steps: 0 leaves D out, which the paper does not print for untrained networks and which is most
     of the cost.
     """
-    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    pairs = list(combinations_with_replacement(nodes, 2))
     parts = part_norms(dag, x, y, nodes, pairs, probes, generator)
-    tops = (
-        spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
-        if steps
-        else {}
-    )
+    norms = {pair: part.total.value for pair, part in parts.items()}
+    tops: dict[Pair, float] = dict.fromkeys(pairs, 0.0)
+    zero = "D not estimated"
+    if steps:
+        tops = spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
+        zero = "zero block"
     rows = []
     for v, w in pairs:
-        p, r = parts[v, w], {pair: parts[pair].total.value for pair in ((v, w), (v, v), (w, w))}
-        top, scale = tops[v, w] if steps else 0.0, math.sqrt(r[v, v] * r[w, w])
-        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": r[v, w]}
-        row |= {"C": r[v, w] / scale if scale > 0 else math.nan}
-        row |= {"D": (r[v, w] / top) ** 2 if top > 0 else math.nan}
-        row |= {"gn": p.gauss_newton.value, "tensor": p.tensor.value}
-        row |= {"R_error": p.total.error, "D_error": math.nan, "tensor_error": p.tensor.error}
-        rows.append(
-            {
-                **row,
-                "method": "probes",
-                "status": "ok" if top > 0 else "D not estimated" if not steps else "zero block",
-            }
-        )
+        part, norm, top = parts[v, w], norms[v, w], tops[v, w]
+        scale = math.sqrt(norms[v, v] * norms[w, w])
+        row: Row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
+        row["C"] = norm / scale if scale > 0 else math.nan
+        row["D"] = (norm / top) ** 2 if top > 0 else math.nan
+        row |= {"gn": part.gauss_newton.value, "tensor": part.tensor.value}
+        row |= {"R_error": part.total.error, "D_error": math.nan, "tensor_error": part.tensor.error}
+        row |= {"method": "probes", "status": "ok" if top > 0 else zero}
+        rows.append(row)
     return rows
 
 
-def by_distance(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+def by_distance(rows: Sequence[Row]) -> list[Row]:
     """distance, pairs, means of R, C and D over the pairs (of those that have one), sums of gn and
     tensor."""
     found = []
-    for d in sorted({row["distance"] for row in rows}):
-        at = [row for row in rows if row["distance"] == d]
-        averages = {name: mean_of(row[name] for row in at) for name in ("R", "C", "D")}
-        sums = {name: math.fsum(row[name] for row in at) for name in ("gn", "tensor")}
-        found.append({"distance": d, "pairs": len(at), **averages, **sums, "status": "ok"})
+    for d, alike in by_column(rows, "distance"):
+        row: Row = {"distance": d, "pairs": len(alike)}
+        row |= means(alike, ("R", "C", "D")) | sums(alike, ("gn", "tensor"))
+        found.append(row | {"status": "ok"})
     return found
 
 
@@ -215,114 +210,66 @@ class AtCheckpoint:
 def network_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoint:
     """The network of a cell. At init nothing is trained; with `folder` set, weights are read from
     there."""
-    settings, checkpoint = experiment.network_settings(cell), str(cell.params["checkpoint"])
-    data = load_images(experiment.dataset, ctx, flat=False)
-    origin = origin_of(settings, experiment.training, data, ctx.seed)
-    if experiment.folder:
-        network = build(settings, ctx.seed)
-        path = Path(experiment.folder) / file_name(cell, ctx.seed)
-        checksum = load_weights(network, path)
-        found = origin | {"initial": "", "order": "", "weights_sha256": checksum}
-        return AtCheckpoint(
-            network.to(ctx.device).eval(), data, origin=found, trained=checkpoint != "init"
-        )
-    if checkpoint == "init":
-        return AtCheckpoint(
-            build(settings, ctx.seed).to(ctx.device).eval(), data, origin=origin, trained=False
-        )
+    checkpoint = str(cell.params["checkpoint"])
+    if experiment.folder or checkpoint == "init":
+        return untrained_at(experiment, cell, ctx)
+    training = experiment.training
     trained = train_images(
-        settings,
+        experiment.network_settings(cell),
         experiment.dataset,
-        experiment.training,
+        training,
         ctx,
         flat=False,
         save_every=1,
         until=checkpoint,
     )
-    epochs = experiment.training.epochs // 2 if checkpoint == "mid" else experiment.training.epochs
+    epochs = training.epochs // 2 if checkpoint == "mid" else training.epochs
     history = {name: column[: epochs + 1] for name, column in trained.training.history.items()}
+    data = load_images(experiment.dataset, ctx, flat=False)
+    about: dict[str, Any] = {"origin": trained.origin, "history": history}
     if checkpoint not in trained.training.states:
-        return AtCheckpoint(None, data, trained.training.status, trained.origin, history)
-    return AtCheckpoint(trained.at(checkpoint), data, origin=trained.origin, history=history)
+        return AtCheckpoint(None, data, trained.training.status, **about)
+    return AtCheckpoint(trained.at(checkpoint), data, **about)
 
 
-def file_name(cell: Cell, seed: int) -> str:
-    """File of a network in `folder`: relu_resnet18_seed42_final.pt."""
-    return f"{cell.params['activation']}_{cell.params['arch']}_seed{seed}_{cell.params['checkpoint']}.pt"
-
-
-def load_weights(network: Network, path: Path) -> str:
-    """Load a state_dict, with this project's names or torchvision's, and return its file's SHA-256.
-
-    Raises DataError for a file that is missing, is no state_dict, or does not fit the network.
-    """
-    try:
-        content = path.read_bytes()
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        text = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"folder: expected a state_dict of the network in {path}, found: {text}"
-        ) from error
-    state = state.get("state_dict", state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
-        raise DataError(
-            f"folder: expected a state_dict (names to tensors) in {path}, found "
-            f"{type(state).__name__}"
-        )
-    renamed = {own_name(name): value for name, value in state.items()}
-    if extra := sorted(
-        set(renamed) - set(network.state_dict())
-    ):  # torch passes over what a dropped module had
-        raise DataError(
-            f"folder: expected weights of this network in {path}, found also {', '.join(extra[:3])}"
-        )
-    try:
-        network.load_state_dict(renamed)
-    except RuntimeError as error:
-        text = " ".join(str(error).split())[:300]
-        raise DataError(
-            f"folder: expected weights of this network in {path}, found: {text}"
-        ) from error
-    return hashlib.sha256(content).hexdigest()
-
-
-def own_name(name: str) -> str:
-    """torchvision's name of a tensor of ResNet-18 as this project's; any other name stays.
-
-    >>> own_name("layer2.0.downsample.0.weight"), own_name("bn1.bias"), own_name("fc.weight")
-    ('stages.layer2.0.shortcut.0.weight', 'stages.stem.norm.bias', 'stages.head.linear.weight')
-    """
-    name = name.removeprefix("module.")
-    if name.startswith("stages."):
-        return name
-    name = re.sub(r"^conv1\.", "stem.conv.", name)
-    name = re.sub(r"^bn1\.", "stem.norm.", name)
-    name = re.sub(r"^fc\.", "head.linear.", name)
-    name = re.sub(r"\.bn([12])\.", r".norm\1.", name).replace(".downsample.", ".shortcut.")
-    return f"stages.{name}"
+def untrained_at(experiment: Exp6ResNet18, cell: Cell, ctx: Context) -> AtCheckpoint:
+    """The initial network of a cell, or the one whose weights are in `folder`."""
+    settings = experiment.network_settings(cell)
+    data = load_images(experiment.dataset, ctx, flat=False)
+    origin = origin_of(settings, experiment.training, data, ctx.seed)
+    network = build(settings, ctx.seed)
+    if experiment.folder:
+        checksum = load_weights(network, Path(experiment.folder) / file_name(cell, ctx.seed))
+        origin |= {"initial": "", "order": "", "weights_sha256": checksum}
+    trained = cell.params["checkpoint"] != "init"
+    return AtCheckpoint(network.to(ctx.device).eval(), data, origin=origin, trained=trained)
 
 
 @torch.no_grad()
 def calibrated(network: Network, split: Split, images: int) -> Network:
     """A copy whose BatchNorm statistics are those of the first `images` training images, layer by
     layer."""
-    found = copy.deepcopy(network)
-    norms = [m for m in found.modules() if isinstance(m, nn.BatchNorm2d)]
-    for norm in norms:
+    copied = copy.deepcopy(network)
+    for norm in batch_norms(copied):
         norm.reset_running_stats()
         norm.momentum = None  # the statistics of one batch as they are
     x, _ = split.first(min(images, len(split)))
-    found.train()
-    found(x.to(next(found.parameters()).device))
-    return found.eval()
+    copied.train()
+    copied(x.to(next(copied.parameters()).device))
+    return copied.eval()
+
+
+def batch_norms(network: Network) -> list[nn.BatchNorm2d]:
+    """The BatchNorm layers."""
+    return [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 def identity_of_statistics(network: Network) -> bool:
     """Whether every BatchNorm still has the running mean 0 and variance 1 that it was made with."""
-    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
-    known = [(m.running_mean, m.running_var) for m in norms]
-    return all(
-        a is not None and b is not None and bool((a == 0).all() and (b == 1).all())
-        for a, b in known
-    )
+    for norm in batch_norms(network):
+        mean, variance = norm.running_mean, norm.running_var
+        if mean is None or variance is None:
+            return False
+        if not bool((mean == 0).all() and (variance == 1).all()):
+            return False
+    return True

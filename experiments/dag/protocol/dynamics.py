@@ -16,9 +16,11 @@ def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[
     jacobians: D_up of each edge, (B, d_u, d_p), as `block_jacobians` gives them; any floating
     dtype, taken in float64. Raises torch.linalg.LinAlgError for an entry that is not finite.
     """
-    return {
-        edge: float(torch.linalg.svdvals(j.double())[:, 0].mean()) for edge, j in jacobians.items()
-    }
+    found = {}
+    for edge, jacobian in jacobians.items():
+        values = torch.linalg.svdvals(jacobian.double())
+        found[edge] = float(values[:, 0].mean())
+    return found
 
 
 def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
@@ -30,7 +32,8 @@ def lyapunov_exponents(jacobians: Sequence[Tensor]) -> Tensor:
     the smallest width. Raises ValueError for no Jacobians and for consecutive ones that do not fit.
     """
     steps, q = _chain(jacobians)
-    q = q[..., : min(min(j.shape[1:]) for j in steps)]
+    narrowest = min(size for step in steps for size in step.shape[1:])
+    q = q[..., :narrowest]
     logs = q.new_zeros(len(q), q.shape[2])
     for j in steps:
         q, r = torch.linalg.qr(j @ q)
@@ -50,8 +53,10 @@ def lyapunov_log_norm(jacobians: Sequence[Tensor]) -> float:
         # Rescaled at every step, or deep products leave the range of floating-point numbers.
         product = j @ product
         size = product.flatten(1).norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
-        logs, product = logs + size.log(), product / size[:, None, None]
-    return float(((logs + torch.linalg.svdvals(product)[:, 0].log()) / len(steps)).mean())
+        logs = logs + size.log()
+        product = product / size[:, None, None]
+    logs = logs + torch.linalg.svdvals(product)[:, 0].log()
+    return float((logs / len(steps)).mean())
 
 
 def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
@@ -61,11 +66,8 @@ def _chain(jacobians: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         raise ValueError("Lyapunov exponents need at least one Jacobian")
     for before, after in pairwise(steps):
         if before.shape[1] != after.shape[2]:
-            raise ValueError(
-                f"consecutive Jacobians do not fit: {tuple(after.shape)} after "
-                f"{tuple(before.shape)}"
-            )
+            shapes = f"{tuple(after.shape)} after {tuple(before.shape)}"
+            raise ValueError(f"consecutive Jacobians do not fit: {shapes}")
     batch, _, width = steps[0].shape
-    return steps, torch.eye(width, dtype=torch.float64, device=steps[0].device).expand(
-        batch, -1, -1
-    )
+    identity = torch.eye(width, dtype=torch.float64, device=steps[0].device)
+    return steps, identity.expand(batch, -1, -1)

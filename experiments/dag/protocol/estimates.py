@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
 
-from experiments.dag.protocol.measure import mean_of
+from experiments.dag.protocol.averages import Row, by_column, means
 from runner.curvature.matrix_free.base import rademacher
 
+Pair = tuple[str, str]
 POWER_STEPS = 20
 """Steps of the power iteration for ‖H‖₂ (DAG paper, Section 5)."""
 
@@ -30,72 +31,66 @@ def frobenius_estimates(blocks: Tensor, probes: int, generator: torch.Generator)
     if probes < 1:
         raise ValueError(f"probes: expected at least 1, found {probes}")
     z = rademacher((blocks.shape[2], probes), blocks.dtype, generator).to(blocks.device)
-    return (blocks @ z).double().square().sum(1).mean(1).sqrt()
+    images = (blocks @ z).double()
+    return images.square().sum(1).mean(1).sqrt()
 
 
 def spectral_estimates(blocks: Tensor, steps: int, generator: torch.Generator) -> Tensor:
     """|H q| after `steps` steps q ← HᵀH q/|·| from a Gaussian start, (n,): never above ‖H‖₂ except
     for rounding."""
-    q = (
-        torch.randn(blocks.shape[2], 1, generator=generator)
-        .to(blocks.device, blocks.dtype)
-        .expand(len(blocks), -1, -1)
-    )
+    tiny = torch.finfo(blocks.dtype).tiny
+    start = torch.randn(blocks.shape[2], 1, generator=generator).to(blocks.device, blocks.dtype)
+    q = start.expand(len(blocks), -1, -1)
     q = q / torch.linalg.vector_norm(q, dim=1, keepdim=True)
     for _ in range(steps):
         back = blocks.mT @ (blocks @ q)
-        q = back / torch.linalg.vector_norm(back, dim=1, keepdim=True).clamp_min(
-            torch.finfo(blocks.dtype).tiny
-        )
+        q = back / torch.linalg.vector_norm(back, dim=1, keepdim=True).clamp_min(tiny)
     return torch.linalg.vector_norm((blocks @ q).double(), dim=(1, 2))
 
 
 def estimated_metrics(
-    total: Mapping[tuple[str, str], Tensor],
+    total: Mapping[Pair, Tensor],
     nodes: Sequence[str],
     probes: int,
     generator: torch.Generator,
     steps: int = POWER_STEPS,
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows v, w, distance |i − j|, R, C, D of every unordered pair, all from estimates; D is NaN
     where ‖H‖₂ is 0.
 
     D = R²/‖H‖₂² with both estimated: it falls below 1 where Hutchinson's error does, and rises
     where the power iteration has not converged.
     """
-    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
-    norms: dict[tuple[str, str], float] = {}
-    tops: dict[tuple[str, str], float] = {}
-    for shape in dict.fromkeys(total[p].shape for p in pairs):
-        at = [p for p in pairs if total[p].shape == shape]
-        stacked = torch.stack([total[p] for p in at])
-        norms |= dict(
-            zip(at, frobenius_estimates(stacked, probes, generator).tolist(), strict=True)
-        )
-        tops |= dict(zip(at, spectral_estimates(stacked, steps, generator).tolist(), strict=True))
-    place = {v: i for i, v in enumerate(nodes)}
-    return [
-        {
-            "v": v,
-            "w": w,
-            "distance": place[w] - place[v],
-            "R": norms[v, w],
-            "C": _ratio(norms[v, w], math.sqrt(norms[v, v] * norms[w, w])),
-            "D": _ratio(norms[v, w], tops[v, w]) ** 2,
-        }
-        for v, w in pairs
-    ]
+    pairs = list(combinations_with_replacement(nodes, 2))
+    norms: dict[Pair, float] = {}
+    tops: dict[Pair, float] = {}
+    for shape in dict.fromkeys(total[pair].shape for pair in pairs):
+        alike = [pair for pair in pairs if total[pair].shape == shape]
+        stacked = torch.stack([total[pair] for pair in alike])
+        estimates = frobenius_estimates(stacked, probes, generator).tolist()
+        norms |= dict(zip(alike, estimates, strict=True))
+        estimates = spectral_estimates(stacked, steps, generator).tolist()
+        tops |= dict(zip(alike, estimates, strict=True))
+    rows = []
+    for v, w in pairs:
+        norm = norms[v, w]
+        row: Row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
+        row["C"] = _ratio(norm, math.sqrt(norms[v, v] * norms[w, w]))
+        row["D"] = _ratio(norm, tops[v, w]) ** 2
+        rows.append(row)
+    return rows
 
 
-def estimates_by_distance(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def estimates_by_distance(rows: Sequence[Row]) -> list[Row]:
     """distance, pairs, means of R, C and D over the pairs at each distance, and the smallest D of
     one pair."""
     found = []
-    for d in sorted({row["distance"] for row in rows}):
-        at = [row for row in rows if row["distance"] == d]
-        means = {name: mean_of(row[name] for row in at) for name in ("R", "C", "D")}
-        smallest = min((row["D"] for row in at if not math.isnan(row["D"])), default=math.nan)
-        found.append({"distance": d, "pairs": len(at), **means, "D_smallest": smallest})
+    for d, alike in by_column(rows, "distance"):
+        stable_ranks = [row["D"] for row in alike if not math.isnan(row["D"])]
+        row: Row = {"distance": d, "pairs": len(alike)}
+        row |= means(alike, ("R", "C", "D"))
+        row["D_smallest"] = min(stable_ranks, default=math.nan)
+        found.append(row)
     return found
 
 

@@ -2,12 +2,11 @@
 Sections 4 and 5).
 
 `InterLayer` is the base class. Companions are settings whose cells an experiment's report uses in
-addition to its own:
+addition to its own. What rounding does, networks crossed with orders, and further seeds:
 
-    hess-run -m experiment=exp3_gn_gap training.perturbation=1e-7 seed=range(42,47)         what
-    rounding does hess-run -m experiment=exp3_gn_gap training.order_seed=43 seed=42,44
-    networks crossed with orders hess-run -m experiment=exp3_gn_gap model.initial=named
-    training.order=named seed=range(100,110)    further seeds
+    hess-run -m experiment=exp3_gn_gap training.perturbation=1e-7 seed=range(42,47)
+    hess-run -m experiment=exp3_gn_gap training.order_seed=43 seed=42,44
+    hess-run -m experiment=exp3_gn_gap model.initial=named training.order=named seed=range(100,110)
 
 Measured or not, they change no value of the experiment itself; its report says what rounding and
 further seeds add (`protocol.spread`). `runner.results.load` gives networks crossed with orders,
@@ -25,20 +24,11 @@ from experiments.printed import Judged
 from runner import contract as c
 from runner.kinds.dataset import ImageSettings
 from runner.kinds.metric import InterLayerMetric
-from runner.kinds.model import BlockChain
 from runner.kinds.training import MinibatchTraining
 from runner.models import activations
+from runner.training.initial import PUBLISHED_SEEDS
 
-PUBLISHED_SEEDS = range(42, 47)
-"""The paper's training seeds."""
 ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
-
-
-def mlp_settings(
-    model: BlockChain, dataset: ImageSettings, *, depth: int, arch: str, activation: str
-) -> dict[str, Any]:
-    """Builder and arguments of a chain of blocks with an output for each class of the data."""
-    return model.network(outputs=dataset.classes, depth=depth, arch=arch, activation=activation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,30 +69,34 @@ class InterLayer(Judged):
         factor of two. fixed: seconds for everything else.
         """
         epochs = 0 if getattr(self, "untrained", False) else self.training.epochs
-        pairs, scale = blocks * (blocks + 1) / 2 * 3, self._width / 64
-        metrics = (
-            0.0008 * pairs * (self.metric.subsamples + 1) * scale**2.5 * self.metric.examples / 32
-        )
-        seconds = round(fixed + epochs * self.epoch_seconds(blocks) + metrics, 1)
-        return replace(cell, seconds=seconds, memory_gib=self.peak_gib(blocks))
+        pairs = 3 * blocks * (blocks + 1) / 2
+        evaluations = pairs * (self.metric.subsamples + 1) * self.metric.examples / 32
+        metrics = 0.0008 * evaluations * (self._width / 64) ** 2.5
+        seconds = fixed + epochs * self.epoch_seconds(blocks) + metrics
+        return replace(cell, seconds=round(seconds, 1), memory_gib=self.peak_gib(blocks))
 
     def epoch_seconds(self, blocks: int) -> float:
         """Predicted time of one epoch: the projection costs in proportion to the width, a block to
         its square."""
         scale = self._width / 64
-        return (0.7 + 0.25 * scale + (0.02 + 0.02 * scale**2) * blocks) * self.dataset.train / 50000
+        projection = 0.7 + 0.25 * scale
+        block = 0.02 + 0.02 * scale**2
+        return (projection + block * blocks) * self.dataset.train / 50000
 
     def peak_gib(self, blocks: int) -> float:
         """Predicted memory: the program and its data, 16 bytes a parameter, and the three parts of
         the blocks of all pairs, of which at most `metric.memory_gib` is held at a time, but one
         pair always."""
         pair = 3 * 4 * self.metric.examples * self._width**2 / 2**30
-        held = max(pair, min(self.metric.memory_gib, pair * blocks * (blocks + 1) / 2))
-        return round(0.6 + 16 * (3072 + blocks * self._width) * self._width / 2**30 + held, 2)
+        pairs = pair * blocks * (blocks + 1) / 2
+        held = max(pair, min(self.metric.memory_gib, pairs))
+        parameters = (3072 + blocks * self._width) * self._width
+        return round(0.6 + 16 * parameters / 2**30 + held, 2)
 
     @property
     def _width(self) -> int:
-        return int(getattr(getattr(self, "model", None), "width", 64))
+        model = getattr(self, "model", None)
+        return int(getattr(model, "width", 64))
 
 
 FURTHER_SEEDS = range(100, 110)
@@ -126,27 +120,31 @@ def order_of(seed: int) -> str:
 def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion:
     """Untrained networks without LayerNorm on the paper's images; grid: fields of the experiment
     that change."""
-    metric = replace(experiment.metric, subsamples=0)
-    changed = replace(
-        experiment, model=replace(model, norm=False), untrained=True, metric=metric, **grid
-    )  # type: ignore[call-arg]
-    return c.Companion(changed, PUBLISHED_SEEDS)
+    changes = {
+        "model": replace(model, norm=False),
+        "metric": replace(experiment.metric, subsamples=0),
+        "untrained": True,
+    }
+    return companion(experiment, PUBLISHED_SEEDS, **changes, **grid)
 
 
-def companions(experiment: InterLayer, model: Any) -> Mapping[str, c.Companion]:
+def companion(experiment: InterLayer, seeds: range, **changes: Any) -> c.Companion:
+    """The experiment with other settings."""
+    return c.Companion(replace(experiment, **changes), seeds)
+
+
+def companions(experiment: InterLayer, model: Any) -> dict[str, c.Companion]:
     """The companions of an experiment on images; none of settings that are a companion
     themselves."""
     training = experiment.training
     if training.perturbation or training.order_seed >= 0:
         return {}
-    changed = {ROUNDING: {"perturbation": PERTURBATION}}
-    changed |= {order_of(seed): {"order_seed": seed} for seed in PUBLISHED_SEEDS}
-    found = {}
-    for name, change in changed.items():
-        retrained = replace(training, **change)  # type: ignore[arg-type]
-        found[name] = c.Companion(replace(experiment, training=retrained), PUBLISHED_SEEDS)  # type: ignore[call-arg]
-    named: dict[str, Any] = {
-        "training": replace(training, order="named"),
-        "model": replace(model, initial="named"),
-    }
-    return {**found, FURTHER: c.Companion(replace(experiment, **named), FURTHER_SEEDS)}
+    rounded = replace(training, perturbation=PERTURBATION)
+    found = {ROUNDING: companion(experiment, PUBLISHED_SEEDS, training=rounded)}
+    for seed in PUBLISHED_SEEDS:
+        ordered = replace(training, order_seed=seed)
+        found[order_of(seed)] = companion(experiment, PUBLISHED_SEEDS, training=ordered)
+    named = replace(training, order="named")
+    drawn = replace(model, initial="named")
+    found[FURTHER] = companion(experiment, FURTHER_SEEDS, training=named, model=drawn)
+    return found

@@ -21,36 +21,33 @@ seed, so that the variance between seeds and between images can be told apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments.certificates import of_blocks
+from experiments.dag.protocol.averages import Row, by_column, mean_of, means
 from experiments.dag.protocol.dynamics import (
     lyapunov_exponents,
     lyapunov_log_norm,
     mean_spectral_norms,
 )
 from experiments.dag.protocol.inter_layer import InterLayer
-from experiments.dag.protocol.training import Trained, on_images
 from runner.contract import Cell, Context, Table
 from runner.contract.experiment import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
-from runner.curvature.metrics.blocks import (
-    COLUMNS,
-    Columns,
-    block_jacobians,
-    block_metrics,
-)
+from runner.curvature.metrics.blocks import COLUMNS, block_jacobians, block_metrics
 from runner.data.images import Split
 from runner.kinds.metric import InterLayerMetric
 from runner.models.network import Block, Network
 from runner.training import CHECKPOINTS
+from runner.training.trained import Trained, train_images, untrained_images
 
-Row = dict[str, Any]
+Nodes = tuple[str, ...]
 Distance = Callable[[str, str], int | None]
 """Distance of two nodes, None for pairs that stay out of the averages."""
 EXAMPLES_AT_ONCE = 8
@@ -85,7 +82,7 @@ class Point:
     y: Tensor
 
     @property
-    def where(self) -> dict[str, Any]:
+    def where(self) -> Row:
         """The columns that name the point."""
         return {"checkpoint": self.checkpoint, "images": self.images}
 
@@ -93,6 +90,11 @@ class Point:
     def first(self) -> bool:
         """Whether these are the papers' images."""
         return self.images == 0
+
+
+def stream_of(at: Point) -> str:
+    """Name of the random stream of the probes at a point."""
+    return f"probes/{at.checkpoint}"
 
 
 def point(
@@ -109,7 +111,9 @@ def point(
 def on_papers_images(trained: Trained, metric: InterLayerMetric) -> Iterator[Point]:
     """The network of a training at every checkpoint that it reached, on the papers' images."""
     _, x, y = next(image_sets(trained.data.test, metric, trained.device))
-    return (point(trained, metric, c, 0, x, y) for c in CHECKPOINTS if c in trained.training.states)
+    for checkpoint in CHECKPOINTS:
+        if checkpoint in trained.training.states:
+            yield point(trained, metric, checkpoint, 0, x, y)
 
 
 def at_every_point(
@@ -125,33 +129,40 @@ def at_every_point(
     A checkpoint that the training did not reach gives one row with the reason in `networks`; init
     alone has no `history`.
     """
+    reached = trained.training.states
     if trained.training.status == "ok":  # untrained networks have init alone
-        checkpoints = [c for c in checkpoints if c in trained.training.states]
+        checkpoints = [checkpoint for checkpoint in checkpoints if checkpoint in reached]
     tables: dict[str, list[Row]] = {}
     sets = list(image_sets(trained.data.test, metric, trained.device))
     steps = [(checkpoint, *images) for checkpoint in checkpoints for images in sets]
     for done, (checkpoint, number, x, y) in enumerate(steps):
-        if checkpoint not in trained.training.states:
-            if number == 0:
-                lost = {
-                    "checkpoint": checkpoint,
-                    "images": number,
-                    "status": trained.training.status,
-                }
-                tables.setdefault("networks", []).append(lost)
+        if checkpoint in reached:
+            found = read(point(trained, metric, checkpoint, number, x, y))
+            ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
+        elif number == 0:
+            lost = {"checkpoint": checkpoint, "images": number, "status": trained.training.status}
+            found = {"networks": [lost]}
+        else:
             continue
-        for name, rows in read(point(trained, metric, checkpoint, number, x, y)).items():
+        for name, rows in found.items():
             tables.setdefault(name, []).extend(rows)
-        ctx.progress(done + 1, len(steps), f"{checkpoint}, image set {number}")
-    if set(checkpoints) == {"init"}:
-        return {**tables, **trained.origin_table()}
-    return {**tables, "history": trained.training.history, **trained.origin_table()}
+    measured: dict[str, Table] = {**tables}
+    if set(checkpoints) != {"init"}:
+        measured["history"] = trained.training.history
+    return measured | trained.origin_table()
 
 
 def measure(experiment: InterLayer, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell and measure it."""
     trained = on_images(experiment, cell, ctx)
     return measure_trained(trained, experiment.metric, ctx)
+
+
+def on_images(experiment: InterLayer, cell: Cell, ctx: Context) -> Trained:
+    """The network of a cell, trained, or as it starts where the experiment's field `untrained` is
+    true."""
+    make = untrained_images if getattr(experiment, "untrained", False) else train_images
+    return make(experiment.network_settings(cell), experiment.dataset, experiment.training, ctx)
 
 
 def measure_trained(
@@ -161,24 +172,26 @@ def measure_trained(
 
     def read(at: Point) -> dict[str, list[Row]]:
         blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
-        columns = metrics_of(blocks, at.network.measured, metric, distance)
+        pairs = pairs_of(blocks, at.network.measured, metric, distance)
         return {
             "networks": [{**at.where, **network_row(at), "status": "ok"}],
             "certificate": certificate_rows(at, blocks, ctx),
-            "pairs": first_pairs(at, columns, metric),
-            "distances": [{**at.where, **row} for row in by_distance(columns)],
+            "pairs": first_pairs(at, pairs, metric),
+            "distances": [{**at.where, **row} for row in by_distance(pairs)],
         }
 
     return at_every_point(trained, metric, ctx, read)
 
 
-def first_pairs(at: Point, columns: Columns, metric: InterLayerMetric) -> list[Row]:
-    """Rows of `pairs` on the papers' images, where the columns also get R_examples; none on other
+def first_pairs(at: Point, pairs: Sequence[Row], metric: InterLayerMetric) -> list[Row]:
+    """Rows of `pairs` on the papers' images, where every pair also gets R_examples; none on other
     images."""
     if not at.first:
         return []
-    columns["R_examples"] = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
-    return [{"checkpoint": at.checkpoint, **row} for row in pair_rows(columns)]
+    norms = example_norms(at.dag, at.network.measured, at.x, at.y, metric)
+    for pair, norm in zip(pairs, norms, strict=True):
+        pair["R_examples"] = norm
+    return [{"checkpoint": at.checkpoint, **pair_row(pair)} for pair in pairs]
 
 
 def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
@@ -186,95 +199,85 @@ def certificate_rows(at: Point, blocks: BlockSplit, ctx: Context) -> list[Row]:
     where training ended; none on other images."""
     if not at.first:
         return []
-    ended = at.checkpoint == [c for c in CHECKPOINTS if c in at.trained.training.states][-1]
-    return of_blocks(
-        at.dag, at.x, at.y, blocks if ended else dict(blocks.total), ctx, checkpoint=at.checkpoint
-    )
+    reached = [c for c in CHECKPOINTS if c in at.trained.training.states]
+    checked = blocks if at.checkpoint == reached[-1] else dict(blocks.total)
+    return of_blocks(at.dag, at.x, at.y, checked, ctx, checkpoint=at.checkpoint)
 
 
-def blocks_of(
-    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric
-) -> BlockSplit:
+def blocks_of(dag: Dag, nodes: Nodes, x: Tensor, y: Tensor, metric: InterLayerMetric) -> BlockSplit:
     """The batch-mean blocks of every pair of nodes, within the metric's memory."""
-    return split_blocks(dag, x, y, nodes, memory_budget=int(metric.memory_gib * 2**30))
+    return split_blocks(dag, x, y, nodes, memory_budget=memory_of(metric))
 
 
-def metrics_of(
-    blocks: BlockSplit,
-    nodes: tuple[str, ...],
-    metric: InterLayerMetric,
-    distance: Distance | None = None,
-) -> Columns:
-    """Metrics of the blocks of every pair (metrics.inter_layer.block_metrics); distance −1 for
-    None."""
-
-    def number(v: str, w: str) -> int:
-        assert distance is not None
-        found = distance(v, w)
-        return -1 if found is None else found
-
-    columns = block_metrics(blocks, order=nodes, distance=None if distance is None else number)
-    return columns | metric.columns(blocks, list(zip(columns["v"], columns["w"], strict=True)))
+def memory_of(metric: InterLayerMetric) -> int:
+    """Bytes that blocks may take at a time."""
+    return int(metric.memory_gib * 2**30)
 
 
-def own(columns: Columns) -> list[str]:
-    """Names of the columns that the metric's kind added to those of block_metrics."""
-    return [name for name in columns if name not in (*COLUMNS, "R_examples")]
+def pairs_of(
+    blocks: BlockSplit, nodes: Nodes, metric: InterLayerMetric, distance: Distance | None = None
+) -> list[Row]:
+    """Metrics of the blocks of every pair (`block_metrics`), and those that the metric's kind adds;
+    distance −1 for None."""
+    columns = block_metrics(blocks, order=nodes)
+    names = list(zip(columns["v"], columns["w"], strict=True))
+    columns |= metric.columns(blocks, names)
+    if distance is not None:
+        found = [distance(v, w) for v, w in names]
+        columns["distance"] = [-1 if number is None else number for number in found]
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
-def by_distance(columns: Columns) -> list[dict[str, Any]]:
+def added(pair: Row) -> list[str]:
+    """Names of the metrics that the metric's kind added to those of block_metrics."""
+    return [name for name in pair if name not in (*COLUMNS, "R_examples")]
+
+
+def by_distance(pairs: Sequence[Row]) -> list[Row]:
     """Averages over the pairs at each distance.
 
     R, C, D: means over the pairs (D over those that have one). gn, tensor: sums of ‖H^GN‖_F and
     ‖H^T‖_F over the pairs, whose ratio is the GN-gap of the papers' tables. On the papers' images
-    (where the columns have R_examples) also gap_of_pairs: mean of Eq. 4 over the pairs; R_examples:
+    (where the pairs have R_examples) also gap_of_pairs: mean of Eq. 4 over the pairs; R_examples:
     mean over pairs and examples of the norm of one example's block, as Remark 38 writes R (the
     tables hold the norm of the mean block).
     """
     rows = []
-    for d in sorted({d for d in columns["distance"] if d >= 0}):
-        at = [i for i, found in enumerate(columns["distance"]) if found == d]
-        row: dict[str, Any] = {"distance": d, "pairs": len(at)}
-        row |= {
-            name: mean_of(columns[name][i] for i in at) for name in ("R", "C", "D", *own(columns))
-        }
-        row |= {"gn": math.fsum(columns["frob_gn"][i] for i in at)}
-        row |= {"tensor": math.fsum(columns["frob_tensor"][i] for i in at)}
-        if "R_examples" in columns:
-            row["gap_of_pairs"] = mean_of(columns["gap"][i] for i in at)
-            row["R_examples"] = mean_of(columns["R_examples"][i] for i in at)
-        lacking = sum(math.isnan(columns["D"][i]) for i in at)
-        rows.append(
-            {
-                **row,
-                "status": "ok" if lacking == 0 else f"no D for {lacking} pairs: numerically zero",
-            }
-        )
+    for d, alike in by_column(pairs, "distance"):
+        if d < 0:
+            continue
+        row: Row = {"distance": d, "pairs": len(alike)}
+        row |= means(alike, ("R", "C", "D", *added(alike[0])))
+        row["gn"] = math.fsum(pair["frob_gn"] for pair in alike)
+        row["tensor"] = math.fsum(pair["frob_tensor"] for pair in alike)
+        if "R_examples" in alike[0]:
+            row["gap_of_pairs"] = mean_of(pair["gap"] for pair in alike)
+            row["R_examples"] = mean_of(pair["R_examples"] for pair in alike)
+        lacking = sum(math.isnan(pair["D"]) for pair in alike)
+        row["status"] = f"no D for {lacking} pairs: numerically zero" if lacking else "ok"
+        rows.append(row)
     return rows
 
 
-def pair_rows(columns: Columns) -> list[dict[str, Any]]:
-    """The columns of block_metrics that cannot be had from the others, one row per pair."""
-    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *own(columns))
-    return [
-        {**{name: columns[name][i] for name in names}, "status": columns["status"][i] or "ok"}
-        for i in range(len(columns["v"]))
-    ]
+def pair_row(pair: Row) -> Row:
+    """The metrics of a pair that cannot be had from the others."""
+    names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *added(pair))
+    return {name: pair[name] for name in names} | {"status": pair["status"] or "ok"}
 
 
 def example_norms(
-    dag: Dag, nodes: tuple[str, ...], x: Tensor, y: Tensor, metric: InterLayerMetric
+    dag: Dag, nodes: Nodes, x: Tensor, y: Tensor, metric: InterLayerMetric
 ) -> list[float]:
     """Mean over the examples of ‖H[v,w]‖_F of each example's own block, in the order of the rows of
     block_metrics."""
-    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
+    pairs = list(combinations_with_replacement(nodes, 2))
     sums = dict.fromkeys(pairs, 0.0)
-    budget = int(metric.memory_gib * 2**30)
+    options: dict[str, Any] = {"memory_budget": memory_of(metric), "check": False}
     for start in range(0, len(x), EXAMPLES_AT_ONCE):
         part = slice(start, start + EXAMPLES_AT_ONCE)
-        blocks = exact_blocks(
-            dag, x[part], y[part], nodes, per_example=True, memory_budget=budget, check=False
-        )
+        blocks = exact_blocks(dag, x[part], y[part], nodes, per_example=True, **options)
         for pair in pairs:
             sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
     return [total / len(x) for total in sums.values()]
@@ -310,28 +313,23 @@ def scores_at(
     return {name: history[name][epoch] for name in names}
 
 
-def chain_dynamics(dag: Dag, nodes: tuple[str, ...], x: Tensor) -> dict[str, float]:
+def chain_dynamics(dag: Dag, nodes: Nodes, x: Tensor) -> dict[str, float]:
     """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no
     chain."""
-    chain = [dag.nodes[name].parents for name in nodes]
-    if any(len(parents) != 1 for parents in chain) or any(
-        p[0] != v for p, v in zip(chain[1:], nodes, strict=False)
-    ):
-        return {
-            "rho": math.nan,
-            "rho_mean": math.nan,
-            "lyapunov_1": math.nan,
-            "lyapunov_log_norm": math.nan,
-        }
-    found = block_jacobians(dag, x, nodes)
-    steps = [found[name, parents[0]] for name, parents in zip(nodes, chain, strict=True)]
+    parents = [dag.nodes[name].parents for name in nodes]
+    expected = [(before,) for before in nodes[:-1]]
+    if len(parents[0]) != 1 or [tuple(names) for names in parents[1:]] != expected:
+        return dict.fromkeys(("rho", "rho_mean", "lyapunov_1", "lyapunov_log_norm"), math.nan)
+    jacobians = block_jacobians(dag, x, nodes)
+    steps = [jacobians[name, before] for name, (before,) in zip(nodes, parents, strict=True)]
     return {
-        **spectral_norms_of(found),
+        **spectral_norms_of(jacobians),
         "lyapunov_1": float(lyapunov_exponents(steps)[0]),
         "lyapunov_log_norm": lyapunov_log_norm(steps),
     }
 
 
+@torch.no_grad()
 def activation_curvature(network: Network, x: Tensor) -> float:
     """E[σ''(z)²] over the pre-activations of projection and blocks and over the examples (DAG
     paper, Section 5.3).
@@ -339,16 +337,15 @@ def activation_curvature(network: Network, x: Tensor) -> float:
     Without the projection the printed values are missed (GELU 0.627 instead of 0.618). 0 for
     piecewise-linear activations; NaN when no node is a Block with an activation.
     """
-    values = {"input": x.to(next(network.parameters()).dtype)}
-    with torch.no_grad():
-        values |= network.activations(values["input"])
-    means = []
+    inputs = x.to(next(network.parameters()).dtype)
+    values = {"input": inputs} | network.activations(inputs)
+    curvatures = []
     for stage in network.graph():
         if isinstance(stage.module, Block) and stage.module.activation_name != "linear":
-            with torch.no_grad():
-                z = stage.module.pre_activation(*(values[p] for p in stage.parents))
-            means.append(float(second_derivative(stage.module.act, z).square().mean()))
-    return mean_of(means)
+            z = stage.module.pre_activation(*(values[parent] for parent in stage.parents))
+            second = second_derivative(stage.module.act, z)
+            curvatures.append(float(second.square().mean()))
+    return mean_of(curvatures)
 
 
 def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
@@ -360,9 +357,3 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
             return torch.zeros_like(z)
         (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
     return torch.zeros_like(z) if second is None else second
-
-
-def mean_of(values: Iterable[float]) -> float:
-    """Mean of the values that are not NaN; NaN where there are none."""
-    finite = [v for v in values if not math.isnan(v)]
-    return math.fsum(finite) / len(finite) if finite else math.nan

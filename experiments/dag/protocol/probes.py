@@ -107,7 +107,8 @@ def spectral_norms(
     streams = Streams(generator)
     q = {}
     for v, w in pairs:
-        q[v, w] = unit(operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}")))
+        start = operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}"))
+        q[v, w] = unit(start)
     sigma: dict[Pair, float] = {}
     for _ in range(steps):
         forward = _products(operator, {(v, w): (w, q[v, w], v) for v, w in pairs})

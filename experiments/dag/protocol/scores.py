@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
 from experiments.dag.protocol.summary import first, groups, long_format, variance_components
 from runner.report.collect import reference_path
 from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
 from runner.stats.intervals import Pseudovalues
+from runner.training.initial import PUBLISHED_SEEDS
 
 Tables = Mapping[str, "pd.DataFrame"]
 OFFICIAL = "official"

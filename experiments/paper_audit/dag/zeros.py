@@ -17,14 +17,13 @@ from torch import Tensor
 
 from experiments.dag.exp4.settings import MERGES
 from experiments.dag.exp5.settings import PAIRS
-from experiments.dag.protocol.inter_layer import PUBLISHED_SEEDS
-from experiments.dag.protocol.training import build
 from experiments.paper_audit.checks import Entry, Outcome, needs
 from experiments.paper_audit.tensors import seeded
 from runner.contract import Claim
 from runner.kinds.model import AttentionModel, DiamondModel
 from runner.models.architectures import diamond, mlp, positionwise_mlp
 from runner.models.network import INPUT, Network
+from runner.training.initial import PUBLISHED_SEEDS, build
 
 CLASSES = 4
 

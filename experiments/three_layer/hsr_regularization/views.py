@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.contours import contour_length
+from experiments.three_layer.contours import contour_length
 from experiments.three_layer.ends import columns
 from experiments.three_layer.hsr_regularization.problem import Problem
 from experiments.three_layer.hsr_regularization.settings import GROUPS, HsrRegularization

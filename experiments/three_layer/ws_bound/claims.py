@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from experiments.contours import contour_length
 from experiments.printed import statements
+from experiments.three_layer.contours import contour_length
 from experiments.three_layer.study import Made, Tests, decided_by_draws, listed_kinds, over_draws
 from experiments.three_layer.ws_bound.analysis import (
     PAPER_ACTIVATION,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from experiments.contours import contour_length
 from experiments.printed import statements
+from experiments.three_layer.contours import contour_length
 from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.analysis import wide
 from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip

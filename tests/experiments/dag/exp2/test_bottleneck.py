@@ -8,11 +8,11 @@ import torch
 
 from experiments.dag.exp2.claims import printed_sensitivity
 from experiments.dag.exp2.measure import far_pairs, far_rows, product_rank, rank_rows
-from experiments.dag.protocol.training import train_images, untrained_images
 from runner.contract import Context
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models.architectures import bottleneck_mlp
 from runner.run.config import build_job
+from runner.training.trained import train_images, untrained_images
 from tests.experiments.dag.inter_layer_tables import (
     CHECKPOINTS,
     SEEDS,

@@ -10,12 +10,13 @@ import torch
 from experiments.dag.exp5.claims import authors_own
 from experiments.dag.exp5.measure import block_row
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
-from experiments.dag.protocol.training import build, train_regression
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse
 from runner.curvature import split_blocks
 from runner.data.images import load
 from runner.run.config import build_job
+from runner.training.initial import build
+from runner.training.trained import train_regression
 from tests.experiments.dag.inter_layer_tables import check, measured
 
 

@@ -14,17 +14,15 @@ from experiments.dag.exp6.measure import (
     by_distance,
     calibrated,
     engine_rows,
-    file_name,
-    load_weights,
-    own_name,
     published_rows,
 )
-from experiments.dag.protocol.training import published_network
+from experiments.dag.exp6.weights import file_name, load_weights, own_name
 from runner.contract import analyse
 from runner.data.images import DataError, Split
 from runner.models.network import Network, Stage
 from runner.models.resnet import ConvBlock, PoolHead, resnet18
 from runner.run.config import build_job
+from runner.training.initial import published_network
 from runner.training.order import LoaderAugment, LoaderOrder
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,

@@ -4,18 +4,18 @@ import pytest
 import torch
 
 from experiments.dag.protocol.estimates import frobenius_estimates, spectral_estimates
-from experiments.dag.protocol.inter_layer import mlp_settings
 from experiments.dag.protocol.measure import image_sets
-from experiments.dag.protocol.training import Trained, build
 from runner.contract import Context
 from runner.data.images import load_images
 from runner.kinds.model import MlpModel
 from runner.models.architectures import diamond
 from runner.models.resnet import resnet18
 from runner.training.backprop import gradient_function
+from runner.training.initial import build
 from runner.training.minibatch import Training, flatten_parameters
 from runner.training.order import LoaderAugment, LoaderOrder
 from runner.training.steps import StreamAugment
+from runner.training.trained import Trained
 from tests.experiments.dag.protocol.conftest import DATA, METRIC
 
 META = "meta"
@@ -26,9 +26,8 @@ def generator():
 
 
 def published(arch):
-    return mlp_settings(
-        MlpModel(width=5, initial="published"), DATA, depth=3, arch=arch, activation="silu"
-    )
+    model = MlpModel(width=5, initial="published")
+    return model.network(outputs=DATA.classes, depth=3, arch=arch, activation="silu")
 
 
 NETWORKS = {

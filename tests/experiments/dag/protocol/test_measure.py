@@ -11,9 +11,9 @@ from experiments.dag.protocol.measure import (
     measure_trained,
     second_derivative,
 )
-from experiments.dag.protocol.training import Trained
 from runner.contract import Context
 from runner.kinds.metric import InterLayerMetric
+from runner.training.trained import Trained
 from tests.experiments.dag.protocol.conftest import METRIC
 
 
@@ -156,9 +156,9 @@ def test_second_derivative_at_zero(act, expected):
 
 
 def test_a_numerically_zero_block_is_counted_not_averaged():
-    columns = {"distance": [0, 0], "R": [1.0, 0.0], "C": [1.0, math.nan], "D": [2.0, math.nan]}
-    columns |= {"frob_gn": [1.0, 0.0], "frob_tensor": [0.5, 0.0]}
-    (row,) = by_distance(columns)
+    sizes = {"R": 1.0, "C": 1.0, "D": 2.0, "frob_gn": 1.0, "frob_tensor": 0.5}
+    zero = {"R": 0.0, "C": math.nan, "D": math.nan, "frob_gn": 0.0, "frob_tensor": 0.0}
+    (row,) = by_distance([{"distance": 0, **pair} for pair in (sizes, zero)])
     assert row["D"] == 2.0 and row["R"] == 0.5 and row["status"].startswith("no D for 1 pairs")
 
 

@@ -8,27 +8,24 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from experiments.dag.protocol.inter_layer import mlp_settings
-from experiments.dag.protocol.training import (
-    PUBLISHED_SEEDS,
-    Trained,
-    build,
-    build_with_stream,
-    perturbed,
-    published_network,
-    streams_of,
-    train_images,
-    training_key,
-)
 from runner.contract import Context
 from runner.data.images import Split, load_images
-from runner.kinds.dataset import CifarData, SurrogateData
+from runner.kinds.dataset import CifarData
 from runner.kinds.model import MlpModel
 from runner.models.architectures import diamond
 from runner.run.config import build_job
 from runner.store.identity import digest
+from runner.training.initial import (
+    PUBLISHED_SEEDS,
+    build,
+    build_with_stream,
+    published_network,
+    streams_of,
+)
 from runner.training.order import LoaderOrder
-from tests.experiments.dag.protocol.conftest import DATA, TRAINING, settings
+from runner.training.perturbed import perturbed
+from runner.training.trained import Trained, train_images, training_key
+from tests.training.conftest import DATA, TRAINING, settings
 
 
 class Memory:
@@ -128,9 +125,9 @@ def test_a_checkpoint_that_was_not_reached_is_refused(trained):
 
 
 def test_architectures_differ_as_the_paper_says():
-    model, data = MlpModel(width=5), SurrogateData()
+    model = MlpModel(width=5)
     plain, residual, spectral = (
-        build(mlp_settings(model, data, depth=4, arch=a, activation="relu"), 1).stages["block0"]
+        build(model.network(outputs=10, depth=4, arch=a, activation="relu"), 1).stages["block0"]
         for a in ("plain", "residual", "plain_sn")
     )
     assert plain.norm is not None and plain.skip is None
@@ -224,15 +221,14 @@ def test_the_published_order_of_another_seed_follows_that_seeds_network():
             return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("experiments.dag.protocol.training.LoaderOrder", Spy)
+        patch.setattr("runner.training.trained.LoaderOrder", Spy)
         train_images(network, DATA, dataclasses.replace(PUBLISHED, order_seed=44), Context(seed=42))
     assert torch.equal(seen[0], want)
 
 
 def published(arch="plain", **model):
-    return mlp_settings(
-        MlpModel(width=5, initial="published", **model), DATA, depth=3, arch=arch, activation="relu"
-    )
+    settings = MlpModel(width=5, initial="published", **model)
+    return settings.network(outputs=DATA.classes, depth=3, arch=arch, activation="relu")
 
 
 @pytest.mark.parametrize("arch", ["plain", "residual", "plain_sn"])

@@ -1,0 +1,31 @@
+"""Averages over rows of pairs of nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def mean_of(values: Iterable[float]) -> float:
+    """Mean of the values that are not NaN; NaN where there are none."""
+    finite = [value for value in values if not math.isnan(value)]
+    return math.fsum(finite) / len(finite) if finite else math.nan
+
+
+def means(rows: Sequence[Row], names: Iterable[str]) -> dict[str, float]:
+    """Mean over the rows of each of these columns (`mean_of`)."""
+    return {name: mean_of(row[name] for row in rows) for name in names}
+
+
+def sums(rows: Sequence[Row], names: Iterable[str]) -> dict[str, float]:
+    """Sum over the rows of each of these columns."""
+    return {name: math.fsum(row[name] for row in rows) for name in names}
+
+
+def by_column(rows: Sequence[Row], name: str) -> Iterator[tuple[Any, list[Row]]]:
+    """(value, rows that have it) of a column, in the order of the values."""
+    for value in sorted({row[name] for row in rows}):
+        yield value, [row for row in rows if row[name] == value]
