@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,9 +86,8 @@ class _State:
         self.problem, self.gamma, self.x = problem, gamma, start.clone()
         self.f = self._objective(problem.value(start), start)
         self.normal, self.slope = self._linearised(start)
-        self.lam = damping * self.normal.diagonal(dim1=-2, dim2=-1).amax(-1).clamp_min(
-            torch.finfo(start.dtype).tiny
-        )
+        largest = self.normal.diagonal(dim1=-2, dim2=-1).amax(-1)
+        self.lam = damping * largest.clamp_min(torch.finfo(start.dtype).tiny)
         self.first, self.growth = self.lam.clone(), torch.full_like(self.lam, 2.0)
         self.steps = torch.zeros(len(start), dtype=torch.long)
         self.running = torch.isfinite(self.f)
@@ -98,7 +98,8 @@ class _State:
     def _linearised(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """J^T J and half the gradient, J^T r + gamma x."""
         r, jac = self.problem.value(x), self.problem.jacobian(x)
-        return jac.mT @ jac, (jac.mT @ r.unsqueeze(-1)).squeeze(-1) + self.gamma * x
+        slope = (jac.mT @ r.unsqueeze(-1)).squeeze(-1)
+        return jac.mT @ jac, slope + self.gamma * x
 
     def advance(self, tolerance: float, decrease: float) -> bool:
         """One trial step of every running start; whether any still runs."""
@@ -111,23 +112,26 @@ class _State:
         trial = x + step
         f = self._objective(self.problem.value(trial), trial)
         predicted = (step * (lam.unsqueeze(-1) * step - slope)).sum(-1)
-        gain, little = (self.f[at] - f) / predicted, decrease * self.f[at]
+        fall = self.f[at] - f
+        gain, little = fall / predicted, decrease * self.f[at]
         good = solved & (gain > 0) & torch.isfinite(f)
-        flat = good & (self.f[at] - f <= little) & (predicted <= little)
+        flat = good & (fall <= little) & (predicted <= little)
         self._damp(at, gain, good)
         accepted = at[good]
         self.steps[at] += 1
         self.x[accepted], self.f[accepted] = trial[good], f[good]
         if len(accepted):
             self.normal[accepted], self.slope[accepted] = self._linearised(trial[good])
-        still = step.norm(dim=-1) > SHORTEST * x.norm(dim=-1)
-        self.running[at] = ~flat & (still | ~solved) & (self.lam[at] <= LARGEST * self.first[at])
+        moves = step.norm(dim=-1) > SHORTEST * x.norm(dim=-1)
+        bounded = self.lam[at] <= LARGEST * self.first[at]
+        self.running[at] = ~flat & (moves | ~solved) & bounded
         return bool(self.running.any())
 
     def _damp(self, at: Tensor, gain: Tensor, good: Tensor) -> None:
         """Nielsen's rule: by max(1/3, 1 - (2 gain - 1)^3) after a success, by 2, 4, 8, ... after
         failures in a row."""
-        fall = (1 - (2 * gain.nan_to_num(0.0).clamp(0.0, 2.0) - 1) ** 3).clamp_min(1 / 3)
+        gain = gain.nan_to_num(0.0).clamp(0.0, 2.0)
+        fall = (1 - (2 * gain - 1) ** 3).clamp_min(1 / 3)
         self.lam[at] *= torch.where(good, fall, self.growth[at])
         self.growth[at] = torch.where(good, 2.0, 2 * self.growth[at])
 
@@ -157,20 +161,12 @@ def along_ladder(
     The steps of all rungs are counted; `capped` is that of the last.
     """
     steps = torch.zeros(len(start), dtype=torch.long)
-    ends = Ends(
-        start,
-        problem.value(start).square().sum(-1),
-        steps,
-        torch.zeros(len(start), dtype=torch.bool),
-    )
+    capped = torch.zeros(len(start), dtype=torch.bool)
+    ends = Ends(start, problem.value(start).square().sum(-1), steps, capped)
+    options: dict[str, Any] = {"max_steps": rung_steps, "decrease": decrease}
     for gamma in ladder:
         ends = levenberg_marquardt(
-            problem,
-            ends.points,
-            gamma=gamma,
-            max_steps=rung_steps,
-            tolerance=1e-2 * gamma,
-            decrease=decrease,
+            problem, ends.points, gamma=gamma, tolerance=1e-2 * gamma, **options
         )
         steps = steps + ends.steps
     return Ends(ends.points, ends.square, steps, ends.capped)
@@ -186,8 +182,6 @@ def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
         trial = best - move.squeeze(-1)
         after = problem.value(trial).square().sum(-1)
         better = after < square
-        best, square = (
-            torch.where(better.unsqueeze(-1), trial, best),
-            torch.where(better, after, square),
-        )
+        best = torch.where(better.unsqueeze(-1), trial, best)
+        square = torch.where(better, after, square)
     return best

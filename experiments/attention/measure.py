@@ -9,14 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.attention.bounds import (
-    BOUNDS,
-    MOVED,
-    POINT,
-    case_norms,
-    pair_value,
-    scale_to_norm,
-)
+from experiments.attention.bounds import BOUNDS, case_norms, left_side, scale_to_norm
 from experiments.attention.settings import AttentionHessian
 from experiments.certificates import STREAM, of_hessian
 from runner.contract import Cell, Context, Table
@@ -25,6 +18,7 @@ from runner.curvature.closed_form import attention as att
 CLIMBED = ("G.3", "G.4", "H.3", "H.4", "H.7", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
 """Bounds whose ratio is maximised; the others are attained by random instances already."""
 
+Row = dict[str, Any]
 Instance = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """X, Y, W, V, B with leading dimension for the instances."""
 
@@ -32,54 +26,52 @@ Instance = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Tables of one cell: `bounds` always; `cases`, `convexity` and `accuracy` for the random
     searches."""
-    n, d, radius = (
-        int(cell.params["tokens"]),
-        int(cell.params["width"]),
-        float(cell.params["radius"]),
-    )
+    n, d = int(cell.params["tokens"]), int(cell.params["width"])
+    radius = float(cell.params["radius"])
     generator = ctx.torch_generator(f"attention_hessian {cell.label}")
     if cell.params["search"] == "ascent":
         rows = []
         for i, name in enumerate(CLIMBED):
             ctx.progress(i, len(CLIMBED), name)
-            found = climb(name, draw_raw(n, d, setup.ascent_starts, generator), radius, setup)
-            rows.append(_bound_row(name, found, n, d, radius))
-        x, _, w, v, b = feasible(draw_raw(n, d, 1, ctx.torch_generator(STREAM)), radius, setup.near)
+            raw = draw_raw(n, d, setup.ascent_starts, generator)
+            rows.append(_bound_row(name, climb(name, raw, radius, setup), n, d, radius))
+        example = draw_raw(n, d, 1, ctx.torch_generator(STREAM))
+        x, _, w, v, b = feasible(example, radius, setup.near)
         return {"bounds": rows, "certificate": [_certificate(x[0], w[0], v[0], b[0], ctx)]}
-    x, y, w, v, b = draw(cell.params["search"] == "rank one", n, d, radius, setup, generator)
+    aligned = cell.params["search"] == "rank one"
+    x, y, w, v, b = draw(aligned, n, d, radius, setup, generator)
     rows = []
-    for name, bound in BOUNDS.items():
-        at_pair = bound.over == "pair"
-        values = pair_value(name, x, y, w, v, b) if at_pair else POINT[name](x, w, v, b)
-        rows.append(_bound_row(name, values, n, d, radius))
-    norms = case_norms(x, w, v)
-    cases = [
-        {"case": k + 1, "largest": norms[:, k].max().item(), "median": norms[:, k].median().item()}
-        for k in range(4)
-    ]
+    for name in BOUNDS:
+        rows.append(_bound_row(name, left_side(name, x, y, w, v, b), n, d, radius))
+    checked = slice(setup.checked)
     return {
         "bounds": rows,
-        "cases": cases,
-        "convexity": [_convexity(x, w, v, b, n, d, radius)],
-        "accuracy": [_accuracy(*(m[: setup.checked] for m in (x, w, v, b)))],
+        "cases": _case_rows(case_norms(x, w, v)),
+        "convexity": [_convexity(x, w, v, b, radius)],
+        "accuracy": [_accuracy(x[checked], w[checked], v[checked], b[checked])],
         "certificate": [_certificate(x[0], w[0], v[0], b[0], ctx)],
     }
 
 
-def _certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor, ctx: Context) -> dict[str, Any]:
+def loss(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    """The squared error of one instance at vec X, written without the closed forms."""
+    x = att.unvec(flat, w.shape[0])
+    scores = (x.mT @ w @ x).mT
+    residual = torch.softmax(scores, -1) @ (x.mT @ v) - b
+    return residual.square().sum()
+
+
+def _certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor, ctx: Context) -> Row:
     """Row of `certificate`: the closed-form Hessian of one instance of the cell."""
-
-    def loss(flat: Tensor) -> Tensor:
-        at = att.unvec(flat, x.shape[0])
-        return (torch.softmax((at.mT @ w @ at).mT, -1) @ (at.mT @ v) - b).square().sum()
-
-    return of_hessian("Hessian", att.hessian(x, w, v, b), loss, att.vec(x), ctx)
+    hessian = att.hessian(x, w, v, b)
+    return of_hessian("Hessian", hessian, lambda flat: loss(flat, w, v, b), att.vec(x), ctx)
 
 
-def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict[str, Any]:
+def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> Row:
     bound = BOUNDS[name]
-    constant = bound.printed(n, d, radius)
-    sharper = bound.sharper(n, d, radius) if bound.sharper else math.nan
+    constant, sharper = bound.printed(n, d, radius), math.nan
+    if bound.sharper:
+        sharper = bound.sharper(n, d, radius)
     largest = float(values.max())
     finite = bool(torch.isfinite(values).all())
     return {
@@ -95,10 +87,22 @@ def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> dict
     }
 
 
+def _case_rows(norms: Tensor) -> list[Row]:
+    """Largest and median block norm of each of the four cases, from (instances, 4)."""
+    rows = []
+    for case, values in enumerate(norms.unbind(1), 1):
+        rows.append(
+            {"case": case, "largest": float(values.max()), "median": float(values.median())}
+        )
+    return rows
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
 def _rank_one(rows: int, cols: int, count: int, generator: torch.Generator) -> Tensor:
-    left, right = (
-        torch.randn(count, k, generator=generator, dtype=torch.float64) for k in (rows, cols)
-    )
+    left, right = (_normal(generator, count, size) for size in (rows, cols))
     return left.unsqueeze(-1) * right.unsqueeze(-2)
 
 
@@ -117,38 +121,34 @@ def draw(
     as R allows.
     """
     count = setup.instances
-    shapes = ((d, n), (d, n), (d, d), (d, d))
     if aligned:
         common, tokens = _rank_one(d, n, count, generator), _rank_one(d, n, count, generator)
         column = common[:, :, :1]
-        raw = [common, tokens, column @ column.mT, column @ _rank_one(1, d, count, generator)]
+        scores = column @ column.mT
+        raw = [common, tokens, scores, column @ _rank_one(1, d, count, generator)]
     else:
-        raw = [
-            torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in shapes
-        ]
+        shapes = ((d, n), (d, n), (d, d), (d, d))
+        raw = [_normal(generator, count, *shape) for shape in shapes]
     x, y, w, v = (scale_to_norm(m, radius) for m in raw)
-    b = (2 * torch.rand(count, n, d, generator=generator, dtype=torch.float64) - 1) * radius**2
+    uniform = torch.rand(count, n, d, generator=generator, dtype=torch.float64)
+    b = (2 * uniform - 1) * radius**2
     close = torch.arange(count)[:, None, None] % 2 == 0
-    y = torch.where(
-        close, (1 - setup.near) * x + 0.5 * setup.near * y, 0.9 * y
-    )  # inside the ball, never X itself
-    return x, y, w, v, b
+    near = (1 - setup.near) * x + 0.5 * setup.near * y  # inside the ball, never X itself
+    return x, torch.where(close, near, 0.9 * y), w, v, b
 
 
 def draw_raw(n: int, d: int, count: int, generator: torch.Generator) -> list[Tensor]:
     """Free parameters of X, a displacement, W, V and B."""
     shapes = ((d, n), (d, n), (d, d), (d, d), (n, d))
-    return [
-        torch.randn(count, *shape, generator=generator, dtype=torch.float64) for shape in shapes
-    ]
+    return [_normal(generator, count, *shape) for shape in shapes]
 
 
 def feasible(raw: list[Tensor], radius: float, near: float) -> Instance:
     """Map free parameters into Assumption G.1: |X| = (1 - near) R, Y within near R of it, |W| = |V|
     = R, |b| < R^2."""
-    x, w, v = (scale_to_norm(raw[i], radius) for i in (0, 2, 3))
+    x, step, w, v = (scale_to_norm(raw[i], radius) for i in range(4))
     x = (1 - near) * x
-    return x, x + near * scale_to_norm(raw[1], radius), w, v, radius**2 * torch.tanh(raw[4])
+    return x, x + near * step, w, v, radius**2 * torch.tanh(raw[4])
 
 
 def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) -> Tensor:
@@ -158,13 +158,12 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     best = torch.full((len(raw[0]),), -math.inf, dtype=torch.float64)
     for _ in range(setup.ascent_steps):
         optimiser.zero_grad()
-        x, y, w, v, b = feasible(parameters, radius, setup.near)
-        values = pair_value(name, x, y, w, v, b) if name in MOVED else POINT[name](x, w, v, b)
+        values = left_side(name, *feasible(parameters, radius, setup.near))
         best = torch.maximum(best, values.detach())
         # the starts are independent, and the logarithm gives each the same weight; -lambda_min may
         # be negative
-        objective = values.sum() if name == "I.3" else values.clamp_min(1e-12).log().sum()
-        (-objective).backward()
+        weighted = values if name == "I.3" else values.clamp_min(1e-12).log()
+        (-weighted.sum()).backward()
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
@@ -172,11 +171,10 @@ def climb(name: str, raw: list[Tensor], radius: float, setup: AttentionHessian) 
     return best
 
 
-def _convexity(
-    x: Tensor, w: Tensor, v: Tensor, b: Tensor, n: int, d: int, radius: float
-) -> dict[str, Any]:
+def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, radius: float) -> Row:
     """Smallest gamma that makes the regularised Hessian semi-definite at every instance, next to
     the paper's."""
+    d, n = x.shape[-2:]
     smallest = torch.linalg.eigvalsh(att.hessian(x, w, v, b))[:, 0]
     return {
         "share_indefinite": float((smallest < 0).double().mean()),
@@ -185,25 +183,21 @@ def _convexity(
     }
 
 
-def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> dict[str, Any]:
+def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Row:
     """Largest relative error of the closed-form Hessian and of its product against automatic
     differentiation."""
-    hessian_error = product_error = 0.0
-    for xi, wi, vi, bi in zip(x, w, v, b, strict=True):
-        d = xi.shape[0]
-
-        def loss(
-            flat: Tensor, w: Tensor = wi, v: Tensor = vi, b: Tensor = bi, d: int = d
-        ) -> Tensor:
-            x = att.unvec(flat, d)
-            return (torch.softmax((x.mT @ w @ x).mT, -1) @ (x.mT @ v) - b).square().sum()
-
-        exact = torch.func.hessian(loss)(att.vec(xi))
-        found = att.hessian(xi, wi, vi, bi)
+    hessian_errors, product_errors = [0.0], [0.0]
+    for one in zip(x, w, v, b, strict=True):
+        xi, *rest = one
+        exact = torch.func.hessian(loss)(att.vec(xi), *rest)
         probe = torch.ones_like(xi)
-        product = att.vec(att.hessian_vector_product(xi, wi, vi, bi, probe))
-        hessian_error = max(hessian_error, float((found - exact).norm() / exact.norm()))
-        product_error = max(
-            product_error, float((product - exact @ att.vec(probe)).norm() / exact.norm())
-        )
-    return {"hessian_error": hessian_error, "product_error": product_error, "instances": len(x)}
+        product = att.vec(att.hessian_vector_product(*one, probe))
+        hessian_error = (att.hessian(*one) - exact).norm()
+        product_error = (product - exact @ att.vec(probe)).norm()
+        hessian_errors.append(float(hessian_error / exact.norm()))
+        product_errors.append(float(product_error / exact.norm()))
+    return {
+        "hessian_error": max(hessian_errors),
+        "product_error": max(product_errors),
+        "instances": len(x),
+    }

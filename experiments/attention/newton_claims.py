@@ -1,4 +1,4 @@
-"""Theorem J.1 and the extensions in numbers: shares, costs and ratios, claims, statistics and notes."""
+"""Theorem J.1 and the extensions in numbers: shares, costs and ratios, claims and notes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from experiments.attention.contest import ALONE
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Claim, Statement
-from runner.stats import Statistic, judge, spearman
+from runner.stats import judge
 
 Tables = Mapping[str, pd.DataFrame]
 OURS = "levenberg-marquardt"
@@ -42,38 +41,27 @@ def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]
     return found
 
 
-def solved_by(rows: pd.DataFrame, budget: float | Iterable[float], cost: str = "work") -> pd.Series:
-    """Expected share 1 - (1 - p)^(budget / mean cost of a start) of the problems recovered from blind starts for a
-    budget of multiply-adds, or of seconds where `cost` names them; p: share of a problem's starts that recover it.
+def solved_by(rows: pd.DataFrame, budget: float | Iterable[float]) -> pd.Series:
+    """Expected share 1 - (1 - p)^(budget / mean cost of a start) of the problems recovered from
+    blind starts for a budget of multiply-adds; p: share of a problem's starts that recover it.
     Starts are tried until the budget is spent."""
     rate = rows["recovered"] / rows["starts"]
-    tries = np.asarray(budget, dtype=float) / (rows[cost] / rows["starts"])
+    tries = np.asarray(budget, dtype=float) / (rows["work"] / rows["starts"])
     return 1 - (1 - rate) ** tries
 
 
-def in_seconds(contest: pd.DataFrame, prices: pd.DataFrame, how: str) -> pd.DataFrame:
-    """`contest` with a column `seconds`: its multiply-adds at the price that the same seed and size measured for the
-    method, the least seconds over work of the repeats. Rows without a price are left out."""
-    keys = ["size", "seed", "step"]
-    rows = prices[prices["how"] == how].rename(columns={"method": "step"})
-    price = (rows["cpu_seconds"] / rows["work"]).groupby([rows[key] for key in keys]).min()
-    steps = contest.assign(step=contest["method"].str.removesuffix(", continued"))
-    found = steps.join(price.rename("price"), on=keys).dropna(subset=["price"])
-    return found.assign(seconds=found["work"] * found["price"])
-
-
-def lead(blind: pd.DataFrame, cost: str = "work") -> dict[str, list[float]]:
-    """method -> by seed, mean over sizes and problems: what Levenberg-Marquardt's starts recover less what the method
-    does for the same work, or in the same time."""
+def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
+    """method -> by seed, mean over sizes and problems: what Levenberg-Marquardt's starts recover
+    less what the method does for the same work."""
     keys = ["size", "seed", "problem"]
-    budget = blind[blind["method"] == OURS].set_index(keys)
+    leader = blind[blind["method"] == OURS].set_index(keys)
     found = {}
     for method, rows in blind.groupby("method", sort=False):
         if method == OURS:
             continue
         other = rows.set_index(keys)
-        spent = budget.loc[other.index, cost]
-        ahead = solved_by(budget.loc[other.index], spent, cost) - solved_by(other, spent, cost)
+        ours = leader.loc[other.index]
+        ahead = solved_by(ours, ours["work"]) - solved_by(other, ours["work"])
         found[str(method)] = list(ahead.groupby("seed").mean())
     return found
 
@@ -91,13 +79,6 @@ def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, f
     }
 
 
-def ratio_by_axis(noise: pd.DataFrame, predicted: str) -> dict[str, list[float]]:
-    """axis -> by seed, the median ratio of the measured error to a prediction."""
-    ratio = noise.assign(ratio=noise["error"] / noise[predicted])
-    medians = ratio.groupby(["axis", "seed"], sort=False)["ratio"].median()
-    return {str(axis): list(part) for axis, part in medians.groupby("axis", sort=False)}
-
-
 # ------------------------------------------------------------------ claims
 
 
@@ -110,8 +91,6 @@ def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
         found += certificate_claims(tables, says)
     if "contest" in tables:
         found += contest_claims(setup, tables, says)
-    if "noise" in tables:
-        found += noise_claims(tables["noise"], says)
     if "targets" in tables:
         found += layer_claims(tables["targets"], says)
     return found
@@ -182,40 +161,13 @@ def contest_claims(
     solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
     late = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
     shares = (late["late"] / late["starts"]).groupby("method", sort=False)
-    found = [
+    return [
         judge.bound(says["blind recovery"], by_size(solved, "solved", "problems")),
         judge.bound(says["equal work"], lead(blind)),
         judge.bound(says["caps"], {str(name): list(values) for name, values in shares}),
         judge.bound(says["unique"], by_size(blind[blind["exact"] > 0], "wrong", "exact")),
         judge.bound(says["symmetry"], by_size(solutions, "wrong_by_symmetry", "wrong")),
         judge.bound(says["proven"], by_size(solutions, "wrong_certified", "wrong")),
-    ]
-    if "prices" in tables and len(timed := in_seconds(blind, tables["prices"], ALONE)):
-        found.append(judge.bound(says["equal time"], lead(timed, "seconds")))
-    return found
-
-
-def noise_claims(noise: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """Predictions of the error under noise, and whether 1 % of noise protects."""
-    local = noise[(noise["estimator"] == "least squares") & (noise["predicted"] <= 1e-2)]
-    prior = noise[noise["estimator"] == "with prior"]
-    level = noise[np.isclose(noise["noise"], 1e-2)].assign(
-        name=lambda t: t["axis"] + " " + t["value"].map("{:g}".format)
-    )
-    least = (
-        level.groupby(["name", "seed", "problem"], sort=False)["error"]
-        .min()
-        .groupby(["name", "seed"], sort=False)
-        .min()
-    )
-    return [
-        judge.bound(says["noise law"], ratio_by_axis(local, "predicted")),
-        judge.bound(says["flattest"], ratio_by_axis(local, "flattest")),
-        judge.bound(says["prior law"], ratio_by_axis(prior, "with_prior")),
-        judge.bound(
-            says["protection"],
-            {str(name): list(part) for name, part in least.groupby("name", sort=False)},
-        ),
     ]
 
 
@@ -238,20 +190,7 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
     return [decided]
 
 
-# ------------------------------------------------------------------ values, statistics and notes
-
-
-def statistics(tables: Tables) -> list[Statistic]:
-    """Rank correlation of sigma_min with each axis that has an order."""
-    if "identify" not in tables:
-        return []
-    found = []
-    for axis, rows in tables["identify"].groupby("axis", sort=False):
-        x, y = rows["value"].to_numpy(), rows["sigma_min"].to_numpy()
-        if len(rows) >= FEWEST and len(np.unique(x)) > 2:
-            about = {"figure": "identifiability", "label_a": str(axis), "label_b": "sigma_min(J)"}
-            found.append(spearman(x, y, name=f"sigma_min against {axis}", **about))  # type: ignore[arg-type]
-    return found
+# ------------------------------------------------------------------ notes
 
 
 def notes(tables: Tables) -> list[str]:

@@ -18,7 +18,6 @@ below N eps max|lambda| count as zero, and the full step then takes the pseudo-i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -73,7 +72,6 @@ class Trace:
     work: Tensor
     steps: Tensor
     converged: Tensor
-    seconds: float
 
 
 def minimise(
@@ -94,62 +92,72 @@ def minimise(
         raise ValueError(f"step: expected one of {', '.join(STEPS)}, found {step!r}")
     if start.ndim != 2:
         raise ValueError(f"start: expected (starts, variables), found shape {tuple(start.shape)}")
-    began = time.perf_counter()
     x, g, f = start.clone(), objective.gradient(start).clone(), objective.value(start).clone()
-    rows = [(x.clone(), f.clone(), g.norm(dim=-1))]
-    log: list[tuple[Tensor, Tensor, Tensor]] = []
-    steps = torch.zeros(len(x), dtype=torch.long)
+    log = _Log(x, f, g)
     active = (g.norm(dim=-1) > tolerance) & torch.isfinite(f)
-    while active.any() and len(log) < max_steps:
+    while active.any() and len(log.status) < max_steps:
         index = active.nonzero().squeeze(-1)
         direction, status, work = _direction(objective, x[index], g[index], step)
         length = torch.ones_like(f[index])
         if step != "full":
             length, status = _backtrack(objective, x[index], f[index], g[index], direction, status)
-        x[index] = x[index] + length.unsqueeze(-1) * direction
         before = f[index].clone()
+        x[index] = x[index] + length.unsqueeze(-1) * direction
         f[index], g[index] = objective.value(x[index]), objective.gradient(x[index])
         if decrease > 0:
             fall = before - f[index]
-            status = torch.where((fall >= 0) & (fall <= decrease * before), STALLED, status)
-        status = torch.where(
-            torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1), status, NOT_FINITE
-        )
-        steps[index] += 1
-        rows.append((x.clone(), f.clone(), g.norm(dim=-1)))
-        log.append(
-            (
-                _spread(status, index, len(x)),
-                _spread(length, index, len(x)),
-                _spread(work, index, len(x)),
-            )
-        )
+            creeps = (fall >= 0) & (fall <= decrease * before)
+            status = torch.where(creeps, STALLED, status)
+        finite = torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1)
+        status = torch.where(finite, status, NOT_FINITE)
+        log.add(x, f, g, index, status, length, work)
         active[index] = (g[index].norm(dim=-1) > tolerance) & (status < STALLED)
-    return _trace(rows, log, steps, tolerance, time.perf_counter() - began)
+    return log.trace(tolerance)
 
 
-def _spread(values: Tensor, index: Tensor, size: int) -> Tensor:
-    full = values.new_zeros(size)
-    full[index] = values
-    return full
+class _Log:
+    """Iterates of all starts, and what happened in each step."""
 
+    def __init__(self, x: Tensor, f: Tensor, g: Tensor) -> None:
+        self.points, self.loss, self.norm = [x.clone()], [f.clone()], [g.norm(dim=-1)]
+        self.status: list[Tensor] = []
+        self.length: list[Tensor] = []
+        self.work: list[Tensor] = []
+        self.steps = torch.zeros(len(x), dtype=torch.long)
 
-def _trace(
-    rows: list[tuple[Tensor, Tensor, Tensor]],
-    log: list[tuple[Tensor, Tensor, Tensor]],
-    steps: Tensor,
-    tolerance: float,
-    seconds: float,
-) -> Trace:
-    points, loss, norm = (torch.stack(column) for column in zip(*rows, strict=True))
-    nothing = torch.zeros(0, len(steps))
-    columns = (
-        [torch.stack(c) for c in zip(*log, strict=True)]
-        if log
-        else [nothing.long(), nothing, nothing]
-    )
-    status, length, work = columns
-    return Trace(points, loss, norm, status, length, work, steps, norm[-1] <= tolerance, seconds)
+    def add(
+        self,
+        x: Tensor,
+        f: Tensor,
+        g: Tensor,
+        index: Tensor,
+        status: Tensor,
+        length: Tensor,
+        work: Tensor,
+    ) -> None:
+        """A step of the starts `index`, which ended at x."""
+        self.steps[index] += 1
+        self.points.append(x.clone())
+        self.loss.append(f.clone())
+        self.norm.append(g.norm(dim=-1))
+        columns = (self.status, status), (self.length, length), (self.work, work)
+        for column, values in columns:
+            full = values.new_zeros(len(x))
+            full[index] = values
+            column.append(full)
+
+    def trace(self, tolerance: float) -> Trace:
+        nothing = torch.zeros(0, len(self.steps))
+        return Trace(
+            torch.stack(self.points),
+            torch.stack(self.loss),
+            torch.stack(self.norm),
+            torch.stack(self.status) if self.status else nothing.long(),
+            torch.stack(self.length) if self.length else nothing,
+            torch.stack(self.work) if self.work else nothing,
+            self.steps,
+            self.norm[-1] <= tolerance,
+        )
 
 
 def _direction(
@@ -163,15 +171,14 @@ def _direction(
     direction = torch.empty_like(g)
     # LAPACK lets a pivot of rounding size pass: hand those to the eigenvalues too
     pivots = factor.diagonal(dim1=-2, dim2=-1).square()
-    rounding = (
-        g.shape[-1] * torch.finfo(g.dtype).eps * hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
-    )
+    largest = hessian.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+    rounding = g.shape[-1] * torch.finfo(g.dtype).eps * largest
     good = (failed == 0) & (pivots.amin(-1) > rounding)
     direction[good] = -torch.cholesky_solve(g[good].unsqueeze(-1), factor[good]).squeeze(-1)
-    if not good.all():
-        direction[~good], status[~good] = spectral_step(
-            hessian[~good], g[~good], absolute=step != "full"
-        )
+    bad = ~good
+    if bad.any():
+        steps = spectral_step(hessian[bad], g[bad], absolute=step != "full")
+        direction[bad], status[bad] = steps
     return direction, status, torch.zeros(len(x))
 
 
@@ -186,18 +193,18 @@ def spectral_step(hessian: Tensor, g: Tensor, absolute: bool) -> tuple[Tensor, T
     safe = torch.where(finite[:, None, None], hessian, torch.eye(g.shape[-1], dtype=g.dtype))
     values, vectors = torch.linalg.eigh(safe)
     size = values.abs().amax(-1, keepdim=True)
-    zero = values.abs() <= g.shape[-1] * torch.finfo(g.dtype).eps * size
-    floored = values.abs().maximum(EIGENVALUE_FLOOR * size).clamp_min(torch.finfo(g.dtype).tiny)
-    inverse = (
-        1 / floored if absolute else torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, values))
-    )
+    number = torch.finfo(g.dtype)
+    zero = values.abs() <= g.shape[-1] * number.eps * size
+    if absolute:
+        inverse = 1 / values.abs().maximum(EIGENVALUE_FLOOR * size).clamp_min(number.tiny)
+    else:
+        inverse = torch.where(zero, 0.0, 1 / torch.where(zero, 1.0, values))
     rotated = (vectors.mT @ g.unsqueeze(-1)).squeeze(-1)
     direction = -(vectors @ (inverse * rotated).unsqueeze(-1)).squeeze(-1)
     status = torch.where((values < 0).any(-1), INDEFINITE, OK)
     status = torch.where(zero.any(-1), SINGULAR, status)
-    return torch.where(finite.unsqueeze(-1), direction, 0.0), torch.where(
-        finite, status, NOT_FINITE
-    )
+    status = torch.where(finite, status, NOT_FINITE)
+    return torch.where(finite.unsqueeze(-1), direction, 0.0), status
 
 
 def conjugate_gradients(
@@ -222,7 +229,8 @@ def conjugate_gradients(
         image = product(direction)
         count += running
         curve = (direction * image).sum(-1)
-        flat = running & ~(curve > eps * direction.norm(dim=-1) * image.norm(dim=-1))
+        rounding = eps * direction.norm(dim=-1) * image.norm(dim=-1)
+        flat = running & ~(curve > rounding)
         status = torch.where(flat, INDEFINITE, status)
         if iteration == 0:
             step = torch.where(flat.unsqueeze(-1), -g, step)
@@ -233,9 +241,8 @@ def conjugate_gradients(
         new = residual.square().sum(-1)
         running = running & (new.sqrt() > target)
         ratio = torch.where(running, new / square, 0.0)
-        direction = torch.where(
-            running.unsqueeze(-1), residual + ratio.unsqueeze(-1) * direction, direction
-        )
+        conjugate = residual + ratio.unsqueeze(-1) * direction
+        direction = torch.where(running.unsqueeze(-1), conjugate, direction)
         square = torch.where(running, new, square)
     return step, status, count
 
@@ -292,7 +299,6 @@ def lbfgs(
     from scipy.optimize import minimize as scipy_minimise
     from threadpoolctl import threadpool_limits
 
-    began = time.perf_counter()
     paths: list[list[Tensor]] = []
     evaluations = []
     for row in start:
@@ -303,30 +309,16 @@ def lbfgs(
             point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
             return objective.value(point).item(), objective.gradient(point)[0].numpy()
 
-        options = {
-            "maxiter": max_steps,
-            "maxfun": 20 * max_steps,
-            "maxcor": memory,
-            "ftol": 0.0,
-            "gtol": 0.0,
-        }
+        options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0}
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        with threadpool_limits(
-            1
-        ):  # more BLAS threads only wait for each other on vectors this short
-            result = scipy_minimise(
-                evaluate,
-                row.numpy(),
-                jac=True,
-                method="L-BFGS-B",
-                callback=_recorder(path, decrease),
-                options=options,
-            )
+        about: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": options}
+        about["callback"] = _recorder(path, decrease)
+        # more BLAS threads only wait for each other on vectors this short
+        with threadpool_limits(1):
+            result = scipy_minimise(evaluate, row.numpy(), **about)
         paths.append(path)
         evaluations.append(float(result.nfev))
-    return _lbfgs_trace(
-        objective, paths, evaluations, max_steps, tolerance, time.perf_counter() - began
-    )
+    return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance)
 
 
 def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
@@ -337,11 +329,9 @@ def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
     def keep(intermediate_result: Any) -> None:
         path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
         values.append(float(intermediate_result.fun))
-        if (
-            decrease > 0
-            and len(values) > WINDOW
-            and values[-1] >= (1 - decrease) * values[-1 - WINDOW]
-        ):
+        if decrease <= 0 or len(values) <= WINDOW:
+            return
+        if values[-1] >= (1 - decrease) * values[-1 - WINDOW]:
             raise StopIteration
 
     return keep
@@ -353,24 +343,21 @@ def _lbfgs_trace(
     evaluations: list[float],
     max_steps: int,
     tolerance: float,
-    seconds: float,
 ) -> Trace:
     longest = max(len(path) for path in paths)
-    points = torch.stack(
-        [torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths], dim=1
-    )
+    padded = [torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths]
+    points = torch.stack(padded, dim=1)
     flat = points.flatten(0, 1)
     loss = objective.value(flat).unflatten(0, points.shape[:2])
     norm = objective.gradient(flat).norm(dim=-1).unflatten(0, points.shape[:2])
     steps = torch.tensor([len(path) - 1 for path in paths])
     converged = norm[-1] <= tolerance
-    taken = torch.arange(longest - 1).unsqueeze(-1) < steps
-    last = torch.arange(longest - 1).unsqueeze(-1) == steps - 1
-    status = torch.where(last & ~converged & (steps < max_steps), STALLED, OK)
+    number = torch.arange(longest - 1).unsqueeze(-1)
+    taken = number < steps
+    stalled = (number == steps - 1) & ~converged & (steps < max_steps)
+    status = torch.where(stalled, STALLED, OK)
     work = torch.where(taken, torch.tensor(evaluations) / steps.clamp_min(1), 0.0)
-    return Trace(
-        points, loss, norm, status, taken.to(points.dtype), work, steps, converged, seconds
-    )
+    return Trace(points, loss, norm, status, taken.to(points.dtype), work, steps, converged)
 
 
 def observed_order(
@@ -389,4 +376,6 @@ def observed_order(
         return float("nan")
     x, y = now[usable].log(), after[usable].log()
     x, y = x - x.mean(), y - y.mean()
-    return float((x * y).sum() / x.square().sum()) if x.abs().max() > 1e-9 else float("nan")
+    if x.abs().max() <= 1e-9:
+        return float("nan")
+    return float((x * y).sum() / x.square().sum())

@@ -3,7 +3,7 @@ and noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments.attention import newton_claims
 from experiments.attention.contest import CONTINUED
 from experiments.attention.settings import AttentionNewton
-from runner.contract import Analysis, Claim
+from runner.contract import Analysis, Claim, Figures
 from runner.report.figures import (
     COLOURS,
     DASHES,
@@ -26,14 +26,6 @@ from runner.report.figures import (
     panels,
     shared_legend,
 )
-from runner.stats import Statistic
-
-OUTCOMES = {"recovered": "the data", "wrong": "a wrong exact solution", "none": "no solution"}
-
-
-def _look(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": DASHES[i % 8]}
-
 
 NAMES = {
     "full": "Newton",
@@ -42,12 +34,27 @@ NAMES = {
     "l-bfgs": "L-BFGS",
     "levenberg-marquardt": "Levenberg–Marquardt",
 }
+"""Methods as a reader knows them."""
+OUTCOMES = (
+    ("recovered", "the data", COLOURS[0], ""),
+    ("wrong", "a wrong exact solution", COLOURS[1], "//"),
+    ("none", "no solution", "0.85", ""),
+)
+"""Column, text, colour and hatch of what a blind start came to."""
+
+
+def _base(method: str) -> str:
+    """The method without its continuation."""
+    return method.removesuffix(CONTINUED)
+
+
+def _is_continued(method: str) -> bool:
+    return method.endswith(CONTINUED)
 
 
 def _name(method: str) -> str:
-    """A method as a reader knows it."""
-    base = method.removesuffix(CONTINUED)
-    return NAMES.get(base, base) + (CONTINUED if base != method else "")
+    name = NAMES.get(_base(method), _base(method))
+    return name + CONTINUED if _is_continued(method) else name
 
 
 def _size(size: str) -> str:
@@ -55,13 +62,26 @@ def _size(size: str) -> str:
     return f"n × d = {size.replace('x', ' × ')}"
 
 
+def _look(i: int) -> dict[str, Any]:
+    """Colour and marker of the i-th kind."""
+    return {"color": COLOURS[i % 8], "marker": MARKERS[i % 8]}
+
+
 def _method_look(methods: list[str], method: str) -> dict[str, Any]:
     """One colour and marker for a method; its continued variant dashed and hollow."""
-    base = method.removesuffix(CONTINUED)
-    plain = list(dict.fromkeys(name.removesuffix(CONTINUED) for name in methods))
-    i = plain.index(base)
-    look: dict[str, Any] = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8], "linestyle": "-"}
-    return look | ({"linestyle": "--", "markerfacecolor": "none"} if base != method else {})
+    bases = list(dict.fromkeys(map(_base, methods)))
+    look = _look(bases.index(_base(method)))
+    if _is_continued(method):
+        return look | {"linestyle": "--", "markerfacecolor": "none"}
+    return look | {"linestyle": "-"}
+
+
+def _blind(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["origin"].astype(str) == "blind"]
+
+
+def _of_size(table: pd.DataFrame, size: str) -> pd.DataFrame:
+    return table[table["size"] == size]
 
 
 def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
@@ -71,61 +91,41 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     named = table.assign(origin=table["origin"].astype(str))
 
     def panel(ax: Axes, size: str) -> None:
+        rows = _of_size(named, size)
         for method in setup.method:
-            rows = named[(named["size"] == size) & (named["method"] == method)]
-            sums = rows.groupby("origin")[["recovered", "starts"]].sum().reindex(origins)
+            by_origin = rows[rows["method"] == method].groupby("origin")
+            sums = by_origin[["recovered", "starts"]].sum().reindex(origins)
             share = sums["recovered"] / sums["starts"]
-            ax.plot(
-                range(len(origins)),
-                share,
-                label=_name(method),
-                **_method_look(setup.method, method),
-            )
+            look = _method_look(setup.method, method)
+            ax.plot(range(len(origins)), share, label=_name(method), **look)
         ax.set_xticks(range(len(origins)), origins)
         ax.set_ylim(-0.03, 1.03)
 
     titles = {size: _size(size) for size in newton_claims.sizes(table)}
-    y = f"share of starts recovered to {setup.recovered:.0%}"
-    size: dict[str, Any] = {"width": 1.2 + 2.9 * len(titles), "height": 3.9, "legend_columns": 3}
-    size |= {
-        "x": "start: |X0 − X_true| / |X_true|, or blind",
-        "caption": "starts of all seeds and problems together",
-    }
-    return panels(titles, panel, y=y, **size)
+    return panels(
+        titles,
+        panel,
+        x="start: |X0 − X_true| / |X_true|, or blind",
+        y=f"share of starts recovered to {setup.recovered:.0%}",
+        caption="starts of all seeds and problems together",
+        width=1.2 + 2.9 * len(titles),
+        height=3.9,
+        legend_columns=3,
+    )
 
 
 def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Expected share of problems recovered from blind starts, against the multiply-adds spent on
     them; a column for each method, a row for each size. Grey: the other methods."""
-    blind = table[table["origin"].astype(str) == "blind"]
+    blind = _blind(table)
     sizes = newton_claims.sizes(blind)
-    bases = list(dict.fromkeys(method.removesuffix(CONTINUED) for method in setup.method))
+    bases = list(dict.fromkeys(map(_base, setup.method)))
     shape = {"width": 1.0 + 1.75 * len(bases), "height": 1.0 + 1.9 * len(sizes)}
     figure, axes = new_figure(len(sizes), len(bases), sharex="row", sharey=True, **shape)
     for row, size in zip(axes, sizes, strict=True):
-        rows = blind[blind["size"] == size]
-        mean = (rows["work"] / rows["starts"]).median()
-        budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
-        curves = {}
-        for method in setup.method:
-            part = rows[rows["method"] == method]
-            curves[method] = [newton_claims.solved_by(part, budget).mean() for budget in budgets]
+        budgets, curves = recovered_for(setup, _of_size(blind, size))
         for ax, base in zip(row, bases, strict=True):
-            for method, share in curves.items():
-                if method.removesuffix(CONTINUED) != base:
-                    ax.plot(budgets, share, color="0.85", linewidth=1)
-            for method, share in curves.items():
-                if method.removesuffix(CONTINUED) == base:
-                    kind = "along the ladder of γ" if method != base else "γ = 0"
-                    ax.plot(
-                        budgets,
-                        share,
-                        color=COLOURS[0],
-                        linestyle="--" if method != base else "-",
-                        label=kind,
-                    )
-            log_axis(ax, "x")
-            ax.set_ylim(-0.03, 1.03)
+            _cost_panel(ax, base, budgets, curves)
         row[0].set_ylabel(f"{_size(size)}\nshare recovered")
     for ax in axes[-1]:
         ax.set_xlabel("multiply-adds")
@@ -136,43 +136,64 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     return figure
 
 
+def recovered_for(
+    setup: AttentionNewton, rows: pd.DataFrame
+) -> tuple[np.ndarray, dict[str, list[float]]]:
+    """Budgets of multiply-adds, and for each method the mean share of problems that it recovers
+    for them."""
+    mean = (rows["work"] / rows["starts"]).median()
+    budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
+    curves = {}
+    for method in setup.method:
+        part = rows[rows["method"] == method]
+        curves[method] = [newton_claims.solved_by(part, budget).mean() for budget in budgets]
+    return budgets, curves
+
+
+def _cost_panel(
+    ax: Axes, base: str, budgets: np.ndarray, curves: Mapping[str, list[float]]
+) -> None:
+    """The curves of one method, in front of those of the others."""
+    for method, share in curves.items():
+        if _base(method) != base:
+            ax.plot(budgets, share, color="0.85", linewidth=1)
+    for method, share in curves.items():
+        if _base(method) == base:
+            kind, line = ("γ = 0", "-")
+            if _is_continued(method):
+                kind, line = ("along the ladder of γ", "--")
+            ax.plot(budgets, share, color=COLOURS[0], linestyle=line, label=kind)
+    log_axis(ax, "x")
+    ax.set_ylim(-0.03, 1.03)
+
+
 def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Where blind starts end after polishing: the data, another X with the same output, or no
     solution."""
-    blind = table[table["origin"].astype(str) == "blind"]
+    blind = _blind(table)
 
     def panel(ax: Axes, size: str) -> None:
-        rows = blind[blind["size"] == size]
-        total = (
-            rows.groupby("method")[["recovered", "wrong", "starts"]]
-            .sum()
-            .reindex(setup.method[::-1])
-        )
+        sums = _of_size(blind, size).groupby("method")[["recovered", "wrong", "starts"]].sum()
+        total = sums.reindex(setup.method[::-1])
         total["none"] = total["starts"] - total["recovered"] - total["wrong"]
         left = np.zeros(len(total))
-        for i, (name, text) in enumerate(OUTCOMES.items()):
-            share = (total[name] / total["starts"]).to_numpy()
-            fill = ("0.85" if name == "none" else COLOURS[i]), ("", "//", "")[i]
-            ax.barh(
-                range(len(total)),
-                share,
-                left=left,
-                color=fill[0],
-                hatch=fill[1],
-                edgecolor="white",
-                label=text,
-            )
+        for column, text, colour, hatch in OUTCOMES:
+            share = (total[column] / total["starts"]).to_numpy()
+            look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white"}
+            ax.barh(range(len(total)), share, left=left, label=text, **look)
             left = left + share
         ax.set_yticks(range(len(total)), list(map(_name, total.index)))
         ax.grid(False)
 
     titles = {size: _size(size) for size in newton_claims.sizes(table)}
-    about: dict[str, Any] = {
-        "x": "share of blind starts",
-        "caption": "blind starts of all seeds and problems together",
-    }
     return panels(
-        titles, panel, **about, legend_columns=3, width=2.4 + 2.6 * len(titles), height=4.2
+        titles,
+        panel,
+        x="share of blind starts",
+        caption="blind starts of all seeds and problems together",
+        legend_columns=3,
+        width=2.4 + 2.6 * len(titles),
+        height=4.2,
     )
 
 
@@ -180,65 +201,42 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
     """Convergence of Newton's method around the data, and the radii: certified, and Theorem J.1's
     around its own X*."""
     figure, axes = new_figure(1, 2, width=8.4, height=3.9)
-    found = newton_claims.sizes(table)
-    for i, size in enumerate(found):
-        sums = (
-            table[table["size"] == size]
-            .groupby("multiple")[["converged", "certified", "starts"]]
-            .sum()
-        )
-        axes[0, 0].plot(sums.index, sums["converged"] / sums["starts"], label=size, **_look(i))
-    axes[0, 0].axvspan(min(setup.multiple) / 2, 1, color="0.6", alpha=0.3, label="certified")
-    log_axis(axes[0, 0], "x")
-    axes[0, 0].set_xlabel("|X0 − X_true| over the certified radius")
-    axes[0, 0].set_ylabel("share of starts that reach X_true")
-    axes[0, 0].legend(title="n × d", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
-    first = table.groupby(["size", "seed", "problem"])["radius_share"].first()
-    parts = [("Newton–Kantorovich, around the data", first)]
+    sizes = newton_claims.sizes(table)
+    _convergence(axes[0, 0], setup, table, sizes)
+    keys = ["size", "seed", "problem"]
+    parts = {"Newton–Kantorovich, around the data": table.groupby(keys)["radius_share"].first()}
     if len(theorem):
-        parts.append(
-            (
-                "Theorem J.1, around its X*",
-                theorem.set_index(["size", "seed", "problem"])["admitted_share"],
-            )
-        )
-    for i, (label, values) in enumerate(parts):
-        for at, size in enumerate(found):
-            y = values[values.index.get_level_values("size") == size].to_numpy()
-            x = at + np.linspace(-0.2, 0.2, len(y))
-            look = {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": "", "alpha": 0.6}
-            axes[0, 1].plot(x, y, label=label if at == 0 else None, **look)
-    log_axis(axes[0, 1], "y")
-    axes[0, 1].set_xticks(range(len(found)), found)
-    axes[0, 1].set_xlabel("n × d")
-    axes[0, 1].set_ylabel("admitted radius / |X_true|")
-    axes[0, 1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
+        parts["Theorem J.1, around its X*"] = theorem.set_index(keys)["admitted_share"]
+    _radii(axes[0, 1], parts, sizes)
     note(figure, "(a): starts of all seeds together; (b): a mark is a problem")
     letter(axes, ["Newton from spheres around X_true", "radii"])
     return figure
 
 
-def noise(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
-    """Error of the solution next to the data under noise in B, against the predictions made from J
-    at the data."""
-    shown = {
-        "least squares": ("predicted", "s |J⁻¹|_F / |X|"),
-        "with prior": ("with_prior", "(mean s²/(s² + σ²))^½"),
-    }
+def _convergence(ax: Axes, setup: AttentionNewton, table: pd.DataFrame, sizes: list[str]) -> None:
+    for i, size in enumerate(sizes):
+        sums = _of_size(table, size).groupby("multiple")[["converged", "starts"]].sum()
+        look = _look(i) | {"linestyle": DASHES[i % 8]}
+        ax.plot(sums.index, sums["converged"] / sums["starts"], label=size, **look)
+    ax.axvspan(min(setup.multiple) / 2, 1, color="0.6", alpha=0.3, label="certified")
+    log_axis(ax, "x")
+    ax.set_xlabel("|X0 − X_true| over the certified radius")
+    ax.set_ylabel("share of starts that reach X_true")
+    ax.legend(title="n × d", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
 
-    def panel(ax: Axes, estimator: str) -> None:
-        rows, (predicted, text) = table[table["estimator"] == estimator], shown[estimator]
-        for i, (axis, part) in enumerate(rows.groupby("axis", sort=False)):
-            look = _look(i) | {"linestyle": "", "alpha": 0.5, "markersize": 4}
-            ax.plot(part[predicted], part["error"], label=str(axis).replace("_", " "), **look)
-        ends = [rows["error"].min(), 10.0]
-        ax.plot(ends, ends, color="black", linewidth=1, label="equality")
-        ax.set_xlabel(f"predicted: {text}")
 
-    said = "a mark is a problem at one level of noise"
-    size: dict[str, Any] = {"sharey": False, "legend_columns": 5, "width": 8.4, "height": 4.2}
-    y = "|X − X_true| / |X_true|, measured"
-    return panels({name: name for name in shown}, panel, y=y, log="both", caption=said, **size)
+def _radii(ax: Axes, parts: Mapping[str, pd.Series], sizes: list[str]) -> None:
+    for i, (text, values) in enumerate(parts.items()):
+        look = _look(i) | {"linestyle": "", "alpha": 0.6}
+        for at, size in enumerate(sizes):
+            y = values[values.index.get_level_values("size") == size].to_numpy()
+            x = at + np.linspace(-0.2, 0.2, len(y))
+            ax.plot(x, y, label=text if at == 0 else None, **look)
+    log_axis(ax, "y")
+    ax.set_xticks(range(len(sizes)), sizes)
+    ax.set_xlabel("n × d")
+    ax.set_ylabel("admitted radius / |X_true|")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
 
 
 def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
@@ -246,27 +244,29 @@ def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
     and the theorem's."""
     figure, axes = new_figure(1, 1, width=6.2, height=4.4)
     ax = axes[0, 0]
+    followed = scan[(scan["status"] == "ok") & ~scan["admissible"]]
     for i, size in enumerate(newton_claims.sizes(scan)):
-        usable = scan[(scan["size"] == size) & (scan["status"] == "ok") & ~scan["admissible"]]
-        spread = usable.groupby("scanned_gamma")["error_data"].quantile([0.25, 0.5, 0.75]).unstack()
+        by_gamma = _of_size(followed, size).groupby("scanned_gamma")["error_data"]
+        spread = by_gamma.quantile([0.25, 0.5, 0.75]).unstack()
         if spread.empty:
             continue
-        look = _look(i)
+        look = _look(i) | {"linestyle": DASHES[i % 8]}
+        band = {"color": look["color"], "alpha": 0.15, "linewidth": 0}
         ax.plot(spread.index, spread[0.5], label=_size(size), **look)
-        ax.fill_between(
-            spread.index, spread[0.25], spread[0.75], color=look["color"], alpha=0.15, linewidth=0
-        )
+        ax.fill_between(spread.index, spread[0.25], spread[0.75], **band)
     admissible = scan.loc[scan["admissible"], "scanned_gamma"]
     ax.axvspan(admissible.min(), admissible.max(), color="0.6", alpha=0.5, label="γ of Theorem J.1")
-    ax.axhline(
-        setup.recovered, color="black", linestyle=":", linewidth=1.2, label="recovered below"
-    )
+    _recovered_line(ax, setup, label="recovered below")
     log_axis(ax, "both")
     ax.set_xlabel("γ")
     ax.set_ylabel("|X*(γ) − X_true| / |X_true|")
     note(figure, "lines: median over problems, bands: quartiles")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
+
+
+def _recovered_line(ax: Axes, setup: AttentionNewton, **text: Any) -> None:
+    ax.axhline(setup.recovered, color="black", linestyle=":", linewidth=1.2, **text)
 
 
 def targets(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
@@ -278,7 +278,7 @@ def targets(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         values = table.loc[table["view"] == view, "best_error"].to_numpy()
         look = {"linestyle": "", "marker": "o", "color": COLOURS[at % 8], "alpha": 0.6}
         ax.plot(at + np.linspace(-0.2, 0.2, len(values)), values, **look)
-    ax.axhline(setup.recovered, color="black", linestyle=":", linewidth=1.2)
+    _recovered_line(ax, setup)
     log_axis(ax, "y")
     ax.set_xticks(range(len(views)), [f"layer at {view}" for view in views])
     ax.set_ylabel("|X − X_true| / |X_true|, least residual")
@@ -294,7 +294,7 @@ class AttentionNewtonAnalysis(Analysis):
         "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
     )
 
-    def figures(self) -> dict[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         setup, tables = self.experiment, self.tables
         drawn: dict[str, Callable[[], Figure]] = {}
         if "contest" in tables:
@@ -304,17 +304,12 @@ class AttentionNewtonAnalysis(Analysis):
         if "balls" in tables:
             theorem = tables.get("theorem", pd.DataFrame())
             drawn["certificate"] = lambda: certificate(setup, tables["balls"], theorem)
-        if "noise" in tables:
-            drawn["noise"] = lambda: noise(setup, tables["noise"])
         if "scan" in tables:
             drawn["recovery"] = lambda: recovery(setup, tables["scan"])
         if "targets" in tables:
             layer = tables["targets"][tables["targets"]["target"] == newton_claims.LAYER]
             drawn["targets"] = lambda: targets(setup, layer)
         return drawn
-
-    def statistics(self) -> list[Statistic]:
-        return newton_claims.statistics(self.tables)
 
     def claims(self) -> list[Claim]:
         return newton_claims.claims(self.experiment, self.tables)

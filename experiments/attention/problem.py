@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,17 +25,20 @@ def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objecti
     and B (n, d)."""
     d = w.shape[-1]
 
-    def at(function: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
-        return lambda flat: function(att.unvec(flat, d), w, v, b, gamma)
+    def value(flat: Tensor) -> Tensor:
+        return att.loss(att.unvec(flat, d), w, v, b, gamma)
+
+    def gradient(flat: Tensor) -> Tensor:
+        return att.vec(att.gradient(att.unvec(flat, d), w, v, b, gamma))
+
+    def hessian(flat: Tensor) -> Tensor:
+        return att.hessian(att.unvec(flat, d), w, v, b, gamma)
 
     def product(flat: Tensor, direction: Tensor) -> Tensor:
-        return att.vec(
-            att.hessian_vector_product(att.unvec(flat, d), w, v, b, att.unvec(direction, d), gamma)
-        )
+        x, step = att.unvec(flat, d), att.unvec(direction, d)
+        return att.vec(att.hessian_vector_product(x, w, v, b, step, gamma))
 
-    return Objective(
-        at(att.loss), lambda flat: att.vec(at(att.gradient)(flat)), at(att.hessian), product
-    )
+    return Objective(value, gradient, hessian, product)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Problem:
     def layer(self) -> Heads:
         return Heads(self.w.unsqueeze(0), self.v.unsqueeze(0))
 
+    @property
+    def equations(self) -> LeastSquares:
+        return equations(self.layer, self.b)
+
     def objective(self, gamma: float) -> Objective:
         return recovery_objective(self.w, self.v, self.b, gamma)
 
@@ -64,10 +70,12 @@ class Problem:
         """|X* - X| / |X| to first order: the Gauss–Newton step at the data, (J^T J + gamma)^-1 (J^T
         c + gamma x)."""
         jac = att.jacobian(self.x, self.w, self.v).flatten(0, 1)
-        right = jac.T @ att.residual(self.x, self.w, self.v, self.b).flatten() + gamma * self.data
+        residual = att.residual(self.x, self.w, self.v, self.b).flatten()
+        right = jac.T @ residual + gamma * self.data
         values, vectors = torch.linalg.eigh(jac.T @ jac)
         inverse = 1 / (values.clamp_min(0.0) + max(gamma, torch.finfo(values.dtype).tiny))
-        return float((inverse * (vectors.T @ right)).norm() / self.data.norm())
+        step = inverse * (vectors.T @ right)
+        return float(step.norm() / self.data.norm())
 
 
 def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -> Problem:
@@ -94,7 +102,8 @@ def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:
     """
     trace = minimise(objective, start.unsqueeze(0), "line search", POLISH_STEPS, 1e-12)
     point = trace.points[-1, 0]
-    smallest = float(torch.linalg.eigvalsh(objective.hessian(point.unsqueeze(0)))[0, 0])
+    hessian = objective.hessian(point.unsqueeze(0))
+    smallest = float(torch.linalg.eigvalsh(hessian)[0, 0])
     if not float(trace.gradient_norm[-1, 0]) <= POLISHED:
         return point, smallest, "not converged"
     return point, smallest, "ok" if smallest > 0 else "not a minimum"
@@ -103,10 +112,14 @@ def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:
 def equations(layer: Heads, b: Tensor) -> LeastSquares:
     """layer(X) - B as a function of vec X, B (n, H k)."""
     d = layer.width
-    return LeastSquares(
-        lambda flat: (layer.outputs(att.unvec(flat, d)) - b).flatten(-2),
-        lambda flat: layer.jacobian(att.unvec(flat, d)).flatten(-3, -2),
-    )
+
+    def value(flat: Tensor) -> Tensor:
+        return (layer.outputs(att.unvec(flat, d)) - b).flatten(-2)
+
+    def jacobian(flat: Tensor) -> Tensor:
+        return layer.jacobian(att.unvec(flat, d)).flatten(-3, -2)
+
+    return LeastSquares(value, jacobian)
 
 
 def invariances(layer: Heads, n: int) -> Tensor:
@@ -120,11 +133,11 @@ def invariances(layer: Heads, n: int) -> Tensor:
     """
     d = layer.width
     rows = torch.cat([layer.w.flatten(0, 1), layer.v.mT.flatten(0, 1)])
-    together, alone = _null(rows), _null(torch.cat([rows, layer.w.mT.flatten(0, 1)]))
+    together = _null(rows)
+    alone = _null(torch.cat([rows, layer.w.mT.flatten(0, 1)]))
+    identity = torch.eye(n, dtype=rows.dtype)
     ones = torch.ones(n, 1, dtype=rows.dtype) / n**0.5
-    moves = torch.cat(
-        [torch.kron(torch.eye(n, dtype=rows.dtype), alone), torch.kron(ones, together)], dim=1
-    )
+    moves = torch.cat([torch.kron(identity, alone), torch.kron(ones, together)], dim=1)
     if moves.shape[1] == 0:
         return moves.new_zeros(n * d, 0)
     vectors, values, _ = torch.linalg.svd(moves, full_matrices=False)
@@ -151,13 +164,12 @@ class Ended:
 def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
     """Polish every end by Newton's method on the equations; one off to infinity solves nothing:
     error inf."""
-    kept = torch.isfinite(ends).all(-1) & (
-        ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
-    )
+    near = ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
+    kept = torch.isfinite(ends).all(-1) & near
     points = polished(problem, torch.where(kept.unsqueeze(-1), ends, 0.0))
-    error = torch.where(kept, (points - data).norm(dim=-1) / data.norm(), torch.inf)
-    exact = kept & (problem.value(points).norm(dim=-1) <= EXACT * b.norm())
-    return Ended(points, error, exact)
+    error = (points - data).norm(dim=-1) / data.norm()
+    solved = problem.value(points).norm(dim=-1) <= EXACT * b.norm()
+    return Ended(points, torch.where(kept, error, torch.inf), kept & solved)
 
 
 def distinct(points: Tensor) -> Tensor:

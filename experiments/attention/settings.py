@@ -7,13 +7,13 @@ value to the bound.
 AttentionNewton (Theorem J.1): recovery of the input X from the output, without access to X (blind
 recovery). A cell is a study at a size: `contest` of all methods from blind and near starts;
 `certify`, Newton–Kantorovich in place of the theorem; `theorem`, the theorem itself and the
-minimiser over gamma; `identify`, what makes J singular and how much noise protects X; `layer`, a
-trained layer, whose size is its own; `price`, the processor time of a multiply-add of each method.
+minimiser over gamma; `layer`, a trained layer, whose size is its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 from experiments.printed import Judged
@@ -26,10 +26,31 @@ SEARCHES = ("gaussian", "rank one", "ascent")
 NEWTON = ("full", "line search", "truncated CG")
 KINDS = (*NEWTON, "l-bfgs", "levenberg-marquardt")
 METHODS = (*KINDS, *(f"{name}, continued" for name in KINDS))
-STUDIES = ("contest", "certify", "theorem", "identify", "layer", "price")
-SIZED = (*STUDIES[:3], "price")
+SECONDS = {"contest": 12.0, "certify": 1.0, "theorem": 0.5}
+"""Studies that have a size, with their cost for each problem."""
+STUDIES = (*SECONDS, "layer")
 IN_ROUNDS = ("contest", "layer")
-AXES = ("tokens", "width", "rank", "value_rank", "similarity", "score_scale", "causal")
+RETIRED: dict[str, Any] = {
+    "transformer": {"tokens": 8.0, "width": 12.0, "heads": 2.0, "steps": 600.0, "rate": 3.0e-3},
+    "reading_noise": [0.01, 0.03, 0.1, 0.3, 1.0],
+    "identify_base": {
+        **{"tokens": 6.0, "width": 4.0, "rank": 4.0, "value_rank": 4.0},
+        **{"similarity": 0.0, "score_scale": 1.0, "causal": 0.0},
+    },
+    "identify": {
+        "tokens": [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0],
+        "width": [2.0, 3.0, 4.0, 6.0, 8.0],
+        "rank": [0.0, 1.0, 2.0, 3.0, 4.0],
+        "value_rank": [3.0, 4.0],
+        "similarity": [0.0, 0.5, 0.9, 0.99],
+        "score_scale": [0.1, 0.3, 1.0, 3.0, 10.0],
+        "causal": [0.0, 1.0],
+    },
+    "noisy_axes": ["tokens", "rank", "similarity", "score_scale", "causal"],
+    "noise": [1e-6, 1e-4, 1e-2, 1e-1],
+    "noise_draws": 3,
+}
+"""Settings of studies that were removed, which the ids of stored cells contain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,20 +89,14 @@ class AttentionHessian(c.Experiment):
         """Random searches over every size and radius, the ascent over small sizes and its own
         radii."""
         found = []
-        for search in self.search:
-            for tokens in self.tokens:
-                for width in self.width:
-                    ascent = search == "ascent"
-                    if ascent and tokens * width > self.ascent_entries:
-                        continue
-                    for radius in self.ascent_radius if ascent else self.radius:
-                        params: dict[str, str | int | float] = {
-                            "search": search,
-                            "tokens": tokens,
-                            "width": width,
-                            "radius": radius,
-                        }
-                        found.append(c.Cell(params, self._seconds(tokens * width, ascent), 0.4))
+        for search, tokens, width in product(self.search, self.tokens, self.width):
+            ascent = search == "ascent"
+            if ascent and tokens * width > self.ascent_entries:
+                continue
+            for radius in self.ascent_radius if ascent else self.radius:
+                params: dict[str, c.Scalar] = {"search": search, "tokens": tokens}
+                params |= {"width": width, "radius": radius}
+                found.append(c.Cell(params, self._seconds(tokens * width, ascent), 0.4))
         return found
 
     def _seconds(self, entries: int, ascent: bool) -> float:
@@ -103,18 +118,12 @@ class AttentionNewton(Judged):
         "7 would decide 'protection'; 15, of which 3 of size 2x2, 'proven'"
     )
     claimed: ClassVar[str] = "attention_newton"
-    reproduces: ClassVar[str] = (
-        "Theorem J.1; blind recovery, certified balls, identifiability, a trained layer"
-    )
+    reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, a trained layer"
     uncertified: ClassVar[str] = (
         "they step with the closed forms that the cells of attention_hessian certify"
     )
-    retired: ClassVar[dict[str, Any]] = {
-        "transformer": {"tokens": 8.0, "width": 12.0, "heads": 2.0, "steps": 600.0, "rate": 3.0e-3},
-        "reading_noise": [0.01, 0.03, 0.1, 0.3, 1.0],
-    }
-    """Settings of a study that was removed in version 0.2."""
-    measure = "experiments.attention.identify:measure"
+    retired: ClassVar[dict[str, Any]] = RETIRED
+    measure = "experiments.attention.newton_measure:measure"
     analysis = "experiments.attention.newton_report:AttentionNewtonAnalysis"
 
     study: list[str] = c.grid(choices=STUDIES)
@@ -134,19 +143,12 @@ class AttentionNewton(Judged):
     decrease: float = c.since(1e-4)
     lbfgs_memory: int = c.since(30)
     lbfgs_starts: int = c.since(4, free=True)
-    price_steps: int = c.since(60, above=0)
-    price_repeats: int = c.since(3, free=True, above=0)
     ladder: list[float] = c.setting(above=0, filled=True)
     rung_steps: int = c.setting(above=0)
     multiple: list[float] = c.setting(above=0, filled=True)
     sphere_starts: int = c.free(above=0)
     certified_steps: int = c.setting(above=0)
     scan: list[float] = c.free(above=0, filled=True)
-    identify_base: dict[str, float]
-    identify: dict[str, list[float]] = c.setting(keys=AXES)
-    noisy_axes: list[str] = c.free()
-    noise: list[float] = c.setting(above=0, filled=True)
-    noise_draws: int = c.free(above=0)
     sequences: int = c.free(above=0)
     target_starts: int = c.free(above=0)
     target_steps: int = c.setting(above=0)
@@ -156,15 +158,8 @@ class AttentionNewton(Judged):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        c.one_of("experiment.noisy_axes", self.noisy_axes, list(self.identify))
-        if set(self.identify_base) != set(AXES):
-            keys = f"{', '.join(AXES)}, found {', '.join(self.identify_base)}"
-            raise c.SettingError(f"experiment.identify_base: expected the keys {keys}")
-        for name, values in (
-            ("scan", self.scan),
-            ("ladder", self.ladder[::-1]),
-            ("multiple", self.multiple),
-        ):
+        rising = {"scan": self.scan, "ladder": self.ladder[::-1], "multiple": self.multiple}
+        for name, values in rising.items():
             if values != sorted(values):
                 way = "falling" if name == "ladder" else "rising"
                 raise c.SettingError(
@@ -186,25 +181,14 @@ class AttentionNewton(Judged):
         """Every study that has a size at every size; the others once, under the size "own"."""
         found = []
         for study in self.study:
-            for size in self.size if study in SIZED else ["own"]:
-                rounds: dict[str, c.Scalar] = {}
+            for size in self.size if study in SECONDS else ["own"]:
+                params: dict[str, c.Scalar] = {"study": study, "size": size}
                 if study in IN_ROUNDS:
-                    rounds = {"progress": self.progress, "further_rounds": self.further_rounds}
-                found.append(
-                    c.Cell(
-                        {"study": study, "size": size, **rounds}, self._seconds(study, size), 0.5
-                    )
-                )
+                    params |= {"progress": self.progress, "further_rounds": self.further_rounds}
+                found.append(c.Cell(params, self._seconds(study), 0.5))
         return found
 
-    def _seconds(self, study: str, size: str) -> float:
-        per_problem = {
-            "contest": 12.0,
-            "certify": 1.0,
-            "theorem": 0.5,
-            "identify": 8.0,
-            "price": 3.0,
-        }
-        if study in per_problem:
-            return round(per_problem[study] * self.problems, 1)
+    def _seconds(self, study: str) -> float:
+        if study in SECONDS:
+            return round(SECONDS[study] * self.problems, 1)
         return 2.0 * self.sequences * self.target_starts

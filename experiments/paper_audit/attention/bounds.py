@@ -28,9 +28,9 @@ from torch import Tensor
 
 from experiments.attention.bounds import (
     BOUNDS,
-    POINT,
     attention_jacobian,
     pair_value,
+    point_value,
     scale_to_norm,
 )
 from experiments.attention.newton_method import Objective, minimise
@@ -67,7 +67,7 @@ def _measure(name: str, parts: tuple[Tensor, ...]) -> Tensor:
     """Left-hand side of a bound of `BOUNDS` for a batch of X, Y, W, V, B."""
     x, y, w, v, b = parts
     if BOUNDS[name].over != "pair":
-        return POINT[name](x, w, v, b)
+        return point_value(name, x, w, v, b)
     near = (
         torch.arange(len(x))[:, None, None] % 2 == 0
     )  # half of the pairs far apart, half close together

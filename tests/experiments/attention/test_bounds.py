@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from experiments.attention import bounds
-from experiments.attention.bounds import (
+from experiments.attention.certified import (
     bilinear_norm_bound,
     certificate,
     certified_radius,
@@ -55,9 +55,7 @@ def test_case_norms_are_those_of_the_blocks() -> None:
 def test_sharper_constants_hold_and_are_sharper(n: int, d: int, radius: float) -> None:
     x, y, w, v, b = draw(n, d, radius, 50)
     near = 0.98 * x + 0.01 * y
-    values = {name: measure(x, w, v, b) for name, measure in bounds.POINT.items()}
-    values |= {name: bounds.pair_value(name, x, near, w, v, b) for name in bounds.MOVED}
-    assert values.keys() == bounds.BOUNDS.keys()
+    values = {name: bounds.left_side(name, x, near, w, v, b) for name in bounds.BOUNDS}
     for name, bound in bounds.BOUNDS.items():
         assert values[name].shape == (50,)
         constant = bound.printed(n, d, radius)
@@ -70,8 +68,9 @@ def test_sharper_constants_hold_and_are_sharper(n: int, d: int, radius: float) -
 
 def test_batches_are_independent() -> None:
     x, _, w, v, b = draw(3, 2, 2.0, 4)
-    for measure in bounds.POINT.values():
-        alone, together = measure(x[2], w[2], v[2], b[2]), measure(x, w, v, b)
+    for name in bounds.names_over("point"):
+        alone = bounds.point_value(name, x[2], w[2], v[2], b[2])
+        together = bounds.point_value(name, x, w, v, b)
         assert float(alone) == pytest.approx(float(together[2]), rel=1e-10, abs=1e-12)
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from experiments.attention.bounds import BOUNDS, POINT
+from experiments.attention.bounds import BOUNDS, point_value
 from experiments.attention.hessian_report import claims, notes, statistics
 from experiments.attention.measure import climb, draw, draw_raw, feasible
 from runner.contract import Context, analyse, measure
@@ -43,7 +43,7 @@ def test_ascent_stays_feasible_and_climbs(setup):
     for matrix in (x, y, w):
         assert torch.linalg.matrix_norm(matrix, 2).max() <= 1.5 + 1e-12
     assert b.abs().max() <= 1.5**2
-    start = POINT["I.2"](*(feasible(raw, 1.5, setup.near)[i] for i in (0, 2, 3, 4)))
+    start = point_value("I.2", *(feasible(raw, 1.5, setup.near)[i] for i in (0, 2, 3, 4)))
     found = climb("I.2", raw, 1.5, setup)
     assert (found >= start - 1e-12).all() and (found > 1.05 * start).any()
     assert found.max() <= BOUNDS["I.2"].printed(2, 2, 1.5)

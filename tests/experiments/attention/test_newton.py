@@ -13,11 +13,11 @@ from experiments.attention.contest import (
     followed,
     in_rounds,
     operations,
-    run_method,
+    run_and_follow,
     starts,
 )
-from experiments.attention.identify import draw_layer, identify_row, singular_values
 from experiments.attention.layer import Heads
+from experiments.attention.newton_measure import singular_values
 from experiments.attention.problem import (
     distinct,
     draw,
@@ -51,7 +51,7 @@ def tables(setup):
 def test_cells_are_studies_at_sizes():
     setup = build_job(["experiment=attention_newton"]).experiment
     cells = [(cell.params["study"], cell.params["size"]) for cell in setup.cells()]
-    assert len(cells) == 4 * 3 + 2 and ("contest", "8x4") in cells and ("layer", "own") in cells
+    assert len(cells) == 3 * 3 + 1 and ("contest", "8x4") in cells and ("layer", "own") in cells
     assert setup.sizes("8x4") == (8, 4)
     assert (
         Identity.of("attention_newton", setup).key == "4e2ec340e6086a31"
@@ -76,12 +76,12 @@ def test_minimiser_follows_the_first_order_prediction():
 
 def test_blind_starts_know_nothing_of_the_data(setup):
     problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
-    start, blocks = starts(setup, problem, Context(seed=42).torch_generator("starts"))
-    other, _ = starts(
+    start = starts(setup, problem, Context(seed=42).torch_generator("starts"))
+    other = starts(
         setup, draw(2, 2, 0.0, 1.0, 1, Context(seed=42)), Context(seed=42).torch_generator("starts")
     )
-    assert torch.equal(start[blocks[BLIND]], other[blocks[BLIND]])
-    near = (start[blocks["0.1"]] - problem.data).norm(dim=-1) / problem.data.norm()
+    assert torch.equal(start[BLIND], other[BLIND])
+    near = (start["0.1"] - problem.data).norm(dim=-1) / problem.data.norm()
     torch.testing.assert_close(near, torch.full_like(near, 0.1))
 
 
@@ -122,29 +122,6 @@ def test_invariances_change_no_output_at_any_length():
     assert float(symmetric_error(swapped, att.vec(x), x.new_zeros(12, 0), 3)) < 1e-10
 
 
-def test_ranks_and_similarity_are_what_they_are_called():
-    base = {
-        "tokens": 5,
-        "width": 4,
-        "rank": 4,
-        "value_rank": 4,
-        "similarity": 0.0,
-        "score_scale": 1.0,
-        "causal": 0,
-    }
-    generator = torch.Generator().manual_seed(4)
-    x, layer = draw_layer(base | {"rank": 2, "value_rank": 3, "similarity": 1.0}, generator)
-    assert (
-        int(torch.linalg.matrix_rank(layer.w[0])) == 2
-        and int(torch.linalg.matrix_rank(layer.v[0])) == 3
-    )
-    torch.testing.assert_close(x, x[:, :1].expand_as(x))
-    row = identify_row(layer, x, singular_values(layer, x))
-    assert row["rank"] < row["variables"] == 20 and row["protecting_noise"] == 0.0
-    _, silent = draw_layer(base | {"rank": 0}, generator)
-    assert not silent.w.any()
-
-
 def test_contest_counts_every_start_and_repeats(setup, tables):
     contest = tables["contest"]
     assert set(contest["method"]) == set(setup.method)
@@ -160,18 +137,19 @@ def test_contest_counts_every_start_and_repeats(setup, tables):
 
 def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_not(setup):
     problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
-    start, blocks = starts(setup, problem, Context(seed=42).torch_generator("starts"))
-    short = replace(setup, steps=dict.fromkeys(setup.steps, 3))
-    near, objective = start[blocks["0.1"]], problem.objective(0.0).value
+    near = starts(setup, problem, Context(seed=42).torch_generator("starts"))["0.1"]
+    objective = problem.objective(0.0).value
+
+    def run(method: str, steps: int, progress: float):
+        limited = replace(setup, steps=dict.fromkeys(setup.steps, steps), progress=progress)
+        return run_and_follow(limited, method, problem, near)[0]
+
     for method in ("line search", "levenberg-marquardt"):
-        once, full = (run_method(short, method, problem, near, progress) for progress in (0.0, 0.5))
-        assert (
-            bool(once.given_up.all()) and (full.work > once.work).all()
-        )  # three steps do not arrive, more rounds do
+        once, full = (run(method, 3, progress) for progress in (1e-300, 0.5))
+        # three steps do not arrive, more rounds do
+        assert bool(once.given_up.all()) and (full.work > once.work).all()
         assert not bool(full.given_up.any()) and (objective(full.points) < 1e-20).all()
-        whole = run_method(
-            replace(setup, steps=dict.fromkeys(setup.steps, 500)), method, problem, near, 0.0
-        )
+        whole = run(method, 500, 1e-300)
         torch.testing.assert_close(full.work, whole.work)  # rounds are the same path, charged once
 
     def stuck(x: torch.Tensor, rounds: int) -> Round:
@@ -183,9 +161,9 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
         )
 
     for anew in (False, True):
-        run = in_rounds(stuck, near, torch.ones(len(near)), 0.5, anew)
-        assert bool(run.given_up.all()) and run.work.tolist() == [1.0] * len(near)
-        assert torch.equal(followed(stuck, run, near, 3, anew), near + 4)
+        given_up = in_rounds(stuck, near, torch.ones(len(near)), 0.5, anew)
+        assert bool(given_up.given_up.all()) and given_up.work.tolist() == [1.0] * len(near)
+        assert torch.equal(followed(stuck, given_up, near, 3, anew), near + 4)
 
 
 def test_theorem_converges_but_does_not_recover(setup, tables):
@@ -218,10 +196,6 @@ def test_claims_can_fail(setup, tables):
     assert verdict("caps", contest=contest.assign(late=contest["starts"])) == "refuted"
     assert verdict("caps", contest=contest.assign(late=0)) == "confirmed"
     assert verdict("certified", balls=balls.assign(converged=0)) == "refuted"
-    assert (
-        verdict("noise law", noise=tables["noise"].assign(error=lambda t: 3 * t["predicted"]))
-        == "refuted"
-    )
     targets = tables["targets"].assign(recovered=0, late=0)
     assert verdict("trained layer", targets=targets) == "refuted"
     assert (
@@ -237,45 +211,8 @@ def test_equal_work_compares_at_what_ours_spent():
     assert found == {"cheap": [pytest.approx((1 - 0.5**4) - (1 - 0.75**40))]}
 
 
-def test_equal_time_prices_each_method_by_itself():
-    contest = pd.DataFrame(
-        {
-            "size": "2x2",
-            "seed": 42,
-            "problem": 0,
-            "starts": 4,
-            "origin": "blind",
-            "recovered": [2, 1, 1],
-        }
-        | {"method": [newton_claims.OURS, "cheap", "cheap, continued"], "work": [400.0, 40.0, 80.0]}
-    )
-    prices = pd.DataFrame(
-        {
-            "size": "2x2",
-            "seed": 42,
-            "how": ["one by one"] * 3 + ["together"],
-            "repeat": [0, 0, 1, 0],
-        }
-        | {
-            "method": [newton_claims.OURS, "cheap", "cheap", "cheap"],
-            "work": 10.0,
-            "cpu_seconds": [1.0, 40.0, 20.0, 0.1],
-        }
-    )
-    timed = newton_claims.in_seconds(contest, prices, "one by one")
-    assert timed["seconds"].tolist() == [40.0, 80.0, 160.0]
-    ahead = newton_claims.lead(timed, "seconds")["cheap"]
-    assert ahead == [pytest.approx((1 - 0.5**4) - (1 - 0.75**2))]
-
-
-def test_prices_time_every_method_both_ways(tables):
-    prices = tables["prices"]
-    assert set(prices["how"]) == {"together", "one by one"} and (prices["work"] > 0).all()
-    assert set(prices["method"]) == {"line search", "l-bfgs", "levenberg-marquardt"}
-
-
 def test_notes_and_figures(setup, tables):
     analysis = analyse(setup, tables)
     assert any("does not determine X" in line for line in analysis.notes())
-    names = {"contest", "cost", "outcomes", "certificate", "noise", "recovery", "targets"}
+    names = {"contest", "cost", "outcomes", "certificate", "recovery", "targets"}
     assert set(analysis.figures()) == names
