@@ -25,6 +25,7 @@ from runner.contract.schema import (
     Limits,
     SettingError,
     check,
+    figure_settings,
     free,
     grid,
     kind,
@@ -35,4 +36,4 @@ from runner.contract.schema import (
     since,
     whole_number,
 )
-from runner.contract.words import plain, short
+from runner.contract.words import assignments, natural, plain, short

@@ -177,7 +177,8 @@ def positive(name: str, value: float | int | Sequence[float]) -> None:
 
 def setting(default: Any = MISSING, **limits: Any) -> Any:
     """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file
-    must give it.
+    must give it. figures: figures and tables of the paper that are drawn with it, by their names
+    there; this and the other kinds of fields take it next to the limits.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -240,11 +241,32 @@ def kind(name: str, *, stored: str = "", choices: Sequence[str] = ()) -> Any:
     return _field(name, {"stored": {name: stored or name}}, {"choices": choices or (name,)})
 
 
-def _field(default: Any, marks: Mapping[str, Any], limits: Mapping[str, Any]) -> Any:
-    metadata = {**marks, "limits": Limits(**limits)} if limits else marks
+def _field(default: Any, marks: Mapping[str, Any], limits: dict[str, Any]) -> Any:
+    metadata = dict(marks)
+    if "figures" in limits:
+        metadata["figures"] = limits.pop("figures")
+    if limits:
+        metadata["limits"] = Limits(**limits)
     if isinstance(default, list | dict | set):
         return field(default_factory=lambda: type(default)(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def figure_settings(settings: Any) -> dict[str, dict[str, Any]]:
+    """Figure or table of the paper -> the fields that it is drawn with, and their values.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Portrait:
+    ...     width: int = setting(3, above=0, figures=("Fig. 3", "Fig. 8"))
+    >>> figure_settings(Portrait())
+    {'Fig. 3': {'width': 3}, 'Fig. 8': {'width': 3}}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for about in fields(settings):
+        for place in about.metadata.get("figures", ()):
+            found.setdefault(place, {})[about.name] = getattr(settings, about.name)
+    return found
 
 
 def imported(text: str, where: str) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
@@ -20,3 +22,23 @@ def short(text: object, length: int = 60) -> str:
 def plain(text: str) -> str:
     """A text without control characters: a terminal would obey them."""
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def assignments(settings: Mapping[str, Any]) -> str:
+    """Settings as one types them.
+
+    >>> assignments({"hidden": [3, 10], "activation": ["tanh"], "rate": 0.1})
+    'hidden=[3,10], activation=[tanh], rate=0.1'
+    """
+    values = {name: re.sub(r"[' ]", "", str(value)) for name, value in settings.items()}
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Key that sorts a text with numbers as people do.
+
+    >>> sorted(["Fig. 10", "Fig. 2"], key=natural)
+    ['Fig. 2', 'Fig. 10']
+    """
+    parts = re.findall(r"\d+|\D+", text)
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]

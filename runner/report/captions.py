@@ -9,9 +9,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import is_extension
+from runner.contract import assignments, is_extension
 from runner.report.formatting import counts_of, number_line, statement_line
 from runner.report.manifest import commits_of
 from runner.report.scope import Scope
@@ -207,11 +208,13 @@ def caption(
     manifest: Mapping[str, Any],
     *,
     bars: str = "",
+    drawn_with: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Caption:
     """The caption of a figure.
 
     what: what it shows, in words. rows: `claims` and `scorecard` of the report. bars: what bars and
-    bands show, said where `what` does not.
+    bands show, said where `what` does not. drawn_with: place in the paper -> settings of its
+    figure.
     """
     scope, place = Scope.of(manifest), place_of(name, what)
     found = finding(place, rows) if scope.is_papers else scope.unjudged(place)
@@ -220,6 +223,7 @@ def caption(
         what or name.replace("_", " "),
         f"Bars and bands: {bars}" if bars and drawing.has_bars and not said else "",
         drawing.note,
+        _settings_line(drawn_with.get(place, {})),
         found,
         _provenance(manifest),
         scope.shown_only,
@@ -228,6 +232,11 @@ def caption(
     return Caption(
         _joined(parts), alt if len(alt) <= LONGEST_ALT else f"{alt[: LONGEST_ALT - 1].rstrip()}…"
     )
+
+
+def _settings_line(settings: Mapping[str, Any]) -> str:
+    """What a reader changes to draw the figure otherwise."""
+    return f"Settings of this figure: {assignments(settings)}" if settings else ""
 
 
 def _joined(parts: Sequence[str]) -> str:

@@ -189,7 +189,15 @@ class Gallery:
     def _describe(self, name: str, maker: Any, read: Drawing) -> None:
         rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}
         what = self.found.captions.get(name) or caption_of(maker)
-        self.captions[name] = caption(name, what, read, rows, self.manifest, bars=self.found.bars)
+        self.captions[name] = caption(
+            name,
+            what,
+            read,
+            rows,
+            self.manifest,
+            bars=self.found.bars,
+            drawn_with=self.found.drawn_with,
+        )
         self.sources[name] = source_of(maker)
 
 

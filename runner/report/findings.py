@@ -11,10 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runner import stats
-from runner.contract import Analysis, Claim, Experiment, Figures, Tables, analyse
+from runner.contract import (
+    Analysis,
+    Claim,
+    Experiment,
+    Figures,
+    Tables,
+    analyse,
+    figure_settings,
+)
 from runner.report import compare
 from runner.report.reference import read_reference
 from runner.report.scope import Scope
@@ -121,6 +129,7 @@ class Findings:
     figures: Figures
     captions: Mapping[str, str]
     bars: str
+    drawn_with: Mapping[str, Mapping[str, Any]]
     paper: str
 
     @property
@@ -158,6 +167,7 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
         figures=failures.guard("figures", shown.figures, no_figures),
         captions=failures.guard("captions", shown.captions, no_documents),
         bars=shown.bars,
+        drawn_with=figure_settings(material.shown.experiment),
         paper=material.shown.experiment.paper,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import __version__
+from runner.contract import natural
 from runner.files import write_bytes
 from runner.report.captions import seeds_line
 from runner.report.formulas import formulas, marked, table
@@ -267,13 +267,7 @@ def _sorted(papers: Iterable[str]) -> list[str]:
 
 def _order(place: str) -> tuple[bool, list[tuple[int, str]]]:
     """Figures and tables, then theorems; 2 before 10."""
-    return not place.startswith(("Fig", "Table")), _natural(place)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    return [
-        (int(part), "") if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", text)
-    ]
+    return not place.startswith(("Fig", "Table")), natural(place)
 
 
 def build_start(

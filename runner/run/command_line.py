@@ -5,7 +5,7 @@
   hess-run -m experiment=NAME seed=42,43    sweep over seeds or any key (also seed=range(42,47))
   hess-run list                             experiments, paper, cells, stored cells, predicted cost
   hess-run show NAME                        fields, defaults, groups and kinds of an experiment
-  hess-run plan experiment=NAME [k=v ...]   what would run, what is stored, time and memory
+  hess-run plan [experiment=NAME k=v ...]   what would run, what is stored; time, memory, disk
   hess-run report [experiment=NAME ...]     tables, figures, claims and scorecard from the store
   hess-run why FILE[:LINE] | ANCHOR         cells, commits, CPU and command behind a figure or a row
   hess-run results [NAME]                   tables of stored cells: rows, columns, how to load them

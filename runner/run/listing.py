@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.contract import Cell, SettingError, short
 from runner.run.command_line import Call
@@ -34,6 +35,28 @@ TAKEN_UP = 3.0
 training was taken from a checkpoint; for cells stored before that was recorded."""
 
 
+class Cost(NamedTuple):
+    """What a cell takes: processor time, memory, and bytes of disk (0 where that is not known)."""
+
+    seconds: float
+    gib: float
+    bytes: float = 0
+
+
+def price(costs: Sequence[Cost], processes: int = 1) -> str:
+    """The sum in words.
+
+    >>> price([Cost(90.0, 0.5, 2e5), Cost(60.0, 1.0, 1e5)])
+    'about 2 min of one core, up to 1.0 GiB at a time, 0.3 MB on disk'
+    """
+    seconds = sum(cost.seconds for cost in costs)
+    peak = max((cost.gib * processes for cost in costs), default=0.0)
+    disk = f"{sum(cost.bytes for cost in costs) / 1e6:.2g} MB on disk"
+    if not all(cost.bytes for cost in costs):
+        disk = f"at least {disk}"
+    return f"about {duration(seconds)} of one core, up to {peak:.1f} GiB at a time, {disk}"
+
+
 class Costs:
     """Predicted cost of cells: the median of stored cells with the same parameters that trained,
     else the longest of the stored ones or what the experiment says.
@@ -44,20 +67,25 @@ class Costs:
 
     def __init__(self, stored: Sequence[Stored], grid: Sequence[Cell] = ()) -> None:
         self._seen: dict[str, list[Mapping[str, Any]]] = {}
-        self._known: dict[str, tuple[float, float]] = {}
+        self._known: dict[str, Cost] = {}
+        sizes: dict[str, list[int]] = {}
         for cell in stored:
-            self._seen.setdefault(_params_key(cell.meta["params"]), []).append(cell.meta)
+            key = _params_key(cell.meta["params"])
+            self._seen.setdefault(key, []).append(cell.meta)
+            sizes.setdefault(key, []).append(cell.files.size(cell.id))
+        self._bytes = {key: statistics.median(of) for key, of in sizes.items()}
+        self._usual_bytes = statistics.median(self._bytes.values()) if sizes else 0.0
         pairs = [(cell.seconds, self._trained(_params_key(cell.params))) for cell in grid]
         known = [(seconds, statistics.median(trained)) for seconds, trained in pairs if trained]
         self._pace = (
             sum(took for _, took in known) / sum(seconds for seconds, _ in known) if known else 1.0
         )
 
-    def __call__(self, cell: Cell) -> tuple[float, float]:
-        """(seconds, GiB)"""
+    def __call__(self, cell: Cell) -> Cost:
         key = _params_key(cell.params)
         if key not in self._known:
-            self._known[key] = self._cost(cell, self._seen.get(key, []), self._trained(key))
+            seconds, gib = self._time(cell, self._seen.get(key, []), self._trained(key))
+            self._known[key] = Cost(seconds, gib, self._bytes.get(key, self._usual_bytes))
         return self._known[key]
 
     def _trained(self, key: str) -> list[float]:
@@ -65,9 +93,10 @@ class Costs:
             meta["cpu_seconds"] for meta in self._seen.get(key, []) if meta.get("resumed") is False
         ]
 
-    def _cost(
+    def _time(
         self, cell: Cell, seen: Sequence[Mapping[str, Any]], trained: Sequence[float]
     ) -> tuple[float, float]:
+        """(seconds, GiB)"""
         if not seen:
             return cell.seconds * self._pace, cell.memory_gib
         memory = max(meta["peak_memory_mib"] for meta in seen) / 1024
@@ -93,21 +122,41 @@ def list_command(call: Call) -> int:
     records = experiments(Path(call.keys.get("outputs", "outputs")), *call.words)
     left_out = [line for record in records for line in record["damaged"]]
     say_damage(left_out, call.json)
-    print(json.dumps(records, indent=1) if call.json else "\n".join(listing(records)))
+    lines = [*listing(records), *total_lines(records)]
+    print(json.dumps(records, indent=1) if call.json else "\n".join(lines))
     return 1 if left_out else 0
 
 
 def plan_command(call: Call) -> int:
-    """hess-run [-m] plan experiment=NAME [key=value ...] [--json]
+    """hess-run [-m] plan [experiment=NAME] [key=value ...] [--json]
 
     Every cell that the same command without `plan` would measure: its id, predicted time and
-    memory, and whether it is stored. Checks everything that a run checks before its first cell, the
-    files of the data set apart; writes nothing.
+    memory, and whether it is stored; last, what they cost in all, on disk too (data sets and saved
+    networks apart). Without experiment: one line for each, at the seeds of its paper. Checks
+    everything that a run checks before its first cell, the files of the data set apart; writes
+    nothing.
 
       hess-run plan -m experiment=ws_bound 'seed=range(42,47)'
+      hess-run plan                                  the whole reproduction
     """
+    if not any(word.startswith("experiment=") for word in call.settings):
+        return _plan_all(call)
     jobs = read_jobs(call)[1]
     print(json.dumps(cells_of(jobs), indent=1) if call.json else "\n".join(plan(jobs)))
+    return 0
+
+
+def _plan_all(call: Call) -> int:
+    """The whole reproduction: every experiment at the seeds of its paper, or at one."""
+    records, lines = [], []
+    for name in experiment_names():
+        seeds = ",".join(map(str, preview(name).paper_seeds)) or "42"
+        own = any(word.startswith("seed=") for word in call.settings)
+        words = (f"experiment={name}", *([] if own else [f"seed={seeds}"]), *call.settings)
+        of_name = cells_of(read_jobs(replace(call, settings=words, multirun=True))[1])
+        records += of_name
+        lines.append(f"{name}: {', '.join(_states(of_name))}; {price(_costs_of(of_name))}")
+    print(json.dumps(records, indent=1) if call.json else "\n".join([*lines, *_sums(records)]))
     return 0
 
 
@@ -132,7 +181,7 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
         seeds = sorted({cell.meta["seed"] for cell in stored})
         cells = list(experiment.cells())
         costs = Costs(stored, cells)
-        seconds = sum(costs(cell)[0] for cell in cells)
+        of_cells = [costs(cell) for cell in cells]
         record = {
             "experiment": name,
             "paper": experiment.paper,
@@ -141,7 +190,14 @@ def experiments(outputs: Path, pattern: str = "") -> list[dict[str, Any]]:
             "damaged": store.left_out(),
         }
         records.append(
-            {**record, "seeds": seeds, "seconds": seconds, "reproduces": experiment.reproduces}
+            {
+                **record,
+                "seeds": seeds,
+                "seconds": sum(cost.seconds for cost in of_cells),
+                "gib": max((cost.gib for cost in of_cells), default=0.0),
+                "bytes": sum(cost.bytes for cost in of_cells),
+                "reproduces": experiment.reproduces,
+            }
         )
     return records
 
@@ -166,6 +222,18 @@ def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "  ".join(part.ljust(w) for part, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
+    ]
+
+
+def total_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What one seed of all listed experiments costs; nothing for a single one."""
+    costs = [Cost(r["seconds"], r["gib"], r["bytes"]) for r in records if "error" not in r]
+    if len(costs) < 2:
+        return []
+    cells = sum(record.get("cells", 0) for record in records)
+    return [
+        f"{len(costs)} experiments, {cells} cells a seed: {price(costs)}",
+        "all seeds of the papers: hess-run plan",
     ]
 
 
@@ -227,7 +295,7 @@ def _planned(jobs: Sequence[Job]) -> list[tuple[Job, list[dict[str, Any]]]]:
             "outputs": str(job.outputs),
         }
         for cell_id, cell in job.cells():
-            seconds, memory = costs(cell)
+            cost = costs(cell)
             stored = cell_id in there.ids and not job.force
             state = "stored" if stored else "to run"
             if not stored and cell_id in there.failed:
@@ -235,15 +303,14 @@ def _planned(jobs: Sequence[Job]) -> list[tuple[Job, list[dict[str, Any]]]]:
             elif not stored and cell_id in there.damaged:
                 state = "to run, the stored cell is damaged"
             published = stored and cell_id in there.published
-            cost = {
-                "seconds": seconds,
-                "gib": memory,
+            about = {
+                **cost._asdict(),
                 "processes": job.jobs,
                 "published": published,
                 "code": there.code[cell_id] if stored else "",
             }
             records.append(
-                {**of, "cell": cell_id, "state": state, **cost, "params": dict(cell.params)}
+                {**of, "cell": cell_id, "state": state, **about, "params": dict(cell.params)}
             )
         planned.append((job, records))
     return planned
@@ -260,17 +327,29 @@ def plan(jobs: Sequence[Job]) -> list[str]:
         label = Cell(record["params"]).label
         cost = f"{duration(record['seconds']):>7}  {record['gib']:5.1f} GiB"
         lines.append(f"  {record['cell']}  {cost}  {record['state']:7}  {label}")
-    open_ = [record for record in records if record["state"] != "stored"]
-    peak = max((record["gib"] * record["processes"] for record in open_), default=0.0)
-    about = (
-        f"about {duration(sum(record['seconds'] for record in open_))} of one core, "
-        f"up to {peak:.1f} GiB at a time"
-    )
-    stored = len(records) - len(open_)
-    lines.append(
-        f"{len(records)} cells: {stored} stored, {len(open_)} to run; "
-        f"{about if open_ else 'nothing to do'}"
-    )
+    return [*lines, *_sums(records)]
+
+
+def _states(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many cells are stored, and how many are to run."""
+    left = sum(record["state"] != "stored" for record in records)
+    return [f"{len(records) - left} stored", f"{left} to run"]
+
+
+def _costs_of(records: Sequence[Mapping[str, Any]]) -> list[Cost]:
+    """Costs of the cells, each counted once: jobs of a sweep may share them."""
+    by_cell = {(record["experiment"], record["cell"]): record for record in records}
+    return [Cost(r["seconds"], r["gib"], r["bytes"]) for r in by_cell.values()]
+
+
+def _sums(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is left to run costs, and what all would cost from the beginning."""
+    left = [record for record in records if record["state"] != "stored"]
+    processes = max((record["processes"] for record in records), default=1)
+    rest = price(_costs_of(left), processes) if left else "nothing to do"
+    lines = [f"{len(records)} cells: {', '.join(_states(records))}; {rest}"]
+    if len(left) < len(records):
+        lines.append(f"all {len(records)} again: {price(_costs_of(records), processes)}")
     return lines
 
 

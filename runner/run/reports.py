@@ -216,7 +216,8 @@ def results_lines(
 def open_command(call: Call) -> int:
     """hess-run open [NAME] [outputs=PATH]
 
-    Opens the page of an experiment in a browser, or the start page; prints where it is.
+    Opens the page of an experiment in a browser, or the start page; prints where it is. A page
+    that is not there yet is made from the stored cells, published ones included.
     """
     import webbrowser
 
@@ -224,6 +225,10 @@ def open_command(call: Call) -> int:
     if name:
         one_of("open", name, experiment_names())
     page = (outputs / name / "index.html").absolute()
+    if not page.is_file():
+        named = (f"experiment={name}",) if name else ()
+        about = replace(call, settings=(*named, f"outputs={outputs}"))
+        report_jobs(read_jobs(about)[1] if name else _stored_jobs(about), any_seed=True)
     if not page.is_file():
         made = f"hess-run report experiment={name}" if name else "hess-run report"
         raise SettingError(

@@ -9,7 +9,14 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from runner.contract import GROUPS, SettingError, short
+from runner.contract import (
+    GROUPS,
+    SettingError,
+    assignments,
+    figure_settings,
+    natural,
+    short,
+)
 from runner.run import command_line
 from runner.run.command_line import VERBS, Call
 from runner.run.config import files, preview
@@ -74,6 +81,7 @@ def _experiment_lines(name: str) -> list[str]:
         known = comments(files.find(group, chosen)) if chosen != "none" else {}
         known |= {key: text for key, text in meaning.items() if key not in own}
         lines += _table(type(settings), vars(settings), known, group)
+    lines += _figure_lines(experiment)
     quick = " ".join(map(str, file.body.get("profiles", {}).get("quick", [])))
     lines += [
         "",
@@ -81,6 +89,13 @@ def _experiment_lines(name: str) -> list[str]:
         f"devices: {', '.join(experiment.devices)}",
     ]
     return [line.rstrip() for line in lines]
+
+
+def _figure_lines(experiment: Any) -> list[str]:
+    """Figures and tables of the paper with the settings that they are drawn with."""
+    by_place = sorted(figure_settings(experiment).items(), key=lambda item: natural(item[0]))
+    lines = [f"  {place}: {assignments(settings)}" for place, settings in by_place]
+    return ["", "figures, and the settings that they are drawn with", *lines] if lines else []
 
 
 def _kind_lines(group: str, name: str) -> list[str]:

@@ -106,6 +106,9 @@ class Archive(CellFiles):
                 raise
             raise Damaged(f"{file}: is not what was stored ({short(error)})") from error
 
+    def size(self, name: str) -> int:
+        return sum(entry.file_size for entry in self._entries[name].values())
+
     def stamp(self, name: str) -> int:
         return 0  # an archive that is replaced is another Archive
 

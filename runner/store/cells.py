@@ -184,6 +184,10 @@ class CellFiles(ABC):
         bytes."""
 
     @abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes that a cell takes as a folder; 0 where there is none."""
+
+    @abstractmethod
     def stamp(self, name: str) -> Any:
         """A value that changes when the cell is replaced."""
 
@@ -269,6 +273,13 @@ class Folder(CellFiles):
             if error.errno in csv.EXHAUSTED:
                 raise
             raise Damaged(f"{file}: cannot be read ({error.strerror})") from error
+
+    def size(self, name: str) -> int:
+        try:
+            with os.scandir(self.root / name) as entries:
+                return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
+        except OSError:
+            return 0
 
     def stamp(self, name: str) -> tuple[int, ...]:
         """() where there is no cell.json."""

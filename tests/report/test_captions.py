@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from runner.contract import figure_settings
 from runner.report import figures
 from runner.report.captions import (
     LONGEST_ALT,
@@ -14,6 +15,7 @@ from runner.report.captions import (
     plain_label,
     read_drawing,
 )
+from runner.run.config import experiment_names, preview
 
 CLAIMS = pd.DataFrame(
     [
@@ -146,3 +148,18 @@ def test_a_caption_holds_numbers_bars_seeds_cells_and_notes_and_the_alt_text_beg
         "fig12_x", "Mean and quartiles", drawing, ROWS, MANIFEST, bars="± std over seeds"
     )
     assert "± std" not in said.text
+
+
+def test_a_caption_names_the_settings_that_its_figure_is_drawn_with():
+    about = {"Fig. 12": {"hidden": 3, "rates": [0.1, 0.2]}, "Fig. 1": {"width": 4}}
+    drawing = Drawing(axes="", reading="", note="", has_bars=False)
+    made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, drawn_with=about)
+    assert "Settings of this figure: hidden=3, rates=[0.1,0.2]." in made.text
+    assert "width" not in made.text
+
+
+def test_settings_are_declared_for_figures_that_are_drawn(published):
+    for name in experiment_names():
+        drawn = {place_of(path.stem) for path in published.glob(f"{name}/figures/*.png")}
+        assert set(figure_settings(preview(name))) <= drawn, name
+    assert "portrait_hidden" in figure_settings(preview("ws_bound"))["Fig. 3"]

@@ -194,8 +194,24 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     page = Path("outputs/toy/index.html").absolute()
     assert stored("open", "toy") == (0, f"{page}\nopened {page.as_uri()}\n", "")
     page.unlink()
-    status, _, err = stored("open", "toy")
-    assert status == 2 and "hess-run report experiment=toy" in err and err.count("\n") == 1
+    status, out, _ = stored("open", "toy")  # made again from the cells
+    assert status == 0 and out.endswith(f"{page}\nopened {page.as_uri()}\n") and page.is_file()
+    status, out, err = stored("open", "outputs=empty")
+    assert status == 2 and "hess-run report" in err and err.count("\n") == 1
+    assert not Path("empty").exists()
+
+
+def test_the_plan_sums_time_memory_and_disk_of_one_experiment_and_of_all(stored):
+    cells = [path for path in Path("outputs/toy/cells").rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in cells)
+    for words in (["experiment=toy"], []):
+        records = json.loads(stored("plan", *words, "--json")[1])
+        assert sum(record["bytes"] for record in records) == size
+        lines = stored("plan", *words)[1].splitlines()
+        assert lines[-2] == "6 cells: 6 stored, 0 to run; nothing to do"
+        assert lines[-1].startswith("all 6 again: about") and "MB on disk" in lines[-1]
+    left = stored("plan", "-m", "experiment=toy", "seed=42,43")[1].splitlines()[-2]
+    assert left.startswith("12 cells: 6 stored, 6 to run; about ") and " of one core" in left
 
 
 def test_the_command_of_a_published_row_names_no_published_folder(stored, published):
