@@ -20,35 +20,39 @@ that have ended."""
 
 
 def diagnose_command(call: Call) -> int:
-    """hess-run diagnose target=package.module:function [key=value ...]   (or target=file.py:function)
+    """hess-run diagnose target=package.module:function [key=value ...]
+    hess-run diagnose target=file.py:function [key=value ...]
 
-    The function takes nothing and returns (module, loss, batch) or (module, loss, loader): a torch.nn.Module,
-    best in evaluation mode, loss(output, target) as in torch, and batch = (input, target). To follow a training
-    it yields (step, module, loss, batch or loader) as often as it likes; checkpoints=FILES measures a network
-    that it returns at saved states. It runs in the process of the command, without arguments and input; what it
-    prints is on standard error.
+    The function takes nothing and returns (module, loss, batch) or (module, loss, loader): a
+    torch.nn.Module, best in evaluation mode, loss(output, target) as in torch, and batch = (input,
+    target). To follow a training it yields (step, module, loss, batch or loader) as often as it
+    likes; checkpoints=FILES measures a network that it returns at saved states. It runs in the
+    process of the command, without arguments and input; what it prints is on standard error.
 
-    Measured: a numerical check of the products; R, C, D and Gauss-Newton gap between the outputs of the named
-    submodules; the share of curvature that block-diagonal methods discard, and the coupling of groups of
-    parameters; top eigenvalues, spectral density, trace, and the upper bound lambda_sup of lambda_1; with several
-    batches the gradient noise scale and standard errors over batches. The cost is predicted in gradients before it
-    starts. Run the same command again to continue.
+    Measured: a numerical check of the products; R, C, D and Gauss-Newton gap between the outputs of
+    the named submodules; the share of curvature that block-diagonal methods discard, and the
+    coupling of groups of parameters; top eigenvalues, spectral density, trace, and the upper bound
+    lambda_sup of lambda_1; with several batches the gradient noise scale and standard errors over
+    batches. The cost is predicted in gradients before it starts. Run the same command again to
+    continue.
 
     keys (= default)
-      nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly below the
-                               module); * stays inside one part of a name, ** crosses its dots: layers.*,**.attn
-      output=NAME              which tensor of a structured output the loss gets: logits, or 0 (default: all)
-      batch_dim=0              dimension of the examples in inputs (1 for an LSTM with batch_first=False)
+      nodes=NAME,PATTERN,...   outputs of which submodules (default: those with parameters directly
+                               below the module); * stays inside one part of a name, ** crosses its
+                               dots: layers.*,**.attn
+      output=NAME              which tensor of a structured output the loss gets: logits, or 0
+                               (default: all of it)
+      batch_dim=0              dimension of the examples in inputs (1 for batch_first=False)
       steps=0,100              of a training: these only (default: every one that is yielded)
-      checkpoints=FILE,...     saved states of the network, files or patterns (runs/step*.pt): one row each
+      checkpoints=FILE,...     saved states, files or patterns (runs/step*.pt): one row each
       batches=16               batches used of a loader
-      parts=NAME,...           of network, certificate, layers, groups, eigenvalues, density, trace, noise, batches
-                               (default: all)
+      parts=NAME,...           of network, certificate, layers, groups, eigenvalues, density, trace,
+                               noise, batches (default: all)
       eigenvalues=10  seed=42  device=cpu  threads=1  memory=1 (GiB for one measurement)
       outputs=outputs/diagnose  name=MODULE-FUNCTION  force=false (measure again what is stored)
 
-    Started by torchrun, the first process runs the target and measures, as if it were the only one; the others
-    end.
+    Started by torchrun, the first process runs the target and measures, as if it were the only one;
+    the others end.
 
     writes <outputs>/<name>/index.html, report.md, tables/*.csv, figures/*.png
     """

@@ -1,4 +1,4 @@
-"""A diagnosis as an experiment: for each snapshot of the target, a job whose cells are its parts."""
+"""A diagnosis as an experiment: a job for each snapshot of the target, whose cells are its parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BETWEEN = ("certificate", "layers", "batches")
 
 
 class Cost(NamedTuple):
-    """The predicted cost of a part: gradients of all batches, bytes at once, and how it is taken."""
+    """The predicted cost of a part: gradients of all batches, bytes at once, and the method."""
 
     gradients: float
     bytes: float
@@ -192,7 +192,8 @@ class _Run:
         claim_outputs(self.request.outputs)
         if missing:
             stored = len(named) - len(missing)
-            job.experiment.costs.update(predict(problem, missing, stored, self.tell))  # type: ignore[attr-defined]
+            experiment: Diagnosis = job.experiment  # type: ignore[assignment]
+            experiment.costs.update(predict(problem, missing, stored, self.tell))
         store.prepare(clean=self.job is None)
         log = open_log(store, job)
         try:

@@ -27,8 +27,6 @@ TEXT = {"v", "w", "node", "note", "status", "method", "quantity", "part", "group
 """Columns of text, also where they look like numbers."""
 COLUMNS = 6
 """Steps that a table of report.md shows; of more, the first, the last and some between."""
-ROWS = 25
-"""Rows of a matrix that report.md shows; the rest is in the CSV files."""
 
 MEANINGS = {
     "discarded share": "Φ = 1 − Σ_v ‖H_vv‖² / ‖H‖² of the Hessian between groups of parameters "
@@ -315,13 +313,10 @@ class DiagnosisAnalysis(Analysis):
             heading += f", step {table['step'].iloc[0]}"
         if steps == 1 or tables is self.last:
             table = table.drop(columns="step")
-        shown_rows = table.head(ROWS).map(_cell).to_numpy().tolist()
         heads = [column.replace("_", " ") for column in table.columns]
-        text = markdown_table(heading, heads, shown_rows)
+        text = markdown_table(heading, heads, table.map(_cell).to_numpy().tolist())
         if name in LEADS:
             text = text.replace("\n\n", f"\n\n{LEADS[name]}\n\n", 1)
-        if len(table) > ROWS:
-            text += f"\n{len(table) - ROWS} more rows are in {FOLDER}/{name}.csv.\n"
         return text
 
     def console(self) -> list[str]:

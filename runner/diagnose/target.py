@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import random
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,13 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-import numpy
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from runner.contract import SettingError, short
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
+from runner.curvature.function.context import random_state
 from runner.store.identity import commit_of
 
 T = TypeVar("T")
@@ -266,14 +265,11 @@ def own_randomness(loader: Any = None) -> Iterator[None]:
     parts += [getattr(part, "sampler", None) for part in parts]
     generators = [getattr(part, "generator", None) for part in parts]
     own = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
-    states = random.getstate(), numpy.random.get_state()  # noqa: NPY002
     fresh = loader is not None and getattr(loader, "_iterator", loader) is None
-    with torch.random.fork_rng():
+    with random_state(None):
         try:
             yield
         finally:
-            random.setstate(states[0])
-            numpy.random.set_state(states[1])  # noqa: NPY002
             for generator, state in own:
                 generator.set_state(state)
             if fresh:
