@@ -101,6 +101,18 @@ def test_a_bar_is_shown_where_it_is_asked_for_and_by_default_only_to_somebody(
     assert "products" in shown.getvalue()
 
 
+def test_a_numerical_check_shows_its_gradients_where_it_is_asked_for(monkeypatch):
+    net, data = (
+        torch.nn.Linear(3, 2).double(),
+        (torch.ones(4, 3).double(), torch.zeros(4, 2).double()),
+    )
+    operator, shown = rc.ParameterOperator(net, torch.nn.MSELoss(), data), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    assert rc.verify(operator).ok and shown.getvalue() == ""
+    assert rc.verify(operator, progress=True).ok
+    assert "3.0/60.0" in shown.getvalue() and "gradients" in shown.getvalue()
+
+
 def test_a_bar_appears_after_two_seconds_in_a_terminal(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):

@@ -150,6 +150,7 @@ def verify(
     tolerance: float | None = None,
     components: float = MOST,
     gradients: float = 60.0,
+    progress: bool | None = None,
 ) -> Certificate | Verification:
     """Certifies the curvature of a Dag on a batch, blocks that were measured, an operator, or a
     matrix.
@@ -163,7 +164,8 @@ def verify(
     parts of theta, as slices that cover it. tolerance: relative, default 1e-6 for float64, 1e-3 for
     float32, 0.1 below. Never raises for a wrong number: the certificate says so, with the node (or
     group of parameters) and the likely cause. gradients: the most that it may cost for an operator of
-    a user's network. Raises ValueError for what is none of these.
+    a user's network, for which progress=True shows a bar, False none, and None one after two seconds in
+    a terminal or notebook. Raises ValueError for what is none of these.
 
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
     >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok
@@ -173,7 +175,7 @@ def verify(
     True
     """
     if isinstance(target, FunctionOperator):
-        return verified(target, generator, tolerance, gradients)
+        return verified(target, generator, tolerance, gradients, progress)
     if not isinstance(target, Dag):
         operator = (
             target

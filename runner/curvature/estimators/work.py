@@ -94,7 +94,7 @@ class Work(Generic[Found]):
         if self.symmetric.reason:
             return method.undefined(self.symmetric.reason)
         try:
-            with full_precision(), self._bar(method.planned) as bar:
+            with full_precision(), progress_bar(self.title, method.planned, self.progress) as bar:
                 while (ahead := method.ahead()) and self.allows(ahead):
                     before = self.symmetric.products
                     method.step()
@@ -106,19 +106,23 @@ class Work(Generic[Found]):
             raise
         return method.result()
 
-    @contextmanager
-    def _bar(self, planned: int) -> Iterator[Any]:
-        shown = interactive() if self.progress is None else self.progress
-        delay = DELAY if self.progress is None else 0.0
-        with tqdm(
-            total=planned,
-            desc=self.title,
-            unit=" products",
-            disable=not shown,
-            delay=delay,
-            leave=False,
-        ) as bar:
-            yield bar
+
+@contextmanager
+def progress_bar(
+    title: str, total: float, progress: bool | None, unit: str = " products"
+) -> Iterator[Any]:
+    """A bar that is updated with what was done. progress: shown or not; None: after two seconds in
+    a terminal or notebook."""
+    shown = interactive() if progress is None else progress
+    with tqdm(
+        total=total,
+        desc=title,
+        unit=unit,
+        disable=not shown,
+        delay=DELAY if progress is None else 0.0,
+        leave=False,
+    ) as bar:
+        yield bar
 
 
 def interactive() -> bool:

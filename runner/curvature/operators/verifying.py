@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from runner.curvature.estimators.work import progress_bar
 from runner.curvature.function.data import layouts
 from runner.curvature.function.function import Point, Tensors, dot, gradients, less, moved, norm
 from runner.curvature.function.identities import (
@@ -71,32 +72,44 @@ def verified(
     generator: torch.Generator | None = None,
     tolerance: float | None = None,
     most: float = 60.0,
+    progress: bool | None = None,
 ) -> Verification:
     """The product with one random direction next to differences, in steps until each group agrees or `most` gradients
     are spent."""
     if operator.processes.size > 1:
         raise MeasurementError("verify an operator without process_group in each process")
     allowed = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
-    seed = (
-        11
-        if generator is None
-        else int(torch.randint(0, 2**31, (), generator=generator, device="cpu"))
-    )
+    seed = 11
+    if generator is not None:
+        seed = int(torch.randint(0, 2**31, (), generator=generator, device="cpu"))
+    allowed = allowed if tolerance is None else tolerance
     errors: list[str] = []
-    for wide in (True, False):
-        try:
-            return _verified(
-                operator, seed, allowed if tolerance is None else tolerance, most, wide
-            )
-        except (MeasurementError, RuntimeError) as error:
-            errors.append(str(error))
+    with progress_bar("numerical check", most, progress, " gradients") as bar:
+        for wide in (True, False):
+            try:
+                return _verified(_Look(operator, wide, bar), seed, allowed, most)
+            except (MeasurementError, RuntimeError) as error:
+                errors.append(str(error))
     nothing = dict.fromkeys(operator.nodes, math.nan)
     return Verification(False, nothing, allowed, (errors[-1],), operator.noun)
 
 
-def _verified(
-    operator: FunctionOperator, seed: int, tolerance: float, most: float, wide: bool
-) -> Verification:
+@dataclass(frozen=True)
+class _Look:
+    """An operator, whether its float64 copy is looked at, and the bar that counts gradients."""
+
+    operator: FunctionOperator
+    wide: bool
+    bar: Any
+
+    @property
+    def gradients(self) -> int:
+        """What one difference costs."""
+        return 3 if self.wide else 2
+
+
+def _verified(look: _Look, seed: int, tolerance: float, most: float) -> Verification:
+    operator, wide = look.operator, look.wide
     function, values = operator.function, operator.values
     start = in_double(values) if wide else values
     direction = noise(function, start, seed)
@@ -113,14 +126,14 @@ def _verified(
     floors = dict.fromkeys(groups, 10 * float(torch.finfo(operator.dtype).eps) * largest)
     compared = Comparison("3 product", groups, floors, tolerance)
     for t in STEPS if double else STEPS_IN_FLOAT32:
-        found, bend, size = difference(operator, start, direction, t, wide)
+        found, bend, size = difference(look, start, direction, t)
         apart = by_group(function, found)
         sizes, bends = by_group(function, size), by_group(function, bend)
         live = {
             name: norm(part) * 2 * t > 100 * eps * norm(sizes[name]) for name, part in apart.items()
         }
         compared.add(apart, {name: norm(part) for name, part in bends.items()}, live)
-        spent += 3 if wide else 2
+        spent += look.gradients
         if not compared.open or spent > most:
             break
     outcome = compared.outcome()
@@ -149,12 +162,14 @@ Differences = tuple[Tensors, Tensors, Tensors]
 """The difference quotient, the second difference over the step, and what both are rounded relative to."""
 
 
-def _totals(operator: FunctionOperator, parts: Callable[[Any], Differences]) -> Differences:
+def _totals(look: _Look, parts: Callable[[Any], Differences]) -> Differences:
+    operator = look.operator
     totals: Differences | None = None
     for batch, share in zip(operator.batches(), operator.shares, strict=True):
         if share == 0:
             continue
         found = parts(batch)
+        look.bar.update(look.gradients * share)
         scaled = [[share * t for t in tensors] for tensors in found]
         if totals is None:
             totals = scaled[0], scaled[1], scaled[2]
@@ -168,10 +183,8 @@ def _totals(operator: FunctionOperator, parts: Callable[[Any], Differences]) -> 
     return totals
 
 
-def _of_gradients(
-    operator: FunctionOperator, start: Values, direction: Tensors, t: float, wide: bool
-) -> Differences:
-    function = operator.function
+def _of_gradients(look: _Look, start: Values, direction: Tensors, t: float) -> Differences:
+    function, wide = look.operator.function, look.wide
 
     def of(batch: Any) -> Differences:
         at = [
@@ -182,16 +195,14 @@ def _of_gradients(
         bend = [(u - 2 * v + w) / t for u, v, w in zip(above, here, below, strict=True)]
         return [u / (2 * t) for u in less(above, below)], bend, here
 
-    return _totals(operator, of)
+    return _totals(look, of)
 
 
-def _of_examples(
-    operator: FunctionOperator, start: Values, direction: Tensors, t: float, wide: bool
-) -> Differences:
-    function = operator.function
+def _of_examples(look: _Look, start: Values, direction: Tensors, t: float) -> Differences:
+    function, wide = look.operator.function, look.wide
 
     def of(batch: Any) -> Differences:
-        layout = next(layouts(batch, operator.settings.batch_dim))
+        layout = next(layouts(batch, look.operator.settings.batch_dim))
         total = [torch.zeros_like(v) for v in start.values()]
         for i in range(layout.examples):
             g = function.gradient(Point(start, wide, 1), layout.cut(batch, i, i + 1)).gradient
@@ -200,14 +211,12 @@ def _of_examples(
         zero = [torch.zeros_like(v) for v in start.values()]
         return total, zero, zero
 
-    return _totals(operator, of)
+    return _totals(look, of)
 
 
-def _of_outputs(
-    operator: FunctionOperator, start: Values, direction: Tensors, t: float, wide: bool
-) -> Differences:
+def _of_outputs(look: _Look, start: Values, direction: Tensors, t: float) -> Differences:
     """J^T (A J d): outputs and slopes by differences, and one backward pass."""
-    function = operator.function
+    function, wide = look.operator.function, look.wide
 
     def of(batch: Any) -> Differences:
         leaves = {k: v.detach().requires_grad_() for k, v in start.items()}
@@ -235,4 +244,4 @@ def _of_outputs(
         share = norm(bends) / max(norm(tangents), 1e-300)
         return filled, [share * g for g in filled], [torch.zeros_like(g) for g in filled]
 
-    return _totals(operator, of)
+    return _totals(look, of)
