@@ -113,10 +113,6 @@ class AttentionNewton(Judged):
     title: ClassVar[str] = "Recovery of the attention input"
     paper: ClassVar[str] = "Attention"
     paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    replication_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 57))
-    replication_reason: ClassVar[str] = (
-        "7 would decide 'protection'; 15, of which 3 of size 2x2, 'proven'"
-    )
     claimed: ClassVar[str] = "attention_newton"
     reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, a trained layer"
     uncertified: ClassVar[str] = (
