@@ -25,7 +25,7 @@ seeds stands next to it (`Claim.other_seeds`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ from runner.stats.intervals import (
     FEWEST_SEEDS as FEWEST_SEEDS,
     LEVEL as LEVEL,
     NAN,
+    Part,
     Sample,
     below as below,
     digits_agree as digits_agree,
@@ -122,7 +123,13 @@ def bound(
     return _as_facts(made, facts, decided, over_seeds)
 
 
-def number(statement: Statement, parts: Parts, *, same: Mapping[str, float] | None = None) -> Claim:
+def number(
+    statement: Statement,
+    parts: Parts,
+    *,
+    same: Mapping[str, float] | None = None,
+    without_probes: Mapping[str, Sequence[float]] | None = None,
+) -> Claim:
     """Claim that the mean over seeds is the printed number in every part: the equivalence test of
     the scorecard.
 
@@ -132,13 +139,17 @@ def number(statement: Statement, parts: Parts, *, same: Mapping[str, float] | No
         Part -> the paper's statistic on its own networks and images, if it is deterministic. The
         part is confirmed where it has every printed digit, and refuted where it is outside the
         margin, whatever the spread over seeds.
+    without_probes
+        Part -> the same values without random probes, on the paper's own networks and images. There
+        only the probes are others, so that their scatter decides the part, as in the scorecard.
     """
     printed = statement.number
     if math.isnan(printed):
         return _without_limits(statement)
     theirs = Sample.printed(printed, statement.std, statement.n)
     margin = margin_of(printed, statement.rounding, statement.margin)
-    samples = _samples(parts)
+    named = parts if isinstance(parts, Mapping) else {"": parts}
+    samples = _samples(named)
     over_seeds = {name: _equal(sample, theirs, margin) for name, sample in samples.items()}
     facts = _facts(same, samples)
     identical = [n for n, v in facts.items() if digits_agree(v, printed, statement.rounding)]
@@ -146,6 +157,9 @@ def number(statement: Statement, parts: Parts, *, same: Mapping[str, float] | No
     for name, value in facts.items():
         if name not in by_facts and abs(value - printed) > margin:
             by_facts[name] = Decision("refuted")
+    for name, exact_values in (without_probes or {}).items():
+        by_facts[name] = _by_probes(named[name], exact_values, theirs, margin)
+        facts[name] = samples[name].mean
     decided = over_seeds | by_facts
     made = _joined(statement, samples, decided, f"{printed:g} ± {margin:.3g}")
     if not by_facts:
@@ -153,8 +167,8 @@ def number(statement: Statement, parts: Parts, *, same: Mapping[str, float] | No
     made = _as_facts(made, {name: facts[name] for name in by_facts}, decided, over_seeds)
     if not identical:
         return made
-    named = f": {', '.join(identical)}" if len(samples) > 1 else ""
-    text = f"every printed digit on the published networks and images{named}"
+    where = f": {', '.join(identical)}" if len(samples) > 1 else ""
+    text = f"every printed digit on the published networks and images{where}"
     return replace(made, detail=f"{text}; {made.detail}")
 
 
@@ -163,6 +177,20 @@ def _equal(sample: Sample, theirs: Sample, margin: float) -> Decision:
     if sample.n < FEWEST_SEEDS:
         return Decision("inconclusive", float(FEWEST_SEEDS))
     compared = equal(sample, theirs, margin)
+    return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
+
+
+def _by_probes(
+    values: Iterable[float], exact_values: Sequence[float], theirs: Sample, margin: float
+) -> Decision:
+    """Verdict on one part of a printed number on its own networks, measured by random probes there
+    and here: one seed's difference has √2 times the standard deviation of our probes' errors."""
+    ours = Sample.of(values)
+    errors = Sample.of(v - e for v, e in zip(values, exact_values, strict=True))
+    if errors.n < FEWEST_SEEDS:
+        return Decision("inconclusive", float(FEWEST_SEEDS))
+    deviation = errors.std * abs(ours.mean) if ours.log else errors.std
+    compared = paired(ours, theirs, margin, Part(2 * deviation**2, errors.n - 1))
     return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
 
 

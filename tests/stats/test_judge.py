@@ -12,6 +12,7 @@ from runner.stats import Statistic, judge
 from runner.stats.claims import WHOLE
 from runner.stats.intervals import (
     Part,
+    Pseudovalues,
     Sample,
     outcome_of,
     seeds_for_limit,
@@ -299,6 +300,22 @@ def test_criteria_that_we_chose_are_decided_by_the_interval():
 def test_facts_do_not_hide_what_other_parts_say():
     parts = {"init": [0.5, 1.5, 1.0, 0.7, 1.2], "final": [0.5, 1.5, 1.0, 0.7, 1.2]}
     assert judge.bound(statement(low=0.9), parts, same={"init": 1.0}).verdict == "inconclusive"
+
+
+def test_on_the_papers_own_networks_the_scatter_of_the_probes_decides():
+    """Networks differ by a factor of two, probes by a hundredth: only these are others."""
+    says = statement(number=1.0, rounding=0.005, n=5)
+    exact = [0.5, 0.8, 1.0, 1.2, 1.5]
+    near = [v * f for v, f in zip(exact, (1.01, 0.99, 1.0, 1.01, 0.99), strict=True)]
+    assert judge.number(says, {"": near}).verdict == "inconclusive"
+    found = judge.number(says, {"": near}, without_probes={"": exact})
+    assert found.verdict == "confirmed" and found.other_seeds == {"statement": "inconclusive"}
+    far = [2 * v for v in near]
+    doubled = [2 * v for v in exact]
+    assert judge.number(says, {"": far}, without_probes={"": doubled}).verdict == "refuted"
+    log = Pseudovalues([math.log(v) for v in near], 1.0, log=True)
+    without = {"": [math.log(v) for v in exact]}
+    assert judge.number(says, {"": log}, without_probes=without).verdict == "confirmed"
 
 
 def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refuted():

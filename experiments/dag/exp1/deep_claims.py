@@ -24,7 +24,7 @@ from experiments.dag.exp1.claims import (
     text,
     values_at,
 )
-from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, probes
+from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, probes, published_start
 from experiments.dag.protocol.summary import first, groups, long_format
 from runner.contract import Claim, Statement
 from runner.stats import judge, linear
@@ -42,8 +42,9 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     deepest = {
         k[2]: p for k, p in groups(tables["estimates"], VARIANT) if k[:2] == (DEEPEST, "plain")
     }
+    exact = plain if published_start(tables, depth=DEEPEST, arch="plain") else {}
     return [
-        *decay(plain, deepest, says),
+        *decay(plain, deepest, exact, says),
         *u_shape(plain, deepest, says),
         near_output(tables, says["self-curvature near the output"]),
         *coupling(plain, says),
@@ -62,10 +63,19 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
 
 
 def decay(
-    plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
+    plain: Networks,
+    deepest: Mapping[str, pd.DataFrame],
+    exact: Networks,
+    says: Mapping[str, Statement],
 ) -> list[Claim]:
-    """How far R and C fall in plain networks. deepest: checkpoint -> estimates at L = 32."""
-    start = {f"L={DEEPEST} init": deepest["init"]} if "init" in deepest else {}
+    """How far R and C fall in plain networks.
+
+    deepest: checkpoint -> estimates at L = 32; exact: values without probes of the paper's own
+    networks, if they are.
+    """
+    name = f"L={DEEPEST} init"
+    start = {name: deepest["init"]} if "init" in deepest else {}
+    own = {text(k): p for k, p in exact.items() if text(k) in start}
     tails: Parts = {
         text(k): logs(values_at(p, "R", DEEPEST - 1)) for k, p in plain.items() if k[0] == DEEPEST
     }
@@ -75,13 +85,18 @@ def decay(
             says["R² of log R"],
             {text(k): fit_of_means(p, "R") for k, p in plain.items() if k[2] == "init"},
         ),
+        judge.number(says["fall of R"], falls(start), without_probes=falls(own)),
         judge.number(
-            says["fall of R"], {k: [10**v for v in decades(p, DEEPEST)] for k, p in start.items()}
-        ),
-        judge.number(
-            says["coupling of the ends"], {k: at_end(p, "C", DEEPEST) for k, p in start.items()}
+            says["coupling of the ends"],
+            {k: at_end(p, "C", DEEPEST) for k, p in start.items()},
+            without_probes={k: at_end(p, "C", DEEPEST) for k, p in own.items()},
         ),
     ]
+
+
+def falls(networks: Mapping[str, pd.DataFrame]) -> Parts:
+    """R(0)/R(L−1) of each seed."""
+    return {k: [10**v for v in decades(p, DEEPEST)] for k, p in networks.items()}
 
 
 def u_shape(

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from experiments.dag.protocol.scores import jackknife, paired, probes
+from experiments.dag.protocol.scores import jackknife, paired, probes, published_start
 from experiments.dag.protocol.summary import groups, long_format
 from runner.contract import Claim, Statement
 from runner.stats import judge
+from runner.stats.intervals import Pseudovalues
 from runner.training import CHECKPOINTS
 
 KEYS = ["activation", "arch", "checkpoint"]
@@ -64,7 +65,7 @@ def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) ->
     return [
         *zeros(published, says),
         *smooth(engine, says),
-        *decays(published, says),
+        *decays(published, engine if published_start(tables) else engine.iloc[:0], says),
         *coupling(engine, says),
         judge.bound(says["negligible blocks"], negligible(selected(tables["pairs"], "engine"))),
     ]
@@ -153,18 +154,22 @@ def decay_of(part: pd.DataFrame) -> dict[int, float]:
     return {int(s): float(r) for s, r in (table[0] / table[LAST]).items()}
 
 
-def decays(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """H6.3: R(0)/R(4) of the four networks at init, and what skips make of it."""
+def decays(
+    published: pd.DataFrame, engine: pd.DataFrame, says: Mapping[str, Statement]
+) -> list[Claim]:
+    """H6.3: R(0)/R(4) of the four networks at init, and what skips make of it.
+
+    published: estimates as the paper's; engine: values without probes of the paper's own networks,
+    if they are.
+    """
     found = {keys: decay_of(p) for keys, p in groups(published, KEYS)}
-    start = published[published["checkpoint"] == "init"]
-    means = {
-        keys: jackknife(
-            p.pivot(index="seed", columns="distance", values="R"), ratio_of_means, log=True
-        )
-        for keys, p in groups(start, ["activation", "arch"])
-    }
+    means, exact = start_decays(published), start_decays(engine)
     rows = [
-        judge.number(says[which], {"init": means.get(network, [])})
+        judge.number(
+            says[which],
+            {"init": means.get(network, [])},
+            without_probes={"init": exact[network]} if network in exact else {},
+        )
         for which, network in DECAYS.items()
     ]
     contrast = {
@@ -187,6 +192,17 @@ def decays(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim
         if stabilised
         else judge.claim(says["skips stabilise R"], "not run"),
     ]
+
+
+def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]:
+    """(activation, architecture) -> R(0)/R(4) of untrained networks."""
+    start = distances[distances["checkpoint"] == "init"]
+    return {
+        keys: jackknife(
+            p.pivot(index="seed", columns="distance", values="R"), ratio_of_means, log=True
+        )
+        for keys, p in groups(start, ["activation", "arch"])
+    }
 
 
 def ratio_of_means(wide: pd.DataFrame) -> float:
