@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.attention.alternatives import HESSIAN
 from experiments.attention.bounds import BOUNDS
 from experiments.attention.settings import AttentionHessian
 from experiments.printed import unchecked
@@ -252,6 +253,7 @@ class AttentionHessianAnalysis(Analysis):
     """Readings of `bounds`, `cases` and `convexity`, as far as they are stored."""
 
     experiment: AttentionHessian
+    alternatives = HESSIAN
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         tables, drawn = self.tables, dict[str, "Callable[[], Figure]"]()

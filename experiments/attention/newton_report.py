@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.attention import newton_claims
+from experiments.attention.alternatives import NEWTON
 from experiments.attention.contest import CONTINUED
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Analysis, Claim, Figures
@@ -290,6 +291,7 @@ class AttentionNewtonAnalysis(Analysis):
     """Readings of the studies' tables, as far as they are stored."""
 
     experiment: AttentionNewton
+    alternatives = NEWTON
     bars: ClassVar[str] = (
         "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
     )

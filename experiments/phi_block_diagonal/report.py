@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.phi_block_diagonal.alternatives import ALTERNATIVES
 from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Analysis, Claim, Figures, decide
 from runner.report import figures as draw
@@ -32,6 +33,7 @@ NETWORK = ["architecture", "residual", "classes"]
 
 class PhiBlockDiagonalAnalysis(Analysis):
     experiment: PhiBlockDiagonal
+    alternatives = ALTERNATIVES
 
     @cached_property
     def phi(self) -> pd.DataFrame:

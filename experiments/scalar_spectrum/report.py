@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.scalar_spectrum import claims, figures as draw, wedge_scale
+from experiments.scalar_spectrum.alternatives import ALTERNATIVES
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Analysis, Claim, Tables
 
@@ -18,6 +19,7 @@ class ScalarSpectrumAnalysis(Analysis):
     """Readings of the parts of the study that are stored."""
 
     experiment: ScalarSpectrum
+    alternatives = ALTERNATIVES
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         makers: dict[str, tuple[str, Callable[[Tables], Figure]]] = {

@@ -1,6 +1,6 @@
 """The contract between the runner and the experiments: `from runner import contract as c`."""
 
-from runner.contract.analysis import Analysis, Figures, Tables, analyse
+from runner.contract.analysis import Alternative, Alternatives, Analysis, Figures, Tables, analyse
 from runner.contract.experiment import (
     Cell,
     Checkpoints,

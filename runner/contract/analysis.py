@@ -40,6 +40,31 @@ Figures = Mapping[str, "Figure | Callable[[], Figure]"]
 """Figures by name; a function without arguments is called when its turn comes."""
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """How things would be if statements of a paper were false.
+
+    A statement that is confirmed has to fail in one: judged in the changed tables it is not
+    confirmed. A confirmation without any is *true by construction*.
+
+    Parameters
+    ----------
+    text
+        What would be so, in words.
+    change
+        Measured tables -> the tables as they would then be (`runner.stats.alternatives`).
+    statements
+        Names of the statements that would be false.
+    """
+
+    text: str
+    change: Callable[[Tables], Tables]
+    statements: tuple[str, ...]
+
+
+Alternatives = tuple[Alternative, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Analysis:
     """Readings of one experiment's merged tables; every answer is empty unless a subclass gives
@@ -59,6 +84,8 @@ class Analysis:
 
     bars: ClassVar[str] = ""
     """What error bars and bands of its figures show, where a caption does not say it."""
+    alternatives: ClassVar[Alternatives] = ()
+    """What makes its statements fail."""
 
     def captions(self) -> Mapping[str, str]:
         """What figures show, by name, in a sentence or two; numbers in it come from the tables. A

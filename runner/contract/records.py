@@ -133,9 +133,8 @@ class Statement:
     that only the uncertainty of a value decides. independent: of the protocol (a theorem, a
     formula, an exact zero), so that settings, data and seeds other than the paper's leave it its
     verdict. constructed: why it could not come out otherwise here, so that it is never counted as
-    confirmed. alternative, wrong: what would be seen if it were false, and the value that the
-    quantity would then have; with it no judge confirms the statement. least, most: what the
-    quantity can be at all (a share is in [0, 1]); an interval does not go beyond.
+    confirmed. least, most: what the quantity can be at all (a share is in [0, 1]); an interval does
+    not go beyond.
     """
 
     name: str
@@ -153,8 +152,6 @@ class Statement:
     sharp: bool = True
     independent: bool = False
     constructed: str = ""
-    alternative: str = ""
-    wrong: float = NAN
     least: float = -math.inf
     most: float = math.inf
 
@@ -193,7 +190,8 @@ class Claim:
     none would, NaN where it is decided or no number can be given); independent: as of `Statement`;
     replication: the verdict of the seeds declared for a second one, which is not counted ("" where
     none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
-    authors' own published results, "" and NaN where these do not decide.
+    authors' own published results, "" and NaN where these do not decide; alternative: what would
+    have to be so for it to be false (`runner.contract.Alternative`; the report fills it in).
     """
 
     name: str
@@ -211,6 +209,7 @@ class Claim:
     replication: str = ""
     authors: str = ""
     authors_value: float = NAN
+    alternative: str = ""
 
 
 def is_extension(where: str) -> bool:

@@ -203,9 +203,11 @@ def _replicated(made: pd.DataFrame, again: pd.DataFrame | None) -> pd.DataFrame:
 
 
 def _claims(analysis: Analysis, scope: Scope) -> pd.DataFrame:
-    """The claims; outside the paper's scope only those keep their verdict that do not depend on the
-    protocol."""
-    return compare.claims_table(within_scope(claim, scope) for claim in analysis.claims())
+    """The claims, each with what would have to be so for it to be false; outside the paper's scope
+    only those keep their verdict that do not depend on the protocol."""
+    texts = {name: a.text for a in analysis.alternatives for name in a.statements}
+    claims = (replace(c, alternative=texts.get(c.name, "")) for c in analysis.claims())
+    return compare.claims_table(within_scope(claim, scope) for claim in claims)
 
 
 def within_scope(claim: Claim, scope: Scope) -> Claim:

@@ -10,9 +10,9 @@ from typing import Any
 from runner.contract import Statement
 
 REQUIRED = ("name", "statement", "where")
-NUMBERS = ("low", "high", "number", "rounding", "std", "margin", "wrong", "least", "most")
+NUMBERS = ("low", "high", "number", "rounding", "std", "margin", "least", "most")
 FLAGS = ("strict", "independent")
-WORDS = ("reason", "constructed", "alternative")
+WORDS = ("reason", "constructed")
 COLUMNS = (*REQUIRED, *NUMBERS, "n", *FLAGS, *WORDS)
 YES = ("1", "true", "yes")
 
@@ -50,8 +50,6 @@ def _statement(row: Mapping[str, str]) -> Statement:
             raise ValueError(f"expected a {column}, found none")
     if ("low" in given or "high" in given) and "number" in given:
         raise ValueError("expected limits or a number, found both")
-    if ("alternative" in given) != ("wrong" in given):
-        raise ValueError("expected an alternative with its wrong value, found one of them")
     values: dict[str, Any] = {c: _number(c, given[c]) for c in NUMBERS if c in given}
     values |= {column: given[column] for column in WORDS if column in given}
     values |= {column: given.get(column, "").lower() in YES for column in FLAGS}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
 from experiments.dag.exp1 import claims, deep_claims, figures as draw
 from experiments.dag.exp1.claims import ENDS, decades, logs, values_at
 from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
@@ -36,6 +37,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 1; plain: the architecture that is compared with the residual one."""
 
     experiment: Exp1Resonance
+    alternatives = RESONANCE
     results: ClassVar[Results] = Results("exp1", (*VARIANT, "checkpoint"))
 
     reference: ClassVar[str] = "exp1_resonance"
@@ -137,6 +139,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own."""
 
     reference: ClassVar[str] = "exp1b_spectral_norm"
+    alternatives = SPECTRAL_NORM
     results: ClassVar[Results] = Results("exp1b", (*VARIANT, "checkpoint"))
     plain: ClassVar[str] = "plain_sn"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(
@@ -160,6 +163,7 @@ class DeepAnalysis(ResonanceAnalysis):
     estimates."""
 
     experiment: Exp1Deep
+    alternatives = DEEP
     results: ClassVar[Results] = Results("exp1_appendix", (*VARIANT, "checkpoint"))
 
     reference: ClassVar[str] = "exp1_deep"

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.dag.alternatives import BOTTLENECK
 from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2.claims import ENDS, NAME
 from experiments.dag.exp2.settings import Exp2Bottleneck
@@ -30,6 +31,7 @@ class BottleneckAnalysis(WithAuthors):
     images."""
 
     experiment: Exp2Bottleneck
+    alternatives = BOTTLENECK
     results: ClassVar[Results] = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
 
     def figures(self) -> Figures:

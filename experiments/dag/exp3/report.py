@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from experiments.dag.alternatives import GAP, LAYER_NORM, STOCHASTIC
 from experiments.dag.exp3 import claims, figures as draw
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import figures, summary
@@ -32,6 +33,7 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     """Exp. 3: networks without LayerNorm."""
 
     experiment: Exp3GnGap
+    alternatives = GAP
     results: ClassVar[Results] = Results("exp3", ("activation", "checkpoint"))
 
     reference: ClassVar[str] = "exp3_gn_gap"
@@ -89,6 +91,7 @@ class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
 
     reference: ClassVar[str] = "exp3b_layernorm"
+    alternatives = LAYER_NORM
     results: ClassVar[Results] = Results("exp3_ln", ("activation", "checkpoint"))
 
     def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
@@ -99,6 +102,7 @@ class StochasticGapAnalysis(Analysis):
     """Readings of `draws` and of the error that theory predicts for them."""
 
     experiment: Exp3Stochastic
+    alternatives = STOCHASTIC
 
     @cached_property
     def draws(self) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from experiments.dag.alternatives import DIAMOND
 from experiments.dag.exp4 import claims, figures as draw
 from experiments.dag.exp4.claims import VARIANT
 from experiments.dag.exp4.settings import Exp4Diamond
@@ -34,6 +35,7 @@ class DiamondAnalysis(WithAuthors):
     """Readings of `merge`, `distances` and `networks`."""
 
     experiment: Exp4Diamond
+    alternatives = DIAMOND
     results: ClassVar[Results] = Results("exp4", ("branch_depth", "merged", "checkpoint"))
     rounding: ClassVar[tuple[str, ...]] = ("tensor part of cat+ReLU", "separation")
     bars: ClassVar[str] = "± sample standard deviation over seeds"

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.dag.alternatives import ATTENTION
 from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
@@ -33,6 +34,7 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
     """Readings of `blocks`, `networks` and `history`."""
 
     experiment: Exp5Attention
+    alternatives = ATTENTION
     results: ClassVar[Results] = Results("exp5", ("network", "checkpoint"))
     rounding: ClassVar[tuple[str, ...]] = ("separation",)
 

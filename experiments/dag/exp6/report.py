@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.dag.alternatives import RESNET
 from experiments.dag.exp6 import claims as exp6_claims
 from experiments.dag.exp6.claims import gaps, selected
 from experiments.dag.exp6.settings import Exp6ResNet18
@@ -32,6 +33,7 @@ class ResNetAnalysis(WithAuthors):
     probes."""
 
     experiment: Exp6ResNet18
+    alternatives = RESNET
     results: ClassVar[Results] = Results("exp6", ("activation", "arch", "checkpoint"))
 
     def figures(self) -> Figures:

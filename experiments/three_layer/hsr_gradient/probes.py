@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from experiments.certificates import of_hessian
 from experiments.printed import statements
+from experiments.three_layer.alternatives import STOCHASTIC
 from experiments.three_layer.ends import columns
 from experiments.three_layer.hsr_gradient.settings import HsrStochastic
 from experiments.three_layer.stochastic_bound import combine
@@ -89,6 +90,8 @@ def rate(rows: pd.DataFrame, seed: int) -> Statistic:
 
 class HsrStochasticAnalysis(Analysis):
     """The Monte-Carlo rate of the estimate."""
+
+    alternatives = STOCHASTIC
 
     @property
     def _rates(self) -> list[Statistic]:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from experiments.three_layer.alternatives import GRADIENT
 from experiments.three_layer.hsr_gradient import figures
 from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims, seconds_by_form
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
@@ -118,6 +119,7 @@ class HsrGradientAnalysis(Study):
     """The parts of the study that are stored."""
 
     experiment: HsrGradient
+    alternatives = GRADIENT
 
     def tested(self) -> list[Statistic]:
         """Every row of stats.csv, without Holm's correction."""

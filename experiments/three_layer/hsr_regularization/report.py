@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
+from experiments.three_layer.alternatives import REGULARIZATION
 from experiments.three_layer.hsr_regularization import analysis, figures, network_figures
 from experiments.three_layer.hsr_regularization.analysis import variants
 from experiments.three_layer.hsr_regularization.claims import claims
@@ -27,6 +28,7 @@ class HsrRegularizationAnalysis(Study):
     """The stored data sets; a protocol under a reading of the stop rule is a variant."""
 
     experiment: HsrRegularization
+    alternatives = REGULARIZATION
 
     def tested(self) -> list[Statistic]:
         return analysis.statistics(self.experiment, self.tables)

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
+from experiments.three_layer.alternatives import WS_BOUND
 from experiments.three_layer.study import Study, data_sets
 from experiments.three_layer.ws_bound import analysis, figures, portrait_figures
 from experiments.three_layer.ws_bound.analysis import (
@@ -91,6 +92,7 @@ class WsBoundAnalysis(Study):
     """The stored searches; a protocol with an activation is a variant."""
 
     experiment: WsBound
+    alternatives = WS_BOUND
 
     def tested(self) -> list[Statistic]:
         return analysis.statistics(self.experiment, self.tables)

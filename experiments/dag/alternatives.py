@@ -1,0 +1,186 @@
+"""How things would be if confirmed statements of the DAG paper were false, by experiment."""
+
+from __future__ import annotations
+
+from runner.contract import Alternative, Alternatives
+from runner.stats.alternatives import (
+    columns_exchanged,
+    exchanged,
+    random_order,
+    reversed_order,
+    scaled,
+    shifted,
+    to_power,
+)
+
+TRAINED_FIRST = "untrained and trained networks exchange their places"
+TRAINED = exchanged("checkpoint", "init", "final")
+RESIDUAL_FIRST = "plain and residual networks exchange their places"
+NO_ORDER = "the distances are in random order"
+RANDOM = random_order("distance", "depth")
+RISING = "what is measured at the largest distance is that at the smallest"
+REVERSED = reversed_order("distance", "depth")
+OPPOSITE_EXPONENT = "Lyapunov exponents have the opposite sign"
+OPPOSITE = scaled(-1.0, "lyapunov_1", "lyapunov_log_norm")
+SMOOTH_FIRST = "ReLU and GELU exchange their places"
+SMOOTH = exchanged("activation", "relu", "gelu")
+LESS_ACCURATE = "accuracies are a tenth lower"
+LESS = scaled(0.9, "test_accuracy")
+
+RESONANCE: Alternatives = (
+    Alternative(
+        RESIDUAL_FIRST,
+        exchanged("arch", "plain", "residual"),
+        (
+            *("residual slower than plain", "plain C at the largest distance", "rho at init"),
+            "norm of the chain",
+        ),
+    ),
+    Alternative(NO_ORDER, RANDOM, ("plain C monotone", "decay after training")),
+    Alternative("R is ten times as large", scaled(10.0, "R"), ("scale of R at init",)),
+    Alternative("ρ is half as large", scaled(0.5, "rho"), ("rho of residual networks",)),
+    Alternative(
+        OPPOSITE_EXPONENT,
+        OPPOSITE,
+        ("Lyapunov exponent", "negative exponent at init", "positive exponent after training"),
+    ),
+)
+DEEP: Alternatives = (
+    Alternative(NO_ORDER, RANDOM, ("R² of C at L=32",)),
+    Alternative(
+        RESIDUAL_FIRST,
+        exchanged("arch", "plain", "residual"),
+        ("residual R is stable", "coupling of the ends", "fall of R"),
+    ),
+)
+SPECTRAL_NORM: Alternatives = (
+    Alternative(
+        RESIDUAL_FIRST,
+        exchanged("arch", "plain_sn", "residual"),
+        (
+            *("rho below 1", "rho after training", "plateau of R", "flatness of R"),
+            *("accuracy drops", "accuracy of residual networks"),
+        ),
+    ),
+    Alternative(NO_ORDER, RANDOM, ("R² of log R", "decay in orders", "decay after training")),
+    Alternative(
+        OPPOSITE_EXPONENT,
+        OPPOSITE,
+        ("contracting", "exponent at init", "exponent after training"),
+    ),
+)
+BOTTLENECK: Alternatives = (
+    Alternative(
+        "a block has one more rank than the narrow layer allows",
+        shifted(1, "rank"),
+        ("rank bound, example",),
+    ),
+    Alternative("the widest layer is the narrowest", reversed_order("d_u"), ("R_far falls",)),
+)
+SQUARED = "the gap is linear in the square of E[σ''²]"
+GAP: Alternatives = (
+    Alternative(
+        SQUARED,
+        to_power(2, "sigma_pp_squared"),
+        ("linear fit of the gap", "R² above 0.9", "correlation persists"),
+    ),
+    Alternative(
+        "E[σ''²] has the opposite order", scaled(-1.0, "sigma_pp_squared"), ("rank correlation",)
+    ),
+    Alternative(
+        SMOOTH_FIRST,
+        SMOOTH,
+        ("gap of piecewise linear networks", "accuracy of smooth activations"),
+    ),
+    Alternative(NO_ORDER, RANDOM, ("decay of the parts",)),
+    Alternative(TRAINED_FIRST, TRAINED, ("gap stabilises",)),
+)
+STOCHASTIC: Alternatives = (
+    Alternative(
+        "estimates are a fifth larger",
+        scaled(1.2, "gap_stochastic"),
+        ("stochastic estimates agree",),
+    ),
+    Alternative("more probes give larger errors", reversed_order("probes"), ("rate of the error",)),
+)
+LAYER_NORM: Alternatives = (
+    Alternative(
+        "E[σ''²] has the opposite order",
+        scaled(-1.0, "sigma_pp_squared"),
+        ("gap ranks as E[σ''²]",),
+    ),
+    Alternative(
+        SMOOTH_FIRST, SMOOTH, ("gap of piecewise linear networks", "smooth activations add")
+    ),
+    Alternative(TRAINED_FIRST, TRAINED, ("accuracy",)),
+)
+DIAMOND: Alternatives = (
+    Alternative(
+        "the mean block falls as single images' blocks do, and these as the mean block",
+        columns_exchanged(("R", "R_examples")),
+        ("H4.2a cancellation",),
+    ),
+    Alternative(TRAINED_FIRST, TRAINED, ("H4.2b", "rho grows", "gap over branch depths, init")),
+    Alternative("ρ is a third as large", scaled(1 / 3, "rho"), ("rho above 1",)),
+    Alternative(
+        "ReLU and SiLU exchange their places",
+        exchanged("activation", "relu", "silu"),
+        ("H4.3 curved merge",),
+    ),
+    Alternative(LESS_ACCURATE, LESS, ("accuracy",)),
+)
+ATTENTION: Alternatives = (
+    Alternative(
+        "attention and the ReLU network exchange their places",
+        exchanged("network", "attention", "relu_mlp"),
+        ("H5.1", "size of attention"),
+    ),
+    Alternative(
+        "Gauss–Newton and tensor part exchange their places",
+        columns_exchanged(("gn", "tensor")),
+        ("share of Gauss–Newton",),
+    ),
+    Alternative(
+        TRAINED_FIRST,
+        TRAINED,
+        (
+            *("H5.3", "attention MSE at init", "ReLU network MSE at init"),
+            *("attention MSE at the end", "ReLU network MSE at the end"),
+        ),
+    ),
+    Alternative(
+        "the last epoch is the first",
+        reversed_order("epoch", "protocol", "network"),
+        ("monotone loss",),
+    ),
+)
+RESNET: Alternatives = (
+    Alternative(
+        "ReLU and SiLU exchange their places",
+        exchanged("activation", "relu", "silu"),
+        (
+            *("gap of ReLU", "gap of ReLU, final", "gap of SiLU", "decay of the ReLU ResNet"),
+            "decay of the plain ReLU network",
+            *("decay of the SiLU ResNet", "stronger contrast for SiLU"),
+        ),
+    ),
+    Alternative(RISING, REVERSED, ("gap before the head", "C monotone")),
+    Alternative(
+        TRAINED_FIRST,
+        TRAINED,
+        (
+            *("ResNet gap falls in training", "plain gap grows in training"),
+            *("plain gap declines in training", "decay of the plain SiLU network"),
+        ),
+    ),
+    Alternative(
+        "ResNets and plain networks exchange their places",
+        exchanged("arch", "resnet18", "plain_resnet18"),
+        ("skips stabilise R", "skips slow the decay"),
+    ),
+    Alternative(
+        "D is so large that every block is below the threshold",
+        scaled(1e13, "D"),
+        ("negligible blocks",),
+    ),
+)

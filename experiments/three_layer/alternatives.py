@@ -1,0 +1,102 @@
+"""How things would be if confirmed statements on three-layer networks were false, by experiment."""
+
+from __future__ import annotations
+
+from runner.contract import Alternative, Alternatives
+from runner.stats.alternatives import (
+    columns_exchanged,
+    exchanged,
+    reversed_order,
+    scaled,
+    shifted,
+    shuffled,
+    to_power,
+)
+
+LOOSER = Alternative(
+    "the bound is a fifth larger", scaled(1.2, "lambda_sup"), ("tightness", "Prop. 1")
+)
+INVERSE = "the bound is the inverse of what it is"
+WS_BOUND: Alternatives = (
+    LOOSER,
+    Alternative(
+        INVERSE,
+        to_power(-1, "lambda_sup"),
+        ("right skew", "bound follows eigenvalue", "hidden Gram norm", "Theorem 7"),
+    ),
+    Alternative(
+        "sharpest and flattest points exchange their places",
+        columns_exchanged(("sharpest_1", "flattest_1"), ("sharpest_2", "flattest_2")),
+        ("distorted boundaries",),
+    ),
+    Alternative(
+        "every inequality fails at one point, by as much as its bound",
+        shifted(-1, "slack_min", "holding"),
+        ("Theorem 3", "Theorem 4", "Theorem 6"),
+    ),
+    Alternative(
+        "differences give traces that are a hundredth larger",
+        scaled(1.01, "trace_numerical", "trace_of_square_numerical"),
+        ("traces agree",),
+    ),
+    Alternative(
+        "the Hessian differs ten thousand times as much",
+        scaled(1e4, "hessian_error"),
+        ("Hessian agrees with differences",),
+    ),
+)
+REGULARIZATION: Alternatives = (
+    Alternative(
+        "HSR and plain descent exchange their places",
+        exchanged("method", "gd", "hsr"),
+        (
+            *("spectrum narrower", "HSR lowers λ₁ from sharp seeds"),
+            *("HSR lowers mean of the spectrum from sharp seeds",),
+            *("HSR lowers std of the spectrum from sharp seeds",),
+            *("HSR simplifies decision boundaries", "conclusions with all ends"),
+        ),
+    ),
+    Alternative(
+        "bounds are the inverse of what they are, smallest eigenvalues a hundred times as large",
+        lambda tables: scaled(100.0, "lambda_min")(to_power(-1, "lambda_sup")(tables)),
+        ("tightness", "right skew", "smallest eigenvalue close to 0"),
+    ),
+)
+GRADIENT: Alternatives = (
+    Alternative(
+        "the paper's form and differences exchange their times",
+        exchanged("form", "matrix", "numerical"),
+        ("analytic faster",),
+    ),
+    Alternative(
+        "the double sum and our form exchange their times",
+        exchanged("form", "own", "double sum"),
+        ("own form linear in I", "row by row is never fastest"),
+    ),
+    Alternative(
+        "gradients differ a million times as much",
+        scaled(1e6, "difference_norm"),
+        ("analytic gradient agrees",),
+    ),
+    Alternative(
+        "a sample's part of the gradient does not depend on its error",
+        shuffled("norm"),
+        ("confident samples can be left out", "small |delta|, small gradient"),
+    ),
+    Alternative(
+        "the two terms exchange their places",
+        columns_exchanged(("mean_term", "std_term")),
+        ("std term dominates",),
+    ),
+    Alternative(
+        "the last step of the descent is the first",
+        reversed_order("step"),
+        (
+            *("largest eigenvalue falls", "lower bound rises", "smallest eigenvalue rises to 0"),
+            "spectrum narrows",
+        ),
+    ),
+)
+STOCHASTIC: Alternatives = (
+    Alternative("more probes give larger errors", reversed_order("probes"), ("Monte-Carlo rate",)),
+)

@@ -1,0 +1,48 @@
+"""Every confirmation can fail: judged in tables in which it would be false it is not confirmed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.contract import Analysis
+from runner.report.collect import collect
+from runner.report.update import material_of
+from runner.run.config import build_job, experiment_names, protocol
+from tests.experiments.verdicts import rows
+
+OUTPUTS = Path(__file__).resolve().parents[2] / "outputs" / "published"
+NAMES = [name for name in experiment_names() if name != "paper_audit"]
+"""Formulas have injected errors in place of tables (tests/mutations)."""
+SLOW = ("hsr_regularization", "ws_bound", "attention_hessian")
+KEPT = ("confirmed", "true by construction", "not run")
+"""Verdicts of a statement that does not fail."""
+
+
+def analysis_of(name: str, outputs: Path) -> Analysis:
+    job = build_job([f"experiment={name}", f"outputs={outputs}"])
+    return material_of(collect([job], protocol), None).judged.analysis()
+
+
+def confirmed(name: str) -> set[str]:
+    return {r["name"] for r in rows(OUTPUTS / name / "claims.csv") if r["verdict"] == "confirmed"}
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES]
+)
+def test_a_confirmed_statement_fails_in_its_alternative(name, tmp_path):
+    analysis = analysis_of(name, tmp_path)
+    for alternative in analysis.alternatives:
+        changed = replace(analysis, tables=alternative.change(analysis.tables))
+        verdicts = {claim.name: claim.verdict for claim in changed.claims()}
+        kept = {s: verdicts[s] for s in alternative.statements if verdicts[s] in KEPT}
+        assert not kept, alternative.text
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("name", NAMES)
+def test_each_confirmed_statement_has_one_alternative(name, tmp_path):
+    listed = [s for a in analysis_of(name, tmp_path).alternatives for s in a.statements]
+    assert len(listed) == len(set(listed)) and confirmed(name) <= set(listed)
