@@ -106,7 +106,7 @@ def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, 
     with pytest.raises(SettingError, match=f"published results are read from {places[1].parent}"):
         results.load("toy", "samples=4", outputs=places[0])
     monkeypatch.setenv("HESS_PUBLISHED", "")
-    with pytest.raises(SettingError, match="clone the repository, or set HESS_PUBLISHED"):
+    with pytest.raises(SettingError, match="set HESS_PUBLISHED to a clone"):
         results.load("toy", "samples=4", outputs=places[0])
     with pytest.raises(SettingError, match="did you mean toy"):
         results.load("tyo")

@@ -15,7 +15,7 @@ from runner.run.config import experiment_names, preview
 from runner.run.console import did_you_mean
 from runner.run.reports import read_jobs, say_damage
 from runner.store import code
-from runner.store.archive import Archive, published_folder
+from runner.store.archive import Archive, published_folder, published_root, where_published
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store, Stored
@@ -51,8 +51,9 @@ def price(costs: Sequence[Cost], processes: int = 1) -> str:
     """
     seconds = sum(cost.seconds for cost in costs)
     peak = max((cost.gib * processes for cost in costs), default=0.0)
-    disk = f"{sum(cost.bytes for cost in costs) / 1e6:.2g} MB on disk"
-    if not all(cost.bytes for cost in costs):
+    total = sum(cost.bytes for cost in costs)
+    disk = f"{total / 1e6:.2g} MB on disk" if total else "disk not known"
+    if total and not all(cost.bytes for cost in costs):
         disk = f"at least {disk}"
     return f"about {duration(seconds)} of one core, up to {peak:.1f} GiB at a time, {disk}"
 
@@ -123,6 +124,8 @@ def list_command(call: Call) -> int:
     left_out = [line for record in records for line in record["damaged"]]
     say_damage(left_out, call.json)
     lines = [*listing(records), *total_lines(records)]
+    if published_root() is None:
+        lines.append(where_published())
     print(json.dumps(records, indent=1) if call.json else "\n".join(lines))
     return 1 if left_out else 0
 

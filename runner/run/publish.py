@@ -28,6 +28,7 @@ from runner.store.cells import MOST_META, CellFiles, Stored
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store
+from runner.store.unpacked import is_cached
 
 SHOWN = 20
 """Lines shown of each kind of change."""
@@ -71,6 +72,8 @@ def publish(
     root = published_root()
     if root is None:
         raise SettingError(f"publish: {where_published()}")
+    if is_cached(root):
+        raise SettingError(f"publish: expected a clone, found a zip file unpacked into {root}")
     job = config.build_jobs(
         config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"])
     )[0]

@@ -21,6 +21,7 @@ from typing import Any
 from runner.contract import short
 from runner.store.cells import CellFiles, Damaged
 from runner.store.tables import EXHAUSTED
+from runner.store.unpacked import unpacked
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry: the earliest that a zip file can hold."""
@@ -160,13 +161,19 @@ CELLS = "cells.zip"
 
 
 def published_root() -> Path | None:
-    """Folder of the published results; None where there is none, as in an installed wheel."""
+    """Folder of the published results: that of the clone that contains the package, or what
+    `VARIABLE` names: a clone, its outputs/published, or a zip file of either. None where there is
+    none, as in an installed wheel. Raises SettingError for a zip file without results."""
     place = os.environ.get(VARIABLE)
-    if place is not None:
-        root = Path(place) if place else None
-    else:
-        root = Path(__file__).resolve().parents[2] / "outputs" / PUBLISHED
-    return root if root is not None and root.is_dir() else None
+    if place == "":
+        return None
+    named = Path(__file__).resolve().parents[2] if place is None else Path(place)
+    if named.is_file():
+        return unpacked(named)
+    inside = named / "outputs" / PUBLISHED
+    if inside.is_dir():
+        return inside
+    return named if place is not None and named.is_dir() else None
 
 
 def published_folder(experiment: str) -> Path | None:
@@ -206,7 +213,10 @@ def where_published() -> str:
     root = published_root()
     if root is not None:
         return f"published results are read from {root}"
+    place = os.environ.get(VARIABLE)
+    if place:
+        return f"{VARIABLE}: expected a clone, its outputs/{PUBLISHED} or a zip file, found {place}"
     return (
-        "published results are not here: clone the repository, "
-        f"or set {VARIABLE} to its outputs/{PUBLISHED}"
+        "published results are not here, since they are no part of the package: set "
+        f"{VARIABLE} to a clone of the repository or to its zip file"
     )

@@ -50,7 +50,7 @@ def test_published_cells_count_as_stored_for_every_reader(archive, tmp_path, cap
     assert (
         "3 of 3 cells are stored (all published)" in lines[0]
         and left == []
-        and "nothing to do" in plan([job(work)])[-1]
+        and "nothing to do" in plan([job(work)])[-2]
     )
     assert verify_jobs([job(work)], sample=0) == 0 and check_store(work) == 0
     assert "3 cells are whole, 0 damaged" in capsys.readouterr().out

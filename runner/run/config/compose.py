@@ -216,6 +216,8 @@ def _without(values: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
 def _unknown(key: str, name: str) -> str:
     """The message for a key that is not a setting: the did_you_mean name, and all of them."""
     own = list(experiment_fields(name))
+    if key in own:
+        return f"{short(key)} of {name} cannot be removed; set it with {short(key)}=VALUE"
     groups = list(takes(experiment_class(name)))
     nested = []
     for group in groups:
