@@ -147,6 +147,8 @@ def test_other_criteria(tmp_path):
     scores = compare.scorecard(found, reference(tmp_path, *rows))
     assert list(scores.sign_kept) == ["no", "yes", "yes"]
     assert list(scores.order_kept) == [1.0, 0.5, 0.5]
+    positive = [row.replace(",-0.2,", ",0.2,") for row in rows]
+    assert list(compare.scorecard(found, reference(tmp_path, *positive)).sign_kept) == [""] * 3
     assert list(scores.in_our_95) == ["no", "no", "yes"]
     assert list(scores.in_their_prediction) == ["no", "no", "yes"]
 

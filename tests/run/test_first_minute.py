@@ -16,7 +16,7 @@ from runner.run.checks import DEMO_FIGURE, demo
 from runner.run.command import without_stored
 from runner.run.config.overrides import Arguments
 from runner.run.execute import run
-from runner.run.listing import Costs, survey
+from runner.run.listing import Costs, duration, survey
 from runner.run.provenance import figure_record
 from runner.run.why import lines, why
 from runner.store.cells import Folder, Stored
@@ -115,6 +115,17 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
     assert survey([Job("toy", toy, 42, tmp_path)])[0] == [
         f"toy: 3 of 3 cells are stored; then the report, below {tmp_path}/toy"
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        *[(1.24, "1.2 s"), (99, "99 s"), (150, "2 min"), (5400, "1.5 h")],
+        (10 * 365.25 * 86400, "10 years"),
+    ],
+)
+def test_a_time_has_the_unit_that_suits_it(seconds, shown):
+    assert duration(seconds) == shown
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,9 @@ def test_the_sign_of_a_test_decides():
         evidence(*[(0.001, 0.5)] * 3, *[(0.001, -0.5)] * 2).tested(SAYS, "t", sign=1).verdict
         == "refuted"
     )
-    assert evidence(*[(0.001, -0.5)] * 4).tested(SAYS, "t", sign=0).verdict == "confirmed"
+    either = evidence(*[(0.001, -0.5)] * 4).tested(SAYS, "t", sign=0)
+    assert (either.verdict, "effect" in either.threshold) == ("confirmed", False)
+    assert found.threshold.endswith("effect > 0")
     assert (
         evidence(*[(0.001, 0.0)] * 4).tested(SAYS, "t", sign=1).verdict == "refuted"
     )  # a tie shows neither side
