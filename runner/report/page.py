@@ -204,6 +204,10 @@ class Page:
             ]
         )
 
+    def paper_of(self, row: Mapping[str, Any]) -> str:
+        """The paper that a row is about; in an audit of all papers its place begins with it."""
+        return str(row.get("where", "")).partition(",")[0] if self.paper == ALL else self.paper
+
     @property
     def verdicts(self) -> dict[str, int]:
         """Verdict -> number of published values and of the paper's statements, in the order of tiles."""

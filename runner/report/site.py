@@ -236,7 +236,7 @@ def place_index(pages: Sequence[Page]) -> dict[str, dict[str, list[Place]]]:
     for page in pages:
         counts: dict[tuple[str, str], Counter[str]] = {}
         for row in (*page.scores, *page.claims):
-            paper = str(row.get("where", "")).partition(",")[0] if page.paper == ALL else page.paper
+            paper = page.paper_of(row)
             for place in row["places"]:
                 counts.setdefault((paper, place), Counter())[tone(row["verdict"])] += 1
         figures = {figure.place: figure.name for figure in reversed(page.figures)}
@@ -337,14 +337,15 @@ def _other_settings(root: Path) -> list[str]:
 
 
 def _rows_script(pages: Sequence[Page]) -> str:
-    """rows.js: what the search finds. Formulas of the audit stay text here; its page shows them."""
+    """rows.js: what the search finds, by experiment: [paper, rows], "" where the place of a row
+    begins with its paper. Formulas of the audit stay text here; its page shows them."""
     found, texts = {}, []
     for page in pages:
         rows = start_rows(page)
         if page.paper != ALL:
             texts += [row[1] for row in rows]
             rows = [[row[0], marked(row[1]), *row[2:]] for row in rows]
-        found[page.name] = [page.paper, rows]
+        found[page.name] = ["" if page.paper == ALL else page.paper, rows]
     figures = {page.name: [[f.name, f.place, f.caption] for f in page.figures] for page in pages}
     content = {"hessRows": found, "hessMaths": table(texts), "hessFigures": figures}
     return "".join(f"window.{name}={island(value)};\n" for name, value in content.items())

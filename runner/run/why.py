@@ -82,7 +82,7 @@ def _of_place(named: re.Match[str], outputs: Path) -> list[Answer]:
             continue
         for row in (*page.scores, *page.claims):
             if place.lower() in map(str.lower, row["places"]):
-                rows.setdefault(page.paper, {})[row["id"]] = row["verdict"]
+                rows.setdefault(page.paper_of(row), {})[row["id"]] = row["verdict"]
     if not rows:
         raise SettingError(
             f"why: found no row on {place}; expected a table, figure or theorem of a paper whose "

@@ -131,7 +131,9 @@ def test_one_search_in_every_header_answers_for_tables_and_figures(browser, tmp_
     built(tmp_path)
     opened(browser, (tmp_path / page).as_uri())
     text = found(browser, "table 5")
-    assert text.startswith("Table 5 does not hold in every row: 4 of 12 judged rows agree")
+    assert text.startswith(
+        "DAG paper: Table 5 does not hold in every row: 4 of 12 judged rows agree"
+    )
     assert "\nFigures\n" not in text and "Numbers and statements" in text
     assert "Gap against distance" in found(browser, "against distance")
     target = waited(browser, "document.querySelector('#answers a').href")
@@ -144,7 +146,7 @@ def test_one_search_in_every_header_answers_for_tables_and_figures(browser, tmp_
 def test_the_address_asks_the_search_of_the_start_page(browser, tmp_path):
     built(tmp_path)
     opened(browser, (tmp_path / "index.html").as_uri() + "?q=Table+5")
-    assert waited(browser, "document.getElementById('answers').innerText").startswith("Table 5 ")
+    assert waited(browser, "document.getElementById('answers').innerText").startswith("DAG paper: ")
 
 
 def test_the_search_finds_the_documentation_that_the_pages_are_a_part_of(browser, tmp_path):

@@ -68,11 +68,13 @@
     return asked.places.every(p => isAt(row, p)) && asked.words.every(w => row.text.includes(w));
   }
   function summary(asked, rows) {
-    const counts = counted(rows);
-    const listed = Object.entries(counts).map(([verdict, n]) => `${n} ${verdict}`).join(", ");
+    const listed = Object.entries(counted(rows)).map(([verdict, n]) => `${n} ${verdict}`).join(", ");
     const name = asked.query.trim().replace(/^./, first => first.toUpperCase());
-    const sentence = asked.places.length && rows.length ? answer(name, counts) + " " : "";
-    return { sentence, listed };
+    const sentences = [...new Set(rows.map(row => row.paper))].map(paper => {
+      const of = paper ? `${paper} paper: ` : "";
+      return `${of}${answer(name, counted(rows.filter(row => row.paper === paper)))} `;
+    });
+    return { sentence: asked.places.length ? sentences.join("") : "", listed };
   }
 
   // ---- theme and navigation
@@ -129,7 +131,8 @@
   function siteRows() {
     return Object.entries(window.hessRows || {}).flatMap(([page, [paper, found]]) =>
       found.map(([id, what, place, verdict, published, measured, places]) => ({
-        page, paper, id, what, place, verdict, published, measured, places,
+        page, id, what, place, verdict, published, measured, places,
+        paper: paper || place.split(",")[0],
         text: plain([page, paper, id, what, place, verdict].join(" ")).toLowerCase(),
       })));
   }
@@ -312,11 +315,11 @@
   function pageRows(data) {
     const numbers = data.scores.map(row => ({
       ...row, kind: "number", place: row.source || "", what: row.label, ours: row.measured_mean,
-      paper: known(row.paper_mean) ? row.paper_mean : row.upper_bound,
+      printed: known(row.paper_mean) ? row.paper_mean : row.upper_bound,
     }));
     const statements = data.claims.map(row => ({
       ...row, kind: row.extension ? "extension" : "statement", place: row.where || "", what: row.statement,
-      paper: row.threshold, ours: known(row.statistic) ? Number(row.statistic) : undefined,
+      printed: row.threshold, ours: known(row.statistic) ? Number(row.statistic) : undefined,
     }));
     return [...numbers, ...statements].map(row => ({
       ...row, text: plain([row.what, row.verdict, row.place, row.reason, row.detail, row.name, row.id].join(" ")).toLowerCase(),
@@ -332,7 +335,7 @@
     return number(mean) + (known(std) ? ` ± ${number(std)}` : "");
   }
   function published(row) {
-    if (row.kind !== "number") return escaped((row.paper || "").replace(/<=/g, "≤").replace(/>=/g, "≥"));
+    if (row.kind !== "number") return escaped((row.printed || "").replace(/<=/g, "≤").replace(/>=/g, "≥"));
     if (known(row.paper_mean)) return spread(row.paper_mean, row.paper_std);
     return known(row.upper_bound) ? `≤ ${number(row.upper_bound)}` : "";
   }
