@@ -115,14 +115,16 @@ class Collection:
         return judged_settings(self.job.experiment, self.place.paper)
 
     @property
-    def replication(self) -> list[Stored] | None:
-        """The cells of the second verdict: none until all of them are stored; None where none are
-        declared."""
+    def replication(self) -> list[Stored]:
+        """The cells of the second verdict; none where no seeds are declared, or not all stored."""
         seeds = self.scope.replication
-        if not seeds:
-            return None
-        found = within(self.cells, self.place.paper, seeds)
-        return found if len(found) == len(seeds) * len(list(self.place.paper.cells())) else []
+        return within(self.cells, self.place.paper, seeds) if seeds else []
+
+    @property
+    def shown(self) -> list[Stored]:
+        """The cells of figures and tables: all but those that only the second verdict reads."""
+        further = {*self.scope.replication} - {*self.scope.seeds}
+        return [cell for cell in self.cells if cell.meta["seed"] not in further]
 
     @property
     def failures(self) -> tuple[Missing, ...]:

@@ -98,8 +98,7 @@ class Material:
     judged
         What verdicts read; `shown` itself where nothing more is shown.
     replication
-        What the second verdict reads; None where no seeds are declared for one, or not all of them
-        are stored.
+        What the second verdict reads; None where the scope has no seeds for one.
     reference
         File of the paper's values, if any.
     """
@@ -150,13 +149,8 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
     no_documents: Mapping[str, str] = {}
     no_figures: Figures = {}
     claims, scorecard = _verdicts(judged, material, failures)
-    if material.scope.replication and not only_figures:
-        further = material.replication
-        again = (
-            (None, None)
-            if further is None
-            else _verdicts(_analysis(further, failures), material, failures)
-        )
+    if material.replication is not None and not only_figures:
+        again = _verdicts(_analysis(material.replication, failures), material, failures)
         claims, scorecard = _replicated(claims, again[0]), _replicated(scorecard, again[1])
     return Findings(
         stats=_statistics_table(judged, material.scope, failures),
@@ -188,13 +182,10 @@ def _verdicts(
     return claims, scores
 
 
-def _replicated(made: pd.DataFrame, again: pd.DataFrame | None) -> pd.DataFrame:
-    """A table of verdicts with those of the seeds declared for a second one, row by row; again:
-    None: not run."""
+def _replicated(made: pd.DataFrame, again: pd.DataFrame) -> pd.DataFrame:
+    """A table of verdicts with those of the seeds declared for a second one, row by row."""
     import pandas as pd
 
-    if again is None:
-        return made.assign(replication="not run")
     if "name" not in made:  # the rows of a scorecard are those of the reference file
         return made.assign(replication=again["verdict"].to_list())
     second = again.set_index(["name", "group"])["verdict"]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from runner.contract import Experiment
-from runner.store.cells import Stored
+from runner.store.cells import Stored, within
 from runner.store.identity import digest
 from runner.store.job import PAPER
 
@@ -56,7 +56,7 @@ class Scope:
     seeds
         Seeds that verdicts read; empty for all.
     replication
-        Seeds of the second verdict, declared before their runs.
+        Seeds of the second verdict, declared before their runs; none until all are stored.
     shown
         What the report shows and does not judge: a phrase each.
     """
@@ -177,7 +177,13 @@ class Scope:
             if restated and self.is_papers
             else ""
         )
-        return [line for line in (self.not_judged, kept, self.shown_only) if line]
+        further = sorted({*self.replication} - {*self.seeds})
+        second = (
+            f"seeds {further[0]} to {further[-1]} are read by the second verdict alone"
+            if further
+            else ""
+        )
+        return [line for line in (self.not_judged, kept, self.shown_only, second) if line]
 
     @property
     def replicated(self) -> str:
@@ -209,11 +215,19 @@ def scope_of(
         departures=tuple(departures(experiment, paper)),
         restated=tuple(restated(experiment, paper)),
         seeds=tuple(paper.paper_seeds),
-        replication=tuple(paper.replication_seeds),
+        replication=_replicated(paper, cells),
     )
     if not found.is_papers:
         return replace(found, seeds=(), replication=())
     return replace(found, shown=tuple(_not_judged(paper, found, cells)))
+
+
+def _replicated(paper: Experiment, cells: Sequence[Stored]) -> tuple[int, ...]:
+    """The seeds of the second verdict, none until every cell of them is stored."""
+    seeds = paper.replication_seeds
+    stored = within(cells, paper, seeds) if seeds else []
+    complete = stored and len(stored) == len(seeds) * len(list(paper.cells()))
+    return tuple(seeds) if complete else ()
 
 
 def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Iterator[str]:
@@ -232,7 +246,11 @@ def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Ite
     yield from (f"{name}={', '.join(found)}" for name, found in values.items())
     if off and not values:
         yield f"{len(off)} cells outside the paper's grid"
-    seeds = sorted({cell.meta["seed"] for cell in cells} - set(scope.seeds)) if scope.seeds else []
+    seeds = (
+        sorted({cell.meta["seed"] for cell in cells} - {*scope.seeds, *scope.replication})
+        if scope.seeds
+        else []
+    )
     if seeds:
         word = "seed" if len(seeds) == 1 else "seeds"
         yield f"{word} {', '.join(map(str, seeds))}"

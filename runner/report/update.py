@@ -107,7 +107,7 @@ class Update:
     def fill(self, files: Sequence[str]) -> None:
         """Write merged tables, and the page."""
         names = {file.removesuffix(".csv") for file in files}
-        for name, frame in merge(self.collection.cells, names).items() if names else ():
+        for name, frame in merge(self.collection.shown, names).items() if names else ():
             tables.write(frame, self.folder / f"{name}.csv")
         write_page(self.folder, warnings_of(self.record, self.missing))
 
@@ -131,8 +131,8 @@ def material_of(collection: Collection, reference: Path | None) -> Material:
     """What the report of some cells is made from. reference: file of the paper's values, if any."""
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
     cells, settings = collection.judged, collection.judged_experiment
-    shown = Subject(collection.job.experiment, merge(collection.cells), beside)
-    same = len(cells) == len(collection.cells) and settings == shown.experiment
+    shown = Subject(collection.job.experiment, merge(collection.shown), beside)
+    same = len(cells) == len(collection.shown) and settings == shown.experiment
     judged = shown if same else Subject(settings, merge(cells), beside)
     further = collection.replication
     return Material(

@@ -200,16 +200,17 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
 
 
 def data_sets_needed(found: Mapping[int, str], rule: DataSetRule) -> float:
-    """Number of data sets that would decide, if the share of those with power stayed the same.
+    """Number of data sets that would decide, if the shares of what they show stayed the same.
 
-    inf where no data set has power (each needs more values) and where the share itself is between a
-    half and `share`, which more data sets do not change.
+    inf where no number does: no data set has power (each needs more values), too many rest on lost
+    values, or the share that shows it is between a half and `share`.
     """
     if not found:
         return float(rule.least)
-    with_power = sum(finding in WITH_POWER for finding in found.values())
-    if not 0 < with_power < rule.least:
+    repeated = dict(enumerate([*found.values()] * rule.least))
+    if verdict_of_data_sets(repeated, rule)[0] == "inconclusive":
         return math.inf
+    with_power = sum(finding in WITH_POWER for finding in found.values())
     return float(math.ceil(rule.least * len(found) / with_power))
 
 

@@ -1,14 +1,14 @@
 """Whatever else is stored, verdicts on a paper read the cells of its own grid and seeds: every experiment, with copies
 of published cells under one more value of each parameter and one more seed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from runner.contract import analyse
+from runner.contract import Cell, analyse
 from runner.report.collect import Collection, collect, reference_path
 from runner.report.findings import Failures, Findings, ask
 from runner.report.scope import Scope
@@ -63,12 +63,14 @@ def copies(cells: list[Stored]) -> Iterator[tuple[dict[str, Any], dict[str, pd.D
 
 def grow(job: Job, cells: list[Stored]) -> None:
     """Store the copies in the working folder of a job."""
-    from runner.contract import Cell
+    keep(job, copies(cells))
 
-    store = job.store
-    store.prepare()
-    for meta, tables in copies(cells):
-        store.write(job.identity.cell_id(Cell(meta["params"]), meta["seed"]), tables, meta)
+
+def keep(job: Job, made: Iterable[tuple[dict[str, Any], dict[str, pd.DataFrame]]]) -> None:
+    """Store cells in the working folder of a job."""
+    job.store.prepare()
+    for meta, tables in made:
+        job.store.write(job.identity.cell_id(Cell(meta["params"]), meta["seed"]), tables, meta)
 
 
 def collected(job: Job) -> Collection:
@@ -139,6 +141,30 @@ def test_what_is_stored_besides_would_move_verdicts(tmp_path):
     with_all = [c for c in analyse(job.experiment, material.shown.tables).claims()]
     papers = [c for c in analyse(job.experiment, material.judged.tables).claims()]
     assert with_all != papers
+
+
+@pytest.mark.usefixtures("published")
+def test_a_second_verdict_appears_once_all_of_its_cells_are_stored(tmp_path, monkeypatch):
+    name, further = "exp5_attention", (*range(42, 47), SEED)
+    before = collected(published_job(name, tmp_path / "none"))
+    monkeypatch.setattr(type(before.job.experiment), "replication_seeds", further)
+    job = published_job(name, tmp_path / "grown")
+    cells = [cell for cell in before.judged if cell.meta["seed"] == 42]
+    further_cells = [copied(cell, cell.meta["params"], SEED) for cell in cells]
+    keep(job, further_cells[1:])
+    partial = collected(job)
+    assert partial.scope.replication == () and partial.scope.shown == (f"seed {SEED}",)
+    keep(job, further_cells[:1])
+    found = collected(job)
+    assert found.scope.replicated == "replication, 6 seeds" and not found.scope.shown
+    assert len(found.replication) == len(found.judged) + len(cells)
+    assert [c.id for c in found.shown] == [c.id for c in before.cells]
+    first, second = asked(before, name), asked(found, name)
+    for table in ("claims", "scorecard"):
+        made = getattr(second, table)
+        assert made["replication"].ne("").all()
+        left = made.assign(replication=getattr(first, table)["replication"])
+        pd.testing.assert_frame_equal(getattr(first, table), left)
 
 
 def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_counts_them():

@@ -9,7 +9,7 @@ from scipy import stats as scipy_stats
 
 from runner.contract import CLAIM_VERDICTS, Statement, decide
 from runner.stats import Statistic, judge
-from runner.stats.claims import WHOLE
+from runner.stats.claims import LOST, WHOLE
 from runner.stats.intervals import (
     Part,
     Pseudovalues,
@@ -175,6 +175,9 @@ def test_how_many_data_sets_would_decide():
     one_of_three = {0: "yes", 1: "inconclusive", 2: "inconclusive"}  # three have to be conclusive
     assert judge.data_sets_needed(one_of_three, RULE) == 9
     assert math.isinf(judge.data_sets_needed({0: "inconclusive", 1: "inconclusive"}, RULE))
+    lost = dict(enumerate(["yes", "no", LOST, LOST, LOST]))
+    assert judge.verdict_of_data_sets(lost, RULE)[0] == "inconclusive"
+    assert math.isinf(judge.data_sets_needed(lost, RULE))
 
 
 def test_variants_are_marks_of_one_row():
