@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from the official binary archives; no pickle is ever read.
 
-A record is its labels (CIFAR-10: one byte; CIFAR-100: coarse, then fine) and 3072 pixel bytes, red, green, blue planes
-row by row. `locate` says where the files are looked for.
+A record is its labels (CIFAR-10: one byte; CIFAR-100: coarse, then fine) and 3072 pixel bytes, red,
+green, blue planes row by row. `locate` says where the files are looked for.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ PIXELS = 3 * 32 * 32
 class Archive:
     """An official binary archive: where it is, its MD5, and the files that a run needs from it.
 
-    train, test: file -> number of records, in order; label_bytes: label bytes per record, the last one is the class;
-    limits: number of classes of each label byte; names: small text files with the classes' names; records: the
-    record_sum of the training records and of the test records; torchvision: folder of the same data in torchvision.
+    train, test: file -> number of records, in order; label_bytes: label bytes per record, the last
+    one is the class; limits: number of classes of each label byte; names: small text files with the
+    classes' names; records: the record_sum of the training records and of the test records;
+    torchvision: folder of the same data in torchvision.
     """
 
     name: str
@@ -89,7 +90,8 @@ ARCHIVES = {
 
 
 KNOWN_FIRST = 32
-"""How many of the first test records of CIFAR-10 are known in the official order: the DAG paper measures on these."""
+"""How many of the first test records of CIFAR-10 are known in the official order: the DAG paper
+measures on these."""
 ORDERS = {
     "a0181da372c0d63a5920fdbea2ec3f83": "official",
     "31070191a6d65dba8aed2640e8356d3a": f"official in the first {KNOWN_FIRST} records",
@@ -97,7 +99,8 @@ ORDERS = {
     "e8a1e9db879796462c25df2a16b33ef0": "shuffled",
     "e11b6aaaa6bc35cb7dfbd37803b76fa2": "shuffled",
 }
-"""First half of a SHA-256 -> order. CIFAR-10: training files, first test records; CIFAR-100: shuffled copies."""
+"""First half of a SHA-256 -> order. CIFAR-10: training files, first test records; CIFAR-100:
+shuffled copies."""
 
 
 def archive(name: str) -> Archive:
@@ -113,13 +116,15 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def places(spec: Archive) -> list[Path]:
-    """Folders where the files are looked for: the official one below $HESS_DATA and data/, then torchvision's there."""
+    """Folders where the files are looked for: the official one below $HESS_DATA and data/, then
+    torchvision's there."""
     roots = dict.fromkeys((data_root(), Path("data")))
     return [root / folder for folder in (spec.folder, spec.torchvision) if folder for root in roots]
 
 
 def locate(spec: Archive) -> Path:
-    """The first of `places` with every binary file; where there is none, the first one, where `fetch` writes."""
+    """The first of `places` with every binary file; where there is none, the first one, where
+    `fetch` writes."""
     found = places(spec)
     return next((folder for folder in found if complete(spec, folder)), found[0])
 
@@ -141,7 +146,8 @@ def pickled(spec: Archive) -> str:
 
 
 def missing(name: str) -> str:
-    """The first file of an archive that is missing or of the wrong size, and how to get it; "" where all are there."""
+    """The first file of an archive that is missing or of the wrong size, and how to get it; ""
+    where all are there."""
     spec = archive(name)
     try:
         check_files(spec, locate(spec))
@@ -152,16 +158,21 @@ def missing(name: str) -> str:
 
 def remedy(name: str) -> str:
     """What to do about missing or broken files."""
-    return f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with profile=quick"
+    return (
+        f"get it with `hess-run data fetch {name}` (folder: $HESS_DATA, else data/), or run with "
+        "profile=quick"
+    )
 
 
 def load(
     settings: CifarData, ctx: Context | None = None, root: str | Path | None = None
 ) -> ImageData:
-    """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order of the files.
+    """Read the binary files: uint8 images (N, 3, 32, 32) and int64 labels, both parts in the order
+    of the files.
 
-    root: folder that has the official one (default: see `locate`). The seed changes nothing here. CIFAR-100 labels are
-    the fine ones. Raises DataError for files that are missing or have the wrong size, and for labels out of range.
+    root: folder that has the official one (default: see `locate`). The seed changes nothing here.
+    CIFAR-100 labels are the fine ones. Raises DataError for files that are missing or have the
+    wrong size, and for labels out of range.
     """
     spec = archive(settings.kind)
     return read(
@@ -200,9 +211,11 @@ def read(
 
 
 def record_order(sha256: str, images: Tensor, labels: Tensor) -> str:
-    """In what order records are: by the SHA-256 of the files read so far (train; train and test), or of the first ones.
+    """In what order records are: by the SHA-256 of the files read so far (train; train and test),
+    or of the first ones.
 
-    images, labels: the first KNOWN_FIRST records of the part. What no known sum fits has the order "not known".
+    images, labels: the first KNOWN_FIRST records of the part. What no known sum fits has the order
+    "not known".
     """
     import numpy as np
 
@@ -213,7 +226,8 @@ def record_order(sha256: str, images: Tensor, labels: Tensor) -> str:
 
 
 def check_records(spec: Archive, folder: Path, part: int, sha256: str) -> None:
-    """Raises DataError unless the training (part 0) or test records (1) are the published ones, in whatever order.
+    """Raises DataError unless the training (part 0) or test records (1) are the published ones, in
+    whatever order.
 
     sha256: of the files up to this part; a known one needs no second look.
     """
@@ -223,13 +237,14 @@ def check_records(spec: Archive, folder: Path, part: int, sha256: str) -> None:
     found = record_sum(spec, [folder / file for file in files])
     if found != spec.records[part]:
         raise DataError(
-            f"{spec.name}: expected the published records in {', '.join(files)} of {folder}, found others;"
-            f" remove {folder}, then {remedy(spec.name)}"
+            f"{spec.name}: expected the published records in {', '.join(files)} of {folder}, found "
+            f"others; remove {folder}, then {remedy(spec.name)}"
         )
 
 
 def record_sum(spec: Archive, paths: Sequence[Path]) -> str:
-    """Sum of the SHA-256 of all records (class and pixels) modulo 2^128: the same in every order of the records."""
+    """Sum of the SHA-256 of all records (class and pixels) modulo 2^128: the same in every order of
+    the records."""
     total, skip = 0, len(spec.limits) - 1
     for path in paths:
         content = path.read_bytes()
@@ -268,8 +283,8 @@ def check_labels(spec: Archive, path: Path, labels: np.ndarray) -> None:
         if labels[:, column].max(initial=0) >= limit:
             at = int(np.argmax(labels[:, column] >= limit))
             raise DataError(
-                f"{spec.name}: expected labels 0 to {limit - 1} in {path}, found {labels[at, column]} in record {at}; "
-                + remedy(spec.name)
+                f"{spec.name}: expected labels 0 to {limit - 1} in {path}, found "
+                f"{labels[at, column]} in record {at}; {remedy(spec.name)}"
             )
 
 

@@ -1,9 +1,10 @@
 """Download, check and unpack the official CIFAR archives.
 
-A download goes to .<file>.hess-run.part and is continued from there with an HTTP range request. Only an archive with
-the published MD5 is opened; only the expected members are unpacked, into a temporary folder that is renamed when every
-file has its exact size and all labels are in range: a data folder is whole or absent. An archive or a folder that was
-there before is never removed: a folder in the way is moved to a name of its own.
+A download goes to .<file>.hess-run.part and is continued from there with an HTTP range request.
+Only an archive with the published MD5 is opened; only the expected members are unpacked, into a
+temporary folder that is renamed when every file has its exact size and all labels are in range: a
+data folder is whole or absent. An archive or a folder that was there before is never removed: a
+folder in the way is moved to a name of its own.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ Progress = Callable[[int, int | None], None]
 
 CHUNK = 1 << 16
 SLOWEST = 4 << 10
-"""Bytes in a second, over PATIENCE seconds, below which an address counts as one that does not answer."""
+"""Bytes in a second, over PATIENCE seconds, below which an address counts as one that does not
+answer."""
 PATIENCE = 60.0
 LONGEST = 6 * 3600.0
 """Seconds that one address may take in all."""
@@ -70,11 +72,13 @@ def fetch(
     progress: Progress | None = None,
     timeout: float = 30.0,
 ) -> Path:
-    """Folder of the complete data set `name` ("cifar10", "cifar100"), downloaded if it is not there.
+    """Folder of the complete data set `name` ("cifar10", "cifar100"), downloaded if it is not
+    there.
 
-    mirrors: addresses (http, https or file) tried in order; the official one is added at the end unless listed.
-    progress(done, total): bytes so far and bytes in all (None while unknown).
-    Raises DataError when no address gives the archive with the published checksum, or its content is not as expected.
+    mirrors: addresses (http, https or file) tried in order; the official one is added at the end
+    unless listed. progress(done, total): bytes so far and bytes in all (None while unknown).
+    Raises DataError when no address gives the archive with the published checksum, or its content
+    is not as expected.
     """
     spec = archive(name)
     if root is None and complete(spec, found := locate(spec)):
@@ -119,8 +123,8 @@ def is_part(path: Path) -> bool:
 def verify(spec: Archive, folder: Path) -> None:
     """Check every file of an archive: size, labels, and the checksums noted when it was fetched.
 
-    Raises DataError for the first file that is not as it should be. Files that came another way have no checksums
-    noted; their sizes, their labels and the sum of their records are checked.
+    Raises DataError for the first file that is not as it should be. Files that came another way
+    have no checksums noted; their sizes, their labels and the sum of their records are checked.
     """
     check_files(spec, folder)
     for file in spec.sizes:
@@ -136,13 +140,14 @@ def verify(spec: Archive, folder: Path) -> None:
         expected, _, file = line.partition("  ")
         if PurePosixPath(file).name != file or not (folder / file).is_file():
             raise DataError(
-                f"{spec.name}: expected a file named in {noted}, found none at {file!r}; {remedy(spec.name)}"
+                f"{spec.name}: expected a file named in {noted}, found none at {file!r}; "
+                f"{remedy(spec.name)}"
             )
         found = _digest(folder / file, "sha256")
         if found != expected:
             raise DataError(
-                f"{spec.name}: expected SHA-256 {expected} of {folder / file}, found {found}: the file has changed; "
-                f"remove {folder}, then {remedy(spec.name)}"
+                f"{spec.name}: expected SHA-256 {expected} of {folder / file}, found {found}: the "
+                f"file has changed; remove {folder}, then {remedy(spec.name)}"
             )
 
 
@@ -152,10 +157,12 @@ def md5(path: Path) -> str:
 
 
 def unpack(spec: Archive, packed: Path, root: Path) -> Path:
-    """Unpack the expected members of `packed` into root/<folder>, all or nothing; an older folder is moved aside.
+    """Unpack the expected members of `packed` into root/<folder>, all or nothing; an older folder
+    is moved aside.
 
-    Refuses (DataError, nothing written) paths that leave the folder, links and devices, members that occur twice or
-    have the wrong size, missing members, labels out of range, and archives that end early or cannot be read.
+    Refuses (DataError, nothing written) paths that leave the folder, links and devices, members
+    that occur twice or have the wrong size, missing members, labels out of range, and archives that
+    end early or cannot be read.
     """
     sweep(root, below=False)
     fresh = scratch_path(root / spec.folder)
@@ -166,7 +173,8 @@ def unpack(spec: Archive, packed: Path, root: Path) -> Path:
                 _extract(spec, tar, fresh)
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataError(
-                f"{spec.name}: expected a complete gzipped tar file, found {packed} unreadable: {error}"
+                f"{spec.name}: expected a complete gzipped tar file, found {packed} unreadable: "
+                f"{error}"
             ) from error
         sums = []
         for file in spec.sizes:
@@ -199,7 +207,8 @@ def _extract(spec: Archive, tar: tarfile.TarFile, target: Path) -> None:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or "\\" in member.name:
             raise DataError(
-                f"{spec.name}: expected paths below {spec.folder}, found {member.name!r} in the archive"
+                f"{spec.name}: expected paths below {spec.folder}, found {member.name!r} in the "
+                "archive"
             )
         if path.parent.as_posix() != spec.folder or path.name not in {*sizes, *spec.names}:
             continue
@@ -263,14 +272,15 @@ def _download(
             ):  # a whole file with the wrong content; a resumed one may mix two: start again
                 break
     raise DataError(
-        f"{spec.name}: expected {spec.file} from one of {len(urls)} addresses, found none usable ("
-        + "; ".join(dict.fromkeys(reasons))
-        + f"); {remedy(spec.name)}; other addresses can be listed as mirrors in conf/dataset/{spec.name}.yaml"
+        f"{spec.name}: expected {spec.file} from one of {len(urls)} addresses, found none usable "
+        f"({'; '.join(dict.fromkeys(reasons))}); {remedy(spec.name)}; other addresses can be "
+        f"listed as mirrors in conf/dataset/{spec.name}.yaml"
     )
 
 
 def _continue(url: str, part: Path, progress: Progress | None, timeout: float, limit: int) -> bool:
-    """Append to `part` what is missing of `url`; True when it has all the bytes that the server announced."""
+    """Append to `part` what is missing of `url`; True when it has all the bytes that the server
+    announced."""
     if url.split(":", 1)[0] not in ("http", "https", "file"):
         raise ValueError("expected an address that starts with http:, https: or file:")
     done = part.stat().st_size if part.is_file() else 0
@@ -295,8 +305,8 @@ def _continue(url: str, part: Path, progress: Progress | None, timeout: float, l
 
 
 class _Watch:
-    """Closes the connections of a download that says nothing whole for PATIENCE seconds: a socket's own limit begins
-    again with each byte, so that headers could take for ever."""
+    """Closes the connections of a download that says nothing whole for PATIENCE seconds: a socket's
+    own limit begins again with each byte, so that headers could take for ever."""
 
     def __init__(self) -> None:
         self._connections: list[http.client.HTTPConnection] = []

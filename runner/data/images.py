@@ -1,5 +1,5 @@
-"""Data sets as experiments see them: `load` of the class of their settings, and `Split`, bytes and labels with the
-normalisation that turns them into inputs."""
+"""Data sets as experiments see them: `load` of the class of their settings, and `Split`, bytes and
+labels with the normalisation that turns them into inputs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ if TYPE_CHECKING:
 
 @cache
 def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers of a normalisation on a device, sent there once: a step that a GPU replays cannot send them again."""
+    """Numbers of a normalisation on a device, sent there once: a step that a GPU replays cannot
+    send them again."""
     import torch
 
     return torch.tensor(values, dtype=torch.float32, device=device)
 
 
 class DataError(ValueError):
-    """Data that are missing or not what they should be; the text says expected, found, and what to do."""
+    """Data that are missing or not what they should be; the text says expected, found, and what to
+    do."""
 
 
 @dataclass(frozen=True)
 class Split:
     """Inputs and targets of one part of a data set, normalised batch by batch.
 
-    inputs: uint8 pixels (N, 3, 32, 32), or floats of any shape (N, ...), used as they are. targets: (N,) class
-    indices, or floats. mean, std: per channel, x = (pixel/255 - mean)/std. flat: batches as (B, 3072).
-    Bytes are kept, not floats: a quarter of the memory, and gathering random rows moves a quarter of it.
+    inputs: uint8 pixels (N, 3, 32, 32), or floats of any shape (N, ...), used as they are. targets:
+    (N,) class indices, or floats. mean, std: per channel, x = (pixel/255 - mean)/std. flat: batches
+    as (B, 3072). Bytes are kept, not floats: a quarter of the memory, and gathering random rows
+    moves a quarter of it.
     """
 
     inputs: Tensor
@@ -58,7 +61,8 @@ class Split:
     def normalised(self, pixels: Tensor, out: Tensor | None = None) -> Tensor:
         """float32 inputs from uint8 pixels (B, 3, H, W): (B, 3 H W) if flat. Floats pass through.
 
-        out: memory for the result, of the pixels' shape; without it every call asks the system for fresh pages.
+        out: memory for the result, of the pixels' shape; without it every call asks the system for
+        fresh pages.
         """
         import torch
 
@@ -79,8 +83,9 @@ class Split:
     def reader(self, batch: int) -> Reader:
         """read(index, transform) -> normalised inputs and targets of up to `batch` examples.
 
-        transform: applied to the raw inputs first. The inputs lie in memory that the next call overwrites: a batch of
-        1.5 MB in fresh memory each time costs more in page faults than its arithmetic.
+        transform: applied to the raw inputs first. The inputs lie in memory that the next call
+        overwrites: a batch of 1.5 MB in fresh memory each time costs more in page faults than its
+        arithmetic.
         """
         import torch
 
@@ -117,9 +122,11 @@ class Split:
 
 
 class ImageData(NamedTuple):
-    """Training and test split of images. source: which data set, for the record; fingerprint: hash of the content.
+    """Training and test split of images. source: which data set, for the record; fingerprint: hash
+    of the content.
 
-    train_order, test_order: in what order the records are, as far as a checksum tells ("" for made-up images).
+    train_order, test_order: in what order the records are, as far as a checksum tells ("" for
+    made-up images).
     """
 
     train: Split
@@ -138,8 +145,8 @@ _HELD: dict[str, ImageData] = {}
 def load(settings: Any, ctx: Context) -> Any:
     """The data that `settings` describe, by the function that `load` of their class names.
 
-    A class that names none has it next to it, `load(settings, ctx)` in its module; a subclass inherits its parent's.
-    Raises DataError for settings that nobody can load.
+    A class that names none has it next to it, `load(settings, ctx)` in its module; a subclass
+    inherits its parent's. Raises DataError for settings that nobody can load.
     """
     for cls in type(settings).__mro__:
         named = vars(cls).get("load") or getattr(sys.modules[cls.__module__], "load", None)
@@ -155,14 +162,16 @@ def load(settings: Any, ctx: Context) -> Any:
 def load_images(settings: ImageSettings, ctx: Context, *, flat: bool = True) -> ImageData:
     """Images of any kind, read once per process. flat: batches as (B, 3072), else (B, 3, 32, 32).
 
-    Raises DataError for missing or broken files, and where the data have another number of classes than the settings.
+    Raises DataError for missing or broken files, and where the data have another number of classes
+    than the settings.
     """
     key = f"{settings!r} {ctx.seed if settings.seeded else ''}"
     if key not in _HELD:
         found: ImageData = load(settings, ctx)
         if found.classes != settings.classes:
             raise DataError(
-                f"{settings.kind}: expected {settings.classes} classes as set, found {found.classes}"
+                f"{settings.kind}: expected {settings.classes} classes as set, found "
+                f"{found.classes}"
             )
         _HELD.clear()
         _HELD[key] = found

@@ -1,8 +1,9 @@
 """Data made from a seed, and the digits that come with scikit-learn: no download needed.
 
-Random-field images with the shape, brightness and power spectrum of natural ones stand in for CIFAR where only the code
-is tried; no number measured on them says anything about CIFAR. Token sequences with a fixed teacher (DAG, Exp. 5 and
-Appendix N.7); two classes of normal vectors (WS bound and HSR); scalar regression data (scalar spectrum).
+Random-field images with the shape, brightness and power spectrum of natural ones stand in for CIFAR
+where only the code is tried; no number measured on them says anything about CIFAR. Token sequences
+with a fixed teacher (DAG, Exp. 5 and Appendix N.7); two classes of normal vectors (WS bound and
+HSR); scalar regression data (scalar spectrum).
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ SIZE = 32
 MEAN, STD = 121.0, 63.0
 """Mean and standard deviation of natural pixels, in bytes."""
 CHROMA = 0.35
-"""Standard deviation of a channel's own field in units of the luminance field that the three channels share."""
+"""Standard deviation of a channel's own field in units of the luminance field that the three
+channels share."""
 SIGNAL = 0.02
 """Share of an image's variance that its class explains."""
 CHUNK = 2000
 
 
 def load_surrogate(settings: SurrogateData, ctx: Context) -> ImageData:
-    """uint8 images (N, 3, 32, 32) of the seed, classes as equal in number as N allows, in random order.
+    """uint8 images (N, 3, 32, 32) of the seed, classes as equal in number as N allows, in random
+    order.
 
-    image = MEAN + STD (√s · field of the class + √(1-s) · field of the image), s = SIGNAL, clipped to bytes. Fields
-    are normal with amplitude 1/|f| (power 1/f², as natural images) and correlated channels.
+    image = MEAN + STD (√s · field of the class + √(1-s) · field of the image), s = SIGNAL, clipped
+    to bytes. Fields are normal with amplitude 1/|f| (power 1/f², as natural images) and correlated
+    channels.
     """
     import torch
 
@@ -61,7 +65,8 @@ def load_surrogate(settings: SurrogateData, ctx: Context) -> ImageData:
 
 
 def _fields(count: int, generator: torch.Generator) -> Tensor:
-    """(count, 3, 32, 32) normal fields of unit variance: white noise times 1/|f| in the frequency domain."""
+    """(count, 3, 32, 32) normal fields of unit variance: white noise times 1/|f| in the frequency
+    domain."""
     import torch
 
     vertical, horizontal = torch.fft.fftfreq(SIZE), torch.fft.rfftfreq(SIZE)
@@ -91,10 +96,11 @@ class RegressionData(NamedTuple):
 def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
     """Token sequences x ~ N(0, 1) of the seed with targets y + ε, ε ~ N(0, noise²).
 
-    Inputs (N, S, d) float32, targets (N,) float32. response "tanh": y = 1/S Σ_s tanh(x_sᵀ W) w with W, w ~ N(0, 1/d)
-    from `teacher_seed`, the same for all seeds, position-wise, without attention; "norm": y = ‖x‖_F/√(S d). Inputs and
-    noise of the training split are drawn before those of the validation split. Standardised targets have the training
-    split's mean and standard deviation taken out and are then multiplied by `spread` and shifted by `offset`.
+    Inputs (N, S, d) float32, targets (N,) float32. response "tanh": y = 1/S Σ_s tanh(x_sᵀ W) w with
+    W, w ~ N(0, 1/d) from `teacher_seed`, the same for all seeds, position-wise, without attention;
+    "norm": y = ‖x‖_F/√(S d). Inputs and noise of the training split are drawn before those of the
+    validation split. Standardised targets have the training split's mean and standard deviation
+    taken out and are then multiplied by `spread` and shifted by `offset`.
     """
     import torch
 
@@ -156,10 +162,11 @@ def gaussian_classes(
     variance: float = 2.0,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """x: (count, inputs) float64, q: (count,) labels 1.0 and 0.0, half of each (WS bound, Appendix C).
+    """x: (count, inputs) float64, q: (count,) labels 1.0 and 0.0, half of each (WS bound, Appendix
+    C).
 
-    Class 0 is N(+mean, variance I), class 1 is N(-mean, variance I), the mean being the same in every coordinate; the
-    rows of class 1 come first, one more of them for an odd count.
+    Class 0 is N(+mean, variance I), class 1 is N(-mean, variance I), the mean being the same in
+    every coordinate; the rows of class 1 come first, one more of them for an odd count.
     """
     import torch
 
@@ -176,10 +183,12 @@ def wedge(
     left: float = 1.0,
     noise: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x, y: (count,) float64 with x ~ N(0, 1) and y = right·x for x > 0, -left·x for x <= 0, plus normal noise.
+    """x, y: (count,) float64 with x ~ N(0, 1) and y = right·x for x > 0, -left·x for x <= 0, plus
+    normal noise.
 
-    The paper names its "wedge data set" (Fig. 3) without defining it; this is the two-sided ramp that a ReLU network
-    of one input fits exactly and a linear one does not: |x| at slopes 1 and 1. noise: its standard deviation.
+    The paper names its "wedge data set" (Fig. 3) without defining it; this is the two-sided ramp
+    that a ReLU network of one input fits exactly and a linear one does not: |x| at slopes 1 and 1.
+    noise: its standard deviation.
     """
     x = generator.standard_normal(count)
     return x, np.where(x > 0, right * x, -left * x) + noise * generator.standard_normal(count)
@@ -193,7 +202,8 @@ def linear(
     scale: float = 1.0,
     noise: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """x, y: (count,) float64 with x ~ N(0, scale²), y = slope·x + normal noise of standard deviation `noise`."""
+    """x, y: (count,) float64 with x ~ N(0, scale²), y = slope·x + normal noise of standard
+    deviation `noise`."""
     x = scale * generator.standard_normal(count)
     return x, slope * x + noise * generator.standard_normal(count)
 

@@ -14,10 +14,12 @@ RECORDS = {"cifar10": (50_000, 10_000, 10), "cifar100": (50_000, 10_000, 100)}
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Settings that every data set of 32×32 colour images has; an experiment on images takes all of its kinds.
+    """Settings that every data set of 32×32 colour images has; an experiment on images takes all of
+    its kinds.
 
-    A kind is a subclass that names its `load(settings, ctx) -> ImageData`. mean, std: per channel, of pixels in
-    [0, 1]. train, test: examples of each part that are used. seeded: whether the pixels depend on the run's seed.
+    A kind is a subclass that names its `load(settings, ctx) -> ImageData`. mean, std: per channel,
+    of pixels in [0, 1]. train, test: examples of each part that are used. seeded: whether the
+    pixels depend on the run's seed.
     """
 
     kind: str = kind("images")
@@ -67,7 +69,8 @@ class CifarData(ImageSettings):
 
 @dataclass(frozen=True)
 class SurrogateData(ImageSettings):
-    """Random fields of CIFAR's shape in `classes` classes, made from the stream "images" of the seed."""
+    """Random fields of CIFAR's shape in `classes` classes, made from the stream "images" of the
+    seed."""
 
     load: ClassVar[str] = "runner.data.synthetic:load_surrogate"
     kind: str = kind("surrogate")
@@ -89,10 +92,11 @@ class DigitsData:
 
 @dataclass(frozen=True)
 class GaussianData:
-    """Two classes of normal vectors: class 0 around +`mean` in every coordinate, class 1 around -`mean`.
+    """Two classes of normal vectors: class 0 around +`mean` in every coordinate, class 1 around
+    -`mean`.
 
-    WS bound, Appendix C, and HSR, Section VI. inputs: M. variance: of every coordinate. train: I, half of them in each
-    class. test: sizes of the test sets.
+    WS bound, Appendix C, and HSR, Section VI. inputs: M. variance: of every coordinate. train: I,
+    half of them in each class. test: sizes of the test sets.
     """
 
     load: ClassVar[str] = "runner.data.synthetic:load_gaussian"
@@ -113,10 +117,11 @@ RESPONSES = ("tanh", "norm")
 class AttentionData:
     """Token sequences X (S, d) with one target each (DAG, Exp. 5).
 
-    tokens: S. width: d. noise: standard deviation of ε. teacher_seed: seed of W and w. response: "tanh", the
-    position-wise teacher that the paper describes, or "norm", y = ‖X‖_F/√(S d) + ε, the targets of its Table 7.
-    standardised: targets are standardised by the training split, then multiplied by `spread` and shifted by `offset`;
-    otherwise they stay as they are. streams: "named", or "published", the generator of the seed itself as in the paper.
+    tokens: S. width: d. noise: standard deviation of ε. teacher_seed: seed of W and w. response:
+    "tanh", the position-wise teacher that the paper describes, or "norm", y = ‖X‖_F/√(S d) + ε, the
+    targets of its Table 7. standardised: targets are standardised by the training split, then
+    multiplied by `spread` and shifted by `offset`; otherwise they stay as they are. streams:
+    "named", or "published", the generator of the seed itself as in the paper.
     """
 
     load: ClassVar[str] = "runner.data.synthetic:load_attention"

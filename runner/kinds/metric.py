@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class InterLayerMetric:
     """R, C, D and GN-gap of the batch-mean blocks of all pairs of measured nodes (DAG, Section 4).
 
-    examples: B, the examples of a block's mean. subsample: "first" B test examples, the paper's, or "random".
-    subsamples: further random sets, for the error bar over examples. double: blocks in float64. memory_gib: largest
-    exact computation at a time.
+    examples: B, the examples of a block's mean. subsample: "first" B test examples, the paper's, or
+    "random". subsamples: further random sets, for the error bar over examples. double: blocks in
+    float64. memory_gib: largest exact computation at a time.
     """
 
     kind: str = kind("inter_layer", stored="blocks")
@@ -33,15 +33,17 @@ class InterLayerMetric:
     ) -> dict[str, list[float]]:
         """Further columns of the pairs, by name; a value for each of `pairs`, in their order.
 
-        A subclass returns its own: they stand in the table `pairs`, and their means over the pairs at each distance in
-        `distances`. blocks: the batch-mean blocks `total`, `gauss_newton`, `tensor`, each by pair.
+        A subclass returns its own: they stand in the table `pairs`, and their means over the pairs
+        at each distance in `distances`. blocks: the batch-mean blocks `total`, `gauss_newton`,
+        `tensor`, each by pair.
         """
         return {}
 
 
 @dataclass(frozen=True)
 class WsBoundMetric:
-    """λ_sup = tr H/D + √((D − 1)(tr H²/D − (tr H/D)²)) ≥ λ_max of the loss (WS bound, Theorem 1; HSR, Eq. 5)."""
+    """λ_sup = tr H/D + √((D − 1)(tr H²/D − (tr H/D)²)) ≥ λ_max of the loss (WS bound, Theorem 1;
+    HSR, Eq. 5)."""
 
     kind: str = kind("ws_bound")
 

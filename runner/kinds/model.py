@@ -1,8 +1,8 @@
 """Settings of the architectures, and how each becomes the arguments of a builder.
 
-`network(...)` of a kind gives the name of a function of `runner.models` (or "module.function" of a module of your own)
-under "builder", and its keyword arguments; the class count of the data, and the depth and activation that an
-experiment varies, are arguments of it.
+`network(...)` of a kind gives the name of a function of `runner.models` (or "module.function" of a
+module of your own) under "builder", and its keyword arguments; the class count of the data, and the
+depth and activation that an experiment varies, are arguments of it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ INITIAL = ("named", "published")
 
 
 ARCHITECTURES = ("plain", "residual", "plain_sn")
-"""Blocks that experiments vary: σ(LayerNorm(W h + b)), h + L^-1/2 σ(W h + b), σ(Ŵ h + b) with ‖Ŵ‖₂ = 1."""
+"""Blocks that experiments vary: σ(LayerNorm(W h + b)), h + L^-1/2 σ(W h + b), σ(Ŵ h + b) with ‖Ŵ‖₂
+= 1."""
 
 
 def initial_setting(initial: str) -> dict[str, str]:
-    """The entry of the network settings for published initial networks; none for named ones, whose keys are older."""
+    """The entry of the network settings for published initial networks; none for named ones, whose
+    keys are older."""
     return {} if initial == "named" else {"initial": initial}
 
 
 @dataclass(frozen=True)
 class BlockChain(ABC):
-    """Settings of a chain of `depth` blocks, as many as the experiment says. archs: the blocks that it can have."""
+    """Settings of a chain of `depth` blocks, as many as the experiment says. archs: the blocks that
+    it can have."""
 
     kind: str = kind("chain")
     archs: ClassVar[tuple[str, ...]] = ("plain",)
@@ -40,11 +43,13 @@ class BlockChain(ABC):
 
 @dataclass(frozen=True)
 class MlpModel(BlockChain):
-    """Plain, residual or spectrally normalised blocks, as the experiment's grid says (DAG, Section 5).
+    """Plain, residual or spectrally normalised blocks, as the experiment's grid says (DAG, Section
+    5).
 
-    width: of projection and blocks. norm: LayerNorm in projection and plain blocks; residual blocks have none, and the
-    spectral norm takes its place. initial: "published" starts the paper's seeds 42 to 46 from the published initial
-    networks (any other seed: the project's named streams), "named" starts all from the named streams.
+    width: of projection and blocks. norm: LayerNorm in projection and plain blocks; residual blocks
+    have none, and the spectral norm takes its place. initial: "published" starts the paper's seeds
+    42 to 46 from the published initial networks (any other seed: the project's named streams),
+    "named" starts all from the named streams.
     """
 
     kind: str = kind("mlp")
@@ -69,7 +74,8 @@ class MlpModel(BlockChain):
 
 @dataclass(frozen=True)
 class ResidualMlpModel(BlockChain):
-    """Residual blocks h + L^-1/2 σ(W h + b) only (DAG, Exp. 1). norm: LayerNorm in the projection."""
+    """Residual blocks h + L^-1/2 σ(W h + b) only (DAG, Exp. 1). norm: LayerNorm in the
+    projection."""
 
     kind: str = kind("residual_mlp")
     width: int = setting(64, above=0)
@@ -84,7 +90,8 @@ class ResidualMlpModel(BlockChain):
 
 @dataclass(frozen=True)
 class BottleneckMlpModel(BlockChain):
-    """Plain blocks with LayerNorm, of which number L//2 has `narrow` outputs and all others `width` (DAG, Exp. 2)."""
+    """Plain blocks with LayerNorm, of which number L//2 has `narrow` outputs and all others `width`
+    (DAG, Exp. 2)."""
 
     kind: str = kind("bottleneck_mlp")
     width: int = setting(512, above=0)
@@ -125,7 +132,8 @@ class DiamondModel:
 
 @dataclass(frozen=True)
 class ResNetModel:
-    """Stem, four layers of two blocks, head. kind: resnet18, or plain_resnet18, which drops every shortcut."""
+    """Stem, four layers of two blocks, head. kind: resnet18, or plain_resnet18, which drops every
+    shortcut."""
 
     kind: str = kind("resnet18", choices=("resnet18", "plain_resnet18"))
     activation: str = setting("relu", choices=tuple(ACTIVATIONS))
@@ -143,7 +151,8 @@ class ResNetModel:
 
 @dataclass(frozen=True)
 class AttentionModel:
-    """q, k, v without bias, softmax(q kᵀ/√d) v, mean over tokens, linear head. width: d, that of the tokens."""
+    """q, k, v without bias, softmax(q kᵀ/√d) v, mean over tokens, linear head. width: d, that of
+    the tokens."""
 
     kind: str = kind("attention")
     width: int = setting(16, above=0)
@@ -163,14 +172,16 @@ class AttentionModel:
         return {**initial_setting(self.initial), "builder": "positionwise_mlp", **shape}
 
     def flat_control(self, tokens: int, width: int, depth: int) -> dict[str, Any]:
-        """The builder `flat_mlp` of the ReLU control that reads all tokens at once, and its keyword arguments."""
+        """The builder `flat_mlp` of the ReLU control that reads all tokens at once, and its keyword
+        arguments."""
         shape = {"inputs": tokens * self.width, "width": width, "depth": depth}
         return {**initial_setting(self.initial), "builder": "flat_mlp", **shape}
 
 
 @dataclass(frozen=True)
 class ThreeLayerModel:
-    """x in R^M, N hidden units with bias, one logistic output, cross-entropy (WS bound, Section III; HSR, Section II).
+    """x in R^M, N hidden units with bias, one logistic output, cross-entropy (WS bound, Section
+    III; HSR, Section II).
 
     D = N (M + 2) + 1 parameters; runner.curvature.closed_form.three_layer.
     """

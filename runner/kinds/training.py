@@ -14,10 +14,11 @@ SMALLEST = 6e-8
 class MinibatchTraining:
     """Minibatch training (DAG, Sections 5 and N); see runner.training.minibatch.
 
-    order: "published" takes the permutations of the paper's own trainings for its seeds 42 to 46 (any other seed:
-    the project's named streams), "named" the named streams for all. order_seed: the seed whose order is taken, so that
-    initial network and order can be crossed; -1 is the run's own. perturbation: relative change of every input by ± so
-    much, the sign drawn once per input (`runner.training.perturbed`): what another device's rounding does.
+    order: "published" takes the permutations of the paper's own trainings for its seeds 42 to 46
+    (any other seed: the project's named streams), "named" the named streams for all. order_seed:
+    the seed whose order is taken, so that initial network and order can be crossed; -1 is the run's
+    own. perturbation: relative change of every input by ± so much, the sign drawn once per input
+    (`runner.training.perturbed`): what another device's rounding does.
     """
 
     kind: str = kind("minibatch")

@@ -1,6 +1,8 @@
-"""Networks of the experiments, each stated as a graph of named stages (see `runner.models.network.Network`).
+"""Networks of the experiments, each stated as a graph of named stages (see
+`runner.models.network.Network`).
 
-Loaded when asked for: the settings in runner.kinds.model and the names of activations must not cost torch.
+Loaded when asked for: the settings in runner.kinds.model and the names of activations must not cost
+torch.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import Any
 
 
 def builder(name: str) -> Any:
-    """The function that makes a network: one of `runner.models.architectures`, `resnet18`, or "module.function" of a
-    module that is loaded.
+    """The function that makes a network: one of `runner.models.architectures`, `resnet18`, or
+    "module.function" of a module that is loaded.
 
     A module of one's own is loaded with the settings that name it; nothing else is imported here.
     Raises ValueError for a name that is neither.

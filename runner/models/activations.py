@@ -1,7 +1,8 @@
-"""The activations of the networks: one table, from which settings, builders and tests take their names.
+"""The activations of the networks: one table, from which settings, builders and tests take their
+names.
 
-A maker takes the module torch and returns (σ(z), (g, z, σ(z)) -> g σ'(z)): names cost no torch. A new activation is one
-entry of the table.
+A maker takes the module torch and returns (σ(z), (g, z, σ(z)) -> g σ'(z)): names cost no torch. A
+new activation is one entry of the table.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Networks stated as graphs (`Stage`, `Network`), default torch initialisation from a named random stream, and the
-blocks of the fully connected networks: plain torch, differentiable as often as needed."""
+"""Networks stated as graphs (`Stage`, `Network`), default torch initialisation from a named random
+stream, and the blocks of the fully connected networks: plain torch, differentiable as often as
+needed."""
 
 from __future__ import annotations
 
@@ -23,11 +24,18 @@ INPUT = "input"
 
 
 class Stage(NamedTuple):
-    """One node of the graph: its name, its parents in order ("input" is the data), and the module that maps them."""
+    """One node of the graph: its name, its parents in order ("input" is the data), and the module
+    that maps them."""
 
     name: str
     parents: tuple[str, ...]
     module: nn.Module
+
+
+def follow(stages: list[Stage], name: str, module: nn.Module) -> None:
+    """Append a stage whose parent is the last one, or the data."""
+    parent = stages[-1].name if stages else INPUT
+    stages.append(Stage(name, (parent,), module))
 
 
 class Network(nn.Module):
@@ -76,7 +84,8 @@ class Network(nn.Module):
 
 @contextmanager
 def default_init(generator: torch.Generator | None) -> Iterator[None]:
-    """Modules made inside get torch's default initialisation, drawn from `generator`; the global state is kept.
+    """Modules made inside get torch's default initialisation, drawn from `generator`; the global
+    state is kept.
 
     None draws from torch's global generator as usual.
     """
@@ -90,10 +99,11 @@ def default_init(generator: torch.Generator | None) -> Iterator[None]:
 
 
 class SpectralLinear(nn.Linear):
-    """x Ŵᵀ + b with Ŵ = W / (uᵀ W v), u and v the leading singular vectors by power iteration (Miyato et al., 2018).
+    """x Ŵᵀ + b with Ŵ = W / (uᵀ W v), u and v the leading singular vectors by power iteration
+    (Miyato et al., 2018).
 
-    As torch's spectral_norm: 15 iterations when made, one more at each forward pass in training mode, none in
-    evaluation mode; u and v are constants for the gradient.
+    As torch's spectral_norm: 15 iterations when made, one more at each forward pass in training
+    mode, none in evaluation mode; u and v are constants for the gradient.
     """
 
     u: Tensor
@@ -124,10 +134,12 @@ class SpectralLinear(nn.Linear):
 
 
 class Block(nn.Module):
-    """σ(N(W h + b)), or h + α σ(N(W h + b)) with a skip; N is LayerNorm or nothing, h the parents side by side.
+    """σ(N(W h + b)), or h + α σ(N(W h + b)) with a skip; N is LayerNorm or nothing, h the parents
+    side by side.
 
-    inputs, outputs: widths; activation: a name of ACTIVATIONS; norm: LayerNorm after the linear map; skip: α of the
-    residual form, None without a skip; spectral: W is divided by its spectral norm.
+    inputs, outputs: widths; activation: a name of ACTIVATIONS; norm: LayerNorm after the linear
+    map; skip: α of the residual form, None without a skip; spectral: W is divided by its spectral
+    norm.
     Raises ValueError for a skip between different widths.
     """
 
@@ -160,7 +172,8 @@ class Block(nn.Module):
         return a if self.skip is None else torch.add(parents[0], a, alpha=self.skip)
 
     def curvature_structure(self, parents: int) -> Structure | None:
-        """`forward` as stages whose first and second derivatives the curvature engine has in closed form.
+        """`forward` as stages whose first and second derivatives the curvature engine has in closed
+        form.
 
         None for a spectral weight in training mode, where each forward pass changes it.
         """
@@ -176,14 +189,12 @@ class Block(nn.Module):
         linear = self.linear
         if isinstance(linear, SpectralLinear) and self.training:
             return None
-        weight = (
-            linear.weight / linear.sigma() if isinstance(linear, SpectralLinear) else linear.weight
-        )
+        weight = linear.weight
+        if isinstance(linear, SpectralLinear):
+            weight = weight / linear.sigma()
         stages: list[StructureStage] = [LinearStage(weight.detach(), linear.bias.detach())]
-        if self.norm is not None:
-            stages.append(
-                LayerNormStage(self.norm.weight.detach(), self.norm.bias.detach(), self.norm.eps)
-            )
+        if (norm := self.norm) is not None:
+            stages.append(LayerNormStage(norm.weight.detach(), norm.bias.detach(), norm.eps))
         if self.activation_name != "linear":
             stages.append(ElementwiseStage(self.act, self.activation_name in PIECEWISE_LINEAR))
         chain = Chain(tuple(stages))
@@ -193,7 +204,8 @@ class Block(nn.Module):
 
 
 class SumMerge(nn.Module):
-    """(h_A + h_B + …)/√m over m parents: the linear merge, of unit gain for independent branches."""
+    """(h_A + h_B + …)/√m over m parents: the linear merge, of unit gain for independent
+    branches."""
 
     def forward(self, *parents: Tensor) -> Tensor:
         return torch.stack(parents).sum(0) * len(parents) ** -0.5

@@ -1,11 +1,13 @@
 """ResNet-18 in measured segments, with and without shortcuts (DAG, Exp. 6), and its convolutions.
 
-In training on a processor, the library convolves where the image is large, matrix products where it is small.
+In training on a processor, the library convolves where the image is large, matrix products where it
+is small.
 
-A 3x3 convolution of one position reads one of its nine taps, the padding meets the others: the library multiplies by
-all nine. In ResNet-18 on 32 x 32 images, whose last layer has one position, that is a third of a step. Here each output
-position is one matrix product of the window that lies inside the image with the taps that meet it. Positions are
-stored before channels (`channels_last`), so that windows and taps are slices.
+A 3x3 convolution of one position reads one of its nine taps, the padding meets the others: the
+library multiplies by all nine. In ResNet-18 on 32 x 32 images, whose last layer has one position,
+that is a third of a step. Here each output position is one matrix product of the window that lies
+inside the image with the taps that meet it. Positions are stored before channels (`channels_last`),
+so that windows and taps are slices.
 """
 
 from __future__ import annotations
@@ -17,53 +19,61 @@ import torch
 from torch import Tensor, nn
 
 from runner.models.activations import activation
-from runner.models.network import INPUT, Network, Stage, default_init
+from runner.models.network import Network, Stage, default_init, follow
 
 SMALL = 4
-"""Output positions up to which the products of single positions are faster (one thread, AVX-512)."""
+"""Output positions up to which the products of single positions are faster (one thread,
+AVX-512)."""
 Window = tuple[slice, slice, slice]
+Place = tuple[slice, int, int]
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b.T, in float32 by oneDNN: MKL leaves the AVX-512 units of AMD processors unused, half their speed."""
+    """a @ b.T, in float32 by oneDNN: MKL leaves the AVX-512 units of AMD processors unused, half
+    their speed."""
     a, b = (t if t.is_contiguous() or t.t().is_contiguous() else t.contiguous() for t in (a, b))
     if a.dtype == torch.float32 and hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
     return a @ b.t()
 
 
+def spans(size: int, taps: int, stride: int, padding: int) -> list[tuple[slice, slice]]:
+    """Of each output position along one axis: the part of the image that it sees, and the taps that
+    meet it."""
+    starts = range(-padding, size + padding - taps + 1, stride)
+    seen = [slice(max(s, 0), min(s + taps, size)) for s in starts]
+    met = [slice(max(-s, 0), min(taps, size - s)) for s in starts]
+    return list(zip(seen, met, strict=True))
+
+
 def windows(
     image: Sequence[int], kernel: Sequence[int], stride: int, padding: int
-) -> dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]]:
-    """Per window of the image that kernels meet: its slices, and of each output position that sees it the taps and
-    the position. Slices and positions have examples, or outputs of the kernel, before them."""
-    every, axes = slice(None), []
-    for size, taps in zip(image, kernel, strict=True):
-        starts = range(-padding, size + padding - taps + 1, stride)
-        axes.append(
-            [
-                (slice(max(s, 0), min(s + taps, size)), slice(max(-s, 0), min(taps, size - s)))
-                for s in starts
-            ]
-        )
-    found: dict[tuple[int, ...], tuple[Window, list[tuple[Window, tuple[slice, int, int]]]]] = {}
-    for i, (rows, upper) in enumerate(axes[0]):
-        for j, (columns, left) in enumerate(axes[1]):
+) -> list[tuple[Window, list[tuple[Window, Place]]]]:
+    """Each window of the image that kernels meet: its slices, and of each output position that sees
+    it the taps and the position. Slices and positions have examples, or outputs of the kernel,
+    before them."""
+    every = slice(None)
+    vertical, horizontal = (
+        spans(size, taps, stride, padding) for size, taps in zip(image, kernel, strict=True)
+    )
+    found: dict[tuple[int, ...], tuple[Window, list[tuple[Window, Place]]]] = {}
+    for i, (rows, upper) in enumerate(vertical):
+        for j, (columns, left) in enumerate(horizontal):
             key = rows.start, rows.stop, columns.start, columns.stop
-            found.setdefault(key, ((every, rows, columns), []))[1].append(
-                ((every, upper, left), (every, i, j))
-            )
-    return found
+            _, positions = found.setdefault(key, ((every, rows, columns), []))
+            positions.append(((every, upper, left), (every, i, j)))
+    return list(found.values())
 
 
 class ByPositions(torch.autograd.Function):
-    """Convolution without bias, (B, C, H, W) by (O, C, k, k): one matrix product for each window of the image."""
+    """Convolution without bias, (B, C, H, W) by (O, C, k, k): one matrix product for each window of
+    the image."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
         ctx.sizes = stride, padding
         image_size, kernel_size = (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3])
-        ctx.windows = list(windows(image_size, kernel_size, stride, padding).values())
+        ctx.windows = windows(image_size, kernel_size, stride, padding)
         image, taps = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
         *_, (_, i, j) = ctx.windows[-1][1][-1]
         out = x.new_empty(len(x), i + 1, j + 1, len(weight))
@@ -80,16 +90,12 @@ class ByPositions(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        if (
-            torch.is_grad_enabled()
-        ):  # a second derivative is asked for, which torch's own formula has
+        if torch.is_grad_enabled():  # for a second derivative, which torch's own formula has
             stride, padding = ctx.sizes
             sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, [True, True, False]
-            return (
-                *torch.ops.aten.convolution_backward(grad, *ctx.saved_tensors, None, *sizes)[:2],
-                None,
-                None,
-            )
+            backward = torch.ops.aten.convolution_backward
+            d_x, d_weight, _ = backward(grad, *ctx.saved_tensors, None, *sizes)
+            return d_x, d_weight, None, None
         x, weight, grad = (t.permute(0, 2, 3, 1) for t in (*ctx.saved_tensors, grad))
         d_x, d_weight = torch.zeros_like(x), torch.zeros_like(weight)
         for matrix, (inside, positions) in zip(ctx.matrices, ctx.windows, strict=True):
@@ -103,7 +109,8 @@ class ByPositions(torch.autograd.Function):
 
 
 class Convolution(nn.Conv2d):
-    """nn.Conv2d of a square kernel without bias; in training on a processor by the fastest kernel for its size."""
+    """nn.Conv2d of a square kernel without bias; in training on a processor by the fastest kernel
+    for its size."""
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int) -> None:
         super().__init__(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
@@ -120,7 +127,8 @@ class Convolution(nn.Conv2d):
 
 
 class Stem(nn.Module):
-    """Convolution 7×7 stride 2, BatchNorm, σ, max-pool 3×3 stride 2: the ImageNet stem, (3, 32, 32) -> (64, 8, 8)."""
+    """Convolution 7×7 stride 2, BatchNorm, σ, max-pool 3×3 stride 2: the ImageNet stem, (3, 32, 32)
+    -> (64, 8, 8)."""
 
     def __init__(self, activation_name: str) -> None:
         super().__init__()
@@ -136,7 +144,8 @@ class Stem(nn.Module):
 class ConvBlock(nn.Module):
     """σ(BN(conv(σ(BN(conv h)))) + shortcut(h)); without the shortcut where that is None.
 
-    The shortcut is the identity, or a strided 1×1 convolution with BatchNorm where the shape changes.
+    The shortcut is the identity, or a strided 1×1 convolution with BatchNorm where the shape
+    changes.
     """
 
     def __init__(
@@ -147,12 +156,10 @@ class ConvBlock(nn.Module):
         self.conv2, self.norm2 = Convolution(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module | None = None
         if skip:
-            same = inputs == outputs and stride == 1
-            self.shortcut = (
-                nn.Identity()
-                if same
-                else nn.Sequential(Convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
-            )
+            self.shortcut = nn.Identity()
+            if inputs != outputs or stride != 1:
+                convolution = Convolution(inputs, outputs, 1, stride)
+                self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(outputs))
         self.act, _ = activation(activation_name)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -180,20 +187,21 @@ def resnet18(
 ) -> Network:
     """stem, layer1 … layer4 (two blocks each), head; measured at stem and layers.
 
-    Parameters with ten outputs: 11,181,642; skip=False drops every shortcut with its downsampling weights once the
-    network is drawn: 11,007,818, the same as in its twin. Convolutions are drawn normal with variance 2/fan_out, the
-    rest is torch's default; all defaults are drawn before, in the order of the modules, as in the standard
-    construction of the network.
+    Parameters with ten outputs: 11,181,642; skip=False drops every shortcut with its downsampling
+    weights once the network is drawn: 11,007,818, the same as in its twin. Convolutions are drawn
+    normal with variance 2/fan_out, the rest is torch's default; all defaults are drawn before, in
+    the order of the modules, as in the standard construction of the network.
     """
     with default_init(generator):
-        stages = [Stage("stem", (INPUT,), Stem(activation))]
+        stages: list[Stage] = []
+        follow(stages, "stem", Stem(activation))
         channels = 64
         for i, outputs_i in enumerate((64, 128, 256, 512)):
             first = ConvBlock(channels, outputs_i, 1 if i == 0 else 2, activation)
             layer = nn.Sequential(first, ConvBlock(outputs_i, outputs_i, 1, activation))
-            stages.append(Stage(f"layer{i + 1}", (stages[-1].name,), layer))
+            follow(stages, f"layer{i + 1}", layer)
             channels = outputs_i
-        stages.append(Stage("head", ("layer4",), PoolHead(channels, outputs)))
+        follow(stages, "head", PoolHead(channels, outputs))
         network = Network(stages, [stage.name for stage in stages[:-1]])
         for module in network.modules():
             if isinstance(module, nn.Conv2d):

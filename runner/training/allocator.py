@@ -1,9 +1,10 @@
 """Memory that one training step or one measurement frees is kept for the next.
 
-A step of ResNet-18 on 128 images frees some 100 MB at its end. By default glibc returns them to the system and asks for
-fresh pages in the next step: 25,000 page faults, 15 to 20 % of the step's processor time; of exact blocks of a small
-network, called again and again, it is a quarter. No number depends on it. `hess-run` does it for trainings and cells;
-the engine itself leaves the process of its caller as it is.
+A step of ResNet-18 on 128 images frees some 100 MB at its end. By default glibc returns them to the
+system and asks for fresh pages in the next step: 25,000 page faults, 15 to 20 % of the step's
+processor time; of exact blocks of a small network, called again and again, it is a quarter. No
+number depends on it. `hess-run` does it for trainings and cells; the engine itself leaves the
+process of its caller as it is.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 @cache
 def keep_freed_memory(most: int = 256 << 20, largest: int = 32 << 20) -> bool:
-    """Has glibc keep up to `most` freed bytes of this process, and take blocks below `largest` from them (32 MiB is the
-    largest it accepts). False where the C library has no mallopt (other systems than Linux, musl): nothing changes."""
+    """Has glibc keep up to `most` freed bytes of this process, and take blocks below `largest` from
+    them (32 MiB is the largest it accepts). False where the C library has no mallopt (other systems
+    than Linux, musl): nothing changes."""
     if sys.platform != "linux":
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,9 +1,11 @@
-"""Loss and gradient of one batch: written out for networks of Block and SumMerge stages, by autograd for the others.
+"""Loss and gradient of one batch: written out for networks of Block and SumMerge stages, by
+autograd for the others.
 
-Operations per step of the plain network (depth 8, width 64, batch 128): 2·2·128·3072·64 = 101 million in the
-projection, which needs no gradient to its input, and 6·128·64² = 3 million per block. On one thread that is 1.05 ms
-and 0.3 ms at the speed the matrix products reach, next to 0.25 ms of LayerNorm, activations and sums. What is left is
-bookkeeping: 0.9 ms in autograd, half of that here, where kernels hold tensors instead of looking them up in modules.
+Operations per step of the plain network (depth 8, width 64, batch 128): 2·2·128·3072·64 = 101
+million in the projection, which needs no gradient to its input, and 6·128·64² = 3 million per
+block. On one thread that is 1.05 ms and 0.3 ms at the speed the matrix products reach, next to 0.25
+ms of LayerNorm, activations and sums. What is left is bookkeeping: 0.9 ms in autograd, half of that
+here, where kernels hold tensors instead of looking them up in modules.
 """
 
 from __future__ import annotations
@@ -52,28 +54,25 @@ def loss_value(name: str, output: Tensor, target: Tensor) -> Tensor:
 def gradient_function(network: Network, loss: str) -> Gradient:
     """f(x, y) -> mean loss, leaving the gradient in every parameter's `.grad`.
 
-    It holds on to the parameters' memory: make it after anything that moves them (flatten_parameters, to).
-    Raises ValueError for an unknown loss.
+    It holds on to the parameters' memory: make it after anything that moves them
+    (flatten_parameters, to). Raises ValueError for an unknown loss.
     """
     if loss not in LOSSES:
         raise ValueError(f"loss: expected one of {', '.join(LOSSES)}, found {loss!r}")
     for p in network.parameters():
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-    return (
-        Backpropagation(network, LOSSES[loss])
-        if written_out(network)
-        else _by_autograd(network, loss)
-    )
+    if written_out(network):
+        return Backpropagation(network, LOSSES[loss])
+    return _by_autograd(network, loss)
 
 
 def written_out(network: Network) -> bool:
     """True when every stage has a kernel here and no parameter serves two stages."""
-    stages = network.graph()
-    parameters = [id(p) for stage in stages for p in stage.module.parameters()]
-    return len(set(parameters)) == len(parameters) and all(
-        type(stage.module) in KERNELS for stage in stages
-    )
+    modules = [stage.module for stage in network.graph()]
+    parameters = [p for module in modules for p in module.parameters()]
+    shared = len(set(parameters)) < len(parameters)
+    return not shared and all(type(module) in KERNELS for module in modules)
 
 
 def _by_autograd(network: Network, loss: str) -> Gradient:
@@ -85,7 +84,7 @@ def _by_autograd(network: Network, loss: str) -> Gradient:
         for p, g in zip(parameters, found, strict=True):
             if g is None:
                 p.grad.zero_()
-            else:  # 0 + g in the optimiser's memory, in one pass where zeroing and adding up take three
+            else:  # 0 + g in the optimiser's memory, in one pass: zeroing and adding up take three
                 torch.add(g, 0.0, out=p.grad)
         return value.detach()
 
@@ -93,7 +92,8 @@ def _by_autograd(network: Network, loss: str) -> Gradient:
 
 
 class Backpropagation:
-    """Forward and reverse sweep over the stages without autograd; gradients overwrite the parameters' `.grad`."""
+    """Forward and reverse sweep over the stages without autograd; gradients overwrite the
+    parameters' `.grad`."""
 
     def __init__(self, network: Network, loss: LossGradient) -> None:
         self.loss = loss
@@ -123,9 +123,7 @@ class BlockKernel:
         linear, norm = block.linear, block.norm
         self.block, self.skip = block, block.skip
         self.act, self.act_gradient = block.act, block.act_gradient
-        self.spectral: SpectralLinear | None = (
-            linear if isinstance(linear, SpectralLinear) else None
-        )
+        self.spectral = linear if isinstance(linear, SpectralLinear) else None
         self.weight, self.bias = linear.weight.detach(), linear.bias.detach()
         self.weight_t = self.weight.t()
         self.d_weight, self.d_bias = linear.weight.grad, linear.bias.grad
@@ -154,7 +152,8 @@ class BlockKernel:
         return out, (h, weight, sigma, z, mean, scale, n, a, [p.shape[-1] for p in parents])
 
     def pull(self, grad: Tensor, saved: Any, input_grad: bool) -> list[Tensor]:
-        """Gradients to the parents (none unless input_grad); those of the parameters go into their `.grad`."""
+        """Gradients to the parents (none unless input_grad); those of the parameters go into their
+        `.grad`."""
         h, weight, sigma, z, mean, scale, n, a, widths = saved
         g = self.act_gradient(grad if self.skip is None else grad * self.skip, n, a)
         if self.norm:

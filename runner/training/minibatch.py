@@ -1,15 +1,16 @@
-"""Minibatch training in memory (DAG, Sections 5 and N): SGD or Adam, cosine schedule, clipping, checkpoints, resume.
+"""Minibatch training in memory (DAG, Sections 5 and N): SGD or Adam, cosine schedule, clipping,
+checkpoints, resume.
 
-A training is a function of its arguments: the data order and the augmentation come from generators that the caller
-names, and nothing else is random. A training that was killed goes on from the last saved epoch and ends in the same
-bits as one that was not.
+A training is a function of its arguments: the data order and the augmentation come from generators
+that the caller names, and nothing else is random. A training that was killed goes on from the last
+saved epoch and ends in the same bits as one that was not.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from runner.training import CHECKPOINTS
 from runner.training.allocator import keep_freed_memory
 from runner.training.backprop import gradient_function, loss_value
 from runner.training.order import Order, StreamOrder
-from runner.training.steps import Steps, StreamAugment, steps_of
+from runner.training.steps import Steps, augment_of, steps_of
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor], Tensor]
@@ -33,10 +34,11 @@ Augment = Callable[[Tensor], Tensor]
 class Training:
     """What a training left behind.
 
-    status: "ok", or "diverged in epoch k" (then "final" is missing). states: parameters and buffers at "init", "mid"
-    (after E//2 epochs) and "final". history: columns epoch (0: before training), rate, train_loss (mean over the
-    epoch's batches as they came), test_loss, test_accuracy (NaN for regression). seconds: spent in all epochs, over all
-    attempts; not part of the history, which is the same in every run. devices: what it ran on.
+    status: "ok", or "diverged in epoch k" (then "final" is missing). states: parameters and buffers
+    at "init", "mid" (after E//2 epochs) and "final". history: columns epoch (0: before training),
+    rate, train_loss (mean over the epoch's batches as they came), test_loss, test_accuracy (NaN for
+    regression). seconds: spent in all epochs, over all attempts; not part of the history, which is
+    the same in every run. devices: what it ran on.
     """
 
     status: str = "ok"
@@ -48,19 +50,16 @@ class Training:
     def as_dict(self) -> dict[str, Any]:
         """Plain values and tensors, for a checkpoint; Training(**…) is the inverse."""
         history = {name: list(column) for name, column in self.history.items()}
-        return {
-            "status": self.status,
-            "states": dict(self.states),
-            "history": history,
-            "seconds": self.seconds,
-            "devices": list(self.devices),
-        }
+        copies = {"states": dict(self.states), "history": history, "devices": list(self.devices)}
+        return {**vars(self), **copies}
 
     def load_into(self, network: Network, checkpoint: str) -> Network:
-        """`network` in evaluation mode with the parameters of a checkpoint. Raises ValueError for one not reached."""
+        """`network` in evaluation mode with the parameters of a checkpoint. Raises ValueError for
+        one not reached."""
         if checkpoint not in self.states:
             raise ValueError(
-                f"checkpoint: expected one of {', '.join(self.states)}, found {checkpoint!r} (training: {self.status})"
+                f"checkpoint: expected one of {', '.join(self.states)}, found {checkpoint!r} "
+                f"(training: {self.status})"
             )
         network.load_state_dict(self.states[checkpoint])
         return network.eval()
@@ -89,15 +88,16 @@ def train(
 ) -> Training:
     """Train `network` in place and return its checkpoints and history.
 
-    order: permutes the training examples, once per epoch (a generator: by torch.randperm from it); the last batch is
-    kept even if smaller. clip: the gradient is scaled to at most this norm. schedule: "cosine" sets the rate of epoch
-    e = 0 … E-1 to rate (1 + cos(π e/E))/2.
-    augment: random crops (padding 4) and flips drawn from this generator, for images that are not flat; or a function
-    of the pixels that keeps no state but that of `order`.
-    checkpoints: the training is saved every `save_every` epochs and continued from there; a finished one is loaded.
-    progress(done, total, note) is called once per epoch. A loss that is not finite ends the training, as a status.
-    until: the checkpoint at which training stops for now; a later call with the same `checkpoints` continues there.
-    Raises ValueError for an unknown optimizer, loss or schedule, an empty split, or sizes below one.
+    order: permutes the training examples, once per epoch (a generator: by torch.randperm from it);
+    the last batch is kept even if smaller. clip: the gradient is scaled to at most this norm.
+    schedule: "cosine" sets the rate of epoch e = 0 … E-1 to rate (1 + cos(π e/E))/2.
+    augment: random crops (padding 4) and flips drawn from this generator, for images that are not
+    flat; or a function of the pixels that keeps no state but that of `order`.
+    checkpoints: the training is saved every `save_every` epochs and continued from there; a
+    finished one is loaded. progress(done, total, note) is called once per epoch. A loss that is not
+    finite ends the training, as a status. until: the checkpoint at which training stops for now; a
+    later call with the same `checkpoints` continues there. Raises ValueError for an unknown
+    optimizer, loss or schedule, an empty split, or sizes below one.
     """
     _check(batch, epochs, schedule, len(train_split), until)
     finished = checkpoints.load("result") if checkpoints else None
@@ -145,20 +145,21 @@ def _check(batch: int, epochs: int, schedule: str, examples: int, until: str) ->
         raise ValueError(f"until: expected one of {', '.join(CHECKPOINTS)}, found {until!r}")
     if batch < 1 or epochs < 1 or examples == 0:
         raise ValueError(
-            f"training: expected batch, epochs and examples of at least 1, found {batch}, {epochs}, {examples}"
+            "training: expected batch, epochs and examples of at least 1, found "
+            f"{batch}, {epochs}, {examples}"
         )
     if schedule not in ("cosine", "constant"):
         raise ValueError(f"schedule: expected cosine or constant, found {schedule!r}")
 
 
 def describe(device: torch.device) -> str:
-    """The device's model, and whether its convolutions are computed in TF32, as they are by torch's default."""
+    """The device's model, and whether its convolutions are computed in TF32, as they are by torch's
+    default."""
     if device.type != "cuda":
         return device.type
     convolutions: Any = vars(torch.backends)["cudnn"].conv
-    return torch.cuda.get_device_name(device) + (
-        ", TF32" if convolutions.fp32_precision == "tf32" else ""
-    )
+    name = torch.cuda.get_device_name(device)
+    return f"{name}, TF32" if convolutions.fp32_precision == "tf32" else name
 
 
 def _rate(schedule: str, rate: float, done: float) -> float:
@@ -167,7 +168,8 @@ def _rate(schedule: str, rate: float, done: float) -> float:
 
 
 def _finish(run: _Run, epochs: int, mean_loss: float, parameters: nn.Parameter) -> None:
-    """After an epoch: keep the parameters where a checkpoint is due, or end a training that is not finite."""
+    """After an epoch: keep the parameters where a checkpoint is due, or end a training that is not
+    finite."""
     if math.isfinite(mean_loss) and bool(torch.isfinite(parameters.detach()).all()):
         run.reached(epochs)
     else:
@@ -193,23 +195,24 @@ def evaluate(network: Network, split: Split, loss: str, batch: int = 500) -> tup
 
 
 def flatten_parameters(network: nn.Module) -> nn.Parameter:
-    """One vector of all parameters; the network's own parameters and gradients become views of it and of its `.grad`.
+    """One vector of all parameters; the network's own parameters and gradients become views of it
+    and of its `.grad`.
 
     Clipping and the optimiser then are a few kernels on one vector, not several per tensor.
     """
-    parameters = list(network.parameters())
-    vector = nn.Parameter(torch.cat([_in_order(p.detach()).reshape(-1) for p in parameters]))
+    parameters = [_in_order(p.detach()).reshape(-1) for p in network.parameters()]
+    vector = nn.Parameter(torch.cat(parameters))
     vector.grad = torch.zeros_like(vector)
-    start = 0
-    for p in parameters:
-        end, shape = start + p.numel(), _in_order(p).shape
-        p.data, p.grad = (_back(v[start:end].view(shape)) for v in (vector.data, vector.grad))
-        start = end
+    values, gradients = _parts(vector.data, network), _parts(vector.grad, network)
+    for (value, p), (grad, _) in zip(values, gradients, strict=True):
+        shape = _in_order(p).shape
+        p.data, p.grad = _back(value.view(shape)), _back(grad.view(shape))
     return vector
 
 
 def _in_order(p: Tensor) -> Tensor:
-    """Weights of a convolution on a processor with channels last, as its kernels want them; others as they are."""
+    """Weights of a convolution on a processor with channels last, as its kernels want them; others
+    as they are."""
     return p.permute(0, 2, 3, 1) if p.dim() == 4 and p.device.type == "cpu" else p
 
 
@@ -218,24 +221,24 @@ def _back(p: Tensor) -> Tensor:
 
 
 def plain_order(vector: Tensor, network: nn.Module) -> Tensor:
-    """A vector in the order of `flatten_parameters` in the parameters' own order, which no device changes."""
-    parameters = list(network.parameters())
-    parts = vector.split([p.numel() for p in parameters])
+    """A vector in the order of `flatten_parameters` in the parameters' own order, which no device
+    changes."""
     return torch.cat(
-        [
-            _back(v.view(_in_order(p).shape)).reshape(-1)
-            for v, p in zip(parts, parameters, strict=True)
-        ]
+        [_back(v.view(_in_order(p).shape)).reshape(-1) for v, p in _parts(vector, network)]
     )
 
 
 def flat_order(vector: Tensor, network: nn.Module) -> Tensor:
     """The inverse of `plain_order`, on the device of the network."""
+    device = next(network.parameters()).device
+    parts = _parts(vector.to(device), network)
+    return torch.cat([_in_order(v.view(p.shape)).reshape(-1) for v, p in parts])
+
+
+def _parts(vector: Tensor, network: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    """The part of the vector that belongs to each parameter, with the parameter."""
     parameters = list(network.parameters())
-    parts = vector.to(parameters[0].device).split([p.numel() for p in parameters])
-    return torch.cat(
-        [_in_order(v.view(p.shape)).reshape(-1) for v, p in zip(parts, parameters, strict=True)]
-    )
+    return zip(vector.split([p.numel() for p in parameters]), parameters, strict=True)
 
 
 def _optimizer(
@@ -257,7 +260,8 @@ def _epoch(
     clip: float,
     steps: Steps | None,
 ) -> float:
-    """One pass over the split; mean loss per example. steps: on CUDA, the same steps as graphs (steps.py)."""
+    """One pass over the split; mean loss per example. steps: on CUDA, the same steps as graphs
+    (steps.py)."""
     run.network.train()
     device = split.inputs.device
     permutation = run.order.permutation(len(split))
@@ -267,16 +271,13 @@ def _epoch(
     total = torch.zeros((), device=device)
     assert vector.grad is not None
     read = split.reader(batch)
-    transform = (
-        StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
-    )
+    transform = augment_of(run.augment)
     for index in permutation.split(batch):
         total += gradient(*read(index, transform)) * len(index)
         norm = torch.linalg.vector_norm(vector.grad)
         scale = (clip / (norm + 1e-6)).clamp_(max=1.0)
-        if (
-            device.type != "cpu" or float(scale) != 1
-        ):  # times one changes no bit, and is a pass over all gradients
+        # times one changes no bit, and is a pass over all gradients
+        if device.type != "cpu" or float(scale) != 1:
             vector.grad.mul_(scale)
         run.optimizer.step()
     return float(total) / len(split)
@@ -313,14 +314,15 @@ class _Run:
 
     def state(self) -> dict[str, Any]:
         """All of it as tensors and plain values."""
+        augment = None
+        if isinstance(self.augment, torch.Generator):
+            augment = self.augment.get_state()
         return {
             "epoch": self.epoch,
             "network": self._parameters(),
             "optimizer": self._optimizer_state(self.optimizer.state_dict(), plain_order),
             "order": self.order.get_state(),
-            "augment": self.augment.get_state()
-            if isinstance(self.augment, torch.Generator)
-            else None,
+            "augment": augment,
             "training": self.training.as_dict(),
         }
 
@@ -337,23 +339,17 @@ class _Run:
     def _optimizer_state(
         self, state: dict[str, Any], order: Callable[[Tensor, nn.Module], Tensor]
     ) -> dict[str, Any]:
-        """The optimizer's state with its vectors over all parameters in another order: on disk in the plain one."""
+        """The optimizer's state with its vectors over all parameters in another order: on disk in
+        the plain one."""
 
-        def ordered(value: Any) -> Any:
-            return (
-                order(value, self.network)
-                if isinstance(value, Tensor) and value.dim() == 1
-                else value
-            )
-
-        vectors = {
-            key: {name: ordered(value) for name, value in found.items()}
-            for key, found in state["state"].items()
-        }
+        vectors = {}
+        for key, values in state["state"].items():
+            vectors[key] = dict(values)
+            for name, value in values.items():
+                if isinstance(value, Tensor) and value.dim() == 1:
+                    vectors[key][name] = order(value, self.network)
         return {**state, "state": vectors}
 
     def _parameters(self) -> State:
-        return {
-            name: value.detach().to("cpu", copy=True)
-            for name, value in self.network.state_dict().items()
-        }
+        state = self.network.state_dict()
+        return {name: value.detach().to("cpu", copy=True) for name, value in state.items()}

@@ -1,4 +1,5 @@
-"""In which order a training sees its examples: permutations from a named stream, or as torch's DataLoader has them."""
+"""In which order a training sees its examples: permutations from a named stream, or as torch's
+DataLoader has them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Order(Protocol):
 
 
 class StreamOrder:
-    """torch.randperm from one generator: the project's own order, from the stream "order" of a seed."""
+    """torch.randperm from one generator: the project's own order, from the stream "order" of a
+    seed."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
@@ -38,11 +40,13 @@ class StreamOrder:
 
 
 class LoaderAugment:
-    """Random crop (zero padding) and horizontal flip, drawn image by image as torchvision's transforms draw them.
+    """Random crop (zero padding) and horizontal flip, drawn image by image as torchvision's
+    transforms draw them.
 
-    RandomCrop takes torch.randint(2 padding + 1, (1,)) for the top, then for the left edge; RandomHorizontalFlip flips
-    where torch.rand(1) < 1/2. In a loader without workers all come from the global stream, which `generator` stands
-    for: give it the generator of the training's `LoaderOrder`.
+    RandomCrop takes torch.randint(2 padding + 1, (1,)) for the top, then for the left edge;
+    RandomHorizontalFlip flips where torch.rand(1) < 1/2. In a loader without workers all come from
+    the global stream, which `generator` stands for: give it the generator of the training's
+    `LoaderOrder`.
     """
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
@@ -53,8 +57,8 @@ class LoaderAugment:
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """top, left (count,) and flip (count,) of the next `count` images.
 
-        Each of the three takes one word of 32 bits from the generator: randint its remainder, rand its last 24 bits as
-        a fraction. A remainder by a common multiple has both.
+        Each of the three takes one word of 32 bits from the generator: randint its remainder, rand
+        its last 24 bits as a fraction. A remainder by a common multiple has both.
         """
         span = 2 * self.padding + 1
         words = torch.randint(span << 24, (count, 3), generator=self.generator)
@@ -67,7 +71,8 @@ class LoaderAugment:
 
 
 def shift_and_flip(pixels: Tensor, top: Tensor, left: Tensor, flip: Tensor, padding: int) -> Tensor:
-    """The window of the zero-padded images (B, C, H, W) at (top, left), mirrored where flip; (B,) each."""
+    """The window of the zero-padded images (B, C, H, W) at (top, left), mirrored where flip; (B,)
+    each."""
     count, _, height, width = pixels.shape
     padded = torch.nn.functional.pad(pixels, [padding] * 4)
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: (B, C, 2p+1, 2p+1, H, W)
@@ -77,11 +82,13 @@ def shift_and_flip(pixels: Tensor, top: Tensor, left: Tensor, flip: Tensor, padd
 
 
 class LoaderOrder(StreamOrder):
-    """The order of `DataLoader(shuffle=True)` without workers, whose global stream `generator` stands for.
+    """The order of `DataLoader(shuffle=True)` without workers, whose global stream `generator`
+    stands for.
 
-    Each pass over a loader draws two 64-bit integers from the global stream: the base seed of the workers, which
-    nothing uses here, and the seed of the generator that `RandomSampler` permutes with. Transforms that draw from the
-    global stream do so between the passes, from the same `generator`.
+    Each pass over a loader draws two 64-bit integers from the global stream: the base seed of the
+    workers, which nothing uses here, and the seed of the generator that `RandomSampler` permutes
+    with. Transforms that draw from the global stream do so between the passes, from the same
+    `generator`.
 
     >>> order = LoaderOrder(torch.Generator().manual_seed(42))
     >>> order.permutation(5).tolist() == order.permutation(5).tolist()  # every epoch draws again

@@ -1,14 +1,16 @@
 """Training steps on fixed memory, so that a GPU can replay a whole step as one CUDA graph.
 
-A step of ResNet-18 on 32 x 32 images is some 600 kernels of about 10 microseconds: launched one by one they take
-longer to launch than to run. Here a step reads its examples' numbers, crops and flips from fixed memory, gathers and
-augments the pixels on the device, and leaves gradient, clipping and update there too; the learning rate is a tensor and
-the loss is added up in one. Nothing comes back to the processor before the end of an epoch. The draws are those of the
-plain loop, in the same order: an epoch's are made at its start, on the processor.
+A step of ResNet-18 on 32 x 32 images is some 600 kernels of about 10 microseconds: launched one by
+one they take longer to launch than to run. Here a step reads its examples' numbers, crops and flips
+from fixed memory, gathers and augments the pixels on the device, and leaves gradient, clipping and
+update there too; the learning rate is a tensor and the loss is added up in one. Nothing comes back
+to the processor before the end of an epoch. The draws are those of the plain loop, in the same
+order: an epoch's are made at its start, on the processor.
 
-Used on CUDA alone, with plain gradient descent (`usable`). The same steps without capture give the bytes of the plain
-loop, which the tests hold on the processor; the capture itself has not run on a GPU where this was written. A step that
-cannot be captured is run kernel by kernel, and `Steps.reason` says why.
+Used on CUDA alone, with plain gradient descent (`usable`). The same steps without capture give the
+bytes of the plain loop, which the tests hold on the processor; the capture itself has not run on a
+GPU where this was written. A step that cannot be captured is run kernel by kernel, and
+`Steps.reason` says why.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ Run = Callable[[], None]
 Gradient = Callable[[Tensor, Tensor], Tensor]
 
 WARM_UP = 3
-"""Steps of a batch size that run kernel by kernel before one is captured: libraries choose their kernels in them."""
+"""Steps of a batch size that run kernel by kernel before one is captured: libraries choose their
+kernels in them."""
 
 
 class Draws(Protocol):
@@ -40,13 +43,15 @@ class Draws(Protocol):
 
 
 class StreamAugment:
-    """Crops and flips of whole batches from one generator: the project's own order, from the stream of a seed."""
+    """Crops and flips of whole batches from one generator: the project's own order, from the stream
+    of a seed."""
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
         self.generator, self.padding = generator, padding
 
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """top, left (count,) and flip (count,) of the next `count` images, half of which are flipped."""
+        """top, left (count,) and flip (count,) of the next `count` images, half of which are
+        flipped."""
         top, left = torch.randint(2 * self.padding + 1, (2, count), generator=self.generator)
         flip = torch.randint(2, (count, 1, 1, 1), generator=self.generator).flatten() == 1
         return top, left, flip
@@ -57,7 +62,8 @@ class StreamAugment:
 
 
 def usable(device: torch.device, optimizer: torch.optim.Optimizer, augment: object) -> bool:
-    """Whether a training runs by `Steps`: on CUDA, by SGD, with no augmentation or one that can be drawn beforehand."""
+    """Whether a training runs by `Steps`: on CUDA, by SGD, with no augmentation or one that can be
+    drawn beforehand."""
     drawn = augment is None or (hasattr(augment, "draws") and hasattr(augment, "padding"))
     return device.type == "cuda" and isinstance(optimizer, torch.optim.SGD) and drawn
 
@@ -69,7 +75,8 @@ class Capture(Protocol):
         """Runs the step, in the way that it will be captured."""
 
     def record(self, step: Run) -> Run:
-        """Records the step without running it; the result runs it. RuntimeError where that cannot be."""
+        """Records the step without running it; the result runs it. RuntimeError where that cannot
+        be."""
 
 
 class CudaGraphs:
@@ -125,9 +132,8 @@ class Steps:
         self.capture, self.reason = capture, "" if capture is not None else "not asked for"
         self.device = split.inputs.device
         self.total = torch.zeros((), device=self.device)
-        self.rate = torch.zeros(
-            (), device=self.device, dtype=torch.float64 if self.device.type == "cpu" else None
-        )
+        dtype = torch.float64 if self.device.type == "cpu" else None
+        self.rate = torch.zeros((), device=self.device, dtype=dtype)
         self._read = split.reader(batch)
         self._slots: dict[int, _Slot] = {}
 
@@ -145,7 +151,8 @@ class Steps:
         return float(self.total) / len(self.split)
 
     def _drawn(self, parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The random numbers of the epoch, batch after batch as the plain loop draws them, on the device."""
+        """The random numbers of the epoch, batch after batch as the plain loop draws them, on the
+        device."""
         if self.augment is None:
             return ()
         rows = [self.augment.draws(len(part)) for part in parts]
@@ -174,9 +181,7 @@ class Steps:
         assert self.capture is not None
         try:
             return self.capture.record(lambda: self._compute(slot))
-        except (
-            RuntimeError
-        ) as error:  # what a captured stream refuses; nothing of the step has run then
+        except RuntimeError as error:  # of a captured stream; nothing of the step has run then
             self.capture, self.reason = None, str(error).splitlines()[0]
             return None
 
@@ -196,13 +201,17 @@ class Steps:
         return lambda pixels: shift_and_flip(pixels, top, left, flip, padding)
 
 
+def augment_of(given: Any) -> Any:
+    """The function of the pixels that a generator stands for; others as they are."""
+    return StreamAugment(given) if isinstance(given, torch.Generator) else given
+
+
 def steps_of(
     split: Split, vector: nn.Parameter, run: Any, gradient: Gradient, batch: int, clip: float
 ) -> Steps | None:
-    """The steps of a training on CUDA, None where the plain loop runs it. run: with `optimizer` and `augment`."""
-    augment = (
-        StreamAugment(run.augment) if isinstance(run.augment, torch.Generator) else run.augment
-    )
+    """The steps of a training on CUDA, None where the plain loop runs it. run: with `optimizer` and
+    `augment`."""
+    augment = augment_of(run.augment)
     if not usable(split.inputs.device, run.optimizer, augment):
         return None
     return Steps(

@@ -1,11 +1,13 @@
 """Full-batch gradient descent of many starts at once.
 
-One loop serves plain search and regularised training: a `Direction` says which way to go, `descend` advances all starts
-together, applies the stop rule of the papers (gradient norm below a fraction of its initial value), and drops the
-starts that have stopped. Several stop ratios can be followed in one run, since they share the trajectory.
+One loop serves plain search and regularised training: a `Direction` says which way to go, `descend`
+advances all starts together, applies the stop rule of the papers (gradient norm below a fraction of
+its initial value), and drops the starts that have stopped. Several stop ratios can be followed in
+one run, since they share the trajectory.
 
-The width of the batch is kept a multiple of `LANES`, so that every column meets the same vector instructions: the
-trajectory of a start then does not depend, to the last bit, on the starts it shares the batch with.
+The width of the batch is kept a multiple of `LANES`, so that every column meets the same vector
+instructions: the trajectory of a start then does not depend, to the last bit, on the starts it
+shares the batch with.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ BLOCK = 1008  # starts advanced together; more would leave the cache
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where S starts were when they first met one stop ratio, or when the descent ended without meeting it.
+    """Where S starts were when they first met one stop ratio, or when the descent ended without
+    meeting it.
 
-    theta: (S, D). steps: (S,), number of updates made. converged: (S,). diverged: (S,), gradient no longer finite.
+    theta: (S, D). steps: (S,), number of updates made. converged: (S,). diverged: (S,), gradient no
+    longer finite.
     """
 
     theta: Tensor
@@ -43,15 +47,15 @@ class Endpoints:
     @property
     def status(self) -> list[str]:
         """ "converged", "diverged" or "not converged", one per start."""
-        pairs = zip(self.converged.tolist(), self.diverged.tolist(), strict=True)
-        return [
-            "converged" if met else "diverged" if lost else "not converged" for met, lost in pairs
-        ]
+        words = ("not converged", "diverged", "converged")
+        places = torch.where(self.converged, 2, self.diverged.long())
+        return [words[place] for place in places.tolist()]
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """Recorded points of one start: steps (T,), theta (T, D), the last one where the start stopped."""
+    """Recorded points of one start: steps (T,), theta (T, D), the last one where the start
+    stopped."""
 
     steps: Tensor
     theta: Tensor
@@ -81,36 +85,36 @@ def descend(
     record: Iterable[int] = (),
     record_every: int = 1,
 ) -> DescentResult:
-    """theta <- theta − rate · direction(theta), for every row of theta0 (S, D), until the stop rule or max_steps.
+    """theta <- theta − rate · direction(theta), for every row of theta0 (S, D), until the stop rule
+    or max_steps.
 
-    A start meets a ratio at the first step t >= stop_from with ||watched(theta_t)|| <= ratio · ||watched(theta_0)||
-    (WS bound, Appendix C, with the loss gradient watched), and is retired when it has met the smallest one. A start
-    whose watched norm is no longer finite is diverged. At most max_steps updates; the last point is judged too.
+    A start meets a ratio at the first step t >= stop_from with ||watched(theta_t)|| <= ratio ·
+    ||watched(theta_0)|| (WS bound, Appendix C, with the loss gradient watched), and is retired when
+    it has met the smallest one. A start whose watched norm is no longer finite is diverged. At most
+    max_steps updates; the last point is judged too.
 
-    record: indices of starts whose points are kept every `record_every` steps. Raises ValueError on a wrong shape, a
-    rate or ratio that is not positive, negative steps, or an index out of range.
+    record: indices of starts whose points are kept every `record_every` steps. Raises ValueError on
+    a wrong shape, a rate or ratio that is not positive, negative steps, or an index out of range.
     """
     ratios = sorted(set(stop_ratios), reverse=True)
     recorded = sorted(set(record))
     _check(theta0, rate, max_steps, ratios, recorded, record_every)
     bound = direction if isinstance(direction, Direction) else RowDirection(direction)
-    blocks = [
-        _Block(theta0, range(start, min(start + BLOCK, len(theta0))), ratios, recorded)
-        for start in range(0, len(theta0), BLOCK)
-    ]
-    for block in blocks:
+    ends: list[list[Endpoints]] = []
+    paths: dict[int, Trajectory] = {}
+    for start in range(0, len(theta0), BLOCK):
+        rows = range(start, min(start + BLOCK, len(theta0)))
+        block = _Block(theta0, rows, ratios, recorded)
         block.run(bound, rate, max_steps, stop_from, record_every)
-    merged = {ratio: _join([block.ends[k] for block in blocks]) for k, ratio in enumerate(ratios)}
-    return DescentResult(merged, {k: path for block in blocks for k, path in block.paths().items()})
+        ends.append(block.ends)
+        paths |= block.paths()
+    merged = zip(ratios, map(_join, zip(*ends, strict=True)), strict=True)
+    return DescentResult(dict(merged), paths)
 
 
-def _join(parts: list[Endpoints]) -> Endpoints:
-    return Endpoints(
-        torch.cat([part.theta for part in parts]),
-        torch.cat([part.steps for part in parts]),
-        torch.cat([part.converged for part in parts]),
-        torch.cat([part.diverged for part in parts]),
-    )
+def _join(parts: Sequence[Endpoints]) -> Endpoints:
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return Endpoints(*map(torch.cat, columns))
 
 
 def _check(
@@ -138,7 +142,8 @@ def _check(
 
 
 class _Block:
-    """The state of up to BLOCK starts, one column each; columns of stopped starts are dropped now and then."""
+    """The state of up to BLOCK starts, one column each; columns of stopped starts are dropped now
+    and then."""
 
     def __init__(
         self, theta0: Tensor, rows: range, ratios: list[float], recorded: list[int]
@@ -152,9 +157,8 @@ class _Block:
         self.met = torch.zeros_like(self.owner)  # how many ratios the start in each column has met
         self.initial = self.threshold = theta0.new_zeros(len(self.owner))
         self.ends = [Endpoints(theta0.new_empty(count, dimension), *_flags(count)) for _ in ratios]
-        self.points: dict[int, list[tuple[int, Tensor]]] = {
-            k - self.first: [] for k in recorded if k in rows
-        }
+        wanted = [k - self.first for k in recorded if k in rows]
+        self.points: dict[int, list[tuple[int, Tensor]]] = {k: [] for k in wanted}
 
     def run(
         self, direction: Direction, rate: float, max_steps: int, stop_from: int, record_every: int
@@ -185,7 +189,8 @@ class _Block:
                     step = direction.bind(len(self.owner))
 
     def _judge(self, number: int, norm: Tensor, stopped: Tensor) -> None:
-        """Write the endpoints of the columns in `stopped`, which met a ratio or diverged; retire the finished."""
+        """Write the endpoints of the columns in `stopped`, which met a ratio or diverged; retire
+        the finished."""
         for column in stopped.nonzero()[:, 0].tolist():
             value, initial = float(norm[column]), float(self.initial[column])
             met, lost = int(self.met[column]), not value < float("inf")
@@ -212,7 +217,8 @@ class _Block:
         end.steps[start], end.converged[start], end.diverged[start] = number, converged, diverged
 
     def _compact(self) -> bool:
-        """Drop retired columns once a quarter of the batch would go; True when the width changed."""
+        """Drop retired columns once a quarter of the batch would go; True when the width
+        changed."""
         keep = (~self.retired).nonzero()[:, 0]
         width = -(-len(keep) // LANES) * LANES
         if width > 3 * len(self.owner) // 4:
@@ -236,21 +242,17 @@ class _Block:
 
     def paths(self) -> dict[int, Trajectory]:
         """Trajectories by index into theta0."""
-        return {
-            start + self.first: Trajectory(
-                torch.tensor([number for number, _ in path]),
-                torch.stack([point for _, point in path]),
-            )
-            for start, path in self.points.items()
-        }
+        trajectories = {}
+        for start, path in self.points.items():
+            numbers, points = zip(*path, strict=True)
+            trajectory = Trajectory(torch.tensor(numbers), torch.stack(points))
+            trajectories[start + self.first] = trajectory
+        return trajectories
 
 
 def _flags(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        torch.zeros(count, dtype=torch.long),
-        torch.zeros(count, dtype=torch.bool),
-        torch.zeros(count, dtype=torch.bool),
-    )
+    flags = torch.zeros(2, count, dtype=torch.bool)
+    return torch.zeros(count, dtype=torch.long), flags[0], flags[1]
 
 
 def _padded(columns: Tensor, value: float) -> Tensor:
@@ -262,9 +264,9 @@ def _padded(columns: Tensor, value: float) -> Tensor:
 def duplicates(theta: Tensor) -> Tensor:
     """Mask (S,) of the rows of theta (S, D) that repeat an earlier, kept row.
 
-    Two points are duplicates when their distance is below mean − 3 std of the distances of all pairs (WS bound,
-    Appendix C); rows are visited in order and one instance of each is kept. Nothing is a duplicate when the threshold
-    is negative, or with fewer than three points. O(S² D).
+    Two points are duplicates when their distance is below mean − 3 std of the distances of all
+    pairs (WS bound, Appendix C); rows are visited in order and one instance of each is kept.
+    Nothing is a duplicate when the threshold is negative, or with fewer than three points. O(S² D).
     """
     if theta.ndim != 2:
         raise ValueError(f"expected theta of shape (S, D), found {tuple(theta.shape)}")

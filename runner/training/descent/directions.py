@@ -1,9 +1,10 @@
 """Directions of descent: which way a batch of starts moves, and what its stop rule watches.
 
-A direction is bound to the width of a batch once and then called every step, so that it can keep its buffers. Plain
-descent of S starts on I samples with N hidden units costs per step: S I N + S I exponentials, S I (2 N M + 4 N)
-multiply-adds and about eight passes over S I N numbers. With the starts innermost every pass is a contiguous vector
-loop, the affine maps are matrix products with S N columns, and nothing is allocated.
+A direction is bound to the width of a batch once and then called every step, so that it can keep
+its buffers. Plain descent of S starts on I samples with N hidden units costs per step: S I N + S I
+exponentials, S I (2 N M + 4 N) multiply-adds and about eight passes over S I N numbers. With the
+starts innermost every pass is a contiguous vector loop, the affine maps are matrix products with S
+N columns, and nothing is allocated.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ RowFunction = Callable[[Tensor, int], Tensor | tuple[Tensor, Tensor]]
 
 @runtime_checkable
 class Direction(Protocol):
-    """Which way to go. `bind(width)` prepares buffers for batches of that width and returns the step.
+    """Which way to go. `bind(width)` prepares buffers for batches of that width and returns the
+    step.
 
-    The step takes (theta of shape (D, width), number of the step) and returns (direction, watched), both (D, width):
-    theta moves by −rate · direction, and the stop rule looks at the norm of `watched`. Both may be buffers that the
-    next call overwrites.
+    The step takes (theta of shape (D, width), number of the step) and returns (direction, watched),
+    both (D, width): theta moves by −rate · direction, and the stop rule looks at the norm of
+    `watched`. Both may be buffers that the next call overwrites.
     """
 
     def bind(self, width: int) -> Step: ...
@@ -74,14 +76,16 @@ VALUE_AND_SLOPE: dict[str, Callable[[Tensor, Tensor], None]] = {
     "softplus": _softplus_,
     "gelu": _gelu_,
 }
-"""Each overwrites y by f(y) and slope by f'(y): the activations of the closed forms without a copy."""
+"""Each overwrites y by f(y) and slope by f'(y): the activations of the closed forms without a
+copy."""
 
 
 @dataclass(frozen=True)
 class LossGradient:
     """The gradient of the three-layer network's loss (WS bound, Prop. 2), without allocation.
 
-    x: (I, M); q: (I,); activation: a name of `ACTIVATIONS`. The first step raises the closed forms' ValueErrors.
+    x: (I, M); q: (I,); activation: a name of `ACTIVATIONS`. The first step raises the closed forms'
+    ValueErrors.
     """
 
     x: Tensor
@@ -142,7 +146,8 @@ class RowDirection:
 
 @dataclass(frozen=True)
 class Switch:
-    """`before` up to step number `at` (exclusive), `after` from then on: a flatness term that acts at first only."""
+    """`before` up to step number `at` (exclusive), `after` from then on: a flatness term that acts
+    at first only."""
 
     before: Direction
     after: Direction
