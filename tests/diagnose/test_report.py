@@ -102,7 +102,7 @@ def test_a_wrong_certificate_comes_first(tmp_path, monkeypatch):
     assert lines[0].startswith("# Diagnosis of ") and lines[0].endswith("targets.py:batch")
     assert "between layers: certified" in lines[2] and wrong in lines[3]
     page = (folder / "index.html").read_text()
-    assert page.index(wrong) < page.index("<main")
+    assert page.index(wrong) < page.index("<h2")
     assert "targets.py:batch (commit" in page or "targets.py:batch (SHA-256" in page
 
 
