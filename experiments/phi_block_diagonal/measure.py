@@ -14,7 +14,7 @@ from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row
 from runner.curvature import verify
-from runner.curvature.parameters.model import Layout, layout
+from runner.curvature.function.groups import Layout, layout
 from runner.models.network import default_init
 
 PARTITIONS = ("layer", "neuron", "parameter", "output neuron")

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.curvature import (
-    CurvatureOperator,
+    LayerOperator,
     ParameterOperator,
     as_linear_operator,
     discarded_coupling,
@@ -30,7 +30,6 @@ from runner.curvature import (
     trace_estimate,
     upper_bound_estimate,
 )
-from runner.curvature.graph.from_module import TracedDag, trace_module
 from runner.curvature.metrics.pairs import SWEPT, WITHOUT_FACTORS
 from runner.diagnose.parts import eigenpair_products
 from runner.store.identity import software
@@ -321,24 +320,21 @@ def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, flo
 
 
 def layers(case: Case, clock: Clock) -> None:
-    """R, C and D between all blocks of the network: products with the Hessian and its tensor part on each of them."""
-    x, y = case.batch
-    dag = clock(
-        "graph of the blocks", lambda: trace_module(case.module, case.loss, (x, y), ["blocks.*"])
-    )
-    nodes = [v for v in dag.order if v.startswith("blocks.")]
-    count, each = len(nodes), seconds_between(case, dag, nodes)
-    products = (2 * WITHOUT_FACTORS + SWEPT) * count
+    """R, C and D between all blocks of the network: products with the Hessian and its Gauss-Newton part on each."""
+    operator: LayerOperator = clock("operator between blocks", lambda: LayerOperator(
+        case.module, case.loss, case.batch, ["blocks.*"], memory_budget=case.between
+    ))  # fmt: skip
+    products = (2 * WITHOUT_FACTORS + SWEPT) * len(operator.nodes)
     found = clock("R, C, D between blocks", lambda: inter_layer_metrics(
-        dag, dag.x, dag.y, nodes, generator=seeded(7), memory_budget=case.between, check=False
-    ), products, each)  # fmt: skip
+        operator, generator=seeded(7)
+    ), products, seconds_between(operator))  # fmt: skip
     print(found.to_frame().to_string(), flush=True)
 
 
-def seconds_between(case: Case, dag: TracedDag, nodes: list[str]) -> float:
-    """Of one product with the Hessian between the nodes, as many at once as the estimates take."""
-    operator = CurvatureOperator(dag, dag.x, dag.y, nodes, memory_budget=case.between, check=False)
-    probes = {nodes[0]: torch.randn(WITHOUT_FACTORS, operator.sizes[nodes[0]], generator=seeded(6))}
+def seconds_between(operator: LayerOperator) -> float:
+    """Of one product with the Hessian between the layers, as many at once as the estimates take."""
+    layer = operator.nodes[0]
+    probes = {layer: torch.randn(WITHOUT_FACTORS, operator.sizes[layer], generator=seeded(6))}
     (times,) = in_turns(lambda: operator.apply(probes), repeats=1)
     return median(times) / WITHOUT_FACTORS
 

@@ -147,7 +147,7 @@ def gauss_newton(repeats: int) -> Iterator[Row]:
     operator = ParameterOperator(module, loss, [(x, y)], part="gauss_newton", memory_budget=AMPLE)
     v, wrt = torch.randn(operator.shape[0]), list(module.parameters())
     operator @ v
-    operator._spent = 60.0  # as after a minute of products
+    operator.multiplication.spent = 60.0  # as after a minute of products
     operator @ v
     gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
     ours, theirs = in_turns(lambda: operator @ v, gradient, repeats=repeats)
@@ -160,7 +160,7 @@ def empirical_fisher(repeats: int) -> Iterator[Row]:
     operator = ParameterOperator(module, loss, [(x, y)], part="empirical_fisher")
     v = torch.randn(operator.shape[0])
     operator @ v
-    each = operator._gradients_of_examples().clone()
+    each = operator.multiplication.gradients_of_examples().clone()
     ours, theirs = in_turns(lambda: operator @ v, lambda: each.mT @ (each @ v), repeats=5 * repeats)
     what = "MLP, n = 754: empirical Fisher product, stored gradients by hand"
     yield Row("operators", what, ours, theirs, 1.2, at_least=False)

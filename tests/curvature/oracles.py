@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from runner.curvature.parameters.model import layout
+from runner.curvature.function.groups import layout
 
 Blocks = dict[tuple[str, str], Tensor]
 

@@ -11,12 +11,11 @@ from scipy.sparse.linalg import aslinearoperator
 from torch import nn
 
 import runner.curvature as rc
+from runner.curvature import ParameterOperator
 from runner.curvature.estimators.operator import Symmetric
 from runner.curvature.exact import derivatives
-from runner.curvature.graph.from_module import trace_module
 from runner.curvature.matrix_free import operators
 from runner.curvature.matrix_free.reference import FiniteDifferences
-from runner.curvature.parameters.operator import ParameterOperator
 from tests.bench.machine import operations
 from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, seeded
 
@@ -250,8 +249,8 @@ def test_graph_tensors_held_as_attributes_are_no_hindrance():
     for net in (keeps, nn.Sequential(nn.utils.weight_norm(nn.Linear(6, 5)), nn.Linear(5, 3))):
         x = X.float()
         net(x)
-        dag = trace_module(net, nn.CrossEntropyLoss(), (x, Y))
-        found = rc.verify(dag, dag.x, dag.y, generator=seeded())
+        between = rc.LayerOperator(net, nn.CrossEntropyLoss(), (x, Y))
+        found = rc.verify(between)
         assert found.ok and not found.reasons, str(found)
 
 
@@ -427,7 +426,7 @@ def test_products_over_parameters_are_certified_beside_a_kink():
     found = rc.verify(
         ParameterOperator(net, nn.CrossEntropyLoss(), [(x.double(), y)]), generator=seeded()
     )
-    assert not found.ok and "in the only batch" in found.reasons[0]
+    assert not found.ok and "nothing can be told of" in found.reasons[0]
 
 
 @pytest.mark.parametrize("graph", ["chain", "attention", "convolution", "residual", "wide"])
@@ -439,8 +438,7 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
         )
         data = torch.randn(16, 8), torch.arange(16) % 5
         operator = ParameterOperator(net, "cross_entropy", data)
-        dag = trace_module(net, nn.CrossEntropyLoss(), data)
-        x, y = dag.x, dag.y
+        dag, (x, y) = rc.Dag.from_sequential(net), data
         assert operations(lambda: rc.verify(operator, generator=seeded())) <= 60 * operations(
             operator.gradient
         )

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 from torch.multiprocessing import start_processes
 
-from runner.curvature import top_eigenpairs, trace_estimate
-from runner.curvature.parameters.operator import ParameterOperator
+from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
 from tests.curvature.distributed import checked
 
 

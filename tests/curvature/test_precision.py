@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.backends import cuda, cudnn, mkldnn
 
 import runner.curvature as rc
-from runner.curvature.graph.from_module import trace_module
+from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.graph.precision import full_precision
-from runner.curvature.parameters.operator import ParameterOperator
 from tests.curvature.cases import seeded
+from tests.curvature.oracles import PARTS
 
 KINDS = {
     "cuda": (cuda.matmul,),
@@ -84,7 +84,7 @@ def network() -> tuple[nn.Module, Tensor, Tensor]:
 
 def numbers(part: str) -> Any:
     net, x, y = network()
-    if part in ("hessian", "gauss_newton", "fisher", "empirical_fisher"):
+    if part in PARTS:
         operator = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y), part=part)
         product = operator @ torch.randn(operator.shape[0], generator=seeded())
         return (
@@ -92,17 +92,18 @@ def numbers(part: str) -> Any:
             operator.gradient(),
             rc.top_eigenpairs(operator, 2, generator=seeded()).values,
         )
-    dag = trace_module(net, nn.CrossEntropyLoss(), (x, y))
+    if part == "between layers":
+        between = LayerOperator(net, nn.CrossEntropyLoss(), (x, y))
+        return between.blocks()["0", "2"], rc.verify(between).ok
+    dag = rc.Dag.from_sequential(net)
     if part == "blocks":
-        blocks = rc.split_blocks(dag, dag.x, dag.y)
+        blocks = rc.split_blocks(dag, x, y)
         return blocks.total["0", "2"], blocks.gauss_newton["0", "2"]
-    layers = rc.CurvatureOperator(dag, dag.x, dag.y, part="total" if part == "layers" else "tensor")
+    layers = rc.CurvatureOperator(dag, x, y, part="total" if part == "layers" else "tensor")
     return layers.block("0", "2").dense(), rc.verify(layers).ok
 
 
-@pytest.mark.parametrize(
-    "part", ["hessian", "gauss_newton", "fisher", "empirical_fisher", "blocks", "layers", "tensor"]
-)
+@pytest.mark.parametrize("part", [*PARTS, "between layers", "blocks", "layers", "tensor"])
 def test_results_do_not_depend_on_the_settings(part):
     expected = numbers(part)
     torch.set_float32_matmul_precision("medium")

@@ -9,7 +9,7 @@ from experiments.phi_block_diagonal.dense import dense_curvature
 from experiments.phi_block_diagonal.measure import curvature, labels, network
 from runner.contract import Context, analyse
 from runner.curvature import ParameterOperator
-from runner.curvature.parameters.model import layout
+from runner.curvature.function.groups import layout
 from runner.run.config import preview
 
 EXPERIMENT = preview("phi_block_diagonal")

@@ -18,8 +18,8 @@ from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
 from runner.curvature.graph.errors import MeasurementError, require_counts
+from runner.curvature.operators.between import operator_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
-from runner.curvature.parameters.coupling import group_metrics
 from runner.curvature.plots import frame
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Monitor:
 def _between(operator: Any) -> Row:
     """R, C, D and gap of all pairs of layers."""
     row: Row = {}
-    for (v, w), pair in group_metrics(operator).items():
+    for (v, w), pair in operator_metrics(operator).items():
         for name in ("R", "C", "D", "gap"):
             row[f"{name}[{v}, {w}]"] = getattr(pair, name).value
     return row

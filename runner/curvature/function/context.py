@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held while a module's tensors are replaced: modules belong to all threads."""
 
 
 def modules_of(roots: Iterable[object]) -> list[nn.Module]:

@@ -79,10 +79,12 @@ def first_tensor(tree: Any) -> Tensor | None:
 
 
 class Layout(NamedTuple):
-    """How a batch is cut: its number of examples, and for each leaf (dimension, rows of each example) or None."""
+    """How a batch is cut: its number of examples, for each leaf (dimension, rows of each example) or None, and which of
+    the ways of `layouts` this is."""
 
     examples: int
     places: tuple[tuple[int, int] | None, ...]
+    kind: int = 0
 
     def cut(self, batch: Batch, start: int, stop: int) -> Batch:
         """Examples start to stop."""
@@ -99,28 +101,41 @@ class Layout(NamedTuple):
             yield self.cut(batch, start, min(start + size, self.examples))
 
 
-def layouts(batch: Batch, batch_dim: int = 0) -> Iterator[Layout]:
-    """Ways to cut a batch, the likeliest first: examples lie along `batch_dim` of the first tensor of the input, or
-    there are as many as the target has rows."""
-    counts = []
+def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterator[Layout]:
+    """Ways to cut a batch, the likeliest first, or the one of a kind: examples lie along `batch_dim` of the first
+    tensor of the input, or there are as many as the target has rows."""
+    counts: list[tuple[int, tuple[int, ...]]] = []
     first, target = first_tensor(batch.input), first_tensor(batch.target)
     if first is not None and first.dim() > batch_dim:
         counts.append((first.shape[batch_dim], (batch_dim, 0)))
     if target is not None:
         counts.append((target.shape[0], (0, 1)))
     inputs, (leaves, _) = len(tree_leaves(batch.input)), tree_flatten((batch.input, batch.target))
-    tried = set()
-    for count, dims in counts:
-        for squares in (True, False):
-            places = []
-            for i, leaf in enumerate(leaves):
-                is_mask = isinstance(leaf, Tensor) and i > 0 and leaf.shape == (count, count)
-                place = None if is_mask and not squares else _place(leaf, count, dims, i >= inputs)
-                places.append(place)
-            layout = Layout(count, tuple(places))
-            if count > 0 and any(places) and layout not in tried:
-                tried.add(layout)
-                yield layout
+    tried: set[tuple[Any, ...]] = set()
+    ways = [(*count, left_out) for count in counts for left_out in (_nothing, _masks, _others)]
+    for number, (count, dims, left_out) in enumerate(ways):
+        places = []
+        for i, leaf in enumerate(leaves):
+            whole = i < inputs and leaf is not first and left_out(leaf, count)
+            places.append(None if whole else _place(leaf, count, dims, i >= inputs))
+        if kind in (None, number) and count > 0 and any(places) and (count, *places) not in tried:
+            tried.add((count, *places))
+            yield Layout(count, tuple(places), number)
+
+
+def _nothing(leaf: Any, count: int) -> bool:
+    """Inputs that belong to no example: none."""
+    return False
+
+
+def _masks(leaf: Any, count: int) -> bool:
+    """Masks (B, B), one for all examples."""
+    return isinstance(leaf, Tensor) and leaf.shape == (count, count)
+
+
+def _others(leaf: Any, count: int) -> bool:
+    """All but the first, such as a table in which the first is looked up."""
+    return True
 
 
 def _place(leaf: Any, count: int, dims: Sequence[int], is_target: bool) -> tuple[int, int] | None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.function.context import (
+    ONE_AT_A_TIME,
     double_precision,
     modules_of,
     placed,
@@ -22,6 +23,7 @@ from runner.curvature.function.repairs import measurable
 from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.function.variables import Parameters, Perturbations, Values
 from runner.curvature.graph.errors import (
+    NO_SECOND_DERIVATIVE,
     MeasurementError,
     batch_failure,
     first_line,
@@ -85,6 +87,7 @@ class Function:
             tensors |= self.variables.replaced(point.values)
         seed = self.seed if point.seed is None else point.seed
         with ExitStack() as stack:
+            stack.enter_context(ONE_AT_A_TIME)
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(graph))
             stack.enter_context(random_state(seed))
@@ -217,10 +220,23 @@ def gradients(value: Tensor, wrt: Tensors, weights: Any = None, graph: bool = Fa
     """Of a scalar or with weights, zero where there is no dependence."""
     if not value.requires_grad:
         return [torch.zeros_like(t) for t in wrt]
-    found = torch.autograd.grad(
-        value, wrt, weights, create_graph=graph, retain_graph=True, allow_unused=True
-    )
+    try:
+        found = torch.autograd.grad(
+            value, wrt, weights, create_graph=graph, retain_graph=True, allow_unused=True
+        )
+    except RuntimeError as error:
+        raise _of_gradient(error) from error
+    if any(g is not None and g.layout != torch.strided for g in found):
+        raise MeasurementError("a parameter has a sparse gradient: set sparse=False")
     return [torch.zeros_like(t) if g is None else g for t, g in zip(wrt, found, strict=True)]
+
+
+def _of_gradient(error: RuntimeError) -> Exception:
+    """One line for what torch says in several."""
+    known = (*NO_SECOND_DERIVATIVE, "dtype", "saved_tensors_hooks")
+    if isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in known):
+        return error
+    return MeasurementError(f"the gradient of the loss fails: {first_line(error)}")
 
 
 def second(slopes: Tensors, wrt: Tensors, direction: Tensors) -> Tensors:

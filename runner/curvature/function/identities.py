@@ -3,7 +3,7 @@
 0  same function: the module's own parameters in place give the loss and gradient of the replaced ones.
 1  repeatable: two different seeds give one loss and gradient.
 2  gradient: (L(u'+td) - L(u'-td)) / 2t = <g, d>, at a generic point u' near u, on few examples in float64.
-3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group, and <c, H d> = <d, H c>.
+3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group; where no step tells, <c, H d> = <d, H c>.
 4  weights (weights.py).   5  likelihood (likelihood.py).
 
 A comparison has three outcomes. "right": one step t agrees. "wrong": two steps agree with each other ten times better
@@ -26,12 +26,12 @@ from runner.curvature.function.function import (
     Point,
     Tensors,
     dot,
+    gradients,
     less,
     moved,
     norm,
 )
 from runner.curvature.function.variables import Parameters, Values
-from runner.curvature.graph.errors import MeasurementError
 
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
@@ -121,16 +121,11 @@ def own_parameters(function: Function, batch: Batch) -> Own:
     }
     with function.at(Point({}, seed=function.seed or 1, own=True)):
         loss = function.evaluate(batch)[1]
-        found: tuple[Tensor | None, ...] = (None,) * len(live)
-        if loss.requires_grad and live:
-            found = torch.autograd.grad(loss, list(live.values()), allow_unused=True)
-    slopes = {}
-    for (name, p), g in zip(live.items(), found, strict=True):
-        slope = torch.zeros_like(p) if g is None else g.detach()
-        if slope.layout != torch.strided:
-            raise MeasurementError(f"parameter {name!r} has a sparse gradient: set sparse=False")
-        slopes[name] = torch.view_as_real(slope) if slope.is_complex() else slope
-    return loss.detach(), slopes
+        found = gradients(loss, list(live.values())) if live else []
+    slopes = {name: g.detach() for name, g in zip(live, found, strict=True)}
+    return loss.detach(), {
+        name: torch.view_as_real(g) if g.is_complex() else g for name, g in slopes.items()
+    }
 
 
 def _differing(function: Function, own: Own, ours: Evaluated, allowed: float) -> Outcome | None:
@@ -213,7 +208,9 @@ class Comparison:
         return Outcome(self.identity, "right", settled)
 
     def _wrong(self, name: str) -> float | None:
-        """The error, where two steps agree with each other and not with the derivative."""
+        """The error, where two steps agree with each other and not with the derivative, or that is not finite."""
+        if not math.isfinite(norm(self.derivative[name])):
+            return math.inf
         scale = max(norm(self.derivative[name]), self.floors[name], 1e-300)
         for i, (errors, gaps, one) in enumerate(self.found):
             for other_errors, other_gaps, other in self.found[:i]:
@@ -268,8 +265,8 @@ class SecondOrder:
 
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
-        whole = self.function.gradient(self.here, self.batch, (self.d, self.c))
-        hd, hc = whole.products
+        whole = self.function.gradient(self.here, self.batch, (self.d,))
+        (hd,) = whole.products
         slope, g = dot(whole.gradient, self.d), whole.gradient
         size = max(abs(slope), norm(g) * norm(self.d) / math.sqrt(sum(t.numel() for t in g)))
         first = Comparison("2 gradient", {"": [scalar(slope)]}, {"": size}, self.tolerance)
@@ -294,15 +291,18 @@ class SecondOrder:
             )
             if not first.open and not next_one.open:
                 break
-        outcomes = [first.outcome(), self._with_symmetry(next_one.outcome(), hd, hc)]
+        outcome = next_one.outcome()
+        if outcome.status == "inconclusive":
+            (hc,) = self.function.gradient(self.here, self.batch, (self.c,)).products
+            outcome = self.with_symmetry(outcome, hd, hc)
+        outcomes = [first.outcome(), outcome]
         return outcomes + self.not_reached(groups, float(whole.loss))
 
-    def _with_symmetry(self, outcome: Outcome, hd: Tensors, hc: Tensors) -> Outcome:
+    def with_symmetry(self, outcome: Outcome, hd: Tensors, hc: Tensors) -> Outcome:
+        """What differences have not decided: wrong where <c, H d> differs from <d, H c>."""
         size = norm(self.c) * norm(hd) + norm(self.d) * norm(hc)
         skew = abs(dot(self.c, hd) - dot(self.d, hc)) / max(size, 1e-300)
         allowed = 1e-8 if self.double else 1e-3
-        if outcome.status == "right":
-            allowed = max(allowed, self.tolerance)
         return Outcome("3 product", "wrong", skew, ("symmetry",)) if skew > allowed else outcome
 
     def not_reached(self, groups: Mapping[str, Tensors], loss: float) -> list[Outcome]:

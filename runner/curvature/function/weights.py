@@ -36,15 +36,17 @@ def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
 
 
 class Additivity:
-    """The loss of a batch next to the weighted sum over two uneven parts."""
+    """The loss of a batch, `whole`, next to the weighted sum over two uneven parts. Raises ValueError where a part
+    cannot be evaluated."""
 
-    def __init__(self, function: Function, point: Point, batch: Batch, layout: Layout) -> None:
-        self.function, self.point, self.batch = function, point, batch
+    def __init__(
+        self, function: Function, point: Point, batch: Batch, layout: Layout, whole: float
+    ) -> None:
+        self.function, self.point, self.batch, self.whole = function, point, batch, whole
         try:
             self._evaluate(layout, max(1, layout.examples // 3))
         except MeasurementError:  # a single example, where a network normalises by the batch
             self._evaluate(layout, layout.examples // 2)
-        self.whole = float(function.value(point, batch))
 
     def _evaluate(self, layout: Layout, cut: int) -> None:
         self.parts = [layout.cut(self.batch, 0, cut), layout.cut(self.batch, cut, layout.examples)]
@@ -78,13 +80,6 @@ def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float],
     found = torch.linalg.lstsq(gram, right.unsqueeze(1), driver="gelsd").solution.squeeze(1)
     rest = dot(g, g) - 2 * float(found @ right) + float(found @ gram @ found)
     return found.tolist(), math.sqrt(max(0.0, rest) / max(dot(g, g), 1e-300))
-
-
-def additive(function: Function, point: Point, batch: Batch, layout: Layout) -> Additivity | None:
-    """The comparison; None where the batch has one example or its parts cannot be evaluated."""
-    if layout.examples < 2:
-        return None
-    return Additivity(function, point, batch, layout)
 
 
 def explain(found: Additivity, name: str) -> str:

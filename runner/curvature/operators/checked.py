@@ -1,22 +1,76 @@
-"""The identities of an operator, in their order, and what a failure says."""
+"""The identities of an operator, and what a failure says."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from runner.curvature.function.causes import WrongFunction, message
 from runner.curvature.function.data import Batch, Layout
 from runner.curvature.function.function import (
     NETWORK,
     Evaluated,
     Function,
+    Point,
     Tensors,
     dot,
     gradients,
     less,
     norm,
 )
-from runner.curvature.function.identities import Comparison, Outcome, SecondOrder, by_group
+from runner.curvature.function.identities import (
+    Comparison,
+    Outcome,
+    SecondOrder,
+    by_group,
+    displaced,
+)
+from runner.curvature.function.likelihood import Likelihood, likelihood
 from runner.curvature.function.trees import tree_flatten
 from runner.curvature.graph.errors import MeasurementError, second_derivatives
 from runner.curvature.operators.products import FactoredGraph, Part
+
+
+class Verdicts:
+    """Outcomes of the identities of one function and part. check: True, a failure raises ValueError; "report", it
+    warns and is kept in `failures`; False, nothing is compared."""
+
+    def __init__(
+        self, function: Function, part: Part, check: bool | str, outcomes: Iterable[Outcome] = ()
+    ) -> None:
+        self.function, self.part, self.check = function, part, check
+        self.outcomes, self.failures = list(outcomes), list[str]()
+
+    def take(self, outcomes: Sequence[Outcome]) -> None:
+        """Keeps outcomes; fails for wrong ones."""
+        for outcome in outcomes:
+            self.outcomes.append(outcome)
+            if outcome.status == "wrong":
+                self.fail(message(self.function, outcome))
+
+    def fail(self, text: str) -> None:
+        """Raises, or warns."""
+        if self.check is True:
+            raise WrongFunction(text)
+        self.failures.append(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=7)
+
+
+def require_likelihood(
+    verdicts: Verdicts, values: dict, batch: Batch, wanted: Likelihood | None
+) -> str:
+    """Identity 5, and the distribution: without it a Fisher matrix is not defined, whatever is checked."""
+    function = verdicts.function
+    leaves = {k: t.detach().requires_grad_() for k, t in displaced(function, values).items()}
+    with function.at(Point(leaves)):
+        graph = FactoredGraph(function, leaves, batch, 1.0)
+    outcome = likelihood(graph.outputs, graph.slopes, batch.target, wanted)
+    verdicts.outcomes.append(outcome)
+    if outcome.status == "wrong":
+        raise WrongFunction(message(function, outcome))
+    return outcome.what[0]
 
 
 def second_order(
@@ -35,8 +89,29 @@ def second_order(
 
 
 def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
-    if part == "hessian":
-        return at.check()
+    outcomes = at.check() if part == "hessian" else _of_factors(at, part, layout)
+    if any(outcome.status == "wrong" for outcome in outcomes):
+        rounds = rounding(at.function, at.here, at.batch, at.eps)
+        return [
+            replace(o, status="inconclusive") if o.status == "wrong" and o.error <= rounds else o
+            for o in outcomes
+        ]
+    return outcomes
+
+
+def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
+    """Relative error of derivatives that the loss allows: where all examples are fitted, its slope is the rest of a
+    difference of numbers near 1, and has few digits: eps / slope, and of a quotient over the largest step 1e5 times as
+    much."""
+    leaves = {name: t.detach().requires_grad_() for name, t in at.values.items()}
+    with suppress(MeasurementError), function.at(at._replace(values=leaves)):
+        graph = FactoredGraph(function, leaves, batch, 1.0, None, at.wide)
+        largest = max(float(slope.detach().abs().max()) * len(slope) for slope in graph.slopes)
+        return 1e6 * eps / max(largest, 1e-300)
+    return 0.0
+
+
+def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
     examples = None
     if part == "empirical_fisher":
         examples = 1 if layout is None else layout.examples
@@ -44,18 +119,18 @@ def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Ou
     whole = at.function.gradient(at.here, at.batch)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
-        hd, hc = (_filled(at, graph.apply(v, False)) for v in (at.d, at.c))
+        hd = _filled(at, graph.apply(at.d, False))
         pulled = _filled(at, graph.pull([s.detach() for s in graph.slopes], False))
-        tangents = graph.jacobian(at.d, False)
+        tangents, others = (graph.jacobian(v, False) for v in (at.d, at.c))
+        curved = graph.curved(tangents, False)
     outcomes = [_through_output(at, whole, pulled)]
     if part == "empirical_fisher":
         outcomes.append(_outer_products(at, layout, hd))
     else:
-        outcomes.append(_factors(at, graph, tangents))
-    size = norm(at.c) * norm(hd) + norm(at.d) * norm(hc)
-    skew = abs(dot(at.c, hd) - dot(at.d, hc)) / max(size, 1e-300)
-    if skew > at.tolerance:
-        outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
+        outcomes.append(_factors(at, graph, tangents, curved))
+        skew = abs(dot(at.c, hd) - dot(others, curved)) / max(norm(at.c) * norm(hd), 1e-300)
+        if skew > at.tolerance:
+            outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
     return outcomes + at.not_reached(by_group(at.function, whole.gradient), float(whole.loss))
 
 
@@ -70,9 +145,8 @@ def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensors) -> Outco
     return Outcome("2 gradient", "right" if error <= at.tolerance else "wrong", error, ("output",))
 
 
-def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensors) -> Outcome:
+def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensors, curved: Tensors) -> Outcome:
     """J d and A J d next to differences of outputs, and of the loss's slope there."""
-    curved = graph.curved(tangents, False)
     base = [t.detach() for t in graph.outputs]
     slopes = [s.detach() for s in graph.slopes]
     derivative = {"outputs": tangents, "loss": curved}

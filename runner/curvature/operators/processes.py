@@ -55,6 +55,23 @@ class Processes:
                     )
         return [other for other, _ in everyone]
 
+    def agree(self, check: Callable[[], None]) -> None:
+        """Raises MeasurementError in all processes where the check fails in one."""
+        if self.size == 1:
+            return check()
+        told, failure = "", None
+        try:
+            check()
+        except MeasurementError as error:  # the others wait for this process
+            told, failure = str(error), error
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, told, group=self.group)
+        if failure is not None:
+            raise failure
+        for rank, text in enumerate(found):
+            if text:
+                raise MeasurementError(f"process {rank} failed: {text}")
+
     def sum(self, make: Callable[[], Tensor], vectors: Tensor) -> Tensor:
         """The sum over the processes of what make() gives for `vectors`, of their shape and dtype.
 
@@ -91,6 +108,14 @@ class Processes:
         if self.size > 1:
             dist.broadcast(tensor, group=self.group, group_src=0)
         return tensor
+
+
+def sums_of(processes: Processes, module: nn.Module) -> dict[str, object]:
+    """A number of each parameter and buffer, by name, which tells whether several processes have the same."""
+    if processes.size == 1:
+        return {}
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return {name: float(weighted_sum(t.detach())) for name, t in tensors}
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from runner.curvature.function.context import has_python
 from runner.curvature.function.data import Batch
@@ -37,7 +38,10 @@ NO_OUTPUT = (
 
 
 def grad(
-    values: Sequence[Tensor], wrt: Sequence[Tensor], weights: Any, batched: bool = False
+    values: Sequence[Tensor] | Sequence[GradientEdge],
+    wrt: Sequence[Tensor],
+    weights: Any,
+    batched: bool = False,
 ) -> Images:
     """Derivatives of sum_i weights_i . values_i, None where there is no dependence; the graph is kept."""
     return torch.autograd.grad(
@@ -62,11 +66,10 @@ class HessianGraph:
         if loss.requires_grad:
             weighted = loss if weight == 1 else loss * weight
             slopes = torch.autograd.grad(weighted, self.wrt, create_graph=True, allow_unused=True)
-        self.loss = loss.detach()
-        self.used = linked(slopes)
-        self.slopes = [slopes[i] for i in self.used]
-        self.gradient = [None if g is None else g.detach() for g in slopes]
-        self.python = has_python(self.slopes)  # type: ignore[arg-type]
+        linked_slopes = {i: g for i, g in enumerate(slopes) if g is not None and g.requires_grad}
+        self.used = list(linked_slopes)
+        self.slopes = [get_gradient_edge(g) for g in linked_slopes.values()]  # not the n numbers
+        self.python = has_python(g for g in slopes if g is not None)
 
     def apply(self, directions: Tensors, batched: bool) -> Images:
         """H v; with batched, of k directions along a first dimension."""
@@ -114,24 +117,29 @@ class FactoredGraph:
         if not read:
             raise MeasurementError(NO_OUTPUT)
         places = {id(t): i for i, t in enumerate(tensors) if id(t) in copies}
-        self.loss = loss.detach()
         self.places = [places[key] for key in read]
         self.outputs = [tensors[i] for i in self.places]
         self.copies = [copies[key] for key in read]
         self._loss_at, self._read, self._all_copies = loss_at, read, copies
         self.slopes: Tensors = [s for s in slopes if s is not None]
         self.bent = linked(self.slopes)
-        self.jacobian: Callable[[Tensors, bool], Tensors] = self._double_vjp
+        self.push: Callable[[Tensors, bool], Tensors] | None = (
+            None  # a method here would be a cycle
+        )
         self.python = has_python([*self.outputs, *self.slopes])
         if not linear:
-            self.weights = [torch.zeros_like(t, requires_grad=True) for t in self.outputs]
+            # J^T w is linear in w; at zero logcumsumexp has no derivative in torch.
+            self.weights = [torch.ones_like(t, requires_grad=True) for t in self.outputs]
             pulled = torch.autograd.grad(
                 self.outputs, self.wrt, self.weights, create_graph=True, allow_unused=True
             )
             self.used = linked(pulled)
-            self.pulled = [pulled[i] for i in self.used]
+            self.pulled = [get_gradient_edge(pulled[i]) for i in self.used]
 
-    def _double_vjp(self, directions: Tensors, batched: bool) -> Tensors:
+    def jacobian(self, directions: Tensors, batched: bool) -> Tensors:
+        """J v, of k directions along a first dimension with batched."""
+        if self.push is not None:
+            return self.push(directions, batched)
         weights = [directions[i] for i in self.used]
         found = grad(self.pulled, self.weights, weights, batched)  # type: ignore[arg-type]
         return self._filled(found, self.outputs, len(weights[0]) if batched else None)
@@ -180,7 +188,7 @@ class FactoredGraph:
 
 
 def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:
-    """J v by torch.func.linearize, for `graph.jacobian`: cheaper than two backward passes where torch supports the
+    """J v by torch.func.linearize, for `graph.push`: cheaper than two backward passes where torch supports the
     network, and slow to make."""
 
     def outputs(*values: Tensor) -> Tensors:

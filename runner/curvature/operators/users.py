@@ -11,7 +11,8 @@ from runner.curvature.function.layers import Nodes, Pick
 from runner.curvature.function.likelihood import Likelihood
 from runner.curvature.function.variables import Parameters, Perturbations
 from runner.curvature.function.weights import Weights
-from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator, Settings
+from runner.curvature.operators.data import Settings
+from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
 from runner.curvature.operators.processes import Processes, together
 from runner.curvature.operators.products import Part
 
@@ -104,7 +105,6 @@ class ParameterOperator(FunctionOperator):
             part,
             output,
             settings,
-            process_group,
             seed,
         )
 
@@ -171,6 +171,5 @@ class LayerOperator(FunctionOperator):
             part,
             output,
             settings,
-            process_group,
             seed,
         )

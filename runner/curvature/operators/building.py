@@ -1,0 +1,136 @@
+"""What an operator needs to know of its network before it is measured: layers' outputs, the loss, the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.function import Function, NotScalar, Point
+from runner.curvature.function.trees import tree_flatten, tree_unflatten
+from runner.curvature.function.variables import Perturbations, Record
+from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.operators.data import Data
+
+LOSSES: dict[str, Callable[..., Tensor]] = {
+    "cross_entropy": nn.functional.cross_entropy,
+    "mse": nn.functional.mse_loss,
+}
+
+
+def loss_of(given: Any) -> Any:
+    """The loss, by its name or itself. Raises ValueError for what is none."""
+    loss = LOSSES.get(given, given) if isinstance(given, str) else given
+    if loss is not None and (not callable(loss) or isinstance(loss, type)):
+        raise MeasurementError(
+            f"expected a loss(output, target) or one of {list(LOSSES)}, found {loss!r}"
+        )
+    return loss
+
+
+def require_weights(module: nn.Module) -> None:
+    """Raises ValueError for weights that are not there or that a call changes, and under autocast."""
+    for name, m in module.named_modules():
+        if getattr(m, "max_norm", None) is not None:
+            raise MeasurementError(
+                f"module {name!r} rescales its weights when it is called: set max_norm=None"
+            )
+        for p in m._parameters.values():
+            if isinstance(p, nn.parameter.UninitializedParameter):
+                raise MeasurementError(
+                    f"module {name!r} has no weights yet (a lazy module): call the network once"
+                )
+            if p is not None and p.device.type == "meta":
+                raise MeasurementError(
+                    f"module {name!r} has weights on the meta device: load them before measuring"
+                )
+    for device in {"cpu", *(p.device.type for p in module.parameters())}:
+        if torch.is_autocast_enabled(device):
+            raise MeasurementError(
+                f"autocast is on ({device}): half-precision products have errors of about 1e-2; measure outside of it"
+            )
+
+
+def record_layers(function: Function, data: Data) -> None:
+    """The outputs of the layers, with all examples and with fewer: what the perturbations have the shape of."""
+    variables, batch, layout = function.variables, data.first, data.layout
+    assert isinstance(variables, Perturbations)
+    if layout is not None and layout.examples == 1:
+        batch, layout = _doubled(batch, layout)
+
+    def look(piece: Batch) -> Record:
+        def run() -> None:
+            with function.at(Point({})):
+                function.evaluate(piece)
+
+        def forward() -> None:
+            with function.at(Point({})):
+                function.output(piece.input)
+
+        try:
+            return variables.record(run)
+        except NotScalar:
+            return variables.record(forward)
+
+    def fewer() -> Iterator[tuple[Record, int]]:
+        if layout is None or layout.examples < 2:
+            return
+        n = layout.examples
+        for start, stop in ((0, n - 1), (0, 1), (n - 1, n), (0, (n + 1) // 2)):
+            yield look(layout.cut(batch, start, stop)), stop - start
+
+    variables.settle(look(batch), 1 if layout is None else layout.examples, fewer)
+    for name in variables.uncalled:
+        if name in variables.asked:
+            raise MeasurementError(
+                f"layer {name!r} is never called (a fused function may read its weights)"
+            )
+
+
+def _doubled(batch: Batch, layout: Layout) -> tuple[Batch, Layout]:
+    """One example twice, so that one can be left out."""
+    leaves, spec = tree_flatten((batch.input, batch.target))
+    for i, place in enumerate(layout.places):
+        if place is not None:
+            leaves[i] = torch.cat([leaves[i], leaves[i]], place[0])
+    return Batch(*tree_unflatten(leaves, spec)), layout._replace(examples=2)
+
+
+def find_sample(function: Function, data: Data, few: int, required: bool) -> None:
+    """Finds examples with a finite loss (see `Data.find_sample`), and accepts a loss of one value for each example."""
+    try:
+        data.find_sample(few, required)
+    except NotScalar:
+        _accept_rows(function, data)
+        data.find_sample(few, required)
+
+
+def _accept_rows(function: Function, data: Data) -> None:
+    """A loss of several values: they must be one, or a few, for each example. Raises ValueError."""
+    layout, point = data.layout, Point(function.variables.values)
+    shape = _shape_of_loss(function, point, data.first)
+    if shape is None:
+        return
+    refused = MeasurementError(
+        f"the loss returned values of shape {shape}: expected a scalar, or one value for each example in the order "
+        "of the examples"
+    )
+    if layout is None or layout.examples < 2:
+        raise refused
+    fewer = _shape_of_loss(function, point, layout.cut(data.first, 0, layout.examples - 1))
+    rows, rest = divmod(shape[0], layout.examples)
+    if rest or fewer != (rows * (layout.examples - 1), *shape[1:]):
+        raise refused
+    function.rows_checked[tuple(shape[1:])] = True
+
+
+def _shape_of_loss(function: Function, point: Point, batch: Batch) -> tuple[int, ...] | None:
+    """None for a scalar."""
+    try:
+        function.value(point, batch)
+    except NotScalar as error:
+        return error.shape
+    return None

@@ -1,0 +1,200 @@
+"""The batches of an operator: read, cut along their examples, and weighed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from runner.curvature.function.data import (
+    Batch,
+    Layout,
+    as_batch,
+    as_batches,
+    count_examples,
+    layouts,
+    size_in_bytes,
+)
+from runner.curvature.function.function import Function, NotScalar, Point
+from runner.curvature.function.likelihood import Likelihood
+from runner.curvature.function.variables import Perturbations
+from runner.curvature.function.weights import Rule, Weights
+from runner.curvature.graph.errors import MeasurementError, first_line
+
+LOOKED_AT = 8
+"""Batches, and parts of each, that a loss may be infinite or undefined in before it is refused."""
+
+
+class Settings(NamedTuple):
+    """What the user asked for, besides module, loss and data."""
+
+    weights: Weights
+    likelihood: Likelihood | None
+    memory_budget: int
+    check: bool | str
+    batch_dim: int
+
+
+class Piece(NamedTuple):
+    """A batch, or a part of one: its place, its data, its weight in the mean, and its examples."""
+
+    place: tuple[int, int]
+    batch: Batch
+    weight: float
+    examples: int
+
+
+class Data:
+    """What the user gave, one batch after the other at every reading.
+
+    first: the first batch of the first reading. layout: how it is cut; None where the network takes no fewer examples.
+    counts: examples of each batch. examples: of all processes. shares: set by `weigh`.
+    """
+
+    def __init__(self, given: Any, function: Function, settings: Settings) -> None:
+        self.function, self.settings, self.alone = function, settings, function.loss is None
+        self.given, self.first = self._read(given)
+        self.listed = isinstance(self.given, list)
+        self.counts: list[int] = []
+        self.examples = 0
+        self.total = 1.0
+        self.rule: Rule | None = None
+        self.numbers: list[float] = []
+        """Weights of the batches, where they do not change from reading to reading."""
+        self.why_uncut = ""
+        self.kind: int | None = None
+        self.sampled: tuple[Batch, int] | None = None
+
+    def _read(self, data: Any) -> tuple[Any, Batch]:
+        """The batches, kept where they are small or a list, and the first."""
+        found, used, batches = as_batches(data, self.alone), 0, []
+        for given in found:
+            batches.append(as_batch(given, self.alone))
+            used += size_in_bytes(given)
+            if used > self.settings.memory_budget // 4 and not isinstance(found, list):
+                break
+        else:
+            found = batches
+        if not batches:
+            raise MeasurementError("the data have no batches")
+        if found is not batches and iter(found) is found:
+            raise MeasurementError(
+                "data can be read only once and is too large to keep: give a list or a DataLoader"
+            )
+        return found, batches[0]
+
+    def __iter__(self) -> Iterator[Batch]:
+        for given in self.given:
+            yield as_batch(given, self.alone)
+
+    # ------------------------------------------------------------------ cut along the examples
+
+    def settle(self) -> None:
+        """Finds how batches are cut, by running the first with one example fewer."""
+        for layout in layouts(self.first, self.settings.batch_dim):
+            if layout.examples > 1 and not self._runs(layout):
+                continue
+            self.kind, self.layout = layout.kind, layout
+            return
+        self.layout = None
+
+    layout: Layout | None = None
+
+    def _runs(self, layout: Layout) -> bool:
+        function = self.function
+        between = isinstance(function.variables, Perturbations)
+        point = Point({} if between else function.variables.values)
+        try:
+            function.value(point, layout.cut(self.first, 0, layout.examples - 1))
+        except NotScalar:
+            return True
+        except Exception as error:  # of the user's code
+            self.why_uncut = first_line(error)
+            return False
+        return True
+
+    def layout_of(self, batch: Batch) -> Layout | None:
+        """How a batch is cut: as the first is."""
+        if self.kind is None:
+            return None
+        return next(layouts(batch, self.settings.batch_dim, self.kind), None)
+
+    def require_layout(self, batch: Batch) -> Layout:
+        """The same, or ValueError."""
+        layout = self.layout_of(batch)
+        if layout is None:
+            raise MeasurementError(f"the batch cannot be cut into its examples ({self.why_uncut})")
+        return layout
+
+    def count(self, batch: Batch) -> int:
+        """The number of examples of a batch."""
+        layout = self.layout_of(batch)
+        if layout is None:
+            return count_examples(batch, self.settings.batch_dim)
+        return layout.examples
+
+    def few(self, most: int) -> Batch:
+        """The first examples of the first batch."""
+        if self.layout is None or self.layout.examples <= most:
+            return self.first
+        return self.layout.cut(self.first, 0, most)
+
+    def find_sample(self, few: int, required: bool) -> None:
+        """Finds a few examples whose loss is finite, not all of ignored labels. Raises ValueError where there are none
+        and they are required."""
+        point, value = Point(self.function.variables.values), math.nan
+        for batch in itertools.islice(self, LOOKED_AT):
+            layout = self.layout_of(batch)
+            examples = 1 if layout is None else layout.examples
+            for start in range(0, examples, max(few, examples // LOOKED_AT)):
+                self.sampled = batch, start
+                sample = self.sample(few)
+                value = float(self.function.value(point, sample[0]))
+                if math.isfinite(value):
+                    return
+        self.sampled = None
+        if required:
+            raise MeasurementError(
+                f"the loss is not finite ({value}): look at the weights and the data"
+            )
+
+    def sample(self, most: int) -> tuple[Batch, Layout | None]:
+        """At most so many examples whose loss is finite, and how they are cut."""
+        assert self.sampled is not None
+        batch, start = self.sampled
+        layout = self.layout_of(batch)
+        if layout is None:
+            return batch, None
+        stop = min(start + most, layout.examples)
+        cut = batch if stop - start == layout.examples else layout.cut(batch, start, stop)
+        return cut, layout._replace(examples=stop - start)
+
+    # ------------------------------------------------------------------ with weights
+
+    def weighed(self) -> Iterator[tuple[Batch, float]]:
+        """Every batch with its share of the mean."""
+        for i, batch in enumerate(self):
+            if self.numbers:
+                yield batch, self.numbers[i] / self.total
+            else:
+                assert self.rule is not None
+                yield batch, self.rule(batch) / self.total
+
+    def pieces(self, chunk: int | None) -> Iterator[Piece]:
+        """All batches, in pieces of at most `chunk` examples, with their weights."""
+        for i, (batch, share) in enumerate(self.weighed()):
+            if share == 0:
+                continue
+            count = self.count(batch)
+            if chunk is None or chunk >= count:
+                yield Piece((i, 0), batch, share, count)
+                continue
+            assert self.rule is not None
+            layout = self.require_layout(batch)
+            parts = list(layout.pieces(batch, chunk))
+            sizes = [self.rule(part) for part in parts]
+            for k, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+                if size > 0:
+                    examples = min(chunk, count - k * chunk)
+                    yield Piece((i, k), part, share * size / sum(sizes), examples)

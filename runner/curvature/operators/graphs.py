@@ -1,0 +1,118 @@
+"""Graphs of all pieces of the data: planned for the memory, made, kept where they fit, and multiplied with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from runner.curvature.function.data import Batch
+from runner.curvature.function.function import NETWORK, Function, Point
+from runner.curvature.function.variables import Values
+from runner.curvature.graph.errors import MeasurementError, second_derivatives
+from runner.curvature.operators.data import Data, Piece
+from runner.curvature.operators.planning import (
+    FEW,
+    MORE,
+    VECTORS,
+    Line,
+    Need,
+    Plan,
+    measured,
+    plan,
+    saved,
+    small,
+)
+from runner.curvature.operators.products import FactoredGraph, HessianGraph, Part
+from runner.curvature.operators.vectors import Flat
+
+Graph = HessianGraph | FactoredGraph
+
+
+class Graphs:
+    """Of one part of the curvature of a function."""
+
+    def __init__(self, function: Function, data: Data, part: Part, flat: Flat) -> None:
+        self.function, self.data, self.part, self.flat = function, data, part, flat
+        self.kept: dict[tuple[int, int], Graph] = {}
+        self.leaves: Values = {}
+        self.planned = self._plan()
+
+    def apply(self, rows: Tensor, batched: bool) -> Tensor:
+        """Products of all pieces with one direction (n,), or with k at once (k, n)."""
+        directions, lead = self.flat.split(rows), rows.shape[:-1]
+        total: Tensor | None = None
+        for graph in self:
+            image = self.flat.join(graph.apply(directions, batched), lead)
+            total = image if total is None else total.add_(image)
+            del graph, image  # before the next one is made
+        return torch.zeros_like(rows) if total is None else total
+
+    def __iter__(self) -> Iterator[Graph]:
+        """The graph of every piece; products are taken inside of the context that it needs."""
+        if self.planned.keep and self.kept:
+            for graph in self.kept.values():
+                if graph.python:
+                    with self.function.at(Point(self.leaves)):
+                        yield graph
+                else:
+                    yield graph
+            return
+        self.leaves = self._fresh_leaves()
+        for piece in self.data.pieces(self.planned.chunk):
+            with self._inside(), second_derivatives(NETWORK):
+                graph = self._graph(piece)
+                if self.planned.keep:
+                    self.kept[piece.place] = graph
+                yield graph
+            del graph
+
+    def _fresh_leaves(self) -> Values:
+        values = self.function.variables.values
+        return {k: t.detach().requires_grad_() for k, t in values.items()}
+
+    def _inside(self) -> AbstractContextManager[None]:
+        return self.function.at(Point(self.leaves))
+
+    def _graph(self, piece: Piece) -> Graph:
+        """Made inside of `function.at`."""
+        if self.part == "hessian":
+            return HessianGraph(self.function, self.leaves, piece.batch, piece.weight)
+        rows = piece.examples if self.part == "empirical_fisher" else None
+        return FactoredGraph(self.function, self.leaves, piece.batch, piece.weight, rows)
+
+    # ------------------------------------------------------------------ memory
+
+    def _plan(self) -> Plan:
+        data, layout = self.data, self.data.layout
+        budget = data.settings.memory_budget
+        widest = 1 if layout is None else layout.examples
+        sizes = [widest] if widest <= FEW or layout is None else [FEW, min(MORE, widest)]
+        counts = [widest]
+        if data.listed:
+            counts = [1 if layout is None else data.count(batch) for batch in data]
+        vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
+        self.leaves, chosen = self._fresh_leaves(), None
+        with suppress(MeasurementError), self._inside():  # torch.func allows no such hooks
+            of_few = saved(lambda: self._graph(self._piece(sizes[0])))
+            chosen = small(of_few, sizes[0], counts, vectors, budget)
+        if chosen is None:
+            line = Line(sizes, [self._need(size) for size in sizes])
+            chosen = plan(line, counts, vectors, budget, layout is not None)
+        return chosen if data.listed else chosen._replace(keep=False)
+
+    def _piece(self, size: int) -> Piece:
+        batch: Batch = self.data.few(size)
+        return Piece((0, 0), batch, 1.0, size)
+
+    def _need(self, size: int) -> Need:
+        piece = self._piece(size)
+        direction = [torch.ones_like(t) for t in self.leaves.values()]
+        with self._inside(), second_derivatives(NETWORK):
+            return measured(
+                lambda: self._graph(piece),
+                lambda graph: cast(Graph, graph).apply(direction, False),
+            )

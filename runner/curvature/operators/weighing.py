@@ -1,0 +1,160 @@
+"""What each batch weighs in the mean: the rule that the losses of parts of batches agree with (identity 4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.function import Function, Point
+from runner.curvature.function.identities import displaced
+from runner.curvature.function.weights import (
+    Additivity,
+    Weighing,
+    explain,
+    rules as rules_of,
+    verdict,
+)
+from runner.curvature.graph.errors import MeasurementError, first_line
+from runner.curvature.operators.checked import Verdicts
+from runner.curvature.operators.data import Data
+from runner.curvature.operators.multiply import clock
+from runner.curvature.operators.processes import Processes, sums_of
+
+EACH_EXAMPLE = (
+    "an empirical Fisher matrix needs a loss that is the plain mean over the examples of each batch "
+    "({:.0e} off): ignored labels and weights of classes make it another; use part='fisher'"
+)
+ASK = (
+    "batches differ in labels for each example, and their losses tell no more: weigh them by examples, "
+    "weights=lambda input, target: len(target), or by labels, weights=lambda input, target: target.numel()?"
+)
+
+
+class Weigher:
+    """Goes once through the data, and compares the rules for weights with the losses of parts."""
+
+    def __init__(self, function: Function, data: Data, verdicts: Verdicts) -> None:
+        self.function, self.data, self.verdicts = function, data, verdicts
+        self.candidates = rules_of(data.settings.batch_dim, data.settings.weights)
+        self.examples = rules_of(data.settings.batch_dim, None)[0]
+        self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
+        self.errors = dict.fromkeys([*self.numbers, self.examples.name], 0.0)
+        self.worst: Additivity | None = None
+        eps = max(torch.finfo(t.dtype).eps for t in function.variables.values.values())
+        self.allowed = max(1e-9, 100 * eps)
+        self.losses: list[float] = []
+        self.seconds = 0.0
+        """Time of a forward pass of all data."""
+
+    def weigh(self, processes: Processes, several: bool, each: bool) -> Weighing:
+        """Sets the weights of `data`. several: the data are cut, or divided. each: every example has its own gradient,
+        as in an empirical Fisher matrix."""
+        several = several or each or processes.size > 1
+        self._read(several)
+        data = self.data
+        if each and self.errors[self.examples.name] > self.allowed:
+            self.verdicts.fail(EACH_EXAMPLE.format(self.errors[self.examples.name]))
+        fitting = self._fitting(several or len(data.counts) > 1)
+        own = self._given_numbers()
+        same = {"part": self.verdicts.part} | (sums_of(processes, self.function.module))
+        told = processes.gather((fitting, own, sum(data.counts)), same)
+        names = [name for name in fitting if all(name in theirs for theirs, _, _ in told)]
+        numbers = {name: [w for _, theirs, _ in told for w in theirs[name]] for name in own}
+        chosen = self._chosen(names, numbers)
+        data.examples = sum(count for _, _, count in told)
+        data.total, data.rule = math.fsum(numbers[chosen.name]), chosen.rule
+        positional = isinstance(data.settings.weights, Sequence)
+        data.numbers = own[chosen.name] if positional or data.listed else []
+        return chosen
+
+    def _given_numbers(self) -> dict[str, list[float]]:
+        """The weights of the batches of this process, by rule."""
+        weights = self.data.settings.weights
+        if weights is None or callable(weights):
+            return self.numbers
+        own = [float(w) for w in weights]
+        if len(own) != len(self.data.counts):
+            raise MeasurementError(
+                f"expected one weight a batch, {len(self.data.counts)}, found {len(own)}"
+            )
+        return dict.fromkeys(self.numbers, own)
+
+    def _read(self, several: bool) -> None:
+        point: Point | None = None
+        device = next(iter(self.function.variables.values.values())).device
+        waiting: list[tuple[Batch, Layout | None]] = []
+        for batch in self.data:
+            layout = self.data.layout_of(batch)
+            self.data.counts.append(self.data.count(batch))
+            for weighing in self.candidates:
+                self.numbers[weighing.name].append(weighing.rule(batch))
+            if not self.verdicts.check:
+                continue
+            if point is None:
+                point = Point(displaced(self.function, self.function.variables.values))
+            start = clock(device)
+            self.losses.append(float(self.function.value(point, batch)))
+            self.seconds += clock(device) - start
+            waiting.append((batch, layout))
+            if several or len(self.losses) > 1:
+                for k, (one, cut) in enumerate(waiting):
+                    self._compare(one, cut, point, self.losses[k - len(waiting)])
+                waiting.clear()
+
+    def _compare(self, batch: Batch, layout: Layout | None, point: Point, loss: float) -> None:
+        """Adds the errors of the rules on one batch."""
+        rules = {w.name: w for w in (*self.candidates, self.examples)}
+        if not math.isfinite(loss):  # also where all labels are ignored
+            without = [w.name for w in rules.values() if w.rule(batch) == 0]
+            if not set(without) & set(self.numbers):
+                raise MeasurementError(
+                    f"the loss of a batch is not finite ({loss}): look at its data"
+                )
+            for name in rules.keys() - set(without):
+                self.errors[name] = math.inf
+            return
+        if layout is None or layout.examples < 2:
+            return
+        try:
+            found = Additivity(self.function, point, batch, layout, loss)
+        except MeasurementError as error:
+            raise MeasurementError(
+                f"a part of a batch cannot be measured alone ({first_line(error)}): use one batch that fits "
+                "memory_budget, or check=False"
+            ) from error
+        for weighing in rules.values():
+            error_here = found.error(weighing.rule)
+            self.errors[weighing.name] = max(self.errors[weighing.name], error_here)
+        if min(self.errors[w.name] for w in self.candidates) > self.allowed:
+            self.worst = found
+
+    def _fitting(self, several: bool) -> list[str]:
+        """Names of the rules that agree with the losses of parts."""
+        names = list(self.numbers)
+        if not several or not self.verdicts.check:
+            return names[:1]
+        fitting = [name for name in names if self.errors[name] <= self.allowed]
+        error = min(self.errors[name] for name in names)
+        self.verdicts.outcomes.append(verdict(error, math.inf if fitting else 0.0))
+        if not fitting:
+            text = "the loss is not a mean that parts of it add up to"
+            self.verdicts.fail(text if self.worst is None else explain(self.worst, names[0]))
+            return names[:1]
+        return fitting
+
+    def _chosen(self, names: Sequence[str], numbers: Mapping[str, list[float]]) -> Weighing:
+        """The first of the rules that fit, whose numbers are those of all processes."""
+        for found in numbers.values():
+            if not all(math.isfinite(w) and w >= 0 for w in found):
+                raise MeasurementError(f"expected weights of at least 0, found {found[:6]}")
+        names = [name for name in names if sum(numbers[name]) > 0]
+        if not names:
+            raise MeasurementError("expected weights that are not all 0: no example counts")
+        if len(names) > 1 and self.data.settings.weights is None:
+            one, two = ([w / sum(numbers[name]) for w in numbers[name]] for name in names[:2])
+            if max(abs(a - b) for a, b in zip(one, two, strict=True)) > 1e-9:
+                raise MeasurementError(ASK)
+        return next(w for w in self.candidates if w.name == names[0])

@@ -1,0 +1,496 @@
+"""LayerOperator of modules as users write them, against dense Hessians in shifts that hooks add to layers' outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import grad, jvp, vmap
+from torch.nn.modules.module import register_module_forward_hook
+
+from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics, verify
+from tests.curvature.cases import Own, X, Y, patched, seeded
+from tests.curvature.module_cases import (
+    ModuleCase,
+    Recurrent,
+    classes,
+    hessian_by_hooks,
+    make_module,
+    ready,
+    x,
+)
+from tests.curvature.oracles import Blocks, relative
+
+CROSS = nn.CrossEntropyLoss()
+
+
+def far(found: Blocks, expected: Blocks) -> float:
+    """The largest error of a block, relative to the largest block."""
+    scale = max(float(block.norm()) for block in expected.values())
+    return max(float((found[p] - block).norm()) for p, block in expected.items()) / scale
+
+
+def agrees(case: ModuleCase, **options) -> LayerOperator:
+    """The operator, whose blocks are those of the oracle."""
+    operator = LayerOperator(case.module, case.loss, case.batch, case.nodes, **options)
+    assert far(operator.blocks(), hessian_by_hooks(case, operator.nodes)) < 1e-10
+    return operator
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return ready(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
+
+
+def own(forward: Callable) -> Own:
+    torch.manual_seed(0)
+    return ready(Own(forward, a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 3)))
+
+
+# ------------------------------------------------------------------ hooks, transforms and states of modules
+
+
+def test_a_hook_for_all_modules_is_part_of_them():
+    turn = lambda m, _, out: out.sin() if isinstance(m, nn.Linear) else None  # noqa: E731
+    handle = register_module_forward_hook(turn)
+    try:
+        agrees(ModuleCase(net(), X, Y, F.cross_entropy))
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_hook_of_its_own_is_part_of_a_submodule_and_stays(place):
+    module = net()
+    module[place].register_forward_hook(lambda m, _, out: 2 * out.sin())
+    module[2].register_forward_pre_hook(lambda m, given: (given[0].cos(),))
+    agrees(ModuleCase(module, X, Y, F.cross_entropy, "*"))
+    assert len(module[place]._forward_hooks) == 1 and len(module[2]._forward_pre_hooks) == 1
+
+
+def test_hooks_of_a_compiled_submodule_are_part_of_it_and_on_a_wrapper_are_refused():
+    plain, module = net(), net()
+    module[0].compile(backend="eager")
+    for m in (plain, module):
+        m[0].register_forward_hook(lambda m, _, out: 2 * out.sin())
+    found = LayerOperator(module, "cross_entropy", (X, Y), ["0"]).blocks()
+    expected = hessian_by_hooks(ModuleCase(plain, X, Y, F.cross_entropy), ["0"])
+    assert far(found, expected) < 1e-10
+    wrapped = torch.compile(nn.Linear(6, 3).double(), backend="eager")
+    wrapped.register_forward_hook(lambda module, given, out: out * 10)
+    for build in (LayerOperator, ParameterOperator):
+        with pytest.raises(ValueError, match="has hooks: put them on the module"):
+            build(wrapped, CROSS, (X, Y))
+
+
+INSIDE = {
+    "vmap": lambda s, t: s.c(vmap(lambda row: torch.tanh(s.b(torch.tanh(s.a(row)))))(t)),
+    "grad": lambda s, t: s.c(s.b(vmap(grad(lambda row: torch.tanh(row).pow(3).sum()))(s.a(t)))),
+    "jvp": lambda s, t: s.c(
+        vmap(lambda h: jvp(torch.tanh, (h,), (h.cos(),))[1])(s.b(torch.tanh(s.a(t))))
+    ),
+    "a casted input": lambda s, t: s.c(torch.tanh(s.b(s.a(t.float().double())))),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_functional_transforms_and_casts_inside(name):
+    agrees(ModuleCase(own(INSIDE[name]), X, Y, CROSS, ["b", "c"] if name != "vmap" else ["c"]))
+
+
+class Switching(nn.Module):
+    """A network that changes a number between two calls of one layer and puts it back at its end; or counts calls."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.calls = kind, 0
+        self.a, self.b, self.h = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.scale = {"dict": {"s": 1.0}, "list": [1.0], "tensor": torch.tensor(1.0).double()}.get(
+            kind, 1.0
+        )
+        self.register_buffer("level", torch.tensor(1.0).double())
+
+    def put(self, value: float) -> None:
+        if self.kind == "dict":
+            self.scale["s"] = value
+        elif self.kind == "list":
+            self.scale[0] = value
+        elif self.kind == "tensor":
+            self.scale = torch.tensor(value).double()
+        elif self.kind == "buffer":
+            self.level = torch.tensor(value).double()
+        self.calls += 1
+
+    def get(self) -> float | Tensor:
+        if self.kind == "dict":
+            return self.scale["s"]
+        if self.kind == "list":
+            return self.scale[0]
+        return self.scale if self.kind == "tensor" else self.level
+
+    def forward(self, t: Tensor) -> Tensor:
+        u = torch.tanh(self.get() * self.a(t))
+        self.put(3.0)
+        v = torch.tanh(self.get() * self.b(u))
+        self.put(1.0)
+        return self.h(v)
+
+
+class Cyclic(nn.Module):
+    """A layer that counts its calls, and starts again after the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.l, self.h, self.i = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2), 0
+
+    def forward(self, t: Tensor) -> Tensor:
+        u = self.a(t)
+        for _ in range(3):
+            u = torch.tanh(self.l(u) * (0.5, 1.0, 3.0)[self.i])
+            self.i = (self.i + 1) % 3
+        return self.h(u)
+
+
+def forgetting(m: Own, t: Tensor) -> Tensor:
+    """A recurrent cell that forgets at its end what it keeps of its batch."""
+    u = torch.tanh(m.a(t))
+    m.kept = u if m.kept is None else m.kept + u
+    out, m.kept = m.h(m.kept), None
+    return out
+
+
+STATES = {kind: lambda kind=kind: Switching(kind) for kind in ("dict", "list", "tensor", "buffer")}
+STATES |= {"a count": lambda: Switching("count"), "cyclic": Cyclic}
+STATES |= {"forgetting": lambda: Own(forgetting, a=nn.Linear(3, 4), h=nn.Linear(4, 2), kept=None)}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_module_that_puts_back_what_it_changes(name):
+    torch.manual_seed(0)
+    module = STATES[name]().double()
+    agrees(ModuleCase(module, x(4, 3), classes(4, 2), CROSS, ["a", "h"]))
+    assert not any(p.grad is not None for p in module.parameters())
+
+
+# ------------------------------------------------------------------ batches that cannot be cut, experts
+
+
+def routed(m: Own, t: Tensor) -> Tensor:
+    h = torch.tanh(m.stem(t))
+    chosen, out = m.gate(h).argmax(1), torch.zeros_like(h)
+    for i, expert in enumerate(m.experts):
+        out[chosen == i] = torch.tanh(expert(h[chosen == i]))
+    return m.head(h + out)
+
+
+def sparing(m: Own, t: Tensor) -> Tensor:
+    """An expert for the one example whose first feature is barely above a bound: a small step leaves it none."""
+    h = m.stem(t)
+    rows = (h[:, 0] > m.bound).nonzero()[:, 0]
+    return m.head(h.index_add(0, rows, torch.tanh(m.expert(h[rows]))) if len(rows) else h)
+
+
+def experts() -> ModuleCase:
+    torch.manual_seed(0)
+    parts = {"stem": nn.Linear(6, 40), "gate": nn.Linear(40, 2), "head": nn.Linear(40, 3)}
+    both = nn.ModuleList([nn.Linear(40, 40), nn.Linear(40, 40)])
+    module = ready(Own(routed, **parts, experts=both))
+    return ModuleCase(module, x(16, 6), classes(16), CROSS, ["stem", "experts.0", "experts.1"])
+
+
+def mixture() -> ModuleCase:
+    case, nodes = make_module("mixture"), ["stem", "gate", "experts.0", "experts.1"]
+    return ModuleCase(case.module, case.given, case.target, case.loss, nodes)
+
+
+def fixed_batch() -> ModuleCase:
+    """Of four examples and no other number."""
+    torch.manual_seed(0)
+    parts = {"a": nn.Linear(6, 5), "c": nn.Linear(5, 3), "gain": nn.Parameter(torch.rand(4, 5))}
+    module = ready(Own(lambda m, t: m.c(torch.tanh(m.a(t)) * m.gain), **parts))
+    return ModuleCase(module, X, Y, CROSS, ["a", "c"])
+
+
+def table(name: str) -> ModuleCase:
+    """A table, with as many rows as there are examples, in which the module looks its tokens up."""
+    torch.manual_seed(0)
+    body = lambda m, tokens, table: m.head(torch.tanh(m.body(table[tokens].sum(1))))  # noqa: E731
+    module = ready(Own(body, body=nn.Linear(3, 4), head=nn.Linear(4, 2)))
+    tokens, rows = torch.tensor([[0, 1], [2, 3], [3, 1], [0, 0]]), x(4, 3)
+    given = {"tokens": tokens, "table": rows} if name else (tokens, rows)
+    return ModuleCase(module, given, classes(4, 2), F.cross_entropy, ["body"])
+
+
+@pytest.mark.parametrize("case", [experts, mixture], ids=["experts", "mixture"])
+def test_experts_that_see_some_rows(case):
+    operator = agrees(case())
+    expected = hessian_by_hooks(case(), operator.nodes)
+    assert verify(operator).ok
+    for pair, found in inter_layer_metrics(operator).items():
+        assert found.R.value == pytest.approx(float(expected[pair].norm()), rel=1e-9, abs=1e-14)
+
+
+def test_an_expert_that_a_small_step_leaves_without_examples():
+    torch.manual_seed(0)
+    parts = {"stem": nn.Linear(6, 4), "expert": nn.Linear(4, 4), "head": nn.Linear(4, 3)}
+    module, given = ready(Own(sparing, **parts, bound=torch.tensor(0.0))), x(5, 6)
+    with torch.no_grad():
+        module.bound = module.stem(given)[:, 0].max() - 1e-4
+    operator = LayerOperator(module, CROSS, (given, classes(5)), ["stem", "expert"])
+    assert verify(operator).ok
+
+
+def test_a_batch_of_one_size_has_perturbations_of_all_its_rows():
+    operator = LayerOperator(*(lambda c: (c.module, c.loss, c.batch, c.nodes))(fixed_batch()))
+    assert operator.sizes == {"a": 20, "c": 12} and verify(operator).ok
+    with pytest.raises(ValueError, match=r"cannot be cut|cannot be measured"):
+        case = fixed_batch()
+        LayerOperator(case.module, case.loss, case.batch, case.nodes, part="empirical_fisher") @ (
+            torch.ones(32, dtype=torch.float64)
+        )
+
+
+@pytest.mark.parametrize("name", ["", "table"])
+def test_an_input_that_belongs_to_no_example(name):
+    case = table(name)
+    operator = LayerOperator(case.module, case.loss, case.batch, case.nodes)
+    assert operator.sizes == {"body": 4}
+    assert far(operator.blocks(), hessian_by_hooks(case, operator.nodes)) < 1e-10
+
+
+# ------------------------------------------------------------------ losses
+
+
+class Focal(nn.CrossEntropyLoss):
+    def forward(self, output, target):
+        loss = F.cross_entropy(output, target, reduction="none")
+        return ((1 - torch.exp(-loss)) ** 2 * loss).mean()
+
+
+def hooked_loss():
+    loss = nn.CrossEntropyLoss()
+    loss.register_forward_hook(lambda m, _, out: 3 * out)
+    return loss
+
+
+LOSSES = {
+    "focal": (Focal, Y),
+    "hook": (hooked_loss, Y),
+    "forward of the object": (
+        lambda: patched(nn.CrossEntropyLoss(), lambda own: lambda f, y: own(2 * f, y)),
+        Y,
+    ),
+    "squares": (nn.MSELoss, x(4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_derived_from_torchs_is_measured_as_what_it_computes(name):
+    loss, target = LOSSES[name]
+    agrees(ModuleCase(net(), X, target, loss()))
+
+
+class Both(OrderedDict):
+    """Every field is an item and an attribute, as of Hugging Face's outputs."""
+
+    def __init__(self, **fields):
+        super().__init__(fields)
+        vars(self).update(fields)
+
+
+def masked(s: Own, t: Tensor) -> Both:
+    """Logits next to a mask of the input."""
+    return Both(logits=s.c(s.b(torch.tanh(s.a(t)))), keep=t[:, 0] > 0)
+
+
+def masked_loss(output: Both, target: Tensor) -> Tensor:
+    return (F.cross_entropy(output.logits, target, reduction="none") * output.keep).mean()
+
+
+def weighted(s: Own, t: Tensor) -> dict[str, Tensor]:
+    """Logits next to a weight that the loss detaches."""
+    h = torch.tanh(s.a(t))
+    return {"logits": s.c(s.b(h)), "keep": h[:, 0].exp()}
+
+
+def weighted_loss(output: dict[str, Tensor], target: Tensor) -> Tensor:
+    each = F.cross_entropy(output["logits"], target, reduction="none")
+    return (each * output["keep"].detach()).mean()
+
+
+def test_a_mask_of_the_output_and_a_weight_that_the_loss_detaches():
+    agrees(ModuleCase(own(masked), X, Y, masked_loss, ["a", "b", "c"]))
+    case = ModuleCase(own(weighted), X, Y, weighted_loss, ["b", "c"])
+    agrees(case)  # the weight depends on neither layer
+    with pytest.raises(ValueError, match="a part of the network stops or changes gradients"):
+        LayerOperator(case.module, weighted_loss, (X, Y), ["a", "c"])
+
+
+def keeping(how: str) -> ModuleCase:
+    def forward(s: Own, t: Tensor) -> Tensor:
+        h = torch.tanh(s.a(t))
+        s.kept = {"graph": h, "detached": h.detach()}[how].pow(4).sum(1).mean()
+        return s.c(s.b(h))
+
+    module = own(forward)
+    return ModuleCase(
+        module, X, Y, lambda f, y: F.cross_entropy(f, y) + module.kept, ["a", "b", "c"]
+    )
+
+
+def test_a_loss_of_what_the_module_keeps_of_its_call():
+    agrees(keeping("graph"))
+    with pytest.raises(ValueError, match="a part of the network stops or changes gradients"):
+        agrees(keeping("detached"))
+
+
+def test_a_loss_without_a_second_derivative_is_named():
+    labels = torch.tensor([[0, -1, -1], [1, 2, -1], [2, -1, 0], [0, 1, -1]])
+    with pytest.raises(ValueError, match="uses an operation without a second derivative"):
+        LayerOperator(net(), nn.MultiLabelMarginLoss(), (X, labels))
+
+
+# ------------------------------------------------------------------ modes, picks, precisions
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", [LayerOperator, ParameterOperator])
+def test_operators_are_the_same_in_every_gradient_mode(mode, kind):
+    module = net()
+    plain = kind(module, "cross_entropy", (X, Y)).dense()
+    with mode():
+        inside = kind(module, "cross_entropy", (X.clone(), Y)).dense()
+    assert relative(inside, plain) < 1e-14
+
+
+def test_a_callable_or_a_path_picks_a_tensor_of_an_output():
+    case = make_module("lstm hidden state")
+    by_path = LayerOperator(case.module, case.loss, case.batch, case.nodes).blocks()
+    nodes = {"embed": None, "lstm": lambda out: out[1][0]}
+    by_call = LayerOperator(case.module, case.loss, case.batch, nodes).blocks()
+    assert all(torch.equal(by_call[pair], block) for pair, block in by_path.items())
+    labelled = own(lambda m, t: {"loss": None, "logits": m.c(m.b(m.a(t)))})
+    picks = ("logits", lambda out: out["logits"])
+    one, other = (
+        LayerOperator(labelled, "cross_entropy", (X, Y), ["b"], output=p).dense() for p in picks
+    )
+    assert torch.equal(one, other)
+
+
+def test_half_precision_layers_next_to_a_wider_output():
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).bfloat16()
+    upcast = Own(lambda m, t: m.net(t).float(), net=inner)
+    operator = LayerOperator(upcast, CROSS, (x(4, 3).bfloat16(), classes(4, 2)), ["net.0", "net.2"])
+    exact = LayerOperator(
+        copy.deepcopy(inner).double(), CROSS, (operator.data.first.input.double(), classes(4, 2))
+    )
+    assert relative(operator.dense().double(), exact.dense()) < 0.05
+
+
+def test_a_module_that_refuses_to_be_copied_is_measured():
+    class Single(Own):
+        def __deepcopy__(self, memo):
+            raise TypeError("there is one of me")
+
+    torch.manual_seed(0)
+    parts = {"body": nn.Linear(6, 5), "head": nn.Linear(5, 3)}
+    module = Single(lambda m, t: m.head(torch.tanh(m.body(t))), **parts).double()
+    assert verify(LayerOperator(module, "cross_entropy", (X, Y)), generator=seeded()).ok
+
+
+@pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
+def test_a_module_that_ends_in_squeeze(loss):
+    """It has no output for one example alone."""
+    torch.manual_seed(0)
+    parts = {"a": nn.Linear(3, 4), "h": nn.Linear(4, 1)}
+    module = ready(Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), **parts))
+    agrees(ModuleCase(module, x(4, 3), (torch.arange(4) % 2).double(), loss, ["a", "h"]))
+
+
+def test_sequences_with_examples_along_another_dimension():
+    torch.manual_seed(0)
+    parts = {"e": nn.Embedding(7, 3), "h": nn.Linear(3, 7)}
+    module = ready(Own(lambda m, t: m.h(torch.tanh(m.e(t))), **parts))
+    tokens, labels = torch.randint(7, (4, 3)), torch.randint(7, (4, 3))
+    loss = lambda o, y: F.cross_entropy(o.reshape(-1, 7), y.reshape(-1))  # noqa: E731
+    one = LayerOperator(module, loss, (tokens, labels), batch_dim=1)
+    other = LayerOperator(module, loss, (tokens.mT.contiguous(), labels.mT.contiguous()))
+    assert one.sizes == other.sizes == {"e": 12, "h": 28}
+    assert relative(one.dense(), other.dense()) < 1e-12
+
+
+# ------------------------------------------------------------------ mistakes
+
+
+def of(module, given=X, target=Y, loss="cross_entropy", nodes=None):
+    return lambda: LayerOperator(module(), loss, (given, target), nodes)
+
+
+def calls(forward: Callable) -> Callable[[], nn.Module]:
+    parts = {"layer": nn.Linear(6, 4), "head": nn.Linear(4, 3), "unused": nn.Linear(6, 3)}
+    return lambda: Own(forward, **parts, last=0.0).double()
+
+
+def stateful(m: Own, t: Tensor) -> Tensor:
+    h = m.layer(t)
+    shifted, m.last = h + m.last, h.detach().mean()
+    return m.head(shifted)
+
+
+TIME = x(3, 2, 2), classes(3, 2)
+DROPPING = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+MISTAKES = {
+    "random": (of(calls(lambda m, t: m.head(F.dropout(m.layer(t), 0.5)))), "draws at random"),
+    "stateful": (of(calls(stateful)), "keeps values from one call|held outside|differ"),
+    "uncalled": (of(calls(lambda m, t: m.head(m.layer(t))), nodes=["layer", "unused"]), "is never called"),
+    "name": (of(calls(lambda m, t: m.head(m.layer(t))), nodes=["layr"]), "nearest is 'layer'"),
+    "no nodes": (of(net, nodes=[]), "nodes is empty"),
+    "no pair": (lambda: LayerOperator(net(), "cross_entropy", X), r"expected one batch \(input, target\)"),
+    "no module": (of(lambda: torch.tanh), "expected an nn.Module, found builtin"),
+    "no names": (of(net, nodes=3), "names or patterns of submodules, found 3"),
+    "lazy": (of(lambda: nn.Sequential(nn.LazyLinear(3)), X, X, "mse"), "has no weights yet"),
+    "no target": (of(net, X, None), "the loss failed|failed on"),
+    "empty": (of(net, X[:0], Y[:0]), "not finite|empty|no examples"),
+    "nan": (of(net, X / 0), "not finite"),
+    "width": (of(net, X[:, :2]), r"failed on .*\(4, 2\) float64"),
+    "meta": (of(lambda: net().to("meta")), "meta device"),
+    "training": (of(lambda: DROPPING, torch.zeros(2, 3), classes(2)), "training mode"),
+    "made tensor": (of(lambda: ready(Recurrent()), *TIME, nodes={"lstm": lambda out: 2 * out[0]}),
+                    "one of the tensors of the output"),
+    "path": (of(lambda: ready(Recurrent()), *TIME, nodes={"lstm": "7"}), "has no '7'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_in_a_line(name):
+    make, message = MISTAKES[name]
+    with pytest.raises(ValueError, match=message) as error:
+        make()
+    assert "\n" not in str(error.value)
+
+
+def test_layers_that_do_not_move_the_loss_are_named():
+    dead = calls(lambda m, t: (m.unused(t), m.head(m.layer(t)))[1])()
+    operator = LayerOperator(dead, "cross_entropy", (X, Y), ["layer", "unused"])
+    assert "not reached: unused" in repr(operator)
+
+
+def test_autocast_is_refused():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for kind in (LayerOperator, ParameterOperator):
+            with pytest.raises(ValueError, match="autocast is on"):
+                kind(net().float(), "cross_entropy", (X.float(), Y))
+
+
+def test_examples_that_mix_are_a_function_of_one_batch_and_not_of_parts():
+    mixing = calls(lambda m, t: m.head(m.layer(t) - m.layer(t).mean(0)))()
+    case = ModuleCase(mixing, X, Y, CROSS, ["head"])
+    agrees(case)
+    with pytest.raises(ValueError, match="not a weighted mean over its parts"):
+        LayerOperator(mixing, CROSS, [(X, Y), (-X, Y)], ["head"])
