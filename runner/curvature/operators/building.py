@@ -61,33 +61,38 @@ def record_layers(function: Function, data: Data) -> None:
     if layout is not None and layout.examples == 1:
         batch, layout = _doubled(batch, layout)
 
-    def look(piece: Batch) -> Record:
-        def run() -> None:
-            with function.at(Point({})):
-                function.evaluate(piece)
-
-        def forward() -> None:
-            with function.at(Point({})):
-                function.output(piece.input)
-
-        try:
-            return variables.record(run)
-        except NotScalar:
-            return variables.record(forward)
-
     def fewer() -> Iterator[tuple[Record, int]]:
         if layout is None or layout.examples < 2:
             return
         n = layout.examples
         for start, stop in ((0, n - 1), (0, 1), (n - 1, n), (0, (n + 1) // 2)):
-            yield look(layout.cut(batch, start, stop)), stop - start
+            yield _recorded(function, layout.cut(batch, start, stop)), stop - start
 
-    variables.settle(look(batch), 1 if layout is None else layout.examples, fewer)
+    variables.settle(_recorded(function, batch), 1 if layout is None else layout.examples, fewer)
     for name in variables.uncalled:
         if name in variables.asked:
             raise MeasurementError(
                 f"layer {name!r} is never called (a fused function may read its weights)"
             )
+
+
+def _recorded(function: Function, piece: Batch) -> Record:
+    """The outputs of the layers on some examples."""
+    variables = function.variables
+    assert isinstance(variables, Perturbations)
+
+    def run() -> None:
+        with function.at(Point({})):
+            function.evaluate(piece)
+
+    def forward() -> None:
+        with function.at(Point({})):
+            function.output(piece.input)
+
+    try:
+        return variables.record(run)
+    except NotScalar:
+        return variables.record(forward)
 
 
 def _doubled(batch: Batch, layout: Layout) -> tuple[Batch, Layout]:
