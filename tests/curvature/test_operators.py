@@ -108,7 +108,7 @@ def test_repr_gradient_groups_and_adapters():
         "2 batch(es), 7 examples",
         "weighed by examples",
         "graph kept",
-        "2 3 0 1 4",
+        "0 1 2 3 4",
     ):
         assert text in repr(operator)
     loss = CROSS(module(x), y)
