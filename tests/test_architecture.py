@@ -65,7 +65,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 }
 """Part of the engine -> packages it may use; the longest matching part decides."""
 
-HYDRA = {"run/config/compose.py", "run/config/overrides.py", "run/command.py"}
+HYDRA = {"run/config/compose.py", "run/config/overrides.py", "run/launch.py"}
 """The only files that know Hydra and OmegaConf."""
 
 NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "kinds")

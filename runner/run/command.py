@@ -1,286 +1,90 @@
-"""A run: measure what is not stored, then report; through Hydra's own application where a launcher
-is asked for.
-
-Launchers spread a sweep over processes or machines. Every word of the command was checked before; a
-plain run, also a sweep, needs none of this.
-"""
+"""A run: measure what is not stored, then report; with a launcher by `runner.run.launch`."""
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 from runner.contract import SettingError, plain, short
+from runner.run import launch
 from runner.run.agreement import agreement
 from runner.run.checks import missing_data
 from runner.run.command_line import Call
-from runner.run.config import build_job, composition, files
-from runner.run.config.overrides import TOP_LEVEL, Arguments, expand
-from runner.run.config.types import may_import
-from runner.run.console import (
-    FULL_ERROR,
-    guarded,
-    limit,
-    limit_reached,
-    protect,
-    say,
-    was_interrupted,
-)
+from runner.run.config.overrides import Arguments
+from runner.run.console import FULL_ERROR, guarded, limit, limit_reached, say, was_interrupted
 from runner.run.execute import dismiss, end_on_sigterm, prepare, run_job, was_terminated
 from runner.run.listing import survey
 from runner.run.reports import read_jobs, report_jobs
 from runner.store.job import Job, claim_outputs
 
-LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
-"""Launcher -> the extra of this project that brings it."""
-RESTARTS = 3
-"""How often a sweep is started again after a process of its launcher was killed: one cell may kill
-each that tries."""
-_PACKAGES = ("joblib", "submitit", "ray", "concurrent")
-"""Packages whose own errors say that a process is gone."""
-
-
-def needs_no_job(call: Call) -> bool:
-    """Whether a command asks Hydra for something that no experiment has a part in: its help,
-    completion, plugins."""
-    named = any(word.startswith("experiment=") for word in call.settings)
-    return call.shows[:1] in (("--hydra-help",), ("--shell-completion",)) or (
-        "plugins" in call.shows and not named
-    )
-
-
-def chosen(arguments: Arguments) -> bool:
-    """Whether a launcher of Hydra was asked for."""
-    words = [word.lstrip("+").partition("=") for word in arguments.launcher]
-    return any(key == files.LAUNCHERS and value != "basic" for key, _, value in words)
-
-
-def check_launcher(arguments: Arguments) -> None:
-    """Let Hydra compose the first job. Raises SettingError with one line for what it refuses, and
-    for code that a file brings in through Hydra's own section."""
-    import hydra
-
-    words = [*expand(arguments)[0], *arguments.launcher]
-    places = ",".join(f"'file://{folder}'" for folder in files.added())
-    try:
-        with hydra.initialize_config_dir(str(files.CONF), **_defaults_of_hydra()):
-            words += [f"hydra.searchpath=[{places}]"] if places else []
-            cfg = hydra.compose("config", overrides=words, return_hydra_config=True)
-    except (
-        Exception
-    ) as error:  # Hydra, OmegaConf and YAML raise many kinds; all are a mistake in what was read
-        if was_interrupted(error):
-            raise KeyboardInterrupt from error
-        missing = re.search(
-            r"(?:Could not find|Could not load) 'hydra/launcher/([^'/]+)'", str(error)
-        )
-        raise SettingError(
-            missing_launcher(missing[1]) if missing else f"hydra: {_first_line(error)}"
-        ) from error
-    _check_section(cfg.hydra)
-
-
-def _defaults_of_hydra() -> dict[str, str]:
-    """Hydra 1.3 must be told to use its own defaults; 1.4 uses them, and warns about the
-    parameter."""
-    import hydra
-
-    return {"version_base": "1.3"} if hydra.__version__.startswith("1.3.") else {}
-
-
-def missing_launcher(name: str) -> str:
-    """One line for a launcher whose plugin is not installed."""
-    if name in LAUNCHERS:
-        extra = LAUNCHERS[name]
-        return (
-            f"hydra/launcher={name}: its plugin is not installed; "
-            f"get it with pip install 'hess-run[{extra}]'"
-        )
-    known = ", ".join(["basic", *files.choices(files.LAUNCHERS), *LAUNCHERS])
-    return f"hydra/launcher={name}: no such launcher; known: {known} (docs/scale.md)"
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return short(lines[0] if lines else type(error).__name__, 160)
-
-
-def _check_section(section: Any) -> None:
-    """Refuse callbacks, launchers, sweepers and logging that are not Hydra's or this project's."""
-    from omegaconf import OmegaConf
-
-    node = OmegaConf.to_container(section, resolve=False)
-    assert isinstance(node, dict)
-    if node.get("callbacks") or node["job"].get("chdir") or node["run"]["dir"] != ".":
-        raise SettingError(
-            "hydra: expected no callbacks, run.dir=. and job.chdir=false, as in conf/config.yaml"
-        )
-    for group in ("job_logging", "hydra_logging"):
-        if section.runtime.choices.get(f"hydra/{group}") != "disabled" or "handlers" in (
-            node[group] or {}
-        ):
-            raise SettingError(
-                f"hydra.{group}: expected disabled: every job keeps a log of its own"
-            )
-    for group in ("launcher", "sweeper"):
-        for target in _targets(node.get(group)):
-            if not (
-                target.startswith(("hydra._internal.core_plugins.", "hydra_plugins."))
-                or may_import(target)
-            ):
-                raise SettingError(
-                    f"hydra.{group}: _target_ {short(target)} is no plugin of Hydra and was "
-                    "not imported"
-                )
-
-
-def _targets(node: Any) -> Iterator[str]:
-    """Every `_target_` in a configuration, nested ones included."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from [str(value)] if key == "_target_" else _targets(value)
-    elif isinstance(node, list):
-        for item in node:
-            yield from _targets(item)
-
-
-def shown_words(arguments: Arguments) -> list[str]:
-    """The command line that shows the (first) job, the overrides of its profile included."""
-    words = expand(arguments)[0]
-    run = [word for word in words if word.split("=", 1)[0] in TOP_LEVEL]
-    others = [word for word in words if word not in run]
-    return arguments.argv([*run, *composition(others).words])
-
-
-def show_hydra(words: Sequence[str]) -> int:
-    """What one of Hydra's options shows."""
-    try:
-        _application(words)
-    except Exception as error:
-        if was_interrupted(error):
-            raise KeyboardInterrupt from error
-        if FULL_ERROR:
-            raise
-        raise SettingError(f"{words[0]}: {_first_line(error)}") from error
-    return 0
-
-
-def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) -> None:
-    """Spread a sweep over the processes of a launcher. One that loses a process is started
-    again."""
-    left = without_stored(arguments, open_jobs)
-    folder = str(jobs[0].outputs / ".multirun" / time.strftime("%Y-%m-%d_%H-%M-%S"))
-    escaped = folder.replace("\\", "\\\\").replace("'", "\\'")
-    for restart in range(1, RESTARTS + 2):
-        try:
-            return _application([*left.argv(), f"hydra.sweep.dir='{escaped}'"])
-        except Exception as error:
-            if FULL_ERROR or restart > RESTARTS or not lost_worker(error):
-                raise
-            reason = short(f"{type(error).__name__}: {error}", 300)
-            say(
-                f"a process of the launcher ended early ({reason}); "
-                f"starting what is not stored again ({restart})"
-            )
-    raise AssertionError("the last start returns")
-
-
-def without_stored(arguments: Arguments, open_jobs: Sequence[Job]) -> Arguments:
-    """The sweep over those seeds alone at which a cell is to be measured: Hydra composes every job
-    again."""
-    seeds = ",".join(str(seed) for seed in sorted({job.seed for job in open_jobs}))
-    words = [f"seed={seeds}" if word.startswith("seed=") else word for word in arguments.overrides]
-    return replace(arguments, overrides=tuple(words)) if arguments.multirun else arguments
-
-
-def lost_worker(error: BaseException) -> bool:
-    """Whether a launcher reports that one of its processes ended early. What was not stored can be
-    measured again."""
-    return any(
-        kind.__module__.split(".")[0] in _PACKAGES for kind in type(error).__mro__
-    ) and not limit(error)
-
-
-def _application(words: Sequence[str]) -> None:
-    """Hydra's application on a command line. Raises whatever ends it early."""
-    import hydra
-
-    sys.argv = [sys.argv[0], *words]
-    os.environ["HYDRA_FULL_ERROR"] = (
-        "1"  # Hydra would print its own pages of what went wrong, and exit
-    )
-    try:
-        hydra.main(**_defaults_of_hydra(), config_path=str(files.CONF), config_name="config")(
-            hydra_job
-        )()
-    finally:
-        if not FULL_ERROR:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
-
-
-def hydra_job(cfg: Any) -> None:
-    """One job, in a process that a launcher made."""
-    from hydra.core.hydra_config import HydraConfig
-
-    protect(quiet=os.environ.get("HESS_QUIET") == "1")
-    for source in HydraConfig.get().runtime.config_sources:
-        if source.provider == "command-line":
-            files.add(source.path)
-    run_job(build_job(list(HydraConfig.get().overrides.task)))
-
 
 def run_command(call: Call) -> int:
     """Measure, then report; or, with one of Hydra's options that show something, show it."""
-    if needs_no_job(call):
-        return show_hydra([*call.shows, *call.settings])
+    if launch.needs_no_job(call):
+        return launch.show_hydra([*call.shows, *call.settings])
     arguments, jobs = read_jobs(call)
     if arguments.launcher or arguments.shows:
-        check_launcher(arguments)
+        launch.check_launcher(arguments)
     if arguments.shows:
-        return show_hydra(shown_words(arguments))
+        return launch.show_hydra(launch.shown_words(arguments))
+    return _run(arguments, jobs, call.quiet)
+
+
+def _run(arguments: Arguments, jobs: Sequence[Job], quiet: bool) -> int:
+    """Measure what is not stored, then report; the exit status."""
     lines, open_jobs = survey(jobs)
     lacking = missing_data({id(job.experiment): job.experiment for job in open_jobs}.values())
     able = [job for job in open_jobs if not (lacking and missing_data([job.experiment]))]
-    if (
-        lacking
-        and not able
-        and not any(job.store.has(cell_id) for job in jobs for cell_id, _ in job.cells())
-    ):
+    if lacking and not able and not any(map(_has_stored, jobs)):
         raise SettingError(lacking)
     for outputs in {job.outputs for job in jobs}:
         claim_outputs(outputs)
     end_on_sigterm()
-    if any(job.profile == "quick" for job in jobs):
-        lines.insert(0, quick_notice(jobs))
-    if call.quiet:
-        lines = []
-    for line in lines:
-        print(plain(line), file=sys.stderr, flush=True)
-    at_work = {id(job) for job in open_jobs}
-    for job in (job for job in jobs if id(job) not in at_work):
-        print(
-            f"{job.name} seed={job.seed}: 0 measured, {len(job.cells())} were stored, 0 failed",
-            flush=True,
-        )
+    if not quiet:
+        _announce(jobs, lines)
+    _say_stored(jobs, open_jobs)
     if able:
         try:
-            if arguments.multirun and chosen(arguments):
-                launch(arguments, jobs, able)
+            if arguments.multirun and launch.chosen(arguments):
+                launch.launch(arguments, jobs, able)
             else:
                 _measure(able)
         except (SettingError, KeyboardInterrupt):
             raise
         except Exception as error:
             return _ended_early(error, jobs)
+    return _report(jobs, lacking)
+
+
+def _has_stored(job: Job) -> bool:
+    """Whether any cell of a job is stored."""
+    return any(job.store.has(cell_id) for cell_id, _ in job.cells())
+
+
+def _announce(jobs: Sequence[Job], lines: Sequence[str]) -> None:
+    """Say on standard error what the run is about to do."""
+    quick = any(job.profile == "quick" for job in jobs)
+    for line in [quick_notice(jobs), *lines] if quick else lines:
+        print(plain(line), file=sys.stderr, flush=True)
+
+
+def _say_stored(jobs: Sequence[Job], open_jobs: Sequence[Job]) -> None:
+    """A line for each job that has nothing to measure."""
+    to_measure = {id(job) for job in open_jobs}
+    for job in jobs:
+        if id(job) not in to_measure:
+            counts = f"0 measured, {len(job.cells())} were stored, 0 failed"
+            print(f"{job.name} seed={job.seed}: {counts}", flush=True)
+
+
+def _report(jobs: Sequence[Job], lacking: str) -> int:
+    """Report the jobs; the exit status. lacking: data that some cells could not be measured for."""
     status = report_status(jobs)
-    if any(job.force for job in jobs) and (found := agreement(jobs)):
-        print(found.line, flush=True)
+    if any(job.force for job in jobs):
+        compared = agreement(jobs)
+        if compared is not None:
+            print(compared.line, flush=True)
     if lacking:
         say(f"not every cell is stored, and some cannot be measured: {lacking}")
         return max(status, 1)
@@ -289,8 +93,9 @@ def run_command(call: Call) -> int:
 
 def quick_notice(jobs: Sequence[Job]) -> str:
     """What the quick profile is, in one line."""
-    data = {getattr(getattr(job.experiment, "dataset", None), "kind", "") for job in jobs}
-    images = "images are random-field stand-in data, no real ones; " if "surrogate" in data else ""
+    data = [getattr(job.experiment, "dataset", None) for job in jobs]
+    stand_in = "surrogate" in [getattr(one, "kind", "") for one in data]
+    images = "images are random-field stand-in data, no real ones; " if stand_in else ""
     return f"profile=quick: {images}the grid is small and trainings are short; nothing is scored"
 
 
@@ -303,12 +108,11 @@ def _measure(jobs: Sequence[Job]) -> None:
 
 def workers_of(job: Job) -> int:
     """How many processes measure a job, apart from the command's own."""
+    if job.jobs == 1:
+        return 0
     store = job.store
-    return (
-        min(job.jobs, sum(not store.has(cell_id, job.only_run) for cell_id, _ in job.cells()))
-        if job.jobs > 1
-        else 0
-    )
+    missing = sum(not store.has(cell_id, job.only_run) for cell_id, _ in job.cells())
+    return min(job.jobs, missing)
 
 
 def _ended_early(error: Exception, jobs: Sequence[Job]) -> int:

@@ -16,8 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from runner.kinds.dataset import GaussianData
-from runner.run import command, execute
-from runner.run.command import lost_worker
+from runner.run import execute, launch
 from runner.run.config.overrides import Arguments
 from runner.run.console import LimitReached, limit
 from runner.run.execute import dismiss, run
@@ -122,9 +121,9 @@ def test_what_counts_as_a_lost_worker():
     class Lost(Exception):
         __module__ = "joblib.externals.loky.process_executor"
 
-    assert lost_worker(Lost("a worker process was killed"))
-    assert not lost_worker(RuntimeError("the experiment's own"))
-    assert not lost_worker(
+    assert launch.lost_worker(Lost("a worker process was killed"))
+    assert not launch.lost_worker(RuntimeError("the experiment's own"))
+    assert not launch.lost_worker(
         Lost("job 3 failed: runner.run.console.LimitReached: no space left: [Errno 28]")
     )
     assert (
@@ -146,14 +145,14 @@ def test_a_launcher_that_loses_processes_is_started_again_three_times(
         if len(calls) <= losses:
             raise lost("killed")
 
-    monkeypatch.setattr(command, "_application", application)
-    monkeypatch.setattr(command, "FULL_ERROR", False)
+    monkeypatch.setattr(launch, "application", application)
+    monkeypatch.setattr(launch, "FULL_ERROR", False)
     job = SimpleNamespace(outputs=tmp_path, seed=1)
-    if losses > command.RESTARTS:
+    if losses > launch.RESTARTS:
         with pytest.raises(lost):
-            command.launch(Arguments(()), [job], [job])
+            launch.launch(Arguments(()), [job], [job])
     else:
-        command.launch(Arguments(()), [job], [job])
+        launch.launch(Arguments(()), [job], [job])
     assert len(calls) == starts and capsys.readouterr().err.count("ended early") == starts - 1
 
 

@@ -5,7 +5,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from runner.contract import SettingError
-from runner.run import command
+from runner.run import launch
 from runner.run.config import compose, experiment_names, files
 from runner.run.config.overrides import read
 
@@ -17,7 +17,7 @@ def test_both_give_the_same_containers(name):
     extra = compose._profile_words(name, "quick")
     parsed = [read(word) for word in (*extra, *WORDS)]
     ours = compose._resolved(compose._merged(name, compose._chosen(name, parsed), parsed))
-    with hydra.initialize_config_dir(str(files.CONF), **command._defaults_of_hydra()):
+    with hydra.initialize_config_dir(str(files.CONF), **launch.defaults_of_hydra()):
         theirs = hydra.compose("config", overrides=[f"experiment={name}", *extra, *WORDS])
     theirs = OmegaConf.to_container(theirs, resolve=True)
     assert theirs.pop("profile") == {"name": "quick"} and theirs["seed"] == 7
@@ -54,6 +54,6 @@ def test_what_the_grammar_refuses_is_one_line_with_the_key(text):
 
 
 def test_a_launcher_that_is_not_installed_names_the_extra():
-    assert "pip install 'hess-run[ray]'" in command.missing_launcher("ray")
-    assert "pip install 'hess-run[slurm]'" in command.missing_launcher("submitit_slurm")
-    assert "no such launcher" in command.missing_launcher("nope")
+    assert "pip install 'hess-run[ray]'" in launch.missing_launcher("ray")
+    assert "pip install 'hess-run[slurm]'" in launch.missing_launcher("submitit_slurm")
+    assert "no such launcher" in launch.missing_launcher("nope")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
 
 from runner import cli
-from runner.run import command
+from runner.run import command, launch
 from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
@@ -65,7 +65,7 @@ def empty(toy_conf, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     for name in ("_measure", "report_status"):
         monkeypatch.setattr(command, name, lambda jobs: 0)
-    monkeypatch.setattr(command, "_application", lambda words: None)
+    monkeypatch.setattr(launch, "application", lambda words: None)
     return folder
 
 
