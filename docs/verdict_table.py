@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner.report.manifest import read_manifest
 from runner.run.config import experiment_names, preview
-from runner.run.listing import Costs, duration
+from runner.run.costs import Costs, duration
 from runner.store.identity import Identity
 from runner.store.store import Store
 

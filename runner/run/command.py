@@ -14,7 +14,7 @@ from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.console import FULL_ERROR, guarded, limit, limit_reached, say, was_interrupted
 from runner.run.execute import dismiss, end_on_sigterm, prepare, run_job, was_terminated
-from runner.run.listing import survey
+from runner.run.planning import survey
 from runner.run.reports import read_jobs, report_jobs
 from runner.store.job import Job, claim_outputs
 

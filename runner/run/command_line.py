@@ -36,16 +36,15 @@ stop with Ctrl-C and run the same command again: finished cells are kept.
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 from runner.contract import SettingError, short
 from runner.run.config import overrides
 from runner.run.console import did_you_mean, nearest
+from runner.run.options import read_options, shown_option
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ VERBS: Mapping[str, Verb] = {
     "": Verb("runner.run.command:run_command", settings=True),
     "demo": Verb("runner.run.checks:demo_command", keys=("outputs",)),
     "list": Verb("runner.run.listing:list_command", "[PATTERN]", keys=("outputs",), json=True),
-    "plan": Verb("runner.run.listing:plan_command", settings=True, json=True),
+    "plan": Verb("runner.run.planning:plan_command", settings=True, json=True),
     "show": Verb("runner.run.show:show_command", "NAME"),
     "report": Verb("runner.run.reports:report_command", keys=("figure", "figures"), settings=True),
     "why": Verb("runner.run.why:why_command", "FILE|ANCHOR", keys=("outputs",), json=True),
@@ -134,60 +133,51 @@ VERBS: Mapping[str, Verb] = {
 }
 """Verb -> what it is; "" is a run."""
 
-CLOSED = ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun")
-INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-COMPLETION = 'eval "$(hess-run --shell-completion install=bash)"'
-
 
 def parse(argv: Sequence[str]) -> Call:
     """Raises SettingError for options, verbs and words that do not exist or do not go together."""
-    options = _options(argv)
+    keys_of_verbs = {key for verb in VERBS.values() for key in verb.keys}
+    options = read_options(argv, {*keys_of_verbs, *overrides.KNOWN_KEYS})
     words = list(options.words)
     if options.version:
         return Call("", version=True)
-    verb = words.pop(0) if words and words[0] in (*VERBS, "help") else ""
-    if verb == "help" or options.help or not argv:
-        named = next((word for word in words if word in VERBS), "") if verb == "help" else verb
-        return Call(named, settings=tuple(words), config_dir=options.config_dir or "", help=True)
-    shows = _shows(options)
-    if shows and verb:
-        raise SettingError(f"{shows[0]} goes with a run, not with {verb}")
-    known = VERBS[verb]
-    positional = tuple(word for word in words if verb and _is_positional(word, known))
-    rest = [word for word in words if word not in positional]
-    if not len(known.required) <= len(positional) <= len(known.words.split()):
-        wanted = "key=value" if known.settings and not known.words else known.usage(verb)
-        hint = (
-            _meant(verb, positional[0]) if positional and not known.words and known.settings else ""
-        )
-        raise SettingError(
-            f"{verb}: expected {wanted}, found {short(' '.join(positional)) or 'nothing'}{hint}"
-        )
-    keys = {
-        key: value for key, _, value in (word.partition("=") for word in rest) if key in known.keys
-    }
-    settings = tuple(word for word in rest if word.partition("=")[0] not in keys)
-    if settings and not known.settings:
-        hint = did_you_mean(settings[0].partition("=")[0], known.keys)
-        raise SettingError(
-            f"{verb}: expected {known.usage(verb)}, found {short(settings[0])}{hint}"
-        )
-    if options.json and not known.json:
-        others = ", ".join(other for other in VERBS if VERBS[other].json)
-        raise SettingError(f"--json: {verb or 'a run'} has no JSON output; {others} have")
-    if not verb:
-        _check_first(settings)
-    folder, shown = options.config_dir or "", tuple(shows)
+    first = words[0] if words else ""
+    name = words.pop(0) if first in (*VERBS, "help") and first else ""
+    folder = options.config_dir or ""
+    if name == "help" or options.help or not argv:
+        named = name
+        if name == "help":
+            named = next((word for word in words if word in VERBS), "")
+        return Call(named, settings=tuple(words), config_dir=folder, help=True)
+    shows = shown_option(options)
+    if shows and name:
+        raise SettingError(f"{shows[0]} goes with a run, not with {name}")
+    verb = VERBS[name]
+    positional = [word for word in words if name and _is_positional(word, verb)]
+    _check_positional(name, positional)
+    others = [word for word in words if word not in positional]
+    keys = {}
+    settings = []
+    for word in others:
+        key, _, value = word.partition("=")
+        if key in verb.keys:
+            keys[key] = value
+        else:
+            settings.append(word)
+    _check_settings(name, settings)
+    if options.json and not verb.json:
+        with_json = ", ".join(other for other in VERBS if VERBS[other].json)
+        raise SettingError(f"--json: {name or 'a run'} has no JSON output; {with_json} have")
     return Call(
-        verb,
-        positional,
+        name,
+        tuple(positional),
         keys,
-        settings,
-        options.multirun,
-        folder,
-        shown,
-        options.json,
-        options.quiet,
+        tuple(settings),
+        multirun=options.multirun,
+        config_dir=folder,
+        shows=tuple(shows),
+        json=options.json,
+        quiet=options.quiet,
     )
 
 
@@ -195,9 +185,31 @@ def _is_positional(word: str, verb: Verb) -> bool:
     key, equals, _ = word.partition("=")
     if verb.settings or not verb.words:
         return not equals and not word.startswith("~")
-    return not equals or not (
-        key in verb.keys or nearest(key, verb.keys)
-    )  # model=mlp, a file with = in its name
+    # else model=mlp, or a file with = in its name
+    return not equals or not (key in verb.keys or nearest(key, verb.keys))
+
+
+def _check_positional(name: str, words: Sequence[str]) -> None:
+    """Refuse too few and too many positional words."""
+    verb = VERBS[name]
+    if len(verb.required) <= len(words) <= len(verb.words.split()):
+        return
+    wanted, hint = verb.usage(name), ""
+    if verb.settings and not verb.words:
+        wanted, hint = "key=value", _meant(name, words[0])
+    found = short(" ".join(words)) or "nothing"
+    raise SettingError(f"{name}: expected {wanted}, found {found}{hint}")
+
+
+def _check_settings(name: str, words: Sequence[str]) -> None:
+    """Refuse settings of a verb that takes none, and a verb that does not exist."""
+    if not name:
+        _check_first(words)
+    elif words and not VERBS[name].settings:
+        hint = did_you_mean(words[0].partition("=")[0], VERBS[name].keys)
+        raise SettingError(
+            f"{name}: expected {VERBS[name].usage(name)}, found {short(words[0])}{hint}"
+        )
 
 
 def _meant(verb: str, word: str) -> str:
@@ -225,90 +237,6 @@ def _check_first(words: Sequence[str]) -> None:
     else:
         hint = f"did you mean {near}?" if near else "see hess-run --help"
     raise SettingError(f"expected key=value, found {short(repr(first))}; {short(hint, 160)}")
-
-
-def _options(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="hess-run", add_help=False, allow_abbrev=False)
-    for names in (
-        ("-h", "--help"),
-        ("-m", "--multirun"),
-        ("-r", "--run"),
-        ("--resolve",),
-        ("--hydra-help",),
-    ):
-        parser.add_argument(*names, action="store_true")
-    for names in (("--version",), ("--json",), ("-q", "--quiet")):
-        parser.add_argument(*names, action="store_true")
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--info", "-i", choices=INFO, nargs="?", const="all")
-    parser.add_argument("--shell-completion", "-sc", action="store_true")
-    for names in (("--package", "-p"), ("--config-dir", "-cd")):
-        parser.add_argument(*names)
-    parser.add_argument("words", nargs="*")
-    known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
-
-    def refuse(message: str) -> NoReturn:
-        wrong = next(
-            (
-                word
-                for word in argv
-                if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known
-            ),
-            "",
-        )
-        name = wrong.partition("=")[0].lstrip("-")
-        closed = next(
-            (word.partition("=")[0] for word in argv if word.partition("=")[0] in CLOSED), ""
-        )
-        if closed:
-            raise SettingError(
-                f"{closed} cannot be set; add a folder of your own with --config-dir DIR"
-            )
-        if name in ("pdf", "svg"):
-            raise SettingError(
-                f"--{name}: write figures={name}, "
-                f"as in hess-run report experiment=NAME figures={name}"
-            )
-        if name and any(name in (*verb.keys, *overrides.KNOWN_KEYS) for verb in VERBS.values()):
-            value = wrong.partition("=")[2] or ("true" if name in ("force", "repair") else "VALUE")
-            raise SettingError(f"{short(wrong)}: write {name}={short(value)}, without dashes")
-        hint = did_you_mean(wrong, known) if wrong.startswith("--") else ""
-        raise SettingError(f"{short(message, 160)}{hint}; see hess-run --help")
-
-    parser.error = refuse  # type: ignore[method-assign]
-    return parser.parse_intermixed_args(list(argv))
-
-
-def _shows(options: argparse.Namespace) -> list[str]:
-    """One of Hydra's options that show something, as Hydra takes it."""
-    asked = [name for name in ("cfg", "info", "multirun", "run") if getattr(options, name)]
-    if options.resolve and not options.cfg:
-        raise SettingError("--resolve goes with --cfg")
-    if len(asked) > 1 and not (options.multirun and len(asked) == 2 and options.cfg):
-        raise SettingError(
-            f"expected one of {', '.join('--' + name for name in asked)}, found all of them"
-        )
-    if options.shell_completion:
-        if not re.match(r"(install|uninstall|query)=", (options.words or [""])[0]):
-            raise SettingError(
-                f"--shell-completion: expected install=bash, fish or zsh, as in {COMPLETION}"
-            )
-        return ["--shell-completion"]
-    if options.hydra_help:
-        return ["--hydra-help"]
-    if options.cfg:
-        package = ["--package", options.package] if options.package else []
-        return ["--cfg", options.cfg, *(["--resolve"] if options.resolve else []), *package]
-    if (
-        options.info
-        and options.info != "plugins"
-        and not any(w.startswith("experiment=") for w in options.words)
-    ):
-        raise SettingError(
-            "--info: expected experiment=NAME as well, found none; "
-            "--info plugins lists Hydra's plugins without one"
-        )
-    return ["--info", options.info] if options.info else []
 
 
 def audit_command(call: Call) -> int:

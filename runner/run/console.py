@@ -138,9 +138,10 @@ def limit(error: BaseException | None) -> str:
     text = f"{type(error).__name__}: {error}"
     if "LimitReached: " in text:
         return next((name for name in LIMITS if f"LimitReached: {name}" in text), "")
-    return next(
-        (name for name, words in LIMIT_TEXTS.items() if any(word in text for word in words)), ""
-    )
+    for name, words in LIMIT_TEXTS.items():
+        if any(word in text for word in words):
+            return name
+    return ""
 
 
 def was_interrupted(error: BaseException | None) -> bool:

@@ -172,9 +172,12 @@ def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) 
 def without_stored(arguments: Arguments, open_jobs: Sequence[Job]) -> Arguments:
     """The sweep over those seeds alone at which a cell is to be measured: Hydra composes every job
     again."""
-    seeds = ",".join(str(seed) for seed in sorted({job.seed for job in open_jobs}))
-    words = [f"seed={seeds}" if word.startswith("seed=") else word for word in arguments.overrides]
-    return replace(arguments, overrides=tuple(words)) if arguments.multirun else arguments
+    if not arguments.multirun:
+        return arguments
+    seeds = sorted({job.seed for job in open_jobs})
+    seed = f"seed={','.join(map(str, seeds))}"
+    words = [seed if word.startswith("seed=") else word for word in arguments.overrides]
+    return replace(arguments, overrides=tuple(words))
 
 
 def lost_worker(error: BaseException) -> bool:

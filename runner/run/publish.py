@@ -109,16 +109,11 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
             write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
         code.publish(folder, job.experiment)
         _copy(place, target, files)
-    count = (
-        f"{len(added)} cells added, {len(replaced)} replaced, "
-        f"{len(files)} files of the report changed"
-    )
-    done = (
-        "nothing to publish"
-        if not (added or replaced or files)
-        else f"{count}{'; shown only' if show else ''}"
-    )
-    return [*lines, f"{job.name}: {done}"]
+    if not (added or replaced or files):
+        return [*lines, f"{job.name}: nothing to publish"]
+    only = "; shown only" if show else ""
+    count = f"{len(added)} cells added, {len(replaced)} replaced"
+    return [*lines, f"{job.name}: {count}, {len(files)} files of the report changed{only}"]
 
 
 def _published(store: Store) -> dict[str, Stored]:
@@ -279,9 +274,9 @@ def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
 def _manifest_bytes(place: Path) -> bytes:
     """The manifest as it is published: its commands name no folder of this machine."""
     manifest = tables.read_json(place / MANIFEST)
-    commands = [shlex.split(command) for command in manifest["fill_commands"]]
-    cleaned = [
-        shlex.join(word for word in words if not word.startswith("outputs=")) for words in commands
-    ]
+    cleaned = []
+    for command in manifest["fill_commands"]:
+        words = [word for word in shlex.split(command) if not word.startswith("outputs=")]
+        cleaned.append(shlex.join(words))
     manifest.pop("pages", None)  # made where the cells are read
     return (json.dumps({**manifest, "fill_commands": cleaned}, indent=1) + "\n").encode()

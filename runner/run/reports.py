@@ -175,13 +175,11 @@ def say_damage(left_out: Sequence[str], as_json: bool) -> None:
 
 def columns(loaded: results.Results) -> dict[str, dict[str, Any]]:
     """Table -> rows and columns (name -> type) of one experiment."""
-    return {
-        name: {
-            "rows": len(table),
-            "columns": {str(key): str(kind) for key, kind in table.dtypes.items()},
-        }
-        for name, table in loaded.items()
-    }
+    found = {}
+    for name, table in loaded.items():
+        kinds = {str(key): str(kind) for key, kind in table.dtypes.items()}
+        found[name] = {"rows": len(table), "columns": kinds}
+    return found
 
 
 def results_lines(
@@ -196,10 +194,10 @@ def results_lines(
     if not found:
         return [f"no cells are stored below {outputs}; {where_published()}"]
     if not experiment:
-        lines = [
-            f"{name}: {', '.join(f'{t} ({rows})' for t, rows in sorted(of.items()))}"
-            for name, of in found.items()
-        ]
+        lines = []
+        for name, of in found.items():
+            tables = [f"{table} ({rows})" for table, rows in sorted(of.items())]
+            lines.append(f"{name}: {', '.join(tables)}")
         return [*lines, "numbers of rows in brackets; columns: hess-run results EXPERIMENT"]
     lines = [
         f"{name} ({of['rows']} rows): {', '.join(of['columns'])}" for name, of in found.items()

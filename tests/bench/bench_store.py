@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.kinds.dataset import GaussianData
-from runner.run import listing
+from runner.run import planning
 from runner.run.execute import run
 from runner.store.archive import CELLS as CELLS_FILE, archive_bytes
 from runner.store.job import Job, claim_outputs
@@ -73,12 +73,12 @@ def list_stored(outputs: Path, seeds: int) -> None:
 
 def plan(outputs: Path, seeds: int) -> None:
     """`hess-run plan` of every seed."""
-    assert len(listing.plan(jobs(outputs, seeds))) > seeds
+    assert len(planning.plan(jobs(outputs, seeds))) > seeds
 
 
 def resume(outputs: Path, seeds: int) -> None:
     """What a sweep does before its first cell, and all that it does before its report when every cell is stored."""
-    lines, left = listing.survey(jobs(outputs, seeds))
+    lines, left = planning.survey(jobs(outputs, seeds))
     assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in lines[0] and not left
 
 

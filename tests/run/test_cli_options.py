@@ -12,7 +12,7 @@ from runner.run import config
 from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
-from runner.run.listing import plan
+from runner.run.planning import plan
 from tests.run.conftest import command_environment
 
 

@@ -14,9 +14,10 @@ from runner.kinds.dataset import GaussianData
 from runner.run import checks
 from runner.run.checks import DEMO_FIGURE, demo
 from runner.run.config.overrides import Arguments
+from runner.run.costs import Costs, duration
 from runner.run.execute import run
 from runner.run.launch import without_stored
-from runner.run.listing import Costs, duration, survey
+from runner.run.planning import survey
 from runner.run.provenance import figure_record
 from runner.run.why import lines, why
 from runner.store.cells import Folder, Stored

@@ -9,7 +9,7 @@ import pytest
 from runner.kinds.dataset import GaussianData
 from runner.run.checks import check_store, verify_jobs
 from runner.run.execute import run
-from runner.run.listing import plan, survey
+from runner.run.planning import plan, survey
 from runner.store import tables
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs

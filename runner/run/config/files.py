@@ -81,9 +81,8 @@ def find(group: str, name: str) -> Path:
             f"{group}={short(name)}: no such choice{did_you_mean(name, known)}; known: "
             f"{', '.join(known)}"
         )
-    return next(
-        path for root in (CONF, *_ADDED) if (path := root / group / f"{name}.yaml").is_file()
-    )
+    paths = [root / group / f"{name}.yaml" for root in (CONF, *_ADDED)]
+    return next(path for path in paths if path.is_file())
 
 
 def shown(path: Path) -> str:
@@ -131,10 +130,10 @@ def _loader() -> type:
         rf"[-+]?(?:{digits}\.[0-9_]*(?:{exponent})?|{digits}{exponent}|\.[0-9]+(?:{exponent})?)"
     )
     special = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, regex) for tag, regex in known if not tag.endswith((":timestamp", ":float"))]
-        for first, known in Loader.yaml_implicit_resolvers.items()
-    }
+    resolvers = {}
+    for first, known in Loader.yaml_implicit_resolvers.items():
+        resolvers[first] = [one for one in known if not one[0].endswith((":timestamp", ":float"))]
+    Loader.yaml_implicit_resolvers = resolvers
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(f"^(?:{number}|{special})$"), list("-+0123456789.")
     )
@@ -143,15 +142,12 @@ def _loader() -> type:
 
 def merge(below: Any, above: Any) -> Any:
     """`above` laid over `below`: mappings key by key, everything else replaced."""
-    if isinstance(below, Mapping) and isinstance(above, Mapping):
-        return {
-            **below,
-            **{
-                key: merge(below[key], value) if key in below else value
-                for key, value in above.items()
-            },
-        }
-    return above
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return above
+    merged = dict(below)
+    for key, value in above.items():
+        merged[key] = merge(below[key], value) if key in below else value
+    return merged
 
 
 def comments(path: Path) -> dict[str, str]:
@@ -280,15 +276,13 @@ def kind_class(group: str, choice: str) -> type[Any]:
 def fitting(name: str, group: str) -> list[str]:
     """Choices of a group that an experiment takes; files that cannot be read or imported are not
     among them."""
+    taken = takes(experiment_class(name)).get(group, ())
     fit = []
     for choice in choices(group):
         try:
-            fit += (
-                [choice]
-                if issubclass(kind_class(group, choice), takes(experiment_class(name))[group])
-                else []
-            )
-        except (SettingError, KeyError):
+            if issubclass(kind_class(group, choice), taken):
+                fit.append(choice)
+        except SettingError:
             continue
     return fit
 

@@ -177,14 +177,8 @@ def read(text: str) -> Word:
             f"{name}: expected values to sweep over, found an interval; use range or choice"
         )
     sweep = bool(override.is_sweep_override())
-    return Word(
-        text,
-        str(override.key_or_group),
-        sweep,
-        _size(override, value) if sweep else 1,
-        value,
-        override,
-    )
+    size = _size(override, value) if sweep else 1
+    return Word(text, str(override.key_or_group), sweep, size, value, override)
 
 
 def _check_numbers(name: str, written: str, value: Any) -> None:
@@ -228,7 +222,7 @@ def _size(override: Any, value: Any) -> int:
 def expand(arguments: Arguments) -> list[list[str]]:
     """The overrides of every job: one list for a run, the product of all sweeps for a multirun."""
     words = [read(word) for word in arguments.overrides]
-    for word in (read(word) for word in arguments.launcher):
+    for word in map(read, arguments.launcher):
         if word.sweep:
             raise SettingError(f"{word.key}: expected one value, found {short(word.text)}")
     swept = [word for word in words if word.sweep]
@@ -245,4 +239,5 @@ def expand(arguments: Arguments) -> list[list[str]]:
         raise SettingError(
             f"{largest.key}: expected a sweep of at most {MOST_JOBS:,} jobs, found {count:,}"
         )
-    return [list(job) for job in itertools.product(*(word.values() for word in words))]
+    choices = [word.values() for word in words]
+    return [list(job) for job in itertools.product(*choices)]

@@ -107,16 +107,14 @@ def hints(cls: Any) -> Mapping[str, Any]:
 def takes(cls: type[Experiment]) -> Mapping[str, tuple[type, ...]]:
     """Group -> the classes of settings that an experiment takes, by the annotation of its field of
     that name."""
-    kinds = {
-        group: hints(cls)[group]
-        for group in GROUPS
-        if group in {f.name for f in dataclasses.fields(cls)}
-    }
-    unions = (Union, types.UnionType)
-    return {
-        group: tuple(get_args(kind)) if get_origin(kind) in unions else (kind,)
-        for group, kind in kinds.items()
-    }
+    names = {f.name for f in dataclasses.fields(cls)}
+    taken = {}
+    for group in GROUPS:
+        if group in names:
+            kind = hints(cls)[group]
+            is_union = get_origin(kind) in (Union, types.UnionType)
+            taken[group] = tuple(get_args(kind)) if is_union else (kind,)
+    return taken
 
 
 class Mismatch(ValueError):

@@ -3,7 +3,7 @@
 import pytest
 
 from runner.run.config import arguments, build_jobs, preview
-from runner.run.listing import Costs
+from runner.run.costs import Costs
 from runner.store.archive import VARIABLE
 from runner.store.identity import Identity
 from runner.store.store import Store

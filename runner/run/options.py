@@ -1,0 +1,112 @@
+"""Options of a command line, those of Hydra among them, and what is said of unknown ones."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Collection, Sequence
+from typing import NoReturn
+
+from runner.contract import SettingError, short
+from runner.run.console import did_you_mean
+
+CLOSED = ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun")
+"""Options of Hydra that cannot be set."""
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+COMPLETION = 'eval "$(hess-run --shell-completion install=bash)"'
+SWITCHES = (
+    ("-h", "--help"),
+    ("-m", "--multirun"),
+    ("-r", "--run"),
+    ("-q", "--quiet"),
+    ("-sc", "--shell-completion"),
+    ("--hydra-help",),
+    ("--json",),
+    ("--resolve",),
+    ("--version",),
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses a command line with one line. keys: those that are written without dashes."""
+
+    def __init__(self, argv: Sequence[str], keys: Collection[str]) -> None:
+        super().__init__(prog="hess-run", add_help=False, allow_abbrev=False)
+        self.argv, self.keys = argv, keys
+
+    def error(self, message: str) -> NoReturn:
+        names = [word.partition("=")[0] for word in self.argv]
+        for name in names:
+            if name in CLOSED:
+                raise SettingError(
+                    f"{name} cannot be set; add a folder of your own with --config-dir DIR"
+                )
+        known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        wrong = ""
+        for word, name in zip(self.argv, names, strict=True):
+            if re.match(r"--?[a-z]", word) and name not in known:
+                wrong = word
+                break
+        flag, _, value = wrong.partition("=")
+        name = flag.lstrip("-")
+        if name in ("pdf", "svg"):
+            raise SettingError(
+                f"--{name}: write figures={name}, "
+                f"as in hess-run report experiment=NAME figures={name}"
+            )
+        if name in self.keys:
+            value = value or ("true" if name in ("force", "repair") else "VALUE")
+            raise SettingError(f"{short(wrong)}: write {name}={short(value)}, without dashes")
+        hint = did_you_mean(wrong, known) if wrong.startswith("--") else ""
+        raise SettingError(f"{short(message, 160)}{hint}; see hess-run --help")
+
+
+def read_options(argv: Sequence[str], keys: Collection[str]) -> argparse.Namespace:
+    """The options of a command line, and its other words as `words`. Raises SettingError."""
+    parser = _Parser(argv, keys)
+    for names in SWITCHES:
+        parser.add_argument(*names, action="store_true")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--info", "-i", choices=INFO, nargs="?", const="all")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("words", nargs="*")
+    return parser.parse_intermixed_args(list(argv))
+
+
+def shown_option(options: argparse.Namespace) -> list[str]:
+    """One of Hydra's options that show something, as Hydra takes it. Raises SettingError."""
+    if options.resolve and not options.cfg:
+        raise SettingError("--resolve goes with --cfg")
+    asked = [name for name in ("cfg", "info", "multirun", "run") if getattr(options, name)]
+    if len(asked) > 1 and asked != ["cfg", "multirun"]:
+        flags = ", ".join(f"--{name}" for name in asked)
+        raise SettingError(f"expected one of {flags}, found all of them")
+    if options.shell_completion:
+        return _completion(options.words)
+    if options.hydra_help:
+        return ["--hydra-help"]
+    if options.cfg:
+        shown = ["--cfg", options.cfg]
+        if options.resolve:
+            shown.append("--resolve")
+        if options.package:
+            shown += ["--package", options.package]
+        return shown
+    if not options.info:
+        return []
+    named = any(word.startswith("experiment=") for word in options.words)
+    if options.info != "plugins" and not named:
+        raise SettingError(
+            "--info: expected experiment=NAME as well, found none; "
+            "--info plugins lists Hydra's plugins without one"
+        )
+    return ["--info", options.info]
+
+
+def _completion(words: Sequence[str]) -> list[str]:
+    if not words or not re.match(r"(install|uninstall|query)=", words[0]):
+        raise SettingError(
+            f"--shell-completion: expected install=bash, fish or zsh, as in {COMPLETION}"
+        )
+    return ["--shell-completion"]
