@@ -48,7 +48,8 @@ def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
 
 def counts(title: str, before: Verdicts, after: Verdicts) -> Iterator[str]:
     """A table of how many rows have each verdict."""
-    old, new = (Counter(row["verdict"] for row in of.values()) for of in (before, after))
+    old = Counter(row["verdict"] for row in before.values())
+    new = Counter(row["verdict"] for row in after.values())
     yield f"| {title} | before | after |\n|---|---|---|"
     for verdict in sorted(set(old) | set(new)):
         yield f"| {verdict} | {old[verdict]} | {new[verdict]} |"

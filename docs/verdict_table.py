@@ -6,6 +6,7 @@ a seed costs.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from runner.report.manifest import read_manifest
@@ -41,22 +42,21 @@ def row(name: str) -> str:
         return (
             f"{head} not run yet | {duration(sum(cell.seconds for cell in experiment.cells()))} |"
         )
-    numbers, extensions = record["scorecard"], record["extensions"]
-    statements = {
-        verdict: count - extensions.get(verdict, 0) for verdict, count in record["claims"].items()
+    extensions = Counter(record["extensions"])
+    kinds = {
+        "numbers": Counter(record["scorecard"]),
+        "statements": Counter(record["claims"]) - extensions,
+        "extensions": extensions,
     }
-    parts = [
-        ", ".join(f"{count} {verdict}" for verdict in KEPT if (count := counts.get(verdict)))
-        for counts in (numbers, statements, extensions)
-    ]
-    words = ("numbers", "statements", "extensions")
-    held = "; ".join(f"{what}: {text}" for what, text in zip(words, parts, strict=True) if text)
+    parts = []
+    for kind, counts in kinds.items():
+        listed = [f"{counts[verdict]} {verdict}" for verdict in KEPT if counts[verdict]]
+        if listed:
+            parts.append(f"{kind}: {', '.join(listed)}")
+    held = "; ".join(parts)
     key = Identity.of(name, experiment).key
-    stored = [
-        cell
-        for cell in Store(ROOT / "outputs", name).all(tables=False)
-        if cell.meta["settings_key"] == key
-    ]
+    cells = Store(ROOT / "outputs", name).all(tables=False)
+    stored = [cell for cell in cells if cell.meta["settings_key"] == key]
     costs, measured = Costs(stored), [cell.meta["params"] for cell in stored]
     cost = sum(costs(cell)[0] for cell in experiment.cells() if dict(cell.params) in measured)
     left = sum(cell.seconds for cell in experiment.cells() if dict(cell.params) not in measured)

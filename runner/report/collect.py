@@ -4,7 +4,7 @@ missing, and where the report goes."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -165,68 +165,105 @@ def collect(jobs: Sequence[Job], protocol: Protocol, any_seed: bool = False) -> 
     identity = job.identity
     store = job.store
     stored_cells = list(store.all())
-    beside = beside_of(job, stored_cells)
-    aside = {cell.id for cells in beside.values() for cell in cells}
-    own = [cell for cell in stored_cells if cell.meta["settings_key"] == identity.key]
-    found = [cell for cell in own if cell.id not in aside] or own
-    aside_only = {c.meta["seed"] for c in own} - {c.meta["seed"] for c in found}
-    jobs = [j for j in jobs if j.seed not in aside_only]
+    companions = companions_of(job, stored_cells)
     damage = tuple(store.quarantine(name) for name in sorted(store.damaged))
+    of_companions = {cell.id for cells in companions.values() for cell in cells}
+    of_settings = [cell for cell in stored_cells if cell.meta["settings_key"] == identity.key]
+    cells = [cell for cell in of_settings if cell.id not in of_companions] or of_settings
+    stored_seeds = {int(cell.meta["seed"]) for cell in cells}
+    only_beside = {cell.meta["seed"] for cell in of_settings} - stored_seeds
+    jobs = [one for one in jobs if one.seed not in only_beside]
+    if any_seed and stored_seeds and stored_seeds.isdisjoint(one.seed for one in jobs):
+        jobs = [replace(one, seed=min(stored_seeds)) for one in jobs]
+    seeds = sorted(stored_seeds | {one.seed for one in jobs})
+    wanted = _wanted(job, place, jobs, seeds)
+    for cell in of_settings:
+        wanted.pop(cell.id, None)
+    for cell_id, failure in store.failed().items():
+        if cell_id in wanted:
+            wanted[cell_id] = replace(wanted[cell_id], error=str(failure["error"]))
+    return Collection(
+        job=job,
+        place=place,
+        cells=_in_order(cells, place.experiment),
+        seeds=tuple(seeds),
+        missing=tuple(wanted.values()),
+        damage=damage,
+        beside=companions,
+    )
+
+
+def _in_order(cells: Iterable[Stored], experiment: Experiment) -> tuple[Stored, ...]:
+    """The cells in the order of the grid, then of the seed; others after them."""
+    grid = [digest(dict(cell.params)) for cell in experiment.cells()]
+    order = {params: i for i, params in enumerate(grid)}
+
+    def place(cell: Stored) -> tuple[int, str, int]:
+        params = cell.meta["params"]
+        return order.get(digest(params), len(grid)), str(params), cell.meta["seed"]
+
+    return tuple(sorted(cells, key=place))
+
+
+def _wanted(
+    job: Job, place: Place, jobs: Iterable[Job], seeds: Iterable[int]
+) -> dict[str, Missing]:
+    """Every cell that the report needs, by id: of the grid at these seeds, as far as verdicts read
+    them, and those that the jobs asked for in addition."""
+    of_paper = scope_of(job.experiment, place.paper, place.profile).seeds
     grid = list(place.experiment.cells())
-    order = {digest(dict(cell.params)): i for i, cell in enumerate(grid)}
-    found.sort(
-        key=lambda c: (
-            order.get(digest(c.meta["params"]), len(grid)),
-            str(c.meta["params"]),
-            c.meta["seed"],
-        )
-    )
-    there = {int(cell.meta["seed"]) for cell in found}
-    if any_seed and there and not there & {j.seed for j in jobs}:
-        jobs = [replace(j, seed=min(there)) for j in jobs]
-    seeds = sorted(there | {j.seed for j in jobs})
-    stored, failed = {cell.id for cell in own}, job.store.failed()
-    papers = scope_of(job.experiment, place.paper, place.profile).seeds
-    wanted = {
-        identity.cell_id(cell, seed): Missing(seed, cell.label, "", place.words)
-        for seed in seeds
-        for cell in grid
-        if not papers or seed in papers
-    }
+    wanted = {}
+    for seed in seeds:
+        if of_paper and seed not in of_paper:
+            continue
+        for cell in grid:
+            cell_id = job.identity.cell_id(cell, seed)
+            wanted[cell_id] = Missing(seed, cell.label, "", place.words)
+    # off the grid: the words of the grid would not measure it
     for asked in jobs:
-        profile = (f"profile={asked.profile}",) if asked.profile != "paper" else ()
-        for (
-            cell_id,
-            cell,
-        ) in asked.cells():  # off the grid: the words of the grid would not measure it
-            wanted.setdefault(
-                cell_id, Missing(asked.seed, cell.label, "", (*profile, *asked.overrides))
-            )
-    missing = tuple(
-        replace(cell, error=str(failed[cell_id]["error"]) if cell_id in failed else "")
-        for cell_id, cell in wanted.items()
-        if cell_id not in stored
-    )
-    return Collection(job, place, tuple(found), tuple(seeds), missing, damage, beside)
+        words = asked.overrides
+        if asked.profile != PAPER:
+            words = (f"profile={asked.profile}", *words)
+        for cell_id, cell in asked.cells():
+            wanted.setdefault(cell_id, Missing(asked.seed, cell.label, "", words))
+    return wanted
 
 
-def beside_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, ...]]:
+def companions_of(job: Job, cells: Sequence[Stored]) -> dict[str, tuple[Stored, ...]]:
     """The cells of each companion that has any, in the order of parameters and seeds."""
-    found = {}
+    companions = {}
     for name, companion in job.experiment.companions().items():
         key = Identity.of(job.name, companion.experiment, job.threads, job.device).key
-        of = [
-            c for c in cells if c.meta["settings_key"] == key and c.meta["seed"] in companion.seeds
-        ]
-        if of:
-            found[name] = tuple(sorted(of, key=lambda c: (str(c.meta["params"]), c.meta["seed"])))
-    return found
+        of_settings = [cell for cell in cells if cell.meta["settings_key"] == key]
+        found = [cell for cell in of_settings if cell.meta["seed"] in companion.seeds]
+        if found:
+            found.sort(key=lambda cell: (str(cell.meta["params"]), cell.meta["seed"]))
+            companions[name] = tuple(found)
+    return companions
+
+
+CELL_KEYS = ("wall_seconds", "cpu_seconds", "peak_memory_mib", "finished")
+"""Keys of cell.json in the manifest of a report."""
+
+
+def _cell_record(cell: Stored) -> dict[str, Any]:
+    return {
+        "id": cell.id,
+        "params": cell.meta["params"],
+        "seed": cell.meta["seed"],
+        **{key: cell.meta[key] for key in CELL_KEYS},
+        "git_commit": cell.meta["software"]["git_commit"],
+        "certificate": CERTIFICATE in cell.meta["tables"],
+    }
 
 
 def manifest(collection: Collection) -> dict[str, Any]:
     """What a report was made from."""
     job, cells = collection.job, collection.cells
     experiment = job.experiment
+    beside = {}
+    for name, of_companion in collection.beside.items():
+        beside[name] = [cell.id for cell in of_companion]
     return {
         "experiment": job.name,
         "title": experiment.title,
@@ -240,21 +277,8 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "threads": job.threads,
         "device": job.device,
         "seeds": list(collection.seeds),
-        "cells": [
-            {
-                "id": cell.id,
-                "params": cell.meta["params"],
-                "seed": cell.meta["seed"],
-                "wall_seconds": cell.meta["wall_seconds"],
-                "cpu_seconds": cell.meta["cpu_seconds"],
-                "peak_memory_mib": cell.meta["peak_memory_mib"],
-                "finished": cell.meta["finished"],
-                "git_commit": cell.meta["software"]["git_commit"],
-                "certificate": CERTIFICATE in cell.meta["tables"],
-            }
-            for cell in cells
-        ],
-        "beside": {name: [cell.id for cell in cells] for name, cells in collection.beside.items()},
+        "cells": [_cell_record(cell) for cell in cells],
+        "beside": beside,
         "missing": [str(cell) for cell in collection.missing],
         "failures": [
             {"seed": cell.seed, "cell": cell.label, "error": cell.error}

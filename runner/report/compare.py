@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import Claim
 from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS, WAYS, published, text_of
 from runner.report.score import Score, score_of, yes
-from runner.stats.intervals import NAN
+from runner.stats.intervals import NAN, joined
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+Row = Mapping[str, Any]
 VERDICTS = (
     "exact match",
     "reproduced",
@@ -33,7 +34,7 @@ VERDICTS = (
 def scorecard(
     measured: pd.DataFrame, reference: pd.DataFrame, comparable_reason: str = ""
 ) -> pd.DataFrame:
-    """Hold measured values against published ones: the keys of each reference row, then the fields
+    """Compare measured values with published ones: the keys of each reference row, then the fields
     of `Score`.
 
     reference: as `read_reference` gives it. comparable_reason: why no value can be compared (''
@@ -69,110 +70,121 @@ def scorecard(
             "measured values: expected columns metric, seed and value, "
             f"missing {', '.join(missing)}"
         )
-    rows = [{str(k): str(v) for k, v in row.items()} for row in reference.to_dict("records")]
+    rows = [_texts(row) for row in reference.to_dict("records")]
     keys = [column for column in reference.columns if column not in VALUE_COLUMNS]
     shared = [column for column in keys if column in measured.columns]
-    found: list[dict[str, Any]] = [
-        {str(k): text_of(v) for k, v in row.items()} | {"value": float(row["value"])}
-        for row in measured.to_dict("records")
-    ]
-    groups = _ambiguous(
-        rows, shared, [k for k in keys if k not in shared and k not in BIBLIOGRAPHIC]
-    )
-    matched = [
-        [m for m in found if all(not row[k].strip() or text_of(row[k]) == m[k] for k in shared)]
-        for row in rows
-    ]
+    absent = [key for key in keys if key not in shared and key not in BIBLIOGRAPHIC]
+    values = _measured_rows(measured)
+    matched = [_matching(row, values, shared) for row in rows]
+    ambiguous = _ambiguous(rows, shared, absent)
     scores = []
     for row, matching in zip(rows, matched, strict=True):
-        printed = published(row)
-        reason = comparable_reason or next(
-            (m["comparable"] for m in matching if "comparable" in m), ""
-        )
-        score = score_of(printed, matching, reason, groups.get(_identity(row, shared), ""))
+        comparable = [value["comparable"] for value in matching if "comparable" in value]
+        reason = comparable_reason or next(iter(comparable), "")
+        group = ambiguous.get(_identity(row, shared), "")
+        score = score_of(published(row), matching, reason, group)
         scores.append(replace(score, values=tuple(map(_by_seed, matching))))
     scores = _repeated(rows, keys, matched, _ordered(rows, scores))
-    table = [
-        {k: row[k] for k in keys} | {f.name: getattr(s, f.name) for f in fields(Score)}
-        for row, s in zip(rows, scores, strict=True)
-    ]
+    table = []
+    for row, score in zip(rows, scores, strict=True):
+        table.append({key: row[key] for key in keys} | vars(score))
     return pd.DataFrame(table, columns=[*keys, *(f.name for f in fields(Score))])
 
 
-def _by_seed(row: Mapping[str, Any]) -> tuple[int, float | None]:
+def _texts(row: Mapping[Any, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in row.items()}
+
+
+def _measured_rows(measured: pd.DataFrame) -> list[dict[str, Any]]:
+    """The measured rows, their keys as text."""
+    rows = []
+    for row in measured.to_dict("records"):
+        texts: dict[str, Any] = {str(key): text_of(value) for key, value in row.items()}
+        rows.append(texts | {"value": float(row["value"])})
+    return rows
+
+
+def _matching(row: Row, values: Sequence[Row], shared: Sequence[str]) -> list[Row]:
+    """The measured rows that agree with a reference row on every shared key that it has."""
+    wanted = {key: text_of(row[key]) for key in shared if row[key].strip()}
+    return [value for value in values if wanted.items() <= value.items()]
+
+
+def _by_seed(row: Row) -> tuple[int, float | None]:
     """(seed, value) of a measured row."""
     value = row["value"]
     return int(float(row["seed"])), float(f"{value:.9g}") if math.isfinite(value) else None
 
 
-def _ordered(rows: Sequence[Mapping[str, str]], scores: Sequence[Score]) -> list[Score]:
+def _ordered(rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
     """The scores with sign and order against the other rows of their metric and table."""
-    kin: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[int]] = {}
     for i, (row, score) in enumerate(zip(rows, scores, strict=True)):
         if math.isfinite(score.paper_mean) and score.n:
-            kin.setdefault((row["metric"], score.source), []).append(i)
-    found = list(scores)
-    for members in kin.values():
-        signed = any(min(scores[i].paper_mean, scores[i].measured_mean) < 0 for i in members)
+            groups.setdefault((row["metric"], score.source), []).append(i)
+    ordered = list(scores)
+    for members in groups.values():
+        group = [scores[i] for i in members]
+        signed = any(min(one.paper_mean, one.measured_mean) < 0 for one in group)
         for i in members:
-            own = scores[i]
-            others = [scores[j] for j in members if scores[j].paper_mean != own.paper_mean]
-            kept = [
-                (o.paper_mean > own.paper_mean) == (o.measured_mean > own.measured_mean)
-                for o in others
-            ]
-            sign = (
-                yes((own.paper_mean > 0) == (own.measured_mean > 0))
-                if signed and own.paper_mean
-                else ""
-            )
-            found[i] = replace(
-                own, sign_kept=sign, order_kept=sum(kept) / len(kept) if kept else NAN
-            )
-    return found
+            ordered[i] = _in_order(scores[i], group, signed)
+    return ordered
+
+
+def _in_order(score: Score, group: Sequence[Score], signed: bool) -> Score:
+    """A score with its sign and order against the others of its group. signed: any is negative."""
+    kept = []
+    for other in group:
+        if other.paper_mean != score.paper_mean:
+            is_above = other.measured_mean > score.measured_mean
+            kept.append(is_above == (other.paper_mean > score.paper_mean))
+    sign = ""
+    if signed and score.paper_mean:
+        sign = yes((score.paper_mean > 0) == (score.measured_mean > 0))
+    return replace(score, sign_kept=sign, order_kept=sum(kept) / len(kept) if kept else NAN)
 
 
 def _repeated(
-    rows: Sequence[Mapping[str, str]],
+    rows: Sequence[Row],
     keys: Sequence[str],
-    matched: Sequence[Sequence[Mapping[str, Any]]],
-    scores: list,
+    matched: Sequence[Sequence[Row]],
+    scores: Sequence[Score],
 ) -> list[Score]:
     """The scores, with a word where the values are those of an earlier row: they share networks or
     streams."""
     seen: dict[tuple[Any, ...], str] = {}
-    found = []
+    said = []
     for row, matching, score in zip(rows, matched, scores, strict=True):
-        values = (row["metric"], *sorted((m["seed"], m["value"]) for m in matching))
-        name = " ".join(f"{k}={row[k]}" for k in keys if k != "metric" and row[k])
+        values = (row["metric"], *sorted((value["seed"], value["value"]) for value in matching))
         if values in seen and score.n > 1 and score.equivalence:
             shared = f"the same values as {seen[values]}: no independent row"
-            score = replace(score, reason="; ".join(t for t in (score.reason, shared) if t))
+            score = replace(score, reason=joined(score.reason, shared))
+        name = " ".join(f"{key}={row[key]}" for key in keys if key != "metric" and row[key])
         seen.setdefault(values, name)
-        found.append(score)
-    return found
+        said.append(score)
+    return said
 
 
-def _identity(row: Mapping[str, str], shared: Sequence[str]) -> tuple[str, ...]:
-    return tuple(text_of(row[k]) for k in shared)
+def _identity(row: Row, shared: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text_of(row[key]) for key in shared)
 
 
 def _ambiguous(
-    rows: Sequence[Mapping[str, str]], shared: Sequence[str], absent: Sequence[str]
-) -> dict[Any, str]:
+    rows: Sequence[Row], shared: Sequence[str], absent: Sequence[str]
+) -> dict[tuple[str, ...], str]:
     """Identities on the shared keys whose reference rows differ in keys that measured values lack
     -> the reason."""
-    seen: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    texts: dict[tuple[str, ...], dict[str, set[str]]] = {}
     for row in rows:
-        values = seen.setdefault(_identity(row, shared), {k: set() for k in absent})
-        for k in absent:
-            values[k].add(text_of(row[k]))
-    lacking = {
-        identity: [k for k, v in values.items() if len(v) > 1] for identity, values in seen.items()
-    }
-    return {
-        i: f"measured values do not say {', '.join(names)}" for i, names in lacking.items() if names
-    }
+        of_identity = texts.setdefault(_identity(row, shared), {})
+        for key in absent:
+            of_identity.setdefault(key, set()).add(text_of(row[key]))
+    reasons = {}
+    for identity, of_identity in texts.items():
+        names = [key for key, values in of_identity.items() if len(values) > 1]
+        if names:
+            reasons[identity] = f"measured values do not say {', '.join(names)}"
+    return reasons
 
 
 def summarise(scores: pd.DataFrame) -> dict[str, int]:
@@ -191,7 +203,7 @@ def claims_table(claims: Iterable[Claim]) -> pd.DataFrame:
     """Claims as rows, one column per field. Raises ValueError when name and group repeat."""
     import pandas as pd
 
-    rows = [{f.name: getattr(claim, f.name) for f in fields(Claim)} for claim in claims]
+    rows = [vars(claim) for claim in claims]
     seen: set[tuple[str, str]] = set()
     for row in rows:
         key = (row["name"], row["group"])

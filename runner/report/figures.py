@@ -130,7 +130,7 @@ def new_figure(
     return figure, figure.subplots(rows, cols, squeeze=False, sharex=sharex, sharey=sharey)
 
 
-def panels(
+def panels(  # noqa: PLR0913 (it makes a figure: a constructor in all but name)
     titles: Mapping[Any, str],
     draw: Callable[[Axes, Any], str | None],
     *,
@@ -172,14 +172,10 @@ def panels(
     in_row = columns or len(titles)
     size.setdefault("width", min(WIDEST, 0.4 + 3.4 * in_row))
     figure, axes = new_figure(-(-len(titles) // max(1, in_row)), in_row, sharey=sharey, **size)
-    shown, replaced = list(axes.flat[: len(titles)]), []
-    for ax, (key, title) in zip(shown, titles.items(), strict=True):
-        replaced.append(draw(ax, key) or title)
+    shown = list(axes.flat[: len(titles)])
+    heads = [draw(ax, key) or titles[key] for ax, key in zip(shown, titles, strict=True)]
     for i, ax in enumerate(shown):
-        if x and i >= len(shown) - in_row:
-            ax.set_xlabel(x)
-        if y and i % in_row == 0:
-            ax.set_ylabel(y)
+        _label(ax, x if i >= len(shown) - in_row else "", y if i % in_row == 0 else "")
         if log:
             log_axis(ax, log)
         if integer:
@@ -187,14 +183,21 @@ def panels(
     for ax in axes.flat[len(titles) :]:
         ax.remove()
     if len(shown) > 1:
-        letter(shown, replaced)
+        letter(shown, heads)
     else:
-        shown[0].set_title(replaced[0], loc="left")
+        shown[0].set_title(heads[0], loc="left")
     if legend_columns != 0:
         shared_legend(figure, columns=legend_columns)
     if caption:
         note(figure, caption)
     return figure
+
+
+def _label(ax: Axes, x: str, y: str) -> None:
+    if x:
+        ax.set_xlabel(x)
+    if y:
+        ax.set_ylabel(y)
 
 
 def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None:
@@ -309,11 +312,8 @@ def histogram(
         return
     edges = np.histogram_bin_edges(x, bins=bins)  # type: ignore[arg-type]
     lost = everything.size - x.size
-    text = (
-        (name if name is not None else label)
-        + f" (n = {x.size}"
-        + (f", {lost} not shown)" if lost else ")")
-    )
+    left_out = f", {lost} not shown" if lost else ""
+    text = f"{label if name is None else name} (n = {x.size}{left_out})"
     ax.hist(
         x,
         bins=list(edges),
@@ -385,27 +385,29 @@ def annotate_test(ax: Axes, statistic: Statistic) -> None:
     )
 
 
+TESTS = {"mann_whitney": "Mann–Whitney", "wilcoxon": "Wilcoxon", "spearman": "Spearman"}
+
+
 def describe(statistic: Statistic) -> str:
     """Short lines for a test or fit; a test that cannot reach 0.05 says so instead of looking like
     "no difference"."""
     s = statistic
-    names = {"mann_whitney": "Mann–Whitney", "wilcoxon": "Wilcoxon", "spearman": "Spearman"}
+    name = TESTS.get(s.kind, s.kind)
     if s.kind in ("linear", "log_linear"):
         return f"slope {s.slope:.3g}, R² = {s.r2:.3f}, n = {s.n_a}"
     if s.kind == "summary":
         return f"mean {s.mean:.3g} ± {s.std:.2g}, median {s.median:.3g}, n = {s.n_a}"
-    parts = [f"{names.get(s.kind, s.kind)} p {'' if s.p < LEAST_P else '= '}{_p(s.p)}"]
     if math.isnan(s.p):
-        return f"{names.get(s.kind, s.kind)}: {s.note or 'no test'}"
+        return f"{name}: {s.note or 'no test'}"
+    equals = "" if s.p < LEAST_P else "= "
+    parts = [f"{name} p {equals}{_p(s.p)}"]
     if not math.isnan(s.p_holm):
         parts.append(f"Holm {_p(s.p_holm)}")
     effect = f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}"
     if not math.isnan(s.shift):
-        interval = (
-            f"[{s.shift_low:.3g}, {s.shift_high:.3g}]"
-            if math.isfinite(s.shift_low)
-            else "(no interval)"
-        )
+        interval = "(no interval)"
+        if math.isfinite(s.shift_low):
+            interval = f"[{s.shift_low:.3g}, {s.shift_high:.3g}]"
         effect += f", shift {s.shift:.3g} {interval}"
     lines = [", ".join(parts), effect]
     if not s.has_power:
@@ -418,13 +420,9 @@ LEAST_P = 1e-4
 
 
 def _p(p: float) -> str:
-    return (
-        f"< {LEAST_P:.0e}".replace("e-0", "e-")
-        if p < LEAST_P
-        else f"{p:.2g}"
-        if p < 0.1
-        else f"{p:.2f}"
-    )
+    if p < LEAST_P:
+        return f"< {LEAST_P:.0e}".replace("e-0", "e-")
+    return f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
 def identity_line(ax: Axes) -> None:
@@ -467,15 +465,11 @@ def heatmap(
         values = np.ma.masked_less_equal(values, 0)
     ax.grid(False)
     ax.patch.set(hatch="///", facecolor="white", edgecolor="0.7")
-    norm = (
-        LogNorm()
-        if log and values.count()
-        else CenteredNorm()
-        if centred
-        else Normalize(*limits)
-        if limits
-        else None
-    )
+    norm: Normalize | None = Normalize(*limits) if limits else None
+    if log and values.count():
+        norm = LogNorm()
+    elif centred:
+        norm = CenteredNorm()
     image = ax.imshow(
         values, norm=norm, cmap="PuOr_r" if centred else "cividis", interpolation="nearest"
     )

@@ -132,12 +132,16 @@ def _with_scripts(base: str, scripts: str) -> str:
 def _joined(base: str, sub: str, sup: str) -> str:
     if sub and sup:
         return f"<msubsup>{base}{sub}{sup}</msubsup>"
-    return f"<msub>{base}{sub}</msub>" if sub else f"<msup>{base}{sup}</msup>" if sup else base
+    if sub:
+        return f"<msub>{base}{sub}</msub>"
+    return f"<msup>{base}{sup}</msup>" if sup else base
 
 
 def _script(text: str) -> str:
     """The content of an index or a power; a word is one upright symbol."""
     small = text.translate(SMALL)
-    content = small[2:-1] if small[1:2] == "{" else small[1:] if small[0] in "_^" else small
+    content = small.removeprefix("_").removeprefix("^")
+    if content.startswith("{"):
+        content = content[1:-1]
     word = content.isalpha() and content not in NAMES and (len(content) > 2 or content.isupper())
     return f"<mi>{content}</mi>" if word else _row(content)

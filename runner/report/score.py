@@ -10,7 +10,9 @@ from typing import Any
 
 from runner.report.reference import NAN, ROUNDING, Printed
 from runner.stats import judge
-from runner.stats.intervals import Difference, Part, Sample, withheld
+from runner.stats.intervals import Difference, Part, Sample, joined, lost_text, withheld
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -79,30 +81,28 @@ class Score:
     replication: str = ""
 
 
-def score_of(
-    paper: Printed, matching: Sequence[Mapping[str, Any]], reason: str, ambiguous: str
-) -> Score:
+def score_of(paper: Printed, matching: Sequence[Row], reason: str, ambiguous: str) -> Score:
     """Verdict on one published value from the measured rows that match it."""
     score = Score(
-        paper.mean,
-        paper.std,
-        paper.bound,
-        paper.n,
-        paper.resolution,
-        paper.way,
-        paper.statistic,
-        paper.results_std,
+        paper_mean=paper.mean,
+        paper_std=paper.std,
+        upper_bound=paper.bound,
+        n_seeds=paper.n,
+        resolution=paper.resolution,
+        way=paper.way,
+        statistic=paper.statistic,
+        results_std=paper.results_std,
         source=paper.source,
         note=paper.note,
     )
     if not matching:
         return score
-    values = [m["value"] for m in matching]
-    ours = Sample.of(values)
-    lost = ours.lost_text.replace(" infinite", " seeds infinite")
+    ours = Sample.of([value["value"] for value in matching])
+    lost = lost_text(ours.lost, len(matching), "seeds")
     if not ours.n:
         return replace(score, verdict="inconclusive", reason=lost)
-    target = paper.bound if math.isnan(paper.mean) else paper.mean
+    is_bound = math.isnan(paper.mean)
+    target = paper.bound if is_bound else paper.mean
     score = replace(
         score,
         measured_mean=ours.mean,
@@ -111,33 +111,38 @@ def score_of(
         ratio=ours.mean / target if target else NAN,
         difference=ours.mean - target,
     )
-    if len({row["seed"] for row in matching}) < len(matching):
+    if len({value["seed"] for value in matching}) < len(matching):
         ambiguous = "several measured values for one seed: the key columns do not tell them apart"
+    constructed = _constructed(paper, matching)
     if ambiguous:
-        return replace(score, verdict="inconclusive", reason=joined(lost, ambiguous))
-    if reason:
-        return replace(score, verdict="not comparable", reason=joined(lost, reason))
-    constructed = paper.constructed or _said(matching, "constructed")
-    if not constructed and not any(values) and (math.isnan(paper.mean) or paper.mean == 0):
-        constructed = "an exact zero of the code"
-    if constructed:
-        return replace(
-            score,
-            verdict=withheld("true by construction", ours.lost),
-            reason=joined(lost, constructed),
-        )
-    score = _bounded(score, ours) if math.isnan(paper.mean) else _held(score, paper, ours, matching)
+        score = replace(score, verdict="inconclusive", reason=ambiguous)
+    elif reason:
+        score = replace(score, verdict="not comparable", reason=reason)
+    elif constructed:
+        score = replace(score, verdict="true by construction", reason=constructed)
+    elif is_bound:
+        score = _calibrated(_bounded(score, ours), matching)
+    else:
+        score = _calibrated(_held(score, paper, ours, matching), matching)
+    verdict = withheld(score.verdict, ours.lost)
+    return replace(score, verdict=verdict, reason=joined(lost, score.reason))
+
+
+def _constructed(paper: Printed, matching: Sequence[Row]) -> str:
+    """Why a row could not have come out otherwise; "" where it could."""
+    stated = paper.constructed or _said(matching, "constructed")
+    may_be_zero = paper.mean == 0 or math.isnan(paper.mean)
+    if not stated and may_be_zero and not any(value["value"] for value in matching):
+        return "an exact zero of the code"
+    return stated
+
+
+def _calibrated(score: Score, matching: Sequence[Row]) -> Score:
+    """The score, not counted where its protocol was chosen by looking at the numbers."""
     calibrated = _said(matching, "calibrated")
-    if calibrated and score.verdict != "exact match":
-        score = replace(score, verdict="calibrated", reason=joined(calibrated, score.reason))
-    return replace(
-        score, verdict=withheld(score.verdict, ours.lost), reason=joined(lost, score.reason)
-    )
-
-
-def joined(*texts: str) -> str:
-    """The texts that are not empty, separated by semicolons."""
-    return "; ".join(text for text in texts if text)
+    if not calibrated or score.verdict == "exact match":
+        return score
+    return replace(score, verdict="calibrated", reason=joined(calibrated, score.reason))
 
 
 def _bounded(score: Score, ours: Sample) -> Score:
@@ -147,50 +152,36 @@ def _bounded(score: Score, ours: Sample) -> Score:
     return replace(score, verdict=outcome, equivalence=outcome, seeds_needed=needed, reason=reason)
 
 
-def _held(
-    score: Score, paper: Printed, ours: Sample, matching: Sequence[Mapping[str, Any]]
-) -> Score:
+RESULTS_STD = "standard deviation of the authors' public results"
+PAIRED = "paired: same networks; the interval is that of other probes or another device's rounding"
+PAIRED_EXACT = "paired: same networks and images, nothing random is left"
+
+
+def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -> Score:
     """Against a printed mean."""
     std = paper.results_std if math.isnan(paper.std) else paper.std
     theirs = Sample.printed(paper.mean, std, paper.n)
-    named = NAN if paper.margin in ("", ROUNDING) else float(paper.margin)
-    margin = (
-        paper.resolution
-        if paper.margin == ROUNDING
-        else judge.margin_of(paper.mean, paper.resolution, named)
-    )
-    variance, image_df = (_mean(matching, c) for c in ("image_variance", "image_df"))
-    images = (
-        Part(variance, math.inf if math.isnan(image_df) else image_df) if variance > 0 else None
-    )
-    paired = all(m.get("paired") in ("true", "1") for m in matching)
-    rounding, pairs = (_mean(matching, c) for c in ("rounding_std", "rounding_df"))
-    printed = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
+    margin = _margin(paper)
+    variance, image_df = _mean(matching, "image_variance"), _mean(matching, "image_df")
+    rounding, pairs = _mean(matching, "rounding_std"), _mean(matching, "rounding_df")
     if math.isnan(rounding):
-        compared, how = judge.equal(ours, theirs, margin, images), ""
+        images = Part(variance, _df(image_df)) if variance > 0 else None
+        compared = judge.equal(ours, theirs, margin, images)
+        reasons = [compared.difference.how]
+        if math.isnan(paper.std) and not math.isnan(std):
+            reasons.append(RESULTS_STD)
     else:  # the same networks: the spread of what is left between the two is known
-        grown = Part(rounding**2, math.inf if math.isnan(pairs) else pairs)
-        compared = judge.paired(ours, theirs, margin, grown)
-        how = (
-            "paired: same networks; the interval is that of other probes or another device's "
-            "rounding"
-        )
-        how = how if rounding > 0 else "paired: same networks and images, nothing random is left"
-    difference = compared.difference
-    theirs_known = "standard deviation of the authors' public results"
-    used = theirs_known if math.isnan(paper.std) and not math.isnan(std) and not how else ""
-    reasons = [how or difference.how, used]
+        compared = judge.paired(ours, theirs, margin, Part(rounding**2, _df(pairs)))
+        reasons = [PAIRED if rounding > 0 else PAIRED_EXACT]
     verdict = compared.outcome
-    if paired:
-        agree = printed and ours.n == paper.n
-        if agree and not math.isnan(paper.std):
-            population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
-            agree = judge.digits_agree(population, paper.std, paper.std_resolution)
-        verdict = "exact match" if agree else verdict
-        said = "same networks and data, but not every printed digit"
-        reasons = ["every printed digit"] if agree else [*reasons, said]
+    if all(value.get("paired") in ("true", "1") for value in matching):
+        if _every_digit(paper, ours):
+            verdict, reasons = "exact match", ["every printed digit"]
+        else:
+            reasons.append("same networks and data, but not every printed digit")
+    same_digits = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
     return replace(
-        _criteria(score, ours, theirs, difference),
+        _criteria(score, ours, theirs, compared.difference),
         margin=margin,
         image_variance=variance if variance > 0 else 0.0,
         image_df=image_df,
@@ -201,10 +192,32 @@ def _held(
         verdict=verdict,
         equivalence=compared.outcome,
         detectable=margin + (compared.high - compared.low) / 2,
-        significant=yes(compared.significant and not printed),
+        significant=yes(compared.significant and not same_digits),
         seeds_needed=compared.seeds_needed,
         reason=joined(*reasons),
     )
+
+
+def _margin(paper: Printed) -> float:
+    if paper.margin == ROUNDING:
+        return paper.resolution
+    stated = float(paper.margin) if paper.margin else NAN
+    return judge.margin_of(paper.mean, paper.resolution, stated)
+
+
+def _df(value: float) -> float:
+    """Degrees of freedom; infinite where none are given."""
+    return math.inf if math.isnan(value) else value
+
+
+def _every_digit(paper: Printed, ours: Sample) -> bool:
+    """Whether every printed digit of mean and std agrees, over as many seeds."""
+    if ours.n != paper.n or not judge.digits_agree(ours.mean, paper.mean, paper.resolution):
+        return False
+    if math.isnan(paper.std):
+        return True
+    population = ours.std * math.sqrt((ours.n - 1) / ours.n) if ours.n > 1 else 0.0
+    return judge.digits_agree(population, paper.std, paper.std_resolution)
 
 
 def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference) -> Score:
@@ -243,11 +256,11 @@ def z_of(difference: Difference, rounding: float) -> float:
     )
 
 
-def _said(matching: Sequence[Mapping[str, Any]], column: str) -> str:
+def _said(matching: Sequence[Row], column: str) -> str:
     return next((m[column] for m in matching if m.get(column)), "")
 
 
-def _mean(matching: Sequence[Mapping[str, Any]], column: str) -> float:
+def _mean(matching: Sequence[Row], column: str) -> float:
     """Mean of a numeric column of the matching rows; NaN where a row lacks it."""
     texts = [m.get(column, "") for m in matching]
     return math.fsum(float(t) for t in texts) / len(texts) if texts and all(texts) else NAN

@@ -111,9 +111,10 @@ class Sample:
         return self.mean - half, self.mean + half
 
 
-def lost_text(lost: int, total: int) -> str:
-    """'2 of 5 infinite or missing', '' for none."""
-    return f"{lost} of {total} infinite or missing" if lost else ""
+def lost_text(lost: int, total: int, what: str = "") -> str:
+    """'2 of 5 infinite or missing', '' for none. what: the values, in a word."""
+    counted = " ".join(filter(None, (str(total), what)))
+    return f"{lost} of {counted} infinite or missing" if lost else ""
 
 
 def joined(*texts: str) -> str:

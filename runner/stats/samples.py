@@ -22,8 +22,7 @@ def sample(values: ArrayLike, label: str, notes: list[str]) -> tuple[Array, list
     import numpy as np
 
     x = np.asarray(values, dtype=float).ravel()
-    text = lost_text(lost_of(x), x.size).replace(" infinite", f" {label} infinite")
-    return x[np.isfinite(x)], [*notes, text]
+    return x[np.isfinite(x)], [*notes, lost_text(lost_of(x), x.size, label)]
 
 
 def filled(x: Array, lost: int, value: float) -> Array:
@@ -62,8 +61,8 @@ def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, A
             f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}"
         )
     complete = np.isfinite(u) & np.isfinite(v)
-    text = lost_text(lost_of(u, v), u.size).replace(" infinite", " pairs infinite")
-    return u[complete], v[complete], [about.get("note", ""), text]
+    notes = [about.get("note", ""), lost_text(lost_of(u, v), u.size, "pairs")]
+    return u[complete], v[complete], notes
 
 
 def power(p_min: float, size: str) -> str:
