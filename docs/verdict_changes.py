@@ -42,7 +42,7 @@ def changes(before: Verdicts, after: Verdicts) -> Iterator[str]:
     for name, row in after.items():
         was = before[name]["verdict"] if name in before else "new row"
         if was != row["verdict"]:
-            reason = (row.get("detail") or row.get("reason") or "").split(";")[0]
+            reason = row.get("detail") or row.get("reason") or ""
             yield f"| {' '.join(name).replace('|', '/')} | {was} | {row['verdict']} | {reason} |"
 
 
@@ -60,7 +60,7 @@ def main(before: Path, after: Path) -> None:
     for table, title in (("scorecard", "printed numbers"), ("claims", "statements")):
         old, new = read(before, table), read(after, table)
         print("\n".join(counts(title, old, new)))
-        print("\n| row | before | after | first words of the reason |\n|---|---|---|---|")
+        print("\n| row | before | after | reason |\n|---|---|---|---|")
         print("\n".join(changes(old, new)) + "\n")
 
 

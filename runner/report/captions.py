@@ -33,8 +33,6 @@ SYMBOLS = {
     "gamma": "γ",
     "delta": "δ",
     "eta": "η",
-}
-SYMBOLS |= {
     "theta": "θ",
     "alpha": "α",
     "beta": "β",
@@ -43,8 +41,6 @@ SYMBOLS |= {
     "cdot": "·",
     "leq": "≤",
     "pm": "±",
-}
-SYMBOLS |= {
     "partial": "∂",
     "nabla": "∇",
     "mu": "μ",
@@ -53,8 +49,6 @@ SYMBOLS |= {
     "omega": "ω",
     "xi": "ξ",
     "chi": "χ",
-}
-SYMBOLS |= {
     "times": "×",
     "infty": "∞",
     "top": "ᵀ",
@@ -63,8 +57,11 @@ SYMBOLS |= {
     ",": " ",
     "epsilon": "ε",
     "nu": "ν",
+    "zeta": "ζ",
+    "psi": "ψ",
+    "Psi": "Ψ",
+    "Omega": "Ω",
 }
-SYMBOLS |= {"zeta": "ζ", "psi": "ψ", "Psi": "Ψ", "Omega": "Ω"}
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,14 @@ class Drawing:
 def read_drawing(figure: Figure) -> Drawing:
     """The drawing of a figure that has been made and not yet cleared."""
     panels = [ax for ax in figure.axes if ax.has_data() and ax.get_label() != "<colorbar>"]
-    reading = _reading(panels)
-    labels = [label for label in _labels(panels) if f"{label}: " not in reading]
-    more = f" and {len(labels) - MOST_LINES} more" if len(labels) > MOST_LINES else ""
-    legend = f"Legend: {'; '.join(labels[:MOST_LINES])}{more}" if len(labels) > 1 else ""
-    axes = ". ".join(part for part in (_axes(panels), legend) if part)
-    return Drawing(axes, reading, any(_bars(ax) for ax in panels), str(figure.get_label() or ""))
+    reading, described = _reading(panels)
+    labels = [label for label in _labels(panels) if label not in described]
+    axes = _axes(panels)
+    if len(labels) > 1:
+        more = f" and {len(labels) - MOST_LINES} more" if len(labels) > MOST_LINES else ""
+        legend = f"Legend: {'; '.join(labels[:MOST_LINES])}{more}"
+        axes = f"{axes}. {legend}" if axes else legend
+    return Drawing(axes, reading, any(map(_bars, panels)), str(figure.get_label() or ""))
 
 
 def plain_label(text: str) -> str:
@@ -129,20 +128,29 @@ def _labels(panels: Sequence[Axes]) -> list[str]:
     return max(legends, key=len, default=[])
 
 
-def _reading(panels: Sequence[Axes]) -> str:
-    """Ends of the first lines of the first panel that has any; else how many points there are."""
+def _reading(panels: Sequence[Axes]) -> tuple[str, set[str]]:
+    """Ends of the first lines of the first panel that has any, and the labels of these lines; else
+    how many points there are."""
     for ax in panels:
-        found = [text for label, line in _lines(ax) if (text := _ends(label, line))]
-        if found:
+        described = []
+        for label, line in _lines(ax):
+            ends = _ends(line)
+            if ends:
+                described.append((label, ends))
+        if described:
+            first = described[:MOST_READ]
+            text = "; ".join(f"{label}: {ends}" for label, ends in first)
             title = _first_line(ax.get_title(loc="left") or ax.get_title())
-            return (f"In panel {title}: " if title and len(panels) > 1 else "") + "; ".join(
-                found[:MOST_READ]
-            )
-    drawn: list[Any] = [
-        item for ax in panels for item in ax.collections if hasattr(item, "get_offsets")
-    ]
-    points = sum(len(item.get_offsets()) for item in drawn)
-    return f"{points:,} points" if points > 1 else ""
+            if title and len(panels) > 1:
+                text = f"In panel {title}: {text}"
+            return text, {label for label, _ in first}
+    points = 0
+    for ax in panels:
+        for item in ax.collections:
+            if hasattr(item, "get_offsets"):
+                offsets: Any = item.get_offsets()
+                points += len(offsets)
+    return f"{points:,} points" if points > 1 else "", set()
 
 
 def _lines(ax: Axes) -> Iterable[tuple[str, Any]]:
@@ -154,8 +162,8 @@ def _lines(ax: Axes) -> Iterable[tuple[str, Any]]:
             yield plain_label(label), line
 
 
-def _ends(label: str, line: Any) -> str:
-    """'init: 3.2 at 0, 0.1 at 8', '' where there are no two finite points from left to right."""
+def _ends(line: Any) -> str:
+    """'3.2 at 0, 0.1 at 8', '' where there are no two finite points from left to right."""
     import numpy as np
 
     try:
@@ -169,7 +177,7 @@ def _ends(label: str, line: Any) -> str:
     first, last = int(np.argmin(x)), int(np.argmax(x))
     if math.isclose(x[first], x[last]):
         return ""
-    return f"{label}: {y[first]:.3g} at {x[first]:.4g}, {y[last]:.3g} at {x[last]:.4g}"
+    return f"{y[first]:.3g} at {x[first]:.4g}, {y[last]:.3g} at {x[last]:.4g}"
 
 
 def _bars(ax: Axes) -> bool:
@@ -284,36 +292,32 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
     with its numbers."""
     if not place:
         return ""
-    scored = [
-        row
-        for row in rows["scorecard"].to_dict("records")
-        if place in places(str(row.get("source", "")))
-    ]
-    told = [
-        row
-        for row in rows["claims"].to_dict("records")
-        if not is_extension(str(row.get("where", "")))
-    ]
-    said = [row for row in told if place in places(str(row.get("where", "")))]
-    parts = (
-        [f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}"]
-        if scored
-        else []
-    )
-    parts += [f"{_many(len(said), 'statement')} on {place}: {counts_of(said)}"] if said else []
-    for kind, members, line in (
-        ("number", scored, number_line),
-        ("statement", said, statement_line),
-    ):
-        ranked = sorted(
-            (row for row in members if row["verdict"] in WORST),
-            key=lambda r: WORST.index(r["verdict"]),
-        )
-        if ranked and (
-            kind == "statement" or WORST.index(ranked[0]["verdict"]) < WORST.index("inconclusive")
-        ):
-            parts.append(f"{ranked[0]['verdict']}: {line(ranked[0])}")
+    scored = _on(place, rows["scorecard"], "source")
+    stated = _on(place, rows["claims"], "where")
+    stated = [row for row in stated if not is_extension(str(row.get("where", "")))]
+    parts = []
+    if scored:
+        parts.append(f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}")
+    if stated:
+        parts.append(f"{_many(len(stated), 'statement')} on {place}: {counts_of(stated)}")
+    number, statement = _worst(scored), _worst(stated)
+    if number is not None and WORST.index(number["verdict"]) < WORST.index("inconclusive"):
+        parts.append(f"{number['verdict']}: {number_line(number)}")
+    if statement is not None:
+        parts.append(f"{statement['verdict']}: {statement_line(statement)}")
     return "; ".join(parts)
+
+
+def _on(place: str, table: pd.DataFrame, column: str) -> list[dict[Any, Any]]:
+    """The rows of a table whose place is this figure or table of the paper."""
+    rows = table.to_dict("records")
+    return [row for row in rows if place in places(str(row.get(column, "")))]
+
+
+def _worst(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The row that matters most: the first of those with the first verdict of `WORST`."""
+    ranked = [row for row in rows if row["verdict"] in WORST]
+    return min(ranked, key=lambda row: WORST.index(row["verdict"]), default=None)
 
 
 def _many(count: int, thing: str) -> str:
