@@ -265,10 +265,15 @@ class DiagnosisAnalysis(Analysis):
         """What the numerical checks of the last step say."""
         lines = []
         for row in self.rows("certificate"):
-            said = "NOT certified"
+            line = f"{row['what']}: NOT certified"
             if row["ok"]:
-                said = f"certified, products within {row['error']:.1e} of differences of gradients"
-            lines.append(f"{row['what']}: {said}; {row['status']}".removesuffix("; ok"))
+                error = f"{row['error']:.1e}"
+                line = (
+                    f"{row['what']}: certified, products within {error} of differences of gradients"
+                )
+            if row["status"] != "ok":
+                line += f"; {row['status']}"
+            lines.append(line)
         return lines
 
     def _cost(self) -> str:
@@ -293,7 +298,8 @@ class DiagnosisAnalysis(Analysis):
         last = scalars.drop_duplicates("quantity", keep="last").set_index("quantity")
         rows = []
         for name in scalars["quantity"].unique():
-            remark = last["status"][name].removeprefix("ok")
+            remark = last["status"][name]
+            remark = "" if remark == "ok" else remark
             rows.append([name, *texts.loc[name], last["method"][name], remark])
         heads = ["quantity", *(f"step {step}" for step in some), "method", "remark"]
         text = markdown_table("Numbers", heads, rows) + "\n"
