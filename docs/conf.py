@@ -89,9 +89,7 @@ def visit_math(translator: Any, node: Any) -> None:
 
     display = "block" if isinstance(node, nodes.math_block) else "inline"
     formula = convert(node.astext(), display=display)
-    translator.body.append(
-        f'<span style="display: inline-block; max-width: 100%; overflow-x: auto">{formula}</span>'
-    )
+    translator.body.append(f'<span class="formula">{formula}</span>')
     raise nodes.SkipNode
 
 

@@ -60,7 +60,11 @@ def report(root: Path, name: str = "exp3", rows: int = 12) -> Path:
     }
     written(folder / "claims.csv", [claim | {"statistic": 0.5, "threshold": "< 1"}])
     written(folder / "stats.csv", [{"name": "t", "p": 0.0625, "empty": ""}])
-    (folder / "report.md").write_text("# Gap\n\nThe *gap* holds.\n\n## Statements\n\n- one\n")
+    (folder / "report.md").write_text(
+        "# Gap\n\nThe *gap* holds.\n\n## Statements\n\n| published number | published | measured "
+        "| verdict | reasons of the verdict |\n|---|---|---|---|---|\n"
+        f"| Lyapunov exponent | 1.2345 ± 0.1 | 1.2345 ± 0.1 | not comparable | {'x' * 30} |\n"
+    )
     manifest = {
         "experiment": name,
         "title": "Gap",

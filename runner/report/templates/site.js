@@ -112,6 +112,12 @@
     });
   }
 
+  // What scrolls sideways can be scrolled with the keyboard.
+  function setUpScrolling() {
+    for (const element of document.querySelectorAll("pre, .prose table, .formula"))
+      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+  }
+
   // ---- search over rows, figures, API and documentation
   const link = (page, anchor) => `${site.root}${encodeURIComponent(page)}/index.html#${encodeURIComponent(anchor)}`;
   let sources;
@@ -438,6 +444,8 @@
   }
 
   setUpTheme();
+  setUpScrolling();
+  addEventListener("resize", setUpScrolling);
   if (site.root !== null) { setUpNavigation(); setUpSearch(); }
   if (byId("plot")) setUpScatter();
   if (byId("data")) { setUpRows(); setUpStatistics(); }
