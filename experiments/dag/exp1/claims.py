@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, published_start, scored
+from experiments.dag.protocol.scores import (
+    PartName,
+    facts,
+    fit_of_means,
+    jackknife,
+    published_start,
+    scored,
+)
 from experiments.dag.protocol.summary import first, groups, seed_fits, seed_values
 from runner.contract import Claim, Statement
 from runner.stats import judge
@@ -48,8 +55,7 @@ def resonance(
     plain: Networks, residual: Networks, says: Mapping[str, Statement], same: bool
 ) -> list[Claim]:
     """How R falls with distance; same: see `on_own`."""
-    ratios = slower(plain, residual)
-    by = {e: {k: v for k, v in ratios.items() if k.endswith(e)} for e in ENDS}
+    by = {e: slower({k: p for k, p in plain.items() if k[2] == e}, residual) for e in ENDS}
     slow = {
         e: on_own(says["residual slower than plain"], values, same)
         for e, values in by.items()
@@ -192,7 +198,10 @@ def after_training(
 def by_variant(networks: pd.DataFrame, column: str) -> Parts:
     """'L=8 plain init' -> values over seeds."""
     found = groups(networks, VARIANT)
-    return {f"L={k[0]} {k[1]} {k[2]}": list(seed_values(p, column).values()) for k, p in found}
+    return {
+        PartName(f"L={k[0]} {k[1]} {k[2]}", k[2]): list(seed_values(p, column).values())
+        for k, p in found
+    }
 
 
 def cancellation(part: pd.DataFrame, depth: int) -> list[float]:
@@ -234,8 +243,8 @@ def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def text(keys: tuple[int, str, str]) -> str:
-    """'L=8 init'."""
-    return f"L={keys[0]} {keys[2]}"
+    """'L=8 init', a `PartName`."""
+    return PartName(f"L={keys[0]} {keys[2]}", keys[2])
 
 
 def rates(part: pd.DataFrame) -> list[float]:
@@ -324,7 +333,11 @@ def dynamics(networks: pd.DataFrame, says: Mapping[str, Statement], same: bool) 
         found = rows_of(networks, checkpoint)
         return {text(k): list(seed_values(rows, column).values()) for k, rows in found.items()}
 
-    after = {k: v for k, v in values("rho", "final").items() if k.startswith(f"L={SHALLOW} ")}
+    after = {
+        text(k): list(seed_values(rows, "rho").values())
+        for k, rows in rows_of(networks, "final").items()
+        if k[0] == SHALLOW
+    }
     return [
         on_own(says["contracting"], values("lyapunov_1"), same),
         on_own(says["exponent at init"], values("lyapunov_1", "init"), same),

@@ -84,7 +84,7 @@ def zeros(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]
     """
     relu = published[published["activation"] == "relu"]
     largest: Parts = {k: list(p.groupby("seed")["gap"].max()) for k, p in by_network(relu).items()}
-    final = {k: v for k, v in largest.items() if k.endswith(" final")}
+    final = {k: largest[k] for k in by_network(relu[relu["checkpoint"] == "final"])}
     head = published[published["distance"] == LAST]
     before = {
         str(checkpoint): judge.bound(

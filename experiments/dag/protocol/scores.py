@@ -133,18 +133,29 @@ def published_start(tables: Tables, **keys: object) -> bool:
     return set(origin["seed"]) == set(PUBLISHED_SEEDS) and bool((start & images).all())
 
 
+class PartName(str):
+    """Name of a part of a statement, with the checkpoint of its networks."""
+
+    def __new__(cls, text: str, checkpoint: str) -> PartName:
+        name = super().__new__(cls, text)
+        name.checkpoint = checkpoint
+        return name
+
+    checkpoint: str
+
+
 def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     """part -> its statistic over the published seeds, for the parts at init; {} where networks or
     images are others.
 
     What is measured on an untrained network has no chance in it: on the paper's own networks and
-    images it is the number that the paper saw. The parts named after a later checkpoint are left
+    images it is the number that the paper saw. Parts of a later checkpoint (`PartName`) are left
     out: training again is not the same.
     """
-    later = (" mid", " final")
-    kept = (
-        {n: v for n, v in parts.items() if len(v) and not f" {n}".endswith(later)} if same else {}
-    )
+    if not same:
+        return {}
+    trained = {n for n in parts if isinstance(n, PartName) and n.checkpoint != "init"}
+    kept = {n: v for n, v in parts.items() if len(v) and n not in trained}
     return {n: v.whole if isinstance(v, Pseudovalues) else sum(v) / len(v) for n, v in kept.items()}
 
 
