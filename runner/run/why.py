@@ -98,9 +98,9 @@ def judgement(place: str, verdicts: Mapping[str, int]) -> str:
     """Whether a table, figure or theorem holds, in one sentence.
 
     >>> judgement("Table 5", {"exact match": 15, "reproduced": 2, "calibrated": 1})
-    'Table 5 holds: all 17 judged rows agree. Not counted: 1 more.'
+    'Table 5 holds: 17 of 17 judged rows agree. Not counted: 1 more.'
     >>> judgement("Fig. 2", {"confirmed": 2, "refuted": 1})
-    'Fig. 2 does not hold in every row: 2 of 3 judged rows agree, 1 do not.'
+    'Fig. 2 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.'
     """
     counts: Counter[str] = Counter()
     for verdict, count in verdicts.items():
@@ -109,15 +109,17 @@ def judgement(place: str, verdicts: Mapping[str, int]) -> str:
     others = f" Not counted: {counts['neutral']} more." if counts["neutral"] else ""
     if not judged:
         return f"{place}: no row is judged.{others}"
-    if counts["good"] == judged:
-        return f"{place} holds: all {judged} judged rows agree.{others}"
     parts = [f"{counts['good']} of {judged} judged rows agree"]
     if counts["bad"]:
-        parts.append(f"{counts['bad']} do not")
+        parts.append(f"disagree: {counts['bad']}")
     if counts["open"]:
-        parts.append(f"{counts['open']} cannot be decided")
-    outcome = "does not hold in every row" if counts["bad"] else "is not contradicted"
-    return f"{place} {outcome}: {', '.join(parts)}.{others}"
+        parts.append(f"cannot be decided: {counts['open']}")
+    outcome = "is not contradicted"
+    if counts["bad"]:
+        outcome = "does not hold in every row"
+    elif not counts["open"]:
+        outcome = "holds"
+    return f"{place} {outcome}: {'; '.join(parts)}.{others}"
 
 
 def _file_and_line(word: str) -> tuple[Path, int]:

@@ -225,7 +225,7 @@ def test_the_command_of_a_published_row_names_no_published_folder(stored, publis
 def test_a_table_is_answered_by_a_sentence_and_its_rows(stored, published):
     status, out, _ = stored("why", "table 5")
     first, *rows = out.splitlines()
-    assert status == 0 and first.startswith("DAG paper: Table 5 holds: all ")
+    assert status == 0 and first.startswith("DAG paper: Table 5 holds: ")
     assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
     status, out, err = stored("why", "Table 99")
     assert (status, out) == (2, "") and "found no row on Table 99" in err
@@ -237,11 +237,11 @@ def test_a_table_is_answered_by_a_sentence_and_its_rows(stored, published):
         ({"calibrated": 2}, "Fig. 1: no row is judged. Not counted: 2 more."),
         (
             {"confirmed": 2, "refuted": 1},
-            "Fig. 1 does not hold in every row: 2 of 3 judged rows agree, 1 do not.",
+            "Fig. 1 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.",
         ),
         (
             {"reproduced": 1, "inconclusive": 3},
-            "Fig. 1 is not contradicted: 1 of 4 judged rows agree, 3 cannot be decided.",
+            "Fig. 1 is not contradicted: 1 of 4 judged rows agree; cannot be decided: 3.",
         ),
     ],
 )

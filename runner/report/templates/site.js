@@ -53,12 +53,11 @@
     const judged = counts.good + counts.bad + counts.open;
     const others = counts.neutral ? ` Not counted: ${counts.neutral} more.` : "";
     if (!judged) return `${place}: no row is judged.${others}`;
-    if (counts.good === judged) return `${place} holds: all ${judged} judged rows agree.${others}`;
     const parts = [`${counts.good} of ${judged} judged rows agree`];
-    if (counts.bad) parts.push(`${counts.bad} do not`);
-    if (counts.open) parts.push(`${counts.open} cannot be decided`);
-    const outcome = counts.bad ? "does not hold in every row" : "is not contradicted";
-    return `${place} ${outcome}: ${parts.join(", ")}.${others}`;
+    if (counts.bad) parts.push(`disagree: ${counts.bad}`);
+    if (counts.open) parts.push(`cannot be decided: ${counts.open}`);
+    const outcome = counts.bad ? "does not hold in every row" : counts.open ? "is not contradicted" : "holds";
+    return `${place} ${outcome}: ${parts.join("; ")}.${others}`;
   }
   function question(query) {
     const words = query.replace(PLACE, " ").toLowerCase().split(/\s+/).filter(Boolean);
@@ -69,7 +68,7 @@
   }
   function summary(asked, rows) {
     const listed = Object.entries(counted(rows)).map(([verdict, n]) => `${n} ${verdict}`).join(", ");
-    const name = asked.query.trim().replace(/^./, first => first.toUpperCase());
+    const name = asked.places.join(" and ").replace(/\b[a-z](?=[a-z]|\.\d)/g, first => first.toUpperCase()).replace(/ And /g, " and ");
     const sentences = [...new Set(rows.map(row => row.paper))].map(paper => {
       const of = paper ? `${paper} paper: ` : "";
       return `${of}${answer(name, counted(rows.filter(row => row.paper === paper)))} `;
@@ -161,10 +160,13 @@
       })).filter(hit => inAll(hit.what));
     const titles = Object.entries(index.alltitles).filter(([title]) => inAll(title)).flatMap(([title, places]) =>
       places.map(([doc, id]) => ({ what: title, about: index.titles[doc], href: page(doc) + (id ? `#${id}` : "") })));
-    const found = [...names.sort((a, b) => a.what.length - b.what.length), ...titles];
-    const seen = new Set(found.map(hit => hit.href.split("#")[0]));
     const texts = pagesWith(index, words).map(doc => ({ what: index.titles[doc], about: "in the text", href: page(doc) }));
-    return [...found, ...texts.filter(hit => !seen.has(hit.href))];
+    const found = names.sort((a, b) => a.what.length - b.what.length);
+    for (const more of [titles, texts]) {
+      const seen = new Set(found.map(hit => hit.href.split("#")[0]));
+      found.push(...more.filter(hit => !seen.has(hit.href.split("#")[0])));
+    }
+    return found;
   }
   function pagesWith(index, words) {
     const sets = words.map(word => {
