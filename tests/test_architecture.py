@@ -104,7 +104,6 @@ NOT_YET_PLAIN = {
     "experiments",
     "experiments/attention",
     "experiments/dag",
-    "experiments/paper_audit",
     "experiments/phi_block_diagonal",
     "experiments/scalar_spectrum",
     "runner/curvature",

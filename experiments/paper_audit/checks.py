@@ -1,7 +1,9 @@
-"""How a clause is checked, the same way for every paper: outcomes, equalities, inequalities and searches.
+"""How a clause is checked, the same way for every paper: outcomes, equalities, inequalities and
+searches.
 
-A verdict always follows from the numbers that a check returns and from the class of the root cause; it is never written
-down. Cases come smallest first, so that the first failure is the one to recompute by hand.
+A verdict always follows from the numbers that a check returns and from the class of the root cause;
+it is never written down. Cases come smallest first, so that the first failure is the one to
+recompute by hand.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,7 +22,8 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Witness:
-    """One instance small enough to recompute by hand: what is printed gives, what is right gives, and the reference."""
+    """One instance small enough to recompute by hand: what is printed gives, what is right gives,
+    and the reference."""
 
     instance: str
     printed: str
@@ -32,11 +35,12 @@ class Witness:
 class Outcome:
     """Numbers of one check.
 
-    printed: largest relative error of the formula as printed (inequality: largest violation, <= 0 when it holds).
-    corrected: the same for the corrected formula, None where nothing needs correcting.
-    instances: how many instances were tried, steps of a search for violations included.
-    witness: the first instance on which the printed formula fails. tolerance: largest error that counts as agreement.
-    mean: mean finite error of the printed formula over the instances, where the check has it.
+    printed: largest relative error of the formula as printed (inequality: largest violation, <= 0
+    when it holds). corrected: the same for the corrected formula, None where nothing needs
+    correcting. instances: how many instances were tried, steps of a search for violations included.
+    witness: the first instance on which the printed formula fails. tolerance: largest error that
+    counts as agreement. mean: mean finite error of the printed formula over the instances, where
+    the check has it.
     """
 
     printed: float
@@ -56,23 +60,37 @@ class Outcome:
 
 
 Check = Callable[[], Outcome]
-Dropped = tuple[tuple[str, Check], ...]
+Function = TypeVar("Function", bound=Callable[..., Outcome])
 
 
-class Needs(NamedTuple):
-    """A check, and the same check without one hypothesis each, which has to fail if the check means anything."""
+class Checks(dict[str, Check]):
+    """The checks of one module, by the id of the clause.
 
-    check: Check
-    dropped: Dropped
+    `without`: checks of a clause without one of its hypotheses, by (id, hypothesis). They have to
+    fail, or the check means nothing.
+    """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.without: dict[tuple[str, str], Check] = {}
 
-def needs(check: Check, *dropped: tuple[str, Check]) -> Needs:
-    """A check with (hypothesis, check without it) pairs."""
-    return Needs(check, dropped)
+    def clause(self, name: str) -> Callable[[Function], Function]:
+        """Decorate the check of the clause with this id."""
 
+        def register(check: Function) -> Function:
+            self[name] = check
+            return check
 
-Entry = Check | Needs
-"""What a package's modules give for the id of a clause, in their dictionaries CHECKS."""
+        return register
+
+    def without_hypothesis(self, name: str, hypothesis: str) -> Callable[[Function], Function]:
+        """Decorate the check of the clause without one of its hypotheses."""
+
+        def register(check: Function) -> Function:
+            self.without[name, hypothesis] = check
+            return check
+
+        return register
 
 
 Case = TypeVar("Case")
@@ -81,12 +99,14 @@ Error = Callable[[Tensor, Tensor], float]
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
-    """max |found - expected| over max |expected| (over 1 where all of it is below 1e-12); NaN counts as infinite.
+    """max |found - expected| over max |expected| (over 1 where all of it is below 1e-12); NaN
+    counts as infinite.
 
     Raises ValueError on different shapes, which broadcasting would hide.
 
     >>> round(relative_error(torch.tensor([1.0, 2.2]), torch.tensor([1.0, 2.0])), 6)
     0.1
+
     """
     if found.shape != expected.shape:
         raise ValueError(f"expected shape {tuple(expected.shape)}, found {tuple(found.shape)}")
@@ -125,6 +145,34 @@ def digits(value: Tensor | float) -> str:
     return f"[{shown}{more}]"
 
 
+class Tally:
+    """Errors of the printed and of the corrected expression, instance by instance; the first
+    failure is the witness."""
+
+    def __init__(self, corrected: bool, tolerance: float, least: float) -> None:
+        self.tolerance = tolerance
+        self.printed = least
+        self.corrected = least if corrected else None
+        self.count = 0
+        self.finite = 0.0
+        self.witness: Witness | None = None
+
+    def add(self, printed: float, corrected: float | None, witness: Witness) -> None:
+        """One instance."""
+        self.count += 1
+        self.printed = max(self.printed, printed)
+        if math.isfinite(printed):
+            self.finite += printed
+        if self.corrected is not None and corrected is not None:
+            self.corrected = max(self.corrected, corrected)
+        if not printed <= self.tolerance and self.witness is None:
+            self.witness = witness
+
+    def outcome(self) -> Outcome:
+        mean = self.finite / max(self.count, 1)
+        return Outcome(self.printed, self.corrected, self.count, self.witness, self.tolerance, mean)
+
+
 def equality(
     cases: Iterable[Case],
     exact: Value[Case],
@@ -136,26 +184,22 @@ def equality(
 ) -> Outcome:
     """Largest errors of the printed and of the corrected expression against the exact one.
 
-    printed None: there is nothing to evaluate, for the reason `unusable`; its error counts as infinite.
+    printed None: there is nothing to evaluate, for the reason `unusable`; its error counts as
+    infinite.
     """
-    worst, right, count, total, witness = 0.0, 0.0, 0, 0.0, None
+    tally = Tally(corrected is not None, TOLERANCE, least=0.0)
     for case in cases:
-        count += 1
         truth = exact(case)
-        found = None if printed is None else printed(case)
-        this = math.inf if found is None else error(found, truth)
-        better = None if corrected is None else corrected(case)
-        if better is not None:
-            right = max(right, error(better, truth))
-        if not this <= TOLERANCE and witness is None:
-            shown = unusable if found is None else digits(found)
-            witness = Witness(
-                describe(case), shown, "" if better is None else digits(better), digits(truth)
-            )
-        worst, total = max(worst, this), total + (this if math.isfinite(this) else 0.0)
-    return Outcome(
-        worst, None if corrected is None else right, count, witness, mean=total / max(count, 1)
-    )
+        of_printed, shown = math.inf, unusable
+        if printed is not None:
+            found = printed(case)
+            of_printed, shown = error(found, truth), digits(found)
+        of_corrected, right = None, ""
+        if corrected is not None:
+            better = corrected(case)
+            of_corrected, right = error(better, truth), digits(better)
+        tally.add(of_printed, of_corrected, Witness(describe(case), shown, right, digits(truth)))
+    return tally.outcome()
 
 
 def worst(
@@ -166,32 +210,31 @@ def worst(
     tolerance: float = TOLERANCE,
 ) -> Outcome:
     """Outcome of an error or violation function over the cases."""
-    largest, right, count, total, witness = -math.inf, -math.inf, 0, 0.0, None
+    tally = Tally(corrected is not None, tolerance, least=-math.inf)
     for case in cases:
-        count += 1
-        this = printed(case)
-        this = math.inf if math.isnan(this) else this
-        better = None if corrected is None else corrected(case)
-        right = right if better is None else max(right, better)
-        if not this <= tolerance and witness is None:
-            shown = "" if better is None else f"{better:.2g}"
-            witness = Witness(describe(case), f"{this:.3g}", shown, "0")
-        largest, total = max(largest, this), total + (this if math.isfinite(this) else 0.0)
-    return Outcome(
-        largest,
-        None if corrected is None else right,
-        count,
-        witness,
-        tolerance,
-        total / max(count, 1),
-    )
+        error = printed(case)
+        if math.isnan(error):
+            error = math.inf
+        of_corrected, right = None, ""
+        if corrected is not None:
+            of_corrected = corrected(case)
+            right = f"{of_corrected:.2g}"
+        tally.add(error, of_corrected, Witness(describe(case), f"{error:.3g}", right, "0"))
+    return tally.outcome()
+
+
+def outcome_of(errors: Sequence[float]) -> Outcome:
+    """Outcome of errors that were collected, one for each instance."""
+    return Outcome(max(errors), instances=len(errors))
 
 
 def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> Outcome:
-    """A statement that something *can* happen: `reached`, measured on the instance, has to be at least `least`."""
-    failed = reached < least
-    witness = Witness(instance, "found", "", f"{reached:.3g} where {wanted}") if failed else None
-    return Outcome(0.0 if not failed else 1.0, instances=1, witness=witness)
+    """A statement that something *can* happen: `reached`, measured on the instance, has to be at
+    least `least`."""
+    if reached >= least:
+        return Outcome(0.0, instances=1)
+    witness = Witness(instance, "found", "", f"{reached:.3g} where {wanted}")
+    return Outcome(1.0, instances=1, witness=witness)
 
 
 def attack(
@@ -201,13 +244,16 @@ def attack(
     spread: float = 0.5,
     seed: int = 0,
 ) -> tuple[float, Tensor]:
-    """The best violation that a (1+1) evolution strategy with the one-fifth rule finds from `start`, and where.
+    """The best violation that a (1+1) evolution strategy with the one-fifth rule finds from
+    `start`, and where.
 
-    It needs values alone, so that a bound is attacked through the same code that tests it at random.
+    It needs values alone, so that a bound is attacked through the same code that tests it at
+    random.
 
     >>> value, at = attack(lambda z: -float((z - 1).square().sum()), torch.zeros(2).double(), 200)
     >>> value > -1e-3
     True
+
     """
     generator = torch.Generator().manual_seed(seed)
     best, at, size = excess(start), start, spread

@@ -1,4 +1,5 @@
-"""What the corrections change in the papers' experiments: numbers of published cells or small instances."""
+"""What the corrections change in the papers' experiments: numbers of published cells or small
+instances."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ import gzip
 import io
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from statistics import mean, median
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from experiments.paper_audit.attention import cases
 from experiments.paper_audit.attention.terms import (
@@ -27,11 +28,10 @@ from experiments.paper_audit.attention.terms import (
     same_then_other,
     second_derivative,
 )
-from experiments.paper_audit.dag import recursion
+from experiments.paper_audit.dag import paths
 from experiments.paper_audit.dag.instances import chain
-from experiments.paper_audit.dag.oracle import examples
-from experiments.paper_audit.scalar import cases as scalar
-from experiments.paper_audit.scalar.cases import Linear, Relu
+from experiments.paper_audit.dag.oracle import first_example
+from experiments.paper_audit.scalar.cases import Linear, Relu, random_instance
 from experiments.paper_audit.scalar.linear import bulk_error
 from experiments.paper_audit.scalar.relu import outlier_vector_error
 from runner.contract import Context
@@ -45,47 +45,58 @@ from runner.store.cells import Stored
 from runner.training.initial import PUBLISHED_SEEDS, build
 
 Row = dict[str, str]
+Numbers = Mapping[str, Any]
 
 
 def rows(experiment: str, table: str, **parameters: Any) -> list[Row]:
-    """Rows of one table of the published cells with these parameters; none where there are no such cells (`cells`)."""
-    found = (cell for cell in cells(experiment, **parameters) if table in cell.meta["tables"])
-    return [row for cell in found for row in _rows(cell.content(table))]
+    """Rows of one table of the published cells with these parameters; none where there are no such
+    cells (`cells`)."""
+    found: list[Row] = []
+    for cell in cells(experiment, **parameters):
+        if table in cell.meta["tables"]:
+            text = gzip.decompress(cell.content(table)).decode()
+            found += csv.DictReader(io.StringIO(text, newline=""))
+    return found
 
 
 def cells(experiment: str, **parameters: Any) -> Iterator[Stored]:
     """Published cells at the papers' seeds and protocol, in the order of ids.
 
-    Left out are changed inputs (training.perturbation), the order of another seed (training.order_seed), networks that
-    stay untrained for a variant, and further seeds.
+    Left out are changed inputs (training.perturbation), the order of another seed
+    (training.order_seed), networks that stay untrained for a variant, and further seeds.
     """
     archive = published_cells(experiment)
-    for name in sorted(archive.names()) if archive is not None else ():
-        cell = archive.usable(name) if archive is not None else None
+    if archive is None:
+        return
+    for name in sorted(archive.names()):
+        cell = archive.usable(name)
         if cell is not None and _in_protocol(cell.meta, parameters):
             yield cell
 
 
 def _in_protocol(meta: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
-    settings, given = meta["settings"], {**meta["params"], "seed": meta["seed"]}
+    settings = meta["settings"]
     training = settings.get("training") or {}
     if training.get("perturbation") or training.get("order_seed") or settings.get("untrained"):
         return False
     if meta["seed"] not in PUBLISHED_SEEDS:
         return False
+    given = {**meta["params"], "seed": meta["seed"]}
     return all(given.get(name) == value for name, value in parameters.items())
-
-
-def _rows(content: bytes) -> list[Row]:
-    return list(csv.DictReader(io.StringIO(gzip.decompress(content).decode(), newline="")))
 
 
 @cache
 def critical_points(protocol: str, seed: int, rate: float = 0.01) -> list[Row]:
-    """The different points at which the sigmoid search of ws_bound with N = 3 stopped, of one data set."""
+    """The different points at which the sigmoid search of ws_bound with N = 3 stopped, of one data
+    set."""
     keys = {"seed": seed, "protocol": protocol, "activation": "sigmoid", "hidden": 3, "rate": rate}
-    found = rows("ws_bound", "critical_points", **keys)
-    return [row for row in found if row["converged"] == "1" and row["duplicate"] == "0"]
+    points = rows("ws_bound", "critical_points", **keys)
+    return [row for row in points if row["converged"] == "1" and row["duplicate"] == "0"]
+
+
+def numbers(found: list[Row], column: str) -> list[float]:
+    """Values of a column, those that are there."""
+    return [float(row[column]) for row in found if row[column] not in ("", "nan")]
 
 
 def middle(found: list[Row], column: str) -> float:
@@ -94,37 +105,38 @@ def middle(found: list[Row], column: str) -> float:
     >>> middle([{"a": "1"}, {"a": "3"}, {"a": "2"}, {"a": ""}], "a")
     2.0
     """
-    values = [float(row[column]) for row in found if row[column] not in ("", "nan")]
+    values = numbers(found, column)
     return median(values) if values else math.nan
 
 
 TOKENS, WIDTH, SEEDS = 4, 3, 4
 
 
-def share(case: Case, error: Expression) -> float:
-    """‖what the print adds to ∂²c‖ / ‖∂²c‖ over index tuples of a case at n = 4, d = 3, Gaussian X, W, V."""
+def share(case: Case, error: Expression) -> Numbers:
+    """‖what the print adds to ∂²c‖ / ‖∂²c‖ over index tuples of a case at n = 4, d = 3, Gaussian X,
+    W, V."""
     off = whole = 0.0
     for seed in range(SEEDS):
         for k in indices(TOKENS, WIDTH, case, seed):
             terms = Terms(*instance(TOKENS, WIDTH, seed), k)
             off += float(error(terms)) ** 2
             whole += float(second_derivative(terms)) ** 2
-    return float((off / whole) ** 0.5)
+    return {"share": float((off / whole) ** 0.5)}
 
 
-def ball_of_recovery() -> Mapping[str, float]:
-    """Theorem J.1 and the certified balls, as attention_newton measures them: largest |X*|/|X_true| and radii."""
+def ball_of_recovery() -> Numbers:
+    """Theorem J.1 and the certified balls, as attention_newton measures them: largest |X*|/|X_true|
+    and radii."""
     theorem = [row for row in rows("attention_newton", "theorem") if row["status"] == "ok"]
-    balls = rows("attention_newton", "balls")
     return {
         "problems": len(theorem),
-        "norm": max((float(row["norm_share"]) for row in theorem), default=float("nan")),
+        "norm": max((float(row["norm_share"]) for row in theorem), default=math.nan),
         "admitted": middle(theorem, "admitted_share"),
-        "ball": middle(balls, "radius_share"),
+        "ball": middle(rows("attention_newton", "balls"), "radius_share"),
     }
 
 
-def factor_of_gradient() -> Mapping[str, float]:
+def factor_of_gradient() -> Numbers:
     """‖∇L‖ by automatic differentiation over ‖Σ c ∇c‖."""
     x, w, v, b = (m.unsqueeze(0) for m in instance(TOKENS, WIDTH))
     point = x[0].clone().requires_grad_()
@@ -134,157 +146,169 @@ def factor_of_gradient() -> Mapping[str, float]:
     return {"ratio": float(exact.norm() / printed.norm())}
 
 
-def _entry(case: Case, error: Expression) -> Callable[[], Mapping[str, float]]:
-    return lambda: {"share": share(case, error)}
-
-
-def z_error(t: Terms) -> torch.Tensor:
+def z_error(t: Terms) -> Tensor:
     """Lemma C.5, Part 2, as printed less d z1/dx_{i2,j2}."""
     return t.f00 * (t.w2 * (t.y10 - t.z1) + t.w21) - t.f02 * (t.w2 * (t.y12 - t.z1) + t.w21)
 
 
-def f_error(t: Terms) -> torch.Tensor:
+def f_error(t: Terms) -> Tensor:
     """Lemma D.1 as printed less d f_{i0,i1}/dx_{i2,j2}."""
     return t.f01 * (1 - t.f02) * t.w2 - cases.df01(t)
 
 
-def product_error(t: Terms) -> torch.Tensor:
+def product_error(t: Terms) -> Tensor:
     """Lemma D.5, Part 1, as printed less d (f_{i0,i1} h_{j0,i1})/dx_{i2,j2}."""
-    return (1 - t.f02 + t.v2) * t.f01 * t.w2 * t.h1 - cases.df01(t) * t.h1 - t.f01 * t.v2
+    return cases.d5_part_1(t) - cases.df01(t) * t.h1 - t.f01 * t.v2
 
 
-def exponents_at_init() -> Mapping[str, str]:
-    """Eq. 8 and the first exponent of QR steps, plain networks of Exp. 1 before training, on the published images."""
-    shown: dict[str, list[str]] = {"lyapunov_log_norm": [], "lyapunov_1": []}
+def error_of_d1(t: Terms) -> Tensor:
+    """What Lemma D.1 adds to the second derivative of c."""
+    return f_error(t) * (t.w1 * (t.h1 - t.s) + t.v1)
+
+
+def error_of_d6(t: Terms) -> Tensor:
+    return cases.d6(t) + (cases.ds(t) * t.f01 + t.s * cases.df01(t)) * t.w1
+
+
+def exponents_at_init() -> Numbers:
+    """Eq. 8 and the first exponent of QR steps, plain networks of Exp. 1 before training, on the
+    published images."""
+    return {"eq8": _by_depth("lyapunov_log_norm"), "qr": _by_depth("lyapunov_1")}
+
+
+def _by_depth(column: str) -> str:
+    """Means of a column at the three depths, as text."""
+    texts = []
     for depth in (8, 10, 12):
-        found = rows("exp1_resonance", "networks", arch="plain", depth=depth)
-        found = [row for row in found if row["checkpoint"] == "init" and row["images"] == "0"]
-        for column, texts in shown.items():
-            texts.append(f"{mean(float(row[column]) for row in found):+.3f}".replace("-", "−"))
-    eq8, qr = (f"{texts[0]}, {texts[1]} and {texts[2]}" for texts in shown.values())
-    return {"eq8": eq8, "qr": qr}
+        networks = rows("exp1_resonance", "networks", arch="plain", depth=depth)
+        before = _on_published_images(networks, "init")
+        texts.append(f"{mean(float(row[column]) for row in before):+.3f}".replace("-", "−"))
+    return f"{texts[0]}, {texts[1]} and {texts[2]}"
 
 
-def sources_before_training() -> Mapping[str, float]:
-    """Exp. 5's untrained networks with the described targets: for how many of the published seeds (k, v), and (q, k),
-    has the largest tensor part of the three mixed pairs; mean block of the first 64 validation samples."""
-    described, network = (
-        AttentionData(streams="published"),
-        AttentionModel(initial="published").network(),
-    )
-    pairs, firsts = (("q", "k"), ("q", "v"), ("k", "v")), []
-    for seed in PUBLISHED_SEEDS:
-        data = load_attention(described, Context(seed=seed)).validation
-        inputs, targets = data.inputs[:64], data.targets[:64]
-        blocks = split_blocks(
-            build(network, seed).eval().to_dag("mse"), inputs, targets, ("q", "k", "v")
-        )
-        sizes = [float(blocks.tensor[pair].norm()) for pair in pairs]
-        firsts.append(pairs[sizes.index(max(sizes))])
-    return {"values": firsts.count(("k", "v")), "queries": firsts.count(("q", "k"))}
+def _on_published_images(found: list[Row], checkpoint: str) -> list[Row]:
+    return [row for row in found if row["checkpoint"] == checkpoint and row["images"] == "0"]
+
+
+PAIRS = (("q", "k"), ("q", "v"), ("k", "v"))
+
+
+def largest_pair(seed: int) -> tuple[str, str]:
+    """Which of the three mixed pairs has the largest tensor part in Exp. 5's untrained network."""
+    context = Context(seed=seed)
+    data = load_attention(AttentionData(streams="published"), context).validation
+    network = build(AttentionModel(initial="published").network(), seed)
+    graph = network.eval().to_dag("mse")
+    blocks = split_blocks(graph, data.inputs[:64], data.targets[:64], ("q", "k", "v"))
+    sizes = [float(blocks.tensor[pair].norm()) for pair in PAIRS]
+    return PAIRS[sizes.index(max(sizes))]
+
+
+def sources_before_training() -> Numbers:
+    """Exp. 5's untrained networks with the described targets: for how many of the published seeds
+    (k, v), and (q, k), has the largest tensor part of the three mixed pairs; mean block of the
+    first 64 validation samples."""
+    largest = [largest_pair(seed) for seed in PUBLISHED_SEEDS]
+    return {"values": largest.count(("k", "v")), "queries": largest.count(("q", "k"))}
 
 
 DEPTH = 12
 """Of the deepest network of Exp. 1 with published values."""
 
 
-def gap_of_equation_2() -> Mapping[str, float]:
-    """Exp. 3's gap of SiLU at init, Σ ‖H^T‖ / Σ ‖H^GN‖ over all pairs, mean of the seeds; with Eq. 2 the tensor part of
-    a pair v ≠ w of a chain is zero (its recursion ends at H[v,out], which has none), that of (v, v) is right."""
-    found = [
-        row
-        for row in rows("exp3_gn_gap", "pairs", activation="silu")
-        if row["checkpoint"] == "init"
-    ]
-    gaps: dict[str, list[float]] = {"right": [], "printed": []}
-    for seed in sorted({row["seed"] for row in found}):
-        own = [row for row in found if row["seed"] == seed]
-        total = sum(float(row["frob_gn"]) for row in own)
-        gaps["right"].append(sum(float(row["frob_tensor"]) for row in own) / total)
-        gaps["printed"].append(
-            sum(float(row["frob_tensor"]) for row in own if row["v"] == row["w"]) / total
-        )
-    return {
-        name: sum(values) / len(values) if values else float("nan") for name, values in gaps.items()
-    }
+def gap_of_equation_2() -> Numbers:
+    """Exp. 3's gap of SiLU at init, Σ ‖H^T‖ / Σ ‖H^GN‖ over all pairs, mean of the seeds; with Eq.
+    2 the tensor part of a pair v ≠ w of a chain is zero (its recursion ends at H[v,out], which has
+    none), that of (v, v) is right."""
+    pairs = rows("exp3_gn_gap", "pairs", activation="silu")
+    by_seed: dict[str, list[Row]] = {}
+    for row in pairs:
+        if row["checkpoint"] == "init":
+            by_seed.setdefault(row["seed"], []).append(row)
+    if not by_seed:
+        return {"right": math.nan, "printed": math.nan}
+    right, printed = [], []
+    for seed in sorted(by_seed):
+        whole = by_seed[seed]
+        diagonal = [row for row in whole if row["v"] == row["w"]]
+        gauss_newton = sum(numbers(whole, "frob_gn"))
+        right.append(sum(numbers(whole, "frob_tensor")) / gauss_newton)
+        printed.append(sum(numbers(diagonal, "frob_tensor")) / gauss_newton)
+    return {"right": sum(right) / len(right), "printed": sum(printed) / len(printed)}
 
 
-def counted_twice() -> Mapping[str, float]:
+def counted_twice() -> Numbers:
     """‖Eq. 11‖ / ‖H[v,v]‖ of the first node of a linear chain as deep as Exp. 1's."""
     case = chain(0, nn.Identity, widths=(2,) * (DEPTH + 1), batch=1)
-    e, first = examples(case)[0], case.dag.order[0]
-    found = recursion.equation_11(case.dag, e, first, first)
-    return {"depth": DEPTH, "times": float(found.norm() / e.blocks[first, first].norm())}
+    e, first = first_example(case), case.dag.order[0]
+    printed = paths.equation_11(case.dag, e, first, first)
+    return {"depth": DEPTH, "times": float(printed.norm() / e.blocks[first, first].norm())}
 
 
-def stabilised() -> Mapping[str, float]:
-    """Theorem 34(b) with the paper's alpha = L^(−1/2) and k = 1, in units of C: what the print allows, and what
-    f(h) = h + alpha rho h, L times, reaches; R at the largest over R at the smallest distance in Exp. 1 at init."""
+def stabilised() -> Numbers:
+    """Theorem 34(b) with the paper's alpha = L^(−1/2) and k = 1, in units of C: what the print
+    allows, and what f(h) = h + alpha rho h, L times, reaches; R at the largest over R at the
+    smallest distance in Exp. 1 at init."""
     rho = 0.9
     scaled = rho / DEPTH**0.5
-    found = [
-        row
-        for row in rows("exp1_resonance", "distances", arch="residual", depth=DEPTH)
-        if row["checkpoint"] == "init" and row["images"] == "0"
-    ]
-    far = [row for row in found if row["distance"] == str(DEPTH - 1)]
-    near = [row for row in found if row["distance"] == "0"]
-    kept = middle(far, "R") / middle(near, "R")
+    distances = rows("exp1_resonance", "distances", arch="residual", depth=DEPTH)
+    before = _on_published_images(distances, "init")
+    far = [row for row in before if row["distance"] == str(DEPTH - 1)]
+    near = [row for row in before if row["distance"] == "0"]
     return {
         "depth": DEPTH,
         "rho": rho,
         "allowed": scaled,
         "reached": (1 + scaled) ** DEPTH,
-        "kept": kept,
+        "kept": middle(far, "R") / middle(near, "R"),
     }
 
 
-def described_share() -> Mapping[str, float]:
+def described_share() -> Numbers:
     """Exp. 5 with the described targets: mean ‖H^GN‖ over mean ‖H‖ of (Q, K) at the end."""
-    found = [
-        row
-        for row in rows("exp5_attention", "blocks", protocol="described", network="attention")
-        if row["checkpoint"] == "final" and row["images"] == "0"
-    ]
-    total = sum(float(row["full"]) for row in found)
-    return {"share": sum(float(row["gn"]) for row in found) / total if found else math.nan}
+    blocks = rows("exp5_attention", "blocks", protocol="described", network="attention")
+    after = _on_published_images(blocks, "final")
+    if not after:
+        return {"share": math.nan}
+    return {"share": sum(numbers(after, "gn")) / sum(numbers(after, "full"))}
 
 
 NEURONS, SAMPLES, DRAWS = 10, 100, 20
 """Neurons of Figs. 2 and 3; samples of a draw."""
 
 
-def bulk_vectors() -> Mapping[str, float]:
-    """Share of Gaussian draws of width 10 in which mean xδ is negative, and |Hz − λz| of the printed z there."""
+def bulk_vectors() -> Numbers:
+    """Share of Gaussian draws of width 10 in which mean xδ is negative, and |Hz − λz| of the
+    printed z there."""
     errors = []
     for seed in range(DRAWS):
-        (w, v), x, y = scalar.random_instance(900 + seed, NEURONS, SAMPLES)
+        (w, v), x, y = random_instance(900 + seed, NEURONS, SAMPLES)
         case = Linear(w, v, x, y)
         if float(case.d) < 0:
             errors.append(bulk_error(case, False))
-    return {"share": len(errors) / DRAWS, "error": median(errors) if errors else float("nan")}
+    return {"share": len(errors) / DRAWS, "error": median(errors) if errors else math.nan}
 
 
-def outlier_vectors() -> Mapping[str, float]:
-    """Median |Hz − λz| of Eq. 64's vectors over Gaussian draws of width 10, as printed and with the weight."""
-    found: dict[bool, list[float]] = {True: [], False: []}
+def outlier_vectors() -> Numbers:
+    """Median |Hz − λz| of Eq. 64's vectors over Gaussian draws of width 10, as printed and with the
+    weight."""
+    printed, right = [], []
     for seed in range(DRAWS):
-        (w, v), x, y = scalar.random_instance(700 + seed, NEURONS, SAMPLES)
-        for weighted in found:
-            found[weighted].append(outlier_vector_error(Relu(w, v, x, y), 1, weighted))
-    return {"printed": median(found[False]), "right": median(found[True])}
+        (w, v), x, y = random_instance(700 + seed, NEURONS, SAMPLES)
+        case = Relu(w, v, x, y)
+        printed.append(outlier_vector_error(case, 1, weighted=False))
+        right.append(outlier_vector_error(case, 1, weighted=True))
+    return {"printed": median(printed), "right": median(right)}
 
 
-NUMBERS: dict[str, Callable[[], Mapping[str, Any]]] = {
+NUMBERS: dict[str, Callable[[], Numbers]] = {
     "attention.j.1": ball_of_recovery,
     "attention.b.17": factor_of_gradient,
-    "attention.d.1": _entry(both_other, lambda t: f_error(t) * (t.w1 * (t.h1 - t.s) + t.v1)),
-    "attention.c.5.2": _entry(same_then_other, lambda t: -t.s * z_error(t)),
-    "attention.c.10.1": _entry(all_same, lambda t: t.s * t.z1 * t.z2 * (t.f00 - 1)),
-    "attention.d.5.1": _entry(both_other_equal, lambda t: product_error(t) * t.w1),
-    "attention.d.6": _entry(
-        both_other, lambda t: cases._d6(t) + (cases.ds(t) * t.f01 + t.s * cases.df01(t)) * t.w1
-    ),
+    "attention.d.1": partial(share, both_other, error_of_d1),
+    "attention.c.5.2": partial(share, same_then_other, lambda t: -t.s * z_error(t)),
+    "attention.c.10.1": partial(share, all_same, lambda t: t.s * t.z1 * t.z2 * (t.f00 - 1)),
+    "attention.d.5.1": partial(share, both_other_equal, lambda t: product_error(t) * t.w1),
+    "attention.d.6": partial(share, both_other, error_of_d6),
     "dag.eq2": gap_of_equation_2,
     "dag.lambda1": exponents_at_init,
     "dag.prop102": sources_before_training,

@@ -1,4 +1,5 @@
-"""One cell of the audit as a table, or one clause of a paper on the console (hess-run audit PLACE)."""
+"""One cell of the audit as a table, or one clause of a paper on the console (hess-run audit
+PLACE)."""
 
 from __future__ import annotations
 
@@ -6,15 +7,17 @@ import difflib
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.checks import Outcome, Witness
 from experiments.paper_audit.dag import zeros
-from experiments.paper_audit.papers import ZEROS, Formula, Paper, keys, paper, papers, verdict
+from experiments.paper_audit.papers import ZEROS, Clause, Paper, keys, paper, papers, verdict
 from runner.contract import Cell, Context, Experiment
 
 Row = dict[str, Any]
-WITNESS = ("instance", "printed", "corrected", "reference")
+NO_WITNESS = Witness(instance="", printed="", corrected="", reference="")
+NOT_CHECKED = Outcome(math.nan, instances=0, tolerance=math.nan, mean=math.nan)
 
 
 def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Any]:
@@ -25,53 +28,61 @@ def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Any]:
     return {"formulas": check_all(paper(source), ctx.progress)}
 
 
-def check(of: Paper, formula: Formula) -> Row:
-    """One formula checked; a check that raises is a row that says so."""
-    outcome, agreement = (
-        Outcome(math.nan, instances=0, tolerance=math.nan, mean=math.nan),
-        "not checked",
-    )
-    try:
-        found = formula.check()
-        failed = [what for what, without in formula.dropped if without().agreement == "holds"]
-    except Exception as error:  # one broken check must not hide the others
-        status = f"{type(error).__name__}: {error}"
-    else:
-        status = f"holds without {', '.join(failed)}" if failed else "ok"
-        outcome, agreement = found, found.agreement
-    kind = of.kind(formula)
-    row: Row = {"id": formula.id, "place": formula.place, "statement": formula.statement}
-    row |= {
-        "verdict": verdict(agreement, kind, formula.uncounted),
+def check(of: Paper, clause: Clause) -> Row:
+    """One clause checked; a check that raises is a row that says so."""
+    outcome, status = _evaluated(clause)
+    agreement = "not checked" if outcome is NOT_CHECKED else outcome.agreement
+    corrected = math.nan if outcome.corrected is None else float(outcome.corrected)
+    kind = of.kind(clause)
+    return {
+        "id": clause.id,
+        "place": clause.place,
+        "statement": clause.statement,
+        "verdict": verdict(agreement, kind, clause.uncounted),
         "class": kind,
         "agreement": agreement,
-    }
-    corrected = math.nan if outcome.corrected is None else float(outcome.corrected)
-    row |= {
         "printed_error": float(outcome.printed),
         "corrected_error": corrected,
         "tolerance": outcome.tolerance,
-    }
-    row |= {"mean_error": outcome.mean, "instances": outcome.instances}
-    row |= {n: "" if outcome.witness is None else getattr(outcome.witness, n) for n in WITNESS}
-    row |= {
+        "mean_error": outcome.mean,
+        "instances": outcome.instances,
+        **asdict(outcome.witness or NO_WITNESS),
         "status": status,
-        "root": formula.root,
-        "correction": formula.correction,
-        "expected": formula.expected,
+        "root": clause.root,
+        "correction": clause.correction,
+        "expected": clause.expected,
+        "uncounted": clause.uncounted,
+        "hypotheses_dropped": len(clause.without),
     }
-    return row | {"uncounted": formula.uncounted, "hypotheses_dropped": len(formula.dropped)}
 
 
-def check_all(
-    of: Paper, progress: Callable[[int, int, str], None] = lambda i, n, name: None
-) -> list[Row]:
-    """Every formula of a paper."""
-    found = []
-    for i, formula in enumerate(of.formulas):
-        progress(i, len(of.formulas), formula.id)
-        found.append(check(of, formula))
-    return found
+def _evaluated(clause: Clause) -> tuple[Outcome, str]:
+    """Outcome of the check, and its status: "ok", the hypotheses without which it passes, or an
+    exception."""
+    try:
+        outcome = clause.check()
+        passed = []
+        for hypothesis, without in clause.without.items():
+            if without().agreement == "holds":
+                passed.append(hypothesis)
+    except Exception as error:  # one broken check must not hide the others
+        return NOT_CHECKED, f"{type(error).__name__}: {error}"
+    if passed:
+        return outcome, f"holds without {', '.join(passed)}"
+    return outcome, "ok"
+
+
+def _silent(done: int, total: int, name: str) -> None:
+    """No progress is reported."""
+
+
+def check_all(of: Paper, progress: Callable[[int, int, str], None] = _silent) -> list[Row]:
+    """Every clause of a paper."""
+    rows = []
+    for i, clause in enumerate(of.clauses):
+        progress(i, len(of.clauses), clause.id)
+        rows.append(check(of, clause))
+    return rows
 
 
 USAGE = "audit: expected PLACE, for example attention.d.1, or a paper to list its places, one of: "
@@ -80,56 +91,67 @@ USAGE = "audit: expected PLACE, for example attention.d.1, or a paper to list it
 def audit(arguments: Sequence[str]) -> int:
     """Print five lines for each clause that PLACE names; 0, or 2 with one line on a mistake.
 
-    PLACE is the id of a clause, of a root cause (its clauses), or of a paper (a list of ids and expected verdicts).
+    PLACE is the id of a clause, of a root cause (its clauses), or of a paper (a list of ids and
+    expected verdicts).
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
         return _mistake(USAGE + ", ".join(keys()))
-    place, given = arguments[0].lower(), arguments[0]
-    every = papers()
-    for of in every:
+    place = arguments[0].lower()
+    for of in papers():
         if place in (of.key, of.title.lower()):
-            print("\n".join(_line(of, f) for f in of.formulas))
+            for clause in of.clauses:
+                print(_line(of, clause))
             return 0
-    found = [(of, f) for of in every for f in of.formulas if f.id == place]
-    found = found or [(of, f) for of in every for f in of.formulas if f.root == place]
-    if not found:
-        known = [f.id for of in every for f in of.formulas]
-        near = difflib.get_close_matches(place, known, 1, 0.3)
-        return _mistake(
-            f"audit: expected the id of a clause, found '{given}'"
-            + (f"; nearest is {near[0]}" if near else "")
-        )
-    for of, formula in found:
-        print(_five(of, formula))
-    return 0
+    chosen = _chosen(place)
+    for of, clause in chosen:
+        print(_five_lines(of, clause))
+    return 0 if chosen else _unknown(place, arguments[0])
 
 
-def _line(of: Paper, formula: Formula) -> str:
-    kind = of.kind(formula)
-    return f"{formula.id:34s} {formula.expected:22s} {kind:1s} {formula.place}"
+def _chosen(place: str) -> list[tuple[Paper, Clause]]:
+    """The clause with this id, else those with this root cause."""
+    clauses = [(of, clause) for of in papers() for clause in of.clauses]
+    by_id = [pair for pair in clauses if pair[1].id == place]
+    return by_id or [pair for pair in clauses if pair[1].root == place]
 
 
-def _five(of: Paper, formula: Formula) -> str:
+def _unknown(place: str, given: str) -> int:
+    ids = [clause.id for of in papers() for clause in of.clauses]
+    message = f"audit: expected the id of a clause, found '{given}'"
+    nearest = difflib.get_close_matches(place, ids, 1, 0.3)
+    if nearest:
+        message += f"; nearest is {nearest[0]}"
+    return _mistake(message)
+
+
+def _line(of: Paper, clause: Clause) -> str:
+    return f"{clause.id:34s} {clause.expected:22s} {of.kind(clause):1s} {clause.place}"
+
+
+def _five_lines(of: Paper, clause: Clause) -> str:
     """Clause, instance, printed, corrected, reference."""
-    row = check(of, formula)
-    cause = next((e for e in of.errata if e.id == formula.root), None)
-    found = row["verdict"] + (f", class {row['class']}" if row["class"] else "")
+    row = check(of, clause)
     if row["status"] != "ok":
-        return f"{formula.place}: {row['status']}"
-    instance = (
-        row["instance"] or f"{row['instances']} instances, largest error {row['printed_error']:.1e}"
-    )
+        return f"{clause.place}: {row['status']}"
+    result = row["verdict"]
+    if row["class"]:
+        result += f", class {row['class']}"
+    tried = f"{row['instances']} instances, largest error {row['printed_error']:.1e}"
     within = f"within {row['tolerance']:.0e}"
-    right = row["corrected"] or formula.correction or (cause.corrected if cause else "as printed")
-    return "\n".join(
-        (
-            f"{of.title}, {formula.place} [{found}]: {formula.statement}",
-            f"  instance   {instance}",
-            f"  printed    {row['printed'] or 'agrees'}",
-            f"  corrected  {right}",
-            f"  reference  {row['reference'] or within}",
-        )
-    )
+    corrected = row["corrected"] or clause.correction or _correction(of, clause.root)
+    lines = [
+        f"{of.title}, {clause.place} [{result}]: {clause.statement}",
+        f"  instance   {row['instance'] or tried}",
+        f"  printed    {row['printed'] or 'agrees'}",
+        f"  corrected  {corrected}",
+        f"  reference  {row['reference'] or within}",
+    ]
+    return "\n".join(lines)
+
+
+def _correction(of: Paper, root: str) -> str:
+    """The corrected line of a root cause; "as printed" where there is none."""
+    return next((erratum.corrected for erratum in of.errata if erratum.id == root), "as printed")
 
 
 def _mistake(text: str) -> int:

@@ -4,68 +4,110 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
-from experiments.paper_audit.measure import WITNESS, Row
-from experiments.paper_audit.papers import CLASSES, Erratum, Paper, Unchecked
+from experiments.paper_audit.checks import Witness
+from experiments.paper_audit.measure import NO_WITNESS, Row
+from experiments.paper_audit.papers import CLASSES, Erratum, Paper
 
 MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
 HEADLINES = ("dag.lambda1", "dag.eq2", "dag.table7", "attention.j.1", "ws.theorem7")
 """Root causes of the most important errors, the most important first."""
+SHORT = {
+    "A": "major",
+    "B": "minor",
+    "C": "notation",
+    "D": "our text only",
+    "E": "open or not checked",
+}
+"""Classes in the count of root causes."""
+COUNTED = {
+    "holds": "hold",
+    "major error": "with a major error",
+    "minor error": "with a minor error",
+    "notation": "with an error of notation or wording only",
+    "open": "open",
+    "not counted": "true by construction or by definition, not counted",
+    "not checked": "not checked",
+}
+"""Verdicts in the count of clauses."""
+ByClass = dict[str, list[Row]]
 
 
 def entries(of: Paper, rows: list[Row]) -> list[Row]:
-    """The errata of one paper with the numbers of a run: classes A to E by root cause, then the places not checked.
+    """The errata of one paper with the numbers of a run: classes A to E by root cause, then the
+    places not checked.
 
-    Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right line), consequence,
-    experiments (what the correction changes there), also_affects (places), authors_view, worked_checks.
+    Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right
+    line), consequence, experiments (what the correction changes there), also_affects (places),
+    authors_view, worked_checks.
     """
     by_root: dict[str, list[Row]] = {}
     for row in rows:
         by_root.setdefault(row["root"], []).append(row)
-    found = [_entry(of, erratum, by_root.get(erratum.id, [])) for erratum in of.errata]
-    return sorted(found, key=lambda entry: str(entry["class"])) + [
-        _unchecked(of.key, u) for u in of.unchecked
-    ]
+    listed = [_entry(of, erratum, by_root.get(erratum.id, [])) for erratum in of.errata]
+    listed.sort(key=lambda entry: str(entry["class"]))
+    return listed + [_unchecked(of.key, *item) for item in of.unchecked.items()]
 
 
-def _entry(of: Paper, erratum: Erratum, own: list[Row]) -> Row:
-    verdicts = [row["verdict"] for row in own]
-    worst = next((v for v in ("major error", "minor error", "open") if v in verdicts), "holds")
-    if erratum.witness is not None:
-        shown = [asdict(erratum.witness())]
-    else:
-        shown = [{k: row[k] for k in WITNESS} for row in own if row["instance"]][:2]
-    if erratum.example:
-        shown = [dict.fromkeys(WITNESS, "") | {"instance": erratum.example}]
+def _entry(of: Paper, erratum: Erratum, rows: list[Row]) -> Row:
     return {
         "paper": of.key,
         "id": erratum.id,
         "place": erratum.place,
         "class": erratum.kind,
-        "verdict": worst,
+        "verdict": _worst_verdict(rows),
         "printed": erratum.printed,
         "corrected": erratum.corrected,
         "elsewhere": erratum.elsewhere,
         "consequence": erratum.consequence,
         "experiments": erratum.effect,
-        "also_affects": [row["place"] for row in own],
+        "also_affects": [row["place"] for row in rows],
         "authors_view": erratum.view,
-        "worked_checks": shown,
+        "worked_checks": _worked_checks(erratum, rows),
     }
 
 
-def _unchecked(key: str, place: Unchecked) -> Row:
-    texts = ("id", "printed", "corrected", "elsewhere", "consequence", "experiments")
-    entry: Row = {
+def _worst_verdict(rows: list[Row]) -> str:
+    verdicts = [row["verdict"] for row in rows]
+    for verdict in ("major error", "minor error", "open"):
+        if verdict in verdicts:
+            return verdict
+    return "holds"
+
+
+def _worked_checks(erratum: Erratum, rows: list[Row]) -> list[Row]:
+    """The example in words, else the erratum's own instance, else those of its first two clauses
+    that have one."""
+    if erratum.example:
+        return [asdict(NO_WITNESS) | {"instance": erratum.example}]
+    if erratum.witness is not None:
+        return [asdict(erratum.witness())]
+    failed = [row for row in rows if row["instance"]]
+    return [asdict(_witness(row)) for row in failed[:2]]
+
+
+def _witness(row: Row) -> Witness:
+    return Witness(row["instance"], row["printed"], row["corrected"], row["reference"])
+
+
+def _unchecked(key: str, place: str, reason: str) -> Row:
+    return {
         "paper": key,
-        "place": place.place,
+        "place": place,
         "class": "E",
         "verdict": "not checked",
-    } | dict.fromkeys(texts, "")
-    return entry | {"also_affects": [], "authors_view": place.reason, "worked_checks": []}
+        "id": "",
+        "printed": "",
+        "corrected": "",
+        "elsewhere": "",
+        "consequence": "",
+        "experiments": "",
+        "also_affects": [],
+        "authors_view": reason,
+        "worked_checks": [],
+    }
 
 
 def code(text: str) -> str:
@@ -74,15 +116,23 @@ def code(text: str) -> str:
 
 def folded(summary: str, body: Sequence[str]) -> list[str]:
     """Lines that a reader unfolds; none where there is no body."""
-    return (
-        [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""] if body else []
-    )
+    if not body:
+        return []
+    return [f"<details><summary>{summary}</summary>", "", *body, "", "</details>", ""]
 
 
 def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table; none where it has no rows."""
-    lines = [header, ["---"] * len(header), *(list(map(_cell, row)) for row in body)]
-    return ["| " + " | ".join(row) + " |" for row in lines] if body else []
+    if not body:
+        return []
+    lines = [_table_line(header), _table_line(["---"] * len(header))]
+    for row in body:
+        lines.append(_table_line([_cell(text) for text in row]))
+    return lines
+
+
+def _table_line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _cell(text: str) -> str:
@@ -95,14 +145,15 @@ def _latex(text: str) -> str:
     >>> _latex(r"\|x\| = |x|")
     '$\\Vert x\\Vert  = \\vert x\\vert $'
     """
-    return f"${text.replace(chr(92) + '|', chr(92) + 'Vert ').replace('|', chr(92) + 'vert ')}$"
+    without_norms = text.replace("\\|", "\\Vert ")
+    return "$" + without_norms.replace("|", "\\vert ") + "$"
 
 
 def paper_page(of: Paper, rows: list[Row]) -> str:
-    """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks of B, C to E."""
-    listed = entries(of, rows)
-    by_class: dict[str, list[Row]] = {kind: [] for kind in CLASSES}
-    for entry in listed:
+    """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks
+    of B, C to E."""
+    by_class: ByClass = {kind: [] for kind in CLASSES}
+    for entry in entries(of, rows):
         by_class[entry["class"]].append(entry)
     lines = [
         f"# Errata: {of.title}",
@@ -111,163 +162,159 @@ def paper_page(of: Paper, rows: list[Row]) -> str:
         "",
         f"**What survives.** {of.survives}",
         "",
+        f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}.",
+        "",
     ]
-    lines += [f"{counts(rows)} Root causes: {_by_class(by_class)}.", ""]
     if by_class["A"]:
         lines += ["## A. Major errors", ""]
-        for number, entry in enumerate(by_class["A"], start=1):
-            lines += _major(f"A{number}", entry)
+    for number, entry in enumerate(by_class["A"], start=1):
+        lines += _major(f"A{number}", entry)
     if by_class["B"]:
-        numbered = [(f"B{number}", entry) for number, entry in enumerate(by_class["B"], start=1)]
-        body = [(n, e["place"], code(e["printed"]), _latex(e["corrected"])) for n, e in numbered]
-        lines += ["## B. Minor errors", "", *table(("", "place", "printed", "corrected"), body), ""]
-        checks = [(n, e["consequence"], _worked(e), _view(e)) for n, e in numbered]
-        header = ("", "consequence", "worked check", "authors' view")
-        lines += folded(
-            "B: consequences, worked checks and the authors' view", table(header, checks)
-        )
-    lines += folded(f"C to E: {_by_class(by_class, 'CDE')}", list(_others(by_class)))
+        lines += _minor(by_class["B"])
+    lines += folded(f"C to E: {_class_counts(by_class, 'CDE')}", _others(by_class))
     return "\n".join(lines).rstrip() + "\n"
 
 
 def counts(rows: list[Row]) -> str:
-    """'55 clauses were checked: 45 hold, 1 with a major error, ...'; notation is a minor error of class C."""
-    found = Counter(
-        "notation" if (row["verdict"], row["class"]) == ("minor error", "C") else row["verdict"]
-        for row in rows
-    )
-    words = {
-        "holds": "hold",
-        "major error": "with a major error",
-        "minor error": "with a minor error",
-    }
-    words |= {"notation": "with an error of notation or wording only", "open": "open"}
-    words |= {
-        "not counted": "true by construction or by definition, not counted",
-        "not checked": "not checked",
-    }
-    parts = [f"{found[verdict]} {text}" for verdict, text in words.items() if found[verdict]]
-    return f"{len(rows)} clauses were checked: {', '.join(parts)}."
+    """'55 clauses were checked: 45 hold, 1 with a major error, ...'; notation is a minor error of
+    class C."""
+    number: Counter[str] = Counter()
+    for row in rows:
+        notation = row["verdict"] == "minor error" and row["class"] == "C"
+        number["notation" if notation else row["verdict"]] += 1
+    words = [f"{number[verdict]} {text}" for verdict, text in COUNTED.items() if number[verdict]]
+    return f"{len(rows)} clauses were checked: {', '.join(words)}."
 
 
-def _by_class(by_class: dict[str, list[Row]], kinds: str = "ABCDE") -> str:
-    words = {
-        "A": "major",
-        "B": "minor",
-        "C": "notation",
-        "D": "our text only",
-        "E": "open or not checked",
-    }
-    return ", ".join(f"{len(by_class[k])} {words[k]}" for k in kinds)
+def _class_counts(by_class: ByClass, kinds: str) -> str:
+    return ", ".join(f"{len(by_class[kind])} {SHORT[kind]}" for kind in kinds)
+
+
+def _bullets(texts: Mapping[str, str]) -> list[str]:
+    return [f"- *{name}:* {text}" for name, text in texts.items() if text]
 
 
 def _major(label: str, entry: Row) -> list[str]:
     """A major error in full."""
-    parts = {"Printed": code(entry["printed"]), "Corrected": f"${entry['corrected']}$"}
-    parts |= {"Consequence": entry["consequence"], "Worked check": _worked(entry)}
-    lines = [
-        f"### {label}. {entry['place']}",
-        "",
-        *(f"- *{name}:* {text}" for name, text in parts.items()),
-        "",
-    ]
+    shown = {
+        "Printed": code(entry["printed"]),
+        "Corrected": f"${entry['corrected']}$",
+        "Consequence": entry["consequence"],
+        "Worked check": _worked(entry),
+    }
     further = {
         "Authors' view": entry["authors_view"],
         "Right elsewhere in the paper": entry["elsewhere"],
+        "Experiments": entry["experiments"],
+        "Also affects": _affects(entry),
     }
-    further |= {"Experiments": entry["experiments"], "Also affects": _affects(entry)}
-    return lines + folded(
-        "Authors' view and effects",
-        [f"- *{name}:* {text}" for name, text in further.items() if text],
-    )
+    lines = [f"### {label}. {entry['place']}", "", *_bullets(shown), ""]
+    return lines + folded("Authors' view and effects", _bullets(further))
+
+
+def _minor(listed: list[Row]) -> list[str]:
+    """Class B as a table; folded: consequences, worked checks and views."""
+    formulas = []
+    remarks = []
+    for number, entry in enumerate(listed, start=1):
+        label = f"B{number}"
+        formulas.append((label, entry["place"], code(entry["printed"]), _latex(entry["corrected"])))
+        remarks.append((label, entry["consequence"], _worked(entry), _view(entry)))
+    lines = ["## B. Minor errors", ""]
+    lines += [*table(("", "place", "printed", "corrected"), formulas), ""]
+    details = table(("", "consequence", "worked check", "authors' view"), remarks)
+    return lines + folded("B: consequences, worked checks and the authors' view", details)
 
 
 def _worked(entry: Row) -> str:
-    """The first instance: what the printed line gives, what the corrected one gives, and the reference."""
+    """The first instance: what the printed line gives, what the corrected one gives, and the
+    reference."""
     if not entry["worked_checks"]:
         return ""
     shown = entry["worked_checks"][0]
-    values = {
-        "printed": shown["printed"],
-        "corrected": shown["corrected"],
-        "reference": shown["reference"],
-    }
-    given = ", ".join(f"{name} {value}" for name, value in values.items() if value)
-    return f"{shown['instance']}: {given}." if given else shown["instance"]
+    names = [name for name in ("printed", "corrected", "reference") if shown[name]]
+    if not names:
+        return str(shown["instance"])
+    values = ", ".join(f"{name} {shown[name]}" for name in names)
+    return f"{shown['instance']}: {values}."
 
 
 def _view(entry: Row) -> str:
-    right = (
-        f" The paper has it right elsewhere: {entry['elsewhere']}." if entry["elsewhere"] else ""
-    )
-    return entry["authors_view"] + right
+    view = str(entry["authors_view"])
+    if entry["elsewhere"]:
+        view += f" The paper has it right elsewhere: {entry['elsewhere']}."
+    return view
 
 
 def _affects(entry: Row) -> str:
-    return "; ".join(p for p in dict.fromkeys(entry["also_affects"]) if p not in entry["place"])
+    places = dict.fromkeys(entry["also_affects"])
+    return "; ".join(place for place in places if place not in entry["place"])
 
 
-def _others(by_class: dict[str, list[Row]]) -> Iterator[str]:
+def _others(by_class: ByClass) -> list[str]:
     """Classes C, D and what is open, then the places without a check."""
-    body = [
-        (
-            f"{k}{n}",
-            e["place"],
-            code(e["printed"]),
-            _latex(e["corrected"]),
-            f"{_remark(e)} {_worked(e)}",
-        )
-        for k in "CDE"
-        for n, e in enumerate((e for e in by_class[k] if e["id"]), start=1)
-    ]
-    yield from table(("", "place", "printed", "corrected", "remark"), body)
-    reasons = [(e["place"], e["authors_view"]) for e in by_class["E"] if not e["id"]]
-    yield from ["", *table(("not checked", "why"), reasons)]
+    body = []
+    for kind in "CDE":
+        errors = [entry for entry in by_class[kind] if entry["id"]]
+        for number, entry in enumerate(errors, start=1):
+            printed, corrected = code(entry["printed"]), _latex(entry["corrected"])
+            remark = f"{_remark(entry)} {_worked(entry)}"
+            body.append((f"{kind}{number}", entry["place"], printed, corrected, remark))
+    unchecked = [entry for entry in by_class["E"] if not entry["id"]]
+    reasons = [(entry["place"], entry["authors_view"]) for entry in unchecked]
+    lines = table(("", "place", "printed", "corrected", "remark"), body)
+    return [*lines, "", *table(("not checked", "why"), reasons)]
 
 
 def _remark(entry: Row) -> str:
-    told = "" if entry["consequence"] == "None." else entry["consequence"] + " "
-    return told + _view(entry)
+    if entry["consequence"] == "None.":
+        return _view(entry)
+    return f"{entry['consequence']} {_view(entry)}"
+
+
+EXPLANATION = """
+A to D count distinct errors, each of which can affect several clauses; E also counts places without
+a check. **A**, major error: a theorem, definition, formula or conclusion is false as printed, and
+the paper rests on it or nowhere has it right. **B**, minor error: false as printed, but the paper
+has it right elsewhere and nothing rests on the printed form, or it is in a display, remark or step
+of a proof. **C**, notation and wording. **D**, an error of our text only. **E**, open or not
+checked. Only A counts as refuted; D and E do not count.
+
+A clause *holds* when it agrees with float64 automatic differentiation on random instances of
+several sizes to 1e-9 relative, or, for an inequality, when neither random instances nor a search
+exceed it. Each entry has an instance to recompute and the authors' view.
+`experiments/paper_audit/README.md` says how many injected errors its checks notice.
+"""
 
 
 def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
-    """The page above: the most important errors, the table paper × class, and how a verdict comes about."""
-    found = {e["id"]: (of, e) for of, rows in papers for e in entries(of, rows) if e["id"]}
+    """The page above: the most important errors, the table paper × class, and how a verdict comes
+    about."""
+    by_id = {}
+    for of, rows in papers:
+        for entry in entries(of, rows):
+            by_id[entry["id"]] = (of, entry)
     lines = ["# Errata of the five papers", "", MADE, "", "## The five most important errors", ""]
-    chosen = [found[i] for i in HEADLINES if i in found]
-    lines += [
-        f"{n}. **[{of.title}](errata_{of.key}.md), {e['place']}.** {e['consequence']}"
-        for n, (of, e) in enumerate(chosen, start=1)
-    ]
-    lines += ["", "## All papers", "", *_totals(papers), ""]
-    lines += [
-        "A to D count distinct errors, each of which can affect several clauses; E also counts places without a",
-        "check. **A**, major error:",
-        "a theorem, definition, formula or conclusion is false as printed, and the paper rests on it or nowhere has",
-        "it right. **B**, minor error: false as printed, but the paper has it right elsewhere and nothing rests on the",
-        "printed form, or it is in a display, remark or step of a proof. **C**, notation and wording. **D**, an",
-        "error of our text only. **E**, open or not checked. Only A counts as refuted; D and E do not count.",
-        "",
-        "A clause *holds* when it agrees with float64 automatic differentiation on random instances of several sizes",
-        "to 1e-9 relative, or, for an inequality, when neither random instances nor a search exceed it. Each entry has",
-        "an instance to recompute and the authors' view.",
-        "`experiments/paper_audit/README.md` says how many injected errors its checks notice.",
-    ]
-    return "\n".join(lines) + "\n"
+    chosen = [by_id[name] for name in HEADLINES if name in by_id]
+    for number, (of, entry) in enumerate(chosen, start=1):
+        link = f"[{of.title}](errata_{of.key}.md)"
+        lines.append(f"{number}. **{link}, {entry['place']}.** {entry['consequence']}")
+    lines += ["", "## All papers", "", *_totals(papers)]
+    return "\n".join(lines) + "\n" + EXPLANATION
 
 
 def _totals(papers: Sequence[tuple[Paper, list[Row]]]) -> list[str]:
     body = []
     for of, rows in papers:
-        classes = Counter(e["class"] for e in entries(of, rows))
+        classes = Counter(entry["class"] for entry in entries(of, rows))
         verdicts = Counter(row["verdict"] for row in rows)
-        kinds = (str(classes[k]) for k in CLASSES)
-        counted = str(len(rows) - verdicts["not counted"])
-        body.append((f"[{of.title}](errata_{of.key}.md)", counted, str(verdicts["holds"]), *kinds))
+        counted = len(rows) - verdicts["not counted"]
+        numbers = [counted, verdicts["holds"], *(classes[kind] for kind in CLASSES)]
+        body.append([f"[{of.title}](errata_{of.key}.md)", *map(str, numbers)])
     return table(("paper", "clauses counted", "hold", *CLASSES), body)
 
 
 def as_json(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
     """The same content as a list of entries."""
-    found: list[Any] = [entry for of, rows in papers for entry in entries(of, rows)]
-    return json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+    listed = [entry for of, rows in papers for entry in entries(of, rows)]
+    return json.dumps(listed, ensure_ascii=False, indent=1) + "\n"

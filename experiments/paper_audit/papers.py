@@ -1,23 +1,25 @@
 """The audited papers: clauses with their checks, root causes of errors, and places without a check.
 
-Every folder next to this module with an errata.toml is a paper. Its clauses.toml holds the clauses in the order of the
-paper, its errata.toml the titles, what survives, the root causes, and the places without a check of their own. Its
-modules hold the checks, in dictionaries CHECKS by the id of the clause; no list of modules is kept. A verdict always
-follows from the numbers that a check returns and from the class of the root cause; it is never written down.
+Every folder next to this module with an errata.toml is a paper. Its clauses.toml holds the clauses
+in the order of the paper, its errata.toml the titles, what survives, the root causes, and the
+places without a check of their own. Its modules hold the checks, in dictionaries CHECKS by the id
+of the clause; no list of modules is kept. A verdict always follows from the numbers that a check
+returns and from the class of the root cause; it is never written down.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from experiments.paper_audit.checks import Agreement, Check, Dropped, Needs, Witness
+    from experiments.paper_audit.checks import Agreement, Check, Witness
 
 Class = Literal["A", "B", "C", "D", "E"]
 Verdict = Literal["holds", "minor error", "major error", "open", "not counted", "not checked"]
@@ -34,13 +36,14 @@ ZEROS = "zeros"
 
 
 @dataclass(frozen=True)
-class Formula:
+class Clause:
     """One clause of a paper (an entry of clauses.toml) and how it is checked.
 
-    id: unique, "paper.place"; place: as printed ("Eq. 25", "Theorem 4, consequence"); statement: the clause in plain
-    text; check: recomputes the numbers; expected: the agreement that tests require of the check; root: id of the
-    erratum behind it ("" for none); correction: what to use instead; uncounted: why the clause is no evidence (a
-    definition, true by construction), "" where it is; dropped: see `Needs`.
+    id: unique, "paper.place"; place: as printed ("Eq. 25", "Theorem 4, consequence"); statement:
+    the clause in plain text; check: recomputes the numbers; expected: the agreement that tests
+    require of the check; root: id of the erratum behind it ("" for none); correction: what to use
+    instead; uncounted: why the clause is no evidence (a definition, true by construction), "" where
+    it is; without: the check without each of its hypotheses.
     """
 
     id: str
@@ -51,18 +54,19 @@ class Formula:
     root: str = ""
     correction: str = ""
     uncounted: str = ""
-    dropped: Dropped = ()
+    without: Mapping[str, Check] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Erratum:
     """One root cause.
 
-    kind: its class, A to E (E: open without the print); printed: a short quotation; corrected: LaTeX; elsewhere: the
-    paper's own right line where it has one; consequence: what changes and what survives; view: the authors' view, the
-    best argument for them; experiments: what the correction changes in the paper's experiments, with {names} of the
-    numbers that `numbers` computes; example: an instance in words, where the one of a check says too little; witness:
-    an instance where no clause's check gives one.
+    kind: its class, A to E (E: open without the print); printed: a short quotation; corrected:
+    LaTeX; elsewhere: the paper's own right line where it has one; consequence: what changes and
+    what survives; view: the authors' view, the best argument for them; experiments: what the
+    correction changes in the paper's experiments, with {names} of the numbers that `numbers`
+    computes; example: an instance in words, where the one of a check says too little; witness: an
+    instance where no clause's check gives one.
     """
 
     id: str
@@ -85,35 +89,32 @@ class Erratum:
 
 
 @dataclass(frozen=True)
-class Unchecked:
-    """A place of the paper without a check of its own, and why (class E)."""
-
-    place: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Paper:
-    """One audited paper: its package's name, short and full title, what survives, and its cost in seconds."""
+    """One audited paper: its package's name, short and full title, what survives, and its cost in
+    seconds.
+
+    unchecked: the places without a check of their own (class E), each with the reason.
+    """
 
     key: str
     title: str
     name: str
     survives: str
     seconds: float
-    formulas: tuple[Formula, ...]
+    clauses: tuple[Clause, ...]
     errata: tuple[Erratum, ...]
-    unchecked: tuple[Unchecked, ...]
+    unchecked: Mapping[str, str]
 
-    def kind(self, formula: Formula) -> str:
-        """Class of a formula's root cause, "" where it has none."""
-        return next((erratum.kind for erratum in self.errata if erratum.id == formula.root), "")
+    def kind(self, clause: Clause) -> str:
+        """Class of a clause's root cause, "" where it has none."""
+        return next((erratum.kind for erratum in self.errata if erratum.id == clause.root), "")
 
 
 def verdict(agreement: str, kind: str, uncounted: str = "") -> Verdict:
     """What is published: the agreement of the numbers, weighed by the class of the root cause.
 
-    Class D, a loss of our text, is never counted against the authors; E stays open until the print is read.
+    Class D, a loss of our text, is never counted against the authors; E stays open until the print
+    is read.
     """
     if agreement == "not checked":
         return "not checked"
@@ -130,18 +131,18 @@ def keys() -> tuple[str, ...]:
     return tuple(sorted(p.parent.name for p in ROOM.glob("*/errata.toml")))
 
 
-def _errata(key: str) -> dict[str, Any]:
-    return tomllib.loads((ROOM / key / "errata.toml").read_text(encoding="utf-8"))
-
-
 def titles() -> dict[str, str]:
     """Short titles by package, without importing any check."""
-    return {k: _errata(k)["title"] for k in keys()}
+    return {key: _toml(key, "errata")["title"] for key in keys()}
 
 
 def costs() -> dict[str, float]:
     """Predicted seconds by package, without importing any check."""
-    return {k: float(_errata(k)["seconds"]) for k in keys()}
+    return {key: float(_toml(key, "errata")["seconds"]) for key in keys()}
+
+
+def _toml(key: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((ROOM / key / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def read(key: str) -> Paper:
@@ -150,63 +151,69 @@ def read(key: str) -> Paper:
     Raises
     ------
     ValueError
-        Where clauses and checks do not have the same ids, or a clause names a root cause that errata.toml lacks.
+        Where clauses and checks do not have the same ids, or a clause names a root cause that
+        errata.toml lacks.
     """
-    from experiments.paper_audit.effects import NUMBERS
-
-    data, known = _errata(key), f"{__package__}.{key}"
-    modules = [
-        import_module(f"{known}.{file.stem}")
-        for file in sorted(ROOM.joinpath(key).glob("[!_]*.py"))
-    ]
-    witnesses = _joined(modules, "WITNESSES")
-    errata = tuple(
-        Erratum(
-            **entry,
-            witness=witnesses.get(entry["id"]),
-            numbers=cache(NUMBERS.get(entry["id"], dict)),
-        )
-        for entry in data["erratum"]
-    )
-    formulas = _formulas(key, _joined(modules, "CHECKS"))
-    roots = {formula.root for formula in formulas if formula.root} | set(witnesses)
-    if stray := sorted(roots - {erratum.id for erratum in errata}):
+    modules = _modules(key)
+    witnesses: dict[str, Callable[[], Witness]] = {}
+    for module in modules:
+        witnesses |= getattr(module, "WITNESSES", {})
+    data = _toml(key, "errata")
+    clauses = _clauses(key, modules)
+    errata = tuple(_erratum(entry, witnesses) for entry in data["erratum"])
+    roots = {clause.root for clause in clauses if clause.root} | set(witnesses)
+    stray = sorted(roots - {erratum.id for erratum in errata})
+    if stray:
         raise ValueError(
             f"{key}/errata.toml: expected entries for every root cause, found none for {stray}"
         )
-    texts = {name: data[name] for name in ("title", "name", "survives")}
-    unchecked = tuple(Unchecked(**entry) for entry in data["unchecked"])
     return Paper(
-        key,
-        **texts,
+        key=key,
+        title=data["title"],
+        name=data["name"],
+        survives=data["survives"],
         seconds=float(data["seconds"]),
-        formulas=formulas,
+        clauses=clauses,
         errata=errata,
-        unchecked=unchecked,
+        unchecked={entry["place"]: entry["reason"] for entry in data["unchecked"]},
     )
 
 
-def _joined(modules: list[Any], name: str) -> dict[str, Any]:
-    """One dictionary of the dictionaries of this name that the modules have."""
-    return {i: value for module in modules for i, value in getattr(module, name, {}).items()}
+def _modules(key: str) -> list[ModuleType]:
+    """All modules of a paper's package."""
+    files = sorted(ROOM.joinpath(key).glob("[!_]*.py"))
+    return [import_module(f"{__package__}.{key}.{file.stem}") for file in files]
 
 
-def _formulas(key: str, checks: Mapping[str, Check | Needs]) -> tuple[Formula, ...]:
-    """The clauses of clauses.toml with their checks."""
-    from experiments.paper_audit.checks import (
-        Needs,
-    )  # not on top: torch, which listing papers does not need
-
-    clauses = tomllib.loads((ROOM / key / "clauses.toml").read_text(encoding="utf-8"))["clause"]
-    if apart := sorted({clause["id"] for clause in clauses} ^ set(checks)):
+def _clauses(key: str, modules: list[ModuleType]) -> tuple[Clause, ...]:
+    """The clauses of clauses.toml with the checks of the modules."""
+    checks: dict[str, Check] = {}
+    without: dict[str, dict[str, Check]] = {}
+    for module in modules:
+        if hasattr(module, "CHECKS"):
+            checks |= module.CHECKS
+            for (name, hypothesis), check in module.CHECKS.without.items():
+                without.setdefault(name, {})[hypothesis] = check
+    entries = _toml(key, "clauses")["clause"]
+    single = sorted({entry["id"] for entry in entries} ^ set(checks))
+    if single:
         raise ValueError(
-            f"{key}/clauses.toml: expected one check for each clause, found one without the other: {apart}"
+            f"{key}/clauses.toml: expected one check for each clause, "
+            f"found one without the other: {single}"
         )
-    entries = ((clause, checks[clause["id"]]) for clause in clauses)
-    return tuple(
-        Formula(**clause, **(e._asdict() if isinstance(e, Needs) else {"check": e}))
-        for clause, e in entries
-    )
+    clauses = []
+    for entry in entries:
+        name = entry["id"]
+        clauses.append(Clause(**entry, check=checks[name], without=without.get(name, {})))
+    return tuple(clauses)
+
+
+def _erratum(entry: dict[str, Any], witnesses: Mapping[str, Callable[[], Witness]]) -> Erratum:
+    from experiments.paper_audit.effects import NUMBERS
+
+    name = entry["id"]
+    numbers = cache(NUMBERS.get(name, dict))
+    return Erratum(**entry, witness=witnesses.get(name), numbers=numbers)
 
 
 @cache

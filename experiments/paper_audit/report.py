@@ -29,7 +29,7 @@ class AuditAnalysis(Analysis):
     experiment: PaperAudit
 
     @cached_property
-    def formulas(self) -> list[dict[str, Any]]:
+    def formulas(self) -> list[Row]:
         return _rows(self.tables, "formulas")
 
     def claims(self) -> list[Claim]:
@@ -39,52 +39,60 @@ class AuditAnalysis(Analysis):
         return documents(self.formulas)
 
 
-def _rows(tables: Any, name: str) -> list[dict[str, Any]]:
-    """Rows of a table (none where it is missing), each formula once whatever the number of seeds; text as text."""
+def _rows(tables: Any, name: str) -> list[Row]:
+    """Rows of a table (none where it is missing), each once whatever the number of seeds."""
     if name not in tables:
         return []
     table = tables[name]
-    table = (
-        table.drop_duplicates("id")
-        if name == "formulas"
-        else table[table["seed"] == table["seed"].min()]
-    )
-    texts = [c for c in table.columns if table[c].dtype == object]
-    return table.assign(**{c: table[c].fillna("") for c in texts}).to_dict("records")
+    if name == "formulas":
+        return _records(table.drop_duplicates("id"))
+    return _records(table[table["seed"] == table["seed"].min()])
+
+
+def _records(table: Any) -> list[Row]:
+    """Rows as dicts; missing text is ""."""
+    texts = [column for column in table.columns if table[column].dtype == object]
+    filled = {column: table[column].fillna("") for column in texts}
+    return table.assign(**filled).to_dict("records")
 
 
 def claims(rows: list[Row]) -> list[Claim]:
     """One claim per clause; class and reason stand in the detail."""
     names = titles()
-    return [_claim(row, names) for row in rows]
+    return [_claim(row, names[row["source"]]) for row in rows]
 
 
-def _claim(row: Row, names: dict[str, str]) -> Claim:
-    kind = f"class {row['class']}, {CLASSES[row['class']]}" if row["class"] else ""
+def _claim(row: Row, title: str) -> Claim:
+    detail = [row["verdict"]]
+    if row["class"]:
+        detail.append(f"class {row['class']}, {CLASSES[row['class']]}")
+    if row["uncounted"]:
+        detail.append(row["uncounted"])
     return Claim(
         name=row["id"],
         statement=row["statement"],
-        where=f"{names[row['source']]}, {row['place']}",
+        where=f"{title}, {row['place']}",
         verdict=CLAIMS[row["verdict"]],
         statistic=row["printed_error"],
         threshold=f"{row['tolerance']:g}",
-        detail="; ".join(part for part in (row["verdict"], kind, row["uncounted"]) if part),
-        group=names[row["source"]],
+        detail="; ".join(detail),
+        group=title,
         independent=True,
     )
 
 
 def by_paper(rows: list[Row]) -> list[tuple[Paper, list[Row]]]:
     """Papers that have rows, with them."""
-    return [
-        (paper(key), own)
-        for key in keys()
-        if (own := [row for row in rows if row["source"] == key])
-    ]
+    pairs = []
+    for key in keys():
+        of_paper = [row for row in rows if row["source"] == key]
+        if of_paper:
+            pairs.append((paper(key), of_paper))
+    return pairs
 
 
 def documents(rows: list[Row]) -> dict[str, str]:
     """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
-    found = by_paper(rows)
-    pages = {f"errata_{of.key}.md": paper_page(of, own) for of, own in found}
-    return {"errata.md": overview(found), **pages, "errata.json": as_json(found)}
+    grouped = by_paper(rows)
+    pages = {f"errata_{of.key}.md": paper_page(of, of_paper) for of, of_paper in grouped}
+    return {"errata.md": overview(grouped), **pages, "errata.json": as_json(grouped)}

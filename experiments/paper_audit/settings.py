@@ -1,4 +1,5 @@
-"""The audit of every clause of the five papers that numbers can check; one package of checks for each paper."""
+"""The audit of every clause of the five papers that numbers can check; one package of checks for
+each paper."""
 
 from __future__ import annotations
 

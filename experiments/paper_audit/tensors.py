@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +14,37 @@ def real(values: Any) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def zeros(*shape: Any) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64)
+
+
+def ones(*shape: Any) -> Tensor:
+    return torch.ones(*shape, dtype=torch.float64)
+
+
 def unit(size: int) -> Tensor:
     """The identity matrix."""
     return torch.eye(size, dtype=torch.float64)
+
+
+def diagonal(*values: float) -> Tensor:
+    """The diagonal matrix of these numbers."""
+    return torch.diag(real(values))
+
+
+def matrix(*rows: Sequence[Tensor]) -> Tensor:
+    """A matrix of its entries, row by row."""
+    return torch.stack([torch.stack(list(row)) for row in rows])
+
+
+def block_matrix(*rows: Sequence[Tensor]) -> Tensor:
+    """A matrix of its blocks, row by row."""
+    return torch.cat([torch.cat(list(row), dim=1) for row in rows])
+
+
+def total(terms: Iterable[Tensor]) -> Tensor:
+    """Sum of tensors of one shape."""
+    return torch.stack(list(terms)).sum(0)
 
 
 def seeded(seed: int) -> torch.Generator:

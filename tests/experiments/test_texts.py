@@ -34,7 +34,7 @@ def decided(paper: str, s: Said) -> bool:
     if s.kind == "row":  # of attention_hessian, made from the lemmas
         return s.experiment == "attention_hessian" and s.row.removeprefix("lemma_") in BOUNDS
     if s.kind == "audit":
-        return s.row in {formula.id for formula in audited(AUDITS.get(paper, paper)).formulas}
+        return s.row in {formula.id for formula in audited(AUDITS.get(paper, paper)).clauses}
     return s.kind == "not checked" and len(s.row.split()) > 2 and not s.experiment
 
 

@@ -132,7 +132,7 @@ class Reports:
             for group in self.groups()
             for a, b in itertools.combinations(group, 2)
         }
-        audited = {p.key: [(f.id, set(covered(f.place))) for f in p.formulas] for p in papers()}
+        audited = {p.key: [(f.id, set(covered(f.place))) for f in p.clauses] for p in papers()}
         found = []
         for experiment in self.claims:
             for name, s in printed(experiment).items():

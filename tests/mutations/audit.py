@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome
-from experiments.paper_audit.papers import ROOM, Formula, Paper, keys, paper, read
+from experiments.paper_audit.papers import ROOM, Clause, Paper, keys, paper, read
 from tests.mutations.formulas import Mutation, mutations
 
 PACKAGE = "experiments.paper_audit"
@@ -169,7 +169,7 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
     for found in kinds.values():
         chance.shuffle(found)
     turns = [found[k] for k in range(count) for found in kinds.values() if k < len(found)]
-    reach = {formula.id: reached(formula.check) for formula in paper(key).formulas}
+    reach = {formula.id: reached(formula.check) for formula in paper(key).clauses}
     for module, mutation in turns[:count]:
         place = (_full(key, module), mutation.function, mutation.start)
         near = sorted((i for i in reach if place in reach[i]), key=lambda i: len(reach[i]))
@@ -185,12 +185,12 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
 
 def _caught(key: str, module: str, mutation: Mutation, near: Sequence[str]) -> str:
     """Id of the first clause that notices the error, "" where none does; checks that reach least come first."""
-    for formula in paper(key).formulas:
+    for formula in paper(key).clauses:
         if formula.id in near and formula.expected != "holds":
             _known(key, formula.id)  # before the changed modules are imported
     try:
         with changed(key, module, mutation.apply(source_of(key, module))) as mutant:
-            formulas = {f.id: f for f in mutant.formulas}
+            formulas = {f.id: f for f in mutant.clauses}
             return next((found for i in near if (found := _notices(key, formulas[i]))), "")
     except Exception as error:
         return f"import: {type(error).__name__}"  # the module cannot even be read
@@ -199,10 +199,10 @@ def _caught(key: str, module: str, mutation: Mutation, near: Sequence[str]) -> s
 @functools.cache
 def _known(key: str, formula: str) -> Outcome:
     """Outcome of the formula as it is."""
-    return next(f for f in paper(key).formulas if f.id == formula).check()
+    return next(f for f in paper(key).clauses if f.id == formula).check()
 
 
-def _notices(key: str, formula: Formula) -> str:
+def _notices(key: str, formula: Clause) -> str:
     """The clause's id where its check notices, followed by the exception where it cannot be evaluated; else ""."""
     try:
         found = formula.check()
@@ -228,7 +228,7 @@ def noticed(error: Wrong) -> bool:
     with changed(
         error.paper, error.module, ast.parse(source.replace(error.text, error.wrong))
     ) as mutant:
-        formula = next(f for f in mutant.formulas if f.id == error.clause)
+        formula = next(f for f in mutant.clauses if f.id == error.clause)
         return formula.check().agreement != formula.expected
 
 

@@ -1,1 +1,2 @@
-"""The attention paper: Hessian of softmax-attention regression with respect to its input, bounds, Newton recovery."""
+"""The attention paper: Hessian of softmax-attention regression with respect to its input, bounds,
+Newton recovery."""

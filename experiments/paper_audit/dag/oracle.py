@@ -1,13 +1,15 @@
-"""References for the DAG paper: automatic differentiation of the perturbed network, one example at a time.
+"""References for the DAG paper: automatic differentiation of the perturbed network, one example at
+a time.
 
-Nothing here uses the recursions of the engine: blocks are second derivatives of the loss with shifts e_v added to the
-nodes' outputs, total Jacobians are first derivatives of the output with such shifts, and local derivatives are those
-of one node's function.
+Nothing here uses the recursions of the engine: blocks are second derivatives of the loss with
+shifts e_v added to the nodes' outputs, total Jacobians are first derivatives of the output with
+such shifts, and local derivatives are those of one node's function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,9 +19,11 @@ from torch.func import functional_call
 
 from experiments.paper_audit.checks import TOLERANCE, Outcome, Witness, digits
 from experiments.paper_audit.dag.instances import Instance, relative_error
+from experiments.paper_audit.tensors import zeros
 from runner.curvature import Dag, Node
 
 Blocks = dict[tuple[str, str], Tensor]
+Named = Mapping[str, Tensor]
 Jacobian = torch.autograd.functional.jacobian
 Hessian = torch.autograd.functional.hessian
 
@@ -28,39 +32,39 @@ Hessian = torch.autograd.functional.hessian
 class Example:
     """Derivatives of one example.
 
-    jacobian[u, v]: local D_uv of an edge v → u; curvature[u][v, p] = Σ_i δ_u,i T_u;v,p[i]; delta[u] = ∂L/∂f_u;
-    total[w, v]: Jacobian of f_w with respect to e_v over all paths (identity for v = w, absent without a path);
-    base = ∇²ℓ; value[u]: f_u; blocks[v, w] = ∂²L/∂e_v∂e_w.
+    jacobian[u, v]: local D_uv of an edge v → u; curvature[u][v, p] = Σ_i δ_u,i T_u;v,p[i]; delta[u]
+    = ∂L/∂f_u; total[w, v]: Jacobian of f_w with respect to e_v over all paths (identity for v = w,
+    absent without a path); base = ∇²ℓ; value[u]: f_u; blocks[v, w] = ∂²L/∂e_v∂e_w.
     """
 
     jacobian: Blocks
     curvature: Mapping[str, Blocks]
-    delta: Mapping[str, Tensor]
+    delta: Named
     total: Blocks
     base: Tensor
-    value: Mapping[str, Tensor]
+    value: Named
     blocks: Blocks
 
     def gauss_newton(self, output: str) -> Blocks:
         """J_out,vᵀ ∇²ℓ J_out,w for all pairs."""
-        names = [v for w, v in self.total if w == output]
-        return {
-            (v, w): self.total[output, v].T @ self.base @ self.total[output, w]
-            for v in names
-            for w in names
-        }
+        jacobians = {v: j for (w, v), j in self.total.items() if w == output}
+        pairs = itertools.product(jacobians, repeat=2)
+        return {(v, w): jacobians[v].T @ self.base @ jacobians[w] for v, w in pairs}
 
     def tensor(self, output: str) -> Blocks:
         """H − H^GN."""
-        return {
-            pair: self.blocks[pair] - block for pair, block in self.gauss_newton(output).items()
-        }
+        gauss_newton = self.gauss_newton(output)
+        return {pair: self.blocks[pair] - block for pair, block in gauss_newton.items()}
 
 
 @cache
 def examples(case: Instance) -> tuple[Example, ...]:
     """Every example of the instance by itself."""
     return tuple(_example(case, b) for b in range(len(case.x)))
+
+
+def first_example(case: Instance) -> Example:
+    return examples(case)[0]
 
 
 def exact(case: Instance) -> Blocks:
@@ -73,12 +77,11 @@ def gauss_newton(case: Instance) -> Blocks:
     return stacked([e.gauss_newton(case.dag.output) for e in examples(case)])
 
 
-def tensor_part(case: Instance) -> Blocks:
-    return stacked([e.tensor(case.dag.output) for e in examples(case)])
-
-
 def stacked(parts: list[Blocks]) -> Blocks:
-    return {pair: torch.stack([part[pair] for part in parts]) for pair in parts[0]}
+    blocks = {}
+    for pair in parts[0]:
+        blocks[pair] = torch.stack([part[pair] for part in parts])
+    return blocks
 
 
 def mean(blocks: Blocks) -> Blocks:
@@ -86,44 +89,12 @@ def mean(blocks: Blocks) -> Blocks:
     return {pair: block.mean(0) for pair, block in blocks.items()}
 
 
-def assembled(blocks: Blocks, order: tuple[str, ...]) -> Tensor:
-    """One matrix of the blocks of the nodes in `order`."""
-    return torch.cat([torch.cat([blocks[v, w] for w in order], -1) for v in order], -2)
-
-
-def _example(case: Instance, b: int) -> Example:
-    dag, x, y = case.dag, case.x[b : b + 1], case.y[b : b + 1]
-    with torch.no_grad():
-        value = {k: f.detach() for k, f in dag.forward(x).items()}
-    shape = {v: value[v].shape for v in dag.order}
-    sizes = [value[v].numel() for v in dag.order]
-
-    def shifts(flat: Tensor) -> dict[str, Tensor]:
-        return {
-            v: part.view(shape[v]) for v, part in zip(dag.order, flat.split(sizes), strict=True)
-        }
-
-    zero = torch.zeros(sum(sizes), dtype=torch.float64)
-    hessian = Hessian(lambda e: dag.mean_loss(x, y, shifts(e)), zero)
-    gradient = torch.func.grad(lambda e: dag.mean_loss(x, y, shifts(e)))(zero)
-    wide = Jacobian(
-        lambda e: torch.cat([dag.forward(x, shifts(e))[v].flatten() for v in dag.order]), zero
-    )
-    delta = dict(zip(dag.order, gradient.detach().split(sizes), strict=True))
-    total = {
-        (w, v): d for (w, v), d in _split(wide, dag.order, sizes).items() if reaches(dag, v, w)
-    }
-    out = value[dag.output].flatten()
-    base = Hessian(lambda f: dag.loss.per_example(f.view(shape[dag.output]), y).sum(), out).detach()
-    jacobian: Blocks = {}
-    curvature: dict[str, Blocks] = {}
-    for u in dag.order:
-        own, second = _local(dag.nodes[u], value, delta[u])
-        jacobian |= {(u, v): d for v, d in own.items()}
-        curvature[u] = second
-    return Example(
-        jacobian, curvature, delta, total, base, value, _split(hessian, dag.order, sizes)
-    )
+def assembled(blocks: Blocks, order: Sequence[str]) -> Tensor:
+    """One matrix of the blocks of the nodes in `order`; of a batch of blocks, one for each."""
+    rows = []
+    for v in order:
+        rows.append(torch.cat([blocks[v, w] for w in order], -1))
+    return torch.cat(rows, -2)
 
 
 def reaches(dag: Dag, v: str, w: str) -> bool:
@@ -131,30 +102,79 @@ def reaches(dag: Dag, v: str, w: str) -> bool:
     return v == w or any(reaches(dag, u, w) for u in dag.children[v])
 
 
-def _split(matrix: Tensor, order: tuple[str, ...], sizes: list[int]) -> Blocks:
-    rows = zip(order, matrix.detach().split(sizes, 0), strict=True)
-    return {
-        (v, w): block
-        for v, row in rows
-        for w, block in zip(order, row.split(sizes, 1), strict=True)
-    }
+class Flat:
+    """Named tensors laid out one after the other in a vector."""
+
+    def __init__(self, tensors: Named) -> None:
+        self.shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        self.sizes = [tensor.numel() for tensor in tensors.values()]
+        self.point = torch.cat([tensor.flatten() for tensor in tensors.values()])
+
+    def vectors(self, flat: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.shapes, flat.split(self.sizes), strict=True))
+
+    def tensors(self, flat: Tensor) -> dict[str, Tensor]:
+        return {name: v.view(self.shapes[name]) for name, v in self.vectors(flat).items()}
+
+    def columns(self, matrix: Tensor) -> dict[str, Tensor]:
+        return dict(zip(self.shapes, matrix.detach().split(self.sizes, 1), strict=True))
+
+    def blocks(self, matrix: Tensor) -> Blocks:
+        rows = zip(self.shapes, matrix.split(self.sizes, 0), strict=True)
+        return {(v, w): block for v, row in rows for w, block in self.columns(row).items()}
 
 
-def _local(
-    node: Node, value: Mapping[str, Tensor], delta: Tensor
-) -> tuple[dict[str, Tensor], Blocks]:
-    """(D_u,p by parent, Σ_i δ_i T_u;p,q[i] by pair of parents) of one node; a repeated parent counts once."""
-    parents = list(dict.fromkeys(node.parents))
-    sizes = [value[p].numel() for p in parents]
+def _example(case: Instance, b: int) -> Example:
+    dag, x, y = case.dag, case.x[b : b + 1], case.y[b : b + 1]
+    with torch.no_grad():
+        value = {name: f.detach() for name, f in dag.forward(x).items()}
+    nodes = Flat({v: value[v] for v in dag.order})
+
+    def loss(shifts: Tensor) -> Tensor:
+        return dag.mean_loss(x, y, nodes.tensors(shifts))
+
+    def values(shifts: Tensor) -> Tensor:
+        outputs = dag.forward(x, nodes.tensors(shifts))
+        return torch.cat([outputs[v].flatten() for v in dag.order])
+
+    def loss_of_output(flat: Tensor) -> Tensor:
+        return dag.loss.per_example(flat.view(value[dag.output].shape), y).sum()
+
+    zero = zeros(len(nodes.point))
+    delta = nodes.vectors(torch.func.grad(loss)(zero).detach())
+    total = nodes.blocks(Jacobian(values, zero))
+    jacobian: Blocks = {}
+    curvature: dict[str, Blocks] = {}
+    for u in dag.order:
+        local, curvature[u] = _local(dag.nodes[u], value, delta[u])
+        jacobian |= {(u, v): d for v, d in local.items()}
+    return Example(
+        jacobian=jacobian,
+        curvature=curvature,
+        delta=delta,
+        total={(w, v): d for (w, v), d in total.items() if reaches(dag, v, w)},
+        base=Hessian(loss_of_output, value[dag.output].flatten()).detach(),
+        value=value,
+        blocks=nodes.blocks(Hessian(loss, zero)),
+    )
+
+
+def _parents(node: Node, value: Named) -> Flat:
+    """The values of a node's parents; a repeated parent counts once."""
+    return Flat({p: value[p] for p in dict.fromkeys(node.parents)})
+
+
+def _local(node: Node, value: Named, delta: Tensor) -> tuple[dict[str, Tensor], Blocks]:
+    """(D_u,p by parent, Σ_i δ_i T_u;p,q[i] by pair of parents) of one node."""
+    parents = _parents(node, value)
 
     def function(flat: Tensor) -> Tensor:
-        parts = {p: f.view(value[p].shape) for p, f in zip(parents, flat.split(sizes), strict=True)}
-        return node(*(parts[p] for p in node.parents)).flatten()
+        arguments = parents.tensors(flat)
+        return node(*(arguments[p] for p in node.parents)).flatten()
 
-    point = torch.cat([value[p].flatten() for p in parents])
-    first = dict(zip(parents, Jacobian(function, point).detach().split(sizes, 1), strict=True))
-    second = Hessian(lambda flat: delta @ function(flat), point)
-    return first, _split(second, tuple(parents), sizes)
+    first = parents.columns(Jacobian(function, parents.point))
+    second = Hessian(lambda flat: delta @ function(flat), parents.point)
+    return first, parents.blocks(second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,77 +186,75 @@ class Parametric:
 
     d: Tensor
     own: Tensor
-    mixed: Mapping[str, Tensor]
+    mixed: Named
 
 
 @cache
 def parametric(case: Instance, b: int) -> Mapping[str, Parametric]:
     """By node with a module, of example b."""
     example = examples(case)[b]
-    found = {}
-    for name in case.dag.order:
-        node = case.dag.nodes[name]
-        if node.parameters():
-            found[name] = _parametric(node, example.value, example.delta[name])
-    return found
+    nodes = {name: case.dag.nodes[name] for name in case.dag.order}
+    return {
+        name: _parametric(node, example.value, example.delta[name])
+        for name, node in nodes.items()
+        if node.parameters()
+    }
 
 
-def _parametric(node: Node, value: Mapping[str, Tensor], delta: Tensor) -> Parametric:
-    parents = list(dict.fromkeys(node.parents))
+def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:
     function, theta = flat_function(node)
-    sizes = [value[p].numel() for p in parents]
+    parents = _parents(node, value)
 
     def at(flat: Tensor, own: Tensor) -> Tensor:
-        parts = {p: f.view(value[p].shape) for p, f in zip(parents, flat.split(sizes), strict=True)}
-        return function(own, tuple(parts[p] for p in node.parents)).flatten()
+        arguments = parents.tensors(flat)
+        return function(own, tuple(arguments[p] for p in node.parents)).flatten()
 
-    point = torch.cat([value[p].flatten() for p in parents])
-    d = Jacobian(lambda own: at(point, own), theta)
-    own = Hessian(lambda own: delta @ at(point, own), theta)
-    cross = Jacobian(
-        lambda flat: Jacobian(lambda own: delta @ at(flat, own), theta, create_graph=True), point
-    )  # (p_v, d)
-    return Parametric(
-        d.detach(), own.detach(), dict(zip(parents, cross.detach().T.split(sizes, 0), strict=True))
-    )
+    def weighted_gradient(flat: Tensor) -> Tensor:
+        return Jacobian(lambda own: delta @ at(flat, own), theta, create_graph=True)
+
+    d = Jacobian(lambda own: at(parents.point, own), theta)
+    own = Hessian(lambda own: delta @ at(parents.point, own), theta)
+    cross = Jacobian(weighted_gradient, parents.point)  # (p_v, d)
+    mixed = {p: block.T for p, block in parents.columns(cross).items()}
+    return Parametric(d.detach(), own.detach(), mixed)
 
 
 def flat_function(node: Node) -> tuple[Callable[[Tensor, tuple[Tensor, ...]], Tensor], Tensor]:
     """(node's function of its flattened parameters and arguments, the parameters flattened)."""
-    named = {k: p.detach() for k, p in node.parameters().items()}
-    sizes = [p.numel() for p in named.values()]
+    parameters = Flat({name: p.detach() for name, p in node.parameters().items()})
 
     def function(flat: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
-        parts = {
-            k: f.view(p.shape) for (k, p), f in zip(named.items(), flat.split(sizes), strict=True)
-        }
+        named = parameters.tensors(flat)
         if isinstance(node.fn, nn.Module):
-            result = functional_call(node.fn, parts, arguments)
+            result = functional_call(node.fn, named, arguments)
         else:
-            result = node.fn(*arguments, **parts)
+            result = node.fn(*arguments, **named)
         assert isinstance(result, Tensor)
         return result
 
-    return function, torch.cat([p.flatten() for p in named.values()])
+    return function, parameters.point
 
 
 @cache
 def parameter_blocks(case: Instance) -> Blocks:
-    """∂²L/∂θ_v∂θ_w of the mean loss for every pair of nodes with parameters, by differentiating it twice."""
-    names = tuple(v for v in case.dag.order if case.dag.nodes[v].parameters())
-    functions = {v: flat_function(case.dag.nodes[v]) for v in names}
-    sizes = [functions[v][1].numel() for v in names]
+    """∂²L/∂θ_v∂θ_w of the mean loss for every pair of nodes with parameters, by differentiating it
+    twice."""
+    nodes = {v: case.dag.nodes[v] for v in case.dag.order}
+    functions = {v: flat_function(node) for v, node in nodes.items() if node.parameters()}
+    parameters = Flat({v: theta for v, (_, theta) in functions.items()})
 
-    def loss(theta: Tensor) -> Tensor:
-        own = dict(zip(names, theta.split(sizes), strict=True))
+    def loss(flat: Tensor) -> Tensor:
+        theta = parameters.vectors(flat)
         values = {"input": case.x}
-        for v in case.dag.order:
-            node = case.dag.nodes[v]
+        for v, node in nodes.items():
             arguments = tuple(values[p] for p in node.parents)
-            values[v] = functions[v][0](own[v], arguments) if v in own else node(*arguments)
+            if v in theta:
+                values[v] = functions[v][0](theta[v], arguments)
+            else:
+                values[v] = node(*arguments)
         return case.dag.loss.per_example(values[case.dag.output], case.y).mean()
 
-    return _split(Hessian(loss, torch.cat([functions[v][1] for v in names])), names, sizes)
+    return parameters.blocks(Hessian(loss, parameters.point))
 
 
 Recursion = Callable[[Instance, Example], Blocks]
@@ -253,25 +271,29 @@ def blocks_agree(
     printed: Recursion,
     corrected: Recursion | None = None,
 ) -> Outcome:
-    """Largest relative error of any block (of the pairs that `printed` gives); the witness is the worst block."""
+    """Largest relative error of any block (of the pairs that `printed` gives); the witness is the
+    worst block."""
     worst, right, count, witness = 0.0, 0.0, 0, None
     for case in cases:
         truth, found = averaged(case, exact), averaged(case, printed)
         if not found:
             continue
         count += 1
-        error = relative_error(found, truth)
-        worst = max(worst, error)
         better = averaged(case, corrected) if corrected else None
         if better is not None:
             right = max(right, relative_error({pair: better[pair] for pair in found}, truth))
+        error = relative_error(found, truth)
+        worst = max(worst, error)
         if error > TOLERANCE and witness is None:
-            v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
-            shown = "" if better is None else digits(better[v, w])
-            witness = Witness(
-                f"{case}: block ({v}, {w})", digits(found[v, w]), shown, digits(truth[v, w])
-            )
+            witness = _worst_block(case, truth, found, better)
     return Outcome(worst, right if corrected else None, count, witness)
+
+
+def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Witness:
+    v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
+    corrected = "" if better is None else digits(better[v, w])
+    where = f"{case}: block ({v}, {w})"
+    return Witness(where, digits(found[v, w]), corrected, digits(truth[v, w]))
 
 
 def true_blocks(_: Instance, e: Example) -> Blocks:

@@ -1,8 +1,9 @@
 """DAG paper, Section 5 and Appendix N: structural zeros on the experiments' own networks.
 
-The engine routes second derivatives, so that H^T of a piecewise linear path is an exact zero of its code and no
-measurement. Here H[v,w] is the second derivative of the loss by nested automatic differentiation with respect to
-increments of both outputs, H^GN[v,w] = J_vᵀ ∇²ℓ J_w from Jacobians of the output, both in float64.
+The engine routes second derivatives, so that H^T of a piecewise linear path is an exact zero of its
+code and no measurement. Here H[v,w] is the second derivative of the loss by nested automatic
+differentiation with respect to increments of both outputs, H^GN[v,w] = J_vᵀ ∇²ℓ J_w from Jacobians
+of the output, both in float64.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import hessian, jacfwd, jacrev
 
 from experiments.dag.exp4.settings import MERGES
 from experiments.dag.exp5.settings import PAIRS
-from experiments.paper_audit.checks import Entry, Outcome, needs
-from experiments.paper_audit.tensors import seeded
+from experiments.paper_audit.checks import Checks, Outcome, outcome_of
+from experiments.paper_audit.tensors import seeded, zeros
 from runner.contract import Claim
 from runner.kinds.model import AttentionModel, DiamondModel
 from runner.models.architectures import diamond, mlp, positionwise_mlp
 from runner.models.network import INPUT, Network
 from runner.training.initial import PUBLISHED_SEEDS, build
+
+CHECKS = Checks()
 
 CLASSES = 4
 
@@ -31,22 +35,26 @@ CLASSES = 4
 def tensor_share(
     network: Network, x: Tensor, v: str, w: str, loss: Callable[[Tensor], Tensor]
 ) -> float:
-    """‖H[v,w] − H^GN[v,w]‖_F / ‖H[v,w]‖_F of the first example of x. loss: of the output of one example."""
+    """‖H[v,w] − H^GN[v,w]‖_F / ‖H[v,w]‖_F of the first example of x. loss: of the output of one
+    example."""
     network, x = network.double().eval(), x.double()[:1]
-    sizes = {name: network.activations(x)[name] for name in (v, w)}
+    outputs = network.activations(x)
 
     def output(a: Tensor, b: Tensor) -> Tensor:
         values = {INPUT: x}
         for name, parents, module in network.graph():
-            values[name] = module(*(values[p] for p in parents))
-            values[name] = values[name] + (a.view_as(sizes[v]) if name == v else 0)
-            values[name] = values[name] + (b.view_as(sizes[w]) if name == w else 0)
-        return values[name][0]
+            value = module(*(values[parent] for parent in parents))
+            if name == v:
+                value = value + a.view_as(outputs[v])
+            if name == w:
+                value = value + b.view_as(outputs[w])
+            values[name] = value
+        return value[0]
 
-    zero = [torch.zeros(sizes[name].numel(), dtype=torch.float64) for name in (v, w)]
-    block = torch.func.jacfwd(torch.func.jacrev(lambda a, b: loss(output(a, b))), argnums=1)(*zero)
-    left, right = (torch.func.jacrev(output, argnums=i)(*zero) for i in (0, 1))
-    curvature = torch.func.hessian(loss)(output(*zero)).reshape(left.shape[0], -1)
+    zero = (zeros(outputs[v].numel()), zeros(outputs[w].numel()))
+    block = jacfwd(jacrev(lambda a, b: loss(output(a, b))), argnums=1)(*zero)
+    left, right = jacrev(output, argnums=0)(*zero), jacrev(output, argnums=1)(*zero)
+    curvature = hessian(loss)(output(*zero)).reshape(left.shape[0], -1)
     gauss_newton = left.mT @ curvature @ right
     return float(((block - gauss_newton).norm() / block.norm()).detach())
 
@@ -61,76 +69,96 @@ def squared(output: Tensor) -> Tensor:
     return (output.reshape(-1) - 0.7).square().sum()
 
 
+Measured = tuple[Network, str, str]
+"""A network and a pair of its outputs."""
+
+
 def _largest(
-    networks: list[tuple[Network, str, str]],
-    shape: tuple[int, ...],
-    loss: Callable[[Tensor], Tensor],
+    networks: list[Measured], shape: tuple[int, ...], loss: Callable[[Tensor], Tensor]
 ) -> Outcome:
     generator = seeded(7)
-    found = [
-        tensor_share(network, torch.randn(1, *shape, generator=generator), v, w, loss)
-        for network, v, w in networks
-    ]
-    return Outcome(max(found), instances=len(found))
+    shares = []
+    for network, v, w in networks:
+        x = torch.randn(1, *shape, generator=generator)
+        shares.append(tensor_share(network, x, v, w, loss))
+    return outcome_of(shares)
 
 
-def _seeded(make: Callable[..., Network], seed: int, **settings: Any) -> Network:
-    return make(**settings, generator=seeded(seed))
+PAIRS_OF_CHAINS = (("block0", "block0"), ("block0", "block3"), ("block2", "block3"))
 
 
 def chains(*activations: str) -> Outcome:
     """Exp. 3: every third pair of a plain network without LayerNorm."""
-    size = {"inputs": 9, "outputs": CLASSES, "width": 7, "depth": 5, "norm": False}
-    pairs = (("block0", "block0"), ("block0", "block3"), ("block2", "block3"))
-    networks = [
-        (_seeded(mlp, s, activation=a, **size), v, w)
-        for a in activations
-        for s in (0, 1)
-        for v, w in pairs
-    ]
+    networks = []
+    for activation, seed in itertools.product(activations, (0, 1)):
+        network = mlp(
+            inputs=9,
+            outputs=CLASSES,
+            width=7,
+            depth=5,
+            activation=activation,
+            norm=False,
+            generator=seeded(seed),
+        )
+        networks += [(network, v, w) for v, w in PAIRS_OF_CHAINS]
     return _largest(networks, (9,), cross_entropy)
 
 
 def merges(*kinds: tuple[str, str]) -> Outcome:
     """Exp. 4: the pair (A_{k−1}, B_{k−1}) at every k."""
-    size = {"inputs": 9, "outputs": CLASSES, "width": 6}
-    networks = [
-        (
-            _seeded(diamond, k, branch_depth=k, merge=m, activation=a, **size),
-            f"a{k - 1}",
-            f"b{k - 1}",
+    networks = []
+    for (merge, activation), k in itertools.product(kinds, (1, 2, 3)):
+        network = diamond(
+            inputs=9,
+            outputs=CLASSES,
+            width=6,
+            branch_depth=k,
+            merge=merge,
+            activation=activation,
+            generator=seeded(k),
         )
-        for m, a in kinds
-        for k in (1, 2, 3)
-    ]
+        networks.append((network, f"a{k - 1}", f"b{k - 1}"))
     return _largest(networks, (9,), cross_entropy)
 
 
 def positions(activation: str) -> Outcome:
     """Exp. 5: (block0, block1) of the position-wise network."""
-    networks = [
-        (_seeded(positionwise_mlp, s, width=4, activation=activation), "block0", "block1")
-        for s in (0, 1, 2)
-    ]
+    networks = []
+    for seed in (0, 1, 2):
+        network = positionwise_mlp(width=4, activation=activation, generator=seeded(seed))
+        networks.append((network, "block0", "block1"))
     return _largest(networks, (3, 4), squared)
 
 
-def before_the_head(activation: str, v: str, w: str) -> Outcome:
-    """Exp. 6 in small: a pair of residual networks with a linear head behind the last measured output."""
-    size = {
-        "inputs": 9,
-        "outputs": CLASSES,
-        "width": 7,
-        "depth": 4,
-        "norm": False,
-        "residual": True,
-    }
-    return _largest(
-        [(_seeded(mlp, s, activation=activation, **size), v, w) for s in (0, 1, 2)],
-        (9,),
-        cross_entropy,
-    )
+def before_the_head(v: str, w: str) -> Outcome:
+    """Exp. 6 in small: a pair of residual networks with a linear head behind the last measured
+    output."""
+    networks = []
+    for seed in (0, 1, 2):
+        network = mlp(
+            inputs=9,
+            outputs=CLASSES,
+            width=7,
+            depth=4,
+            activation="silu",
+            norm=False,
+            residual=True,
+            generator=seeded(seed),
+        )
+        networks.append((network, v, w))
+    return _largest(networks, (9,), cross_entropy)
 
+
+CHECKS["dag.zeros.exp3"] = lambda: chains("relu", "leaky_relu")
+CHECKS.without["dag.zeros.exp3", "piecewise linear"] = lambda: chains("softplus")
+CHECKS["dag.zeros.exp4"] = lambda: merges(("sum", "relu"), ("sum", "silu"), ("cat", "relu"))
+CHECKS.without["dag.zeros.exp4", "linear or piecewise linear merge"] = lambda: merges(
+    ("cat", "silu")
+)
+CHECKS["dag.zeros.exp5"] = lambda: positions("relu")
+CHECKS.without["dag.zeros.exp5", "ReLU"] = lambda: positions("silu")
+CHECKS["dag.zeros.exp6"] = lambda: before_the_head("block0", "block3")
+CHECKS.without["dag.zeros.exp6", "linear head"] = lambda: before_the_head("block0", "block2")
 
 DEPTHS, ACTIVATIONS, IMAGE_CLASSES = (1, 2, 3), ("relu", "silu"), 10
 PIXELS, TOKENS = (3072,), 8
@@ -140,7 +168,8 @@ ZERO, CLEARLY = 1e-12, 1e-4
 
 @dataclass(frozen=True)
 class Untrained:
-    """The network of one cell before training: experiment, its grid point, settings, the measured pair, is H^T zero."""
+    """The network of one cell before training: experiment, its grid point, settings, the measured
+    pair, is H^T zero."""
 
     experiment: str
     network: str
@@ -151,41 +180,46 @@ class Untrained:
 
 
 def networks() -> Iterator[Untrained]:
-    """Exp. 4 at every depth, merge and activation; Exp. 5's two networks, which its protocols share."""
+    """Exp. 4 at every depth, merge and activation; Exp. 5's two networks, which its protocols
+    share."""
     for k, merge, activation in itertools.product(DEPTHS, MERGES, ACTIVATIONS):
-        grid: dict[str, Any] = {"branch_depth": k, "merge": merge, "activation": activation}
-        settings = DiamondModel(initial="published").network(outputs=IMAGE_CLASSES, **grid)
-        flat = (merge, activation) != ("cat", "silu")
+        model = DiamondModel(initial="published")
         yield Untrained(
-            "exp4_diamond",
-            f"k={k} {merge}+{activation}",
-            settings,
-            (f"a{k - 1}", f"b{k - 1}"),
-            PIXELS,
-            flat,
+            experiment="exp4_diamond",
+            network=f"k={k} {merge}+{activation}",
+            settings=model.network(
+                outputs=IMAGE_CLASSES, branch_depth=k, merge=merge, activation=activation
+            ),
+            pair=(f"a{k - 1}", f"b{k - 1}"),
+            shape=PIXELS,
+            flat=(merge, activation) != ("cat", "silu"),
         )
     attention = AttentionModel()
-    tokens = (TOKENS, attention.width)
-    yield Untrained(
-        "exp5_attention", "attention", attention.network(), PAIRS["attention"], tokens, False
-    )
-    shape = {"width": attention.width, "depth": 3, "activation": "relu"}
-    settings = {"builder": "positionwise_mlp", **shape}
-    yield Untrained("exp5_attention", "relu_mlp", settings, PAIRS["relu_mlp"], tokens, True)
+    mlp_settings = {"builder": "positionwise_mlp", "width": attention.width}
+    mlp_settings |= {"depth": 3, "activation": "relu"}
+    for name, settings, flat in (
+        ("attention", attention.network(), False),
+        ("relu_mlp", mlp_settings, True),
+    ):
+        shape = (TOKENS, attention.width)
+        yield Untrained("exp5_attention", name, settings, PAIRS[name], shape, flat)
 
 
 def row(case: Untrained, seed: int) -> dict[str, Any]:
-    """share = ‖H − H^GN‖_F / ‖H‖_F of the pair in the network of one published seed, at one Gaussian input."""
+    """share = ‖H − H^GN‖_F / ‖H‖_F of the pair in the network of one published seed, at one
+    Gaussian input."""
     x = torch.randn(1, *case.shape, generator=seeded(seed))
     loss = cross_entropy if case.experiment == "exp4_diamond" else squared
-    share = tensor_share(build(case.settings, seed), x, *case.pair, loss)
-    found = {
+    v, w = case.pair
+    return {
         "experiment": case.experiment,
         "network": case.network,
         "of_seed": seed,
-        "v": case.pair[0],
+        "v": v,
+        "w": w,
+        "flat": case.flat,
+        "share": tensor_share(build(case.settings, seed), x, v, w, loss),
     }
-    return {**found, "w": case.pair[1], "flat": case.flat, "share": share}
 
 
 def rows() -> list[dict[str, Any]]:
@@ -193,39 +227,23 @@ def rows() -> list[dict[str, Any]]:
     return [row(case, seed) for case, seed in itertools.product(networks(), PUBLISHED_SEEDS)]
 
 
-def claims(found: list[dict[str, Any]]) -> list[Claim]:
+def claims(table: list[dict[str, Any]]) -> list[Claim]:
     """One claim: the zeros vanish in every cell, and what is no zero does not."""
-    if not found:
+    if not table:
         return []
-    largest = max(float(row["share"]) for row in found if row["flat"])
-    least = min(float(row["share"]) for row in found if not row["flat"])
-    count = sum(bool(row["flat"]) for row in found)
-    detail = f"{count} untrained networks, one for each cell; where H^T is no zero, its share is at least {least:.2g}"
-    return [
-        Claim(
-            name="dag.zeros.cells",
-            statement="H^T vanishes in every cell of Exp. 4 and 5 where it is a zero by construction, and nowhere else",
-            where="DAG, Sections 5.4 (H4.3) and 5.5 (H5.2)",
-            verdict="confirmed" if largest <= ZERO and least >= CLEARLY else "refuted",
-            statistic=largest,
-            threshold=f"{ZERO:g}",
-            detail=detail,
-            group="DAG",
-        )
-    ]
-
-
-CHECKS: dict[str, Entry] = {
-    "dag.zeros.exp3": needs(
-        lambda: chains("relu", "leaky_relu"), ("piecewise linear", lambda: chains("softplus"))
-    ),
-    "dag.zeros.exp4": needs(
-        lambda: merges(("sum", "relu"), ("sum", "silu"), ("cat", "relu")),
-        ("linear or piecewise linear merge", lambda: merges(("cat", "silu"))),
-    ),
-    "dag.zeros.exp5": needs(lambda: positions("relu"), ("ReLU", lambda: positions("silu"))),
-    "dag.zeros.exp6": needs(
-        lambda: before_the_head("silu", "block0", "block3"),
-        ("linear head", lambda: before_the_head("silu", "block0", "block2")),
-    ),
-}
+    flat = [float(row["share"]) for row in table if row["flat"]]
+    least = min(float(row["share"]) for row in table if not row["flat"])
+    vanish = max(flat) <= ZERO and least >= CLEARLY
+    claim = Claim(
+        name="dag.zeros.cells",
+        statement="H^T vanishes in every cell of Exp. 4 and 5 where it is a zero by construction, "
+        "and nowhere else",
+        where="DAG, Sections 5.4 (H4.3) and 5.5 (H5.2)",
+        verdict="confirmed" if vanish else "refuted",
+        statistic=max(flat),
+        threshold=f"{ZERO:g}",
+        detail=f"{len(flat)} untrained networks, one for each cell; "
+        f"where H^T is no zero, its share is at least {least:.2g}",
+        group="DAG",
+    )
+    return [claim]

@@ -1,1 +1,2 @@
-"""The scalar-spectrum paper: every Hessian eigenvalue and eigenvector of one-hidden-layer scalar networks."""
+"""The scalar-spectrum paper: every Hessian eigenvalue and eigenvector of one-hidden-layer scalar
+networks."""

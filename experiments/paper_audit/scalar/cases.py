@@ -1,4 +1,5 @@
-"""Instances on which the printed formulas of the scalar-spectrum paper are tried, and how one is compared."""
+"""Instances on which the printed formulas of the scalar-spectrum paper are tried, and how one is
+compared."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, dot
 
 from experiments.paper_audit import checks
-from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.checks import Check
 from experiments.paper_audit.tensors import gauss, real, seeded, spectral_norm
 
 Predictor = Callable[..., Tensor]
@@ -44,25 +45,29 @@ def autodiff_loss(
     sizes = [layer.numel() for layer in layers]
 
     def loss(theta: Tensor) -> Tensor:
-        return 0.5 * ((network(x, *torch.split(theta, sizes)) - y) ** 2).mean()
+        outputs = network(x, *torch.split(theta, sizes))
+        return 0.5 * ((outputs - y) ** 2).mean()
 
     return loss
 
 
 def autodiff_hessian(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Dense (D, D) Hessian at the given layers, in their order."""
-    return torch.func.hessian(autodiff_loss(network, layers, x, y))(torch.cat(list(layers)))
+    loss = autodiff_loss(network, layers, x, y)
+    return torch.func.hessian(loss)(torch.cat(list(layers)))
 
 
 def autodiff_gradient(network: Predictor, layers: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
     """(D,) gradient at the given layers, in their order."""
-    return torch.func.grad(autodiff_loss(network, layers, x, y))(torch.cat(list(layers)))
+    loss = autodiff_loss(network, layers, x, y)
+    return torch.func.grad(loss)(torch.cat(list(layers)))
 
 
 def random_instance(
     seed: int, m: int, n: int, layers: int = 2
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """(layers of shape (m,), x (n,), y (n,)), standard normal in float64; x has a mean and a variance of its own."""
+    """(layers of shape (m,), x (n,), y (n,)), standard normal in float64; x has a mean and a
+    variance of its own."""
     generator = seeded(seed)
     weights = [gauss(generator, m) for _ in range(layers)]
     x = 1.3 * gauss(generator, n) + 0.4
@@ -76,37 +81,23 @@ SIZES = ((1, 1), (2, 1), (2, 3), (3, 8), (6, 5), (11, 20))
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """One linear network with its data; the paper's shorthands as properties. Parameters ordered (v, w)."""
+    """One linear network with its data; the paper's shorthands as properties, a = σ². Parameters
+    ordered (v, w)."""
 
     w: Tensor
     v: Tensor
     x: Tensor
     y: Tensor
 
+    a = property(lambda c: (c.x**2).mean())
+    yx = property(lambda c: (c.y * c.x).mean())
+    ww = property(lambda c: dot(c.w, c.w))
+    vv = property(lambda c: dot(c.v, c.v))
+    wv = property(lambda c: dot(c.w, c.v))
+
     @property
     def m(self) -> int:
         return len(self.w)
-
-    @property
-    def a(self) -> Tensor:
-        """σ²."""
-        return (self.x**2).mean()
-
-    @property
-    def yx(self) -> Tensor:
-        return (self.y * self.x).mean()
-
-    @property
-    def wv(self) -> Tensor:
-        return torch.dot(self.w, self.v)
-
-    @property
-    def ww(self) -> Tensor:
-        return torch.dot(self.w, self.w)
-
-    @property
-    def vv(self) -> Tensor:
-        return torch.dot(self.v, self.v)
 
     @property
     def residual(self) -> Tensor:
@@ -131,7 +122,8 @@ class Linear:
         return torch.linalg.eigvalsh(self.hessian)
 
     def describe(self) -> str:
-        return f"m={self.m}, n={len(self.x)}, " + numbers(w=self.w, v=self.v, x=self.x, y=self.y)
+        entries = numbers(w=self.w, v=self.v, x=self.x, y=self.y)
+        return f"m={self.m}, n={len(self.x)}, {entries}"
 
 
 class Relu(Linear):
@@ -141,19 +133,20 @@ class Relu(Linear):
     def hessian(self) -> Tensor:
         return autodiff_hessian(relu_network, [self.v, self.w], self.x, self.y)
 
-    def cell(self, sign: int, closed: bool = True) -> tuple[Linear, Tensor]:
-        """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to − where `closed`."""
+    def cell(self, sign: int) -> tuple[Linear, Tensor]:
+        """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to
+        −."""
         neurons, samples = self.v > 0, self.x > 0
         if sign < 0:
-            neurons, samples = self.v <= 0 if closed else self.v < 0, ~samples
-        return Linear(
-            self.w[neurons], self.v[neurons], self.x[samples], self.y[samples]
-        ), samples.double().mean()
+            neurons, samples = ~neurons, ~samples
+        cell = Linear(self.w[neurons], self.v[neurons], self.x[samples], self.y[samples])
+        return cell, samples.double().mean()
 
 
 @dataclass(frozen=True, eq=False)
 class Bias:
-    """One linear network with bias and its data. Parameters ordered (w, v, b)."""
+    """One linear network with bias and its data; inner products as properties. Parameters ordered
+    (w, v, b)."""
 
     w: Tensor
     v: Tensor
@@ -161,30 +154,40 @@ class Bias:
     x: Tensor
     y: Tensor
 
+    ww = property(lambda c: dot(c.w, c.w))
+    vv = property(lambda c: dot(c.v, c.v))
+    bb = property(lambda c: dot(c.b, c.b))
+    wv = property(lambda c: dot(c.w, c.v))
+    wb = property(lambda c: dot(c.w, c.b))
+    vb = property(lambda c: dot(c.v, c.b))
+
     @property
     def m(self) -> int:
         return len(self.w)
 
     @property
     def residual(self) -> Tensor:
-        return torch.dot(self.w, self.v) * self.x + torch.dot(self.w, self.b) - self.y
+        return self.wv * self.x + self.wb - self.y
 
     @property
     def dx(self) -> Tensor:
+        """mean xδ."""
         return (self.residual * self.x).mean()
 
     @property
     def d0(self) -> Tensor:
+        """mean δ."""
         return self.residual.mean()
 
     @property
     def r2(self) -> Tensor:
+        """r² = (mean xδ)² + (mean δ)²."""
         return self.dx**2 + self.d0**2
 
     @property
     def s(self) -> Tensor:
         """‖v‖² + ‖w‖²."""
-        return torch.dot(self.v, self.v) + torch.dot(self.w, self.w)
+        return self.vv + self.ww
 
     @cached_property
     def hessian(self) -> Tensor:
@@ -195,18 +198,17 @@ class Bias:
         return torch.linalg.eigvalsh(self.hessian)
 
     def describe(self) -> str:
-        return f"m={self.m}, n={len(self.x)}, " + numbers(
-            w=self.w, v=self.v, b=self.b, x=self.x, y=self.y
-        )
+        entries = numbers(w=self.w, v=self.v, b=self.b, x=self.x, y=self.y)
+        return f"m={self.m}, n={len(self.x)}, {entries}"
 
 
 def numbers(**vectors: Tensor) -> str:
     """Vectors of up to three entries with four digits; longer ones are left to their seed."""
     shown = []
-    for name, vector in vectors.items():
-        entries = ", ".join(f"{entry:.4g}" for entry in vector.tolist())
-        if len(vector) <= 3:
-            shown.append(f"{name}=({entries})")
+    for name, entries in vectors.items():
+        if len(entries) <= 3:
+            digits = ", ".join(f"{entry:.4g}" for entry in entries.tolist())
+            shown.append(f"{name}=({digits})")
     return ", ".join(shown)
 
 
@@ -229,6 +231,11 @@ def linear_cases() -> tuple[Linear, ...]:
     return tuple(cases)
 
 
+def several() -> tuple[Linear, ...]:
+    """Linear cases with m >= 2, where there is a bulk."""
+    return tuple(c for c in linear_cases() if c.m > 1)
+
+
 @lru_cache
 def covariance_cases(sign: int) -> tuple[Linear, ...]:
     """Random linear networks whose residual covariance mean xδ has the given sign."""
@@ -237,9 +244,11 @@ def covariance_cases(sign: int) -> tuple[Linear, ...]:
 
 @lru_cache
 def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
-    """One by hand, then random ReLU networks with neurons and samples in both cells; samples > 0 fixes n."""
-    by_hand = Relu(vector(1, 2, 1), vector(1, -1, 2), vector(1, -1), vector(0, 1))
-    cases = [] if samples else [by_hand]
+    """One by hand, then random ReLU networks with neurons and samples in both cells; samples > 0
+    fixes n."""
+    cases = []
+    if not samples:
+        cases.append(Relu(vector(1, 2, 1), vector(1, -1, 2), vector(1, -1), vector(0, 1)))
     for seed, (m, n) in enumerate(((2, 4), (3, 6), (5, 8), (10, 12))):
         (w, v), x, y = random_instance(40 + seed, m, samples or n)
         v = torch.cat([v[:1].abs(), -v[1:2].abs(), v[2:]])
@@ -251,25 +260,28 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
 
 @lru_cache
 def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
-    """One by hand, then random networks with bias; centred: mean x = 0; unit: mean x² = 1 as well."""
+    """One by hand, then random networks with bias; centred: mean x = 0; unit: mean x² = 1 as
+    well."""
     cases = [Bias(vector(1, 2), vector(1, 0), vector(1, 1), vector(1, -1), vector(0, 1))]
     for seed, (m, n) in enumerate(((2, 3), (3, 5), (4, 9), (8, 12))):
         (w, v, b), x, y = random_instance(80 + seed, m, n, layers=3)
-        x = x - x.mean() if centred else x
-        cases.append(Bias(w, v, b, x / (x**2).mean().sqrt() if unit else x, y))
+        if centred:
+            x = x - x.mean()
+        if unit:
+            x = x / (x**2).mean().sqrt()
+        cases.append(Bias(w, v, b, x, y))
     return tuple(cases)
-
-
-def decorrelated(case: Bias) -> Bias:
-    """The same with mean y = mean xy = 0."""
-    y = case.y - case.y.mean()
-    return Bias(case.w, case.v, case.b, case.x, y - (case.x * y).mean() * case.x)
 
 
 @lru_cache
 def plain_bias_cases() -> tuple[Bias, ...]:
     """Centred unit inputs, mean y = mean xy = 0, any weights."""
-    return tuple(decorrelated(case) for case in bias_cases())
+    cases = []
+    for case in bias_cases():
+        y = case.y - case.y.mean()
+        y = y - (case.x * y).mean() * case.x
+        cases.append(Bias(case.w, case.v, case.b, case.x, y))
+    return tuple(cases)
 
 
 @lru_cache
@@ -277,32 +289,52 @@ def theorem6_cases() -> tuple[Bias, ...]:
     """As `plain_bias_cases`, with ⟨v, b⟩ = 0 and ‖v‖ = ‖b‖."""
     cases = []
     for case in plain_bias_cases():
-        b = case.b - torch.dot(case.b, case.v) / torch.dot(case.v, case.v) * case.v
+        b = case.b - dot(case.b, case.v) / case.vv * case.v
         b = b * torch.linalg.vector_norm(case.v) / torch.linalg.vector_norm(b)
         cases.append(Bias(case.w, case.v, b, case.x, case.y))
     return tuple(cases)
 
 
-def worst(
-    cases: Sequence[Case],
+Cases = Callable[[], Sequence[Case]]
+
+
+def errors(
+    cases: Cases[Case],
     printed: Callable[[Case], float],
     corrected: Callable[[Case], float] | None = None,
     what: str = "relative error",
-) -> Outcome:
-    """Outcome of an error function over the cases; what: the name of the error, for the worked check."""
-    return checks.worst(cases, printed, corrected, lambda case: f"{case.describe()}: {what}")
+) -> Check:
+    """Check of an error function over the cases; what: the name of the error, for the worked
+    check."""
+
+    def describe(case: Case) -> str:
+        return f"{case.describe()}: {what}"
+
+    return lambda: checks.worst(cases(), printed, corrected, describe)
 
 
-def compare(
-    cases: Sequence[Case],
+def matches(
+    cases: Cases[Case],
     expected: Callable[[Case], Tensor],
     printed: Callable[[Case], Tensor],
     corrected: Callable[[Case], Tensor] | None = None,
-) -> Outcome:
-    """Largest relative error of `printed` (and `corrected`) against `expected`."""
-    return checks.equality(
-        cases, expected, printed, corrected, describe=lambda case: case.describe()
-    )
+) -> Check:
+    """Check of the largest relative error of `printed` (and `corrected`) against `expected`."""
+
+    def describe(case: Case) -> str:
+        return case.describe()
+
+    return lambda: checks.equality(cases(), expected, printed, corrected, describe=describe)
+
+
+def dense_hessian(case: Case) -> Tensor:
+    """The automatic Hessian."""
+    return case.hessian
+
+
+def dense_eigenvalues(case: Case) -> Tensor:
+    """Eigenvalues of the automatic Hessian, ascending."""
+    return case.eigenvalues
 
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
@@ -310,7 +342,16 @@ def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
     norm, scale = torch.linalg.vector_norm(vector), spectral_norm(hessian)
     if norm <= 1e-12 * (1 + scale):
         return 1.0
-    return float(torch.linalg.vector_norm(hessian @ vector - value * vector) / (scale * norm))
+    residual = hessian @ vector - value * vector
+    return float(torch.linalg.vector_norm(residual) / (scale * norm))
+
+
+def distance_to_spectrum(case: Case, values: Tensor) -> float:
+    """Largest distance of the given values to the nearest eigenvalue, relative to the largest
+    |eigenvalue|."""
+    distances = (values[:, None] - case.eigenvalues[None, :]).abs()
+    nearest = distances.min(dim=1).values
+    return float(nearest.max() / case.eigenvalues.abs().max())
 
 
 def ascending(*parts: Tensor) -> Tensor:

@@ -1,1 +1,2 @@
-"""The WS-bound paper: Wolkowicz–Styan upper bound of the largest Hessian eigenvalue in closed form."""
+"""The WS-bound paper: Wolkowicz–Styan upper bound of the largest Hessian eigenvalue in closed
+form."""

@@ -1,4 +1,5 @@
-"""Places of a paper: what a `place` string covers, and the machine-made inventory of numbered statements."""
+"""Places of a paper: what a `place` string covers, and the machine-made inventory of numbered
+statements."""
 
 from __future__ import annotations
 
@@ -10,18 +11,19 @@ from pathlib import Path
 from experiments.paper_audit.papers import Paper
 
 KINDS = (
-    *(
-        "Theorem",
-        "Proposition",
-        "Corollary",
-        "Remark",
-        "Definition",
-        "Lemma",
-        "Example",
-        "Algorithm",
-        "Fact",
-    ),
-    *("Assumption", "Eq", "Table", "Figure"),
+    "Theorem",
+    "Proposition",
+    "Corollary",
+    "Remark",
+    "Definition",
+    "Lemma",
+    "Example",
+    "Algorithm",
+    "Fact",
+    "Assumption",
+    "Eq",
+    "Table",
+    "Figure",
 )
 NUMBER = r"(?:[A-Z]\.)?\d+(?:\.\d+)*|[A-Z]\.\d+"
 PATTERN = re.compile(
@@ -68,12 +70,7 @@ def inventory(key: str) -> list[tuple[str, str]]:
 
 def missing(paper: Paper) -> list[str]:
     """Places of the inventory that neither a formula, an erratum, nor an unchecked entry names."""
-    named = {
-        *(f.place for f in paper.formulas),
-        *(u.place for u in paper.unchecked),
-        *(e.place for e in paper.errata),
-    }
+    named = {entry.place for entry in (*paper.clauses, *paper.errata)}.union(paper.unchecked)
     have = {place for text in named for place in covered(text)}
-    return [
-        f"{kind} {number}" for kind, number in inventory(paper.key) if (kind, number) not in have
-    ]
+    wanted = inventory(paper.key)
+    return [f"{kind} {number}" for kind, number in wanted if (kind, number) not in have]

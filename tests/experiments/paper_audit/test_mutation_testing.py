@@ -33,12 +33,16 @@ def test_every_target_holds_formulas(key: str) -> None:
 
 
 def test_reach_follows_tables_closures_and_modules() -> None:
-    checks = {formula.id: formula.check for formula in paper("ws_bound").formulas}
+    checks = {formula.id: formula.check for formula in paper("ws_bound").clauses}
     found = {
         (module.rpartition(".")[2], name)
         for module, name, _ in audit.reached(checks["ws.theorem5"])
     }
-    assert {("squares", "_square"), ("three_layer", "phi_matrix"), ("three_layer", "loss")} <= found
+    assert {
+        ("squares", "square"),
+        ("three_layer_pairs", "phi_matrix"),
+        ("three_layer", "loss"),
+    } <= found
     assert ("squares", "grams") not in found
 
 

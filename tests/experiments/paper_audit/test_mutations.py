@@ -71,7 +71,8 @@ class C:
 
 
 def test_errors_are_injected_into_functions_and_tables_alone() -> None:
-    """Neither ranges of loops nor definitions of a class are changed; a decorated function begins at its decorator."""
+    """Neither ranges of loops nor definitions of a class are changed; a decorated function begins
+    at its decorator."""
     found = mutations(SOURCE)
     assert {(s.function, s.start) for s in found} == {("<lambda>", 2), ("f", 4)}
     assert {s.function for s in mutations(SOURCE, ["f"])} == {"f"}

@@ -1,12 +1,23 @@
-"""The references of the audit against second opinions: finite differences, closed forms and the engine."""
+"""The references of the audit against second opinions: finite differences, closed forms and the
+engine."""
+
+import itertools
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector
 
 from experiments.paper_audit import three_layer
-from experiments.paper_audit.attention import bounds
-from experiments.paper_audit.attention.terms import all_same, compare, derivative, points, same1
+from experiments.paper_audit.attention import bounds, recovery
+from experiments.paper_audit.attention.terms import (
+    Terms,
+    all_same,
+    by_x1,
+    derivative,
+    points,
+    same1,
+)
 from experiments.paper_audit.checks import attack, equality, relative_error
 from experiments.paper_audit.dag import oracle as dag
 from experiments.paper_audit.dag.instances import (
@@ -46,7 +57,8 @@ def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
     "case", [*by_hand(), *smooth(), *piecewise_linear()], ids=lambda case: case.name
 )
 def test_blocks_agree_with_the_engine(case) -> None:
-    """Two programs: the audit's differentiates the perturbed network twice, the engine routes curvature."""
+    """Two programs: the audit's differentiates the perturbed network twice, the engine routes
+    curvature."""
     found = dag.mean(dag.exact(case))
     assert block_error(exact_blocks(case.dag, case.x, case.y), found) < 1e-9
     gn = split_blocks(case.dag, case.x, case.y).gauss_newton
@@ -55,17 +67,13 @@ def test_blocks_agree_with_the_engine(case) -> None:
 
 def test_parameter_blocks_agree_with_the_engine() -> None:
     case = chain(0, widths=(2, 3, 2))
-    parts = {v: node.fn for v, node in case.dag.nodes.items()}
-    sizes = [sum(p.numel() for p in part.parameters()) for part in parts.values()]
-    whole = ParameterOperator(
-        nn.Sequential(*parts.values()), "cross_entropy", (case.x, case.y)
-    ).dense()
-    rows = dict(zip(parts, whole.split(sizes), strict=True))
-    found = {
-        (v, w): block
-        for v in parts
-        for w, block in zip(parts, rows[v].split(sizes, 1), strict=True)
-    }
+    layers = {v: node.fn for v, node in case.dag.nodes.items()}
+    network = nn.Sequential(*layers.values())
+    operator = ParameterOperator(network, "cross_entropy", (case.x, case.y))
+    parameters = dag.Flat(
+        {v: parameters_to_vector(part.parameters()).detach() for v, part in layers.items()}
+    )
+    found = parameters.blocks(operator.dense())
     assert block_error(found, dag.parameter_blocks(case)) < 1e-9
 
 
@@ -78,24 +86,25 @@ def test_block_error_sees_a_wrong_block() -> None:
 def test_three_layer_oracle_agrees_with_the_closed_forms() -> None:
     for instance in three_layer.instances():
         arguments = (instance.theta, instance.x, instance.q, instance.name)
-        torch.testing.assert_close(
-            instance.gradient, tl.gradient(*arguments), rtol=1e-10, atol=1e-12
-        )
-        torch.testing.assert_close(instance.hessian, tl.hessian(*arguments), rtol=1e-10, atol=1e-12)
+        gradient, hessian = tl.gradient(*arguments), tl.hessian(*arguments)
+        torch.testing.assert_close(instance.gradient, gradient, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(instance.hessian, hessian, rtol=1e-10, atol=1e-12)
 
 
 def test_scalar_oracle_agrees_with_finite_differences() -> None:
     (w, v), x, y = scalar.random_instance(0, 3, 4)
     loss = scalar.autodiff_loss(scalar.relu_network, [v, w], x, y)
     theta, step = torch.cat([v, w]), 1e-4
-    eye = step * torch.eye(6, dtype=torch.float64)
 
     def second(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return loss(theta + a + b) - loss(theta + a - b) - loss(theta - a + b) + loss(theta - a - b)
+        above = loss(theta + a + b) - loss(theta + a - b)
+        below = loss(theta - a + b) - loss(theta - a - b)
+        return (above - below) / 4 / step**2
 
-    differences = torch.stack([torch.stack([second(a, b) / 4 / step**2 for a in eye]) for b in eye])
+    steps = step * torch.eye(6, dtype=torch.float64)
+    entries = [second(a, b) for a, b in itertools.product(steps, repeat=2)]
     found = scalar.autodiff_hessian(scalar.relu_network, [v, w], x, y)
-    torch.testing.assert_close(found, differences, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found, torch.stack(entries).view(6, 6), rtol=0, atol=1e-6)
 
 
 def test_attention_oracle_agrees_with_finite_differences() -> None:
@@ -110,22 +119,25 @@ def test_attention_oracle_agrees_with_finite_differences() -> None:
         assert abs(float(estimate - derivative(lambda inner: inner.z1, t, 2))) < 1e-7
 
 
+def wrong_lemma_b16(t: Terms) -> torch.Tensor:
+    """Its first sign is turned."""
+    of_softmax = t.s * t.f00 * t.w1 - t.s * t.z1
+    return of_softmax + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1
+
+
 def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described() -> None:
-    """A sign slipped into Lemma B.16 is reported with an instance to recompute by hand."""
-    found = compare(
-        points(same1),
-        lambda t: derivative(lambda inner: inner.s, t, 1),
-        lambda t: t.s * t.f00 * t.w1 - t.s * t.z1 + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1,
-    )
+    """A wrong sign in Lemma B.16 is reported with an instance to recompute by hand."""
+    found = by_x1(lambda t: t.s, same1, wrong_lemma_b16)()
     assert found.agreement == "fails" and found.witness is not None
     assert found.witness.instance.startswith("d = 1, X = (1.0, 0.0)")
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 2), (4, 3)])
 def test_minimiser_of_theorem_j_1_tells_the_column_sums_alone(n: int, d: int) -> None:
-    """What the errata say of X* at the admissible γ: to first order every column is V Bᵀ1 / (n γ)."""
+    """What the errata say of X* at the admissible γ: to first order every column is V Bᵀ1 / (n
+    γ)."""
     x, _, w, v, _ = (m[0] for m in bounds.draw(n, d, 2.0, 1, frobenius=True))
     outputs = att.outputs(x, w, v)
-    _, minimiser, _ = bounds._regularised(n, d, 2.0)
-    column = v @ outputs.sum(0) / (n * bounds.admissible_gamma(n, d, 2.0))
+    _, minimiser, _ = recovery.regularised(n, d)
+    column = v @ outputs.sum(0) / (n * recovery.admissible_gamma(n, d, 2.0))
     torch.testing.assert_close(minimiser, att.vec(column[:, None].expand(d, n)), rtol=1e-3, atol=0)

@@ -1,0 +1,213 @@
+"""Attention paper, Sections B and F: first derivatives of the factors of c, and derivatives of the
+loss."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+from torch.func import grad, hessian, jacfwd, jacrev
+
+from experiments.paper_audit.attention.terms import (
+    Index,
+    Terms,
+    by_x1,
+    identity,
+    origins,
+    other1,
+    relative_error,
+    same1,
+)
+from experiments.paper_audit.checks import Checks, Outcome, outcome_of
+from experiments.paper_audit.tensors import gauss, seeded, unit, zeros
+from runner.curvature.closed_form.attention import output_hessians
+
+CHECKS = Checks()
+
+
+@CHECKS.clause("attention.fact_b.1")
+def algebra() -> Outcome:
+    """Fact B.1 on three random vectors."""
+    errors = []
+    for _, t in origins():
+        u, v, w = t.f, t.h, t.x1
+        triple = (u * v * w).sum()
+        errors.append(relative_error((u * v) @ w, triple))
+        errors.append(relative_error(u @ torch.diag(v) @ w, triple))
+    return outcome_of(errors)
+
+
+@CHECKS.clause("attention.fact_b.2")
+def calculus() -> Outcome:
+    """Fact B.2: product rules, power rule, exp, unit vectors, against autodiff at random points."""
+    errors = []
+    for seed in range(4):
+        generator = seeded(seed)
+        a, b, c = gauss(generator, 3, 4)
+        time = gauss(generator, ())
+        errors += _calculus_errors(a, b, c, time)
+    return outcome_of(errors)
+
+
+def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> list[float]:
+    """Of each rule at f = sin(a t + b), g = cos(c t)."""
+
+    def f(t: Tensor) -> Tensor:
+        return torch.sin(a * t + b)
+
+    def g(t: Tensor) -> Tensor:
+        return torch.cos(c * t)
+
+    df, dg = jacfwd(f)(time), jacfwd(g)(time)
+    rules = [
+        (df @ g(time) + f(time) @ dg, jacfwd(lambda t: f(t) @ g(t))(time)),
+        (3 * f(time)[0] ** 2 * df[0], jacfwd(lambda t: f(t)[0] ** 3)(time)),
+        (torch.exp(f(time)) * df, jacfwd(lambda t: torch.exp(f(t)))(time)),
+        (df[0] * g(time)[1] + f(time)[0] * dg[1], jacfwd(lambda t: f(t)[0] * g(t)[1])(time)),
+        (unit(4), jacfwd(lambda x: x * 1)(a)),
+        (zeros(4), jacfwd(lambda y: a + 0 * y)(time)),
+    ]
+    return [relative_error(rule, exact) for rule, exact in rules]
+
+
+def any_indices(k: Index) -> bool:
+    return True
+
+
+CHECKS["attention.b.10.part_1"] = by_x1(lambda t: t.scores, same1, lambda t: t.e0 * t.w1 + t.x1)
+CHECKS["attention.b.10.part_2"] = by_x1(lambda t: t.scores, other1, lambda t: t.e1 * t.w1)
+CHECKS["attention.b.11.part_1"] = by_x1(lambda t: t.u, same1, lambda t: t.u * (t.e0 * t.w1 + t.x1))
+CHECKS["attention.b.11.part_2"] = by_x1(lambda t: t.u, other1, lambda t: t.u * t.e1 * t.w1)
+
+
+def alpha(t: Terms) -> Tensor:
+    return t.u.sum()
+
+
+def inverse_alpha(t: Terms) -> Tensor:
+    return 1 / t.u.sum()
+
+
+CHECKS["attention.b.12.part_1"] = by_x1(alpha, same1, lambda t: t.u[t.k.i0] * t.w1 + t.u @ t.x1)
+CHECKS["attention.b.12.part_2"] = by_x1(alpha, other1, lambda t: t.u[t.k.i1] * t.w1)
+CHECKS["attention.b.13.part_1"] = by_x1(
+    inverse_alpha, same1, lambda t: -(t.f00 * t.w1 + t.z1) / t.u.sum()
+)
+CHECKS["attention.b.13.part_2"] = by_x1(inverse_alpha, other1, lambda t: -t.f01 * t.w1 / t.u.sum())
+
+
+def b14_part_1(t: Terms) -> Tensor:
+    normalisation = -t.f * (t.f00 * t.w1 + t.z1)
+    return normalisation + t.f * (t.e0 * t.w1 + t.x1)
+
+
+CHECKS["attention.b.14.part_1"] = by_x1(lambda t: t.f, same1, b14_part_1)
+CHECKS["attention.b.14.part_2"] = by_x1(
+    lambda t: t.f, other1, lambda t: -t.f * t.f01 * t.w1 + t.f * t.e1 * t.w1
+)
+CHECKS["attention.b.15"] = by_x1(lambda t: t.h, any_indices, lambda t: t.e1 * t.v1)
+
+
+def b16_part_1(t: Terms) -> Tensor:
+    """C_1 + C_2 + C_3 + C_4 + C_5."""
+    of_f = -t.s * t.f00 * t.w1 - t.s * t.z1
+    return of_f + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1
+
+
+def b16_part_2(t: Terms) -> Tensor:
+    return -t.s * t.f01 * t.w1 + t.f01 * t.h1 * t.w1 + t.f01 * t.v1
+
+
+CHECKS["attention.b.16.part_1"] = by_x1(lambda t: t.s, same1, b16_part_1)
+CHECKS["attention.b.16.part_2"] = by_x1(lambda t: t.s, other1, b16_part_2)
+
+
+def residual(t: Terms, x: Tensor) -> Tensor:
+    """c(X) (n, d) from Definitions B.4-B.8."""
+    scores = (x.T @ t.w @ x).T
+    return torch.softmax(scores, -1) @ (x.T @ t.v) - t.b
+
+
+def loss(t: Terms, x: Tensor) -> Tensor:
+    """L(X) of Definition B.9."""
+    return residual(t, x).square().sum()
+
+
+def matrix_form(t: Terms, w: Tensor) -> Tensor:
+    """|D(X)^-1 exp(X^T W X) X^T V - B|_F^2 of Theorem J.1."""
+    a = torch.exp(t.x.T @ w @ t.x)
+    attention = a / a.sum(1, keepdim=True)
+    return (attention @ t.x.T @ t.v - t.b).square().sum()
+
+
+CHECKS["attention.theorem_j.1.loss"] = identity(
+    lambda t: loss(t, t.x), lambda t: matrix_form(t, t.w), lambda t: matrix_form(t, t.w.T)
+)
+
+
+def residual_jacobian(t: Terms) -> Tensor:
+    """dc/dx by automatic differentiation, axes (i0, j0, j1, i1)."""
+    return jacrev(lambda x: residual(t, x))(t.x)
+
+
+def residual_hessian(t: Terms) -> Tensor:
+    """d2c/dx2 by automatic differentiation, axes (i0, j0, j1, i1, j2, i2)."""
+    return hessian(lambda x: residual(t, x))(t.x)
+
+
+def chain(t: Terms, factor: float) -> Tensor:
+    """factor * sum_{i0,j0} c dc/dx as a vector over all entries of X."""
+    return factor * torch.einsum("ij,ijab->ab", residual(t, t.x), residual_jacobian(t))
+
+
+CHECKS["attention.b.17"] = identity(
+    lambda t: grad(lambda x: loss(t, x))(t.x), lambda t: chain(t, 1.0), lambda t: chain(t, 2.0)
+)
+
+
+def second(t: Terms, factor: float) -> Tensor:
+    """factor * sum (dc/dx_{i1,j1} dc/dx_{i2,j2} + c d2c), axes (j1, i1, j2, i2)."""
+    jacobian = residual_jacobian(t)
+    outer = torch.einsum("rsai,rsbk->aibk", jacobian, jacobian)
+    curved = torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
+    return factor * (outer + curved)
+
+
+def swapped(t: Terms) -> Tensor:
+    """`second` with factor 2 and the second factor dc/dx_{i1,j2} that Lemma F.1 prints."""
+    jacobian = residual_jacobian(t)
+    outer = torch.einsum("rsai,rsbi->aib", jacobian, jacobian).unsqueeze(-1)
+    curved = torch.einsum("rs,rsaibk->aibk", residual(t, t.x), residual_hessian(t))
+    return 2.0 * (outer.expand(curved.shape) + curved)
+
+
+def dense_hessian(t: Terms) -> Tensor:
+    return hessian(lambda x: loss(t, x))(t.x)
+
+
+def without_factor(t: Terms) -> Tensor:
+    return second(t, 1.0)
+
+
+def right_hessian(t: Terms) -> Tensor:
+    return second(t, 2.0)
+
+
+CHECKS["attention.f.1"] = identity(dense_hessian, without_factor, right_hessian)
+CHECKS["attention.f.1.index"] = identity(dense_hessian, swapped, right_hessian)
+CHECKS["attention.f.2"] = identity(dense_hessian, without_factor, right_hessian)
+
+
+@CHECKS.clause("attention.definition_e.3")
+def layout() -> Outcome:
+    """Definition E.3: the closed-form blocks H_1..H_4, laid out as printed, are the Hessian of each
+    c_{i0,j0}."""
+    errors = [0.0]
+    for _, t in origins():
+        d, n = t.x.shape
+        exact = residual_hessian(t).permute(0, 1, 3, 2, 5, 4).reshape(n, d, n * d, n * d)
+        found = output_hessians(t.x, t.w, t.v)
+        for i0, j0 in itertools.product(range(n), range(d)):
+            errors.append(relative_error(found[i0, j0], exact[i0, j0]))
+    return Outcome(max(errors), instances=len(errors) - 1)

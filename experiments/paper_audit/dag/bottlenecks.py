@@ -1,0 +1,161 @@
+"""DAG paper, Section 5.2 and Appendices C and D: ranks of blocks behind a narrow node."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, diag, nn, outer
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness, exists, worst
+from experiments.paper_audit.dag.instances import Instance, diamond, layer, skip
+from experiments.paper_audit.dag.oracle import Example, examples, first_example
+from experiments.paper_audit.dag.paths import Path, path_jacobian, paths
+from experiments.paper_audit.dag.ranks import rank, singular, stable
+from experiments.paper_audit.tensors import gauss, seeded, total
+from runner.curvature import Dag, Node
+
+CHECKS = Checks()
+
+
+def bottleneck(seed: int, width: int, batch: int = 8, bypass: bool = False) -> Instance:
+    """v → m → u (narrow) → w → out; bypass: a skip from v to the output as well."""
+    torch.manual_seed(seed)
+    middle = layer(6, 6, nn.Tanh)
+    with torch.no_grad():  # far from linear, or all examples have nearly the same Jacobian
+        middle.get_parameter("0.weight").mul_(4)
+    head = nn.Linear(6, 5).double()
+    nodes = [
+        Node("v", ("input",), layer(4, 6, nn.Tanh)),
+        Node("m", ("v",), middle),
+        Node("u", ("m",), layer(6, width, nn.Tanh)),
+        Node("w", ("u",), layer(width, 6, nn.Tanh)),
+    ]
+    if bypass:
+        nodes.append(Node("out", ("w", "v"), lambda a, b: head(a + b)))
+    else:
+        nodes.append(Node("out", ("w",), head))
+    x = torch.randn(batch, 4, dtype=torch.float64)
+    return Instance(f"bottleneck of width {width}", Dag(nodes), x, torch.randint(0, 5, (batch,)))
+
+
+def beyond(blocks: Tensor, width: int) -> float:
+    """σ_{width+1} / σ_1 of a batch of blocks, the largest."""
+    values = singular(blocks)
+    return float((values[..., width] / values[..., 0]).max())
+
+
+def gauss_newton_block(case: Instance, v: str, w: str) -> Tensor:
+    """H^GN[v,w] of every example."""
+    return torch.stack([e.gauss_newton("out")[v, w] for e in examples(case)])
+
+
+@CHECKS.clause("dag.prop31")
+def proposition_31(bypass: bool = False) -> Outcome:
+    errors = []
+    for seed, width in enumerate((1, 2, 3)):
+        case = bottleneck(seed, width, 4, bypass)
+        for v, w in (("v", "v"), ("v", "m"), ("m", "m")):
+            errors.append(beyond(gauss_newton_block(case, v, w), width))
+    return Outcome(max(errors), instances=4 * len(errors))
+
+
+@CHECKS.without_hypothesis("dag.prop31", "all paths pass through u")
+def around_the_bottleneck() -> Outcome:
+    return proposition_31(bypass=True)
+
+
+@CHECKS.clause("dag.exp2.rank")
+def measured_rank() -> Outcome:
+    """Section 5.2: batch means, as Exp. 2 measures, against d_u; corrected: at most B d_u (here B =
+    2, d_u = 1)."""
+    printed, right = [], []
+    for seed in range(3):
+        block = gauss_newton_block(bottleneck(seed, 1, 2), "v", "v").mean(0)
+        printed.append(beyond(block, 1))
+        right.append(beyond(block, 2))
+    witness = Witness(
+        "d_u = 1, mean of two examples, block (v, v): σ_2/σ_1",
+        "0 (rank <= d_u)",
+        "rank <= B d_u",
+        f"{max(printed):.3g}",
+    )
+    return Outcome(max(printed), max(right), 3, witness)
+
+
+@CHECKS.clause("dag.prop31.text")
+def text_before_31() -> Outcome:
+    """'If all paths between v and w pass through a bottleneck': v → u → w → out with a skip v →
+    out; corrected: all paths to the output."""
+    wrong = beyond(gauss_newton_block(bottleneck(0, 1, 2, bypass=True), "v", "w"), 1)
+    witness = Witness(
+        "v → m → u → w → out, d_u = 1, and a skip v → out: σ_2/σ_1 of H^GN[v,w]",
+        "0",
+        "0 without the skip",
+        f"{wrong:.3g}",
+    )
+    return Outcome(wrong, proposition_31().printed, 3, witness)
+
+
+@CHECKS.clause("dag.remark32")
+def full_rank_again() -> Outcome:
+    ratio = beyond(gauss_newton_block(bottleneck(1, 1, 2, bypass=True), "v", "v"), 1)
+    return exists("a skip around a bottleneck of width 1", ratio, "σ_2/σ_1 > 0 is wanted")
+
+
+@CHECKS.clause("dag.remark59")
+def large_norm() -> Outcome:
+    block = gauss_newton_block(bottleneck(0, 1, 2), "v", "v")[0]
+    return exists(
+        "‖H^GN[v,v]‖_F behind a bottleneck of width 1, logits times 10",
+        100 * float(block.norm()),
+        "a norm away from zero is wanted",
+    )
+
+
+@CHECKS.clause("dag.remark60.rank")
+def softmax_rank() -> Outcome:
+    def smallest(classes: int) -> float:
+        p = torch.softmax(gauss(seeded(classes), classes), 0)
+        values = singular(diag(p) - outer(p, p))
+        return float(values[-1] / values[0])
+
+    return worst((2, 3, 10), smallest)
+
+
+@CHECKS.clause("dag.remark60")
+def remark_60() -> Outcome:
+    """D(v,w) − min(d_u, K − 1) of H[v,v] itself (D is defined for H, Eq. 7); corrected: of H^GN,
+    single examples."""
+    printed, corrected, witness = [], [], None
+    for seed in range(4):
+        for e in examples(bottleneck(seed, 1, 2)):
+            d = stable(e.blocks["v", "v"])
+            printed.append(d - 1)
+            corrected.append(stable(e.gauss_newton("out")["v", "v"]) - 1)
+            if d - 1 > 1e-9 and witness is None:
+                where = "d_u = 1, K = 5, tanh, one example: D(v,v)"
+                witness = Witness(where, "at most 1", "at most 1 for H^GN", f"{d:.3f}")
+    return Outcome(max(printed), max(corrected), len(printed), witness)
+
+
+def least_rank(e: Example, path: Path) -> int:
+    """Smallest rank of a Jacobian along a path."""
+    return min(rank(e.jacobian[after, before]) for before, after in itertools.pairwise(path))
+
+
+@CHECKS.clause("dag.prop55")
+def proposition_55() -> Outcome:
+    """rank(Γ) minus the smallest rank of a Jacobian along its two paths; sums are subadditive."""
+    excess = [-1]
+    for case in (bottleneck(0, 2, 1), bottleneck(1, 1, 1), skip(0), diamond(1)):
+        e = first_example(case)
+        for v in case.dag.order[:2]:
+            gammas = []
+            to_output = list(paths(case.dag, v, case.dag.output))
+            for a, b in itertools.product(to_output, repeat=2):
+                gamma = path_jacobian(e, a).T @ e.base @ path_jacobian(e, b)
+                excess.append(rank(gamma) - min(least_rank(e, a), least_rank(e, b)))
+                gammas.append(gamma)
+            excess.append(rank(total(gammas)) - sum(rank(gamma) for gamma in gammas))
+    return Outcome(float(max(excess)), instances=8)

@@ -1,0 +1,86 @@
+"""DAG paper, Definition 23 and Appendix G: the coupling C(v,w) = R(v,w) / √(R(v,v) R(w,w))."""
+
+from __future__ import annotations
+
+import math
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness, attack, exists, outcome_of
+from experiments.paper_audit.dag.instances import smooth, smooth_and_piecewise_linear
+from experiments.paper_audit.dag.linear_graphs import GRAPHS, Linear, of_numbers
+from experiments.paper_audit.dag.oracle import Blocks, exact, gauss_newton, mean
+from experiments.paper_audit.tensors import diagonal, ones, real
+
+CHECKS = Checks()
+
+
+def couplings(blocks: Blocks) -> list[float]:
+    """C(v,w) of every pair whose diagonal blocks are not zero (Definition 23)."""
+    sizes = {pair: float(block.norm()) for pair, block in blocks.items()}
+    values = []
+    for (v, w), size in sizes.items():
+        scale = sizes[v, v] * sizes[w, w]
+        if scale > 0:
+            values.append(size / math.sqrt(scale))
+    return values
+
+
+def of_example(blocks: Blocks, k: int = 0) -> Blocks:
+    """The blocks of one example."""
+    return {pair: block[k] for pair, block in blocks.items()}
+
+
+@CHECKS.clause("dag.psd")
+def coupling_bound() -> Outcome:
+    """C(v,w) − 1 over GN blocks of convex losses, networks and attacked linear graphs, batch means
+    included."""
+    values = []
+    for case in smooth_and_piecewise_linear():
+        blocks = gauss_newton(case)
+        values.append(max(couplings(mean(blocks))))
+        values += [max(couplings(of_example(blocks, k))) for k in range(len(case.x))]
+    attacked = []
+    for edges in GRAPHS:
+        excess = of_numbers(lambda graph: max(couplings(graph.blocks())) - 1, edges)
+        attacked.append(attack(excess, Linear.start(edges, 0), 60)[0])
+    largest = max(*(v - 1 for v in values), *attacked)
+    return Outcome(largest, instances=len(values) + 60 * len(GRAPHS))
+
+
+@CHECKS.clause("dag.def23.above")
+def coupling_above_one() -> Outcome:
+    """Definition 23: with H^T, C(v,w) > 1 does occur."""
+    largest = max(max(couplings(of_example(exact(case)))) for case in smooth())
+    where = "single examples of smooth networks"
+    return exists(where, largest - 1, "C − 1 > 0 is wanted", 1e-6)
+
+
+@CHECKS.clause("dag.g2.zero")
+def coupling_zero() -> Outcome:
+    """G.2 (i): C = R / √(R R) is zero where R is, and only there."""
+    errors = []
+    for case in smooth():
+        blocks = of_example(exact(case))
+        for (v, w), block in blocks.items():
+            size = math.sqrt(float(blocks[v, v].norm() * blocks[w, w].norm()))
+            if size:
+                norm = float(block.norm())
+                coupling = norm / size
+                errors.append(float((coupling == 0) != (norm == 0) or coupling < 0))
+    return outcome_of(errors)
+
+
+@CHECKS.clause("dag.def23.only")
+def indefinite_loss() -> Outcome:
+    """Definition 23: C − 1 without H^T for ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0);
+    corrected: for ∇²ℓ >= 0."""
+    base = diagonal(1.0, -0.5)
+    jacobians = {"v": ones(2, 1), "w": real([[1.0], [0.0]])}
+    blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
+    value = max(couplings(blocks))
+    witness = Witness(
+        "linear, ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0): C(v,w)",
+        "<= 1",
+        "<= 1 for ∇²ℓ >= 0",
+        f"{value:.4g}",
+    )
+    return Outcome(value - 1, coupling_bound().printed, 1, witness)

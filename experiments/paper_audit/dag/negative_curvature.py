@@ -1,0 +1,194 @@
+"""DAG paper, Sections 3.5 and 4 and Appendix J: where negative curvature comes from; products with
+the Hessian."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, outer
+
+from experiments.paper_audit.checks import (
+    Checks,
+    Outcome,
+    Witness,
+    attack,
+    exists,
+    outcome_of,
+    relative_error,
+    worst,
+)
+from experiments.paper_audit.dag import recursion
+from experiments.paper_audit.dag.instances import (
+    Instance,
+    piecewise_linear,
+    smooth,
+    smooth_and_piecewise_linear,
+)
+from experiments.paper_audit.dag.oracle import (
+    Flat,
+    Hessian,
+    Jacobian,
+    assembled,
+    examples,
+    first_example,
+    mean,
+    stacked,
+)
+from experiments.paper_audit.tensors import gauss, real, seeded, zeros
+
+CHECKS = Checks()
+
+
+def negative_mass(matrix: Tensor) -> float:
+    """m⁻(H) of Definition 82."""
+    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2)
+    return float(-values[values < 0].sum())
+
+
+def whole(case: Instance) -> Tensor:
+    """[H] of the batch mean, all nodes."""
+    return assembled(mean(stacked([e.blocks for e in examples(case)])), case.dag.order)
+
+
+def whole_gauss_newton(case: Instance) -> Tensor:
+    """[H^GN] of the batch mean, all nodes."""
+    blocks = [e.gauss_newton(case.dag.output) for e in examples(case)]
+    return assembled(mean(stacked(blocks)), case.dag.order)
+
+
+def mass_share(matrix: Tensor) -> float:
+    return negative_mass(matrix) / float(matrix.trace().abs())
+
+
+@CHECKS.clause("dag.thm83.gn")
+def gauss_newton_mass() -> Outcome:
+    return worst(smooth_and_piecewise_linear(), lambda c: mass_share(whole_gauss_newton(c)))
+
+
+@CHECKS.clause("dag.remark84")
+def piecewise_mass() -> Outcome:
+    return worst(piecewise_linear(), lambda c: mass_share(whole(c)))
+
+
+@CHECKS.without_hypothesis("dag.remark84", "piecewise linear")
+def smooth_mass() -> Outcome:
+    return worst(smooth(), lambda c: mass_share(whole(c)))
+
+
+@CHECKS.clause("dag.thm83.full")
+def full_mass() -> Outcome:
+    shares = [negative_mass(whole(c)) / float(whole(c).norm()) for c in smooth()]
+    return exists("smooth networks", max(shares), "m⁻ > 0 is wanted")
+
+
+@CHECKS.clause("dag.thm83.only")
+def only_tensor() -> Outcome:
+    """m⁻(H) <= ‖H^T‖_*: no negative curvature beyond what H^T carries (Weyl), and none where H^T =
+    0."""
+    excess = []
+    for case in smooth_and_piecewise_linear():
+        h = whole(case)
+        nuclear = float(torch.linalg.svdvals(h - whole_gauss_newton(case)).sum())
+        excess.append((negative_mass(h) - nuclear) / float(h.norm()))
+    return outcome_of(excess)
+
+
+def product_loss(p: Tensor) -> Tensor:
+    """(f − 1)²/2 of the linear network f = a b x at x = 1."""
+    return (p[0] * p[1] - 1) ** 2 / 2
+
+
+@CHECKS.clause("dag.prop85.space")
+def parameter_saddle() -> Outcome:
+    """Proposition 85: negative curvature in parameters is contained in H^T of Theorem 83? A linear
+    network at its saddle, where every T is zero; corrected: it is contained in H − GGN."""
+    p = zeros(2)
+    hessian = Hessian(product_loss, p)
+    inner = Jacobian(lambda q: q[0] * q[1], p)
+    lowest = float(torch.linalg.eigvalsh(hessian)[0])
+    beyond = negative_mass(hessian) - negative_mass(hessian - outer(inner, inner))
+    witness = Witness(
+        "f = a b x, loss = (f − 1)²/2 at x = 1, a = b = 0",
+        "H^T = 0, so no negative curvature",
+        "it is in H − GGN (mixed terms of Eq. 5)",
+        f"smallest eigenvalue {lowest:g}",
+    )
+    return Outcome(-lowest, max(0.0, beyond), 1, witness)
+
+
+@CHECKS.clause("dag.prop85")
+def escape() -> Outcome:
+    """Proposition 85: at a critical point L(θ ± a v) − L(θ) = a² λ/2 + O(a³) for an eigenvector
+    v."""
+
+    def loss(p: Tensor) -> Tensor:
+        return torch.cos(p).sum() + 2 * p[0] * p[1] + p.pow(4).sum()
+
+    point = zeros(3)
+    values, vectors = torch.linalg.eigh(Hessian(loss, point))
+    errors = [float(Jacobian(loss, point).norm())]
+    for value, v in zip(values, vectors.T, strict=True):
+        for step in (1e-2, -1e-2):
+            change = float(loss(point + step * v) - loss(point))
+            errors.append(abs(change - step**2 * float(value) / 2) / 1e-6)
+            if value < 0:
+                errors.append(max(0.0, change))
+    return Outcome(max(errors), instances=len(errors), tolerance=0.1)
+
+
+@CHECKS.clause("dag.cor86")
+def descent_sign() -> Outcome:
+    """Corollary 86: the step −sign(∇L·v) v does not ascend to first order."""
+
+    def excess(z: Tensor) -> float:
+        g, v = z[:4], z[4:]
+        return float(g @ (-torch.sign(g @ v) * v))
+
+    largest = max(attack(excess, gauss(seeded(k), 8))[0] for k in range(3))
+    return Outcome(largest, instances=240)
+
+
+@CHECKS.clause("dag.remark13")
+def dropped_tensor_part() -> Outcome:
+    """Remark 13: −λ_min / λ_max of the parametric Hessian without H^T, f = a b x, loss = (f − 1)²/2
+    at a = b = 0, where H^T = 0; corrected: of the GGN at a = 0, b = 1."""
+    inner = real([1.0, 0.0])
+    values = torch.linalg.eigvalsh(torch.func.hessian(product_loss)(zeros(2)))
+    right = torch.linalg.eigvalsh(outer(inner, inner))
+    witness = Witness(
+        "f = a b x, loss = (f − 1)²/2, a = b = 0, x = 1: smallest eigenvalue without H^T",
+        ">= 0",
+        ">= 0 for the GGN",
+        f"{float(values[0]):g}",
+    )
+    return Outcome(float(-values[0] / values[-1]), float(-right[0] / right[-1]), 2, witness)
+
+
+def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
+    """Forward over backward: the derivative along r of the gradient of the first example's loss.
+
+    Backward over forward is the same; torch 2.13 loses terms of LayerNorm on that way.
+    """
+    x, y = case.x[:1], case.y[:1]
+    values = case.dag.forward(x)
+    nodes = Flat({v: values[v] for v in case.dag.order})
+
+    def loss(flat: Tensor) -> Tensor:
+        return case.dag.mean_loss(x, y, nodes.tensors(flat))
+
+    found: Tensor = torch.func.jvp(torch.func.grad(loss), (torch.zeros_like(r),), (r,))[1]
+    return found.detach()
+
+
+@CHECKS.clause("dag.remark22")
+def split_product() -> Outcome:
+    """Remark 22: an HVP by two applications of AD against H^GN r + H^T r, the latter by the
+    recursion."""
+
+    def error(case: Instance) -> float:
+        e, order = first_example(case), case.dag.order
+        tensor = recursion.routed(case.dag, e, torch.zeros_like(e.base))
+        sum_of_parts = assembled(e.gauss_newton(case.dag.output), order) + assembled(tensor, order)
+        r = gauss(seeded(0), len(sum_of_parts))
+        return relative_error((sum_of_parts @ r).detach(), hessian_vector_product(case, r))
+
+    return worst(smooth(), error)

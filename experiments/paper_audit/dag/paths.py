@@ -1,0 +1,72 @@
+"""DAG paper, Theorem 33 and Appendix G: directed paths, and blocks as sums over pairs of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from experiments.paper_audit.dag.oracle import Example
+from experiments.paper_audit.dag.recursion import summed
+from experiments.paper_audit.tensors import total, unit
+from runner.curvature import Dag
+
+Path = tuple[str, ...]
+
+
+def paths(dag: Dag, v: str, c: str) -> Iterator[Path]:
+    """Directed paths from v to c (Definition 64); the path of length zero where v = c."""
+    if v == c:
+        yield (c,)
+        return
+    for u in dag.children[v]:
+        for rest in paths(dag, u, c):
+            yield (v, *rest)
+
+
+def path_jacobian(e: Example, path: Path) -> Tensor:
+    """G.2: product of D_{u_{i+1},u_i} along the path."""
+    result = unit(len(e.delta[path[0]]))
+    for a, b in itertools.pairwise(path):
+        result = e.jacobian[b, a] @ result
+    return result
+
+
+def total_over_paths(dag: Dag, e: Example, v: str, c: str) -> Tensor:
+    """Sum of the Jacobians of all paths from v to c."""
+    return total(path_jacobian(e, path) for path in paths(dag, v, c))
+
+
+def equation_11(dag: Dag, e: Example, v: str, w: str) -> Tensor:
+    """Eq. 11: sum over common descendants c and pairs of paths of D^T H[c,c] D, plus H^T[v,w];
+    Desc(v) excludes v."""
+    terms = [e.tensor(dag.output)[v, w]]
+    for c in dag.order:
+        if c not in (v, w) and (c, v) in e.total and (c, w) in e.total:
+            left, right = total_over_paths(dag, e, v, c), total_over_paths(dag, e, w, c)
+            terms.append(left.T @ e.blocks[c, c] @ right)
+    return summed(e, v, w, terms)
+
+
+def along_pairs(
+    dag: Dag, e: Example, starts: tuple[str, str], ends: tuple[str, str], matrix: Tensor
+) -> list[Tensor]:
+    """D_aᵀ matrix D_b for each pair of paths a, b between the starts and the ends."""
+    first, second = (paths(dag, v, p) for v, p in zip(starts, ends, strict=True))
+    pairs = itertools.product(first, second)
+    return [path_jacobian(e, a).T @ matrix @ path_jacobian(e, b) for a, b in pairs]
+
+
+def sources(dag: Dag, e: Example, v: str, w: str) -> list[Tensor]:
+    """The right path decomposition: one term for each pair of paths and each source of curvature.
+
+    Pairs of paths to out with ∇²ℓ between them; for each node u, parents p, q of it, and paths v →
+    p, w → q, C_u;p,q.
+    """
+    terms = along_pairs(dag, e, (v, w), (dag.output, dag.output), e.base)
+    for u in dag.order:
+        parents = [p for p in dict.fromkeys(dag.nodes[u].parents) if p != "input"]
+        for p, q in itertools.product(parents, repeat=2):
+            terms += along_pairs(dag, e, (v, w), (p, q), e.curvature[u][p, q])
+    return terms

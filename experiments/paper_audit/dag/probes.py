@@ -1,0 +1,107 @@
+"""DAG paper, Appendices A and C: norms and ranks of blocks from random probes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness, random_matrices, worst
+from experiments.paper_audit.dag.ranks import stable
+from experiments.paper_audit.tensors import gauss, real, seeded
+
+CHECKS = Checks()
+
+
+def sign_vectors(size: int) -> Tensor:
+    """All vectors of ±1, one a row."""
+    return real(list(itertools.product((-1.0, 1.0), repeat=size)))
+
+
+@CHECKS.clause("dag.remark54")
+def hutchinson() -> Outcome:
+    """E|A z|² = ‖A‖_F² = tr AᵀA over all sign vectors z, exactly."""
+
+    def error(a: Tensor) -> float:
+        probes = (sign_vectors(a.shape[1]) @ a.mT).square().sum(1)
+        of_probes = abs(float(probes.mean() / a.square().sum()) - 1)
+        return of_probes + abs(float((a.T @ a).trace() / a.square().sum()) - 1)
+
+    return worst(random_matrices(((4, 1), (4, 3), (2, 6))), error)
+
+
+@CHECKS.clause("dag.algorithm4")
+def algorithm_4() -> Outcome:
+    """Power iteration and all probes of Algorithm 4 on rectangular matrices: |estimate / D − 1|."""
+
+    def error(h: Tensor) -> float:
+        q = gauss(seeded(1), h.shape[1])
+        q = q / q.norm()
+        for _ in range(400):
+            p = h @ q
+            q = h.T @ p
+            q = q / q.norm()
+        sigma = float((h @ q).square().sum())
+        signs = sign_vectors(h.shape[1])
+        summed = float((signs @ h.mT).square().sum())
+        return abs(summed / (len(signs) * sigma) / stable(h) - 1)
+
+    return worst(random_matrices(((4, 3), (2, 5), (5, 5)), 3), error)
+
+
+@CHECKS.clause("dag.remark63")
+def power_rate() -> Outcome:
+    """Remark 63: relative error of σ² after T steps over (σ2/σ1)^(2T), at most tan² of the starting
+    angle."""
+
+    def violation(h: Tensor) -> float:
+        _, s, v = torch.linalg.svd(h)
+        start = torch.ones(h.shape[1], dtype=torch.float64) / math.sqrt(h.shape[1])
+        cosine = v[0] @ start
+        angle = float((1 - cosine**2) / cosine**2)
+        excess = []
+        for steps in (1, 3, 6):
+            p = start
+            for _ in range(steps):
+                p = h.T @ (h @ p)
+                p = p / p.norm()
+            error = 1 - float((h @ p).square().sum() / s[0] ** 2)
+            excess.append(error / (angle * float(s[1] / s[0]) ** (2 * steps)) - 1)
+        return max(excess)
+
+    return worst(random_matrices(((4, 4), (3, 5), (6, 2)), 5), violation)
+
+
+def estimated_norms(a: Tensor, probes: int, generator: torch.Generator) -> Tensor:
+    """400 estimates of ‖A‖_F from sign vectors."""
+    bits = torch.randint(0, 2, (400, probes, a.shape[1]), generator=generator)
+    z = bits.double() * 2 - 1
+    return (z @ a.mT).square().sum(-1).mean(-1).sqrt()
+
+
+@CHECKS.clause("dag.remark51")
+def coupling_violations() -> Outcome:
+    """Remark 51: the share of independent estimates with C > 1 falls as O(1/m)? for v = w it stays
+    near 1/2."""
+    m = gauss(seeded(0), 6, 6)
+    generator = seeded(1)
+
+    def share(left: Tensor, right: Tensor, cross: Tensor, probes: int) -> float:
+        of_cross = estimated_norms(cross, probes, generator)
+        of_left = estimated_norms(left, probes, generator)
+        of_right = estimated_norms(right, probes, generator)
+        return float((of_cross > (of_left * of_right).sqrt()).double().mean())
+
+    h = m @ m.T
+    few, many = (share(h, h, h, probes) for probes in (10, 160))
+    a, b = m[:3], m[3:]
+    _, fallen = (share(a @ a.T, b @ b.T, a @ b.T, probes) for probes in (1, 160))
+    witness = Witness(
+        "H[v,v] = H[w,w] = H[v,w], 10 and 160 probes: share with Ĉ > 1",
+        "falls as 1/m",
+        "where C < 1",
+        f"{few:.2f}, {many:.2f}",
+    )
+    return Outcome(max(0.0, many - few / 4), max(0.0, fallen - 0.02), 1600, witness)

@@ -1,0 +1,180 @@
+"""DAG paper, Section 5 and Appendix N: sentences against definitions, tried on small networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import mean
+
+import torch
+from torch import Tensor
+from torch.func import hessian, jacfwd, jacrev
+from torch.nn.functional import gelu, relu, silu
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness, apart
+from experiments.paper_audit.dag.probes import sign_vectors
+from experiments.paper_audit.dag.tables import listed, power_of_table_5
+from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit
+from experiments.printed import printed_number
+
+CHECKS = Checks()
+Function = Callable[[Tensor], Tensor]
+
+
+@CHECKS.clause("dag.s53.scaling")
+def scaling_of_tensor() -> Outcome:
+    """Section 5.3 (b), Fig. 5: exponent p of ‖T‖ ~ E[σ″²]^p, 1 as printed; corrected: 1/2. T of one
+    layer by automatic differentiation, for σ_s(z) = z + s sin z at s = 1/2 and 1."""
+    generator = seeded(0)
+    weight = gauss(generator, 4, 3)
+    x = gauss(generator, 3)
+
+    def sizes(s: float) -> tuple[float, float]:
+        def node(value: Tensor) -> Tensor:
+            z = weight @ value
+            return z + s * torch.sin(z)
+
+        bends = s * torch.sin(weight @ x)
+        return float(jacfwd(jacrev(node))(x).norm()), float(bends.square().mean())
+
+    (small, low), (large, high) = sizes(0.5), sizes(1.0)
+    power = math.log(large / small) / math.log(high / low)
+    witness = Witness(
+        "Table 5, Softplus to GELU: E[σ″²] grows by 10.7, the gap by 2.93: power",
+        "1",
+        "1/2, since T is linear in σ″ (Eq. 1)",
+        f"{power_of_table_5():.2f}; of T in one layer {power:.3f}",
+    )
+    return Outcome(abs(power - 1), abs(power - 0.5), 2, witness)
+
+
+def largest_norm(depth: int, seed: int, he: bool) -> float:
+    """ρ of a residual MLP of width 64 at Gaussian inputs: batch mean of ‖I + αDW‖₂, the largest of
+    its blocks.
+
+    he: weights N(0, 2/64); else uniform in ±1/√64, PyTorch's default for a linear layer.
+    """
+    width, alpha = 64, depth**-0.5
+    generator = seeded(seed)
+    h = gauss(generator, 32, width).relu()
+    norms = []
+    for _ in range(depth):
+        if he:
+            weight = gauss(generator, width, width) * (2 / width) ** 0.5
+        else:
+            uniform = torch.rand(width, width, generator=generator, dtype=torch.float64)
+            weight = (uniform * 2 - 1) / width**0.5
+        z = h @ weight.mT
+        jacobian = unit(width) + alpha * (z > 0).double()[..., None] * weight
+        norms.append(float(spectral_norm(jacobian).mean()))
+        h = h + alpha * z.relu()
+    return max(norms)
+
+
+@CHECKS.clause("dag.s51.initialisation")
+def initialisation() -> Outcome:
+    """Section 5.1, Appendix N.1: ρ_max of Table 2, residual, before training, is that of He
+    initialisation; corrected: of PyTorch's default."""
+    of_he, of_default, shown = [], [], []
+    for depth in (8, 10, 12):
+        keys = {"metric": "rho_max", "depth": str(depth), "arch": "residual", "checkpoint": "init"}
+        published = printed_number("exp1_resonance", **keys)
+        he = mean(largest_norm(depth, seed, True) for seed in range(3))
+        default = mean(largest_norm(depth, seed, False) for seed in range(3))
+        of_he.append(apart(he, published))
+        of_default.append(apart(default, published))
+        shown.append(f"He {he:.2f}, uniform {default:.2f}")
+    witness = Witness(
+        "residual MLP, L = 8, width 64, 32 Gaussian inputs: ρ_max (Table 2: 1.25)",
+        "He initialisation",
+        "uniform in ±1/√64",
+        shown[0],
+    )
+    return Outcome(max(of_he), max(of_default), 18, witness, tolerance=0.02)
+
+
+def mixed_derivative(act: Function, seed: int) -> float:
+    """Largest ∂²f_i/∂a_j∂b_k of the merge f = φ(W (a, b))."""
+    generator = seeded(seed)
+    weight = gauss(generator, 4, 6)
+    a, b = gauss(generator, 2, 3)
+
+    def merge(p: Tensor, q: Tensor) -> Tensor:
+        return act(weight @ torch.cat([p, q]))
+
+    return float(jacfwd(jacrev(merge, argnums=0), argnums=1)(a, b).abs().max())
+
+
+@CHECKS.clause("dag.s54.cat_relu")
+def merge_tensor() -> Outcome:
+    """Section 5.4: ‖T‖ > 0 for cat + ReLU, T the second derivative of the merge f = φ(W (a, b)) in
+    a and b; corrected: T = 0 wherever no unit is at its kink. The printed statement fails by the
+    share of the instances in which T is 0."""
+    zeros = [mixed_derivative(relu, seed) for seed in range(5)]
+    control = [mixed_derivative(silu, seed) for seed in range(5)]
+    witness = Witness(
+        "f = ReLU(W (a, b)), W of 4 × 6, Gaussian: largest |∂²f_i/∂a_j∂b_k|",
+        "> 0",
+        "0",
+        f"{max(zeros):g}; with SiLU {min(control):.2g} and more",
+    )
+    return Outcome(mean(value == 0 for value in zeros), max(zeros), len(zeros), witness)
+
+
+@CHECKS.clause("dag.s57.rank")
+def probe_error() -> Outcome:
+    """Section 5.7: the relative error of Hutchinson's ‖A‖_F at fixed m grows as √rank, from rank 1
+    to 8 of equal singular values; corrected: the variance over all sign vectors is 2(‖AᵀA‖_F² − Σ_i
+    (AᵀA)_ii²), at most 2‖A‖_F⁴ / D, so that the error of the norm is at most 1/√(2 m D)."""
+    errors, excess = [], []
+    for rank in (1, 2, 4):
+        a = torch.linalg.qr(gauss(seeded(rank), 8, rank))[0].mT
+        gram = a.mT @ a
+        samples = (sign_vectors(8) @ a.mT).square().sum(1)
+        variance = float(samples.var(correction=0))
+        formula = 2 * float(gram.square().sum() - gram.diagonal().square().sum())
+        size = float(a.square().sum())
+        excess += [apart(variance, formula), formula / (2 * size**2 / rank) - 1]
+        errors.append(variance**0.5 / size)
+    growth = errors[0] / errors[-1] * math.sqrt(4)
+    witness = Witness(
+        "A with 1, 2, 4 equal singular values, 8 columns: relative error of one probe's ‖A z‖²",
+        "grows as 1, 1.41, 2",
+        "at most √(2/D): falls as 1, 0.71, 0.5",
+        listed(errors),
+    )
+    return Outcome(growth - 1, max(excess), 3, witness)
+
+
+def tensor_share_of_head(act: Function, seed: int) -> float:
+    """‖H^T‖ / ‖H‖ of the input of a two-layer head with cross-entropy."""
+    generator = seeded(seed)
+    first, last = gauss(generator, 5, 3), gauss(generator, 4, 5)
+    x = gauss(generator, 3)
+
+    def head(value: Tensor) -> Tensor:
+        return last @ act(first @ value)
+
+    def loss(logits: Tensor) -> Tensor:
+        return -torch.log_softmax(logits, -1)[0]
+
+    jacobian, outer = jacrev(head)(x), hessian(loss)(head(x))
+    whole = hessian(lambda value: loss(head(value)))(x)
+    tensor = whole - jacobian.mT @ outer @ jacobian
+    return float(tensor.norm() / whole.norm().clamp_min(1e-300))
+
+
+@CHECKS.clause("dag.remark39.heads")
+def nonlinear_heads() -> Outcome:
+    """Remark 39: H^T[v,w] = 0 does not arise with nonlinear heads; corrected: with heads of nonzero
+    second derivative. The printed statement fails by the share of ReLU heads whose tensor part is
+    0."""
+    zeros = [tensor_share_of_head(relu, seed) for seed in range(5)]
+    control = [tensor_share_of_head(gelu, seed) for seed in range(5)]
+    witness = Witness(
+        "two-layer heads, 3 → 5 → 4, cross-entropy: ‖H^T‖ / ‖H‖ of their input with ReLU",
+        "not 0",
+        "0 for piecewise-linear heads",
+        f"{max(zeros):.1g}; with GELU {min(control):.2g} and more",
+    )
+    return Outcome(mean(value < 1e-12 for value in zeros), max(zeros), len(zeros), witness)

@@ -1,0 +1,236 @@
+"""HSR paper, Sections IV and V: the two propositions, and sentences on what a step of the method
+does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness, outcome_of
+from experiments.paper_audit.hsr import gradients
+from experiments.paper_audit.hsr.derivatives import outer
+from experiments.paper_audit.tensors import gauss, real, seeded, total, unit, zeros
+from experiments.paper_audit.three_layer import NAMES, Instance, instances
+
+CHECKS = Checks()
+PATH = (1e2, 1e5, 1e8)
+"""Values of K."""
+
+
+def shares(instance: Instance, k: int) -> Tensor:
+    """Sample k's share of the four gradients (Eqs. 20, 24; 28, 46 with every other sample), in one
+    vector."""
+    samples = instance.samples
+    i = samples[k]
+    by_w = total(gradients.square_by_w(i, j) for j in samples)
+    by_v = total(gradients.square_by_v(i, j) for j in samples)
+    of_trace = [outer(i.hx, gradients.trace_by_w(i)), gradients.trace_by_v(i)]
+    return torch.cat([*of_trace, 2 * outer(i.hx, by_w), 2 * by_v])
+
+
+def polynomial(instance: Instance) -> float:
+    """60 I N (1 + max |x|²)^{5/2} (1 + |Ṽ|)⁵ (1 + max |r_j|)⁵, which times |δ_i| bounds the share
+    of sample i.
+
+    With labels 0 and 1, s' and |s''| are at most |δ|, every entry of o_j is at most 1, and |f'|,
+    |f''| and the third derivative are at most 2; each term of the four gradients has at most five
+    factors |Ṽ| and five factors |r|.
+    """
+    samples = instance.samples
+    inputs = max(float(i.norm) for i in samples)
+    hidden = max(float(i.f.norm()) for i in samples)
+    size = 60 * len(samples) * instance.units * inputs**2.5
+    return size * (1 + float(samples[0].V.norm())) ** 5 * (1 + hidden) ** 5
+
+
+def excess_share(instance: Instance) -> float:
+    """Share of the first sample over |δ_1| times the polynomial, less 1."""
+    error = abs(float(instance.samples[0].delta))
+    if not error:
+        return -1.0
+    return float(shares(instance, 0).norm()) / (error * polynomial(instance)) - 1
+
+
+def cancelling(name: str, k: float, grows: bool) -> Instance:
+    """Two equal units whose weights ±V cancel in z, c = log K takes p_1 to q_1 = 1; grows: V = K,
+    else b = K."""
+    unit, weight = (0.3, k) if grows else (k, 1.0)
+    theta = real([unit, unit, 0.7, 0.7, math.log(k), weight, -weight])
+    return Instance(name, theta, real([[0.5], [-0.3]]), real([1.0, 0.0]))
+
+
+def walk(name: str, grows: bool) -> list[Instance]:
+    return [cancelling(name, k, grows) for k in PATH]
+
+
+@CHECKS.clause("hsr.proposition1")
+def proposition_one() -> Outcome:
+    """p_1 → q_1 while the share of sample 1 grows: output weights that cancel (all activations),
+    and fixed output weights with a growing bias (unbounded activations). Corrected: |δ_i| times the
+    polynomial."""
+    walks = [walk(name, True) for name in NAMES]
+    walks += [walk(name, False) for name in ("linear", "softplus", "gelu")]
+    growth = []
+    for path in walks:
+        first, last = shares(path[0], 0), shares(path[-1], 0)
+        growth.append(float(last.norm()) / float(first.norm()))
+    cases = list(itertools.chain(*walks))
+    for scale in (0.1, 1.0, 5.0):
+        cases += instances(sizes=gradients.SMALL, scale=scale)
+    excess = max(excess_share(case) for case in cases)
+    least = min(growth)
+    return Outcome(
+        least if least > 1 else 0.0, excess, len(cases), _witness_of_walk(walk("tanh", True))
+    )
+
+
+def _witness_of_walk(path: list[Instance]) -> Witness:
+    errors = [abs(float(case.samples[0].delta)) for case in path]
+    sizes = [float(shares(case, 0).norm()) for case in path]
+    return Witness(
+        "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x = (1/2, −0.3), "
+        "q = (1, 0): p_1 = K/(1 + K)",
+        "share of sample 1 → 0 as K → ∞",
+        "at most |δ_1| times the polynomial",
+        f"|δ_1| = {errors[0]:.2g}, {errors[-1]:.2g}; "
+        f"share {sizes[0]:.3g}, {sizes[-1]:.3g} at K = 1e2, 1e8",
+    )
+
+
+Ends = tuple[float, float]
+"""(λ_sup, λ_inf)."""
+
+
+def ends(hessian: Tensor) -> Ends:
+    """(λ_sup, λ_inf) of Eqs. 1, 2 and 61, from the traces of H and H²."""
+    dimension = len(hessian)
+    mean = float(hessian.trace()) / dimension
+    variance = float(hessian.square().sum()) / dimension - mean**2
+    reach = math.sqrt((dimension - 1) * max(variance, 0.0))
+    return mean + reach, mean - reach
+
+
+def ends_after(theta: Tensor, x: Tensor, q: Tensor, step: float = 0.0) -> Ends:
+    """(λ_sup, λ_inf) of a sigmoid network after a step of this length against the gradient of
+    λ_sup."""
+    here = Instance("sigmoid", theta, x, q)
+    moved = theta - step * gradients.gradient_of(here, gradients.bound)
+    return ends(Instance("sigmoid", moved, x, q).hessian)
+
+
+def gradient_parts(instance: Instance) -> tuple[Tensor, Tensor]:
+    """∇μ and ∇λ_sup."""
+    by_mean = gradients.gradient_of(instance, torch.trace) / len(instance.theta)
+    return by_mean, gradients.gradient_of(instance, gradients.bound)
+
+
+def descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Tensor, float, float]]:
+    """∇μ and √(D−1) ∇σ of sigmoid networks near theta, with the slopes of λ_sup and λ_inf along
+    −∇λ_sup, measured."""
+    generator, step = seeded(0), 1e-6
+    for k in range(40):
+        at = theta
+        if k:
+            at = theta + 2 * gauss(generator, 4)
+        by_mean, whole = gradient_parts(Instance("sigmoid", at, x, q))
+        before, after = ends_after(at, x, q), ends_after(at, x, q, step)
+        high, low = ((b - a) / step for a, b in zip(before, after, strict=True))
+        yield by_mean, whole - by_mean, high, low
+
+
+@CHECKS.clause("hsr.section5e")
+def lower_bound_rises() -> Outcome:
+    """A step that lowers λ_sup, where λ_inf falls; corrected: it rises exactly where √(D−1) |∇σ| >
+    |∇μ|."""
+    theta = real([-0.447, 1.737, 2.01, 2.772])
+    x, q = real([[0.361], [0.295]]), zeros(2)
+    (high, low), (new_high, new_low) = ends_after(theta, x, q), ends_after(theta, x, q, 0.01)
+    wrong = 0
+    for by_mean, by_std, _, slope in descents(theta, x, q):
+        expected = float(by_std @ by_std - by_mean @ by_mean)
+        scale = float(by_std @ by_std + by_mean @ by_mean)
+        wrong += abs(slope - expected) > 1e-3 * scale
+    witness = Witness(
+        "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.447, 1.737, 2.01, 2.772), x = 0.361, 0.295, "
+        "q = 0, 0, step 0.01",
+        f"λ_sup {high:.4f} → {new_high:.4f}, so λ_inf rises",
+        "rises where √(D−1) |∇σ| > |∇μ|",
+        f"λ_inf {low:.4f} → {new_low:.4f}",
+    )
+    printed = (low - new_low) / abs(low) if new_high < high else 0.0
+    return Outcome(printed, float(wrong), 41, witness)
+
+
+NETWORKS = 40
+
+
+def papers_network(generator: torch.Generator) -> Instance:
+    """A network of Section VI: M = 2, N = 3, sigmoid, 50 samples of two Gaussians, θ uniform in
+    (−10, 10)."""
+    theta = 20 * torch.rand(13, generator=generator, dtype=torch.float64) - 10
+    points = 2**0.5 * gauss(generator, 50, 2)
+    labels = torch.arange(50).double() % 2
+    return Instance("sigmoid", theta, points + 1 - 2 * labels[:, None], labels)
+
+
+def rising_networks() -> tuple[int, int]:
+    """In how many of 40 networks of the paper's size μ, and σ, rises along −∇λ_sup."""
+    generator = seeded(0)
+    rising_mean = rising_std = 0
+    for _ in range(NETWORKS):
+        by_mean, whole = gradient_parts(papers_network(generator))
+        rising_mean += float(by_mean @ whole) < 0
+        rising_std += float((whole - by_mean) @ whole) < 0
+    return rising_mean, rising_std
+
+
+@CHECKS.clause("hsr.section4a")
+def both_fall() -> Outcome:
+    """A step that lowers λ_sup, where μ rises; corrected: μ and √(D−1) σ change by −⟨∇μ, ∇λ_sup⟩,
+    −√(D−1)⟨∇σ, ∇λ_sup⟩.
+
+    The reference counts networks of the paper's size in which μ, or σ, rises.
+    """
+    theta = real([-0.7, -1.4, 1.2, 5.3])
+    x, q = real([[0.6], [-2.5]]), zeros(2)
+    before, after = ends_after(theta, x, q), ends_after(theta, x, q, 0.01)
+    mean, new_mean = sum(before) / 2, sum(after) / 2
+    wrong = 0
+    for by_mean, by_std, high, low in descents(theta, x, q):
+        whole = by_mean + by_std
+        for slope, part in (((high + low) / 2, by_mean), ((high - low) / 2, by_std)):
+            scale = float(whole @ whole + part @ part)
+            wrong += abs(slope + float(part @ whole)) > 1e-3 * scale
+    rising_mean, rising_std = rising_networks()
+    witness = Witness(
+        "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.7, −1.4, 1.2, 5.3), x = 0.6, −2.5, q = 0, 0, "
+        "step 0.01",
+        f"λ_sup {before[0]:.4f} → {after[0]:.4f}, so μ falls",
+        "falls where ⟨∇μ, ∇λ_sup⟩ > 0",
+        f"μ {mean:.4f} → {new_mean:.4f}; μ rises in {rising_mean} and σ in {rising_std} "
+        f"of {NETWORKS} random networks with M = 2, N = 3, I = 50, θ uniform in ±10",
+    )
+    printed = (new_mean - mean) / abs(mean) if after[0] < before[0] else 0.0
+    return Outcome(printed, float(wrong), 41 + NETWORKS, witness)
+
+
+@CHECKS.clause("hsr.proposition2")
+def proposition_two() -> Outcome:
+    """The move of λ_sup and λ_inf between random symmetric matrices of equal mean, the one with
+    smaller σ second."""
+    generator = seeded(0)
+    moves = []
+    for dimension, _ in itertools.product((2, 5, 13), range(60)):
+        raw = gauss(generator, 2, dimension, dimension)
+        symmetric = raw + raw.mT
+        level = gauss(generator, ())
+        centre = symmetric.diagonal(dim1=-2, dim2=-1).mean(-1) - level
+        centred = symmetric - centre[:, None, None] * unit(dimension)
+        wide, narrow = sorted(centred, key=lambda m: -float(torch.linalg.eigvalsh(m).std()))
+        (high, low), (new_high, new_low) = ends(wide), ends(narrow)
+        moves.append(max(new_high - high, low - new_low))
+    return outcome_of(moves)

@@ -1,0 +1,239 @@
+"""Scalar-spectrum paper, Section 3 and Appendix D: Theorem 6 (network with bias), and its
+generalisations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, dot, sqrt
+
+from experiments.paper_audit.checks import Checks, Outcome, outcome_of, relative_error
+from experiments.paper_audit.scalar.bias import dense_sextic
+from experiments.paper_audit.scalar.cases import (
+    Bias,
+    Linear,
+    ascending,
+    autodiff_hessian,
+    dense_eigenvalues,
+    distance_to_spectrum,
+    errors,
+    linear_cases,
+    matches,
+    multi_input_network,
+    plain_bias_cases,
+    theorem6_cases,
+)
+from experiments.paper_audit.tensors import gauss, seeded, zeros
+
+CHECKS = Checks()
+
+
+def factored(c: Bias) -> Tensor:
+    """λ (λ² + Aλ + B)(λ³ + Cλ² + Dλ + E) with Eqs. (97)–(101)."""
+    a, b = -c.s, -3 * c.r2
+    cc, dd, e = -c.s, -c.r2, c.r2 * c.ww
+    l4 = b + a * cc + dd
+    l3 = e + a * dd + b * cc
+    l2 = a * e + b * dd
+    return torch.stack([torch.ones_like(a), a + cc, l4, l3, l2, b * e, torch.zeros_like(a)])
+
+
+CHECKS["scalar.eq97_101"] = matches(theorem6_cases, dense_sextic, factored)
+
+
+def two_roots(s: Tensor, r2: Tensor) -> Tensor:
+    """(s ± √(s² + 12 r²)) / 2."""
+    gap = sqrt(s**2 + 12 * r2)
+    return torch.stack([s + gap, s - gap]) / 2
+
+
+def pair(c: Bias) -> Tensor:
+    """Eq. (5) = (102)."""
+    return two_roots(c.s, c.r2)
+
+
+def pair_error(c: Bias) -> float:
+    return distance_to_spectrum(c, pair(c))
+
+
+def means_of_squares(c: Bias) -> Tensor:
+    """Eq. (5) with the overlines of our text: mean of (δx)² plus mean of δ²."""
+    squares = ((c.residual * c.x) ** 2 + c.residual**2).mean()
+    return two_roots(c.s, squares)
+
+
+CHECKS["scalar.thm6_pair"] = errors(theorem6_cases, pair_error)
+CHECKS["scalar.thm6_overlines"] = errors(
+    theorem6_cases, lambda c: distance_to_spectrum(c, means_of_squares(c)), pair_error
+)
+
+
+def depressed(c: Bias, long: bool) -> tuple[Tensor, Tensor]:
+    """p of Eq. (104), q of Eq. (105) where `long`, else of (106)."""
+    p = -c.r2 - c.s**2 / 3
+    if long:
+        return p, (-2 * c.s**3 - 9 * c.s * c.r2 + 27 * c.r2 * c.ww) / 27
+    return p, -2 / 27 * c.s**3 - c.vv * c.r2 / 3 + 2 / 3 * c.ww * c.r2
+
+
+CHECKS["scalar.eq104_106"] = matches(
+    theorem6_cases,
+    lambda c: torch.stack(depressed(c, True)),
+    lambda c: torch.stack(depressed(c, False)),
+)
+
+
+def triple(c: Bias) -> Tensor:
+    """Eq. (107) + s/3."""
+    p, q = depressed(c, False)
+    angle = torch.arccos(1.5 * q / p * sqrt(-3 / p)) / 3
+    k = torch.arange(3, dtype=torch.float64)
+    return c.s / 3 + 2 * sqrt(-p / 3) * torch.cos(angle - 2 * torch.pi * k / 3)
+
+
+CHECKS["scalar.thm6_triple"] = errors(theorem6_cases, lambda c: distance_to_spectrum(c, triple(c)))
+
+
+def theorem6(c: Bias) -> Tensor:
+    """The whole spectrum with the multiplicities m−2, m−2 and m−1 that the theorem leaves out."""
+    r = sqrt(c.r2).expand(c.m - 2)
+    return ascending(pair(c), triple(c), r, -r, zeros(c.m - 1))
+
+
+def oblique_cases() -> list[Bias]:
+    """‖v‖ = ‖b‖ without ⟨v, b⟩ = 0."""
+    cases = plain_bias_cases()
+    return [Bias(c.w, c.v, c.b / c.b.norm() * c.v.norm(), c.x, c.y) for c in cases]
+
+
+def unequal_cases() -> list[Bias]:
+    """⟨v, b⟩ = 0 without ‖v‖ = ‖b‖."""
+    return [Bias(c.w, c.v, 1.7 * c.b, c.x, c.y) for c in theorem6_cases()]
+
+
+def correlated_cases() -> list[Bias]:
+    """⟨v, b⟩ = 0 and ‖v‖ = ‖b‖ with targets as they come."""
+    return [Bias(c.w, c.v, c.b, c.x, c.y + 1 + c.x) for c in theorem6_cases()]
+
+
+CHECKS["scalar.thm6"] = matches(theorem6_cases, dense_eigenvalues, theorem6)
+CHECKS.without["scalar.thm6", "⟨v,b⟩ = 0"] = errors(oblique_cases, pair_error)
+CHECKS.without["scalar.thm6", "mean y = mean xy = 0"] = errors(correlated_cases, pair_error)
+CHECKS.without["scalar.thm6", "‖v‖ = ‖b‖"] = errors(unequal_cases, pair_error)
+
+
+def bound_violation(c: Bias) -> float:
+    """How far the triple leaves s/3 ± t', relative to t'."""
+    reach = 2 / 3 * sqrt(c.s**2 + 3 * c.r2)
+    distances = (triple(c) - c.s / 3).abs()
+    return float((distances - reach).max() / reach)
+
+
+CHECKS["scalar.triple_bounds"] = errors(theorem6_cases, bound_violation)
+
+
+def amplitude(c: Bias) -> Tensor:
+    """2 √(−p/3) of Eq. (107), for each of the two printed forms of t'."""
+    p, _ = depressed(c, False)
+    return (2 * (-p / 3).sqrt()).expand(2)
+
+
+def t_prime(c: Bias) -> Tensor:
+    """The two printed forms of t'."""
+    return torch.stack([2 * sqrt(c.r2 / 3 + c.s**2 / 9), 2 / 3 * sqrt(c.s**2 + 3 * c.r2)])
+
+
+CHECKS["scalar.t_prime"] = matches(theorem6_cases, amplitude, t_prime)
+
+
+def centre_error(c: Bias) -> float:
+    """Pair centred at tr H / 4, triple at tr H / 6."""
+    trace = c.hessian.trace()
+    of_pair = pair(c).mean() - trace / 4
+    of_triple = triple(c).mean() - trace / 6
+    return max(abs(float(of_pair / trace)), abs(float(of_triple / trace)))
+
+
+CHECKS["scalar.centres"] = errors(theorem6_cases, centre_error)
+
+
+def whitened_cases() -> list[Linear]:
+    """Linear networks without bias, with σ² = 1 and mean xy = 0."""
+    cases = []
+    for c in linear_cases():
+        x = c.x / (c.x**2).mean().sqrt()
+        cases.append(Linear(c.w, c.v, x, c.y - (x * c.y).mean() * x))
+    return cases
+
+
+def without_bias_error(c: Linear) -> float:
+    """Eq. (6) = (103): the outliers of Theorem 1 for σ² = 1 and mean xy = 0."""
+    return distance_to_spectrum(c, two_roots(c.vv + c.ww, c.d**2))
+
+
+CHECKS["scalar.eq6"] = errors(whitened_cases, without_bias_error)
+
+
+def pair_without_bias(c: Bias) -> Tensor:
+    """Eq. (6), with mean xδ of the network without bias."""
+    slope = c.wv * (c.x**2).mean() - (c.x * c.y).mean()
+    return two_roots(c.s, slope**2)
+
+
+CHECKS.without["scalar.generalises", "w ⟂ b"] = errors(
+    theorem6_cases, lambda c: relative_error(pair(c), pair_without_bias(c))
+)
+
+
+@CHECKS.clause("scalar.generalises")
+def generalises() -> Outcome:
+    """The pair of Eq. 5 where w ⟂ b, against Eq. 6 and against the spectrum; without w ⟂ b they
+    differ."""
+    found = []
+    for c in theorem6_cases():
+        if c.m < 3:
+            continue
+        basis = torch.linalg.qr(torch.stack([c.v, c.w], 1)).Q
+        b = c.b - basis @ (basis.T @ c.b)
+        case = Bias(c.w, c.v, b * c.v.norm() / b.norm(), c.x, c.y)
+        found += [relative_error(pair(case), pair_without_bias(case)), pair_error(case)]
+    return outcome_of(found)
+
+
+def many_inputs_error(d: int, seed: int = 0) -> float:
+    """Conjecture for d inputs: a pair centred at tr H/(2d), triples at tr H/(3d).
+
+    Columns of A orthogonal and of one norm, whitened inputs, targets uncorrelated with them.
+    Theorem 6's pair and triple with r² = Σ⟨w, a_k⟩², the triple d−1 times, must be in the spectrum
+    of the automatic Hessian, with ±r (m−d times each) and 0 ((d−1)(m−1) times).
+    """
+    m, n = d + 3, 3 * d + 4
+    generator = seeded(100 * seed + d)
+    a = 1.7 * torch.linalg.qr(gauss(generator, m, d)).Q
+    w = gauss(generator, m)
+    inputs = torch.linalg.qr(gauss(generator, n, d)).Q * n**0.5
+    y = gauss(generator, n)
+    y = y - inputs @ (inputs.T @ y) / n
+    hessian = autodiff_hessian(multi_input_network, [w, *a.T], inputs, y)
+    values = torch.linalg.eigvalsh(hessian)
+    v = a[:, 0]
+    s = dot(v, v) + dot(w, w)
+    r2 = ((a.T @ w) ** 2).sum()
+    r = sqrt(r2).expand(m - d)
+    triples = _triple_by_companion(s, r2, dot(w, w)).repeat(d - 1)
+    predicted = ascending(two_roots(s, r2), triples, r, -r, zeros((d - 1) * (m - 1)))
+    trace = values.sum()
+    off_centre = abs(float(s / 2 - trace / (2 * d))) / float(trace)
+    return max(relative_error(predicted, values), off_centre)
+
+
+def _triple_by_companion(s: Tensor, r2: Tensor, ww: Tensor) -> Tensor:
+    """Roots of λ³ − s λ² − r² λ + r² ‖w‖²."""
+    companion = zeros(3, 3)
+    companion[0] = torch.stack([s, r2, -r2 * ww])
+    companion[1, 0] = companion[2, 1] = 1.0
+    return torch.linalg.eigvals(companion).real
+
+
+@CHECKS.clause("scalar.conjecture")
+def conjecture() -> Outcome:
+    return outcome_of([many_inputs_error(d, seed) for d in (1, 2, 3, 4, 6) for seed in (0, 1)])
