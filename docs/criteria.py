@@ -9,8 +9,11 @@ import csv
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+from experiments.printed import FOLDER as CLAIMS, statements
+from runner.run.config import experiment_names, preview
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Margins and criteria
@@ -26,7 +29,8 @@ which an older rule had scored.
 
 """
 CRITERION = re.compile(
-    r"^    (?P<name>[^:{]+): (?P<limits>\{(?:low|high|margin)[^\"]*)reason: \"(?P<reason>.*)\"\}"
+    r"^    (?P<name>[^:{]+): (?P<limits>\{(?:low|high|margin)[^\"]*)reason: \"(?P<reason>.*?)\""
+    r"(?:, history: \"(?P<history>.*)\")?\}"
 )
 
 
@@ -66,6 +70,48 @@ def criteria() -> Iterator[tuple[str, str, str, str, tuple[str, int, str]]]:
             yield path.stem, "margin of printed numbers", margin, reason, fixed
 
 
+CHANGED = """
+## Criteria changed with the result in view
+
+"""
+SECOND = """
+## Seeds of second verdicts
+
+n is written down before the further seeds are run: as many, the paper's five included, as that
+inconclusive statement needs which takes most, of those that at most 25 would decide, where a seed
+costs less than ten minutes. The commit is that of the declaration.
+
+"""
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *(map(_cell, row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|")
+
+
+def changed() -> Iterator[tuple[str, str, str, str]]:
+    """(experiment, statement, criterion, what it was) of every statement with a history."""
+    for name in experiment_names():
+        printed = statements(name) if (CLAIMS / f"{name}.csv").is_file() else {}
+        says = getattr(preview(name), "says", printed)
+        yield from ((name, s.name, s.reason, s.history) for s in says.values() if s.history)
+
+
+def second() -> Iterator[tuple[str, int, str, str]]:
+    """(experiment, n, reason, commit) of every declared second verdict."""
+    for name in experiment_names():
+        experiment = preview(name)
+        reason = experiment.replication_reason
+        if experiment.replication_seeds:
+            commit, _, _ = first_commit("-S", reason, "--", "experiments")
+            yield name, len(experiment.replication_seeds), reason, commit
+
+
 def main() -> None:
     """Print the page."""
     rows, counts = [], Counter[str]()
@@ -73,12 +119,15 @@ def main() -> None:
         result, result_time, _ = first_result(name)
         when = "after" if 0 < result_time <= time else "before"
         counts[when] += 1
-        text = reason.replace("|", "\\|")
-        rows.append(f"| {name} | {what} | {limits} | {text} | {commit} | {result} | {when} |")
+        rows.append((name, what, limits, reason, commit, result, when))
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
     columns = ("experiment", "statement", "limits", "reason", "fixed in", "first result", "order")
-    table = f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
-    print(HEAD + lead + table + "\n".join(rows))
+    page = HEAD + lead + table(columns, rows)
+    page += CHANGED + table(("experiment", "statement", "criterion", "history"), changed())
+    page += SECOND + table(
+        ("experiment", "n", "statements that led to it", "declared in"), second()
+    )
+    print(page, end="")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def statements(name: str) -> dict[str, Statement]:
 
 def judged(name: str, criteria: Mapping[str, Mapping[str, Any]]) -> dict[str, Statement]:
     """The printed statements with the criteria of an experiment's YAML: {statement: {low, high,
-    margin, reason}}.
+    margin, reason, history}}.
 
     A criterion says what words of the paper mean as limits ("two orders slower": log10 of the ratio
     between 1.5 and 2.5), or how a printed number is compared; its limits replace printed ones.
@@ -104,14 +104,15 @@ def _with(statement: Statement, criterion: Mapping[str, Any]) -> Statement:
     place = f"experiment.criteria.{statement.name}"
     if not isinstance(criterion, Mapping) or not str(criterion.get("reason", "")).strip():
         raise SettingError(f"{place}: expected limits and a reason, found {criterion!r}")
-    one_of(place, list(criterion), [*LIMITS, "reason"])
+    one_of(place, list(criterion), [*LIMITS, "reason", "history"])
     limits = {key: criterion[key] for key in LIMITS if key in criterion}
     for key, value in limits.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise SettingError(f"{place}.{key}: expected a number, found {value!r}")
     if "low" in limits or "high" in limits:
         limits |= {"number": float("nan"), "rounding": 0.0, "sharp": False}
-    return replace(statement, **limits, reason=str(criterion["reason"]))
+    history = str(criterion.get("history", ""))
+    return replace(statement, **limits, reason=str(criterion["reason"]), history=history)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from runner.contract import Statement
 REQUIRED = ("name", "statement", "where")
 NUMBERS = ("low", "high", "number", "rounding", "std", "margin", "least", "most")
 FLAGS = ("strict", "independent")
-WORDS = ("reason", "constructed")
+WORDS = ("reason", "history", "constructed")
 COLUMNS = (*REQUIRED, *NUMBERS, "n", *FLAGS, *WORDS)
 YES = ("1", "true", "yes")
 
