@@ -125,6 +125,7 @@ def test_the_page_shows_figures_and_tables_of_the_report(whole):
         "Cost",
     )
     assert all(f">{heading}<" in page for heading in headings)
+    assert page.index(">Numerical check<") < page.index('src="figures/')
     assert "share of its squared norm that block-diagonal methods such as K-FAC discard" in page
     assert "hess-run diagnose target=" in page and "hess-run -m experiment" not in page
     assert "<script src" not in page and not re.search(r'(src|href)="(https?:|//)', page)
