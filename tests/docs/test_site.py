@@ -1,0 +1,69 @@
+"""The documentation and the result pages are one site: they share header, style sheet and script."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.report.export import export_site
+from runner.store.archive import report_folders
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("api.html", "errata/dag.html", "results/index.html", "results/exp1_resonance/index.html")
+START, EXPERIMENT = 300_000, 400_000
+"""The most bytes of a page."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    for package in ("sphinx", "myst_nb", "numpydoc"):
+        pytest.importorskip(package, reason=f"{package} is not installed (extra: docs)")
+    folder = tmp_path_factory.mktemp("docs") / "html"
+    build = ["-q", "-b", "html", str(DOCS), str(folder), "-D", "nb_execution_mode=off"]
+    subprocess.run([sys.executable, "-m", "sphinx", *build], cwd=DOCS.parent, check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HESS_PUBLISHED", str(DOCS.parent / "outputs" / "published"))
+        assert export_site(report_folders(folder / "none"), folder / "results") == []
+    return folder
+
+
+def links(page: Path) -> list[tuple[str, Path]]:
+    """(label, target) of the links of the header."""
+    header = page.read_text(encoding="utf-8").partition('<header class="top">')[2]
+    found = re.findall(r'<li><a href="([^"]+)"[^>]*>([^<]+)</a>', header.partition("</header>")[0])
+    return [(label, (page.parent / address).resolve()) for address, label in found]
+
+
+def test_every_page_has_the_same_header_and_its_links_lead_to_pages(site):
+    expected = links(site / PAGES[0])
+    assert [label for label, _ in expected][:3] == ["Results", "Figures", "Reports"]
+    for page in PAGES:
+        assert links(site / page) == expected, page
+    assert all(target.is_file() for _, target in expected)
+
+
+def test_pages_share_one_style_sheet_and_one_script_and_load_nothing_from_outside(site):
+    style, script = ((site / "_static" / f"site.{kind}").read_text() for kind in ("css", "js"))
+    for page in PAGES:
+        text = (site / page).read_text(encoding="utf-8")
+        inside = style in text and script in text
+        assert inside == page.startswith("results/"), page
+        assert inside or ("_static/site.css" in text and "_static/site.js" in text)
+        assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//', text), page
+
+
+def test_the_search_reads_rows_and_the_index_of_the_documentation(site):
+    assert (site / "results" / "rows.js").read_text().startswith("window.hessRows=")
+    index = (site / "searchindex.js").read_text()
+    assert index.startswith("Search.setIndex(")
+    assert '"alltitles"' in index and '"objects"' in index and "LayerOperator" in index
+
+
+def test_pages_stay_small(site):
+    assert (site / "results" / "index.html").stat().st_size < START
+    for page in site.glob("results/*/index.html"):
+        assert page.stat().st_size < EXPERIMENT, page
