@@ -23,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from runner.report.formatting import name as named
+from runner.report.labels import name as named
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

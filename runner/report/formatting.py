@@ -1,35 +1,16 @@
-"""Text of reports: human names of identifiers, report.md with its tables by verdict, and the
-hand-written summary.
-
-A summary is a Jinja template next to the experiment's settings, <experiment>.md:
-
-    {{ number("gap", activation="gelu") }}            our mean of a published number
-    {{ number("gap", "paper_mean", depth=8) }}        another column of its row
-    {{ statement("slope") }}, {{ verdict("slope") }}  a statement: what was measured, the verdict
-    {{ numbers("exact match") }}                      how many; without a verdict: how many count
-    {{ numbers("reproduced", checkpoint="init") }}    how many of the rows with these keys
-    {{ statements("refuted") }}                       likewise of statements
-    {{ mean("distances", "R", distance=0) }}          mean of a column of a merged table
-    {{ mean("distances", "R", over="C") }}            mean of a ratio (see `mean_of`)
-
-A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with
-three significant digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
-"""
+"""Text of reports: report.md with its tables by verdict."""
 
 from __future__ import annotations
 
-import math
 import re
-import sys
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Experiment, is_extension
-from runner.report.reference import text_of
+from runner.contract import is_extension
+from runner.report.labels import row_label
 from runner.report.scope import Scope
+from runner.stats.intervals import joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,73 +18,7 @@ if TYPE_CHECKING:
     from runner.report.findings import Findings
 
 
-LABELS: Mapping[str, str] = tomllib.loads(
-    Path(__file__).with_name("labels.toml").read_text(encoding="utf-8")
-)
-KEYS_WITH_NAME = ("depth", "distance", "hidden", "width", "d_u", "k", "probes", "pair")
-"""Keys whose value says nothing without their name."""
-FIRST = "metric"
-
-
-def label(text: Any) -> str:
-    """The human name of an identifier; the identifier itself, with spaces, where it has none.
-
-    >>> label("gelu"), label("gap_global"), label("some_part")
-    ('GELU', 'GN gap', 'some part')
-    """
-    word = str(text)
-    return LABELS.get(word, LABELS.get(word.lower(), word.replace("_", " ")))
-
-
-NAMES = (
-    "relu",
-    "leaky_relu",
-    "gelu",
-    "silu",
-    "sgd",
-    "sam",
-    "asam",
-    "hsr",
-    "l-bfgs",
-    "levenberg-marquardt",
-    "resnet18",
-)
-"""Identifiers of activations, methods and networks, for legends."""
-
-
-def name(text: str) -> str:
-    """A legend entry with its activation, method or network spelt as in print.
-
-    >>> name("gelu"), name("l-bfgs, continued"), name("mean")
-    ('GELU', 'L-BFGS, continued', 'mean')
-    """
-    first, comma, rest = text.partition(",")
-    return f"{LABELS[first]}{comma}{rest}" if first in NAMES else text
-
-
-def row_label(keys: Mapping[str, Any]) -> str:
-    """The human name of a published number, from its key columns.
-
-    >>> row_label({"activation": "gelu", "checkpoint": "final", "metric": "gap", "depth": "8"})
-    'GN gap, GELU, after training, depth 8'
-    """
-    parts = [label(keys[FIRST])] if keys.get(FIRST) else []
-    parts += [
-        f"{label(k)} {v}" if k in KEYS_WITH_NAME or re.fullmatch(r"[-\d.]+", str(v)) else label(v)
-        for k, v in _rest(keys)
-    ]
-    return ", ".join(parts)
-
-
-def _rest(keys: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    rest = [
-        (key, value)
-        for key, value in keys.items()
-        if key not in (FIRST, "experiment", "table") and value != ""
-    ]
-    return sorted(rest, key=lambda item: item[0] in KEYS_WITH_NAME)
-
-
+Row = Mapping[str, Any]
 PAPERS = Scope()
 """The paper's own run."""
 MOST_NAMED = 4
@@ -171,9 +86,6 @@ def report_text(
     return "\n".join(part for part in parts if part)
 
 
-Row = Mapping[str, Any]
-
-
 def _rows(table: pd.DataFrame) -> list[Row]:
     return table.rename(columns=str).to_dict("records")
 
@@ -221,62 +133,67 @@ NUMBERS = ("published number", "place", "published", "measured", "verdict", "rea
 STATEMENTS = ("statement", "place", "measured", "criterion", "verdict")
 
 
-def place_rows(scored: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
+def place_rows(scored: Sequence[Row]) -> list[Sequence[str]]:
     """For each table and figure of the paper: how many numbers, their verdicts, and the number that
     differs most. None where every place has one number."""
-    places: dict[str, list[Mapping[str, Any]]] = {}
+    places: dict[str, list[Row]] = {}
     for row in scored:
         places.setdefault(str(row.get("source") or ""), []).append(row)
-    found: list[Sequence[str]] = []
-    for place, rows in places.items():
-        compared = [
-            row for row in rows if row["verdict"] in COUNTED and row["verdict"] != "exact match"
-        ]
-        measured = [row for row in compared if float(row.get("margin") or 0) > 0]
-        far = max(measured, key=_in_margins, default=None)
-        name, _, printed, ours, *_ = ("",) * 6 if far is None else number_row(far)
-        farthest = (
-            "" if far is None else f"{name}: {ours}, published {printed} ({_in_margins(far):.2f})"
-        )
-        found.append((place, str(len(rows)), counts_of(rows), farthest))
-    return found if len(found) < len(scored) else []
+    if len(places) == len(scored):
+        return []
+    return [
+        (place, str(len(rows)), counts_of(rows), _farthest(rows)) for place, rows in places.items()
+    ]
 
 
-def _in_margins(row: Mapping[str, Any]) -> float:
+def _farthest(rows: Sequence[Row]) -> str:
+    """The number that differs most from the published one, in margins; '' for none."""
+    counted = [row for row in rows if row["verdict"] in COUNTED]
+    differing = [row for row in counted if row["verdict"] != "exact match"]
+    measured = [row for row in differing if float(row.get("margin") or 0) > 0]
+    if not measured:
+        return ""
+    row = max(measured, key=_in_margins)
+    name, _, printed, ours, *_ = number_row(row)
+    return f"{name}: {ours}, published {printed} ({_in_margins(row):.2f})"
+
+
+def _in_margins(row: Row) -> float:
     return abs(float(row["measured_mean"]) - float(row["paper_mean"])) / float(row["margin"])
 
 
-def number_name(row: Mapping[str, Any]) -> str:
+def number_name(row: Row) -> str:
     """The name of a published number: its metric and settings, in words."""
-    columns = list(row)
-    keys = columns[: columns.index("paper_mean")] if "paper_mean" in columns else []
-    whole = {
-        key: int(v) if isinstance(v := row[key], float) and v.is_integer() else v for key in keys
-    }
-    return row_label({key: value for key, value in whole.items() if _word(value)})
+    keys: dict[str, Any] = {}
+    for column, value in row.items():
+        if column == "paper_mean":
+            return row_label(keys)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if _word(value):
+            keys[column] = value
+    return row_label({})
 
 
-def number_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+def number_row(row: Row) -> tuple[str, ...]:
     """A published number as a row of a table."""
     name = number_name(row)
     printed = shown(row.get("paper_mean")) or f"at most {shown(row.get('upper_bound'))}"
-    reason = "; ".join(text for text in (str(row.get("reason") or ""), _needed(row)) if text)
-    spread = [
-        f" ± {shown(row.get(key), 2)}" if shown(row.get(key)) else ""
-        for key in ("paper_std", "measured_std")
-    ]
-    ours = shown(row.get("measured_mean"))
     return (
         name,
         str(row.get("source") or ""),
-        printed + spread[0],
-        ours + spread[1],
+        printed + _spread(row.get("paper_std")),
+        shown(row.get("measured_mean")) + _spread(row.get("measured_std")),
         str(row["verdict"]),
-        reason,
+        joined(str(row.get("reason") or ""), _needed(row)),
     )
 
 
-def statement_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _spread(std: Any) -> str:
+    return f" ± {shown(std, 2)}" if shown(std) else ""
+
+
+def statement_row(row: Row) -> tuple[str, ...]:
     """A statement as a row of a table."""
     verdict = f"{row['verdict']}{_split(row.get('variants') or {})}"
     if row.get("other_seeds"):
@@ -294,14 +211,14 @@ def statement_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def statement_line(row: Mapping[str, Any]) -> str:
+def statement_line(row: Row) -> str:
     """A statement in one line, for captions."""
     statement, where, measured, criterion, _ = statement_row(row)
     text = f"{statement} ({where})" if where else statement
     return f"{text}: {measured} (criterion: {criterion})" if measured and criterion else text
 
 
-def number_line(row: Mapping[str, Any]) -> str:
+def number_line(row: Row) -> str:
     """A published number in one line, for captions."""
     name, _, printed, ours, _, reason = number_row(row)
     line = f"{name}: {ours}, published {printed}"
@@ -330,7 +247,7 @@ def _split(variants: Mapping[str, str]) -> str:
     return f" (variants: {'; '.join(lines)})"
 
 
-def _needed(row: Mapping[str, Any]) -> str:
+def _needed(row: Row) -> str:
     needed = row.get("seeds_needed")
     if not isinstance(needed, float) or needed != needed:
         return ""
@@ -341,7 +258,7 @@ def _needed(row: Mapping[str, Any]) -> str:
     )
 
 
-def _sorted(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _sorted(rows: Iterable[Row]) -> list[Row]:
     return sorted(
         (row for row in rows if row["verdict"] in ORDER),
         key=lambda row: ORDER.index(row["verdict"]),
@@ -376,7 +293,7 @@ def _word(value: Any) -> bool:
     return value not in ("", None) and value == value
 
 
-def counts_of(rows: Iterable[Mapping[str, Any]]) -> str:
+def counts_of(rows: Iterable[Row]) -> str:
     counts = Counter(str(row["verdict"]) for row in rows)
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
 
@@ -390,110 +307,3 @@ COUNTED = (
     "refuted",
     "minor error",
 )
-PARTIAL = "{# shown for partial results, too #}"
-MOST_WORDS = 150
-"""Words of a summary."""
-
-
-def summary_path(name: str, experiment: Experiment) -> Path | None:
-    """The summary's file, where there is one."""
-    file = getattr(sys.modules[type(experiment).__module__], "__file__", None)
-    path = Path(file).resolve().with_name(f"{name}.md") if file else None
-    return path if path is not None and path.is_file() else None
-
-
-def summary(
-    text: str,
-    claims: pd.DataFrame,
-    scorecard: pd.DataFrame,
-    tables: Mapping[str, pd.DataFrame] | None = None,
-) -> str:
-    """A summary with its numbers. Raises ValueError for a row that there is not, or several, and
-    for too many words.
-
-    tables: merged over cells and seeds, for `mean`.
-    """
-    from jinja2 import Environment, StrictUndefined
-
-    stated, scored = claims.to_dict("records"), scorecard.to_dict("records")
-    environment = Environment(
-        undefined=StrictUndefined, finalize=_shown, autoescape=False, keep_trailing_newline=False
-    )
-    environment.filters["exp"] = math.exp
-    environment.filters["fixed"] = lambda value, digits: f"{value:.{digits}f}"
-    environment.globals.update(
-        number=lambda metric, column="measured_mean", **keys: _row(
-            scored, {"metric": metric, **keys}
-        )[column],
-        statement=lambda name, column="statistic": _row(stated, {"name": name})[column],
-        verdict=lambda name: _row(stated, {"name": name})["verdict"],
-        numbers=lambda verdict="", **keys: _count(
-            [row for row in scored if _agrees(row, keys)], verdict
-        ),
-        mean=lambda table, column, over=None, **keys: mean_of(
-            (tables or {})[table], column, keys, over
-        ),
-        statements=lambda verdict="": _count(
-            [r for r in stated if not is_extension(str(r["where"]))], verdict
-        ),
-        extensions=lambda verdict="": _count(
-            [r for r in stated if is_extension(str(r["where"]))], verdict
-        ),
-    )
-    found = " ".join(environment.from_string(text).render().split())
-    if len(found.split()) > MOST_WORDS:
-        raise ValueError(
-            f"summary: expected at most {MOST_WORDS} words, found {len(found.split())}"
-        )
-    return found
-
-
-def _shown(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    text = f"{value:.3g}"
-    return f"{float(text):,.0f}" if "e+0" in text and abs(value) < 1e6 else text
-
-
-def _row(rows: list[dict[Any, Any]], keys: Mapping[str, Any]) -> dict[Any, Any]:
-    found = [row for row in rows if _agrees(row, keys)]
-    if len(found) != 1:
-        raise ValueError(f"summary: expected one row with {dict(keys)}, found {len(found)}")
-    return found[0]
-
-
-def _agrees(row: Mapping[Any, Any], keys: Mapping[str, Any]) -> bool:
-    return all(text_of(row.get(key)) == text_of(value) for key, value in keys.items())
-
-
-def mean_of(
-    table: pd.DataFrame,
-    column: str,
-    keys: Mapping[str, Any],
-    over: str | Mapping[str, Any] | None = None,
-) -> float:
-    """Mean of a column over the rows with these keys.
-
-    over: of its ratio to another column, or, seed by seed, to its value in the rows with these
-    other keys.
-    """
-
-    def rows(keys: Mapping[str, Any]) -> pd.DataFrame:
-        found = table
-        for key, value in keys.items():
-            found = found[found[key] == value]
-        if found.empty:
-            raise ValueError(f"summary: expected rows with {dict(keys)}, found none")
-        return found
-
-    values = rows(keys)
-    if over is None:
-        return float(values[column].mean())
-    if isinstance(over, str):
-        return float((values[column] / values[over]).mean())
-    below = rows({**keys, **over}).set_index("seed")[column]
-    return float((values.set_index("seed")[column] / below).mean())
-
-
-def _count(rows: list[dict[Any, Any]], verdict: str) -> int:
-    return sum(row["verdict"] == verdict if verdict else row["verdict"] in COUNTED for row in rows)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from runner.contract import is_extension
 from runner.report.captions import place_of, places
-from runner.report.formatting import row_label
+from runner.report.labels import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 from runner.report.papers import anchors
 from runner.report.score import Score

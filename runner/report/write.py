@@ -22,7 +22,7 @@ from runner.report import compare
 from runner.report.certificates import certificate_lines
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
-from runner.report.formatting import PARTIAL, report_text, sentence, summary, summary_path
+from runner.report.formatting import report_text, sentence
 from runner.report.manifest import (
     ANSWERS,
     NAME,
@@ -44,6 +44,7 @@ from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import Page
 from runner.report.scope import Scope
 from runner.report.site import build_experiment, build_start
+from runner.report.summary import PARTIAL, summary, summary_path
 from runner.store import tables
 
 if TYPE_CHECKING:

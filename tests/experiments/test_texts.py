@@ -11,8 +11,8 @@ from experiments.paper_audit.papers import paper as audited
 from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
 from runner import results
 from runner.report.collect import reference_path
-from runner.report.formatting import summary
 from runner.report.reference import read_reference
+from runner.report.summary import summary
 
 PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))
 EXPERIMENTS = FOLDER.parents[1]

@@ -10,9 +10,11 @@ import pytest
 
 from runner.contract import Claim, Statement
 from runner.report.compare import claims_table, scorecard
-from runner.report.formatting import place_rows, report_text, row_label, statement_row, summary
+from runner.report.formatting import place_rows, report_text, statement_row
 from runner.report.formulas import FORMULA, MARK, formulas, marked, mathml, table
+from runner.report.labels import row_label
 from runner.report.page import parsed
+from runner.report.summary import summary
 from runner.report.write import with_json
 from runner.stats import judge
 

@@ -20,7 +20,7 @@ from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
-from runner.report.formatting import label
+from runner.report.labels import label
 from runner.stats import Statistic
 
 WIDTH = "width $d_u$ of the narrow layer"

@@ -23,7 +23,7 @@ from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner import stats
 from runner.report import figures
-from runner.report.formatting import label
+from runner.report.labels import label
 from runner.training import CHECKPOINTS
 
 ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}

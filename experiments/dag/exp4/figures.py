@@ -19,7 +19,7 @@ from experiments.dag.protocol.figures import (
 from experiments.dag.protocol.scores import chosen
 from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
 from runner.report import figures
-from runner.report.formatting import label
+from runner.report.labels import label
 from runner.training import CHECKPOINTS
 
 ZERO = 1e-12

@@ -21,7 +21,7 @@ from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report import figures
-from runner.report.formatting import label
+from runner.report.labels import label
 from runner.stats import Statistic
 from runner.training import CHECKPOINTS
 

@@ -21,7 +21,7 @@ from experiments.dag.protocol.scores import chosen, printed
 from experiments.dag.protocol.summary import groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import groups as boxes, panels
-from runner.report.formatting import label
+from runner.report.labels import label
 from runner.training import CHECKPOINTS
 
 NAME = "exp6_resnet18"

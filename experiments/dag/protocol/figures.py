@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from experiments.dag.protocol.scores import chosen
 from experiments.dag.protocol.summary import first, groups, over_seeds
 from runner.report import figures
-from runner.report.formatting import label
+from runner.report.labels import label
 from runner.training import CHECKPOINTS
 
 STYLES = figures.PlotStyles(

@@ -27,7 +27,7 @@ from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING
 from runner.contract import Analysis
 from runner.report import figures
 from runner.report.collect import reference_path
-from runner.report.formatting import row_label
+from runner.report.labels import row_label
 from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS, published, read_reference, text_of
 from runner.stats import Statistic
 

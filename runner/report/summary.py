@@ -1,0 +1,169 @@
+"""The hand-written summary of a report, with its numbers.
+
+A summary is a Jinja template next to the experiment's settings, <experiment>.md:
+
+    {{ number("gap", activation="gelu") }}            our mean of a published number
+    {{ number("gap", "paper_mean", depth=8) }}        another column of its row
+    {{ statement("slope") }}, {{ verdict("slope") }}  a statement: what was measured, the verdict
+    {{ numbers("exact match") }}                      how many; without a verdict: how many count
+    {{ numbers("reproduced", checkpoint="init") }}    how many of the rows with these keys
+    {{ statements("refuted") }}                       likewise of statements
+    {{ mean("distances", "R", distance=0) }}          mean of a column of a merged table
+    {{ mean("distances", "R", over="C") }}            mean of a ratio (see `mean_of`)
+
+A summary is left out where cells are missing, unless it contains `PARTIAL`. Numbers are shown with
+three significant digits; `{{ … | fixed(1) }}` gives decimals, `exp` the exponential of a logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.contract import Experiment, is_extension
+from runner.report.formatting import COUNTED
+from runner.report.reference import text_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+PARTIAL = "{# shown for partial results, too #}"
+MOST_WORDS = 150
+"""Words of a summary."""
+
+
+def summary_path(name: str, experiment: Experiment) -> Path | None:
+    """The summary's file, where there is one."""
+    file = getattr(sys.modules[type(experiment).__module__], "__file__", None)
+    path = Path(file).resolve().with_name(f"{name}.md") if file else None
+    return path if path is not None and path.is_file() else None
+
+
+def summary(
+    text: str,
+    claims: pd.DataFrame,
+    scorecard: pd.DataFrame,
+    tables: Mapping[str, pd.DataFrame] | None = None,
+) -> str:
+    """A summary with its numbers. Raises ValueError for a row that there is not, or several, and
+    for too many words.
+
+    tables: merged over cells and seeds, for `mean`.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        undefined=StrictUndefined, finalize=_shown, autoescape=False, keep_trailing_newline=False
+    )
+    environment.filters["exp"] = math.exp
+    environment.filters["fixed"] = _fixed
+    environment.globals |= Answers(claims, scorecard, tables or {}).functions()
+    words = environment.from_string(text).render().split()
+    if len(words) > MOST_WORDS:
+        raise ValueError(f"summary: expected at most {MOST_WORDS} words, found {len(words)}")
+    return " ".join(words)
+
+
+class Answers:
+    """What a template can ask of the tables of a report; the module's docstring has examples."""
+
+    def __init__(
+        self, claims: pd.DataFrame, scorecard: pd.DataFrame, tables: Mapping[str, pd.DataFrame]
+    ) -> None:
+        self._claims, self._scores = claims.to_dict("records"), scorecard.to_dict("records")
+        self._tables = tables
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Name in a template -> function."""
+        names = ("number", "numbers", "statement", "verdict", "statements", "extensions", "mean")
+        return {name: getattr(self, name) for name in names}
+
+    def number(self, metric: str, column: str = "measured_mean", **keys: Any) -> Any:
+        return _only(self._scores, {"metric": metric, **keys})[column]
+
+    def numbers(self, verdict: str = "", **keys: Any) -> int:
+        return _count([row for row in self._scores if _agrees(row, keys)], verdict)
+
+    def statement(self, name: str, column: str = "statistic") -> Any:
+        return _only(self._claims, {"name": name})[column]
+
+    def verdict(self, name: str) -> Any:
+        return self.statement(name, "verdict")
+
+    def statements(self, verdict: str = "") -> int:
+        return _count([row for row in self._claims if not _is_extension(row)], verdict)
+
+    def extensions(self, verdict: str = "") -> int:
+        return _count([row for row in self._claims if _is_extension(row)], verdict)
+
+    def mean(self, table: str, column: str, over: Any = None, **keys: Any) -> float:
+        return mean_of(self._tables[table], column, keys, over)
+
+
+Row = Mapping[Any, Any]
+
+
+def _shown(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    text = f"{value:.3g}"
+    return f"{float(text):,.0f}" if "e+0" in text and abs(value) < 1e6 else text
+
+
+def _fixed(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}"
+
+
+def _is_extension(row: Row) -> bool:
+    return is_extension(str(row["where"]))
+
+
+def _only(rows: Sequence[Row], keys: Mapping[str, Any]) -> Row:
+    """The one row with these keys."""
+    agreeing = [row for row in rows if _agrees(row, keys)]
+    if len(agreeing) != 1:
+        raise ValueError(f"summary: expected one row with {dict(keys)}, found {len(agreeing)}")
+    return agreeing[0]
+
+
+def _agrees(row: Row, keys: Mapping[str, Any]) -> bool:
+    return all(text_of(row.get(key)) == text_of(value) for key, value in keys.items())
+
+
+def _count(rows: Sequence[Row], verdict: str) -> int:
+    """How many of the rows have the verdict; without one, how many count."""
+    wanted = (verdict,) if verdict else COUNTED
+    return sum(row["verdict"] in wanted for row in rows)
+
+
+def mean_of(
+    table: pd.DataFrame,
+    column: str,
+    keys: Mapping[str, Any],
+    over: str | Mapping[str, Any] | None = None,
+) -> float:
+    """Mean of a column over the rows with these keys.
+
+    over: of its ratio to another column, or, seed by seed, to its value in the rows with these
+    other keys.
+    """
+
+    values = _rows_with(table, keys)
+    if over is None:
+        return float(values[column].mean())
+    if isinstance(over, str):
+        return float((values[column] / values[over]).mean())
+    below = _rows_with(table, {**keys, **over}).set_index("seed")[column]
+    return float((values.set_index("seed")[column] / below).mean())
+
+
+def _rows_with(table: pd.DataFrame, keys: Mapping[str, Any]) -> pd.DataFrame:
+    for key, value in keys.items():
+        table = table[table[key] == value]
+    if table.empty:
+        raise ValueError(f"summary: expected rows with {dict(keys)}, found none")
+    return table
