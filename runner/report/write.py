@@ -12,10 +12,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import CLAIM_VERDICTS, Experiment, is_extension
+from runner.contract import CLAIM_VERDICTS, is_extension
 from runner.contract.records import CERTIFICATE
 from runner.files import MARKER, is_listed, remove, write_bytes
 from runner.report import compare
@@ -62,25 +64,24 @@ machines may differ."""
 
 def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     """What the report in `directory` holds, from its manifest, for the console."""
-    ours = record["extensions"]
-    papers = {verdict: count - ours.get(verdict, 0) for verdict, count in record["claims"].items()}
+    claims, extensions = Counter(record["claims"]), Counter(record["extensions"])
     scope = Scope.of(record)
-    lines = [f"  {line}" for line in scope.lines]
+    lines = list(scope.lines)
     if scope.is_papers:
-        lines += [f"  statements: {counts_line(papers)}"]
-        lines += [f"  extensions: {counts_line(ours)}"] if any(ours.values()) else []
-        lines += [f"  published numbers: {counts_line(record['scorecard'])}"]
-    elif kept := {
-        verdict: count for verdict, count in record["claims"].items() if verdict in KEPT and count
-    }:
-        lines += [f"  statements that do not depend on the protocol: {counts_line(kept)}"]
+        lines.append(f"statements: {counts_line(claims - extensions)}")
+        if extensions:
+            lines.append(f"extensions: {counts_line(extensions)}")
+        lines.append(f"published numbers: {counts_line(record['scorecard'])}")
+    else:
+        kept = {verdict: count for verdict, count in claims.items() if verdict in KEPT and count}
+        if kept:
+            lines.append(f"statements that do not depend on the protocol: {counts_line(kept)}")
     figures, merged = len(record["captions"]), sum(map(is_merged, record["files"]))
-    lines += [f"  {figures} figures, {merged} tables, page {directory / 'index.html'}"]
+    lines.append(f"{figures} figures, {merged} tables, page {directory / 'index.html'}")
     if record["left_out"]:
-        lines += [f"  not drawn, nothing of them is measured: {', '.join(record['left_out'])}"]
-    return lines + [
-        f"  failed: {failure}" for failure in Failures(record["report_failures"]).lines()
-    ]
+        lines.append(f"not drawn, nothing of them is measured: {', '.join(record['left_out'])}")
+    lines += [f"failed: {failure}" for failure in Failures(record["report_failures"]).lines()]
+    return [f"  {line}" for line in lines]
 
 
 def write_report(
@@ -113,83 +114,111 @@ def write_report(
     OSError
         When a file cannot be written.
     """
-    name, tables_by_name, missing = (
-        str(manifest["experiment"]),
-        material.shown.tables,
-        manifest["missing"],
-    )
-    taken = [table for table in tables_by_name if table in ANSWERS]
-    if taken:
-        raise ValueError(
-            f"{name}: expected table names other than {', '.join(ANSWERS)}, found {taken[0]}"
-        )
+    for table in material.shown.tables:
+        if table in ANSWERS:
+            raise ValueError(
+                f"{manifest['experiment']}: expected table names other than {', '.join(ANSWERS)}, "
+                f"found {table}"
+            )
     failures = Failures()
-    found = ask(material, failures)
-
+    report = _Report(directory, manifest, material, failures, ask(material, failures))
     directory.mkdir(parents=True, exist_ok=True)
     earlier = read_manifest(directory)
-    trust = _certificates(material.shown.experiment, manifest, tables_by_name)
-    warnings = warnings_of(manifest, missing)
-    text = _report_text(manifest, material, found, failures, warnings, trust)
-    written = _write_answers(directory, tables_by_name, found, text)
-    gallery = Gallery(directory, found, manifest, warnings, failures, partial=bool(missing))
-    gallery.draw({k: v for k, v in found.figures.items() if only_figure in ("", k)}, say)
+    written = _write_answers(
+        directory, material.shown.tables, report.findings, report.text(report.summary())
+    )
+    gallery = report.gallery(only_figure, say)
     files = [*written, *(f"figures/{path.name}" for path in gallery.written)]
     remove_stale(directory, earlier["files"] if earlier else {}, files)
-    counts = Counter(found.claims["verdict"])
-    ours = Counter(found.claims["verdict"][found.claims["where"].map(is_extension).astype(bool)])
-    record = {
-        **manifest,
-        "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
-        "extensions": {verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
-        "scorecard": compare.summarise(found.scorecard),
-        "report_failures": failures.records,
-        "certificates": trust,
-        "notes": list(found.notes),
-        "captions": {figure: made.text for figure, made in gallery.captions.items()},
-        "alts": {figure: made.alt for figure, made in gallery.captions.items()},
-        "sources": gallery.sources,
-        "left_out": gallery.left_out,
-        "files": checksums(directory, files),
-    }
+    record = report.record(gallery) | {"files": checksums(directory, files)}
     write_manifest(directory, record)
-    write_page(directory, warnings)
+    write_page(directory, report.warnings)
     return record
+
+
+@dataclass(frozen=True, eq=False)
+class _Report:
+    """A report that is being written: what it is made from, and the answers of the analysis."""
+
+    directory: Path
+    manifest: Mapping[str, Any]
+    material: Material
+    failures: Failures
+    findings: Findings
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        return warnings_of(self.manifest, self.manifest["missing"])
+
+    @cached_property
+    def certificates(self) -> list[str]:
+        """What is to be said about the certificates of the cells; nothing without cells."""
+        carried = [bool(cell.get("certificate")) for cell in self.manifest.get("cells", [])]
+        shown = self.material.shown
+        rows: list[Any] = []
+        if CERTIFICATE in shown.tables:
+            rows = shown.tables[CERTIFICATE].to_dict("records")
+        return certificate_lines(carried, rows, shown.experiment.uncertified) if carried else []
+
+    def summary(self) -> str:
+        """The hand-written summary in the paper's scope; where cells are missing only one that is
+        written for partial results."""
+        experiment = self.material.judged.experiment
+        path = summary_path(self.manifest["experiment"], experiment)
+        if path is None or not self.material.scope.is_papers or self.manifest["changed"]:
+            return ""
+        template = path.read_text(encoding="utf-8")
+        if not template or (self.manifest["missing"] and PARTIAL not in template):
+            return ""
+        tables = (self.findings.claims, self.findings.scorecard, self.material.judged.tables)
+        return self.failures.guard("summary", lambda: summary(template, *tables), "")
+
+    def text(self, lead: str) -> str:
+        """report.md."""
+        scope = self.material.scope
+        limitations = [sentence(line) for line in self.warnings if line != scope.not_judged]
+        title = self.material.judged.experiment.title or str(self.manifest["experiment"])
+        return report_text(title, lead, self.findings, limitations, self.certificates, scope)
+
+    def gallery(self, only_figure: str, say: Callable[[str], None]) -> Gallery:
+        """The figures, drawn and saved."""
+        gallery = Gallery(
+            self.directory,
+            self.findings,
+            self.manifest,
+            self.warnings,
+            self.failures,
+            partial=bool(self.manifest["missing"]),
+        )
+        figures = self.findings.figures
+        if only_figure:
+            figures = {name: one for name, one in figures.items() if name == only_figure}
+        gallery.draw(figures, say)
+        return gallery
+
+    def record(self, gallery: Gallery) -> dict[str, Any]:
+        """The manifest of the report, except the checksums of its files."""
+        claims = self.findings.claims
+        is_ours = claims["where"].map(is_extension).astype(bool)
+        counts, ours = Counter(claims["verdict"]), Counter(claims["verdict"][is_ours])
+        return {
+            **self.manifest,
+            "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},
+            "extensions": {verdict: ours[verdict] for verdict in CLAIM_VERDICTS if ours[verdict]},
+            "scorecard": compare.summarise(self.findings.scorecard),
+            "report_failures": self.failures.records,
+            "certificates": self.certificates,
+            "notes": list(self.findings.notes),
+            "captions": {name: made.text for name, made in gallery.captions.items()},
+            "alts": {name: made.alt for name, made in gallery.captions.items()},
+            "sources": gallery.sources,
+            "left_out": gallery.left_out,
+        }
 
 
 def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
     """manifest.json of a report, by one rename."""
     write_bytes(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
-
-
-def _certificates(
-    experiment: Experiment, manifest: Mapping[str, Any], merged: Mapping[str, pd.DataFrame]
-) -> list[str]:
-    """What is to be said about the certificates of the cells; nothing where there are no cells."""
-    carried = [bool(cell.get("certificate")) for cell in manifest.get("cells", [])]
-    rows = merged[CERTIFICATE].to_dict("records") if CERTIFICATE in merged else []
-    return certificate_lines(carried, rows, experiment.uncertified) if carried else []  # type: ignore[arg-type]
-
-
-def _report_text(
-    manifest: Mapping[str, Any],
-    material: Material,
-    found: Findings,
-    failures: Failures,
-    warnings: Sequence[str],
-    trust: Sequence[str],
-) -> str:
-    """report.md; with a summary in the paper's scope, where cells are missing only one written for
-    partial results."""
-    scope, experiment = material.scope, material.judged.experiment
-    path, text = summary_path(manifest["experiment"], experiment), ""
-    content = path.read_text(encoding="utf-8") if path is not None and scope.is_papers else ""
-    if content and not manifest["changed"] and (PARTIAL in content or not manifest["missing"]):
-        answers = (found.claims, found.scorecard, material.judged.tables)
-        text = failures.guard("summary", lambda: summary(content, *answers), "")
-    sentences = [sentence(line) for line in warnings if line != scope.not_judged]
-    title = experiment.title or str(manifest["experiment"])
-    return report_text(title, text, found, sentences, trust, scope)
 
 
 def _write_answers(
