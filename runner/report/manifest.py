@@ -1,10 +1,5 @@
 """manifest.json of a report: its schema, the checksums of the files, the provenance of every
-artifact, the fingerprint.
-
-The fingerprint is one hash of cells, settings, published values and the code that makes the report.
-A report whose manifest holds the same fingerprint is up to date. Processor, date and commit of the
-measurements are not part of it; neither is the engine, whose results are the cells.
-"""
+artifact."""
 
 from __future__ import annotations
 
@@ -12,17 +7,12 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Experiment
 from runner.files import sha256
 from runner.report.scope import Scope
-from runner.store.archive import CELLS, PUBLISHED, published_folder, published_root
-from runner.store.code import package_of
-from runner.store.identity import digest
-from runner.store.store import Stored
+from runner.store.archive import PUBLISHED, published_root
 from runner.store.tables import read_json
 
 NAME = "manifest.json"
@@ -75,17 +65,21 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         record = read_json(folder / NAME)
     except (OSError, ValueError):
         return None
-    if not isinstance(record, dict) or not re.fullmatch(
-        r"\w[\w.-]*", str(record.get("experiment"))
-    ):
+    if not isinstance(record, dict):
         return None
-    whole = record | {key: kind() for key, (kind, _) in TYPES.items() if key not in record}
+    if not re.fullmatch(r"\w[\w.-]*", str(record.get("experiment"))):
+        return None
+    whole = dict(record)
+    for key, (kind, _) in TYPES.items():
+        whole.setdefault(key, kind())
     fits = all(_fits(whole[key], *types) for key, types in TYPES.items())
-    cells = fits and all(
-        isinstance(cell.get(key), kind) for cell in whole["cells"] for key, kind in CELL.items()
-    )
-    inside = all(map(_inside, (*whole["files"], *whole["pages"])))
-    return whole if cells and inside else None
+    if not fits or not all(map(_is_cell, whole["cells"])):
+        return None
+    return whole if all(map(_inside, (*whole["files"], *whole["pages"]))) else None
+
+
+def _is_cell(record: Mapping[str, Any]) -> bool:
+    return all(isinstance(record.get(key), kind) for key, kind in CELL.items())
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -167,10 +161,11 @@ def _sum(path: Path) -> str:
 
 
 def _fits(value: Any, kind: type, items: type | None) -> bool:
-    inside = value.values() if isinstance(value, dict) else value
-    return isinstance(value, kind) and (
-        items is None or all(isinstance(item, items) for item in inside)
-    )
+    fits = isinstance(value, kind)
+    if not fits or items is None:
+        return fits
+    inside = value.values() if kind is dict else value
+    return all(isinstance(item, items) for item in inside)
 
 
 def _inside(file: str) -> bool:
@@ -230,89 +225,15 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
-RUNNER = Path(__file__).resolve().parents[1]
-REFERENCE = RUNNER.parent / "experiments" / "reference"
-PACKAGES = ("report", "stats", "contract")
-"""Packages of runner/ that make reports."""
-SOURCES = (".py", ".html", ".css", ".js", ".toml", ".mplstyle", ".csv", ".md")
-"""Files of a package that decide what a report says and how it looks."""
-NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
-"""Keys of a manifest that the fingerprint leaves out; cells enter by id and checksum."""
-
-
-def fingerprint(
-    experiment: Experiment,
-    cells: Sequence[Stored],
-    manifest: Mapping[str, Any],
-    files: Iterable[Path],
-) -> str:
-    """Hash of everything that decides the content of a report: cells, settings, published values,
-    and the packages that make it.
-
-    Parameters
-    ----------
-    experiment
-        All its settings, those that only reports read included.
-    cells
-        Every cell that the report reads, companions included.
-    manifest
-        As `runner.report.collect.manifest` gives it.
-    files
-        The YAML file.
-    """
-    measured = [[cell.id, cell.meta.get("sha256")] for cell in cells]
-    settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
-    read = [*sorted(files), *map(archive_of, experiment.reads)]
-    sums = [sha256(path) for path in read if path is not None]
-    code = [_content(package_files(type(experiment))), *map(_folder, _shared())]
-    return digest([measured, settings, str(experiment), code, sums])
-
-
-def archive_of(experiment: str) -> Path | None:
-    """The published cells of an experiment, None where there are none."""
-    folder = published_folder(experiment)
-    return folder / CELLS if folder is not None and (folder / CELLS).is_file() else None
-
-
-def _shared() -> list[Path]:
-    return [*(RUNNER / name for name in PACKAGES), REFERENCE]
-
-
-def package_files(experiment: type[Experiment]) -> list[Path]:
-    """Files of the package that an experiment is in, and the modules next to it."""
-    found = [path for path in package_of(experiment.__module__) if path.suffix in SOURCES]
-    return [*found, *(RUNNER.parent / "experiments").glob("*.py")]
-
-
 def manifest_files(root: Path) -> list[Path]:
     """Manifests of the reports of an output folder that it makes itself."""
     below = [path for path in root.glob("*/*/manifest.json") if path.parts[-3] != PUBLISHED]
     return sorted([*root.glob("*/manifest.json"), *below])
 
 
-def start_fingerprint(root: Path) -> str:
-    """Hash of everything that decides the start page of an output folder."""
-    files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
-    content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
-    content += [
-        [path.name, sha256(path)]
-        for path in (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))
-    ]
-    below = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json"))
-    return digest([content, below, [_folder(RUNNER / name) for name in PACKAGES]])
-
-
 def not_run_files(root: Path) -> list[Path]:
     """Files that say what was not run and why: the published one, then that of the output
     folder."""
-    folders = [*filter(None, [published_root()]), root]
-    return [path for folder in folders if (path := folder / "not_run.md").is_file()]
-
-
-@cache
-def _folder(path: Path) -> str:
-    return _content(p for p in path.rglob("*") if p.suffix in SOURCES)
-
-
-def _content(paths: Iterable[Path]) -> str:
-    return digest(sorted([path.name, sha256(path)] for path in paths))
+    folders = filter(None, (published_root(), root))
+    paths = [folder / "not_run.md" for folder in folders]
+    return [path for path in paths if path.is_file()]

@@ -16,11 +16,11 @@ from runner.files import write_bytes
 from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
 from runner.report.draw import FORMATS, Gallery
 from runner.report.findings import Failures, Material, Subject, ask
+from runner.report.fingerprint import fingerprint
 from runner.report.manifest import (
     NAME,
     changed_files,
     checksums,
-    fingerprint,
     is_changed,
     is_merged,
     plain,

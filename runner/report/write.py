@@ -24,6 +24,7 @@ from runner.report import compare
 from runner.report.certificates import certificate_lines
 from runner.report.draw import Gallery
 from runner.report.findings import Failures, Findings, Material, ask
+from runner.report.fingerprint import start_fingerprint
 from runner.report.formatting import report_text, sentence
 from runner.report.manifest import (
     ANSWERS,
@@ -38,7 +39,6 @@ from runner.report.manifest import (
     not_run_files,
     plain,
     read_manifest,
-    start_fingerprint,
     start_record,
     warnings_of,
 )

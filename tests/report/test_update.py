@@ -12,7 +12,8 @@ import pytest
 
 from runner.contract import Analysis, Claim, Experiment, SettingError, grid, report_only
 from runner.report import figures, update
-from runner.report.manifest import START_FILES, archive_of, package_files, read_manifest
+from runner.report.fingerprint import archive_of, package_files
+from runner.report.manifest import START_FILES, read_manifest
 from runner.report.page import Page
 from runner.report.write import write_overview
 from runner.run.checks import check_store
@@ -196,7 +197,7 @@ def test_a_published_report_is_copied_wherever_and_whenever_it_was_made(job, tmp
 def test_a_new_cell_and_changed_code_make_the_report_again(job, monkeypatch):
     run(Job("demo", Demo(), 43, job.outputs))
     assert first_line(job) == "" and first_line(job) == "unchanged"
-    monkeypatch.setattr("runner.report.manifest._content", lambda paths: "other code")
+    monkeypatch.setattr("runner.report.fingerprint._content", lambda paths: "other code")
     assert first_line(job) == ""
 
 

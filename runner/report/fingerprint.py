@@ -1,0 +1,92 @@
+"""Fingerprints of reports: one hash of cells, settings, published values and code.
+
+A report whose manifest holds the same fingerprint is up to date. Processor, date and commit of the
+measurements are not part of it; neither is the engine, whose results are the cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from runner.contract import Experiment
+from runner.files import sha256
+from runner.report.manifest import not_run_files
+from runner.store.archive import CELLS, published_folder
+from runner.store.code import package_of
+from runner.store.identity import digest
+from runner.store.store import Stored
+
+RUNNER = Path(__file__).resolve().parents[1]
+REFERENCE = RUNNER.parent / "experiments" / "reference"
+PACKAGES = ("report", "stats", "contract")
+"""Packages of runner/ that make reports."""
+SOURCES = (".py", ".html", ".css", ".js", ".toml", ".mplstyle", ".csv", ".md")
+"""Files of a package that decide what a report says and how it looks."""
+NOT_PART = ("cells", "beside", "fill_commands", "wall_seconds")
+"""Keys of a manifest that the fingerprint leaves out; cells enter by id and checksum."""
+
+
+def fingerprint(
+    experiment: Experiment,
+    cells: Sequence[Stored],
+    manifest: Mapping[str, Any],
+    files: Iterable[Path],
+) -> str:
+    """Hash of everything that decides the content of a report: cells, settings, published values,
+    and the packages that make it.
+
+    Parameters
+    ----------
+    experiment
+        All its settings, those that only reports read included.
+    cells
+        Every cell that the report reads, companions included.
+    manifest
+        As `runner.report.collect.manifest` gives it.
+    files
+        The YAML file.
+    """
+    measured = [[cell.id, cell.meta.get("sha256")] for cell in cells]
+    settings = {key: value for key, value in manifest.items() if key not in NOT_PART}
+    read = [*sorted(files), *map(archive_of, experiment.reads)]
+    sums = [sha256(path) for path in read if path is not None]
+    code = [_content(package_files(type(experiment))), *map(_folder, _shared())]
+    return digest([measured, settings, str(experiment), code, sums])
+
+
+def archive_of(experiment: str) -> Path | None:
+    """The published cells of an experiment, None where there are none."""
+    folder = published_folder(experiment)
+    return folder / CELLS if folder is not None and (folder / CELLS).is_file() else None
+
+
+def _shared() -> list[Path]:
+    return [*(RUNNER / name for name in PACKAGES), REFERENCE]
+
+
+def package_files(experiment: type[Experiment]) -> list[Path]:
+    """Files of the package that an experiment is in, and the modules next to it."""
+    found = [path for path in package_of(experiment.__module__) if path.suffix in SOURCES]
+    return [*found, *(RUNNER.parent / "experiments").glob("*.py")]
+
+
+def start_fingerprint(root: Path) -> str:
+    """Hash of everything that decides the start page of an output folder."""
+    files = sorted([*root.glob("*/manifest.json"), *root.glob("*/errata.json")])
+    content = [[path.relative_to(root).as_posix(), sha256(path)] for path in files]
+    others = (*not_run_files(root), *REFERENCE.parent.glob("papers.toml"))
+    content += [[path.name, sha256(path)] for path in others]
+    below = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*/manifest.json"))
+    return digest([content, below, [_folder(RUNNER / name) for name in PACKAGES]])
+
+
+@cache
+def _folder(path: Path) -> str:
+    return _content(p for p in path.rglob("*") if p.suffix in SOURCES)
+
+
+def _content(paths: Iterable[Path]) -> str:
+    return digest(sorted([path.name, sha256(path)] for path in paths))
