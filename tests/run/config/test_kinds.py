@@ -170,7 +170,7 @@ def test_values_are_converted_as_yaml_means_them_and_others_refused():
 def test_a_device_that_is_not_there_is_refused(monkeypatch):
     import torch
 
-    from runner.run.config.compose import check_device
+    from runner.run.config.jobs import check_device
 
     experiment = preview("ws_bound")
     monkeypatch.setattr(type(experiment), "devices", ("cpu", "cuda", "mps"))
