@@ -60,7 +60,6 @@ from runner.curvature.matrix_free.operators import CurvatureOperator
 from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
 from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
-from runner.curvature.parameters.coupling import group_metrics
 from runner.curvature.storage import load, save
 
 __all__ = [
@@ -91,7 +90,6 @@ __all__ = [
     "discarded_coupling",
     "exact_blocks",
     "gauss_newton_blocks",
-    "group_metrics",
     "inter_layer_metrics",
     "load",
     "monitor",

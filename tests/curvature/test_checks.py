@@ -46,12 +46,12 @@ def wide():
 
 
 BEFORE_MEASURING = {
-    "BatchNorm": (of_layer(nn.BatchNorm1d(3)), "BatchNorm1d normalises by the batch"),
+    "BatchNorm": (of_layer(nn.BatchNorm1d(3)), "mixes the examples.*BatchNorm1d, call .eval"),
     "no statistics": (
         of_layer(nn.BatchNorm1d(3, track_running_stats=False).eval()),
-        "normalises by the batch",
+        "mixes the examples.*BatchNorm1d",
     ),
-    "dropout": (of_layer(nn.Dropout(0.5)), "Dropout is in training mode"),
+    "dropout": (of_layer(nn.Dropout(0.5)), "not deterministic.*Dropout, call .eval"),
     "randomness": (
         lambda: rc.exact_blocks(between(lambda h: F.dropout(h, 0.5)), X, Y),
         "'a' is not deterministic",
@@ -347,7 +347,7 @@ def under(loss):
 
 
 MISTAKES = {
-    "module": ((mlp(), X, Y), r"expected a Dag, found Sequential.*from_sequential.*trace_module"),
+    "module": ((mlp(), X, Y), r"expected a Dag, found Sequential.*from_sequential.*LayerOperator"),
     "dtype": ((SEQUENTIAL, X.float(), Y), r"node '0' failed on \(4, 6\) float32.*one dtype"),
     "width": ((SEQUENTIAL, X[:, :4], Y), r"node '0' failed on \(4, 4\) float64.*Check the widths"),
     "dtype of a node": ((between(nn.Linear(5, 5)), X, Y), r"node 'a' failed.*one dtype"),

@@ -109,5 +109,5 @@ def test_the_interval_of_the_discarded_share_covers(part):
 
 
 def test_a_matrix_in_place_of_an_operator_is_answered_in_one_line():
-    with pytest.raises(ValueError, match='expected a ParameterOperator with part="hessian"'):
-        rc.group_metrics(torch.eye(3))
+    with pytest.raises(ValueError, match="expected a LayerOperator, a ParameterOperator or a Dag"):
+        rc.inter_layer_metrics(torch.eye(3))

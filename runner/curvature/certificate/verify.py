@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from runner.curvature.certificate.certify import Comparison, certify
 from runner.curvature.certificate.result import Certificate
 from runner.curvature.exact.blocks import exact_blocks
-from runner.curvature.exact.checks import check_before_measuring, check_without_graph
+from runner.curvature.exact.checks import check_before_measuring
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.graph.precision import full_precision
@@ -197,7 +197,7 @@ def verify(
         nothing = dict.fromkeys(target.select(nodes), math.nan)
         return Certificate(False, {}, nothing, math.nan, math.nan, (str(error),))
     methods: list[tuple[str, Any]] = [("products", operator)]
-    if part == "total" and not target.no_graph and sum(operator.sizes.values()) <= components:
+    if part == "total" and sum(operator.sizes.values()) <= components:
         exact = exact_blocks(target, operator.x, operator.y, operator.nodes, check=False)
         methods.append(("exact blocks", _Blocks(exact, operator.nodes)))
     return certify(Comparison(operator, generator, tolerance), methods, refused)
@@ -206,10 +206,7 @@ def verify(
 def _refused(dag: Dag, x: Tensor, y: Tensor) -> list[str]:
     """What the guards say."""
     try:
-        if dag.no_graph:
-            check_without_graph(dag, x, y)
-        else:
-            check_before_measuring(dag, x, y)
+        check_before_measuring(dag, x, y)
     except MeasurementError as error:
         return [f"refused by a guard: {error}"]
     return []

@@ -1,9 +1,8 @@
 """What is checked before anything is measured: each of these would make the numbers wrong without
 an error.
 
-- BatchNorm in training mode mixes the examples; dropout in training mode is random;
-- a network that is not deterministic, or whose examples are not independent, has no blocks of its
-  examples;
+- a network that is not deterministic (dropout in training mode), or whose examples are not
+  independent (BatchNorm in training mode), has no blocks of its examples;
 - a loss that is not the mean of per-example losses makes every block wrong by a factor;
 - values that are not finite have no derivatives;
 - an exact computation that does not fit in memory is refused, and what to use instead is named.
@@ -14,25 +13,22 @@ Tolerances are relative, and never wide: in half precision they are a few roundi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from runner.curvature.exact.derivatives import Evaluation, evaluate
+from runner.curvature.function.trees import alike, tolerance
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import (
     MeasurementError,
-    batch_failure,
-    explained,
     first_not_finite,
     no_derivatives,
 )
 from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
-from runner.curvature.graph.state import measuring, parts_of, refuse_draws, require_tensors
-from runner.curvature.graph.tensors import alike, tolerance
-from runner.curvature.graph.tracing.calls import disturbance
+from runner.curvature.graph.state import measuring, require_tensors
 
 MEMORY_BUDGET = 1 << 30
 """Default bytes for one exact computation, working set and results together."""
@@ -103,41 +99,6 @@ def _bytes(count: int) -> str:
     return f"{value:.3g} TiB"
 
 
-def check_modes(dag: Dag) -> None:
-    """Raises ValueError for BatchNorm that uses batch statistics and for active dropout."""
-    for label, module in parts_of(dag).modules.values():
-        if (why := disturbance(module)) and not isinstance(
-            module, nn.RNNBase | nn.MultiheadAttention
-        ):
-            node = max(
-                (v for v in (*dag.order, "loss") if label == v or label.startswith(f"{v}.")),
-                key=len,
-            )
-            path = label[len(node) + 1 :]
-            where = f"node {node!r}" + (f", module {path!r}" if path else "")
-            raise MeasurementError(f"{where}: {type(module).__name__} {why}")
-
-
-def check_without_graph(dag: Dag, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """The checks that one run of the whole batch allows, and its values: that examples are
-    independent is not among them. Raises ValueError."""
-    with measuring(dag), torch.no_grad(), refuse_draws("a node", own=False):
-        require_tensors(x=x, y=y)
-        check_modes(dag)
-        with explained(lambda error: batch_failure([x], [y], error)):
-            values, again = dag.forward(x), dag.forward(x)
-        if not first_not_finite(values):
-            _require_deterministic(dag, values, again)
-        dag.check_target(x, y)
-        output = values[dag.output]
-        targets = dag.loss.targets(output, y)
-        if not isinstance(dag.loss, CrossEntropy | MeanSquaredError) and not first_not_finite(
-            values
-        ):
-            check_loss(dag, output, targets)
-    return values
-
-
 def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = True) -> Evaluation:
     """Every check but the memory's; returns the evaluation of the batch, and leaves the model as it
     was.
@@ -153,7 +114,6 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
         evaluation = check_network(dag, x, finite=finite)
         if not finite and first_not_finite(evaluation.values):
             return evaluation
-        dag.check_target(x, y)
         output = evaluation.values[dag.output]
         dag.loss.targets(output, y)
         if not isinstance(dag.loss, CrossEntropy | MeanSquaredError):
@@ -163,13 +123,12 @@ def check_before_measuring(dag: Dag, x: Tensor, y: Tensor, *, finite: bool = Tru
 
 
 def check_network(dag: Dag, x: Tensor, *, finite: bool = True) -> Evaluation:
-    """The checks that need no loss: modes, values, examples that mix, random draws. Raises
+    """The checks that need no loss: values, examples that mix, random draws. Raises
     ValueError."""
-    with measuring(dag), refuse_draws("a node", own=False):
+    with measuring(dag):
         require_tensors(x=x)
         if len(x) == 0:
             raise MeasurementError("the batch is empty: expected at least one example")
-        check_modes(dag)
         evaluation = evaluate(dag, x)
         bad = first_not_finite(evaluation.values)
         if bad and finite:
@@ -258,7 +217,7 @@ def check_examples(dag: Dag, x: Tensor, values: dict[str, Tensor]) -> None:
     random is asked where these differ."""
     with torch.no_grad():
         try:
-            for trial in _trials(x, dag.packed):
+            for trial in _trials(x):
                 _compare_examples(dag, values, trial)
         except MeasurementError:
             _require_deterministic(dag, dag.forward(x), dag.forward(x))
@@ -271,7 +230,7 @@ def _require_deterministic(dag: Dag, first: dict[str, Tensor], second: dict[str,
         if not torch.equal(first[name], second[name]) and not alike(first[name], second[name]):
             raise MeasurementError(
                 f"node {name!r} is not deterministic: two evaluations of the same input "
-                "differ. Remove the randomness"
+                f"differ. Remove the randomness{_likely(dag.nodes[name].fn, _draws)}"
             )
 
 
@@ -289,7 +248,7 @@ BETWEEN = 4
 """Examples of the batch between two other inputs."""
 
 
-def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
+def _trials(x: Tensor) -> Iterator[_Trial]:
     count = len(x)
     rows = torch.arange(count, device=x.device)
     if (
@@ -297,8 +256,8 @@ def _trials(x: Tensor, packed: bool) -> Iterator[_Trial]:
     ):  # has no others that could matter: a function of it alone, branches by its values included
         yield _Trial(torch.cat([x, x]), torch.arange(2, device=x.device), rows.expand(2))
         return
-    others = x.flip(0) if x.dim() == 1 or packed else x.flip(0).flip(-1)
-    if x.is_floating_point() and not packed:
+    others = x.flip(0) if x.dim() == 1 else x.flip(0).flip(-1)
+    if x.is_floating_point():
         noise = torch.randn(
             x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu"
         )
@@ -340,5 +299,25 @@ def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None
                 "with the others. "
                 "Per-example blocks need a function of one example, with the examples along "
                 "dimension 0 "
-                "(batch_first=True, normalisation in evaluation mode)"
+                f"(batch_first=True, normalisation in evaluation mode){_likely(dag.nodes[name].fn, _normalises)}"
             )
+
+
+def _normalises(module: nn.Module) -> bool:
+    """Whether it takes statistics of its batch."""
+    is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+    return is_norm and (module.training or module.running_mean is None)
+
+
+def _draws(module: nn.Module) -> bool:
+    """Whether it draws at random in its mode."""
+    kinds = (nn.modules.dropout._DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+    rate = getattr(module, "p", getattr(module, "dropout", 0.0))
+    return isinstance(module, kinds) and module.training and bool(rate)
+
+
+def _likely(fn: Callable[..., Tensor], is_cause: Callable[[nn.Module], bool]) -> str:
+    """What of a node's module may be the cause of a failure."""
+    modules = fn.modules() if isinstance(fn, nn.Module) else ()
+    found = next((type(m).__name__ for m in modules if is_cause(m)), "")
+    return f": {found}, call .eval()" if found else ""

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from runner.curvature.exact.recognise import structure_from_trace, structure_of, traceable
 from runner.curvature.exact.structure import Structure
+from runner.curvature.function.trees import alike, slices_of
 from runner.curvature.graph.dag import INPUT, Dag, Node
 from runner.curvature.graph.errors import MeasurementError, describe, second_derivatives
 from runner.curvature.graph.losses import replicated_jacobian
 from runner.curvature.graph.state import differentiable_copy
-from runner.curvature.graph.tensors import alike, slices_of
 
 UNWATCHED = "support saved tensor hooks"
 """torch's words where a network takes derivatives of its own with torch.func: nothing that is saved
@@ -82,7 +82,7 @@ def naming_node(dag: Dag, values: dict[str, Tensor], known: Container[str] = ())
     try:
         yield
     except MeasurementError:
-        for name in () if dag.no_graph else (v for v in dag.order if v not in known):
+        for name in (v for v in dag.order if v not in known):
             require_second_derivative(dag.nodes[name], [values[p] for p in dag.nodes[name].parents])
         raise
 
@@ -113,8 +113,6 @@ def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not
     batched over examples."""
-    if dag.no_graph:
-        dag.nodes[dag.output](x)  # says why
     x = differentiable_copy(x)
     values, structures, in_place = {INPUT: x}, {}, set()
     with torch.no_grad():

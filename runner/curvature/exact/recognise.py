@@ -28,7 +28,7 @@ from runner.curvature.exact.structure import (
     Structure,
 )
 from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
-from runner.curvature.graph.reachable import as_written, hooked
+from runner.curvature.graph.state import hooked
 
 SMOOTH: dict[Any, Callable[..., Tensor]] = {
     **{f: f for f in (torch.tanh, torch.sigmoid, torch.sin, torch.cos, torch.exp)},
@@ -39,6 +39,19 @@ PIECEWISE: dict[Any, Callable[..., Tensor]] = {
     **{f: f for f in (torch.relu, F.relu, F.leaky_relu, F.relu6, F.hardtanh)},
     "relu": torch.relu,
 }
+
+
+def as_written(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether `module` computes what `kind` computes: neither the class nor the object overrides
+    forward or the call, and no hook changes it."""
+    own = type(module)
+    return (
+        isinstance(module, kind)
+        and own.forward is kind.forward
+        and own.__call__ is nn.Module.__call__
+        and not {"forward", "_call_impl"} & vars(module).keys()
+        and not hooked(module)
+    )
 
 
 class NotRecognised(Exception):

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature.exact.derivatives import Derivatives, Evaluation, node_derivatives
+from runner.curvature.function.trees import slices_of
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.tensors import slices_of
 
 
 @dataclass

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.function.trees import deep_copy, in_dtype
 from runner.curvature.graph.errors import expect_tensor, explained, node_failure
 from runner.curvature.graph.losses import Loss, LossSpec, resolve_loss
-from runner.curvature.graph.tensors import deep_copy, in_dtype
 from runner.curvature.result import short
 
 
@@ -135,14 +135,6 @@ class Dag:
     Raises ValueError for duplicate or unknown names, cycles, and nodes that never reach the output.
     """
 
-    packed = False
-    """Whether a row of x is several inputs side by side (trace_module): its columns may be indices
-    or masks."""
-
-    no_graph = ""
-    """Why the nodes have no functions (trace_module), else "": then `forward` alone can be
-    called."""
-
     def __init__(self, nodes: Iterable[Node], loss: LossSpec = "cross_entropy") -> None:
         self.nodes: dict[str, Node] = {}
         for node in nodes:
@@ -175,7 +167,7 @@ class Dag:
             raise ValueError(
                 "expected an nn.Sequential, an nn.ModuleList or a list of modules, found "
                 f"{type(modules).__name__}: "
-                "use trace_module(module, loss, batch) for another module, or put it in a list"
+                "use LayerOperator(module, loss, (x, y)) for another module, or put it in a list"
             )
         parts: list[Callable[..., Tensor]] = list(modules)
         own = (
@@ -186,10 +178,6 @@ class Dag:
             raise ValueError(f"expected {len(parts)} names, got {len(labels)}")
         parents = [INPUT, *labels[:-1]]
         return cls([Node(n, (p,), f) for n, p, f in zip(labels, parents, parts, strict=True)], loss)
-
-    def check_target(self, x: Tensor, y: Tensor) -> None:
-        """Raises MeasurementError where y holds something that x or the weights no longer give:
-        never here."""
 
     def to(self, dtype: torch.dtype) -> Dag:
         """A copy with every module and parameter in `dtype`; shared weights stay shared. The loss

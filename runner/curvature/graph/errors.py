@@ -14,11 +14,6 @@ class MeasurementError(ValueError):
     remedy."""
 
 
-class CallsChanged(MeasurementError):
-    """A module made other calls than when it was traced: its control flow depends on the data, and
-    they have moved."""
-
-
 NO_SECOND_DERIVATIVE = (
     "not implemented",
     "differentiate twice",

@@ -15,35 +15,42 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, check_without_graph
+from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring
 from runner.curvature.exact.derivatives import (
+    Evaluation,
     evaluate,
     naming_node,
     not_differentiable,
     refuse_cut_backwards,
 )
+from runner.curvature.function.changes import Changes
+from runner.curvature.function.context import widen
+from runner.curvature.function.trees import alike
 from runner.curvature.graph.dag import INPUT, Dag
 from runner.curvature.graph.errors import MeasurementError, first_not_finite, second_derivatives
 from runner.curvature.graph.modes import Convolutions
 from runner.curvature.graph.precision import full_precision
-from runner.curvature.graph.reachable import Fingerprint
 from runner.curvature.graph.state import (
     differentiable_copy,
     measuring,
+    modules_of,
     refuse_autocast,
     require_tensors,
     untouched,
 )
-from runner.curvature.graph.tensors import alike
 from runner.curvature.matrix_free.base import Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
-from runner.curvature.matrix_free.reference import FiniteDifferences, WholeBatch, widen
+from runner.curvature.matrix_free.reference import FiniteDifferences
 
 UNSEEN = 1.6
 """Memory of a product over that of its tensors: convolutions keep copies of their own, and what an
 allocator keeps differs from process to process (measured: 1.2 to 1.75)."""
 
 Part = Literal["total", "gauss_newton", "tensor"]
+
+
+def _evaluated(dag: Dag, x: Tensor, y: Tensor, check: bool) -> Evaluation:
+    return check_before_measuring(dag, x, y, finite=False) if check else evaluate(dag, x)
 
 
 @dataclass
@@ -65,8 +72,7 @@ class CurvatureOperator(SymmetricOperator):
     that all simultaneous directions may take, what is under way included (0: one direction at a
     time). `products` counts the directions applied so far (a tensor product counts once). Works
     whatever the caller's gradient mode. Values that are not finite are told in `reason`, and make
-    every estimate NaN. Of a traced module without a graph (TracedDag.no_graph) each direction takes
-    one run of the whole batch, and that its examples are independent is not checked.
+    every estimate NaN.
 
     Raises ValueError as the guards of checks.py do (check=False skips them), and in `apply` when
     weights or data have changed since: what is kept here belongs to the old ones.
@@ -96,18 +102,10 @@ class CurvatureOperator(SymmetricOperator):
             self.dag, self.x, self.y = dag, differentiable_copy(x), differentiable_copy(y)
             self.part, self.check = part, check
             self.nodes = dag.select(nodes)
-            self._in_place: frozenset[str] = frozenset()
-            if dag.no_graph:
-                self._values = check_without_graph(dag, self.x, self.y)
-            else:
-                evaluation = (
-                    check_before_measuring(dag, self.x, self.y, finite=False)
-                    if check
-                    else evaluate(dag, self.x)
-                )
-                self._in_place = evaluation.in_place
-                with torch.no_grad():
-                    self._values = dag.forward(self.x)
+            evaluation = _evaluated(dag, self.x, self.y, check)
+            self._in_place = evaluation.in_place
+            with torch.no_grad():
+                self._values = dag.forward(self.x)
             output = self._values[dag.output]
             self.y = dag.loss.targets(output, self.y)
             self.reason = first_not_finite(self._values)
@@ -120,9 +118,10 @@ class CurvatureOperator(SymmetricOperator):
             self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
         self._graph: _Graph | None = None
         self._differentiable = False
-        self._fingerprint = Fingerprint(dag, x=x, y=y)
-        measured = memory_budget and not (dag.no_graph or self.reason)
+        measured = memory_budget and not self.reason
         self.simultaneous = self._at_once(memory_budget) if measured else 1
+        eps = torch.finfo(self.dtype).eps
+        self._changes = Changes(self._displaced_loss, self._tensors, self._displaced_loss(), eps)
 
     def apply(self, directions: Mapping[str, Tensor]) -> Products:
         """sum_w H[v,w] r_w for every node v: directions[w] of shape (k, d_w), result (k, d_v).
@@ -155,10 +154,7 @@ class CurvatureOperator(SymmetricOperator):
         return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
 
     def single(self, example: int) -> CurvatureOperator:
-        """The operator of one example alone; of the batch where there is no graph, whose one piece
-        it is."""
-        if self.dag.no_graph:
-            return self
+        """The operator of one example alone."""
         part = slice(example, example + 1)
         x, y = self.x[part], self.y[part]
         return CurvatureOperator(
@@ -167,8 +163,7 @@ class CurvatureOperator(SymmetricOperator):
 
     def reference(self) -> FiniteDifferences:
         """What the products must agree with: differences of gradients, in a float64 copy."""
-        kind = WholeBatch if self.dag.no_graph else FiniteDifferences
-        return kind(self.dag, self.x, self.y, self.nodes, self.part)
+        return FiniteDifferences(self.dag, self.x, self.y, self.nodes, self.part)
 
     def in_float64(self) -> CurvatureOperator:
         """The operator of a float64 copy of the network."""
@@ -176,6 +171,28 @@ class CurvatureOperator(SymmetricOperator):
         return CurvatureOperator(
             dag, widen(self.x), widen(self.y), self.nodes, part=self.part, check=False
         )
+
+    def refuse_changes(self) -> None:
+        """Raises ValueError where the loss near this point is not what it was when the operator was
+        built: weights, data or numbers that the network reads have changed."""
+        self._changes.refuse()
+
+    def _displaced_loss(self) -> float:
+        """The loss with every node's output displaced a little."""
+        generator = torch.Generator().manual_seed(1)
+        with measuring(self.dag), torch.no_grad():
+            shift = {}
+            for v in self.dag.order:
+                value = self._values[v]
+                if value.is_floating_point():
+                    noise = torch.randn(value.shape[1:], generator=generator, device="cpu")
+                    shift[v] = 1e-3 * noise.to(value)
+            return float(self.dag.mean_loss(self.x, self.y, shift))
+
+    def _tensors(self) -> list[Tensor]:
+        tables = [(m._parameters, m._buffers) for m in modules_of(self.dag).values()]
+        held = [t for pair in tables for table in pair for t in table.values() if t is not None]
+        return [*held, self.x, self.y]
 
     def _own(self, directions: Products, copies: int) -> Products:
         return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
@@ -187,7 +204,7 @@ class CurvatureOperator(SymmetricOperator):
     ) -> list[Products]:
         """Each of `products` on the directions, as many at a time as the memory budget allows."""
         count = self.direction_count(directions)
-        self._fingerprint.refuse_changes()
+        self._changes.refuse(always=False)
         found: list[list[Products]] = [[] for _ in products]
         with torch.inference_mode(False), torch.enable_grad(), full_precision():
             refuse_autocast((self.device.type,))
@@ -268,9 +285,8 @@ class CurvatureOperator(SymmetricOperator):
     def _graph_of(self, copies: int) -> _Graph:
         if self._graph is None or self._graph.copies != copies:
             self._graph = None  # free the old one first
-            with untouched(self.dag):
+            with untouched():
                 self._graph = self._build(copies)
-            self._fingerprint.renew()  # of buffers that were put back
             self._check_graph(self._graph)
         return self._graph
 
@@ -308,9 +324,7 @@ class CurvatureOperator(SymmetricOperator):
 
         with torch.enable_grad():
             values: dict[str, Tensor] = {}
-            if self.dag.no_graph:
-                values = self.dag.forward(self.x, {v: leaf[0] for v, leaf in leaves.items()})
-            for name in () if values else (INPUT, *self.dag.order):
+            for name in (INPUT, *self.dag.order):
                 if name in self._moving:
                     node = self.dag.nodes[name]
                     parents = [
@@ -359,5 +373,4 @@ class CurvatureOperator(SymmetricOperator):
             except MeasurementError:  # also while a profiler is running
                 peak = budget
         self._graph = None
-        self._fingerprint.renew()
         return max(1, int(budget / (UNSEEN * peak)))

@@ -10,41 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from runner.curvature.function.context import Widened, widen
 from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import CallsChanged
 from runner.curvature.graph.state import untouched
 
 Vectors = dict[str, Tensor]
 ELEMENTS = 1 << 22
 """Numbers of node outputs that displaced copies of examples may hold at once, beyond one batch."""
-
-
-class Widened(TorchFunctionMode):
-    """Tensors of lower precision that meet float64 ones are taken for float64: weights that
-    functions hold in closures, which no copy of the modules reaches."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        leaves, spec = tree_flatten((args, kwargs or {}))
-        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in leaves):
-            args, kwargs = tree_unflatten([widen(t) for t in leaves], spec)
-        return func(*args, **(kwargs or {}))
-
-
-def widen(value: Any) -> Any:
-    if isinstance(value, Tensor) and value.is_complex():
-        return value.to(torch.complex128)
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 @dataclass(frozen=True)
@@ -160,12 +139,8 @@ class Reference:
         return Slopes(value, turn, {v: found[0] for v, found in slopes.noise.items()})
 
     def _field(self, direction: Vectors, piece: int, place: float) -> Vectors:
-        """The gradient; NaN where the displacement takes the network on another way than it was
-        traced on."""
-        try:
-            return self.gradient({v: place * r for v, r in direction.items()}, piece)
-        except CallsChanged:
-            return {v: torch.full_like(r, torch.nan) for v, r in direction.items()}
+        """The gradient."""
+        return self.gradient({v: place * r for v, r in direction.items()}, piece)
 
     def mixed(self, direction: Vectors, pieces: Sequence[int]) -> int | None:
         """The first of these pieces whose gradient is another one when it is evaluated alone; from
@@ -249,8 +224,8 @@ class FiniteDifferences(Reference):
         if self._inside:
             yield
             return
-        model = untouched(self.original)
-        with torch.inference_mode(False), torch.enable_grad(), model, widened(self.closures):
+        mixes = Widened() if self.closures else nullcontext()
+        with torch.inference_mode(False), torch.enable_grad(), untouched(), mixes:
             self._inside = True
             try:
                 yield
@@ -421,36 +396,6 @@ class FiniteDifferences(Reference):
             float((second[p] - differences[p]).norm()) > max(tolerance, 1e-4) * scale
             for p in parents
         )
-
-
-class WholeBatch(FiniteDifferences):
-    """The same of a network that runs on its batch alone: one piece, the mean over the batch."""
-
-    def __init__(
-        self, dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], part: str = "total"
-    ) -> None:
-        super().__init__(dag, x, y, nodes, part)
-        self.examples = self.at_once = 1
-        self.output_shape = torch.Size((len(x), *self.output_shape))
-
-    def _output(self, shift: Mapping[str, Tensor], pieces: Tensor) -> Tensor:
-        return self.dag.forward(self.x, shift)[self.dag.output][None]
-
-    def _loss(self, output: Tensor, pieces: Tensor) -> Tensor:
-        return torch.stack([self.dag.loss.per_example(one, self.y).mean() for one in output]).sum()
-
-    def mixed(self, direction: Vectors, pieces: Sequence[int]) -> int | None:
-        """None: there is one piece."""
-        return None
-
-    def wrong_node(self, example: int, tolerance: float) -> str:
-        """None: the nodes have no functions of their own."""
-        return ""
-
-
-def widened(double: bool) -> AbstractContextManager[Any]:
-    """`Widened` where gradients are those of a float64 copy."""
-    return Widened() if double else nullcontext()
 
 
 def gradients(

@@ -40,15 +40,13 @@ class Perturbed:
 
     moving: operations of the part of the forward pass that the perturbations go through. still:
     values of the nodes before that part. in_place: nodes that would overwrite their parents'
-    outputs. whole: perturbations are those of all examples, (1, ...) each, of a module that runs on
-    the whole batch alone: it has no `copies`."""
+    outputs."""
 
     leaves: dict[str, Tensor]
     output: Tensor
     moving: float = 0.0
     still: dict[str, Tensor] = field(default_factory=dict)
     in_place: frozenset[str] = frozenset()
-    whole: bool = False
 
     def copies(self, dag: Dag, count: int) -> Perturbed:
         """The same for `count` copies of the batch; what no perturbation moves is not computed
@@ -56,14 +54,6 @@ class Perturbed:
         nodes = tuple(self.leaves)
         repeated = {name: v.repeat(count, *(1,) * (v.dim() - 1)) for name, v in self.still.items()}
         return Perturbed.of(dag, repeated[INPUT], nodes, self.in_place, repeated)
-
-    @classmethod
-    def of_whole(cls, dag: Dag, x: Tensor, nodes: tuple[str, ...]) -> Perturbed:
-        """The same of a module whose nodes have no functions of their own, in one run of it."""
-        with torch.no_grad():
-            values = dag.forward(x)
-        leaves = {v: torch.zeros_like(values[v][:1]).requires_grad_() for v in nodes}
-        return cls(leaves, dag.forward(x, leaves)[dag.output], whole=True)
 
     @classmethod
     def of(
@@ -218,7 +208,7 @@ class TensorPart:
         # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
         at_once = max(FEW, min(COPIES, ENOUGH // max(operations, 1.0)))
-        self.copies = 1 if network.whole else int(min(room, at_once))
+        self.copies = int(min(room, at_once))
         self._sizes = tuple(sorted({1, min(FEW, self.copies), self.copies}))
         self._pulled: dict[int, tuple[Products, Products]] = {}
 

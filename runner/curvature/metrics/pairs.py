@@ -38,7 +38,6 @@ from runner.curvature.exact.blocks import split_blocks
 from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.exact.derivatives import Evaluation, evaluate, naming_node
 from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import no_derivatives
 from runner.curvature.graph.state import (
     differentiable_copy,
     require_dag,
@@ -121,7 +120,7 @@ class Squares:
 def metrics_from_products(
     operator: CurvatureOperator, tensor: TensorPart, asked: Asked
 ) -> InterLayerMetrics:
-    """The same from products alone, for outputs too many for factors and networks without a graph.
+    """The same from products alone, for outputs too many for factors.
 
     GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T
     loses digits. Nodes with no more components than probes are multiplied with all unit vectors,
@@ -239,8 +238,7 @@ def inter_layer_metrics(
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes),
     "factors, products" (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature
-    routing), "products" (more outputs than factors are worth, or a traced module without a graph:
-    TracedDag.no_graph, on the whole batch at once). An exact value has error 0, up to rounding;
+    routing), "products" (more outputs than factors are worth). An exact value has error 0, up to rounding;
     errors of the others are standard errors, widened so that +-1.96 of them cover 95 %. NaN with a
     reason where the block is numerically zero. Raises ValueError as the guards of checks.py do
     (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
@@ -271,13 +269,6 @@ def _measured(
 ) -> InterLayerMetrics:
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
     x, y = differentiable_copy(x), differentiable_copy(y)
-    if dag.no_graph:
-        operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget)
-        if operator.reason:
-            raise no_derivatives(operator.reason)
-        network = Perturbed.of_whole(dag, x, names)
-        tensor = TensorPart(dag, x, operator.y, network, math.inf, memory_budget)
-        return metrics_from_products(operator, tensor, asked)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)

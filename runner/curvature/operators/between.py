@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.errors import MeasurementError, first_line
 from runner.curvature.matrix_free.base import Estimate, own_stream
 from runner.curvature.metrics.pairs import (
@@ -90,6 +91,10 @@ def inter_layer_metrics(
         raise ValueError(f"relative_error must be positive, got {error}")
     if isinstance(target, FunctionOperator):
         return operator_metrics(target, *args, **options)
+    if not isinstance(target, Dag):
+        raise MeasurementError(
+            f"expected a LayerOperator, a ParameterOperator or a Dag, found {type(target).__name__}"
+        )
     return of_graph(target, *args, memory_budget=memory_budget, check=check, **options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from runner.curvature.function.data import (
@@ -180,6 +180,16 @@ class Data:
             else:
                 assert self.rule is not None
                 yield batch, self.rule(batch) / self.total
+
+    def mean(self, losses: Iterable[float]) -> float:
+        """The mean of the losses of the batches."""
+        shares = (share for _, share in self.weighed())
+        pairs = zip(losses, shares, strict=True)
+        return math.fsum(loss * share for loss, share in pairs if share > 0)
+
+    def loss(self, point: Point) -> float:
+        """The mean loss at a point."""
+        return self.mean([float(self.function.value(point, batch)) for batch in self])
 
     def pieces(self, chunk: int | None) -> Iterator[Piece]:
         """All batches, in pieces of at most `chunk` examples, with their weights."""

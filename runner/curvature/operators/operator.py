@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import ONE_AT_A_TIME
 from runner.curvature.function.data import Batch, layouts
 from runner.curvature.function.function import Function, Point
-from runner.curvature.function.identities import Own, own_parameters, same_function
+from runner.curvature.function.identities import Own, displaced, own_parameters, same_function
 from runner.curvature.function.layers import Pick, unwrapped
 from runner.curvature.function.variables import Parameters, Perturbations, Values
 from runner.curvature.graph.errors import MeasurementError
@@ -27,13 +28,12 @@ from runner.curvature.operators.building import (
     record_layers,
     require_weights,
 )
-from runner.curvature.operators.changes import Changes
 from runner.curvature.operators.checked import Verdicts, require_likelihood, second_order
 from runner.curvature.operators.data import Data, Settings
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.multiply import Multiplication
 from runner.curvature.operators.planning import Plan
-from runner.curvature.operators.processes import Processes, gathered
+from runner.curvature.operators.processes import Processes, gathered, sums_of
 from runner.curvature.operators.products import PARTS, Part
 from runner.curvature.operators.vectors import Flat
 from runner.curvature.operators.weighing import Weigher
@@ -88,7 +88,10 @@ class FunctionOperator(SymmetricOperator):
         weigher = Weigher(self.function, self.data, self.verdicts)
         several, each = self.planned.chunk is not None, part == "empirical_fisher"
         self.weighing = weigher.weigh(self.processes, several, each)
-        self.changes = Changes(self.function, self.data, weigher.losses, shares)
+        self.spread, self.sums = shares, sums_of(shares)
+        first = self.data.mean(weigher.losses) if weigher.losses else None
+        eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
+        self.changes = Changes(self._displaced_loss, self._tensors, first, eps)
         self.forward_seconds = weigher.seconds
 
     def _prepare(self) -> None:
@@ -177,6 +180,16 @@ class FunctionOperator(SymmetricOperator):
         """Raises ValueError where the loss near the weights is not what it was when the operator was built: weights,
         data, modes or numbers that the loss reads have changed."""
         self.processes.agree(self.changes.refuse)
+
+    def _displaced_loss(self) -> float:
+        """Near the weights, where no term of it is zero; infinite where parameters that FSDP2 spreads have changed,
+        whose copies are measured."""
+        if sums_of(self.spread) != self.sums:
+            return math.inf
+        return self.data.loss(Point(displaced(self.function, self.values)))
+
+    def _tensors(self) -> list[Tensor]:
+        return [*self.module.parameters(), *self.module.buffers(), *self.spread.values()]
 
     # ------------------------------------------------------------------ products
 

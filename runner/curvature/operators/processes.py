@@ -14,7 +14,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.reachable import weighted_sum
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,7 +82,7 @@ class Processes:
         failure, found = None, vectors
         try:
             found = make()
-            marks[self.rank] = weighted_sum(vectors).nan_to_num(0, 0, 0)
+            marks[self.rank] = _weighted_sum(vectors).nan_to_num(0, 0, 0)
         except Exception as error:  # it is raised below: the others wait for this process
             failure = error
             marks[self.rank] = torch.nan
@@ -110,12 +109,31 @@ class Processes:
         return tensor
 
 
-def sums_of(processes: Processes, module: nn.Module) -> dict[str, object]:
-    """A number of each parameter and buffer, by name, which tells whether several processes have the same."""
-    if processes.size == 1:
-        return {}
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    return {name: float(weighted_sum(t.detach())) for name, t in tensors}
+def sums_of(tensors: Mapping[str, Tensor]) -> dict[str, object]:
+    """A number of each tensor, which tells whether two are the same."""
+    return {name: float(_weighted_sum(t.detach())) for name, t in tensors.items()}
+
+
+_SPAN = 1 << 20
+
+
+@functools.cache
+def _weights(device: torch.device, dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.rand(_SPAN, generator=generator, dtype=dtype, device="cpu")
+    return (drawn + 0.5).to(device)
+
+
+def _weighted_sum(t: Tensor) -> Tensor:
+    """The sum of the entries with weights that differ from one to the next, a scalar on the tensor's device."""
+    flat = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).reshape(-1)
+    dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
+    weights = _weights(t.device, dtype)
+    sums = [
+        (i + 1) * piece.to(dtype).dot(weights[: len(piece)])
+        for i, piece in enumerate(flat.split(_SPAN))
+    ]
+    return torch.stack(sums).sum()
 
 
 def _equal(one: Any, other: Any) -> bool:

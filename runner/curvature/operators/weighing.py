@@ -59,7 +59,10 @@ class Weigher:
             self.verdicts.fail(EACH_EXAMPLE.format(self.errors[self.examples.name]))
         fitting = self._fitting(several or len(data.counts) > 1)
         own = self._given_numbers()
-        same = {"part": self.verdicts.part} | (sums_of(processes, self.function.module))
+        same: dict[str, object] = {"part": self.verdicts.part}
+        if processes.size > 1:
+            module = self.function.module
+            same |= sums_of({**dict(module.named_parameters()), **dict(module.named_buffers())})
         told = processes.gather((fitting, own, sum(data.counts)), same)
         names = [name for name in fitting if all(name in theirs for theirs, _, _ in told)]
         numbers = {name: [w for _, theirs, _ in told for w in theirs[name]] for name in own}

@@ -1,0 +1,45 @@
+"""Whether a function is what it was: its loss near a point, compared at each estimator's call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from torch import Tensor
+
+from runner.curvature.graph.errors import MeasurementError
+
+CHANGED = (
+    "the loss has changed since this operator was built ({:.6g}, now {:.6g} near its point): weights, data, modes, "
+    "or numbers that it reads; build a new one"
+)
+
+
+class Changes:
+    """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it is
+    made of. first: its value when the operator was built; None: nothing is compared."""
+
+    def __init__(
+        self,
+        loss: Callable[[], float],
+        tensors: Callable[[], Iterable[Tensor]],
+        first: float | None,
+        eps: float,
+    ) -> None:
+        self.loss, self.tensors, self.eps = loss, tensors, eps
+        self.first = first if first is not None and math.isfinite(first) else None
+        self.marks = self._marks()
+
+    def _marks(self) -> list[tuple[int, int, int]]:
+        """What tells cheaply that tensors may have changed: which they are, and how often each was written to."""
+        found = [t for t in self.tensors() if not t.is_inference()]
+        return [(id(t), t._version, t.data_ptr()) for t in found]
+
+    def refuse(self, always: bool = True) -> None:
+        """Raises ValueError where the loss is another one. always=False: only where a tensor was written to."""
+        if self.first is None or not (always or self._marks() != self.marks):
+            return
+        now = self.loss()
+        if not abs(now - self.first) <= 64 * self.eps * abs(self.first):
+            raise MeasurementError(CHANGED.format(self.first, now))
+        self.marks = self._marks()
