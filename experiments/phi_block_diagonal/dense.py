@@ -38,8 +38,10 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
     with torch.no_grad():
         h = trunk(x)
         p = torch.softmax(h @ weight.mT + head.bias, 1)
-    residual = (p - torch.nn.functional.one_hot(y, p.shape[1])) / count
-    curved = (torch.diag_embed(p) - p.unsqueeze(2) * p.unsqueeze(1)) / count
+    target = torch.nn.functional.one_hot(y, p.shape[1])
+    residual = (p - target) / count
+    products = p.unsqueeze(2) * p.unsqueeze(1)
+    curved = (torch.diag_embed(p) - products) / count
     extended = torch.cat([h, torch.ones_like(h[:, :1])], 1)
     jacobian = _jacobian(trunk, named, x)
 
@@ -48,14 +50,13 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
     trunk_gn = torch.einsum("bin,bim->nm", through @ jacobian, jacobian)
     crossed = torch.einsum("bj,bki->jkbi", extended, inner).flatten(2)  # (d + 1, K, B d)
     cross_gn = crossed @ jacobian.flatten(0, 1)  # (d + 1, K, n)
-    head_gn = curved.flatten(1).mT @ (extended.unsqueeze(2) * extended.unsqueeze(1)).flatten(1)
+    outer = extended.unsqueeze(2) * extended.unsqueeze(1)
+    head_gn = curved.flatten(1).mT @ outer.flatten(1)
     cross = cross_gn.clone()
     cross[:-1] += torch.einsum("bk,bjn->jkn", residual, jacobian)
     second = _second_derivative(trunk, x, residual @ weight)
-    return (
-        _assemble(trunk_gn + second, cross, head_gn, p.shape[1]),
-        _assemble(trunk_gn, cross_gn, head_gn, p.shape[1]),
-    )
+    hessian = _assemble(trunk_gn + second, cross, head_gn, p.shape[1])
+    return hessian, _assemble(trunk_gn, cross_gn, head_gn, p.shape[1])
 
 
 def _jacobian(trunk: nn.Module, named: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -75,11 +76,10 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     gradients = torch.autograd.grad((trunk(x) * weights).sum(), parameters, create_graph=True)
     flat = torch.cat([g.flatten() for g in gradients])
     rows = []
+    options: dict[str, Any] = {"retain_graph": True, "materialize_grads": True}
     for column in torch.eye(len(flat), dtype=flat.dtype):
-        found = torch.autograd.grad(
-            flat, parameters, column, retain_graph=True, materialize_grads=True
-        )
-        rows.append(torch.cat([t.flatten() for t in found]))
+        products = torch.autograd.grad(flat, parameters, column, **options)
+        rows.append(torch.cat([product.flatten() for product in products]))
     matrix = torch.stack(rows)
     return (matrix + matrix.mT) / 2
 
@@ -93,6 +93,11 @@ def _assemble(trunk: Tensor, cross: Tensor, head: Tensor, classes: int) -> Tenso
     weights = square[:, order][..., order].reshape(classes * (size - 1), -1)
     mixed = square[:, order][..., -1].reshape(classes * (size - 1), classes)
     biases = square[:, -1, :, -1]
-    lower = torch.cat([cross[:-1].transpose(0, 1).reshape(classes * (size - 1), -1), cross[-1]])
-    corner = torch.cat([torch.cat([weights, mixed], 1), torch.cat([mixed.mT, biases], 1)])
-    return torch.cat([torch.cat([trunk, lower.mT], 1), torch.cat([lower, corner], 1)])
+    rows = cross[:-1].transpose(0, 1).reshape(classes * (size - 1), -1)
+    corner = _bordered(weights, mixed, biases)
+    return _bordered(trunk, torch.cat([rows, cross[-1]]).mT, corner)
+
+
+def _bordered(first: Tensor, upper: Tensor, last: Tensor) -> Tensor:
+    """The symmetric matrix of two diagonal blocks and the one above the diagonal."""
+    return torch.cat([torch.cat([first, upper], 1), torch.cat([upper.mT, last], 1)])

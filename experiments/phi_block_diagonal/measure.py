@@ -17,6 +17,7 @@ from runner.curvature import verify
 from runner.curvature.function.groups import Layout, layout
 from runner.models.network import default_init
 
+Row = dict[str, Any]
 PARTITIONS = ("layer", "neuron", "parameter", "output neuron")
 
 
@@ -24,35 +25,20 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
     """Tables phi (step, part, partition), layers (step, layer) and certificate (step)."""
     classes = int(cell.params["classes"])
     x, y = mixture(experiment, classes, ctx)
-    model = network(
-        str(cell.params["architecture"]),
-        bool(cell.params["residual"]),
-        classes,
-        experiment.width,
-        ctx.torch_generator("network"),
-    )
+    architecture, residual = str(cell.params["architecture"]), bool(cell.params["residual"])
+    generator = ctx.torch_generator("network")
+    model = network(architecture, residual, classes, experiment.width, generator)
     loss, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), experiment.rate)
-    phi: list[dict[str, Any]] = []
-    layers: list[dict[str, Any]] = []
-    certificate: list[dict[str, Any]] = []
+    tables: dict[str, list[Row]] = {"phi": [], "layers": [], "certificate": []}
     for step in range(experiment.steps[-1] + 1):
         if step in experiment.steps:
-            found, each, verified = curvature(model, loss, x, y, ctx)
-            certificate.append({"step": step} | verified)
-            with torch.no_grad():
-                output = model(x)
-                state = {
-                    "step": step,
-                    "loss": float(loss(output, y)),
-                    "accuracy": float((output.argmax(1) == y).double().mean()),
-                }
-            phi += [state | row for row in found]
-            layers += [{"step": step} | row for row in each]
+            for name, rows in curvature(model, loss, x, y, ctx).items():
+                tables[name] += [{"step": step} | row for row in rows]
             ctx.progress(experiment.steps.index(step) + 1, len(experiment.steps), f"step {step}")
         optimizer.zero_grad()
         loss(model(x), y).backward()
         optimizer.step()
-    return {"phi": phi, "layers": layers, "certificate": certificate}
+    return {**tables}
 
 
 def mixture(experiment: PhiBlockDiagonal, classes: int, ctx: Context) -> tuple[Tensor, Tensor]:
@@ -66,46 +52,53 @@ def mixture(experiment: PhiBlockDiagonal, classes: int, ctx: Context) -> tuple[T
 
 def curvature(
     model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, ctx: Context
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Phi of Hessian and Gauss-Newton matrix for each partition; trace and norms of each layer of
-    the Hessian; and the certificate of the Hessian."""
-    rows, layers = [], []
-    found = layout(model, None)
-    matrices = dict(zip(("hessian", "gauss_newton"), dense_curvature(model, x, y), strict=True))
-    for part, matrix in matrices.items():
+) -> dict[str, list[Row]]:
+    """Rows of phi, of layers and of certificate of a network at one step."""
+    parameters = layout(model, None)
+    hessian, gauss_newton = dense_curvature(model, x, y)
+    with torch.no_grad():
+        output = model(x)
+        accuracy = (output.argmax(1) == y).double().mean()
+        state = {"loss": float(loss(output, y)), "accuracy": float(accuracy)}
+    rows = []
+    for part, matrix in (("hessian", hessian), ("gauss_newton", gauss_newton)):
         squares = matrix.square()
         for partition in PARTITIONS:
-            label = labels(found, partition)
-            chosen = label >= 0
-            total = float(squares[chosen][:, chosen].sum())
-            inside = sum(float(squares[at][:, at].sum()) for at in blocks_of(label))
-            rows.append(
-                {
-                    "part": part,
-                    "partition": partition,
-                    "parameters": int(chosen.sum()),
-                    "blocks": int(label.max()) + 1,
-                    "phi": 1 - inside / total if total > 0 else math.nan,
-                    "status": "ok" if total > 0 else "the matrix is zero",
-                }
-            )
-        if part == "hessian":
-            for name, at in found.groups.items():
-                block, row = matrix[at, at], float(squares[at].sum())
-                own = float(block.square().sum())
-                layers.append(
-                    {
-                        "layer": name,
-                        "parameters": len(block),
-                        "trace": float(block.trace()),
-                        "norm": math.sqrt(own),
-                        "diagonal_share": float(block.diagonal().square().sum()) / own
-                        if own > 0
-                        else math.nan,
-                        "outside_share": 1 - own / row if row > 0 else math.nan,
-                    }
-                )
-    return rows, layers, certified(model, loss, x, y, matrices["hessian"], found, ctx)
+            where = {**state, "part": part, "partition": partition}
+            rows.append(where | phi_row(squares, labels(parameters, partition)))
+    return {
+        "phi": rows,
+        "layers": layer_rows(hessian, parameters),
+        "certificate": [certified(model, loss, x, y, hessian, parameters, ctx)],
+    }
+
+
+def phi_row(squares: Tensor, label: Tensor) -> Row:
+    """Phi of a partition, from the squared entries of a matrix and the block of each parameter."""
+    chosen = label >= 0
+    total = float(squares[chosen][:, chosen].sum())
+    inside = sum(float(squares[at][:, at].sum()) for at in blocks_of(label))
+    return {
+        "parameters": int(chosen.sum()),
+        "blocks": int(label.max()) + 1,
+        "phi": 1 - inside / total if total > 0 else math.nan,
+        "status": "ok" if total > 0 else "the matrix is zero",
+    }
+
+
+def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
+    """Trace and norms of each layer's block."""
+    rows = []
+    for name, at in parameters.groups.items():
+        block = hessian[at, at]
+        own, whole = float(block.square().sum()), float(hessian[at].square().sum())
+        diagonal = float(block.diagonal().square().sum())
+        row: Row = {"layer": name, "parameters": len(block), "trace": float(block.trace())}
+        row["norm"] = math.sqrt(own)
+        row["diagonal_share"] = diagonal / own if own > 0 else math.nan
+        row["outside_share"] = 1 - own / whole if whole > 0 else math.nan
+        rows.append(row)
+    return rows
 
 
 def certified(
@@ -114,28 +107,27 @@ def certified(
     x: Tensor,
     y: Tensor,
     matrix: Tensor,
-    found: Layout,
+    parameters: Layout,
     ctx: Context,
-) -> dict[str, Any]:
+) -> Row:
     """Row of `certificate`: the Hessian against differences of the network's own gradient, by
     layer."""
-    sizes = [p.numel() for p in found.parameters.values()]
+    named = parameters.parameters
+    sizes = [p.numel() for p in named.values()]
 
     def gradient(theta: Tensor) -> Tensor:
         leaf = theta.detach().requires_grad_()
-        pieces = zip(found.parameters.items(), leaf.split(sizes), strict=True)
-        value = loss(functional_call(model, {k: t.view_as(p) for (k, p), t in pieces}, (x,)), y)
+        pieces = zip(named.items(), leaf.split(sizes), strict=True)
+        values = {name: piece.view_as(p) for (name, p), piece in pieces}
+        value = loss(functional_call(model, values, (x,)), y)
         return torch.autograd.grad(value, leaf)[0]
 
-    at = torch.cat([p.detach().flatten() for p in found.parameters.values()])
-    verified = verify(
-        matrix,
-        at=at,
-        gradient=gradient,
-        groups=found.groups,
-        generator=ctx.torch_generator("certificate"),
+    at = torch.cat([p.detach().flatten() for p in named.values()])
+    generator = ctx.torch_generator("certificate")
+    certificate = verify(
+        matrix, at=at, gradient=gradient, groups=parameters.groups, generator=generator
     )
-    return certificate_row("Hessian", verified)
+    return certificate_row("Hessian", certificate)
 
 
 def blocks_of(label: Tensor) -> list[Tensor]:
@@ -154,6 +146,8 @@ def labels(layout: Layout, partition: str) -> Tensor:
         own = torch.full_like(neurons, -1)
         own[last] = neurons[last] - neurons[last].min()
         return own
+    if partition == "parameter":
+        return torch.arange(layout.size)
     found: list[Tensor] = []
     start = 0
     for names in layout.members.values():
@@ -161,9 +155,11 @@ def labels(layout: Layout, partition: str) -> Tensor:
         outputs = max(shape[0] for shape in shapes)
         for shape in shapes:
             unit = torch.arange(shape[0]).repeat_interleave(math.prod(shape[1:]))
-            found.append(start + (unit if partition == "neuron" else torch.zeros_like(unit)))
+            if partition == "layer":
+                unit = torch.zeros_like(unit)
+            found.append(start + unit)
         start += outputs if partition == "neuron" else 1
-    return torch.arange(layout.size) if partition == "parameter" else torch.cat(found)
+    return torch.cat(found)
 
 
 INPUTS = 16
@@ -213,11 +209,9 @@ def network(
 ) -> nn.Sequential:
     """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists
     everywhere."""
+    makers = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}
     with default_init(generator):
-        made = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}[
-            architecture
-        ]
-        return made(residual, classes, width).double()
+        return makers[architecture](residual, classes, width).double()
 
 
 def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
@@ -229,16 +223,15 @@ def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
     channels = 2 * width // 3
     hidden = Block(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU()), residual)
     start = [Reshape(1, 4, 4), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
-    return nn.Sequential(
-        *start, hidden, nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)
-    )
+    end = [nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)]
+    return nn.Sequential(*start, hidden, *end)
 
 
 def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
     size = 2 * width // 3
-    attend = Block(nn.Sequential(nn.LayerNorm(size), SelfAttention(size)), residual)
-    feed = nn.Sequential(
-        nn.LayerNorm(size), nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)
-    )
-    body = [Reshape(4, 4), nn.Linear(4, size), attend, Block(feed, residual), Mean()]
-    return nn.Sequential(*body, nn.Linear(size, classes))
+    attention = nn.Sequential(nn.LayerNorm(size), SelfAttention(size))
+    wide = [nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)]
+    feed = nn.Sequential(nn.LayerNorm(size), *wide)
+    blocks = [Block(branch, residual) for branch in (attention, feed)]
+    start = [Reshape(4, 4), nn.Linear(4, size)]
+    return nn.Sequential(*start, *blocks, Mean(), nn.Linear(size, classes))

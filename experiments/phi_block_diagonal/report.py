@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 
 import pandas as pd
@@ -41,49 +42,43 @@ class PhiBlockDiagonalAnalysis(Analysis):
         rows = self.tables["phi"]
         rows = rows[rows["part"] == "hessian"]
         steps = sorted(rows["step"].unique())
-        return rows.assign(
-            state=rows["step"].map({steps[-1]: "final"} | {steps[0]: "initial"})
-        ).dropna(subset=["state"])
+        states = {steps[-1]: "final"} | {steps[0]: "initial"}
+        return rows.assign(state=rows["step"].map(states)).dropna(subset=["state"])
 
     def claims(self) -> list[Claim]:
-        return list(self._claims()) if "phi" in self.tables else []
+        if "phi" not in self.tables:
+            return []
+        return [claim for state in STATES for claim in self._claims_of(state)]
 
-    def _claims(self) -> Iterator[Claim]:
-        big, small = self.experiment.order_one, self.experiment.near
-        for state, when in STATES.items():
+    def _claims_of(self, state: str) -> Iterator[Claim]:
+        setup, when = self.experiment, STATES[state]
+        yield self._each(
+            f"order-one error of layer blocks, {state}",
+            "a block-diagonal approximation by layers discards an order-one share of the "
+            f"curvature {when}",
+            self._values("layer", state),
+            lambda v: v >= setup.order_one,
+            f"Phi of layers >= {setup.order_one:g} in every network",
+        )
+        last = max(setup.classes)
+        parts = {"neuron": "the Hessian", "output neuron": "the last layer's own Hessian"}
+        for partition, matrix in parts.items():
+            values = self._values(partition, state)
             yield self._each(
-                f"order-one error of layer blocks, {state}",
-                "a block-diagonal approximation by layers discards an order-one share of the "
-                f"curvature {when}",
-                self._values("layer", state),
-                lambda v: v >= big,
-                f"Phi of layers >= {big:g} in every network",
+                f"near block-diagonal in {partition}s, {state}",
+                f"with {last} classes {matrix} is nearly block-diagonal in neurons {when}",
+                values[values.index.get_level_values("classes") == last],
+                lambda v: v <= setup.near,
+                f"Phi of {partition}s <= {setup.near:g} in every network",
             )
-            last = max(self.experiment.classes)
-            for name, partition, where in (
-                ("near block-diagonal in neurons", "neuron", "the Hessian"),
-                (
-                    "near block-diagonal in output neurons",
-                    "output neuron",
-                    "the last layer's own Hessian",
-                ),
-            ):
-                values = self._values(partition, state)
-                yield self._each(
-                    f"{name}, {state}",
-                    f"with {last} classes {where} is nearly block-diagonal in neurons {when}",
-                    values[values.index.get_level_values("classes") == last],
-                    lambda v: v <= small,
-                    f"Phi of {partition}s <= {small:g} in every network",
-                )
-            yield self._each(
-                f"fewer couplings with more classes, {state}",
-                f"the share between neurons falls as the number of classes grows {when}",
-                self._ratios(self._values("neuron", state)),
-                lambda v: v < 1,
-                f"Phi of neurons at {last} classes below that at {min(self.experiment.classes)}, "
-                "every architecture",
-            )
+        yield self._each(
+            f"fewer couplings with more classes, {state}",
+            f"the share between neurons falls as the number of classes grows {when}",
+            self._ratios(self._values("neuron", state)),
+            lambda v: v < 1,
+            f"Phi of neurons at {last} classes below that at {min(setup.classes)}, "
+            "every architecture",
+        )
 
     def _values(self, partition: str, state: str) -> pd.DataFrame:
         """Phi by network (rows) and seed (columns)."""
@@ -111,48 +106,32 @@ class PhiBlockDiagonalAnalysis(Analysis):
         The number is the median over the seeds of the network that decides: nearest to failing, or
         furthest beyond.
         """
-        seeds = values.shape[1]
-        if values.empty or seeds < self.experiment.data_sets:
-            text = f"{seeds} of {self.experiment.data_sets} seeds"
-            few = float(self.experiment.data_sets)
-            return Claim(
-                name, statement, WHERE, decide(None), math.nan, threshold, text, seeds_needed=few
-            )
+        claim = Claim(name, statement, WHERE, decide(None), math.nan, threshold)
+        seeds, needed = values.shape[1], self.experiment.data_sets
+        if values.empty or seeds < needed:
+            return replace(claim, detail=f"{seeds} of {needed} seeds", seeds_needed=float(needed))
         held = values.map(holds).where(values.notna())
         always, never = held.eq(True).all(axis=1), held.eq(False).all(axis=1)
-        verdict = True if always.all() else False if never.any() else None
-        text = (
+        medians = values.median(axis=1)
+        counts = (
             f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for "
             f"{int(never.sum())}"
         )
-        span = (
-            f"medians from {values.median(axis=1).min():.3g} to {values.median(axis=1).max():.3g}"
-        )
-        medians = values.median(axis=1)
+        detail = f"{counts}; medians from {medians.min():.3g} to {medians.max():.3g}"
         deciding = medians.max() if holds(-math.inf) else medians.min()
-        needed = (
-            math.nan if verdict is not None else math.inf
-        )  # seeds that disagree go on to, whatever their number
-        return Claim(
-            name,
-            statement,
-            WHERE,
-            decide(verdict),
-            float(deciding),
-            threshold,
-            f"{text}; {span}",
-            seeds_needed=needed,
-        )
+        claim = replace(claim, statistic=float(deciding), detail=detail)
+        if always.all():
+            return replace(claim, verdict=decide(True))
+        if never.any():
+            return replace(claim, verdict=decide(False))
+        # seeds that disagree go on to, whatever their number
+        return replace(claim, seeds_needed=math.inf)
 
     def figures(self) -> Figures:
-        return (
-            {
-                name: partial(self._draw, name)
-                for name in ("layer", "neuron", "parameter", "output-neuron")
-            }
-            if "phi" in self.tables
-            else {}
-        )
+        if "phi" not in self.tables:
+            return {}
+        names = ("layer", "neuron", "parameter", "output-neuron")
+        return {name: partial(self._draw, name) for name in names}
 
     def _draw(self, partition: str) -> Figure:
         """Phi against the number of classes, at the start and after training: mean over seeds, bars
@@ -160,30 +139,15 @@ class PhiBlockDiagonalAnalysis(Analysis):
 
         def panel(ax: Axes, state: str) -> None:
             values = self._values(partition.replace("-", " "), state)
-            for (architecture, residual), rows in values.groupby(
-                level=["architecture", "residual"]
-            ):
+            networks = values.groupby(level=["architecture", "residual"])
+            for (architecture, residual), rows in networks:
                 label = f"{architecture} {'residual' if residual else 'plain'}"
                 classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
-                bars = [
-                    (mean - rows.min(axis=1)).clip(lower=0),
-                    (rows.max(axis=1) - mean).clip(lower=0),
-                ]  # rounding
-                ax.errorbar(
-                    classes,
-                    mean,
-                    yerr=bars,
-                    capsize=2,
-                    label=label.replace("mlp", "MLP"),
-                    **STYLES.style(label),
-                )
+                below = (mean - rows.min(axis=1)).clip(lower=0)  # rounding
+                above = (rows.max(axis=1) - mean).clip(lower=0)
+                style = STYLES.style(label) | {"capsize": 2, "label": label.replace("mlp", "MLP")}
+                ax.errorbar(classes, mean, yerr=[below, above], **style)
             ax.set(xscale="log", ylim=(0, 1))
 
-        return draw.panels(
-            STATES,
-            panel,
-            x="classes",
-            y=r"$\Phi$ of " + partition + "s",
-            height=3.6,
-            legend_columns=3,
-        )
+        y = r"$\Phi$ of " + partition + "s"
+        return draw.panels(STATES, panel, x="classes", y=y, height=3.6, legend_columns=3)

@@ -47,19 +47,13 @@ class PhiBlockDiagonal(c.Experiment):
             )
 
     def cells(self) -> list[c.Cell]:
-        return [
-            c.Cell(
-                {"architecture": a, "residual": r, "classes": k}, round(self._seconds(k), 1), 0.5
-            )
-            for a in self.architecture
-            for r in self.residual
-            for k in self.classes
-        ]
+        found = []
+        for params in self.combinations():
+            found.append(c.Cell(params, round(self._seconds(int(params["classes"])), 1), 0.5))
+        return found
 
     def _seconds(self, classes: int) -> float:
         """Training, then at each checkpoint the products of dense.py, of which those with all
         classes grow."""
-        return (
-            2
-            + len(self.steps) * (2 + 0.01 * classes) * self.examples / 200 * (self.width / 12) ** 2
-        )
+        size = self.examples / 200 * (self.width / 12) ** 2
+        return 2 + len(self.steps) * (2 + 0.01 * classes) * size

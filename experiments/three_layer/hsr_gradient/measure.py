@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,6 +21,11 @@ from runner.data.synthetic import sample
 from runner.training.descent.descent import LossGradient, descend, duplicates
 
 DTYPE = torch.float64
+FORMS = {
+    "trace": (tl.trace, tl.trace_gradient),
+    "trace_of_square": (tl.trace_of_square, tl.trace_of_square_gradient),
+}
+"""Quantity of the Hessian -> its closed form and that of its gradient."""
 LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
 
 
@@ -33,8 +39,12 @@ class _Problem:
         data = experiment.dataset
         self.ctx, self.half_range = ctx, experiment.training.half_range
         self.x, self.q = sample(data, data.train, ctx, "data/train")
-        self.dimension, split = tl.parameter_count(data.inputs, units), units * (data.inputs + 1)
-        self.split, self.blocks = split, {"w": slice(0, split), "v": slice(split, None)}
+        self.dimension = tl.parameter_count(data.inputs, units)
+        self.split = units * (data.inputs + 1)
+        self.blocks = {"w": slice(0, self.split), "v": slice(self.split, None)}
+
+    def loss(self, theta: Tensor) -> Tensor:
+        return tl.loss(theta, self.x, self.q)
 
     def thetas(self, role: str, count: int, half_range: float | None = None) -> Tensor:
         """Random parameters (count, D); by default within the range of the starts."""
@@ -48,9 +58,7 @@ def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
     """
     p = _Problem(experiment, ctx, experiment.hidden)
     theta = p.thetas("starts", 1)[0]
-    return of_hessian(
-        "Hessian", tl.hessian(theta, p.x, p.q), lambda t: tl.loss(t, p.x, p.q), theta, ctx
-    )
+    return of_hessian("Hessian", tl.hessian(theta, p.x, p.q), p.loss, theta, ctx)
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
@@ -58,31 +66,23 @@ def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     many.
     """
     p = _Problem(experiment, ctx, experiment.compared_hidden)
-    entries, norms = [], []
-    forms = {
-        "trace": (tl.trace, tl.trace_gradient),
-        "trace_of_square": (tl.trace_of_square, tl.trace_of_square_gradient),
-    }
-    for draw, theta in enumerate(
-        p.thetas("agreement", experiment.draws, experiment.compared_range)
-    ):
-        for name, (value, gradient) in forms.items():
-            every = gradient(theta, p.x, p.q)
-            differences = three_point(value, theta, p.x, p.q, step=experiment.difference_step)
-            for block, part in p.blocks.items():
-                exact, numerical = every[part], differences[part]
-                norms.append(
-                    (name, block, draw, float((exact - numerical).norm()), float(exact.norm()))
-                )
-                pairs = zip(exact.tolist(), numerical.tolist(), strict=True)
-                entries += (
-                    [(name, block, k, *pair) for k, pair in enumerate(pairs)] if draw == 0 else []
-                )
+    thetas = p.thetas("agreement", experiment.draws, experiment.compared_range)
+    entries: list[tuple[Any, ...]] = []
+    norms: list[tuple[Any, ...]] = []
+    for (draw, theta), name in product(enumerate(thetas), FORMS):
+        value, gradient = FORMS[name]
+        exact = gradient(theta, p.x, p.q)
+        numerical = three_point(value, theta, p.x, p.q, step=experiment.difference_step)
+        for block, part in p.blocks.items():
+            sizes = float((exact - numerical)[part].norm()), float(exact[part].norm())
+            norms.append((name, block, draw, *sizes))
+            if draw == 0:
+                pairs = zip(exact[part].tolist(), numerical[part].tolist(), strict=True)
+                entries += [(name, block, k, *pair) for k, pair in enumerate(pairs)]
+    names = ("of", "block", "draw", "difference_norm", "gradient_norm")
     return {
         "agreement": columns(("of", "block", "entry", "analytic", "numerical"), entries),
-        "difference_norms": columns(
-            ("of", "block", "draw", "difference_norm", "gradient_norm"), norms
-        ),
+        "difference_norms": columns(names, norms),
     }
 
 
@@ -91,7 +91,8 @@ def _bound_matrix(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     hessian, dimension = tl.hessian(theta, x, q), theta.shape[-1]
     unit = torch.eye(dimension, dtype=theta.dtype)
     deviation = hessian - unit * hessian.diagonal().mean()
-    return unit / dimension + math.sqrt((dimension - 1) / dimension) * deviation / deviation.norm()
+    share = math.sqrt((dimension - 1) / dimension)
+    return unit / dimension + share * deviation / deviation.norm()
 
 
 def sample_gradients(theta: Tensor, x: Tensor, q: Tensor, fixed: int) -> dict[str, Tensor]:
@@ -129,20 +130,22 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     ).final
     met = ends.converged.nonzero()[:, 0]
     unique = met[~duplicates(ends.theta[met])][: experiment.networks].tolist()
-    rows, limit = [], []
+    rows: list[tuple[Any, ...]] = []
+    limit: list[tuple[Any, ...]] = []
     for start in unique:
         theta = ends.theta[start]
-        error = (tl.predict(theta, p.x) - p.q).abs().tolist()
-        for name, gradients in sample_gradients(theta, p.x, p.q, fixed).items():
-            for block, part in p.blocks.items():
-                norms = gradients[:, part].norm(dim=1).tolist()
-                rows += [(start, i, error[i], name, block, norm) for i, norm in enumerate(norms)]
-    for start in unique:
+        errors = (tl.predict(theta, p.x) - p.q).abs().tolist()
+        gradients = sample_gradients(theta, p.x, p.q, fixed)
+        for name, (block, part) in product(gradients, p.blocks.items()):
+            norms = gradients[name][:, part].norm(dim=1).tolist()
+            pairs = enumerate(zip(errors, norms, strict=True))
+            rows += [(start, i, error, name, block, norm) for i, (error, norm) in pairs]
         for exponent in LIMIT_EXPONENTS:
             size = 10.0**-exponent / 2
-            moved = _with_error(ends.theta[start], p.x, p.q, p.split, size)
-            own = sample_gradients(moved, p.x[:2], p.q[:2], 1)
-            limit += [(start, name, size, float(own[name][0].norm())) for name in ("trace", "pair")]
+            moved = _with_error(theta, p.x, p.q, p.split, size)
+            vanishing = sample_gradients(moved, p.x[:2], p.q[:2], 1)
+            for name in ("trace", "pair"):
+                limit.append((start, name, size, float(vanishing[name][0].norm())))
     return {
         "influence": columns(("start", "sample", "error", "of", "block", "norm"), rows),
         "vanishing_error": columns(("start", "of", "error", "norm"), limit),
@@ -163,38 +166,38 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     is x₁ >= 0.
     """
     draws = experiment.covariance_draws
-    shape, generator = (
-        (draws, experiment.covariance_samples, 2),
-        ctx.torch_generator("covariance/data"),
-    )
-    noise = torch.randn(shape, dtype=DTYPE, generator=generator)
-    q = (noise[..., 0] >= 0).to(DTYPE)
-    rows, levels = [], torch.tensor([0.25, 0.5, 0.75], dtype=DTYPE)
+    shape = (draws, experiment.covariance_samples, 2)
+    noise = torch.randn(shape, dtype=DTYPE, generator=ctx.torch_generator("covariance/data"))
+    first, second = noise[..., 0], noise[..., 1]
+    q = (first >= 0).to(DTYPE)
+    levels = torch.tensor([0.25, 0.5, 0.75], dtype=DTYPE)
+    dimension = tl.parameter_count(2, experiment.hidden)
+    rows = []
     for half_range in experiment.half_range:
-        role = f"covariance/{half_range:g}"
-        dimension = tl.parameter_count(2, experiment.hidden)
-        thetas = uniform(draws, dimension, half_range, ctx.torch_generator(role))
-        for activation in experiment.covariance_activation:
-            for value in experiment.covariance:
-                second = value * noise[..., 0] + math.sqrt(1 - value**2) * noise[..., 1]
-                triples = zip(thetas, torch.stack([noise[..., 0], second], dim=-1), q, strict=True)
-                norms = torch.stack(
-                    [tl.trace_of_square_gradient(*triple, activation).norm() for triple in triples]
-                )
-                rows.append((activation, half_range, value, *norms.quantile(levels).tolist()))
-    return {
-        "covariance": columns(("activation", "half_range", "covariance", "q25", "q50", "q75"), rows)
-    }
+        generator = ctx.torch_generator(f"covariance/{half_range:g}")
+        thetas = uniform(draws, dimension, half_range, generator)
+        for activation, value in product(experiment.covariance_activation, experiment.covariance):
+            mixed = value * first + math.sqrt(1 - value**2) * second
+            x = torch.stack([first, mixed], dim=-1)
+            norms = []
+            for triple in zip(thetas, x, q, strict=True):
+                norms.append(tl.trace_of_square_gradient(*triple, activation).norm())
+            quartiles = torch.stack(norms).quantile(levels).tolist()
+            rows.append((activation, half_range, value, *quartiles))
+    names = ("activation", "half_range", "covariance", "q25", "q50", "q75")
+    return {"covariance": columns(names, rows)}
 
 
 def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 6: norms of ∇μ and √(D−1) ∇σ at random networks."""
-    p, rows = _Problem(experiment, ctx, experiment.hidden), []
+    p = _Problem(experiment, ctx, experiment.hidden)
+    rows: list[tuple[Any, ...]] = []
     for half_range in experiment.half_range:
         thetas = p.thetas(f"terms/{half_range:g}", experiment.term_draws, half_range)
-        mean = tl.mean_gradient(thetas, p.x, p.q).norm(dim=1).tolist()
-        std = (math.sqrt(p.dimension - 1) * tl.std_gradient(thetas, p.x, p.q).norm(dim=1)).tolist()
-        rows += [(half_range, k, *both) for k, both in enumerate(zip(mean, std, strict=True))]
+        mean = tl.mean_gradient(thetas, p.x, p.q).norm(dim=1)
+        std = math.sqrt(p.dimension - 1) * tl.std_gradient(thetas, p.x, p.q).norm(dim=1)
+        pairs = zip(mean.tolist(), std.tolist(), strict=True)
+        rows += [(half_range, k, *pair) for k, pair in enumerate(pairs)]
     return {"terms": columns(("half_range", "network", "mean_term", "std_term"), rows)}
 
 
@@ -215,11 +218,12 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         args = (path.theta, p.x, p.q)
         spectrum = torch.linalg.eigvalsh(tl.hessian(*args)).flip(-1)
         bounds = (tl.upper_bound(*args), tl.lower_bound(*args), *tl.mean_and_std(*args))
-        values = torch.cat([torch.stack(bounds, dim=1), spectrum], dim=1).tolist()
-        rows += [(start, step, *row) for step, row in zip(path.steps.tolist(), values, strict=True)]
-    names = ("start", "step", "lambda_sup", "lambda_inf", "mean", "std")
-    paths = columns((*names, *(f"lambda_{k + 1}" for k in range(p.dimension))), rows)
-    return {"bound_descent": paths, "narrowed": _narrowed(ctx, p.dimension)}
+        values = torch.cat([torch.stack(bounds, dim=1), spectrum], dim=1)
+        steps = zip(path.steps.tolist(), values.tolist(), strict=True)
+        rows += [(start, step, *row) for step, row in steps]
+    names = ["start", "step", "lambda_sup", "lambda_inf", "mean", "std"]
+    names += [f"lambda_{k + 1}" for k in range(p.dimension)]
+    return {"bound_descent": columns(names, rows), "narrowed": _narrowed(ctx, p.dimension)}
 
 
 def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
@@ -231,14 +235,15 @@ def _narrowed(ctx: Context, dimension: int) -> dict[str, Any]:
     generator = ctx.torch_generator("narrowed")
     spectra = torch.randn(200, dimension, dtype=DTYPE, generator=generator) * 10
     share = torch.rand(200, 1, dtype=DTYPE, generator=generator) * 0.99
-    narrow = spectra.mean(1, keepdim=True) + share * (spectra - spectra.mean(1, keepdim=True))
+    mean = spectra.mean(1, keepdim=True)
+    narrow = mean + share * (spectra - mean)
     before, after = ((s.sum(1), s.square().sum(1)) for s in (spectra, narrow))
+    upper = [wolkowicz_styan_upper(dimension, *sums) for sums in (before, after)]
+    lower = [wolkowicz_styan_lower(dimension, *sums) for sums in (before, after)]
     return {
         "draw": range(200),
-        "upper_falls_by": wolkowicz_styan_upper(dimension, *before)
-        - wolkowicz_styan_upper(dimension, *after),
-        "lower_rises_by": wolkowicz_styan_lower(dimension, *after)
-        - wolkowicz_styan_lower(dimension, *before),
+        "upper_falls_by": upper[0] - upper[1],
+        "lower_rises_by": lower[1] - lower[0],
     }
 
 

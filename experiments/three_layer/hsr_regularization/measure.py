@@ -7,8 +7,10 @@ share its data: what decides a statement about data is their number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -20,7 +22,6 @@ from experiments.three_layer.ends import (
     in_place,
     lead,
     led_columns,
-    macro_f1,
     nearest_columns,
     short,
 )
@@ -50,7 +51,9 @@ from experiments.three_layer.hsr_regularization.views import (
 from experiments.three_layer.polish import Polished
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.training.descent.descent import Endpoints
+from runner.training.descent.descent import DescentResult, Endpoints
+
+Columns = dict[str, Any]
 
 
 def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -59,61 +62,64 @@ def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> 
     ctx.progress(0, 6, f"search from {len(problem.starts)} starts")
     ends = search(experiment, problem, experiment.rate)
     points, group = critical_points(experiment, problem, ends)
-    tables: dict[str, Any] = {
-        "data": data_table(problem),
-        "search": search_summary(experiment, ends, points),
-        "critical_points": points
-        | where_they_lead(experiment, problem, ends.theta[points["start"]], points["start"]),
-    }
-    chosen = torch.tensor(
-        [k for k, name in zip(points["start"], group, strict=True) if name], dtype=torch.long
-    )
-    names = [name for name in group if name]
-    found: dict[str, list[dict[str, Any]]] = {
-        "endpoints": [],
-        "nearest": [],
-        "dynamics": [],
-        "profiles": [],
+    start = points["start"]
+    chosen, names = chosen_starts(start, group)
+    found: dict[str, list[Columns]] = {
+        name: [] for name in ("endpoints", "nearest", "dynamics", "profiles")
     }
     finals: dict[str, Tensor] = {}
     for number, method in enumerate(METHODS):
         ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
-        direction = direction_of(experiment, problem, method)
-        result = train(experiment, problem, chosen, direction, record=True)
+        result, tables = measure_method(experiment, problem, method, chosen, names)
         finals[method] = result.final.theta
-        for reading in experiment.reading:
-            ended = end_under(reading, experiment, problem, chosen, direction, result)
-            about = {"reading": reading, "method": method}
-            found["endpoints"].append(
-                about | endpoint_rows(experiment, problem, ended, chosen, names, brief=False)
-            )
-        led, near = polished(experiment, problem, result.final)
-        about = {"reading": "polished", "method": method}
-        found["endpoints"].append(
-            about | endpoint_rows(experiment, problem, led, chosen, names, brief=True)
-        )
-        found["nearest"].append({"method": method, "group": names, "start": chosen} | near.columns)
-        found["profiles"].append(
-            {"method": method} | profiles(experiment, problem, near.ends, names, chosen, "nearest")
-        )
-        found["dynamics"].append({"method": method} | dynamics(experiment, problem, result, names))
-        found["profiles"].append(
-            {"method": method}
-            | profiles(experiment, problem, result.final, names, chosen, "stopped")
-        )
-    tables |= {name: stack(parts) for name, parts in found.items()}
+        for name, parts in tables.items():
+            found[name] += parts
     theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
-    tables["certificate"] = [
-        of_hessian(
-            "Hessian",
-            tl.hessian(theta, *problem.args),
-            lambda t: tl.loss(t, *problem.args),
-            theta,
-            ctx,
-        )
-    ]
-    tables["boundaries"] = boundaries(experiment, problem, finals, names, chosen, points)
-    return tables
+    hessian = tl.hessian(theta, *problem.args)
+    certificate = of_hessian("Hessian", hessian, problem.loss, theta, ctx)
+    return {
+        "data": data_table(problem),
+        "search": search_summary(experiment, ends, points),
+        "critical_points": points | where_they_lead(experiment, problem, ends.theta[start], start),
+        **{name: stack(parts) for name, parts in found.items()},
+        "certificate": [certificate],
+        "boundaries": boundaries(experiment, problem, finals, names, chosen, points),
+    }
+
+
+def chosen_starts(start: Tensor, group: list[str]) -> tuple[Tensor, list[str]]:
+    """The starts of a group, and their groups."""
+    pairs = zip(torch.as_tensor(start).tolist(), group, strict=True)
+    chosen = [(index, name) for index, name in pairs if name]
+    index = torch.tensor([index for index, _ in chosen], dtype=torch.long)
+    return index, [name for _, name in chosen]
+
+
+def measure_method(
+    experiment: HsrRegularization, problem: Problem, method: str, chosen: Tensor, names: list[str]
+) -> tuple[DescentResult, dict[str, list[Columns]]]:
+    """One method from the chosen starts, and its parts of the tables: where it ends under every
+    reading of the stop rule and once polished, the descent, and profiles around both."""
+    direction = direction_of(experiment, problem, method)
+    result = train(experiment, problem, chosen, direction, record=True)
+    endpoints = []
+    for reading in experiment.reading:
+        ended = end_under(reading, experiment, problem, chosen, direction, result)
+        rows = endpoint_rows(experiment, problem, ended, chosen, names)
+        endpoints.append({"reading": reading, "method": method} | rows)
+    led, near = polished(experiment, problem, result.final)
+    rows = endpoint_rows(experiment, problem, led, chosen, names, brief=True)
+    endpoints.append({"reading": "polished", "method": method} | rows)
+    about = {"method": method}
+    lines = []
+    for kind, ends in (("nearest", near.ends), ("stopped", result.final)):
+        lines.append(about | profiles(experiment, problem, ends, names, chosen, kind))
+    return result, {
+        "endpoints": endpoints,
+        "nearest": [{**about, "group": names, "start": chosen} | near.columns],
+        "dynamics": [about | dynamics(experiment, problem, result, names)],
+        "profiles": lines,
+    }
 
 
 def search_summary(
@@ -121,24 +127,23 @@ def search_summary(
 ) -> dict[str, Any]:
     """One row: the counts of Section VI-A and the thresholds of Fig. 9."""
     bound, group = points["lambda_sup"], points["group"]
-    known = len(bound) > 0
-    return {
-        "starts": [len(ends.steps)],
-        "converged": [int(ends.converged.sum())],
-        "diverged": [int(ends.diverged.sum())],
-        "unique": [len(bound)],
-        "sharp": [group.count("sharp")],
-        "flat": [group.count("flat")],
-        "flat_threshold": [
-            float(bound.quantile(experiment.group_share)) if known else float("nan")
-        ],
-        "sharp_threshold": [
-            float(bound.quantile(1 - experiment.group_share)) if known else float("nan")
-        ],
-        "steps_median": [
-            float(ends.steps[ends.converged].double().median()) if known else float("nan")
-        ],
+    known, share = len(bound) > 0, experiment.group_share
+    row = {
+        "starts": len(ends.steps),
+        "converged": int(ends.converged.sum()),
+        "diverged": int(ends.diverged.sum()),
+        "unique": len(bound),
+        "sharp": group.count("sharp"),
+        "flat": group.count("flat"),
+        "flat_threshold": math.nan,
+        "sharp_threshold": math.nan,
+        "steps_median": math.nan,
     }
+    if known:
+        row["flat_threshold"] = float(bound.quantile(share))
+        row["sharp_threshold"] = float(bound.quantile(1 - share))
+        row["steps_median"] = float(ends.steps[ends.converged].double().median())
+    return {name: [value] for name, value in row.items()}
 
 
 @dataclass(frozen=True)
@@ -163,11 +168,8 @@ def polished(
     near = lead(theta, *problem.args, limits, "nearest")
     columns: dict[str, Any] = {"kind": _named(down.kind, finite, count)}
     for name, value in nearest_columns(near, theta).items():
-        columns[name] = (
-            _named(value, finite, count)
-            if name == "nearest_kind"
-            else in_place(value, finite, count)
-        )
+        place = _named if name == "nearest_kind" else in_place
+        columns[name] = place(value, finite, count)
     return _moved(ends, finite, down), Nearest(_moved(ends, finite, near), columns)
 
 
@@ -199,7 +201,9 @@ def where_they_lead(
     left = tl.gradient(theta, *problem.args).norm(dim=1)
     first = tl.gradient(problem.starts[start], *problem.args).norm(dim=1)
     columns = {"gradient": short(left), "gradient_ratio": short(left / first)}
-    return columns | {f"led_{k}": v for k, v in led_columns(found, theta, *problem.args).items()}
+    for name, values in led_columns(found, theta, *problem.args).items():
+        columns[f"led_{name}"] = values
+    return columns
 
 
 def endpoint_rows(
@@ -209,7 +213,7 @@ def endpoint_rows(
     chosen: Tensor,
     names: list[str],
     *,
-    brief: bool,
+    brief: bool = False,
 ) -> dict[str, Any]:
     """One row per start: status and curvature, F1 on test data and boundary where the method ended
     (Figs. 12, 14).
@@ -219,27 +223,27 @@ def endpoint_rows(
     theta = ends.theta
     spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())
     mean, std = tl.mean_and_std(theta, *problem.args)
+    gradient = tl.gradient(theta, *problem.args).norm(dim=1)
+    first = tl.gradient(problem.starts[chosen], *problem.args).norm(dim=1)
     measured = {
-        "loss": tl.loss(theta, *problem.args),
+        "loss": problem.loss(theta),
         "lambda_max": spectrum[:, -1],
         "lambda_min": spectrum[:, 0],
         "lambda_sup": tl.upper_bound(theta, *problem.args),
         "mean": mean,
         "std": std,
         "saddle_depth": saddle_depth(experiment, problem, theta),
-        "f1": macro_f1(
-            tl.predict(theta, problem.test_x, problem.activation) > 0.5, problem.test_q > 0.5
-        ),
+        "f1": problem.f1(theta),
         "boundary_length": boundary_length(experiment, problem, theta),
-        "gradient": tl.gradient(theta, *problem.args).norm(dim=1),
+        "gradient": gradient,
+        "gradient_ratio": gradient / first,
     }
-    measured["gradient_ratio"] = measured["gradient"] / tl.gradient(
-        problem.starts[chosen], *problem.args
-    ).norm(dim=1)
     status = ["ok" if s == "converged" else s for s in ends.status]
     table = {"group": names, "start": chosen, "status": status, "steps": ends.steps}
-    shown = {name: value.where(~ends.diverged, torch.nan) for name, value in measured.items()}
-    return table | {name: short(v) if brief else v for name, v in shown.items()}
+    for name, values in measured.items():
+        shown = values.where(~ends.diverged, torch.nan)
+        table[name] = short(shown) if brief else shown
+    return table
 
 
 def data_table(problem: Problem) -> dict[str, Any]:
@@ -256,7 +260,8 @@ def stack(parts: list[dict[str, Any]]) -> dict[str, list[Any]]:
         length = max(len(value) for value in part.values() if not isinstance(value, str))
         for key, value in part.items():
             rows = [value] * length if isinstance(value, str) else value
-            joined.setdefault(key, []).extend(rows.tolist() if isinstance(rows, Tensor) else rows)
+            values = rows.tolist() if isinstance(rows, Tensor) else rows
+            joined.setdefault(key, []).extend(values)
     return joined
 
 
@@ -270,25 +275,20 @@ class Ends:
         self.search = search(experiment, problem, rate)
         points, group = critical_points(experiment, problem, self.search)
         self.unique = len(group)
-        pairs = zip(torch.as_tensor(points["start"]).tolist(), group, strict=True)
-        chosen = [(start, name) for start, name in pairs if name]
-        self.group = [name for _, name in chosen]
-        index = torch.tensor([start for start, _ in chosen], dtype=torch.long)
+        index, self.group = chosen_starts(points["start"], group)
         self.lambda_max: dict[str, Tensor] = {}
         self.f1: dict[str, Tensor] = {}
         self.reached: dict[str, Tensor] = {}
         for method in METHODS:
-            ends = train(
-                experiment, problem, index, direction_of(experiment, problem, method)
-            ).final
-            self._measure(method, problem, ends)
+            direction = direction_of(experiment, problem, method)
+            self._measure(method, problem, train(experiment, problem, index, direction).final)
 
     def _measure(self, method: str, problem: Problem, ends: Endpoints) -> None:
         finite = ~ends.diverged
         hessian = tl.hessian(ends.theta, *problem.args).nan_to_num()
-        self.lambda_max[method] = torch.linalg.eigvalsh(hessian)[..., -1].where(finite, torch.nan)
-        predicted = tl.predict(ends.theta, problem.test_x, problem.activation) > 0.5
-        self.f1[method] = macro_f1(predicted, problem.test_q > 0.5).where(finite, torch.nan)
+        largest = torch.linalg.eigvalsh(hessian)[..., -1]
+        self.lambda_max[method] = largest.where(finite, torch.nan)
+        self.f1[method] = problem.f1(ends.theta).where(finite, torch.nan)
         self.reached[method] = ends.converged
 
     def of(self, name: str) -> Tensor:
@@ -306,28 +306,26 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
     rate = float(cell.params["search_rate"])
     ctx.progress(0, 1, f"search at rate {rate:g} and {len(METHODS)} methods")
     ends = Ends(experiment, drawn(experiment, ctx, "scan", experiment.printed_ratio), rate)
-    about = {
+    about: Columns = {
         "starts": experiment.draw_starts,
         "converged": int(ends.search.converged.sum()),
         "unique": ends.unique,
     }
     rows = []
-    for method in METHODS:
-        for name in GROUPS:
-            of, met = ends.of(name), ends.reached[method]
-            row: dict[str, Any] = {
-                "method": method,
-                "group": name,
-                "chosen": int(of.sum()),
-                "reached": int((of & met).sum()),
-            }
-            row["pairs"] = int((of & met & ends.reached["gd"]).sum())
-            row["lambda_max"] = (
-                float(ends.lambda_max[method][of].nanmedian()) if of.any() else float("nan")
-            )
-            row["f1"] = float(ends.f1[method][of].nanmedian()) if of.any() else float("nan")
-            rows.append(about | row)
+    for method, name in product(METHODS, GROUPS):
+        of = ends.of(name)
+        met = of & ends.reached[method]
+        row = about | {"method": method, "group": name, "chosen": int(of.sum())}
+        row["reached"] = int(met.sum())
+        row["pairs"] = int((met & ends.reached["gd"]).sum())
+        row["lambda_max"] = _nanmedian(ends.lambda_max[method][of])
+        row["f1"] = _nanmedian(ends.f1[method][of])
+        rows.append(row)
     return {"scan": rows}
+
+
+def _nanmedian(values: Tensor) -> float:
+    return float(values.nanmedian()) if len(values) else math.nan
 
 
 def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Table]:
@@ -339,11 +337,9 @@ def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Tabl
         ctx.progress(number, experiment.draws, f"draw {number + 1}")
         problem = drawn(experiment, ctx, f"draw/{number}", experiment.fitted_ratio)
         ends = Ends(experiment, problem, experiment.rate)
-        for name in GROUPS:
-            rows += [
-                {"draw": number, "group": name} | _difference(ends, ends.of(name), a, b)
-                for a, b in PAIRS
-            ]
+        for name, (a, b) in product(GROUPS, PAIRS):
+            about = {"draw": number, "group": name}
+            rows.append(about | _difference(ends, ends.of(name), a, b))
     return {"draws": rows}
 
 
@@ -363,6 +359,6 @@ def measure(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dict[str
     """All tables of one cell."""
     if cell.params.get("part") == "draws":
         return measure_draws(experiment, ctx)
-    return (measure_scan if "search_rate" in cell.params else measure_contest)(
-        experiment, cell, ctx
-    )
+    if "search_rate" in cell.params:
+        return measure_scan(experiment, cell, ctx)
+    return measure_contest(experiment, cell, ctx)

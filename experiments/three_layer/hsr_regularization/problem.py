@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.three_layer.ends import uniform
+from experiments.three_layer.ends import macro_f1, uniform
 from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.settings import HsrRegularization
 from runner.contract import Context
@@ -44,6 +44,14 @@ class Problem:
     def args(self) -> tuple[Tensor, Tensor, str]:
         return self.x, self.q, self.activation
 
+    def loss(self, theta: Tensor) -> Tensor:
+        return tl.loss(theta, *self.args)
+
+    def f1(self, theta: Tensor) -> Tensor:
+        """Macro F1 on the test set."""
+        predicted = tl.predict(theta, self.test_x, self.activation) > 0.5
+        return macro_f1(predicted, self.test_q > 0.5)
+
 
 def draw(experiment: HsrRegularization, ctx: Context) -> Problem:
     """Data and starts of the seed."""
@@ -64,17 +72,13 @@ def _drawn(
     streams: tuple[str, str, str],
     ratio: float,
 ) -> Problem:
-    data, dimension = (
-        experiment.dataset,
-        tl.parameter_count(experiment.dataset.inputs, experiment.hidden),
-    )
-    theta = uniform(
-        starts, dimension, experiment.training.half_range, ctx.torch_generator(streams[0])
-    )
-    x, q = sample(data, data.train, ctx, streams[1])
-    return Problem(
-        x, q, *sample(data, max(data.test), ctx, streams[2]), theta, experiment.activation, ratio
-    )
+    data = experiment.dataset
+    dimension = tl.parameter_count(data.inputs, experiment.hidden)
+    generator = ctx.torch_generator(streams[0])
+    theta = uniform(starts, dimension, experiment.training.half_range, generator)
+    train = sample(data, data.train, ctx, streams[1])
+    test = sample(data, max(data.test), ctx, streams[2])
+    return Problem(*train, *test, theta, experiment.activation, ratio)
 
 
 def direction_of(experiment: HsrRegularization, problem: Problem, method: str) -> Direction:
@@ -114,10 +118,8 @@ def critical_points(
     bound = tl.upper_bound(theta, *problem.args)
     group = [""] * len(unique)
     if len(unique):
-        low, high = (
-            bound.quantile(experiment.group_share),
-            bound.quantile(1 - experiment.group_share),
-        )
+        low = bound.quantile(experiment.group_share)
+        high = bound.quantile(1 - experiment.group_share)
         for k, value in enumerate(bound):
             if value <= low:
                 group[k] = "flat"

@@ -4,6 +4,7 @@ of the data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,17 +57,11 @@ def certificates(search: Search, ctx: Context) -> list[dict[str, Any]]:
     places = {"start": search.starts[0]}
     if len(search.unique):
         places["sharpest critical point"] = search.ends.theta[search.ranked[0]]
-    return [
-        of_hessian(
-            "Hessian",
-            tl.hessian(theta, *search.args),
-            lambda t: tl.loss(t, *search.args),
-            theta,
-            ctx,
-            place=place,
-        )
-        for place, theta in places.items()
-    ]
+    rows = []
+    for place, theta in places.items():
+        hessian = search.hessian(theta)
+        rows.append(of_hessian("Hessian", hessian, search.loss, theta, ctx, place=place))
+    return rows
 
 
 def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
@@ -75,13 +70,27 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
     """
     ends = search.ends
     status = ["ok" if s == "converged" else s for s in ends.status]
-    theta = ends.theta[ends.converged]
-    hessian = tl.hessian(theta, *search.args)
+    columns: dict[str, Any] = {
+        "start": range(len(status)),
+        "status": status,
+        "converged": ends.converged.to(torch.int64),
+        "duplicate": search.repeated.to(torch.int64),
+        "steps": ends.steps,
+    }
+    for name, values in curvatures(search, experiment).items():
+        columns[name] = in_place(values, ends.converged, len(status))
+    return columns
+
+
+def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
+    """What is measured where the search converged."""
+    theta = search.ends.theta[search.ends.converged]
+    hessian = search.hessian(theta)
     spectrum = torch.linalg.eigvalsh(hessian)
     W, V = tl.split(theta, search.x.shape[1])
     trace, square = tl.traces(theta, *search.args)
-    measured = {
-        "loss": tl.loss(theta, *search.args),
+    found = {
+        "loss": search.loss(theta),
         "lambda_max": spectrum[:, -1],
         "lambda_min": spectrum[:, 0],
         "lambda_sup": tl.upper_bound(theta, *search.args),
@@ -93,20 +102,16 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
         "RtR_norm_sq": hidden_gram_norm_squared(theta, search.x, search.activation),
         "hessian_error": hessian_error(search, theta, hessian, experiment),
     }
-    for count, (x, q) in search.test.items():
-        measured[f"f1_test{count}"] = macro_f1(
-            tl.predict(theta, x, search.activation) > 0.5, q > 0.5
-        )
-    columns: dict[str, Any] = {
-        "start": range(len(status)),
-        "status": status,
-        "converged": ends.converged.to(torch.int64),
-        "duplicate": search.repeated.to(torch.int64),
-        "steps": ends.steps,
-    }
-    return columns | {
-        name: in_place(values, ends.converged, len(status)) for name, values in measured.items()
-    }
+    return found | f1_on_test_sets(search, theta)
+
+
+def f1_on_test_sets(search: Search, theta: Tensor) -> dict[str, Tensor]:
+    """Macro F1 (S,) on each test set."""
+    found = {}
+    for size, (x, q) in search.test.items():
+        predicted = tl.predict(theta, x, search.activation) > 0.5
+        found[f"f1_test{size}"] = macro_f1(predicted, q > 0.5)
+    return found
 
 
 def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
@@ -133,45 +138,47 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
     ends, chosen = search.ends, search.unique
     bounds, largest = points["lambda_sup"][chosen].sort().values, points["lambda_max"][chosen]
     limit = 2 / search.rate
-    starts_largest = points["lambda_max"][ends.converged]
-    return {
-        "stop_ratio": [search.ratio],
-        "starts": [len(search.starts)],
-        "converged": [int(ends.converged.sum())],
-        "diverged": [int(ends.diverged.sum())],
-        "not_converged": [int((~ends.converged & ~ends.diverged).sum())],
-        "unique": [len(chosen)],
-        "steps_median": [
-            float(ends.steps[ends.converged].double().median())
-            if ends.converged.any()
-            else float("nan")
-        ],
-        "stability_limit": [limit],
-        "beyond_limit": [int((starts_largest > limit).sum())],
-        "lambda_max_not_converged": [_unsettled(search)],
-        "lambda_max_largest": [_quantile(largest, 1.0)],
-        "lambda_max_median": [_quantile(largest, 0.5)],
-        "lambda_sup_smallest": [_quantile(bounds, 0.0)],
-        "lambda_sup_second_smallest": [float(bounds[1]) if len(bounds) > 1 else float("nan")],
-        "lambda_sup_median": [_quantile(bounds, 0.5)],
-        "lambda_sup_largest": [_quantile(bounds, 1.0)],
-        "hessian_error_mean": [float(points["hessian_error"][chosen].nanmean())],
-        "f1_test_median": [_quantile(points[f"f1_test{max(search.test)}"][chosen], 0.5)],
+    f1 = points[f"f1_test{max(search.test)}"][chosen]
+    found = {
+        "stop_ratio": search.ratio,
+        "starts": len(search.starts),
+        "converged": int(ends.converged.sum()),
+        "diverged": int(ends.diverged.sum()),
+        "not_converged": int((~ends.converged & ~ends.diverged).sum()),
+        "unique": len(chosen),
+        "steps_median": _median(ends.steps[ends.converged].double()),
+        "stability_limit": limit,
+        "beyond_limit": int((points["lambda_max"][ends.converged] > limit).sum()),
+        "lambda_max_not_converged": _unsettled(search),
+        "lambda_max_largest": _quantile(largest, 1.0),
+        "lambda_max_median": _quantile(largest, 0.5),
+        "lambda_sup_smallest": _quantile(bounds, 0.0),
+        "lambda_sup_second_smallest": float(bounds[1]) if len(bounds) > 1 else math.nan,
+        "lambda_sup_median": _quantile(bounds, 0.5),
+        "lambda_sup_largest": _quantile(bounds, 1.0),
+        "hessian_error_mean": float(points["hessian_error"][chosen].nanmean()),
+        "f1_test_median": _quantile(f1, 0.5),
     }
+    return {name: [value] for name, value in found.items()}
 
 
 def _unsettled(search: Search) -> float:
     """Median λ_1 where the starts that neither converged nor diverged are at the last step."""
     theta = search.ends.theta[~search.ends.converged & ~search.ends.diverged]
-    hessian = tl.hessian(theta, *search.args)
-    finite = torch.isfinite(hessian).all(
-        (1, 2)
-    )  # one step before it diverges a start may overflow here
-    return _quantile(torch.linalg.eigvalsh(hessian[finite])[:, -1], 0.5)
+    hessian = search.hessian(theta)
+    # one step before it diverges a start may overflow here
+    finite = torch.isfinite(hessian).all((1, 2))
+    spectrum = torch.linalg.eigvalsh(hessian[finite])
+    return _quantile(spectrum[:, -1], 0.5)
 
 
 def _quantile(values: Tensor, level: float) -> float:
-    return float(values.quantile(level)) if len(values) else float("nan")
+    return float(values.quantile(level)) if len(values) else math.nan
+
+
+def _median(values: Tensor) -> float:
+    """The lower of the two middle values."""
+    return float(values.median()) if len(values) else math.nan
 
 
 def _limits(experiment: WsBound, search: Search) -> Limits:
@@ -185,22 +192,18 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     """
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
-    theta = search.ends.theta[search.unique]
-    found = lead(theta, *search.args, _limits(experiment, search))
-    table: dict[str, Any] = {"start": search.unique} | led_columns(found, theta, *search.args)
-    for size, (x, q) in search.test.items():
-        table[f"f1_test{size}"] = short(
-            macro_f1(tl.predict(found.theta, x, search.activation) > 0.5, q > 0.5)
-        )
+    theta, limits = search.ends.theta[search.unique], _limits(experiment, search)
+    led = lead(theta, *search.args, limits)
+    table: dict[str, Any] = {"start": search.unique} | led_columns(led, theta, *search.args)
+    for name, f1 in f1_on_test_sets(search, led.theta).items():
+        table[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
-        table |= nearest_columns(
-            lead(theta, *search.args, _limits(experiment, search), "nearest"), theta
-        )
+        table |= nearest_columns(lead(theta, *search.args, limits, "nearest"), theta)
     return {
         "gradients": gradients(search),
         "polished": table,
-        "theorems_polished": theorem_slack(found.theta, *search.args),
+        "theorems_polished": theorem_slack(led.theta, *search.args),
     }
 
 
@@ -224,9 +227,11 @@ def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Ta
         ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
         search = _drawn(experiment, draw, ctx)
         theta = search.ends.theta[search.unique]
-        found = lead(theta, *search.args, _limits(experiment, search))
-        for stage, points in (("stopped", theta), ("polished", found.theta)):
-            rows += _groups(experiment, search, points, {"draw": draw, "stage": stage}, found.kind)
+        led = lead(theta, *search.args, _limits(experiment, search))
+        counts = {kind: led.kind.count(kind) for kind in KINDS}
+        for stage, points in (("stopped", theta), ("polished", led.theta)):
+            for row in _group_rows(experiment, search, points):
+                rows.append({"draw": draw, "stage": stage} | row | counts)
     return {"draws": rows}
 
 
@@ -234,17 +239,12 @@ def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
     data, hidden, role = experiment.dataset, experiment.portrait_hidden, f"draw/{draw}"
     train = sample(data, data.train, ctx, f"{role}/train")
     test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
-    return search_from(
-        experiment,
-        ("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio),
-        (*train, test),
-        ctx.torch_generator(f"{role}/starts"),
-    )
+    protocol = ("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio)
+    generator = ctx.torch_generator(f"{role}/starts")
+    return search_from(experiment, protocol, (*train, test), generator)
 
 
-def _groups(
-    experiment: WsBound, search: Search, theta: Tensor, about: Mapping[str, Any], kinds: list[str]
-) -> list[dict[str, Any]]:
+def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict[str, Any]]:
     """Macro F1 of the points with low and with high λ_sup (WS bound, Fig. 7), one row for each test
     set.
 
@@ -255,21 +255,15 @@ def _groups(
     count = int(experiment.low_share * len(order))
     low, high = order[:count], order[count:]
     rows = []
-    for size, (x, q) in search.test.items():
-        f1 = macro_f1(tl.predict(theta, x, search.activation) > 0.5, q > 0.5)
-        better = (
-            (f1[low][:, None] - f1[high]).sign().mean()
-            if count and len(high)
-            else torch.tensor(torch.nan)
-        )
-        row = dict(about) | {"test_samples": size, "low": len(low), "high": len(high)}
-        row |= {
-            "f1_low": float(f1[low].mean()),
-            "f1_high": float(f1[high].mean()),
-            "effect": float(better),
-        }
+    for size, f1 in zip(search.test, f1_on_test_sets(search, theta).values(), strict=True):
+        effect = math.nan
+        if count and len(high):
+            effect = float((f1[low][:, None] - f1[high]).sign().mean())
+        row: dict[str, Any] = {"test_samples": size, "low": len(low), "high": len(high)}
+        row |= {"f1_low": float(f1[low].mean()), "f1_high": float(f1[high].mean())}
+        row |= {"effect": effect}
         row |= {"spread_low": float(f1[low].std()), "spread_high": float(f1[high].std())}
-        rows.append(row | {kind: kinds.count(kind) for kind in KINDS})
+        rows.append(row)
     return rows
 
 
@@ -284,5 +278,7 @@ def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
 def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
     """||Rᵀ R||_F² (...,), computed as ||R Rᵀ||_F² of the smaller side (WS bound, Fig. 12)."""
     r = tl.hidden_representation(theta, x, activation)
-    small = r.transpose(-2, -1) @ r if r.shape[-1] <= r.shape[-2] else r @ r.transpose(-2, -1)
-    return small.square().sum((-2, -1))
+    if r.shape[-1] > r.shape[-2]:
+        r = r.transpose(-2, -1)
+    gram = r.transpose(-2, -1) @ r
+    return gram.square().sum((-2, -1))

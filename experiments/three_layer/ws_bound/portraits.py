@@ -4,12 +4,12 @@ Hessian entries.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from experiments.three_layer.ends import columns
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION
 from experiments.three_layer.ws_bound.search import Search
 from experiments.three_layer.ws_bound.settings import WsBound
@@ -31,20 +31,17 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     Loss lines and decision boundaries, the largest tables, are kept for the activation whose
     figures draw them.
     """
-    chosen = portrayed(search)
+    chosen, step = portrayed(search), experiment.difference_step
+    points, half_range = experiment.line_points, experiment.line_half_range
     drawn: dict[str, Table] = {}
     if search.activation == PAPER_ACTIVATION:
-        drawn["landscapes"] = landscapes(
-            search, chosen, experiment.line_points, experiment.line_half_range
-        )
+        drawn["landscapes"] = landscapes(search, chosen, points, half_range)
         drawn["boundaries"] = boundaries(search, chosen, experiment.boundary_step)
     return drawn | {
         "portraits": portrayed_points(search, chosen),
         "trajectories": trajectories(search, chosen, experiment.path_points),
-        "hessian_entries": hessian_entries(
-            search, chosen, experiment.entry_points, experiment.difference_step
-        ),
-        "traces": numerical_traces(search, experiment.difference_step),
+        "hessian_entries": hessian_entries(search, chosen, experiment.entry_points, step),
+        "traces": numerical_traces(search, step),
         "samples": {"x1": search.x[:, 0], "x2": search.x[:, 1], "label": search.q.to(torch.int64)},
         "activations": activation_curve(search.activation),
     }
@@ -63,12 +60,14 @@ def portrayed(search: Search) -> dict[str, int]:
 
 def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
     """One row per portrayed point."""
-    theta = search.ends.theta[list(chosen.values())]
+    starts = list(chosen.values())
+    theta = search.ends.theta[starts]
+    spectrum = torch.linalg.eigvalsh(search.hessian(theta))
     return {
         "point": list(chosen),
-        "start": list(chosen.values()),
-        "loss": tl.loss(theta, *search.args),
-        "lambda_max": torch.linalg.eigvalsh(tl.hessian(theta, *search.args))[:, -1],
+        "start": starts,
+        "loss": search.loss(theta),
+        "lambda_max": spectrum[:, -1],
         "lambda_sup": tl.upper_bound(theta, *search.args),
     }
 
@@ -77,10 +76,10 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
     """Loss, λ_sup, λ_1 and λ_D along the descent to the sharpest and the flattest point (WS bound,
     Fig. 5).
     """
-    rows: list[tuple[Any, ...]] = []
-    for name in (n for n in chosen if n.endswith("_1")):
-        start = chosen[name]
-        length = int(search.ends.steps[start])
+    tables = []
+    for name, start in chosen.items():
+        if not name.endswith("_1"):
+            continue
         path = descend(
             search.starts[start : start + 1],
             search.direction,
@@ -88,20 +87,29 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
             max_steps=search.steps,
             stop_ratios=(search.ratio,),
             record=(0,),
-            record_every=max(1, length // points),
+            record_every=max(1, int(search.ends.steps[start]) // points),
         ).trajectories[0]
-        args = (path.theta, *search.args)
-        spectrum = torch.linalg.eigvalsh(tl.hessian(*args))
-        values = (
-            path.steps,
-            tl.loss(*args),
-            spectrum[:, -1],
-            spectrum[:, 0],
-            tl.upper_bound(*args),
-        )
-        listed = [column.tolist() for column in values]
-        rows += [(name, *row) for row in zip(*listed, strict=True)]
-    return columns(("point", "step", "loss", "lambda_max", "lambda_min", "lambda_sup"), rows)
+        spectrum = torch.linalg.eigvalsh(search.hessian(path.theta))
+        columns = {
+            "point": [name] * len(path.steps),
+            "step": path.steps,
+            "loss": search.loss(path.theta),
+            "lambda_max": spectrum[:, -1],
+            "lambda_min": spectrum[:, 0],
+            "lambda_sup": tl.upper_bound(path.theta, *search.args),
+        }
+        tables.append(columns)
+    return below_each_other(tables)
+
+
+def below_each_other(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Columns of tables, one after the other; no columns without tables."""
+    found: dict[str, list[Any]] = {}
+    for table in tables:
+        for name, column in table.items():
+            values = column.tolist() if isinstance(column, Tensor) else column
+            found.setdefault(name, []).extend(values)
+    return found
 
 
 def landscapes(
@@ -112,9 +120,8 @@ def landscapes(
 
     direction: d = 1 … D by falling eigenvalue. alpha: in units of θ, since ||u_d|| = 1.
     """
-    alpha = (
-        half_range * (2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)) / (points - 1)
-    )
+    steps = 2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)
+    alpha = half_range * steps / (points - 1)
     dimension = search.starts.shape[1]
     table: dict[str, Any] = {
         "direction": torch.arange(1, dimension + 1).repeat_interleave(points),
@@ -122,10 +129,10 @@ def landscapes(
     }
     for name, start in chosen.items():
         theta = search.ends.theta[start]
-        vectors = torch.linalg.eigh(tl.hessian(theta, *search.args)).eigenvectors
-        lines = theta + alpha[:, None] * vectors.t().flip(0)[:, None, :]
-        loss = tl.loss(lines.flatten(0, 1), *search.args)
-        table[name] = _rounded(loss, LOSS_GRAIN)
+        vectors = torch.linalg.eigh(search.hessian(theta)).eigenvectors
+        falling = vectors.t().flip(0)[:, None, :]
+        lines = theta + alpha[:, None] * falling
+        table[name] = _rounded(search.loss(lines.flatten(0, 1)), LOSS_GRAIN)
     return table
 
 
@@ -162,26 +169,27 @@ def hessian_entries(
     """
     names = list(chosen)[:: max(1, len(chosen) // count)][:count]
     theta = search.ends.theta[[chosen[name] for name in names]]
-    args = (theta, *search.args)
     dimension = theta.shape[1]
     index = torch.arange(dimension)
+    numerical = numerical_hessian(theta, *search.args, step=step)
     return {
         "point": [name for name in names for _ in range(dimension * dimension)],
         "row": index.repeat_interleave(dimension).repeat(len(names)),
         "column": index.repeat(dimension * len(names)),
-        "analytic": tl.hessian(*args).flatten(),
-        "numerical": numerical_hessian(*args, step=step).flatten(),
+        "analytic": search.hessian(theta).flatten(),
+        "numerical": numerical.flatten(),
     }
 
 
 def numerical_traces(search: Search, step: float) -> dict[str, Any]:
     """tr H and tr H² of the numerical Hessian at every unique critical point (WS bound, Fig. 9)."""
     chosen = search.unique
-    numerical: Tensor = numerical_hessian(search.ends.theta[chosen], *search.args, step=step)
+    numerical = numerical_hessian(search.ends.theta[chosen], *search.args, step=step)
+    square = numerical @ numerical
     return {
         "start": chosen,
         "trace_numerical": numerical.diagonal(dim1=-2, dim2=-1).sum(-1),
-        "trace_of_square_numerical": (numerical @ numerical).diagonal(dim1=-2, dim2=-1).sum(-1),
+        "trace_of_square_numerical": square.diagonal(dim1=-2, dim2=-1).sum(-1),
     }
 
 
@@ -200,13 +208,13 @@ def numerical_hessian(
     """
     shifts = step * torch.eye(theta.shape[-1], dtype=theta.dtype)
     base = theta[..., None, :]
+
+    def ahead_and_behind(point: Tensor) -> tuple[Tensor, Tensor]:
+        return tl.loss(point + shifts, x, q, activation), tl.loss(point - shifts, x, q, activation)
+
     rows = []
     for shift in shifts:
-        ahead, behind = base + shift, base - shift
-        values = [
-            tl.loss(point + sign * shifts, x, q, activation)
-            for point in (ahead, behind)
-            for sign in (1, -1)
-        ]
-        rows.append((values[0] - values[1] - values[2] + values[3]) / (4 * step**2))
+        upper, lower = ahead_and_behind(base + shift)
+        upper_behind, lower_behind = ahead_and_behind(base - shift)
+        rows.append((upper - lower - upper_behind + lower_behind) / (4 * step**2))
     return torch.stack(rows, dim=-2)

@@ -42,6 +42,12 @@ class Search:
         """What every closed form takes after theta."""
         return self.x, self.q, self.activation
 
+    def loss(self, theta: Tensor) -> Tensor:
+        return tl.loss(theta, *self.args)
+
+    def hessian(self, theta: Tensor) -> Tensor:
+        return tl.hessian(theta, *self.args)
+
     @property
     def direction(self) -> LossGradient:
         return LossGradient(*self.args)
@@ -60,7 +66,8 @@ class Search:
     @cached_property
     def ranked(self) -> Tensor:
         """Indices of the unique critical points by λ_sup, sharpest first."""
-        return self.unique[self.bound[self.unique].argsort(descending=True, stable=True)]
+        order = self.bound[self.unique].argsort(descending=True, stable=True)
+        return self.unique[order]
 
 
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
@@ -69,19 +76,12 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     Data and starts of a seed are the same under every protocol and activation, so that their
     differences are theirs.
     """
-    hidden, activation, rate = (
-        int(cell.params["hidden"]),
-        str(cell.params["activation"]),
-        float(cell.params["rate"]),
-    )
+    hidden, activation = int(cell.params["hidden"]), str(cell.params["activation"])
+    protocol = activation, hidden, float(cell.params["rate"]), experiment.ratio(cell)
     splits = load_gaussian(experiment.dataset, ctx)
     ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
-    return search_from(
-        experiment,
-        (activation, hidden, rate, experiment.ratio(cell)),
-        (*splits.train, splits.test),
-        ctx.torch_generator(f"starts/hidden={hidden}"),
-    )
+    generator = ctx.torch_generator(f"starts/hidden={hidden}")
+    return search_from(experiment, protocol, (*splits.train, splits.test), generator)
 
 
 def search_from(
