@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.protocol.figures import DISTANCE, STYLES, decay, hollow, mark, titles
-from experiments.dag.protocol.scores import chosen, printed
-from experiments.dag.protocol.summary import first, groups, over_seeds
+from experiments.dag.protocol.scores import printed
+from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
 from runner import stats
 from runner.report import figures
 

@@ -16,8 +16,8 @@ from experiments.dag.exp2.settings import Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
-from experiments.dag.protocol.scores import chosen, printed
-from experiments.dag.protocol.summary import first, groups, over_seeds
+from experiments.dag.protocol.scores import printed
+from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
 from runner.report.labels import label

@@ -10,15 +10,9 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import (
-    chosen,
-    facts,
-    fit_of_means,
-    jackknife,
-    printed,
-    published_start,
-)
+from experiments.dag.protocol.scores import facts, fit_of_means, jackknife, printed, published_start
 from experiments.dag.protocol.summary import (
+    chosen,
     first,
     groups,
     over_seeds,

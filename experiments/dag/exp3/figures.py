@@ -19,8 +19,8 @@ from experiments.dag.protocol.figures import (
     hollow,
     image_sets as one_set,
 )
-from experiments.dag.protocol.scores import chosen, printed
-from experiments.dag.protocol.summary import first, groups, over_seeds
+from experiments.dag.protocol.scores import printed
+from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
 from runner import stats
 from runner.report import figures
 from runner.report.labels import label

@@ -16,8 +16,7 @@ from experiments.dag.protocol.figures import (
     image_sets as one_set,
     titles,
 )
-from experiments.dag.protocol.scores import chosen
-from experiments.dag.protocol.summary import first, groups, over_seeds, variance_components
+from experiments.dag.protocol.summary import chosen, first, groups, over_seeds, variance_components
 from runner.report import figures
 from runner.report.labels import label
 from runner.training import CHECKPOINTS

@@ -16,9 +16,9 @@ from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import STYLES, band, hollow, titles
-from experiments.dag.protocol.scores import chosen, printed
+from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import first, groups, over_seeds
+from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report import figures
 from runner.report.labels import label

@@ -17,8 +17,8 @@ from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol import figures
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
-from experiments.dag.protocol.scores import chosen, printed
-from experiments.dag.protocol.summary import groups, over_seeds
+from experiments.dag.protocol.scores import printed
+from experiments.dag.protocol.summary import chosen, groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import groups as boxes, panels
 from runner.report.labels import label

@@ -8,6 +8,7 @@ after training. Black hollow marks: the values that the paper publishes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.scores import chosen
-from experiments.dag.protocol.summary import first, groups, over_seeds
+from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
 from runner.report import figures
 from runner.report.labels import label
 from runner.training import CHECKPOINTS
@@ -87,29 +87,24 @@ def error_line(
     """
     std = means["std"].fillna(0)
     down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
-    ax.errorbar(
-        means[x],
-        means["mean"],
-        yerr=[down, std],
-        label=text or f"{label(variant)}, {label(checkpoint)}",
-        capsize=2,
-        elinewidth=0.8,
-        **(look(variant, checkpoint) | style),
-    )
+    style = look(variant, checkpoint) | style
+    style.setdefault("label", text or f"{label(variant)}, {label(checkpoint)}")
+    ax.errorbar(means[x], means["mean"], yerr=[down, std], capsize=2, elinewidth=0.8, **style)
 
 
 def mark(ax: Axes, x: float, y: float, variant: str) -> None:
     """One published value as a black hollow mark in the shape of the variant."""
-    shape = STYLES.style(variant)["marker"]
-    style: dict[str, Any] = {
-        "facecolors": "none",
-        "edgecolors": "black",
-        "linewidths": 0.9,
-        "s": 90,
-        "marker": shape,
-        "zorder": BEHIND,
-    }
+    style = HOLLOW | {"s": 90, "marker": STYLES.style(variant)["marker"]}
     ax.scatter([x], [y], label=PAPER, **style)
+
+
+HOLLOW: dict[str, Any] = {
+    "facecolors": "none",
+    "edgecolors": "black",
+    "linewidths": 0.9,
+    "zorder": BEHIND,
+}
+"""Look of a published value in a scatter plot."""
 
 
 def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None:
@@ -121,24 +116,14 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     if rows.empty or rows["mean"].isna().all():
         return
     style: dict[str, Any] = {"color": "black", "linestyle": "none", "zorder": BEHIND}
-    marker: dict[str, Any] = {
-        "marker": STYLES.style(variant)["marker"],
-        "markerfacecolor": "none",
-        "markeredgewidth": 0.9,
-        "markersize": 10,
-    }
-    ax.plot(x, rows["mean"], label=PAPER, **style, **marker)
+    marker = style | {"marker": STYLES.style(variant)["marker"], "markersize": 10}
+    marker |= {"markerfacecolor": "none", "markeredgewidth": 0.9}
+    ax.plot(x, rows["mean"], label=PAPER, **marker)
     printed = rows["std"].notna().to_numpy()
     if printed.any():
-        places = np.asarray(x, dtype=float)[printed]
-        ax.errorbar(
-            places,
-            rows["mean"][printed],
-            yerr=rows["std"][printed],
-            elinewidth=0.8,
-            capsize=4,
-            **style,
-        )
+        places, shown = np.asarray(x, dtype=float)[printed], rows[printed]
+        bars = style | {"elinewidth": 0.8, "capsize": 4}
+        ax.errorbar(places, shown["mean"], yerr=shown["std"], **bars)
 
 
 def image_sets(
@@ -150,25 +135,14 @@ def image_sets(
     means: columns images, mean, std.
     """
     random, own = means[means["images"] != 0]["mean"], means[means["images"] == 0]
-    spread = jitter * np.linspace(-1, 1, len(random)) if len(random) > 1 else np.zeros(len(random))
-    ax.scatter(
-        x + spread,
-        random,
-        s=14,
-        alpha=0.6,
-        linewidths=0,
-        color=colour,
-        label="random sets of images",
-    )
-    style: dict[str, Any] = {
-        "marker": "D",
-        "color": "black",
-        "capsize": 3,
-        "markersize": 4,
-        "linestyle": "none",
-    }
-    style |= {"label": "the paper's images, ± std over seeds", "zorder": 3}
-    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **style)
+    spread = np.zeros(len(random))
+    if len(random) > 1:
+        spread = jitter * np.linspace(-1, 1, len(random))
+    dots: dict[str, Any] = {"s": 14, "alpha": 0.6, "linewidths": 0, "color": colour}
+    ax.scatter(x + spread, random, label="random sets of images", **dots)
+    diamond: dict[str, Any] = {"marker": "D", "color": "black", "linestyle": "none", "zorder": 3}
+    diamond |= {"capsize": 3, "markersize": 4, "label": "the paper's images, ± std over seeds"}
+    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **diamond)
 
 
 def decay(
@@ -203,14 +177,16 @@ def decay(
         marks(ax, at)
 
     heads = {at: HEADS.get(panel, panel + " ${}$").format(at) for at in dict.fromkeys(table[panel])}
-    axes: dict[str, Any] = {
-        "x": DISTANCE,
-        "y": LABELS.get(value, value),
-        "log": "y" if log else "",
-        "integer": True,
-    }
     return figures.panels(
-        heads, draw, **axes, legend_columns=2, height=3.4 if fits is None else 4.4, caption=BARS
+        heads,
+        draw,
+        x=DISTANCE,
+        y=LABELS.get(value, value),
+        log="y" if log else "",
+        integer=True,
+        legend_columns=2,
+        height=3.4 if fits is None else 4.4,
+        caption=BARS,
     )
 
 
@@ -218,11 +194,11 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     """Every seed as a thin line, where the spread over seeds is more than half the mean somewhere:
     a bar hides it."""
     means = over_seeds(part, ["distance"], value)
-    if (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
-        for _, rows in part.groupby("seed"):
-            ax.plot(
-                rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1
-            )
+    if not (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
+        return
+    thin: dict[str, Any] = {"color": colour, "linewidth": 0.7, "alpha": 0.45, "zorder": 1}
+    for _, rows in part.groupby("seed"):
+        ax.plot(rows["distance"], rows[value], **thin)
 
 
 def pair_maps(
@@ -235,37 +211,43 @@ def pair_maps(
     """
     variants = list(dict.fromkeys(pairs[variant]))
     shown = pairs[pairs["checkpoint"].isin(checkpoints)]
-    at = {(kind, c): f"{label(kind)}, {label(c)}" for kind in variants for c in checkpoints}
+    at = {key: f"{label(key[0])}, {label(key[1])}" for key in product(variants, checkpoints)}
 
     def draw(ax: Axes, key: tuple[str, str]) -> str:
-        own = shown[shown[variant] == key[0]]
-        means = own.groupby(["checkpoint", "v", "w"])[value].mean()
-        rows = own[own["checkpoint"] == key[1]]
-        nodes = list(dict.fromkeys([*rows["v"], *rows["w"]]))
-        grid = rows.pivot_table(index="v", columns="w", values=value, dropna=False)
-        matrix = grid.reindex(index=nodes, columns=nodes).to_numpy(copy=True)
-        upper = matrix.T
-        matrix[matrix != matrix] = upper[
-            matrix != matrix
-        ]  # NaN below the diagonal: the blocks are symmetric
+        kind, checkpoint = key
+        rows_of_kind = shown[shown[variant] == kind]
+        means = rows_of_kind.groupby(["checkpoint", "v", "w"])[value].mean()
         limits = (float(means.min()), float(means.max())) if means.notna().any() else None
-        figures.heatmap(
-            ax, matrix, f"${value}(v, w)$", limits=limits, bar=key[1] == checkpoints[-1]
-        )
+        matrix = _matrix(rows_of_kind[rows_of_kind["checkpoint"] == checkpoint], value)
+        last = checkpoint == checkpoints[-1]
+        figures.heatmap(ax, matrix, f"${value}(v, w)$", limits=limits, bar=last)
         layers: Any = ax.yaxis.get_major_locator()
         layers.set_params(integer=True)
-        finite = matrix[matrix == matrix]
+        finite = matrix[~np.isnan(matrix)]
         return at[key] + (f":\n{finite.min():.3g} to {finite.max():.3g}" if finite.size else "")
 
-    size: dict[str, Any] = {
-        "width": 6.2,
-        "height": 0.3 + 2.6 * len(variants),
-        "sharey": False,
-        "legend_columns": 0,
-    }
     return figures.panels(
-        at, draw, x="layer $w$", y="layer $v$", columns=len(checkpoints), integer=True, **size
+        at,
+        draw,
+        x="layer $w$",
+        y="layer $v$",
+        columns=len(checkpoints),
+        integer=True,
+        sharey=False,
+        legend_columns=0,
+        width=6.2,
+        height=0.3 + 2.6 * len(variants),
     )
+
+
+def _matrix(rows: pd.DataFrame, value: str) -> np.ndarray:
+    """Means by node v and w; the blocks are symmetric, and the table has one half of them."""
+    nodes = list(dict.fromkeys([*rows["v"], *rows["w"]]))
+    grid = rows.pivot_table(index="v", columns="w", values=value, dropna=False)
+    matrix = grid.reindex(index=nodes, columns=nodes).to_numpy(copy=True)
+    missing = np.isnan(matrix)
+    matrix[missing] = matrix.T[missing]
+    return matrix
 
 
 def through_training(
@@ -283,29 +265,39 @@ def through_training(
     """
     table = first(networks)
     kinds, heads = list(dict.fromkeys(table[variant])), titles(table, panel)
-    at = {(value, key): head for value in values for key, head in heads.items()}
+    at = {(value, key): heads[key] for value, key in product(values, heads)}
+    printed, metrics = (None, {}) if paper is None else paper
 
     def draw(ax: Axes, key: tuple[str, Any]) -> None:
         value, where = key
         for (kind,), part in groups(table[table[panel] == where], [variant]):
+            shift = 0.08 * kinds.index(kind)
             means = over_seeds(part, ["checkpoint"], value)
-            place = means["checkpoint"].map(CHECKPOINTS.index) + 0.08 * kinds.index(kind)
-            error_line(ax, means.assign(place=place), "place", kind, "init", text=label(kind))
-            if paper is not None and value in paper[1]:
-                rows = chosen(paper[0], metric=paper[1][value], **{variant: kind, panel: where})
-                x = [CHECKPOINTS.index(c) + 0.08 * kinds.index(kind) for c in rows["checkpoint"]]
+            means["place"] = means["checkpoint"].map(CHECKPOINTS.index) + shift
+            error_line(ax, means, "place", kind, "init", text=label(kind))
+            if value in metrics:
+                rows = chosen(printed, metric=metrics[value], **{variant: kind, panel: where})
+                x = [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]]
                 hollow(ax, x, rows, str(kind))
-        ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
+        checkpoint_ticks(ax)
         ax.grid(False, axis="x")
         if where == next(iter(heads)):
             ax.set_ylabel(values[value])
 
-    size: dict[str, Any] = {
-        "sharey": "row",
-        "height": 0.8 + 1.75 * len(values),
-        "columns": len(heads),
-    }
-    return figures.panels(at, draw, x="training", caption=BARS, **size)
+    return figures.panels(
+        at,
+        draw,
+        x="training",
+        caption=BARS,
+        sharey="row",
+        height=0.8 + 1.75 * len(values),
+        columns=len(heads),
+    )
+
+
+def checkpoint_ticks(ax: Axes) -> None:
+    """The checkpoints as ticks of the x axis."""
+    ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
 
 
 def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:
@@ -321,13 +313,12 @@ def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -
     """Test accuracy against the epoch, mean ± std over seeds: a panel per value of `panel`, a line
     per variant."""
 
+    percent = history.assign(percent=100 * history["test_accuracy"])
+
     def draw(ax: Axes, at: Any) -> None:
-        for (kind,), part in groups(
-            history if panel is None else history[history[panel] == at], [variant]
-        ):
-            means = over_seeds(
-                part.assign(percent=100 * part["test_accuracy"]), ["epoch"], "percent"
-            )
+        shown = percent if panel is None else percent[percent[panel] == at]
+        for (kind,), part in groups(shown, [variant]):
+            means = over_seeds(part, ["epoch"], "percent")
             band(ax, means, label(kind), STYLES.style(str(kind)))
 
     said = "bands: mean ± sample std over the seeds"

@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.summary import first, groups, long_format, variance_components
+from experiments.dag.protocol.summary import (
+    chosen,
+    first,
+    groups,
+    long_format,
+    variance_components,
+)
 from runner.report.collect import reference_path
 from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
@@ -43,11 +48,8 @@ def scored(
     the keys that a cell's parameters are.
     """
     values = long_format(first(table), keys, dict(metrics))
-    return paired(
-        values.merge(image_spread(table, keys, metrics), on=[*keys, "metric"], how="left"),
-        tables,
-        variant,
-    )
+    spread = image_spread(table, keys, metrics)
+    return paired(values.merge(spread, on=[*keys, "metric"], how="left"), tables, variant)
 
 
 def image_spread(
@@ -62,13 +64,10 @@ def image_spread(
     for metric, column in metrics.items():
         for values, part in groups(table, keys):
             c = variance_components(part, column)
-            known = c.images > ROUNDING * c.mean**2
-            about = {"metric": metric, "image_variance": 2 * c.images if known else 0.0}
-            rows.append(
-                dict(zip(keys, values, strict=True))
-                | about
-                | {"image_df": float(max(1, c.n_images - 1))}
-            )
+            row = dict(zip(keys, values, strict=True)) | {"metric": metric}
+            row["image_variance"] = 2 * c.images if c.images > ROUNDING * c.mean**2 else 0.0
+            row["image_df"] = float(max(1, c.n_images - 1))
+            rows.append(row)
     return pd.DataFrame(rows, columns=[*keys, "metric", "image_variance", "image_df"])
 
 
@@ -78,16 +77,13 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
     if "origin" not in tables:
         return values.assign(paired=False, rounding_std=float("nan"))
     origin = tables["origin"]
-    same = (
-        origin[[*variant, "seed"]]
-        .assign(
-            start=origin["initial"] == "published",
-            images=origin["test_records"].astype(str).str.startswith(OFFICIAL),
-            training=(origin["order"] == "published") & (origin["train_records"] == OFFICIAL),
-        )
-        .drop_duplicates()
-    )  # a network that is measured in two cells, untrained and trained, is one
-    found = values.merge(same, on=[*variant, "seed"], how="left")
+    same = origin[[*variant, "seed"]].assign(
+        start=origin["initial"] == "published",
+        images=origin["test_records"].astype(str).str.startswith(OFFICIAL),
+        training=(origin["order"] == "published") & (origin["train_records"] == OFFICIAL),
+    )
+    # a network that is measured in two cells, untrained and trained, is one
+    found = values.merge(same.drop_duplicates(), on=[*variant, "seed"], how="left")
     for column in ("start", "images", "training"):
         found[column] = found[column].fillna(value=False).astype(bool)
     init = found["checkpoint"].astype(str) == "init"
@@ -125,9 +121,7 @@ def published_start(tables: Tables, **keys: object) -> bool:
     papers' images."""
     if "origin" not in tables:
         return False
-    origin = tables["origin"]
-    for column, value in keys.items():
-        origin = origin[origin[column] == value]
+    origin = chosen(tables["origin"], **keys)
     start = origin["initial"] == "published"
     images = origin["test_records"].astype(str).str.startswith(OFFICIAL)
     return set(origin["seed"]) == set(PUBLISHED_SEEDS) and bool((start & images).all())
@@ -169,15 +163,19 @@ def jackknife(
     left out of the statistic, and its pseudovalue is NaN.
     """
     finite = wide[np.isfinite(wide).all(axis=1)]
-    lost = [float("nan")] * (len(wide) - len(finite))
-    n, whole = len(finite), float(statistic(finite)) if len(finite) else float("nan")
-    if n < 2:
-        return Pseudovalues([whole, *lost] if n else lost, whole)
+    n = len(finite)
+    lost = [math.nan] * (len(wide) - n)
+    if n == 0:
+        return Pseudovalues(lost, math.nan)
+    whole = float(statistic(finite))
+    if n == 1:
+        return Pseudovalues([whole, *lost], whole)
     without = [float(statistic(finite.drop(seed))) for seed in finite.index]
     if log and min(whole, *without) > 0:
         values = [n * math.log(whole) - (n - 1) * math.log(value) for value in without]
         return Pseudovalues([*values, *lost], whole, log=True)
-    return Pseudovalues([n * whole - (n - 1) * value for value in without] + lost, whole)
+    values = [n * whole - (n - 1) * value for value in without]
+    return Pseudovalues([*values, *lost], whole)
 
 
 def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pseudovalues:
@@ -206,15 +204,7 @@ def printed(name: str) -> pd.DataFrame:
             f"{name}: expected a file of printed values in experiments/reference, found none"
         )
     table = read_reference(path)
-    for column in ("mean", "std", "upper_bound", *(k for k in KEYS if k in table.columns)):
-        table[column] = pd.to_numeric(table[column], errors="coerce")
-    return table
-
-
-def chosen(table: pd.DataFrame, **keys: Any) -> pd.DataFrame:
-    """The printed rows whose key columns have these values; none where a column is missing."""
-    for column, value in keys.items():
-        if column not in table.columns:
-            return table.iloc[:0]
-        table = table[table[column] == value]
+    for column in ("mean", "std", "upper_bound", *KEYS):
+        if column in table.columns:
+            table[column] = pd.to_numeric(table[column], errors="coerce")
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,15 @@ FIRST = 0
 def first(table: pd.DataFrame) -> pd.DataFrame:
     """The rows on the papers' set of images."""
     return table[table["images"] == FIRST]
+
+
+def chosen(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
+    """The rows whose columns have these values; none where a column is missing."""
+    for column, value in values.items():
+        if column not in table.columns:
+            return table.iloc[:0]
+        table = table[table[column] == value]
+    return table
 
 
 def label(keys: Sequence[str], values: Sequence[Any]) -> str:
@@ -79,24 +88,20 @@ class Components:
 def variance_components(table: pd.DataFrame, value: str) -> Components:
     """Components of `value` over the random sets of images (the papers' own set is left out: it is
     not random)."""
-    grid = (
-        table[table["images"] != FIRST].pivot(index="seed", columns="images", values=value).dropna()
-    )
-    y = grid.to_numpy(dtype=float)
+    random = table[table["images"] != FIRST]
+    y = random.pivot(index="seed", columns="images", values=value).dropna().to_numpy(dtype=float)
     n, k = y.shape
     mean = float(y.mean()) if y.size else math.nan
     if n < 2 or k < 2:
         return Components(mean, math.nan, math.nan, math.nan, n, k)
     rows, columns = y.mean(1) - mean, y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
-    ms_seeds, ms_images = (
-        k * float(np.sum(rows**2)) / (n - 1),
-        n * float(np.sum(columns**2)) / (k - 1),
-    )
+    ms_seeds = k * float(np.sum(rows**2)) / (n - 1)
+    ms_images = n * float(np.sum(columns**2)) / (k - 1)
     ms_rest = float(np.sum(rest**2)) / ((n - 1) * (k - 1))
-    return Components(
-        mean, max(0.0, (ms_seeds - ms_rest) / k), max(0.0, (ms_images - ms_rest) / n), ms_rest, n, k
-    )
+    seeds = max(0.0, (ms_seeds - ms_rest) / k)
+    images = max(0.0, (ms_images - ms_rest) / n)
+    return Components(mean, seeds, images, ms_rest, n, k)
 
 
 def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str]) -> pd.DataFrame:
@@ -124,11 +129,8 @@ def global_gaps(distances: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """
     by = [*keys, "seed", "checkpoint", "images"]
     weighted = distances.assign(gap_of_pairs=distances["gap_of_pairs"] * distances["pairs"])
-    sums = (
-        weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]]
-        .sum(min_count=1)
-        .reset_index()
-    )
+    added = weighted.groupby(by, sort=False)[["gn", "tensor", "gap_of_pairs", "pairs"]]
+    sums = added.sum(min_count=1).reset_index()
     sums["gap"] = gap(sums)
     sums["gap_of_pairs"] = sums["gap_of_pairs"] / sums["pairs"]
     return sums.drop(columns=["gn", "tensor", "pairs"])
@@ -182,20 +184,11 @@ def decay_fits(
     for values, part in groups(first(distances), keys):
         about = {"group": label(keys, values), "figure": figure, "where": where}
         means = over_seeds(part, ["distance"], value)
-        found.append(
-            stats.log_linear(
-                means["distance"], means["mean"], name=f"log {value} against d", **about
-            )
-        )
-        own = [
-            stats.log_linear(p["distance"], p[value], name="seed").r2
-            for _, p in part.groupby("seed")
-        ]
-        found.append(
-            stats.summary(
-                own, name=f"R² of log {value} against d, seed by seed", label_a="R²", **about
-            )
-        )
+        name = f"log {value} against d"
+        found.append(stats.log_linear(means["distance"], means["mean"], name=name, **about))
+        fits = [fit.r2 for fit in seed_fits(part, value)]
+        name = f"R² of log {value} against d, seed by seed"
+        found.append(stats.summary(fits, name=name, label_a="R²", **about))
     return found
 
 
@@ -227,20 +220,23 @@ def variance_rows(
             "seed and images together": (c.rest, c.n_seeds * c.n_images),
         }
         for source, (variance, n) in sources.items():
-            known = not math.isnan(variance)
-            found.append(
-                Statistic(
-                    name=f"{value}: spread over {source}",
-                    kind="variance",
-                    group=label(keys, values),
-                    figure=figure,
-                    label_a=source,
-                    n_a=n,
-                    mean=c.mean,
-                    std=math.sqrt(variance),
-                    statistic=math.sqrt(variance) / abs(c.mean) if known and c.mean else math.nan,
-                    method="two-way random effects" if known else "",
-                    note="" if known else "needs two seeds and two sets of images",
-                )
+            spread = Statistic(
+                name=f"{value}: spread over {source}",
+                kind="variance",
+                group=label(keys, values),
+                figure=figure,
+                label_a=source,
+                n_a=n,
+                mean=c.mean,
+                std=math.sqrt(variance),
             )
+            found.append(_relative(spread))
     return found
+
+
+def _relative(spread: Statistic) -> Statistic:
+    """The statistic with std/|mean|, or with the reason why there is no std."""
+    if math.isnan(spread.std):
+        return replace(spread, statistic=math.nan, note="needs two seeds and two sets of images")
+    share = spread.std / abs(spread.mean) if spread.mean else math.nan
+    return replace(spread, statistic=share, method="two-way random effects")
