@@ -1,0 +1,79 @@
+"""The parts that a statement is decided by, and the judge that knows whose networks they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from experiments.dag.protocol.scores import facts
+from experiments.dag.protocol.summary import chosen, groups
+from runner.contract import Claim, Statement
+from runner.stats import judge
+
+Parts = Mapping[str, Sequence[float]]
+"""Name of a part (a depth, a checkpoint, …) -> its values over seeds."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The rows of a table by the values of some columns.
+
+    text: name of a group, a template with the columns: "L={depth} {checkpoint}".
+    """
+
+    table: pd.DataFrame
+    keys: Sequence[str]
+    text: str
+
+    def only(self, **values: Any) -> Groups:
+        """The groups whose columns have these values."""
+        return Groups(chosen(self.table, **values), self.keys, self.text)
+
+    def items(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """(name, rows) of every group, in the order of the table."""
+        for values, rows in groups(self.table, self.keys):
+            yield self.text.format(**dict(zip(self.keys, values, strict=True))), rows
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Name -> function(rows, *arguments) of every group."""
+        return {name: function(rows, *arguments) for name, rows in self.items()}
+
+    def pairs(self, other: Groups) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+        """(name, rows, rows of the other) of the groups that both have."""
+        there = dict(other.items())
+        for name, rows in self.items():
+            if name in there:
+                yield name, rows, there[name]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The paper's statements by name; same: whether the networks at init are its own, on its
+    images, so that what is measured of them is the number that it saw."""
+
+    says: Mapping[str, Statement]
+    same: bool = False
+
+    def bound(self, name: str, parts: Parts) -> Claim:
+        """Limits on a mean over seeds."""
+        return judge.bound(self.says[name], parts)
+
+    def number(self, name: str, parts: Parts) -> Claim:
+        """A printed number."""
+        return judge.number(self.says[name], parts)
+
+    def on_own(self, name: str, parts: Parts) -> Claim:
+        """A printed number, or limits on a mean; of parts at init see `same`."""
+        statement = self.says[name]
+        decide = judge.bound if math.isnan(statement.number) else judge.number
+        return decide(statement, parts, same=facts(parts, self.same))
+
+    def together(self, name: str, readings: Mapping[str, Claim], main: str) -> Claim:
+        """Several readings of a statement, of which `main` decides; not run where there is none."""
+        if not readings:
+            return judge.claim(self.says[name], "not run")
+        return judge.together(readings, main=main)
