@@ -52,12 +52,10 @@ def unchecked(paper: str) -> list[str]:
     """What of a paper's text has no row, for the findings; nothing is left out without its
     reason."""
     found = [s for s in said(paper) if s.kind == "not checked"]
+    if not found:
+        return []
     lines = "; ".join(f"{s.statement} ({s.place}): {s.row}" for s in found)
-    return (
-        [f"Of {len(said(paper))} statements of the text {len(found)} are not checked. {lines}."]
-        if found
-        else []
-    )
+    return [f"Of {len(said(paper))} statements of the text {len(found)} are not checked. {lines}."]
 
 
 def printed_number(name: str, **keys: str) -> float:

@@ -42,7 +42,11 @@ def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, 
 
 def as_columns(rows: Sequence[Row]) -> Table:
     """Rows with the same keys as columns."""
-    return {key: [row[key] for row in rows] for key in rows[0]}
+    columns: dict[str, list[Any]] = {key: [] for key in rows[0]}
+    for row in rows:
+        for key, value in row.items():
+            columns[key].append(value)
+    return columns
 
 
 def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:

@@ -266,7 +266,9 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         ctx.progress(state.step, setup.edge_steps)
         recent = [row["loss"] for row in rows[-STILL:]] + [state.loss]
         still = len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent)
-        status = "diverged" if not state.loss <= limit else "settled" if still else "ok"
+        status = "settled" if still else "ok"
+        if not state.loss <= limit:
+            status = "diverged"
         rows.append(
             {
                 "step": state.step,

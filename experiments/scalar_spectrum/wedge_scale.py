@@ -68,7 +68,9 @@ def _run(
         second.append(float(pair.outliers()[1]))
         near = abs(float(pair.slope) - target) <= STILL * abs(target)
         away = 0 if near else state.step
-        status = "diverged" if not state.loss <= limit else "settled" if near else "moving"
+        status = "settled" if near else "moving"
+        if not state.loss <= limit:
+            status = "diverged"
         if state.step - away > LAST:
             break
     return {**shape(second), "steps": len(second), "status": status}

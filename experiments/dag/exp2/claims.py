@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, paired, printed, probes
-from experiments.dag.protocol.summary import first, groups, long_format
+from experiments.dag.protocol.statements import Groups, Judge
+from experiments.dag.protocol.summary import chosen, first, groups, long_format
 from runner import stats
-from runner.contract import Claim, Statement
+from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 
 NAME = "exp2_bottleneck"
@@ -37,25 +38,23 @@ Configurations = Mapping[tuple[int, str], "pd.DataFrame"]
 """(depth, checkpoint) -> rows seed, columns d_u."""
 
 
-def claims(
-    tables: Mapping[str, pd.DataFrame], classes: int, says: Mapping[str, Statement]
-) -> list[Claim]:
+def claims(tables: Tables, classes: int, says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; depths, checkpoints and widths are its parts."""
+    decide = Judge(says)
     far = first(tables["far"])
     far = far[far["checkpoint"].isin(ENDS)]
     d, c, r = (wide(far, f"{name}_estimate") for name in ("D", "C", "R"))
+    highest = {text(keys): shares(table, classes) for keys, table in d.items()}
     return [
-        judge.number(says["suppression of D_far"], suppression(d)),
-        judge.bound(says["D_far monotone"], of_means(d, smallest_step, "init")),
-        judge.bound(
-            says["D_far below the bound"], {text(k): shares(t, classes) for k, t in d.items()}
-        ),
+        decide.number("suppression of D_far", suppression(d)),
+        decide.bound("D_far monotone", of_means(d, smallest_step, "init")),
+        decide.bound("D_far below the bound", highest),
         *ranks(tables["ranks"], classes, says),
         judge.contradicted(twofold(c, says["range of C_far"]), TABLES),
-        less_sensitive(d, c, says["C_far less sensitive"]),
-        judge.bound(says["R_far constant"], of_means(r, spread, "init")),
-        judge.bound(says["R_far falls"], of_means(r, slope, "final")),
-        *deeper(d, says),
+        less_sensitive(d, c, decide),
+        decide.bound("R_far constant", of_means(r, spread, "init")),
+        decide.bound("R_far falls", of_means(r, slope, "final")),
+        *deeper(d, decide),
     ]
 
 
@@ -77,12 +76,14 @@ def text(keys: tuple[int, str]) -> str:
 def of_means(
     tables: Configurations, statistic: Callable[[pd.Series[float]], float], checkpoint: str
 ) -> Parts:
-    """A statistic of the means over seeds by width, as Table 3 has them, with its pseudovalues (`jackknife`)."""
-    return {
-        text(k): jackknife(table, lambda t: statistic(t.mean()), log=statistic is spread)
-        for k, table in tables.items()
-        if k[1] == checkpoint
-    }
+    """A statistic of the means over seeds by width, as Table 3 has them, with its pseudovalues
+    (`jackknife`)."""
+    found: Parts = {}
+    for keys, table in tables.items():
+        if keys[1] == checkpoint:
+            log = statistic is spread
+            found[text(keys)] = jackknife(table, lambda t: statistic(t.mean()), log=log)
+    return found
 
 
 def suppression(stable_rank: Configurations) -> Parts:
@@ -90,9 +91,8 @@ def suppression(stable_rank: Configurations) -> Parts:
     table = stable_rank.get((SHALLOW, "init"))
     if table is None or not {NARROW, WIDE} <= set(table.columns):
         return {}
-    return {
-        f"L={SHALLOW} init": jackknife(table, lambda t: t[WIDE].mean() / t[NARROW].mean(), log=True)
-    }
+    ratio = jackknife(table, lambda t: t[WIDE].mean() / t[NARROW].mean(), log=True)
+    return {f"L={SHALLOW} init": ratio}
 
 
 def smallest_step(means: pd.Series[float]) -> float:
@@ -107,33 +107,38 @@ def spread(means: pd.Series[float]) -> float:
 
 def slope(means: pd.Series[float]) -> float:
     """Slope of the logarithm on log d_u."""
-    return stats.linear(
-        np.log(means.index.to_numpy(float)), np.log(means.to_numpy()), name=""
-    ).slope
+    x, y = np.log(means.index.to_numpy(float)), np.log(means.to_numpy())
+    return stats.linear(x, y, name="").slope
 
 
 def twofold(coupling: Configurations, says: Statement) -> Claim:
-    """Largest over smallest C_far after training; a variant: at init, where the paper's own table has 3.7 for L = 6."""
+    """Largest over smallest C_far after training; a variant: at init, where the paper's own table
+    has 3.7 for L = 6."""
     by = {end: of_means(coupling, spread, end) for end in ("final", "init")}
     if not by["final"]:
         return judge.claim(says, "not run", detail="trained networks are not measured")
-    return judge.together(
-        {end: judge.bound(says, parts) for end, parts in by.items() if parts}, main="final"
-    )
+    readings = {end: judge.bound(says, parts) for end, parts in by.items() if parts}
+    return judge.together(readings, main="final")
 
 
-def less_sensitive(stable_rank: Configurations, coupling: Configurations, says: Statement) -> Claim:
-    """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a variant: the deeper network."""
-    both = {k: joined(t, coupling[k]) for k, t in stable_rank.items() if k in coupling}
-    ratios = {
-        k: jackknife(t, lambda w: spread(w[0].mean()) / spread(w[1].mean()), log=True)
-        for k, t in both.items()
-    }
-    found = {
-        f"L={depth}": judge.bound(says, {text(k): v for k, v in ratios.items() if k[0] == depth})
-        for depth in dict.fromkeys(k[0] for k in ratios)
-    }
-    return judge.together(found, main=f"L={SHALLOW}") if found else judge.bound(says, {})
+def less_sensitive(stable_rank: Configurations, coupling: Configurations, decide: Judge) -> Claim:
+    """Range of D_far over that of C_far, of the means over seeds, at L = SHALLOW; a variant: the
+    deeper network."""
+    name = "C_far less sensitive"
+    ratios: dict[int, Parts] = {}
+    for keys, table in stable_rank.items():
+        if keys in coupling:
+            both = joined(table, coupling[keys])
+            ratio = jackknife(both, _ratio_of_ranges, log=True)
+            ratios.setdefault(keys[0], {})[text(keys)] = ratio
+    if not ratios:
+        return decide.bound(name, {})
+    readings = {f"L={depth}": decide.bound(name, parts) for depth, parts in ratios.items()}
+    return judge.together(readings, main=f"L={SHALLOW}")
+
+
+def _ratio_of_ranges(both: pd.DataFrame) -> float:
+    return spread(both[0].mean()) / spread(both[1].mean())
 
 
 def printed_sensitivity() -> str:
@@ -157,32 +162,31 @@ def joined(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 
 def shares(table: pd.DataFrame, classes: int) -> list[float]:
     """The largest D_far/min(d_u, K − 1) over the widths, by seed."""
-    return list(
-        table.div([min(d, classes - 1) for d in table.columns], axis=1).max(axis=1, skipna=False)
-    )
+    bounds = [min(d, classes - 1) for d in table.columns]
+    return list(table.div(bounds, axis=1).max(axis=1, skipna=False))
 
 
-def deeper(stable_rank: Configurations, says: Mapping[str, Statement]) -> list[Claim]:
-    """How many percent D_far at L = 8 lies below L = 6, width by width and on average over the widths."""
-    below: dict[str, Parts] = {"init": {}, "final": {}}
-    average: Parts = {}
+def deeper(stable_rank: Configurations, decide: Judge) -> list[Claim]:
+    """How many percent D_far at L = 8 lies below L = 6, width by width and on average over the
+    widths."""
+    wide_ones, final, average = {}, {}, {}
     for checkpoint in ENDS:
         shallow, deep = stable_rank.get((SHALLOW, checkpoint)), stable_rank.get((DEEP, checkpoint))
         if shallow is None or deep is None:
             continue
         both = joined(shallow, deep)
         for d in sorted(set(shallow.columns) & set(deep.columns)):
-            below[checkpoint][f"d_u={d}"] = jackknife(both, partial(percent_at, d))
+            below = jackknife(both, partial(percent_at, d))
+            if checkpoint == "final":
+                final[f"d_u={d}"] = below
+            elif d >= FROM:
+                wide_ones[f"d_u={d}"] = below
         if checkpoint == "final":
             average = {"": jackknife(both, lambda t: float(percent_below(t).mean()))}
-    init, final = below["init"], below["final"]
-    wide_ones = {
-        name: values for name, values in init.items() if int(name.removeprefix("d_u=")) >= FROM
-    }
     return [
-        judge.bound(says["D_far of the deeper net"], wide_ones),
-        judge.contradicted(judge.bound(says["D_far after training"], final), TABLES),
-        judge.bound(says["no direction after training"], average),
+        decide.bound("D_far of the deeper net", wide_ones),
+        judge.contradicted(decide.bound("D_far after training", final), TABLES),
+        decide.bound("no direction after training", average),
     ]
 
 
@@ -201,25 +205,24 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
 
     It says something of every network, so that the largest over the networks is compared with it: no mean, no chance.
     """
-    part = table[table["part"] == "gauss_newton"]
-    own = part[part["d_u"] < part["d_u"].max()]  # in the widest network nothing is narrow
-    excess = own.assign(excess=own["rank"] - own["d_u"].clip(upper=classes - 1))
+    part = chosen(table, part="gauss_newton")
+    narrow = part[part["d_u"] < part["d_u"].max()]  # in the widest network nothing is narrow
+    excess = narrow.assign(excess=narrow["rank"] - narrow["d_u"].clip(upper=classes - 1))
     found = []
     for block in ("example", "mean"):
-        by = groups(excess[excess["block"] == block], ["depth", "checkpoint"])
-        parts = {f"L={k[0]} {k[1]}": rows.groupby("seed")["excess"].max() for k, rows in by}
-        largest = {name: float(values.max()) for name, values in parts.items()}
-        listed = "; ".join(
-            f"{name}: {largest[name]:.4g}, n = {len(values)}" for name, values in parts.items()
-        )
-        claim = judge.exact(
-            says[f"rank bound, {block}"], largest, f"largest over networks: {listed}"
-        )
+        largest, listed = {}, []
+        by = Groups(chosen(excess, block=block), ["depth", "checkpoint"], "L={depth} {checkpoint}")
+        for name, rows in by.items():
+            of_seeds = rows.groupby("seed")["excess"].max()
+            largest[name] = float(of_seeds.max())
+            listed.append(f"{name}: {largest[name]:.4g}, n = {len(of_seeds)}")
+        detail = f"largest over networks: {'; '.join(listed)}"
+        claim = judge.exact(says[f"rank bound, {block}"], largest, detail)
         found.append(judge.minor_error(claim, MEAN_RANK) if block == "mean" else claim)
     return found
 
 
-def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def measured(tables: Tables) -> pd.DataFrame:
     """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates.
 
     The authors cut the estimated coupling of each pair at 1; cells measured before this was stored have it uncut.

@@ -104,7 +104,7 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
         yield judge.claim(says["H4.1"], "inconclusive", detail=detail)
         yield judge.claim(says["H4.1 deviations"], "inconclusive")
         return
-    falling = {i: sum(v < 0 for v in changes.values()) for i, changes in complete.items()}
+    falling = {i: _count_falling(changes) for i, changes in complete.items()}
     rising = {where: v for where, v in complete[0].items() if v >= 0}
     on_papers = falling.pop(0)
     counts = ", ".join(map(str, falling.values())) or "none"
@@ -116,6 +116,10 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
         return
     listed = "; ".join(f"{where} {v:+.1f} %" for where, v in rising.items())
     yield judge.exact(says["H4.1 deviations"], {"": max(rising.values())}, listed)
+
+
+def _count_falling(changes: Mapping[str, float]) -> int:
+    return sum(change < 0 for change in changes.values())
 
 
 def across_branches(cross: pd.DataFrame, decide: Judge) -> list[Claim]:

@@ -140,23 +140,17 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
     """R of every pair from 30 probes over the engine's value, minus one: every network and pair is
     a dot."""
     keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
-    both = selected(pairs, "published").merge(
-        selected(pairs, "engine"), on=keys, suffixes=("", "_engine")
-    )
+    estimated, exact = selected(pairs, "published"), selected(pairs, "engine")
+    both = estimated.merge(exact, on=keys, suffixes=("", "_engine"))
     both["percent"] = 100 * (both["R"] / both["R_engine"] - 1)
-    networks = groups(both, ["activation", "arch"])
-    parts = {
-        key: {label(at): part["percent"] for at, part in of.groupby("checkpoint", sort=False)}
-        for key, of in networks
-    }
+    networks = dict(groups(both, ["activation", "arch"]))
 
     def draw(ax: Axes, network: tuple[str, str]) -> None:
-        boxes(ax, parts[network], looks=STYLES)
+        by_checkpoint = networks[network].groupby("checkpoint", sort=False)["percent"]
+        boxes(ax, {label(at): values for at, values in by_checkpoint}, looks=STYLES)
         ax.axhline(0, color="black", linewidth=0.8)
 
-    heads = {key: ", ".join(map(label, key)) for key in parts}
-    y, caption = (
-        "R from 30 probes\n/ engine − 1 (%)",
-        "every network and pair a dot; box: quartiles",
-    )
-    return panels(heads, draw, y=y, columns=2, legend_columns=0, caption=caption)
+    heads = {key: ", ".join(map(label, key)) for key in networks}
+    y = "R from 30 probes\n/ engine − 1 (%)"
+    said = "every network and pair a dot; box: quartiles"
+    return panels(heads, draw, y=y, columns=2, legend_columns=0, caption=said)

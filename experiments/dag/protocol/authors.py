@@ -42,7 +42,8 @@ COLUMNS = {
 }
 """Quantity of the results -> column of our tables; others have the same name."""
 DISTANCE = re.compile(
-    r"(?:(?P<relation>within_A|within_B|cross_AB)|(?:gn_gap_)?distances)/(?P<distance>\d+)/(?P<of>\w+)"
+    r"(?:(?P<relation>within_A|within_B|cross_AB)|(?:gn_gap_)?distances)"
+    r"/(?P<distance>\d+)/(?P<of>\w+)"
 )
 RELATIONS = {"within_A": "a", "within_B": "b", "cross_AB": "cross"}
 RENAMED = {
@@ -114,8 +115,10 @@ def tables(own: Tables, results: Results) -> dict[str, pd.DataFrame]:
         if name in own and distances:
             found[name] = likened(own[name], distances)
     if "far" in own:
-        estimates = [r | {f"{name}_estimate": r[name] for name in "RCD"} for r in networks]
-        found["far"] = likened(own["far"], estimates)
+        estimates = pd.DataFrame(networks)
+        for name in "RCD":
+            estimates[f"{name}_estimate"] = estimates[name]
+        found["far"] = likened(own["far"], estimates.to_dict("records"))
     if "blocks" in own:
         under = {"protocol": "recovered"}
         found["blocks"] = likened(own["blocks"], networks, **under)

@@ -17,12 +17,17 @@ def mean_of(values: Iterable[float]) -> float:
 
 def means(rows: Sequence[Row], names: Iterable[str]) -> dict[str, float]:
     """Mean over the rows of each of these columns (`mean_of`)."""
-    return {name: mean_of(row[name] for row in rows) for name in names}
+    return {name: mean_of(column(rows, name)) for name in names}
 
 
 def sums(rows: Sequence[Row], names: Iterable[str]) -> dict[str, float]:
     """Sum over the rows of each of these columns."""
-    return {name: math.fsum(row[name] for row in rows) for name in names}
+    return {name: math.fsum(column(rows, name)) for name in names}
+
+
+def column(rows: Sequence[Row], name: str) -> list[Any]:
+    """One entry of every row."""
+    return [row[name] for row in rows]
 
 
 def by_column(rows: Sequence[Row], name: str) -> Iterator[tuple[Any, list[Row]]]:

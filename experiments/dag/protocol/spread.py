@@ -125,11 +125,12 @@ def further_rows(
         std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
         if std == 0 or n < max(FEWEST_FURTHER, m + 1):
             continue
-        z = (number.mean - mean) / (std * math.sqrt(1 / m + 1 / n))
-        low, high = (
-            mean + sign * float(t.ppf(0.975, n - 1)) * std * math.sqrt(1 / m + 1 / n)
-            for sign in (-1, 1)
-        )
+        error = std * math.sqrt(1 / m + 1 / n)
+        z = (number.mean - mean) / error
+        reach = float(t.ppf(0.975, n - 1)) * error
+        note = f"printed {number.mean:g}"
+        if not math.isnan(number.std):
+            note += f" ± {number.std:g}"
         yield Statistic(
             name=f"{row['metric']}: the printed mean among further seeds",
             kind="typical",
@@ -142,15 +143,14 @@ def further_rows(
             mean=mean,
             std=std,
             shift=number.mean,
-            shift_low=low,
-            shift_high=high,
+            shift_low=mean - reach,
+            shift_high=mean + reach,
             statistic=percentile(values, number.mean, m),
             effect=z,
             p=2 * float(t.sf(abs(z), n - 1)),
             method="percentile among the means of all subsets; 95 % prediction interval of the "
             "mean of n_b seeds",
-            note=f"printed {number.mean:g}"
-            + (f" ± {number.std:g}" if not math.isnan(number.std) else ""),
+            note=note,
         )
 
 
@@ -159,19 +159,18 @@ def matched(
 ) -> Iterator[tuple[dict[str, str], list[float]]]:
     """(reference row, values over seeds) of every printed mean; keys are compared as the scorecard
     compares them."""
-    found = [{str(k): v for k, v in r.items()} for r in measured.to_dict("records")]
+    seeds = measured["seed"].nunique()
+    by_metric = {str(metric): rows for metric, rows in measured.groupby("metric")}
     for record in reference.to_dict("records"):
-        row = {str(k): str(v) for k, v in record.items()}
-        if math.isnan(published(row).mean):
+        row = {str(key): str(value) for key, value in record.items()}
+        rows = by_metric.get(text_of(row["metric"]))
+        if rows is None or math.isnan(published(row).mean):
             continue
-        shared = [k for k in row_keys(row) if k in measured.columns] + ["metric"]
-        of = [
-            float(m["value"])
-            for m in found
-            if all(not row[k].strip() or text_of(row[k]) == text_of(m[k]) for k in shared)
-        ]
-        values = [v for v in of if math.isfinite(v)]
-        if len(values) >= FEWEST_FURTHER and len({m["seed"] for m in found}) >= len(values):
+        for key in row_keys(row):
+            if key in rows.columns and row[key].strip():
+                rows = rows[rows[key].map(text_of) == text_of(row[key])]
+        values = [float(value) for value in rows["value"] if math.isfinite(value)]
+        if len(values) >= FEWEST_FURTHER and seeds >= len(values):
             yield row, values
 
 
