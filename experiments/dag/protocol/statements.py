@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.dag.protocol.scores import facts
+from experiments.dag.protocol.scores import PartName, facts
 from experiments.dag.protocol.summary import chosen, groups
 from runner.contract import Claim, Statement
 from runner.stats import judge
@@ -36,7 +36,11 @@ class Groups:
     def items(self) -> Iterator[tuple[str, pd.DataFrame]]:
         """(name, rows) of every group, in the order of the table."""
         for values, rows in groups(self.table, self.keys):
-            yield self.text.format(**dict(zip(self.keys, values, strict=True))), rows
+            columns = dict(zip(self.keys, values, strict=True))
+            name = self.text.format(**columns)
+            if "checkpoint" in columns:
+                name = PartName(name, columns["checkpoint"])
+            yield name, rows
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Name -> function(rows, *arguments) of every group."""

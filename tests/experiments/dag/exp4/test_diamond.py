@@ -53,7 +53,7 @@ def test_distances_of_pairs():
     blocks = split_blocks(
         network.to_dag(), torch.randn(4, 5), torch.arange(4) % 3, network.measured
     )
-    rows = by_relation(block_metrics(blocks, order=network.measured), 3)
+    rows = by_relation(pairs_of(blocks, network.measured, InterLayerMetric()), 3)
     pairs = {(r["relation"], r["distance"]): r["pairs"] for r in rows}
     inside = {0: 3, 1: 2, 2: 1}
     assert pairs == {(r, d): n for r in "ab" for d, n in inside.items()} | {
