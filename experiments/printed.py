@@ -65,12 +65,11 @@ def printed_number(name: str, **keys: str) -> float:
     >>> printed_number("ws_bound", metric="lambda_sup_smallest")
     4.52
     """
+    found = set()
     with open(FOLDER.parent / f"{name}.csv", newline="", encoding="utf-8") as stream:
-        found = {
-            row["mean"]
-            for row in csv.DictReader(stream)
-            if all(row[k] == v for k, v in keys.items())
-        }
+        for row in csv.DictReader(stream):
+            if keys.items() <= row.items():
+                found.add(row["mean"])
     if len(found) != 1:
         raise ValueError(f"{name}: expected one printed value for {keys}, found {len(found)}")
     return float(found.pop())

@@ -101,11 +101,7 @@ def files(*folders: str) -> list[Path]:
 
 
 NOT_YET_PLAIN = {
-    "experiments",
-    "experiments/attention",
     "experiments/dag",
-    "experiments/phi_block_diagonal",
-    "experiments/scalar_spectrum",
     "runner/curvature",
     "runner/report",
 }

@@ -130,8 +130,8 @@ def sharper_convexity(n: int, d: int, r: float) -> float:
 
 @dataclass(frozen=True)
 class Bound:
-    """One inequality: size of a quantity <= factor (n d)^size_power R^power, and <= sharper(n, d, R)
-    where that is known.
+    """One inequality: size of a quantity <= factor (n d)^size_power R^power, and <= sharper(n, d,
+    R) where that is known.
 
     symbol: what is bounded, in plain text; value: of `VALUES`; over: "point" (a value at X) or
     "pair" (a ratio over |vec X - vec Y|).

@@ -32,7 +32,8 @@ class Heads:
     Raises ValueError for shapes that do not fit.
 
     >>> layer = Heads(torch.zeros(1, 2, 2), torch.eye(2).unsqueeze(0))
-    >>> layer.outputs(torch.tensor([[1.0, 3.0], [0.0, 2.0]]))    # equal scores: both rows are the mean token
+    >>> x = torch.tensor([[1.0, 3.0], [0.0, 2.0]])
+    >>> layer.outputs(x)    # equal scores: both rows are the mean token
     tensor([[2., 1.],
             [2., 1.]])
     """

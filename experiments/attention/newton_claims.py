@@ -17,7 +17,10 @@ OURS = "levenberg-marquardt"
 LAYER = "regression layer"
 FEWEST = 10  # problems or values below which an order or a correlation says nothing
 LATE = 0.1  # share of starts that were given up too early above which a failure says nothing
-DENSE = "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at every point"
+DENSE = (
+    "the closed-form Hessian of n d variables and one dense solve: O(n d (n d)²) multiply-adds at "
+    "every point"
+)
 
 
 def sizes(table: pd.DataFrame) -> list[str]:
@@ -67,7 +70,8 @@ def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, float]:
-    """size -> smallest ratio over its problems of the certified radius to that of Theorem J.1, both over |X_true|."""
+    """size -> smallest ratio over its problems of the certified radius to that of Theorem J.1, both
+    over |X_true|."""
     keys = ["size", "seed", "problem"]
     ours = certificate.groupby(keys)["radius_share"].first()
     theirs = theorem.set_index(keys)["admitted_share"]
@@ -142,7 +146,10 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
         if len(sure)
         else float("nan"),
     }
-    counted = f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify themselves"
+    counted = (
+        f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify "
+        "themselves"
+    )
     found.append(judge.exact(says["certified"], shares, counted))
     if "theorem" in tables:
         ratios = ball_ratios(table, tables["theorem"])
@@ -181,7 +188,10 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
         float(rows[column].sum() / rows["starts"].sum()) for column in ("given_up", "late")
     )
     decided = judge.bound(says["trained layer"], list(shares))
-    note = f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; {decided.detail}"
+    note = (
+        f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; "
+        f"{decided.detail}"
+    )
     decided = replace(decided, detail=note)
     if late > LATE and decided.verdict == "refuted":
         decided = replace(
@@ -208,15 +218,17 @@ def notes(tables: Tables) -> list[str]:
         best = (sums["recovered"] / sums["starts"]).sort_values(ascending=False)
         wrong = sums["wrong"].sum() / max(1, sums["exact"].sum())
         texts.append(
-            f"{size}: {best.index[0]} {best.iloc[0]:.0%}, levenberg-marquardt {best.get(OURS, np.nan):.0%}, "
-            f"l-bfgs {best.get('l-bfgs', np.nan):.0%} of the starts recovered; {wrong:.0%} of all exact ends are wrong"
+            f"{size}: {best.index[0]} {best.iloc[0]:.0%}, levenberg-marquardt "
+            f"{best.get(OURS, np.nan):.0%}, l-bfgs {best.get('l-bfgs', np.nan):.0%} of the starts "
+            f"recovered; {wrong:.0%} of all exact ends are wrong"
         )
     solutions = tables["solutions"]
     return [
         "Blind starts, n x d = " + "; ".join(texts) + ".",
-        f"All methods together found {solutions['distinct'].sum()} distinct exact solutions in {len(solutions)} "
-        f"problems, {solutions['wrong'].sum()} of them not the data; Newton-Kantorovich certifies "
-        f"{solutions['wrong_certified'].sum()} of those, and {solutions['wrong_by_symmetry'].sum()} are the data up to "
-        "the order of the tokens or a move that changes no output. With W and V regular the equations have no such "
-        "move, and rows of B name their token: what is wrong is wrong. B alone does not determine X.",
+        f"All methods together found {solutions['distinct'].sum()} distinct exact solutions in "
+        f"{len(solutions)} problems, {solutions['wrong'].sum()} of them not the data; "
+        f"Newton-Kantorovich certifies {solutions['wrong_certified'].sum()} of those, and "
+        f"{solutions['wrong_by_symmetry'].sum()} are the data up to the order of the tokens or a "
+        "move that changes no output. With W and V regular the equations have no such move, and "
+        "rows of B name their token: what is wrong is wrong. B alone does not determine X.",
     ]

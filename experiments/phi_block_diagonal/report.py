@@ -54,8 +54,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         setup, when = self.experiment, STATES[state]
         yield self._each(
             f"order-one error of layer blocks, {state}",
-            "a block-diagonal approximation by layers discards an order-one share of the "
-            f"curvature {when}",
+            "a block-diagonal approximation by layers discards an order-one share of the curvature "
+            f"{when}",
             self._values("layer", state),
             lambda v: v >= setup.order_one,
             f"Phi of layers >= {setup.order_one:g} in every network",
@@ -76,8 +76,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
             f"the share between neurons falls as the number of classes grows {when}",
             self._ratios(self._values("neuron", state)),
             lambda v: v < 1,
-            f"Phi of neurons at {last} classes below that at {min(setup.classes)}, "
-            "every architecture",
+            f"Phi of neurons at {last} classes below that at {min(setup.classes)}, every "
+            "architecture",
         )
 
     def _values(self, partition: str, state: str) -> pd.DataFrame:

@@ -1,4 +1,5 @@
-"""The statements of the scalar-spectrum paper, and those made here about the edge of stability, held to the tables."""
+"""The statements of the scalar-spectrum paper, and those made here about the edge of stability,
+held to the tables."""
 
 from __future__ import annotations
 
@@ -19,12 +20,15 @@ SOLVED = 1e-11
 """Relative distance of ⟨w,v⟩ from θ* at which a step counts as at the solution."""
 FIG3 = "Section 2, Fig. 3"
 MINOR_ERRORS = {"phases": ("θ* > 0", "scalar.phases, class B")}
-"""Statements that fail as published, with the case in which they hold and the root cause in the errata: nothing rests
-on the rest, so that their one verdict is *minor error*."""
+"""Statements that fail as published, with the case in which they hold and the root cause in the
+errata: nothing rests on the rest, so that their one verdict is *minor error*."""
 WIGGLES, LAST = 3, 10
 """Changes of sign that count as wiggling, and values at the end that show where a run stays."""
 RUN = ["network", "width", "start", "factor", "seed"]
-OPEN = "the scale of the wedge data is not printed and decides this: at a small one the second outlier changes sign "
+OPEN = (
+    "the scale of the wedge data is not printed and decides this: at a small one the second "
+    "outlier changes sign "
+)
 OPEN += "once, at a large one it wiggles"
 TARGETS = "the text does not say whether the targets are scaled with the inputs"
 
@@ -62,10 +66,11 @@ def _minor_error(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
 
 
 def _protocol_unknown(claim: Claim) -> Claim:
-    """Fig. 3's sentences are not refuted by runs on data of another scale than the paper's, which is not printed, nor
-    confirmed by what only a large scale shows.
+    """Fig. 3's sentences are not refuted by runs on data of another scale than the paper's, which
+    is not printed, nor confirmed by what only a large scale shows.
 
-    Proportionality is not refuted by targets that are kept: it holds where they are scaled with the inputs.
+    Proportionality is not refuted by targets that are kept: it holds where they are scaled with the
+    inputs.
     """
     if (
         claim.name == "proportional"
@@ -155,7 +160,8 @@ def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 
 def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
-    """How far λ1 − tr H or λ2 lies on the wrong side for its phase, relative to tr H; −inf without rows."""
+    """How far λ1 − tr H or λ2 lies on the wrong side for its phase, relative to tr H; −inf without
+    rows."""
     target, slope = part["target"], part["slope"]
     late = (slope >= target / 3) & (slope <= target) if printed else part["phase"] == "late"
     side = np.where(late, -1.0, 1.0)
@@ -188,7 +194,8 @@ def _phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 
 def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    """What Section 2 says of Fig. 3, run by run: the linear net, and the positive cell of the ReLU net."""
+    """What Section 2 says of Fig. 3, run by run: the linear net, and the positive cell of the ReLU
+    net."""
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
     frame = frame[(frame["cell"] != "-") & (frame["status"] == "ok")].sort_values("step")
     rates = sorted(frame["rate"].unique())
@@ -209,7 +216,8 @@ def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 
 def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Claim:
-    """When a low rate is low enough for the second outlier to reach zero from above: an overdamped heavy ball."""
+    """When a low rate is low enough for the second outlier to reach zero from above: an overdamped
+    heavy ball."""
     votes = []
     for (_, _, seed), run in frame.groupby(["network", "left", "seed"]):
         if run["phase"].iloc[0] == "early":
@@ -226,7 +234,8 @@ def wedge_name(left: float) -> str:
 
 
 def _seen(second: np.ndarray) -> np.ndarray:
-    """The values that are not zero on the scale of the run: beyond them only rounding changes sign."""
+    """The values that are not zero on the scale of the run: beyond them only rounding changes
+    sign."""
     return second[np.abs(second) > 1e-6 * np.abs(second).max()]
 
 
@@ -266,7 +275,8 @@ def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per edge run: first, highest and last loss, range of sharpness·rate/2 over the last steps, settled."""
+    """One row per edge run: first, highest and last loss, range of sharpness·rate/2 over the last
+    steps, settled."""
     frame = frame.sort_values("step").assign(ratio=frame["sharpness"] * frame["rate"] / 2)
     rows = []
     for key, run in frame.groupby(RUN):

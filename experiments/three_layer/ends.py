@@ -46,7 +46,8 @@ def stretched(function: Smooth) -> Smooth:
     """`function` of u = asinh(θ/s); its size is still that of θ.
 
     >>> import torch
-    >>> square = Smooth(lambda t: t.square().sum(-1), lambda t: 2 * t, lambda t: 2 * torch.eye(1).expand(len(t), 1, 1))
+    >>> hessian = lambda t: 2 * torch.eye(1).expand(len(t), 1, 1)
+    >>> square = Smooth(lambda t: t.square().sum(-1), lambda t: 2 * t, hessian)
     >>> f = stretched(square)
     >>> u = torch.tensor([[0.7]])
     >>> bool(torch.isclose(f.gradient(u), SCALE**2 * (2 * u).sinh()).all())

@@ -123,7 +123,8 @@ def polish(
 
         >>> import torch
         >>> twice = 2 * torch.eye(2, dtype=torch.float64)
-        >>> bowl = Smooth(lambda t: t.square().sum(-1), lambda t: 2 * t, lambda t: twice.expand(len(t), 2, 2))
+        >>> hessian = lambda t: twice.expand(len(t), 2, 2)
+        >>> bowl = Smooth(lambda t: t.square().sum(-1), lambda t: 2 * t, hessian)
         >>> polish(bowl, torch.ones(1, 2, dtype=torch.float64), far=100.0).kind
         ['minimum']
     """

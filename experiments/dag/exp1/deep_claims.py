@@ -1,7 +1,8 @@
-"""What the DAG paper says of depths 16 and 32 (Section 5.1, Appendices N.2 and N.6), decided from the tables.
+"""What the DAG paper says of depths 16 and 32 (Section 5.1, Appendices N.2 and N.6), decided from
+the tables.
 
-Printed numbers are compared with the paper's own kind of estimate (100 probes), as in the scorecard; statements on
-shapes against the exact blocks.
+Printed numbers are compared with the paper's own kind of estimate (100 probes), as in the
+scorecard; statements on shapes against the exact blocks.
 """
 
 from __future__ import annotations
@@ -102,11 +103,12 @@ def falls(networks: Mapping[str, pd.DataFrame]) -> Parts:
 def u_shape(
     plain: Networks, deepest: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]
 ) -> list[Claim]:
-    """R(d) rises beyond L/2, after training (before it is a variant); at L = 32 the four published points.
+    """R(d) rises beyond L/2, after training (before it is a variant); at L = 32 the four published
+    points.
 
-    The bottom is that of the mean over seeds, as in the paper, its error by the jackknife. Its place is taken from each
-    seed's curve: the place of a smallest value moves in jumps, or for no seed that is left out, and the jackknife then
-    has no error to give.
+    The bottom is that of the mean over seeds, as in the paper, its error by the jackknife. Its
+    place is taken from each seed's curve: the place of a smallest value moves in jumps, or for no
+    seed that is left out, and the jackknife then has no error to give.
     """
     rises = {
         checkpoint: judge.bound(
@@ -166,7 +168,8 @@ def kept(part: pd.DataFrame, depth: int) -> list[float]:
 
 
 def near_output(tables: Mapping[str, pd.DataFrame], says: Statement) -> Claim:
-    """R(v,v) of the last third of the blocks against all others; a variant: its largest against the middle block."""
+    """R(v,v) of the last third of the blocks against all others; a variant: its largest against the
+    middle block."""
     readings = {
         "last third": self_curvature(tables),
         "largest against the middle": self_curvature(tables, peak=True),
@@ -177,9 +180,11 @@ def near_output(tables: Mapping[str, pd.DataFrame], says: Statement) -> Claim:
 
 
 def self_curvature(tables: Mapping[str, pd.DataFrame], *, peak: bool = False) -> Parts:
-    """Mean R(v,v) of the last third of the blocks over that of the others, by seed, at L = 32, plain, final.
+    """Mean R(v,v) of the last third of the blocks over that of the others, by seed, at L = 32,
+    plain, final.
 
-    peak: their largest over the middle block instead, which shows a rise that the input side would hide.
+    peak: their largest over the middle block instead, which shows a rise that the input side would
+    hide.
     """
     wide = self_curvatures(tables)
     if wide is None:
@@ -195,7 +200,8 @@ def self_curvature(tables: Mapping[str, pd.DataFrame], *, peak: bool = False) ->
 
 
 def self_curvatures(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """R(v,v) at L = 32, plain, final: a row a seed, a column a block in the order of the network; None without any."""
+    """R(v,v) at L = 32, plain, final: a row a seed, a column a block in the order of the network;
+    None without any."""
     if "pairs" not in tables:
         return None
     pairs = tables["pairs"]
@@ -211,7 +217,8 @@ def self_curvatures(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
-    """The smallest estimate of D at d > L/2 in plain networks, by seed: exact values are at least 1."""
+    """The smallest estimate of D at d > L/2 in plain networks, by seed: exact values are at least
+    1."""
     found: Parts = {}
     for (depth, checkpoint), part in groups(
         estimates[estimates["arch"] == "plain"], ["depth", "checkpoint"]
@@ -223,7 +230,8 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
 
 
 def seen_below_one(says: Statement, smallest: Parts) -> Claim:
-    """Holds where a network shows it; not to have met it refutes nothing, in however many networks."""
+    """Holds where a network shows it; not to have met it refutes nothing, in however many
+    networks."""
     if not smallest:
         return judge.claim(says, "not run", detail="no pair is far enough apart")
     seen = {part: sum(v < 1 for v in values) for part, values in smallest.items()}
@@ -244,7 +252,8 @@ def seen_below_one(says: Statement, smallest: Parts) -> Claim:
 
 
 def measured(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Values of Table N.3, one row per seed; R and C from 100 probes, as the paper's, ρ exact as there.
+    """Values of Table N.3, one row per seed; R and C from 100 probes, as the paper's, ρ exact as
+    there.
 
     Only ρ can be the published number to the digit: the probes are others.
     """
@@ -278,8 +287,9 @@ def notes(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     if len(start := both[both["checkpoint"] == "init"]):
         moved = 100 * (start["R_estimate"] / start["R"] - 1).abs().mean()
         return [
-            "R and C of Table N.3 are estimates from 100 probes, and its probes are not published. Ours are others: at "
-            f"init, where networks and images are the paper's, they alone move R(d) by {moved:.1f} % on average, so "
-            "that ρ can be the printed number to the digit, R and C cannot be expected to."
+            "R and C of Table N.3 are estimates from 100 probes, and its probes are not published. "
+            "Ours are others: at init, where networks and images are the paper's, they alone move "
+            f"R(d) by {moved:.1f} % on average, so that ρ can be the printed number to the digit, "
+            "R and C cannot be expected to."
         ]
     return []

@@ -1,8 +1,9 @@
-"""What the DAG paper says of Exp. 2 (Section 5.2, Appendix N, Proposition 31), decided from the tables.
+"""What the DAG paper says of Exp. 2 (Section 5.2, Appendix N, Proposition 31), decided from the
+tables.
 
-R, C and D are the paper's own estimates (100 probes, 20 power steps) on the papers' images wherever a printed number is
-compared; ranks are numerical ranks in float64. Statements on shapes are on means over seeds, as the tables print them;
-their errors are by the jackknife.
+R, C and D are the paper's own estimates (100 probes, 20 power steps) on the papers' images wherever
+a printed number is compared; ranks are numerical ranks in float64. Statements on shapes are on
+means over seeds, as the tables print them; their errors are by the jackknife.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ def _ratio_of_ranges(both: pd.DataFrame) -> float:
 
 
 def printed_sensitivity() -> str:
-    """The same ratio in the printed tables, which bear the sentence out at some depths and checkpoints only."""
+    """The same ratio in the printed tables, which bear the sentence out at some depths and
+    checkpoints only."""
     paper = printed(NAME)
     both = paper[paper["metric"].isin(("D_far", "C_far"))]
     found = []
@@ -150,8 +152,9 @@ def printed_sensitivity() -> str:
         means = part.pivot(index="d_u", columns="metric", values="mean")
         found.append(f"{spread(means['D_far']) / spread(means['C_far']):.2f} at {text(keys)}")
     return (
-        f"Range of D_far over the range of C_far by the printed means: {', '.join(found)}. Section 5.2 says that C_far "
-        f"is less sensitive (above 1) in its summary of L = {SHALLOW}, and calls L = {DEEP} analogous."
+        f"Range of D_far over the range of C_far by the printed means: {', '.join(found)}. Section "
+        f"5.2 says that C_far is less sensitive (above 1) in its summary of L = {SHALLOW}, and "
+        f"calls L = {DEEP} analogous."
     )
 
 
@@ -201,9 +204,11 @@ def percent_at(d_u: int, both: pd.DataFrame) -> float:
 
 
 def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> list[Claim]:
-    """Proposition 31: the rank of a block across the narrow layer less its bound, by example and for the batch mean.
+    """Proposition 31: the rank of a block across the narrow layer less its bound, by example and
+    for the batch mean.
 
-    It says something of every network, so that the largest over the networks is compared with it: no mean, no chance.
+    It says something of every network, so that the largest over the networks is compared with it:
+    no mean, no chance.
     """
     part = chosen(table, part="gauss_newton")
     narrow = part[part["d_u"] < part["d_u"].max()]  # in the widest network nothing is narrow
@@ -225,7 +230,8 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
 def measured(tables: Tables) -> pd.DataFrame:
     """Values of Tables 3 and N.1, one row per seed: D_far and C_far by the paper's estimates.
 
-    The authors cut the estimated coupling of each pair at 1; cells measured before this was stored have it uncut.
+    The authors cut the estimated coupling of each pair at 1; cells measured before this was stored
+    have it uncut.
     """
     networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
     rows = first(tables["far"])

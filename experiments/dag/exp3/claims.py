@@ -32,7 +32,8 @@ PAPER_PROBES = 100
 TEXT_PROBES = 30
 KEYS = ["activation", "checkpoint", "probes"]
 RANKING = "dag.ranking, class B"
-"""Root cause in the errata of the printed p: the order stands, and scipy's default prints this p."""
+"""Root cause in the errata of the printed p: the order stands, and scipy's default prints this
+p."""
 SCALING = "dag.scaling, class B"
 """Root cause in the errata of the power of σ'': T is linear in it (Eq. 1)."""
 Parts = dict[str, list[float]]
@@ -52,7 +53,8 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: st
 
 
 def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Statistic]:
-    """Linear fit and Spearman's rank correlation of gap against E[σ''²] over the activations, by checkpoint."""
+    """Linear fit and Spearman's rank correlation of gap against E[σ''²] over the activations, by
+    checkpoint."""
     found = []
     for checkpoint in CHECKPOINTS:
         points = gap_and_curvature(gaps, networks, checkpoint)
@@ -211,11 +213,11 @@ def rank_claim(
     checkpoints: Sequence[str],
     main: str | None = None,
 ) -> Claim:
-    """The activations' mean gaps are in the order of E[σ''²], whichever seed is left out: `judge.together` of the
-    checkpoints.
+    """The activations' mean gaps are in the order of E[σ''²], whichever seed is left out:
+    `judge.together` of the checkpoints.
 
-    Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it never does,
-    inconclusive between the two or below `judge.FEWEST_SEEDS` seeds.
+    Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it
+    never does, inconclusive between the two or below `judge.FEWEST_SEEDS` seeds.
     """
     found: dict[str, Claim] = {}
     listed = []
@@ -257,7 +259,8 @@ def agrees(says: Statement, value: float) -> bool:
 
 
 def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) -> Claim:
-    """The exact p of the rank correlation at init, with the smallest that five activations allow."""
+    """The exact p of the rank correlation at init, with the smallest that five activations
+    allow."""
     ranks = [s for s in correlations(gaps, networks) if s.kind == "spearman"]
     rank = ranks[0]
     detail = (

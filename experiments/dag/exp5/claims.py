@@ -157,7 +157,8 @@ def _range(sample: pd.DataFrame) -> float:
 
 
 def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[Claim]:
-    """H5.2 and the ratio of the gaps: zeros of the code, unless a network was measured otherwise."""
+    """H5.2 and the ratio of the gaps: zeros of the code, unless a network was measured
+    otherwise."""
     relu = blocks[blocks["network"] != "attention"]
     if relu.empty:
         return

@@ -1,8 +1,9 @@
-"""What the DAG paper says of Exp. 6 (Section 5.6, Remark 39, Appendix N.8), decided from the tables.
+"""What the DAG paper says of Exp. 6 (Section 5.6, Remark 39, Appendix N.8), decided from the
+tables.
 
-Printed numbers are compared with the paper's own kind of estimate (30 probes); statements about the networks are
-compared with the engine's values, exact for ReLU. Statements on an exact zero are compared with the estimates,
-whose products know nothing of the network's structure.
+Printed numbers are compared with the paper's own kind of estimate (30 probes); statements about the
+networks are compared with the engine's values, exact for ReLU. Statements on an exact zero are
+compared with the estimates, whose products know nothing of the network's structure.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def gaps(distances: pd.DataFrame) -> pd.DataFrame:
 def leaving_out(
     tables: Mapping[str, pd.DataFrame], estimator: str, negligible: float
 ) -> pd.DataFrame:
-    """Rows of `distances` with D averaged as published: over the blocks whose ‖H‖_F² is at least `negligible`."""
+    """Rows of `distances` with D averaged as published: over the blocks whose ‖H‖_F² is at least
+    `negligible`."""
     keys = [*KEYS, "seed", "distance"]
     pairs = selected(tables["pairs"], estimator)
     kept = pairs[pairs["R"] ** 2 >= negligible].groupby(keys, as_index=False)["D"].mean()
@@ -79,8 +81,8 @@ def by_network(part: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def zeros(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     """H6.1 and Remark 39: where the tensor part is zero, by estimates from products.
 
-    Remark 39 is proved for every network (the audit has it): untrained networks decide, of which there are five seeds
-    first; later checkpoints are secondary results.
+    Remark 39 is proved for every network (the audit has it): untrained networks decide, of which
+    there are five seeds first; later checkpoints are secondary results.
     """
     relu = published[published["activation"] == "relu"]
     largest: Parts = {k: list(p.groupby("seed")["gap"].max()) for k, p in by_network(relu).items()}
@@ -100,13 +102,15 @@ def zeros(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]
 
 
 def at_every_checkpoint(says: Statement, parts: Parts) -> Claim:
-    """A statement on all checkpoints (Tables 8 and N.8 have the three) stays open while some are not measured."""
+    """A statement on all checkpoints (Tables 8 and N.8 have the three) stays open while some are
+    not measured."""
     found = {name.rsplit(" ", 1)[-1] for name in parts}
     return judge.incomplete(judge.bound(says, parts), [c for c in CHECKPOINTS if c not in found])
 
 
 def smooth(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes in training."""
+    """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes
+    in training."""
     silu = engine[(engine["activation"] == "silu") & (engine["distance"] < LAST)]
     parts = by_network(silu)
     falls = {
@@ -216,7 +220,8 @@ def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
 
 
 def coupling(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """H6.3: C falls with distance, and more slowly with skips (C(4) of ResNet less that of the plain twin)."""
+    """H6.3: C falls with distance, and more slowly with skips (C(4) of ResNet less that of the
+    plain twin)."""
     steps = {
         k: [float(r.sort_values("distance")["C"].diff().max()) for _, r in p.groupby("seed")]
         for k, p in by_network(engine).items()
@@ -239,7 +244,8 @@ def coupling(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]
 
 
 def negligible(pairs: pd.DataFrame) -> Parts:
-    """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and seed."""
+    """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and
+    seed."""
     known = pairs.assign(top=pairs["R"] ** 2 / pairs["D"], square=pairs["R"] ** 2)
     found: Parts = {}
     for name, part in by_network(known[known["top"].notna()]).items():
@@ -251,7 +257,8 @@ def negligible(pairs: pd.DataFrame) -> Parts:
 
 
 def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFrame:
-    """Values of Tables 8, 9, N.7, N.8 and of the text, one row per seed, by the paper's estimates and averages."""
+    """Values of Tables 8, 9, N.7, N.8 and of the text, one row per seed, by the paper's estimates
+    and averages."""
     parts = []
     if "distances" in tables:
         own, exact = (
@@ -263,7 +270,8 @@ def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFr
     networks = networks.assign(percent=100 * networks["test_accuracy"])
     parts.append(paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS))
     found = pd.concat(parts, ignore_index=True)
-    # Estimates are of other probes, and after 100 epochs networks of two processors are not the same.
+    # Estimates are of other probes, and after 100 epochs networks of two processors are not the
+    # same.
     return found.assign(paired=found["paired"].eq(True) & found["checkpoint"].eq("init"))
 
 
@@ -278,8 +286,9 @@ def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
         if all(ratios.get(s) for s in ("running", "calibrated")):
             means = {s: sum(v) / len(v) for s, v in ratios.items()}
             found.append(
-                f"{activation} {arch}, init: R(0)/R(4) = {means['running']:.3g} with BatchNorm's statistics at 0 and "
-                f"1, as published, {means['calibrated']:.3g} once they are those of training images (means over seeds)."
+                f"{activation} {arch}, init: R(0)/R(4) = {means['running']:.3g} with BatchNorm's "
+                f"statistics at 0 and 1, as published, {means['calibrated']:.3g} once they are "
+                "those of training images (means over seeds)."
             )
     published, engine = leaving_out(tables, "published", negligible), selected(distances, "engine")
     for (activation, arch, checkpoint), part in groups(published[published["D"].notna()], KEYS):
@@ -289,14 +298,16 @@ def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
             for rows in (part, ours)
         )
         found.append(
-            f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {theirs} as published (30 probes, without "
-            f"blocks with ‖H‖_F² < {negligible:.0e}) and {better} over all blocks by the engine (means over seeds)."
+            f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {theirs} as published "
+            f"(30 probes, without blocks with ‖H‖_F² < {negligible:.0e}) and {better} over all "
+            "blocks by the engine (means over seeds)."
         )
     return found + devices(tables.get("origin", pd.DataFrame()))
 
 
 def devices(origin: pd.DataFrame) -> list[str]:
-    """Which seeds' networks were trained on another device than the processor, one sentence for each device."""
+    """Which seeds' networks were trained on another device than the processor, one sentence for
+    each device."""
     if "trained_on" not in origin:
         return []
     ended = origin[(origin["checkpoint"] == "final") & origin["trained_on"].notna()]

@@ -143,7 +143,11 @@ def train_epoch(
     x, y = data
     for rows in torch.randperm(len(y), generator=batches).split(experiment.batch):
         part = (x[rows], y[rows])
-        stepper.step(lambda part=part: losses(stepper.parameters, part), progress)  # type: ignore[misc]
+
+        def loss(part: Part = part) -> Tensor:
+            return losses(stepper.parameters, part)
+
+        stepper.step(loss, progress)
 
 
 class _Record:

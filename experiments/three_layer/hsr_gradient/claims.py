@@ -30,8 +30,8 @@ are variants.
 """
 FORMS = ("double sum", "matrix", "own")
 SIZES_OPEN = (
-    "the paper does not print the sizes, and the answer depends on them; "
-    "the range of N was extended from 320 to 2,560 after the result up to 320 was known"
+    "the paper does not print the sizes, and the answer depends on them; the range of N was "
+    "extended from 320 to 2,560 after the result up to 320 was known"
 )
 WEIGHTS_HELD = "with the weights held, every contribution is a multiple of |delta| by its formula"
 OWN_GRADIENT = "a small step against the gradient of the bound lowers it, whatever the network"
@@ -136,7 +136,10 @@ def _agreement(c: Case) -> Iterator[Claim]:
         )
         listed = ", ".join(f"{v:.2g}" for v in norms.values())
         says = c.says[f"difference of about 1e-9, {text}"]
-        detail = f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the difference is that of "
+        detail = (
+            f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the "
+            "difference is that of "
+        )
         detail += "the step"
         yield judge.claim(says, "not comparable", median(norms), detail)
 
@@ -284,7 +287,10 @@ def _descent(c: Case) -> Iterator[Claim]:
 def _narrowed(c: Case) -> Iterator[Claim]:
     rows = c.tables["narrowed"]
     least = float(rows[["upper_falls_by", "lower_rises_by"]].min().min())
-    why = f"mean ± k std with a smaller std moves both bounds by k times the difference; {len(rows)} random spectra "
+    why = (
+        f"mean ± k std with a smaller std moves both bounds by k times the difference; {len(rows)} "
+        "random spectra "
+    )
     yield judge.constructed(c.says["Proposition 2"], why + "repeat that identity", least)
     why = "∂λ_sup/∂λ_k = 1/D + √(D − 1) (λ_k − μ)/(D σ) rises with λ_k: it is largest for λ₁"
     yield judge.constructed(c.says["largest eigenvalue counts most"], why)

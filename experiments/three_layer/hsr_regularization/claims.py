@@ -33,8 +33,8 @@ OPERATOR = (
 ALL_METHODS = ("HSR consistently flat", "methods flatter along u₁")
 """Statements that compare every method, A-SAM too."""
 SEARCH = (
-    "the differences are small and depend on the points that the search finds; its rate is not printed, and its stop "
-    "ratio was chosen by the published counts"
+    "the differences are small and depend on the points that the search finds; its rate is not "
+    "printed, and its stop ratio was chosen by the published counts"
 )
 OPEN = (("refuted", "confirmed"), ("refuted", "inconclusive"), ("inconclusive", "confirmed"))
 """Verdicts at the printed and at the wide radius that together say nothing of a statement on A-SAM.
@@ -83,8 +83,14 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     open_rate = "no learning rate of the search is printed"
     if "search" in tables:
         means = tables["search"][["starts", "converged", "unique", "sharp"]].mean()
-        text = f"{means['converged']:.0f} of {means['starts']:.0f} starts converge, {means['unique']:.0f} unique, "
-        text += f"{means['sharp']:.0f} sharp; {open_rate}; the protocol was chosen by these counts: see the scorecard"
+        text = (
+            f"{means['converged']:.0f} of {means['starts']:.0f} starts converge, "
+            f"{means['unique']:.0f} unique, "
+        )
+        text += (
+            f"{means['sharp']:.0f} sharp; {open_rate}; the protocol was chosen by these counts: "
+            "see the scorecard"
+        )
         text = f"fitted, mean over data sets: {text}"
         yield judge.claim(says["published counts"], "not comparable", float(means["unique"]), text)
     if "scan" in tables:
@@ -105,9 +111,10 @@ def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
         pairs = methods.groupby("method")["pairs"].mean()
         most = max(most, float(pairs.max()))
         lines.append(
-            f"γ = {rate:g}: {found['converged']:.0f} of {found['starts']:.0f} starts converge, {found['unique']:.0f} "
-            f"unique; of {rows['chosen'].mean():.0f} sharp ones both plain descent and a method meet the stop rule "
-            f"again at the printed γ₁ from {pairs.min():.1f} to {pairs.max():.1f}"
+            f"γ = {rate:g}: {found['converged']:.0f} of {found['starts']:.0f} starts converge, "
+            f"{found['unique']:.0f} unique; of {rows['chosen'].mean():.0f} sharp ones both plain "
+            "descent and a method meet the stop rule again at the printed γ₁ from "
+            f"{pairs.min():.1f} to {pairs.max():.1f}"
         )
     detail = (
         "; ".join(lines)
@@ -153,9 +160,18 @@ def _critical(c: Case, points: pd.DataFrame) -> Claim:
         "points of the search, downhill": points["led_kind"],
     }
     text = "; ".join(f"{name}: {listed_kinds(column)}" for name, column in listed.items())
-    text += f"; gradient left at the points of the search {points['gradient'].median():.2g} in the median, "
-    text += f"{points['gradient_ratio'].median():.2g} of the first; {len(near[keys].drop_duplicates())} ends"
-    text += "; the stop ratio of this search is ours, five times the printed one: ws_bound judges the printed ratio"
+    text += (
+        f"; gradient left at the points of the search {points['gradient'].median():.2g} in the "
+        "median, "
+    )
+    text += (
+        f"{points['gradient_ratio'].median():.2g} of the first; "
+        f"{len(near[keys].drop_duplicates())} ends"
+    )
+    text += (
+        "; the stop ratio of this search is ours, five times the printed one: ws_bound judges the "
+        "printed ratio"
+    )
     return replace(found, verdict="not comparable", detail=f"{found.detail}; {text}")
 
 

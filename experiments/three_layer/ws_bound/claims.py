@@ -69,7 +69,10 @@ def of_the_fit_alone(claim: Claim) -> Claim:
     printed = claim.variants.get("printed", claim.verdict)
     if {claim.verdict, printed} != {"confirmed", "refuted"}:
         return claim
-    why = f"{claim.verdict} under the calibrated stop rule, {printed} under the printed one; the paper prints no rate"
+    why = (
+        f"{claim.verdict} under the calibrated stop rule, {printed} under the printed one; the "
+        "paper prints no rate"
+    )
     return replace(
         claim, verdict="not comparable", detail=f"{claim.detail}; {why}", seeds_needed=math.nan
     )
@@ -140,8 +143,14 @@ def _critical(c: Case) -> Made:
     left = left.merge(rows[["seed", "start"]], on=["seed", "start"])
     detail = f"downhill: {listed_kinds(rows['kind'])}; nearest point without gradient: "
     detail += f"{listed_kinds(rows['nearest_kind'])}; the stop rule leaves a gradient of "
-    detail += f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of the first"
-    detail += f"; least and largest share: {min(shares.values()):.3g}, {max(shares.values()):.3g}; with unfinished "
+    detail += (
+        f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of "
+        "the first"
+    )
+    detail += (
+        f"; least and largest share: {min(shares.values()):.3g}, {max(shares.values()):.3g}; with "
+        "unfinished "
+    )
     detail += f"searches as critical: {min(most.values()):.3g}, {max(most.values()):.3g}"
     yield (
         replace(c.variant, polished=False).mark,
@@ -208,7 +217,10 @@ def _paths(c: Case) -> Made:
         ends = by_seed(own, lambda rows: float(over_start(rows).iloc[-1]))
         tops = by_seed(own, lambda rows: float(over_start(rows).max()))
         if point == "sharpest_1":
-            why = "the path is the one of some 330 with the largest bound at its end; bound at the end over the start "
+            why = (
+                "the path is the one of some 330 with the largest bound at its end; bound at the "
+                "end over the start "
+            )
             yield (
                 c.mark,
                 judge.constructed(c.says[name], why + ", ".join(f"{v:.3g}" for v in ends.values())),
@@ -244,7 +256,10 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
         f"N = {n}: {r['converged']:.0f} converge, {r['unique']:.0f} unique"
         for n, r in means.iterrows()
     )
-    detail = f"fitted, mean over data sets: {listed}; no learning rate is printed and this protocol's was chosen by "
+    detail = (
+        f"fitted, mean over data sets: {listed}; no learning rate is printed and this protocol's "
+        "was chosen by "
+    )
     yield judge.claim(
         says["published counts"],
         "not comparable",
@@ -269,7 +284,8 @@ def _views(c: Case) -> Made:
 
 
 def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], float]) -> float:
-    """Mean size over the sharpest points, over that of the flattest; NaN where one side has none."""
+    """Mean size over the sharpest points, over that of the flattest; NaN where one side has
+    none."""
     means = []
     for side in ("sharpest", "flattest"):
         found = [
@@ -308,7 +324,10 @@ def _form(c: Case) -> Made:
         ),
     )
     yield c.mark, _trace(c)
-    why = "at a given trace the bound is μ + √(D − 1) σ with σ² = tr H²/D − μ²: it rises with tr H² wherever σ > 0"
+    why = (
+        "at a given trace the bound is μ + √(D − 1) σ with σ² = tr H²/D − μ²: it rises with tr H² "
+        "wherever σ > 0"
+    )
     yield c.mark, judge.constructed(c.says["squared trace raises the bound"], why)
     why = (
         "Chebyshev's inequality alone bounds the largest of D values by μ + √D σ, and √(D − 1) < √D"

@@ -51,13 +51,19 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
             why = "the bound is infinite for this activation" if points else "no point to test"
             yield judge.claim(c.says[name], "not run", detail=why, threshold=threshold)
             continue
-        detail = f"{c.variant.group}: holds at {holding} of {points} points; slack (bound - value) / bound at least "
+        detail = (
+            f"{c.variant.group}: holds at {holding} of {points} points; slack (bound - value) / "
+            "bound at least "
+        )
         detail += f"{own['slack_min'].min():.3g}, typically {own['slack_median'].median():.3g}"
         if name == "Theorem 4":
             detail += f"; {_constants(c.variant.activation)}"
         if name == "Prop. 8, right":
             total = int(rows.loc[rows["inequality"] == "Prop. 8, left", "points"].sum())
-            detail += f"; only {points} of {total} points where the search stops are positive semi-definite"
+            detail += (
+                f"; only {points} of {total} points where the search stops are positive "
+                "semi-definite"
+            )
         slack = float(own["slack_min"].min())
         if name in OF_ANY_MATRIX and holding == points:
             yield judge.constructed(c.says[name], f"true of every such matrix; {detail}", slack)
@@ -112,7 +118,10 @@ def _limits(c: Case) -> Iterator[Claim]:
 def _closed_forms(c: Case) -> Iterator[Claim]:
     points = c.points
     relative = (points["hessian_error"] / points["trace_of_square"] ** 0.5).dropna()
-    detail = f"{len(relative)} points; mean ||ΔH|| {points['hessian_error'].mean():.3g}, the error of the differences"
+    detail = (
+        f"{len(relative)} points; mean ||ΔH|| {points['hessian_error'].mean():.3g}, the error of "
+        "the differences"
+    )
     largest = float(relative.max()) if len(relative) else math.nan
     yield judge.exact(c.says["Hessian agrees with differences"], {"": largest}, detail)
     if "traces" not in c.tables:

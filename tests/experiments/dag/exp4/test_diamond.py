@@ -9,11 +9,13 @@ import torch
 from experiments.dag.exp4 import report
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.exp4.settings import Exp4Diamond
+from experiments.dag.protocol.measure import pairs_of
 from experiments.paper_audit.effects import cells
 from experiments.printed import statements
 from runner.contract import analyse
 from runner.curvature import split_blocks
-from runner.curvature.metrics.blocks import block_metrics, resonance
+from runner.curvature.metrics.blocks import resonance
+from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import diamond
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import measured, verdicts
