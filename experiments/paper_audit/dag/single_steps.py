@@ -1,0 +1,253 @@
+"""DAG paper, Sections 3.1 to 3.4: second derivatives of nodes, and the recursions by hand and with
+exact blocks."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, jacfwd, jacrev, vmap
+
+from experiments.paper_audit.checks import (
+    Checks,
+    Outcome,
+    Witness,
+    equality,
+    exists,
+    outcome_of,
+    relative_error,
+)
+from experiments.paper_audit.dag.instances import (
+    Instance,
+    ScalarNode,
+    by_hand,
+    chain,
+    copy,
+    diamond,
+    identity,
+    scalar_nodes,
+    skip,
+)
+from experiments.paper_audit.dag.oracle import (
+    Blocks,
+    Example,
+    blocks_agree,
+    first_example,
+    reaches,
+    true_blocks,
+)
+from experiments.paper_audit.dag.recursion import (
+    between_children,
+    everything,
+    of_common_children,
+    one_sided,
+    right,
+    summed,
+)
+from experiments.paper_audit.tensors import gauss, seeded, unit
+from runner.curvature import Dag
+
+CHECKS = Checks()
+
+
+def related(dag: Dag) -> list[tuple[str, str]]:
+    """Pairs of different nodes with a directed path from the first to the second."""
+    return [(v, w) for v, w in itertools.permutations(dag.order, 2) if reaches(dag, v, w)]
+
+
+def with_exact(case: Instance, e: Example, pairs: list[tuple[str, str]]) -> Blocks:
+    """Eq. 2 with exact blocks on its right-hand side."""
+    dag = case.dag
+    found: Blocks = {}
+    for v, w in pairs:
+        terms = between_children(dag, e, e.blocks, v, w) + of_common_children(dag, e, v, w)
+        found[v, w] = summed(e, v, w, terms)
+    return found
+
+
+def unrelated_with_exact(case: Instance, e: Example) -> Blocks:
+    """For pairs without a directed path between them."""
+    tied = related(case.dag)
+    pairs = itertools.combinations(case.dag.order[:-1], 2)
+    return with_exact(
+        case, e, [(v, w) for v, w in pairs if (v, w) not in tied and (w, v) not in tied]
+    )
+
+
+def diagonal_with_exact(case: Instance, e: Example) -> Blocks:
+    """For v = w."""
+    return with_exact(case, e, [(v, v) for v in case.dag.order[:-1]])
+
+
+def boundary(case: Instance, e: Example) -> Blocks:
+    """Base cases: H[out,out] = ∇²ℓ, H[v,out] = Σ D^T H[u,out], H[out,v] its transpose."""
+    out = case.dag.output
+    found = {(out, out): e.base}
+    for v in case.dag.order[:-1]:
+        found[v, out] = one_sided(case.dag, e, e.blocks, v, out)
+        found[out, v] = found[v, out].T
+    return found
+
+
+def one_directional(case: Instance, e: Example) -> Blocks:
+    """Remark 76 with exact blocks on its right-hand side, for pairs with a path from v to w."""
+    return {(v, w): one_sided(case.dag, e, e.blocks, v, w) for v, w in related(case.dag)}
+
+
+@CHECKS.clause("dag.eq2.unrelated")
+def unrelated_pairs() -> Outcome:
+    return blocks_agree(everything(), true_blocks, unrelated_with_exact, right)
+
+
+@CHECKS.clause("dag.eq2.diagonal")
+def diagonal_pairs() -> Outcome:
+    return blocks_agree(everything(), true_blocks, diagonal_with_exact, right)
+
+
+@CHECKS.clause("dag.eq2.base")
+def base_cases() -> Outcome:
+    return blocks_agree(everything(), true_blocks, boundary)
+
+
+@CHECKS.clause("dag.remark76")
+def one_direction() -> Outcome:
+    return blocks_agree(everything(), true_blocks, one_directional, right)
+
+
+@CHECKS.clause("dag.remark76.chain")
+def one_direction_on_chains() -> Outcome:
+    chains = (
+        by_hand()[0],
+        chain(0),
+        chain(1, nn.Tanh, widths=(2, 5, 2, 3, 4)),
+        chain(2, nn.GELU, norm=True),
+    )
+    return blocks_agree(chains, true_blocks, one_directional)
+
+
+@CHECKS.without_hypothesis("dag.remark76.chain", "no skips")
+def one_direction_with_a_skip() -> Outcome:
+    return blocks_agree((skip(6),), true_blocks, one_directional)
+
+
+@CHECKS.clause("dag.prop14.directed")
+def one_direction_with_skips() -> Outcome:
+    return blocks_agree((by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right)
+
+
+def example_5(_: Instance, e: Example) -> Blocks:
+    """Chain: H[h1,h1] and H[h1,h2] from H[h2,h2]."""
+    d, block = e.jacobian["h2", "h1"], e.blocks["h2", "h2"]
+    diagonal = d.T @ block @ d + e.curvature["h2"]["h1", "h1"]
+    return {("h1", "h1"): diagonal, ("h1", "h2"): d.T @ block}
+
+
+def example_6(_: Instance, e: Example) -> Blocks:
+    """Diamond: H[a,b] = D^T H[m,m] D + the mixed tensor term."""
+    found = e.jacobian["merge", "a"].T @ e.blocks["merge", "merge"] @ e.jacobian["merge", "b"]
+    return {("a", "b"): found + e.curvature["merge"]["a", "b"]}
+
+
+@CHECKS.clause("dag.example5")
+def chain_by_hand() -> Outcome:
+    chains = [chain(seed, widths=(3, 4, 5)) for seed in range(3)]
+    return blocks_agree(chains, true_blocks, example_5)
+
+
+@CHECKS.clause("dag.example6")
+def diamond_by_hand() -> Outcome:
+    diamonds = (diamond(0), diamond(1, merge="sum"), diamond(2, nn.Tanh))
+    return blocks_agree(diamonds, true_blocks, example_6)
+
+
+@CHECKS.clause("dag.example6.gn")
+def first_term_of_example_6() -> Outcome:
+    """The first term of Example 6 against the GN block: a, b = x, m = a + b, out = m², loss = out;
+    corrected: with H^GN[m, m]."""
+    nodes: list[ScalarNode] = [
+        copy("a", "input"),
+        copy("b", "input"),
+        ("m", ("a", "b"), lambda a, b: a + b),
+        ("out", ("m",), lambda m: m**2),
+    ]
+    e = first_example(scalar_nodes(nodes, [1.0]))
+    gauss_newton = e.gauss_newton("out")
+    exact = float(gauss_newton["a", "b"])
+
+    def first_term(block: Tensor) -> float:
+        return float(e.jacobian["m", "a"].T @ block @ e.jacobian["m", "b"])
+
+    printed, corrected = first_term(e.blocks["m", "m"]), first_term(gauss_newton["m", "m"])
+    where = "a, b = x, m = a + b, out = m², loss = out: first term of H[a, b], GN component"
+    witness = Witness(where, f"{printed:g}", f"{corrected:g}", f"{exact:g}")
+    return Outcome(abs(printed - exact), abs(corrected - exact), 1, witness)
+
+
+def dense_layer(seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """W, b and f of a layer."""
+    generator = seeded(seed)
+    o, i = ((1, 1), (2, 3), (5, 4), (3, 3))[seed]
+    return gauss(generator, o, i), gauss(generator, o), gauss(generator, i)
+
+
+def equation_1(seed: int) -> Tensor:
+    """T_u;v[i] = sigma''(z_i) W_i W_i^T for f_u = sigma(W f_v + b)."""
+    w, b, f = dense_layer(seed)
+    bend = vmap(grad(grad(torch.tanh)))(w @ f + b)
+    return torch.einsum("i,ij,ik->ijk", bend, w, w)
+
+
+def second_derivative_of_layer(seed: int) -> Tensor:
+    w, b, f = dense_layer(seed)
+    return jacfwd(jacrev(lambda h: torch.tanh(w @ h + b)))(f)
+
+
+@CHECKS.clause("dag.eq1")
+def tensor_of_a_layer() -> Outcome:
+    return equality(range(4), second_derivative_of_layer, equation_1)
+
+
+def mixed_tensor(case: Instance) -> float:
+    """Norm of T_u;v,w of the merge node of a diamond, relative to δ."""
+    e = first_example(case)
+    delta = e.delta["merge"].norm().clamp_min(1e-300)
+    return float(e.curvature["merge"]["a", "b"].norm() / delta)
+
+
+@CHECKS.clause("dag.remark3.linear")
+def linear_merge() -> Outcome:
+    return outcome_of([mixed_tensor(diamond(seed, merge="sum")) for seed in range(4)])
+
+
+@CHECKS.clause("dag.remark3.nonlinear")
+def nonlinear_merge() -> Outcome:
+    share = mixed_tensor(diamond(0))
+    return exists("act(W [a, b]) with SiLU", share, "the mixed tensor must not vanish")
+
+
+@CHECKS.clause("dag.fig1")
+def figure_1() -> Outcome:
+    """v0 → v1 → v2 → out with a skip v0 → v2: D_out,v0 = D3 (I + D2 D1) and the blocks of panel
+    (b)."""
+    errors = []
+    for seed in range(3):
+        generator = seeded(seed)
+        d1, d2, d3 = (gauss(generator, 3, 3) for _ in range(3))
+        e = _example_of_figure_1(d1, d2, d3)
+        blocks = e.blocks
+        errors.append(relative_error(d3 @ (unit(3) + d2 @ d1), e.total["out", "v0"]))
+        of_v0 = d1.T @ blocks["v1", "out"] + blocks["v2", "out"]
+        errors.append(relative_error(of_v0, blocks["v0", "out"]))
+        errors.append(relative_error(d2.T @ blocks["v2", "out"], blocks["v1", "out"]))
+    return outcome_of(errors)
+
+
+def _example_of_figure_1(d1: Tensor, d2: Tensor, d3: Tensor) -> Example:
+    nodes: list[ScalarNode] = [
+        ("v0", ("input",), identity),
+        ("v1", ("v0",), lambda h: h @ d1.T),
+        ("v2", ("v1", "v0"), lambda a, b: a @ d2.T + b),
+        ("out", ("v2",), lambda h: h @ d3.T),
+    ]
+    return first_example(scalar_nodes(nodes, [1.0, 2.0, -1.0], square=True))

@@ -1,0 +1,167 @@
+"""DAG paper, Theorem 69, Corollary 73, Proposition 75 and Remarks 70 and 81: stability by skips."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness, random_matrices, worst
+from experiments.paper_audit.dag.instances import ScalarNode, copy, scalar_nodes
+from experiments.paper_audit.dag.linear_graphs import WIDTH, Linear, line
+from experiments.paper_audit.dag.oracle import Blocks, Example, assembled, first_example
+from experiments.paper_audit.dag.path_sums import total_of_paths
+from experiments.paper_audit.dag.skips import ratio
+
+CHECKS = Checks()
+
+
+@CHECKS.clause("dag.cor73")
+def stability_criterion() -> Outcome:
+    """Corollary 73 both ways: paths +1 and −1 (norm 1, R = 0); two edges of 1/2 at each of L layers
+    (R = C, each path 2^-L). Corrected: R = ‖J_wv^T H‖ stays away from zero iff the *sum* over paths
+    does."""
+    cancel = abs(1.0 - 1.0)
+    many, each = 2**20 * 0.5**20, 0.5**20
+    wrong = float(cancel == 0.0) + float(many == 1.0 and each < 1e-5)
+    witness = Witness(
+        "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
+        "R > 0; R → 0",
+        "‖sum over paths‖ decides",
+        f"R = {cancel:g}; R = {many:g} C, paths {each:.1e}",
+    )
+    return Outcome(wrong, total_of_paths().printed, 2, witness)
+
+
+def smallest_resonance(depth: int, skips: int, rho: float) -> float:
+    """min R(v,w) / C of scalar layers with |D| = rho and uniform identity skips."""
+    span = depth // skips
+    inner = []
+    for passed, k in itertools.product(range(skips), range(span - 1)):
+        inner.append(rho ** (span - 1 - k) * (1 + rho**span) ** passed)
+    return min(inner) ** 2
+
+
+@CHECKS.clause("dag.prop75")
+def skip_placement() -> Outcome:
+    """Proposition 75: min R >= C rho^(L/B) with B uniform skips: scalar layers with every |D| = rho
+    = 1/2."""
+    found, later = smallest_resonance(8, 2, 0.5), smallest_resonance(16, 2, 0.5)
+    bound, further = 0.5**4, 0.5**8
+    witness = Witness(
+        "8 scalar layers with |D| = rho = 1/2, B = 2 identity skips over 4 each: min R(v,w)",
+        f"at least C rho⁴ = {bound:g}",
+        "",
+        f"{found:.4g}; at L = 16 {later:.1e} for {further:.1e}",
+    )
+    return Outcome(1 - max(found / bound, later / further), None, 2, witness)
+
+
+NODES = ("v", "p", "m", "w", "out")
+
+
+def inert_skip(eta: float, skip: bool) -> Example:
+    """p = 10 v, m = p, w = m (with an identity skip m + p), out = p + eta (3 − 2 w)(p − 1)²/2, loss
+    = out²/2, v = 0.1.
+
+    At p = 1 the skip changes no first derivative of out; it turns the sign of the second one.
+    """
+
+    def out(p: Tensor, w: Tensor) -> Tensor:
+        return p + eta * (3 - 2 * w) * (p - 1) ** 2 / 2
+
+    nodes: list[ScalarNode] = [
+        copy("v", "input"),
+        ("p", ("v",), lambda v: 10 * v),
+        copy("m", "p"),
+        ("w", ("m", "p"), torch.add) if skip else copy("w", "m"),
+        ("out", ("p", "w"), out),
+    ]
+    return first_example(scalar_nodes(nodes, [0.1], square=True))
+
+
+def check_hypotheses(eta: float, base: Example, skipped: Example) -> None:
+    """B = 0 and |H^T| <= eta |H^GN| in every block. Raises ValueError otherwise."""
+    before, after = base.gauss_newton("out"), skipped.gauss_newton("out")
+    moved = max(float((after[pair] - block).norm()) for pair, block in before.items())
+    excess = []
+    for e in (base, skipped):
+        gauss_newton = e.gauss_newton("out")
+        for pair, block in e.tensor("out").items():
+            excess.append(float(block.norm() - eta * gauss_newton[pair].norm()))
+    if max(*excess, moved) > 1e-9:
+        raise ValueError(
+            f"expected B = 0 and |H^T| <= eta |H^GN|, found another network at eta = {eta}"
+        )
+
+
+def norm_at_v(blocks: Blocks) -> float:
+    return float(blocks["v", "v"].norm())
+
+
+def norm_of_all(blocks: Blocks) -> float:
+    return float(assembled(blocks, NODES).norm())
+
+
+@CHECKS.clause("dag.thm69")
+def stabilised() -> Outcome:
+    """Theorem 69 on networks that meet its hypotheses (loss convex, B = 0, |H^T| <= eta |H^GN| in
+    every block): by how much (1 − eta) R_base exceeds R_res, for (v, v) and the whole matrix;
+    corrected: (1 − eta)/(1 + eta) R_base."""
+    printed, corrected, shown = [], [], []
+    for eta in (0.5, 0.1, 0.9):
+        base, skipped = inert_skip(eta, False), inert_skip(eta, True)
+        check_hypotheses(eta, base, skipped)
+        for norm in (norm_at_v, norm_of_all):
+            before, after = norm(base.blocks), norm(skipped.blocks)
+            printed.append((1 - eta) * before / after - 1)
+            corrected.append((1 - eta) / (1 + eta) * before / after - 1)
+            shown.append((before, after))
+    (one, one_after), (every, every_after) = shown[:2]
+    witness = Witness(
+        "p = 10 v, m = p, w = m (with an identity skip: m + p), out = p + (3 − 2 w)(p − 1)²/4, "
+        "loss = out²/2, at "
+        f"v = 0.1, where B = 0 and η = 1/2; without the skip R(v,v) = {one:.4g}, ‖[H]‖_F = "
+        f"{every:.4g}; with it",
+        f"R(v,v) >= {one / 2:.4g}, ‖[H]‖_F >= {every / 2:.4g}",
+        f">= {one / 3:.4g}, {every / 3:.4g}",
+        f"{one_after:.4g}, {every_after:.4g}",
+    )
+    return Outcome(max(printed), max(corrected), len(shown), witness)
+
+
+@CHECKS.clause("dag.remark70")
+def total_norm(semidefinite: bool = True) -> Outcome:
+    """Remark 70: 1 − ‖G + B‖_F / ‖G‖_F for random G >= 0 and B >= 0, or B symmetric."""
+
+    def loss(pair: Tensor) -> float:
+        g, b = pair.view(2, 4, 4)
+        added = b @ b.T if semidefinite else b + b.T
+        return 1 - float((g @ g.T + added).norm() / (g @ g.T).norm())
+
+    return worst(random_matrices(((8, 4),) * 20), loss)
+
+
+CHECKS.without["dag.remark70", "B >= 0"] = lambda: total_norm(semidefinite=False)
+
+
+def decayed() -> float:
+    """For s = 1 and rho < 1, R(v0,vL) / C at 60 layers of norm 0.9, less 0.9^60."""
+    start = Linear.start(line(6), 3)
+    z = torch.cat([start.repeat(9)[: 60 * WIDTH**2], start[-(WIDTH**2) :]])
+    return ratio(z, 60, 60, 0.9, False) - 0.9**60 * (1 + 1e-9)
+
+
+@CHECKS.clause("dag.remark81")
+def unstable() -> Outcome:
+    """Remark 81: with largest norm rho above 1 (or s > 1) curvature explodes? one edge of norm 1.1,
+    nineteen of 0.1."""
+    size = 1.1 * 0.1**19
+    witness = Witness(
+        "a chain with one edge of norm 1.1 and 19 of 0.1: ‖Π‖",
+        "explodes (rho = 1.1 > 1)",
+        "only the upper bound grows",
+        f"{size:.1e}",
+    )
+    return Outcome(float(size < 1), decayed(), 1, witness)
