@@ -66,7 +66,6 @@ ALLOWED = {
         "replace",
     ): "`save` writes the file that the user names, by one rename",
     ("runner/curvature/storage.py", "unlink"): "the half-written file of `save`",
-    ("runner/diagnose/experiment.py", "write_text"): "/proc/self/clear_refs",
     ("docs/render.py", "write_text"): "numbers in the tracked pages",
     ("docs/verdict_table.py", "write_text"): "a tracked page",
     ("experiments/attention/newton_claims.py", "rename"): "a column of pandas",

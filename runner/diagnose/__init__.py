@@ -1,1 +1,1 @@
-"""The user's own network: one command measures everything that the engine can (`hess-run diagnose`)."""
+"""The user's own network: one command measures all that the engine can (`hess-run diagnose`)."""

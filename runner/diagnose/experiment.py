@@ -1,4 +1,4 @@
-"""A diagnosis as an experiment: a job for each snapshot of the target, whose cells are its parts."""
+"""A diagnosis as an experiment: a job for each snapshot of the target, with its parts as cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy
@@ -80,7 +79,7 @@ class Diagnosis(Experiment):
         part, problem = str(cell.params["part"]), self.problem
         predicted = self.costs[part]
         self.tell(f"  {part}: about {predicted.gradients:.3g} gradients ({predicted.method})")
-        peak, started = Peak(ctx.device), problem.clock()
+        started = problem.clock()
         try:
             tables = PARTS[part].tables(problem)
         except KeyboardInterrupt as stop:
@@ -92,15 +91,9 @@ class Diagnosis(Experiment):
             seconds += problem.preparing
         gradients = seconds / problem.gradient
         self.tell(f"  {part}: took {gradients:.3g} gradients, {seconds:.3g} s")
-        cost = {
-            "predicted_gradients": predicted.gradients,
-            "gradients": gradients,
-            "seconds": seconds,
-            "predicted_bytes": predicted.bytes,
-            "bytes": peak.bytes(),
-            "method": predicted.method,
-        }
-        return {**tables, "cost": [cost]}
+        cost = {"predicted_gradients": predicted.gradients, "gradients": gradients}
+        cost |= {"seconds": seconds, "predicted_bytes": predicted.bytes}
+        return {**tables, "cost": [{**cost, "method": predicted.method}]}
 
 
 def diagnose(request: Request, tell: Callable[[str], None]) -> int:
@@ -206,12 +199,11 @@ class _Run:
         whole = self.job_of(problem, NAMES)  # the page has every part that is stored
         ids = [cell_id for cell_id, _ in whole.cells() if cell_id not in outcome.failed]
         self.cells += [store.get(cell_id) for cell_id in ids if store.has(cell_id)]
-        errors = store.failed()
-        for cell_id, part in named:
-            if cell_id in outcome.failed:
-                text = " ".join(str(errors[cell_id]["error"]).split())
-                label = f"step {snapshot.step}, {part}"
-                self.missing.append(Missing(self.request.seed, label, text, ()))
+        errors, labels = store.failed(), dict(named)
+        for cell_id in outcome.failed:
+            text = " ".join(str(errors[cell_id]["error"]).split())
+            label = f"step {snapshot.step}, {labels[cell_id]}"
+            self.missing.append(Missing(self.request.seed, label, text, ()))
         if outcome.interrupted:
             raise KeyboardInterrupt
 
@@ -307,33 +299,3 @@ def _cost(problem: Problem, work_of: Callable[[Problem], Work]) -> Cost:
     operator = problem.layers if "product_between" in work else problem.operator
     method = ", ".join(f"about {count:.0f} {WORDS[kind]}" for kind, count in work.items())
     return Cost(seconds / problem.gradient, float(operator.planned.bytes), method)
-
-
-class Peak:
-    """Largest memory in bytes since this object was made, beyond what was used then; NaN where
-    unknown."""
-
-    def __init__(self, device: str) -> None:
-        self.cuda = device.startswith("cuda")
-        if self.cuda:
-            torch.cuda.reset_peak_memory_stats()
-            self.before = float(torch.cuda.memory_allocated())
-            return
-        try:
-            Path("/proc/self/clear_refs").write_text("5")
-            self.before = _status("VmRSS")
-        except OSError:
-            self.before = float("nan")
-
-    def bytes(self) -> float:
-        if self.cuda:
-            return float(torch.cuda.max_memory_allocated()) - self.before
-        return (
-            max(_status("VmHWM") - self.before, 0.0) if self.before == self.before else self.before
-        )
-
-
-def _status(name: str) -> float:
-    text = Path("/proc/self/status").read_text(encoding="utf-8")
-    line = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
-    return 1024 * float(line[1]) if line else float("nan")

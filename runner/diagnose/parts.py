@@ -30,7 +30,7 @@ from runner.curvature import (
 from runner.diagnose.problem import Problem
 
 FEW = 512
-"""Parameters up to which every number is exact, from as many products."""
+"""Parameters, or outputs of layers, up to which every number is exact, from as many products."""
 DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 30
 GROUP_ERROR = 0.25
 """Relative error asked of R, C and gap between groups of parameters."""
@@ -40,10 +40,8 @@ VERIFIED = 24
 """Gradients of both numerical checks; up to 120 where kinks are near."""
 SMALLEST = 20
 """Products for the smallest eigenvalue."""
-WHOLE_BATCH = 1000
-"""Size up to which errors over batches come from whole matrices."""
 BATCH_PRODUCTS = 20
-"""Products with each batch, of larger ones."""
+"""Products with each batch for errors over batches of larger ones."""
 
 Row = dict[str, Any]
 Tables = dict[str, Table]
@@ -343,8 +341,8 @@ def work_of_batches(problem: Problem) -> Work:
     size, between = size_of(problem), problem.layers.shape[0]
     by_probes = BATCH_PRODUCTS * (len(problem.layers.nodes) + 2)
     return {
-        "product_together": size if size <= WHOLE_BATCH else 3 * BATCH_PRODUCTS,
-        "product_between": 2 * between if between <= WHOLE_BATCH else by_probes,
+        "product_together": size if size <= FEW else 4 * BATCH_PRODUCTS,
+        "product_between": 2 * between if between <= FEW else by_probes,
     }
 
 

@@ -22,7 +22,7 @@ TABLES = {
     "groups": {"v", "w", "R", "C", "share", "D", "gap", "method", "status"},
     "eigenvalues": {"value"}, "density": {"eigenvalue", "density", "low", "high"},
     "scalars": {"quantity", "value", "error", "method", "status"},
-    "cost": {"part", "predicted_gradients", "gradients", "seconds", "predicted_bytes", "bytes", "method"},
+    "cost": {"part", "predicted_gradients", "gradients", "seconds", "predicted_bytes", "method"},
     "nodes": {"node", "size"},
     "batches": {"quantity", "value", "error", "estimator_error", "low", "high", "batches", "status"},
 }  # fmt: skip

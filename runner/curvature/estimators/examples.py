@@ -17,7 +17,7 @@ from runner.curvature.graph.errors import MeasurementError, require_counts
 from runner.curvature.graph.precision import full_precision
 from runner.curvature.result import Result
 
-WHOLE = 1000
+WHOLE = 512
 """Up to this size the matrix of every batch is computed, and every number is exact."""
 
 Statistic = Callable[[Tensor], float]
@@ -92,14 +92,14 @@ def batch_errors(
     eigenvalues
         How many of the largest eigenvalues.
     products
-        For n > 1000: random vectors for the trace and for each group. Up to that size all numbers are exact.
+        For n > 512: random vectors for the trace and for each group. Up to that size all numbers are exact.
     generator
         As for `trace_estimate`.
 
     Returns
     -------
     dict
-        "lambda_1", …, "trace", and with groups "R[a, b]", "C[a, b]"; for n ≤ 1000 also "D[a, b]" and, with
+        "lambda_1", …, "trace", and with groups "R[a, b]", "C[a, b]"; for n ≤ 512 also "D[a, b]" and, with
         `gauss_newton`, "gap[a, b]".
 
     Raises
