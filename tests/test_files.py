@@ -68,7 +68,6 @@ ALLOWED = {
     ("runner/curvature/storage.py", "unlink"): "the half-written file of `save`",
     ("docs/render.py", "write_text"): "numbers in the tracked pages",
     ("docs/verdict_table.py", "write_text"): "a tracked page",
-    ("experiments/attention/newton_claims.py", "rename"): "a column of pandas",
     ("experiments/dag/exp3/report.py", "rename"): "a column of pandas",
 }
 
