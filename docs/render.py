@@ -25,8 +25,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from scipy.stats import wilcoxon
 
 from runner import results
+from runner.report.citation import bibtex
 from runner.report.manifest import read_manifest
-from runner.report.site import bibtex, known_papers
+from runner.report.papers import known_papers
 from runner.report.summary import mean_of
 from runner.store.tables import read_json
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.files import write_bytes
 from runner.report.navigation import SITE
-from runner.report.site import markdown, render
+from runner.report.rendering import markdown, render
 from runner.store.archive import published_root
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -39,6 +39,11 @@ class Surroundings:
             links += [(label, self.documents + page) for label, page in DOCUMENTS]
         return links
 
+    @property
+    def summary(self) -> str:
+        """Path of the page on all papers, "" where it is not there."""
+        return "" if self.documents is None else self.documents + DOCUMENTS[0][1]
+
     def header(self, root: str | None, here: str = "") -> dict[str, Any]:
         """What `base.html` needs of a page.
 

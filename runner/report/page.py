@@ -1,4 +1,5 @@
-"""What the pages show, read from the files of a report: nothing here is computed, only joined and named."""
+"""What the pages show, read from the files of a report: nothing is computed here, only joined and
+named."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ PLACES = "Fig|Table|Theorem|Lemma|Proposition|Corollary"
 
 
 def tone(verdict: str) -> str:
-    """good, bad, neutral or open: the colour of a verdict; its word and sign are next to it everywhere."""
+    """good, bad, neutral or open: the colour of a verdict, always next to its word and sign."""
     for name, verdicts in (("good", GOOD), ("bad", BAD), ("neutral", NEUTRAL)):
         if verdict in verdicts:
             return name
@@ -80,9 +81,10 @@ def slug(text: Any) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of an experiment: file below the page, caption, text for those who do not see it, the command that
-    redraws it, the line of the code that draws it, the figure or table of the paper that it redraws, and the same
-    figure as PDF or SVG where that was drawn: format -> file."""
+    """A figure of an experiment: file below the page, caption, text for those who do not see it,
+    the command that redraws it, the line of the code that draws it, the figure or table of the
+    paper that it redraws, and the same figure as PDF or SVG where that was drawn: format -> file.
+    """
 
     name: str
     file: str
@@ -96,7 +98,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Page:
-    """The report of one experiment under one set of settings: its folder and what its files hold."""
+    """The report of one experiment under one set of settings: its folder, and its files."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -119,7 +121,8 @@ class Page:
 
     @property
     def command(self) -> str:
-        """The command that makes this report, if that is not a run of an experiment; such a report has no verdicts."""
+        """The command that makes this report, if that is not a run of an experiment; such a report
+        has no verdicts."""
         return str(self.manifest.get("command", ""))
 
     @property
@@ -210,7 +213,8 @@ class Page:
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """Verdict -> number of published values and of the paper's statements, in the order of tiles."""
+        """Verdict -> number of published values and of the paper's statements, in the order of
+        tiles."""
         return in_order(
             Counter(row["verdict"] for row in self.table("scorecard")),
             self._statements(extensions=False),

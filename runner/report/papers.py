@@ -26,6 +26,7 @@ def anchors() -> Mapping[str, str]:
 
 
 def anchor_pattern() -> re.Pattern[str]:
-    """Anchors of rows: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for a statement."""
+    """Anchors of rows: dag.T5.relu.final.2.gap for a number, dag.exp1_resonance.residual-slope for
+    a statement."""
     names = "|".join(map(re.escape, sorted(set(anchors().values()))))
     return re.compile(rf"(?:{names})\.[\w.+-]+")

@@ -45,7 +45,8 @@ from runner.report.manifest import (
 from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import Page
 from runner.report.scope import Scope
-from runner.report.site import build_experiment, build_start
+from runner.report.site import build_experiment
+from runner.report.start import build_start
 from runner.report.summary import PARTIAL, summary, summary_path
 from runner.store import tables
 

@@ -8,7 +8,8 @@ from PIL import Image
 
 from runner.report.manifest import checksums
 from runner.report.page import Page
-from runner.report.site import build_experiment, build_start
+from runner.report.site import build_experiment
+from runner.report.start import build_start
 
 FILES = ("scorecard.csv", "claims.csv", "stats.csv", "report.md", "figures/gap.png")
 KEYS = ("metric", "activation", "checkpoint", "distance")

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from runner.report import papers, site
+from runner.report import papers
+from runner.report.citation import bibtex
 from runner.report.page import Page
+from runner.report.start import build_start
 
 ENTRY = """
 ["Toy paper"]
@@ -57,6 +59,6 @@ def test_a_sixth_paper_has_anchors_a_card_and_bibtex(with_toy_paper):
     assert page is not None
     (row,) = page.scores
     assert row["id"].startswith("toy.T2.") and papers.anchor_pattern().fullmatch(row["id"])
-    start = site.build_start(folder.parent, {}).read_text()
+    start = build_start(folder.parent, {}).read_text()
     assert "Toys are round." in start and "Toy paper" in start
-    assert "toy2026" in site.bibtex("Toy paper")
+    assert "toy2026" in bibtex("Toy paper")

@@ -11,15 +11,9 @@ from runner.report.export import export_site
 from runner.report.formulas import mathml
 from runner.report.manifest import checksums
 from runner.report.page import Page
-from runner.report.site import (
-    Place,
-    build_experiment,
-    build_start,
-    island,
-    markdown,
-    place_index,
-    start_rows,
-)
+from runner.report.rendering import island, markdown
+from runner.report.site import build_experiment
+from runner.report.start import Place, build_start, place_index, start_rows
 from tests.report.made_up import FILES, built, report, written
 
 

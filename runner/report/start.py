@@ -1,0 +1,226 @@
+"""The start page of an output folder, the page of all figures, and what their search reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.contract import natural
+from runner.files import write_bytes
+from runner.report.citation import bibtex
+from runner.report.formulas import marked, table
+from runner.report.navigation import ALONE, Surroundings
+from runner.report.page import ALL, MEANINGS, Page, in_order, tone
+from runner.report.papers import known_papers
+from runner.report.rendering import SIGNS, island, render
+from runner.store.archive import PUBLISHED
+
+GALLERY = "gallery.html"
+
+
+def build_start(
+    root: Path,
+    not_run: Mapping[str, str],
+    errata: Sequence[Mapping[str, Any]] = (),
+    around: Surroundings = ALONE,
+) -> Path:
+    """index.html of an output folder: every experiment with a report, by paper.
+
+    not_run: experiment -> reason; errata: entries of the audit (paper, class, …), for the table
+    of classes.
+    """
+    folders = sorted(path.parent for path in root.glob("*/manifest.json"))
+    pages = [page for page in map(Page.read, folders) if page is not None]
+    readable = {page.folder for page in pages}
+    papers = _by_paper(pages)
+    write_bytes(root / "rows.js", _rows_script(pages).encode())
+    write_bytes(root / "pages.js", _pages_script(papers).encode())
+    write_bytes(root / GALLERY, gallery(pages, around).encode())
+    html = render(
+        "start.html",
+        papers=papers,
+        cards=_cards(papers, root, around.documents),
+        places=place_index(pages),
+        totals=_totals(papers),
+        not_run=not_run,
+        classes=_classes(errata),
+        others=_other_settings(root),
+        broken=[folder.name for folder in folders if folder not in readable],
+        legend=_legend(),
+        cite=bibtex(*papers),
+        summary=around.summary,
+        **around.header("", "Results"),
+    )
+    path = root / "index.html"
+    write_bytes(path, html.encode())
+    return path
+
+
+def _by_paper(pages: Sequence[Page]) -> dict[str, list[Page]]:
+    papers: dict[str, list[Page]] = {}
+    for page in pages:
+        papers.setdefault(page.paper or "other", []).append(page)
+    return {paper: papers[paper] for paper in _sorted(papers)}
+
+
+def _totals(papers: Mapping[str, Sequence[Page]]) -> dict[str, dict[str, int]]:
+    """Paper -> verdict -> how many rows."""
+    totals = {}
+    for paper, members in papers.items():
+        totals[paper] = in_order(*[page.verdicts for page in members])
+    return totals
+
+
+def _legend() -> dict[str, str]:
+    """Tone -> its verdicts."""
+    verdicts: dict[str, list[str]] = {name: [] for name in SIGNS}
+    for verdict in MEANINGS:
+        verdicts[tone(verdict)].append(verdict)
+    return {name: ", ".join(of_tone) for name, of_tone in verdicts.items()}
+
+
+def _classes(errata: Sequence[Mapping[str, Any]]) -> dict[str, Counter[str]]:
+    """Paper -> class of an error -> how many entries."""
+    classes: dict[str, Counter[str]] = {}
+    for entry in errata:
+        classes.setdefault(str(entry["paper"]), Counter())[str(entry["class"])] += 1
+    return classes
+
+
+def _other_settings(root: Path) -> list[str]:
+    """Folders of reports on other settings, below those of the experiments."""
+    folders = [path.parent.relative_to(root) for path in root.glob("*/*/manifest.json")]
+    return sorted(folder.as_posix() for folder in folders if folder.parts[0] != PUBLISHED)
+
+
+def _rows_script(pages: Sequence[Page]) -> str:
+    """rows.js: what the search finds, by experiment: [paper, rows], "" where the place of a row
+    begins with its paper. Formulas of the audit stay text here; its page shows them."""
+    found, texts = {}, []
+    for page in pages:
+        rows = start_rows(page)
+        if page.paper != ALL:
+            texts += [row[1] for row in rows]
+            rows = [[row[0], marked(row[1]), *row[2:]] for row in rows]
+        found[page.name] = ["" if page.paper == ALL else page.paper, rows]
+    content = {"hessRows": found, "hessMaths": table(texts), "hessFigures": _figure_rows(pages)}
+    return "".join(f"window.{name}={island(value)};\n" for name, value in content.items())
+
+
+def _figure_rows(pages: Sequence[Page]) -> dict[str, list[list[str]]]:
+    """Experiment -> [name, place, caption] of its figures."""
+    rows = {}
+    for page in pages:
+        rows[page.name] = [[figure.name, figure.place, figure.caption] for figure in page.figures]
+    return rows
+
+
+def _pages_script(papers: Mapping[str, Sequence[Page]]) -> str:
+    """pages.js: what the navigation lists, [paper, names of its experiments]."""
+    names = []
+    for paper, members in papers.items():
+        names.append([paper, [page.name for page in members]])
+    return f"window.hessPages={island(names)};\n"
+
+
+def gallery(pages: Sequence[Page], around: Surroundings) -> str:
+    """A page with every figure of the reports, small."""
+    drawn = [page for page in pages if page.figures]
+    count = sum(len(page.figures) for page in drawn)
+    return render("gallery.html", pages=drawn, count=count, **around.header("", "Figures"))
+
+
+def _cards(
+    papers: Mapping[str, Sequence[Page]], root: Path, documents: str | None
+) -> list[dict[str, str]]:
+    """A card for each paper that has a report. documents: path to the reproduction reports and
+    errata, None without those."""
+    cards = []
+    for paper, about in known_papers().items():
+        if paper not in papers:
+            continue
+        name, _, figure = str(about["figure"]).partition("/")
+        image = f"{name}/figures/{figure}.png"
+        links = {"report": "", "errata": ""}
+        if documents is not None:
+            links["report"] = f"{documents}reproduction/{about['report']}.html"
+            links["errata"] = f"{documents}errata/{about['errata']}.html"
+        card = {
+            "paper": paper,
+            "title": str(about["title"]),
+            "finding": str(about["finding"]),
+            "figure": image if (root / image).is_file() else "",
+            "page": f"{name}/index.html#figure.{figure}",
+        }
+        cards.append(card | links)
+    return cards
+
+
+def start_rows(page: Page) -> list[list[Any]]:
+    """Its numbers and statements: [anchor, text, place, verdict, published, measured, places]."""
+    rows: list[list[Any]] = []
+    for row in page.scores:
+        values = [_rounded(row.get(key)) for key in ("paper_mean", "measured_mean")]
+        about = [row["id"], row["label"], row.get("source", ""), row["verdict"]]
+        rows.append([*about, *values, row["places"]])
+    for row in page.claims:
+        about = [row["id"], row["statement"], row.get("where", ""), row["verdict"]]
+        rows.append([*about, None, None, row["places"]])
+    return rows
+
+
+def _rounded(value: float | None) -> float | None:
+    """Five digits are enough for a mark."""
+    return float(f"{value:.5g}") if value else value
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an experiment has on a figure, table or theorem of a paper: how many verdicts of each
+    tone, the filter that shows their rows, and the name of its figure."""
+
+    page: str
+    counts: Mapping[str, int]
+    search: str
+    figure: str = ""
+
+
+def place_index(pages: Sequence[Page]) -> dict[str, dict[str, list[Place]]]:
+    """Paper -> figure, table or theorem of it -> experiments with rows on it."""
+    found: dict[str, dict[str, list[Place]]] = {}
+    for page in pages:
+        figures = {figure.place: figure.name for figure in reversed(page.figures)}
+        for (paper, place), counts in _tones(page).items():
+            search = f"{paper} {place}" if page.paper == ALL else place
+            about = Place(page.name, counts, search, figures.get(place, ""))
+            found.setdefault(paper, {}).setdefault(place, []).append(about)
+    index = {}
+    for paper in _sorted(found):
+        index[paper] = dict(sorted(found[paper].items(), key=lambda item: _order(item[0])))
+    return index
+
+
+def _tones(page: Page) -> dict[tuple[str, str], dict[str, int]]:
+    """(paper, place) -> tone -> how many rows."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in (*page.scores, *page.claims):
+        for place in row["places"]:
+            counts.setdefault((page.paper_of(row), place), Counter())[tone(row["verdict"])] += 1
+    ordered = {}
+    for key, tones in counts.items():
+        ordered[key] = {name: tones[name] for name in SIGNS if tones[name]}
+    return ordered
+
+
+def _sorted(papers: Iterable[str]) -> list[str]:
+    """Papers in the order of papers.toml; others after them, then what is of all papers."""
+    order = {paper: at for at, paper in enumerate(known_papers())}
+    return sorted(papers, key=lambda paper: (order.get(paper, len(order)), paper == ALL, paper))
+
+
+def _order(place: str) -> tuple[bool, list[tuple[int, str]]]:
+    """Figures and tables, then theorems; 2 before 10."""
+    return not place.startswith(("Fig", "Table")), natural(place)
