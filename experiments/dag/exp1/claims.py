@@ -28,8 +28,6 @@ DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "p
 EXPONENTS = {"QR": "lyapunov_1", "Eq. 8": "lyapunov_log_norm"}
 """Definition of the Lyapunov exponent -> column of `networks`."""
 Parts = dict[str, list[float]]
-Networks = Mapping[tuple[int, str, str], "pd.DataFrame"]
-"""(depth, arch, checkpoint) -> rows by distance and seed."""
 
 
 def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
@@ -210,11 +208,6 @@ def measured(tables: Tables) -> pd.DataFrame:
     """Values of Tables 2 and N.2, one row per seed."""
     networks = tables["networks"].assign(percent=lambda t: 100 * t["test_accuracy"])
     return scored(networks, VARIANT, DYNAMICS, tables, ["depth", "arch"])
-
-
-def text(keys: tuple[int, str, str]) -> str:
-    """'L=8 init'."""
-    return f"L={keys[0]} {keys[2]}"
 
 
 def rates(part: pd.DataFrame) -> list[float]:

@@ -9,13 +9,14 @@ compared with the estimates, whose products know nothing of the network's struct
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, paired, probes, published_start
-from experiments.dag.protocol.summary import groups, long_format
-from runner.contract import Claim, Statement
+from experiments.dag.protocol.statements import Groups, Judge
+from experiments.dag.protocol.summary import chosen, groups, long_format
+from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
 from runner.training import CHECKPOINTS
@@ -46,9 +47,7 @@ def gaps(distances: pd.DataFrame) -> pd.DataFrame:
     return distances.assign(gap=distances["tensor"] / distances["gn"].where(distances["gn"] > 0))
 
 
-def leaving_out(
-    tables: Mapping[str, pd.DataFrame], estimator: str, negligible: float
-) -> pd.DataFrame:
+def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFrame:
     """Rows of `distances` with D averaged as published: over the blocks whose ‖H‖_F² is at least
     `negligible`."""
     keys = [*KEYS, "seed", "distance"]
@@ -59,95 +58,99 @@ def leaving_out(
     )
 
 
-def claims(tables: Mapping[str, pd.DataFrame], says: Mapping[str, Statement]) -> list[Claim]:
+def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; networks and checkpoints are its parts."""
     if "distances" not in tables:
         return [judge.claim(s, "not run", detail="no network was measured") for s in says.values()]
     published, engine = (gaps(selected(tables["distances"], e)) for e in ("published", "engine"))
+    exact = engine if published_start(tables) else engine.iloc[:0]
+    decide = Judge(says)
+    small = negligible(selected(tables["pairs"], "engine"))
     return [
-        *zeros(published, says),
-        *smooth(engine, says),
-        *decays(published, engine if published_start(tables) else engine.iloc[:0], says),
-        *coupling(engine, says),
-        judge.bound(says["negligible blocks"], negligible(selected(tables["pairs"], "engine"))),
+        *zeros(published, decide),
+        *smooth(engine, decide),
+        *decays(published, exact, decide),
+        *coupling(engine, decide),
+        decide.bound("negligible blocks", small),
     ]
 
 
-def by_network(part: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """'relu resnet18 init' -> rows."""
-    return {" ".join(map(str, keys)): rows for keys, rows in groups(part, KEYS)}
+def by_network(table: pd.DataFrame) -> Groups:
+    """Groups named 'relu resnet18 init'."""
+    return Groups(table, KEYS, "{activation} {arch} {checkpoint}")
 
 
-def zeros(published: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+def by_seed(rows: pd.DataFrame, column: str, statistic: str) -> list[float]:
+    """A statistic of each seed's rows."""
+    return list(rows.groupby("seed")[column].agg(statistic))
+
+
+def largest_step(rows: pd.DataFrame, column: str) -> list[float]:
+    """The largest step from one distance to the next, by seed."""
+    steps = rows.sort_values("distance").groupby("seed")[column]
+    return [float(curve.diff().max()) for _, curve in steps]
+
+
+def zeros(published: pd.DataFrame, decide: Judge) -> list[Claim]:
     """H6.1 and Remark 39: where the tensor part is zero, by estimates from products.
 
     Remark 39 is proved for every network (the audit has it): untrained networks decide, of which
     there are five seeds first; later checkpoints are secondary results.
     """
-    relu = published[published["activation"] == "relu"]
-    largest: Parts = {k: list(p.groupby("seed")["gap"].max()) for k, p in by_network(relu).items()}
-    final = {k: largest[k] for k in by_network(relu[relu["checkpoint"] == "final"])}
-    head = published[published["distance"] == LAST]
-    before = {
-        str(checkpoint): judge.bound(
-            says["gap before the head"], {k: list(p["gap"]) for k, p in by_network(rows).items()}
-        )
-        for (checkpoint,), rows in groups(head, ["checkpoint"])
-    } or {"": judge.claim(says["gap before the head"], "not run")}
+    relu = by_network(chosen(published, activation="relu"))
+    head = chosen(published, distance=LAST)
+    before = {}
+    for checkpoint in dict.fromkeys(head["checkpoint"]):
+        of_networks = by_network(chosen(head, checkpoint=checkpoint))
+        parts = of_networks.each(lambda rows: list(rows["gap"]))
+        before[str(checkpoint)] = decide.bound("gap before the head", parts)
+    final = relu.only(checkpoint="final").each(by_seed, "gap", "max")
     return [
-        at_every_checkpoint(says["gap of ReLU"], largest),
-        judge.bound(says["gap of ReLU, final"], final),
-        judge.together(before, main="init"),
+        at_every_checkpoint("gap of ReLU", relu, decide, "max"),
+        decide.bound("gap of ReLU, final", final),
+        decide.together("gap before the head", before, "init"),
     ]
 
 
-def at_every_checkpoint(says: Statement, parts: Parts) -> Claim:
-    """A statement on all checkpoints (Tables 8 and N.8 have the three) stays open while some are
-    not measured."""
-    found = {name.rsplit(" ", 1)[-1] for name in parts}
-    return judge.incomplete(judge.bound(says, parts), [c for c in CHECKPOINTS if c not in found])
+def at_every_checkpoint(name: str, networks: Groups, decide: Judge, statistic: str) -> Claim:
+    """A statement on the gap at all checkpoints (Tables 8 and N.8 have the three) stays open while
+    some are not measured."""
+    made = decide.bound(name, networks.each(by_seed, "gap", statistic))
+    there = set(networks.table["checkpoint"])
+    return judge.incomplete(made, [c for c in CHECKPOINTS if c not in there])
 
 
-def smooth(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+def smooth(engine: pd.DataFrame, decide: Judge) -> list[Claim]:
     """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes
     in training."""
-    silu = engine[(engine["activation"] == "silu") & (engine["distance"] < LAST)]
-    parts = by_network(silu)
-    falls = {
-        k: [float(r.sort_values("distance")["gap"].diff().max()) for _, r in p.groupby("seed")]
-        for k, p in parts.items()
-        if k == f"silu {RESNET} final"
-    }
-    init = silu[(silu["arch"] == RESNET) & (silu["checkpoint"] == "init") & (silu["distance"] > 0)]
-    start = {f"d={d}": list(p["gap"]) for (d,), p in groups(init, ["distance"])}
+    silu = chosen(engine[engine["distance"] < LAST], activation="silu")
+    networks = by_network(silu)
+    falls = networks.only(arch=RESNET, checkpoint="final").each(largest_step, "gap")
+    init = chosen(silu[silu["distance"] > 0], arch=RESNET, checkpoint="init")
+    start = Groups(init, ["distance"], "d={distance}").each(lambda rows: list(rows["gap"]))
     return [
-        at_every_checkpoint(
-            says["gap of SiLU"], {k: list(p.groupby("seed")["gap"].min()) for k, p in parts.items()}
-        ),
-        judge.bound(says["gap falls"], falls),
-        judge.bound(says["gap of the SiLU ResNet at init"], start),
-        judge.bound(says["ResNet gap falls in training"], changes(silu, RESNET, (1, 2, 3), -1)),
-        judge.bound(says["plain gap grows in training"], changes(silu, PLAIN, (0, 1), 1)),
-        judge.bound(says["plain gap declines in training"], changes(silu, PLAIN, (2, 3), -1)),
+        at_every_checkpoint("gap of SiLU", networks, decide, "min"),
+        decide.bound("gap falls", falls),
+        decide.bound("gap of the SiLU ResNet at init", start),
+        decide.bound("ResNet gap falls in training", changes(silu, RESNET, (1, 2, 3), -1)),
+        decide.bound("plain gap grows in training", changes(silu, PLAIN, (0, 1), 1)),
+        decide.bound("plain gap declines in training", changes(silu, PLAIN, (2, 3), -1)),
     ]
 
 
 def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int) -> Parts:
     """sign · (gap at the end − gap at init), mean over the distances, by seed."""
-    part = silu[(silu["arch"] == arch) & silu["distance"].isin(distances)]
-    both = [
-        part[part["checkpoint"] == c].set_index(["seed", "distance"])["gap"]
-        for c in ("init", "final")
-    ]
-    table = pd.concat(both, axis=1, keys=["init", "final"], join="inner")
+    part = chosen(silu[silu["distance"].isin(distances)], arch=arch)
+    by_checkpoint = {}
+    for checkpoint in ("init", "final"):
+        rows = chosen(part, checkpoint=checkpoint)
+        by_checkpoint[checkpoint] = rows.set_index(["seed", "distance"])["gap"]
+    table = pd.concat(by_checkpoint, axis=1, join="inner")
     if table.empty:
         return {}
-    change = (
-        (table["final"] - table["init"])
-        .groupby("seed")
-        .agg(lambda values: values.mean(skipna=False))
-    )
-    return {"d = " + ", ".join(map(str, distances)): [sign * float(v) for v in change]}
+    change = (table["final"] - table["init"]).groupby("seed")
+    means = change.agg(lambda values: values.mean(skipna=False))
+    return {"d = " + ", ".join(map(str, distances)): [sign * float(mean) for mean in means]}
 
 
 def decay_of(part: pd.DataFrame) -> dict[int, float]:
@@ -158,55 +161,48 @@ def decay_of(part: pd.DataFrame) -> dict[int, float]:
     return {int(s): float(r) for s, r in (table[0] / table[LAST]).items()}
 
 
-def decays(
-    published: pd.DataFrame, engine: pd.DataFrame, says: Mapping[str, Statement]
-) -> list[Claim]:
+def decays(published: pd.DataFrame, engine: pd.DataFrame, decide: Judge) -> list[Claim]:
     """H6.3: R(0)/R(4) of the four networks at init, and what skips make of it.
 
     published: estimates as the paper's; engine: values without probes of the paper's own networks,
     if they are.
     """
-    found = {keys: decay_of(p) for keys, p in groups(published, KEYS)}
     means, exact = start_decays(published), start_decays(engine)
-    rows = [
-        judge.number(
-            says[which],
-            {"init": means.get(network, [])},
-            without_probes={"init": exact[network]} if network in exact else {},
-        )
-        for which, network in DECAYS.items()
-    ]
-    contrast = {
-        (a, c): ratio(found.get((a, PLAIN, c), {}), values)
-        for (a, arch, c), values in found.items()
-        if arch == RESNET
-    }
-    silu, relu = (contrast.get((a, "init"), {}) for a in ("silu", "relu"))
-    stabilised = {
-        c: judge.bound(
-            says["skips stabilise R"],
-            {f"{a} {c}": list(v.values()) for (a, at), v in contrast.items() if at == c},
-        )
-        for c in dict.fromkeys(c for _, c in contrast)
-    }
+    rows = []
+    for name, network in DECAYS.items():
+        without_probes = {"init": exact[network]} if network in exact else {}
+        parts: Parts = {"init": means.get(network, [])}
+        rows.append(decide.number(name, parts, without_probes=without_probes))
+    return [*rows, *contrasts(published, decide)]
+
+
+def contrasts(published: pd.DataFrame, decide: Judge) -> list[Claim]:
+    """The decay of plain networks over that of ResNets."""
+    found = {keys: decay_of(rows) for keys, rows in groups(published, KEYS)}
+    contrast: dict[str, dict[str, dict[int, float]]] = {}
+    for (activation, arch, checkpoint), values in found.items():
+        if arch == RESNET:
+            plain = found.get((activation, PLAIN, checkpoint), {})
+            contrast.setdefault(checkpoint, {})[activation] = ratio(plain, values)
+    stabilised = {}
+    for checkpoint, of_activations in contrast.items():
+        parts = {f"{a} {checkpoint}": list(v.values()) for a, v in of_activations.items()}
+        stabilised[checkpoint] = decide.bound("skips stabilise R", parts)
+    start = contrast.get("init", {})
+    stronger = ratio(start.get("silu", {}), start.get("relu", {}))
     return [
-        *rows,
-        judge.bound(says["stronger contrast for SiLU"], {"init": list(ratio(silu, relu).values())}),
-        judge.together(stabilised, main="init")
-        if stabilised
-        else judge.claim(says["skips stabilise R"], "not run"),
+        decide.bound("stronger contrast for SiLU", {"init": list(stronger.values())}),
+        decide.together("skips stabilise R", stabilised, "init"),
     ]
 
 
 def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]:
     """(activation, architecture) -> R(0)/R(4) of untrained networks."""
-    start = distances[distances["checkpoint"] == "init"]
-    return {
-        keys: jackknife(
-            p.pivot(index="seed", columns="distance", values="R"), ratio_of_means, log=True
-        )
-        for keys, p in groups(start, ["activation", "arch"])
-    }
+    found = {}
+    for network, rows in groups(chosen(distances, checkpoint="init"), ["activation", "arch"]):
+        wide = rows.pivot(index="seed", columns="distance", values="R")
+        found[network] = jackknife(wide, ratio_of_means, log=True)
+    return found
 
 
 def ratio_of_means(wide: pd.DataFrame) -> float:
@@ -219,27 +215,21 @@ def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
     return {seed: a[seed] / b[seed] for seed in a if seed in b}
 
 
-def coupling(engine: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
+def coupling(engine: pd.DataFrame, decide: Judge) -> list[Claim]:
     """H6.3: C falls with distance, and more slowly with skips (C(4) of ResNet less that of the
     plain twin)."""
-    steps = {
-        k: [float(r.sort_values("distance")["C"].diff().max()) for _, r in p.groupby("seed")]
-        for k, p in by_network(engine).items()
-    }
-    far = engine[engine["distance"] == LAST]
     gain: dict[str, Parts] = {}
+    far = chosen(engine, distance=LAST)
     for (activation, checkpoint), part in groups(far, ["activation", "checkpoint"]):
         wide = part.pivot(index="seed", columns="arch", values="C")
         if {RESNET, PLAIN} <= set(wide.columns):
             values = list(wide[RESNET] - wide[PLAIN])
             gain.setdefault(str(checkpoint), {})[f"{activation} {checkpoint}"] = values
-    slower = {c: judge.bound(says["skips slow the decay"], parts) for c, parts in gain.items()}
+    slower = {c: decide.bound("skips slow the decay", parts) for c, parts in gain.items()}
     return [
-        judge.bound(says["C monotone"], steps),
+        decide.bound("C monotone", by_network(engine).each(largest_step, "C")),
         # Table 9, of which the sentence speaks, is the initial checkpoint.
-        judge.together(slower, main="init")
-        if slower
-        else judge.claim(says["skips slow the decay"], "not run"),
+        decide.together("skips slow the decay", slower, "init"),
     ]
 
 
@@ -256,17 +246,17 @@ def negligible(pairs: pd.DataFrame) -> Parts:
     return found
 
 
-def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFrame:
+def measured(tables: Tables, negligible: float) -> pd.DataFrame:
     """Values of Tables 8, 9, N.7, N.8 and of the text, one row per seed, by the paper's estimates
     and averages."""
     parts = []
     if "distances" in tables:
-        own, exact = (
-            long_format(gaps(leaving_out(tables, of, negligible)), [*KEYS, "distance"], METRICS)
-            for of in ("published", "engine")
-        )
-        parts.append(probes(own, exact, tables, KEYS))
-    networks = tables["networks"][tables["networks"]["statistics"] == "running"]
+        keys, own = [*KEYS, "distance"], {}
+        for estimator in ("published", "engine"):
+            rows = gaps(leaving_out(tables, estimator, negligible))
+            own[estimator] = long_format(rows, keys, METRICS)
+        parts.append(probes(own["published"], own["engine"], tables, KEYS))
+    networks = chosen(tables["networks"], statistics="running")
     networks = networks.assign(percent=100 * networks["test_accuracy"])
     parts.append(paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS))
     found = pd.concat(parts, ignore_index=True)
@@ -275,34 +265,51 @@ def measured(tables: Mapping[str, pd.DataFrame], negligible: float) -> pd.DataFr
     return found.assign(paired=found["paired"].eq(True) & found["checkpoint"].eq("init"))
 
 
-def notes(tables: Mapping[str, pd.DataFrame], negligible: float) -> list[str]:
+def notes(tables: Tables, negligible: float) -> list[str]:
     """Findings in plain words."""
     if "distances" not in tables:
         return []
-    distances, found = tables["distances"], []
-    init = distances[(distances["checkpoint"] == "init") & (distances["estimator"] == "engine")]
+    init = chosen(tables["distances"], checkpoint="init", estimator="engine")
+    return [
+        *statistics_notes(init),
+        *stable_rank_notes(tables, negligible),
+        *devices(tables.get("origin", pd.DataFrame())),
+    ]
+
+
+def statistics_notes(init: pd.DataFrame) -> Iterator[str]:
+    """What BatchNorm's statistics make of the decay before training."""
     for (activation, arch), part in groups(init, ["activation", "arch"]):
-        ratios = {s: list(decay_of(p).values()) for (s,), p in groups(part, ["statistics"])}
-        if all(ratios.get(s) for s in ("running", "calibrated")):
-            means = {s: sum(v) / len(v) for s, v in ratios.items()}
-            found.append(
+        means = {}
+        for (statistics,), rows in groups(part, ["statistics"]):
+            ratios = decay_of(rows).values()
+            if ratios:
+                means[statistics] = sum(ratios) / len(ratios)
+        if {"running", "calibrated"} <= set(means):
+            yield (
                 f"{activation} {arch}, init: R(0)/R(4) = {means['running']:.3g} with BatchNorm's "
                 f"statistics at 0 and 1, as published, {means['calibrated']:.3g} once they are "
                 "those of training images (means over seeds)."
             )
-    published, engine = leaving_out(tables, "published", negligible), selected(distances, "engine")
-    for (activation, arch, checkpoint), part in groups(published[published["D"].notna()], KEYS):
-        ours = by_network(engine)[f"{activation} {arch} {checkpoint}"]
-        theirs, better = (
-            ", ".join(f"{value:.3g}" for value in rows.groupby("distance")["D"].mean())
-            for rows in (part, ours)
+
+
+def stable_rank_notes(tables: Tables, negligible: float) -> Iterator[str]:
+    """The stable rank as published, and by the engine."""
+    published = leaving_out(tables, "published", negligible)
+    engine = dict(groups(selected(tables["distances"], "engine"), KEYS))
+    for keys, part in groups(published[published["D"].notna()], KEYS):
+        activation, arch, checkpoint = keys
+        yield (
+            f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {ranks_of(part)} as "
+            f"published (30 probes, without blocks with ‖H‖_F² < {negligible:.0e}) and "
+            f"{ranks_of(engine[keys])} over all blocks by the engine (means over seeds)."
         )
-        found.append(
-            f"{activation} {arch}, {checkpoint}: D at distances 0, 1, … is {theirs} as published "
-            f"(30 probes, without blocks with ‖H‖_F² < {negligible:.0e}) and {better} over all "
-            "blocks by the engine (means over seeds)."
-        )
-    return found + devices(tables.get("origin", pd.DataFrame()))
+
+
+def ranks_of(rows: pd.DataFrame) -> str:
+    """Mean D at each distance."""
+    means = rows.groupby("distance")["D"].mean()
+    return ", ".join(f"{value:.3g}" for value in means)
 
 
 def devices(origin: pd.DataFrame) -> list[str]:
@@ -310,12 +317,9 @@ def devices(origin: pd.DataFrame) -> list[str]:
     each device."""
     if "trained_on" not in origin:
         return []
-    ended = origin[(origin["checkpoint"] == "final") & origin["trained_on"].notna()]
-    seeds = {
-        d: ", ".join(map(str, sorted(set(part["seed"]))))
-        for (d,), part in groups(ended, ["trained_on"])
-    }
-    return [
-        f"The networks of seed {numbers} were trained on {device}."
-        for device, numbers in seeds.items()
-    ]
+    ended = chosen(origin, checkpoint="final").dropna(subset=["trained_on"])
+    found = []
+    for (device,), part in groups(ended, ["trained_on"]):
+        seeds = ", ".join(map(str, sorted(set(part["seed"]))))
+        found.append(f"The networks of seed {seeds} were trained on {device}.")
+    return found

@@ -66,9 +66,9 @@ class Judge:
         """Limits on a mean over seeds."""
         return judge.bound(self.says[name], parts)
 
-    def number(self, name: str, parts: Parts) -> Claim:
-        """A printed number."""
-        return judge.number(self.says[name], parts)
+    def number(self, name: str, parts: Parts, *, without_probes: Parts | None = None) -> Claim:
+        """A printed number. without_probes: see `judge.number`."""
+        return judge.number(self.says[name], parts, without_probes=without_probes)
 
     def on_own(self, name: str, parts: Parts) -> Claim:
         """A printed number, or limits on a mean; of parts at init see `same`."""
