@@ -97,6 +97,5 @@ def setup(app: Any) -> None:
     """Register the MathML renderer, the links and the treatment of docstrings."""
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math, None))
     app.connect("source-read", link_pages)
-    app.connect(
-        "autodoc-process-docstring", keep_formulas, priority=100
-    )  # before numpydoc writes markup of its own
+    # before numpydoc writes markup of its own
+    app.connect("autodoc-process-docstring", keep_formulas, priority=100)

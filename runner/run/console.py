@@ -81,9 +81,8 @@ def protect(quiet: bool = False) -> None:
         stream = getattr(sys, name)
         if not isinstance(stream, Tolerant):
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(
-                    errors="backslashreplace"
-                )  # ASCII streams cannot show every letter
+                # ASCII streams cannot show every letter
+                stream.reconfigure(errors="backslashreplace")
             setattr(sys, name, cast(TextIO, Tolerant(stream, text_alone=name == "stdout")))
 
 

@@ -54,9 +54,8 @@ def _serve(pipe: Any, parent: int) -> None:
         end_with(parent)
         import torch  # noqa: F401  while the command still composes its first job
 
-        signal.pthread_sigmask(
-            signal.SIG_UNBLOCK, POLITE
-        )  # one that came meanwhile ends this worker here
+        # one that came meanwhile ends this worker here
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)
 
         while (job := _next(pipe)) is not None:
             kind, content = _loop(job, pipe)
@@ -126,9 +125,8 @@ class Worker:
     def outcome(self, progress: Progress) -> tuple[str, Any] | None:
         """(kind, content) where it has come; a worker that has died is busy no more. progress: of
         the running cell."""
-        alive = (
-            self.process.is_alive()
-        )  # before the look into the pipe, which may hold its last word
+        # before the look into the pipe, which may hold its last word
+        alive = self.process.is_alive()
         try:
             while self.pipe.poll():
                 kind, content = self.pipe.recv()
@@ -144,9 +142,8 @@ class Worker:
 
 
 _WORKERS: list[Worker] = []
-os.register_at_fork(
-    after_in_child=_WORKERS.clear
-)  # they are children of the process that started them
+# they are children of the process that started them
+os.register_at_fork(after_in_child=_WORKERS.clear)
 
 
 def prepare(count: int) -> list[Worker]:
@@ -159,9 +156,8 @@ def prepare(count: int) -> list[Worker]:
     idle = [worker for worker in _WORKERS if not worker.busy]
     context = multiprocessing.get_context("spawn")
     if len(idle) < count:
-        atexit.unregister(
-            dismiss
-        )  # registered last, it runs before multiprocessing waits for its children
+        # registered last, it runs before multiprocessing waits for its children
+        atexit.unregister(dismiss)
         atexit.register(dismiss)
     while len(idle) < count:
         ours, theirs = context.Pipe()
@@ -271,9 +267,8 @@ def _collect(
     exit_codes: list[int | None],
 ) -> Outcome:
     """The workers' outcomes as one, read from the store rather than from what each believes."""
-    interrupted = (
-        interrupted or was_terminated()
-    )  # the workers heeded what a library swallowed here
+    # the workers heeded what a library swallowed here
+    interrupted = interrupted or was_terminated()
     for kind, content in messages:
         if kind == "limit":
             raise LimitReached(content)

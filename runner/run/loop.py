@@ -93,9 +93,8 @@ def _one_cell(
             tables, meta = measure(job, store, cell, log, progress)
             store.write(cell_id, tables, meta)
             code.record(store.root, job.experiment)
-        except (
-            Exception
-        ) as error:  # whatever an experiment raises is a failed cell, never a lost run
+        # whatever an experiment raises is a failed cell, never a lost run
+        except Exception as error:
             reached = limit(error)
             if reached and reached != "not enough memory":  # another cell may need less
                 log.error("%s: %s", reached, error)
@@ -134,8 +133,15 @@ def measure(
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     constants = {**cell.params, "seed": job.seed}
     tables = {name: csv.frame(name, table, constants) for name, table in columns.items()}
+    times = {"wall_seconds": round(wall, 4), "cpu_seconds": round(cpu, 4)}
+    resumed = any(states.loaded for states in opened)
+    return tables, {**_about(job, cell), **times, "resumed": resumed}
+
+
+def _about(job: Job, cell: Cell) -> dict[str, Any]:
+    """What cell.json says of a cell that was just measured, its times apart."""
     identity = job.identity
-    meta = {
+    return {
         "experiment": job.name,
         "version": identity.version,
         "settings": identity.settings,
@@ -146,15 +152,11 @@ def measure(
         "profile": job.profile,
         "threads": job.threads,
         "device": job.device,
-        "wall_seconds": round(wall, 4),
-        "cpu_seconds": round(cpu, 4),
-        "resumed": any(states.loaded for states in opened),
         "peak_memory_mib": round(peak_memory_mib(), 1),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "software": software(),
         "code": code.digest_of(job.experiment),
     }
-    return tables, meta
 
 
 def peak_memory_mib() -> float:

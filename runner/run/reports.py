@@ -51,46 +51,50 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
 
     any_seed: as in `runner.report.update.report`.
     """
-    from runner.report.update import report
     from runner.report.write import write_overview
 
     groups: dict[tuple[Path, str], list[Job]] = {}
     for job in jobs:
         groups.setdefault((job.outputs, job.identity.key), []).append(job)
-    complete = True
-    for outputs in {job.outputs for job in jobs}:
-        sweep(
-            outputs
-            # what a killed report has left: a run that finds all cells stored sweeps nothing
-        )
-    for members in groups.values():
-        paths = [files.CONF / "experiment" / f"{members[0].name}.yaml"]
-        paths = [path for path in paths if path.is_file()]
-        published = published_folder(members[0].name)
-        try:
-            about = {"files": paths, "published": published, "any_seed": any_seed, "say": _progress}
-            collection, lines = report(members, config.protocol, **about)  # type: ignore[arg-type]
-        except (SettingError, OSError, MemoryError):
-            raise
-        except (
-            Exception
-        ) as error:  # one experiment whose files are damaged must not stop the others
-            say(f"{members[0].name}: no report ({type(error).__name__}: {error})")
-            complete = False
-            continue
-        print("\n".join(lines))
-        for cell in collection.failures:
-            print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
-        # A companion's cells count as stored, too.
-        shown = [*collection.cells, *(cell for of in collection.beside.values() for cell in of)]
-        stored = {cell.id for cell in shown}
-        complete = complete and all(
-            cell_id in stored for job in members for cell_id, _ in job.cells()
-        )
-    for outputs in {job.outputs for job in jobs}:
+    folders = {job.outputs for job in jobs}
+    for outputs in folders:
+        # what a killed report has left: a run that finds all cells stored sweeps nothing
+        sweep(outputs)
+    complete = [_report_one(members, any_seed) for members in groups.values()]
+    for outputs in folders:
         if outputs.is_dir():
             write_overview(outputs)
-    return complete
+    return all(complete)
+
+
+def _report_one(jobs: Sequence[Job], any_seed: bool) -> bool:
+    """Report jobs of the same settings; True when the report was made and no cell is missing."""
+    from runner.report.update import report
+
+    name = jobs[0].name
+    path = files.CONF / "experiment" / f"{name}.yaml"
+    try:
+        collection, lines = report(
+            jobs,
+            config.protocol,
+            files=[path] if path.is_file() else [],
+            published=published_folder(name),
+            any_seed=any_seed,
+            say=_progress,
+        )
+    except (SettingError, OSError, MemoryError):
+        raise
+    # one experiment whose files are damaged must not stop the others
+    except Exception as error:
+        say(f"{name}: no report ({type(error).__name__}: {error})")
+        return False
+    print("\n".join(lines))
+    for cell in collection.failures:
+        print(f"  failed: {cell}: {cell.error}", file=sys.stderr)
+    stored = {cell.id for cell in collection.cells}
+    for cells in collection.beside.values():  # a companion's cells count as stored, too
+        stored |= {cell.id for cell in cells}
+    return all(cell_id in stored for job in jobs for cell_id, _ in job.cells())
 
 
 def _progress(line: str) -> None:

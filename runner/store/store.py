@@ -325,9 +325,8 @@ class Store:
         try:
             yield True
         finally:
-            if self.working.stamp(
-                cell_id
-            ):  # whoever still waits on this file finds the cell stored
+            # whoever still waits on this file finds the cell stored
+            if self.working.stamp(cell_id):
                 remove(path, lambda file: file.stat().st_size == 0)
             lock.release()
 

@@ -60,9 +60,8 @@ def load_class(target: Any, where: str) -> type:
     module, _, name = target.rpartition(".")
     try:
         loaded = getattr(import_module(module), name)
-    except (
-        Exception
-    ) as error:  # whatever a module does on import, the file that names it is to blame
+    # whatever a module does on import, the file that names it is to blame
+    except Exception as error:
         raise SettingError(
             f"{where}: _target_ {target} cannot be loaded: {short(error, 200)}"
         ) from error
@@ -142,33 +141,35 @@ def typed(
 
     if not isinstance(values, Mapping):
         raise SettingError(f"{where('')}{prefix}: expected keys and values, found {short(values)}")
-    own = {f.name: f for f in dataclasses.fields(cls) if f.name not in leave_out}
+    known = {f.name: f for f in dataclasses.fields(cls) if f.name not in leave_out}
     for key in map(str, values):
-        if key not in own:
-            hint = did_you_mean(f"{dot}{key}", [dot + name for name in own])
+        if key not in known:
+            hint = did_you_mean(f"{dot}{key}", [dot + name for name in known])
             raise SettingError(
-                f"{where(key)}{dot}{short(key)} is not a setting{hint}; known: {', '.join(own)}"
+                f"{where(key)}{dot}{short(key)} is not a setting{hint}; known: {', '.join(known)}"
             )
     arguments = {}
-    for name, f in own.items():
-        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        if values.get(name, "") == MISSING or (required and name not in values):
+    for name, field in known.items():
+        if values.get(name, "") == MISSING or (_is_required(field) and name not in values):
             raise SettingError(
                 f"{where(name)}{dot}{name} has no value; set it there or on the command line"
             )
-        if name in values:
-            value, kind = values[name], hints(cls)[name]
-            if f.metadata.get("grid") and not isinstance(value, list):
-                value = [value]
-            try:
-                arguments[name] = convert(value, kind)
-            except (Mismatch, OverflowError) as error:
-                line = (
-                    f"{where(name)}{dot}{name}: expected {readable(kind)}, "
-                    f"found {short(repr(value))}"
-                )
-                raise SettingError(line) from error
+        if name not in values:
+            continue
+        value, kind = values[name], hints(cls)[name]
+        if field.metadata.get("grid") and not isinstance(value, list):
+            value = [value]
+        try:
+            arguments[name] = convert(value, kind)
+        except (Mismatch, OverflowError) as error:
+            expected = f"expected {readable(kind)}, found {short(repr(value))}"
+            raise SettingError(f"{where(name)}{dot}{name}: {expected}") from error
     return arguments
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return field.default is missing and field.default_factory is missing
 
 
 def convert(value: Any, kind: Any) -> Any:
