@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from runner.contract import SettingError, plain, short
 from runner.run import launch
 from runner.run.agreement import agreement
-from runner.run.checks import missing_data
 from runner.run.command_line import Call
 from runner.run.config.overrides import Arguments
 from runner.run.console import FULL_ERROR, guarded, limit, limit_reached, say, was_interrupted
+from runner.run.data import missing_data
 from runner.run.execute import dismiss, end_on_sigterm, prepare, run_job, was_terminated
 from runner.run.planning import survey
 from runner.run.reports import read_jobs, report_jobs

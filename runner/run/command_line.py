@@ -107,18 +107,18 @@ class Verb:
 
 VERBS: Mapping[str, Verb] = {
     "": Verb("runner.run.command:run_command", settings=True),
-    "demo": Verb("runner.run.checks:demo_command", keys=("outputs",)),
+    "demo": Verb("runner.run.demo:demo_command", keys=("outputs",)),
     "list": Verb("runner.run.listing:list_command", "[PATTERN]", keys=("outputs",), json=True),
     "plan": Verb("runner.run.planning:plan_command", settings=True, json=True),
     "show": Verb("runner.run.show:show_command", "NAME"),
     "report": Verb("runner.run.reports:report_command", keys=("figure", "figures"), settings=True),
     "why": Verb("runner.run.why:why_command", "FILE|ANCHOR", keys=("outputs",), json=True),
-    "data": Verb("runner.run.checks:data_command", "list|fetch|verify [NAME]"),
+    "data": Verb("runner.run.data:data_command", "list|fetch|verify [NAME]"),
     "store": Verb(
         "runner.run.checks:store_command", "check", keys=("outputs", "repair"), json=True
     ),
     "verify": Verb(
-        "runner.run.checks:verify_command", keys=("sample", "tolerance"), settings=True, json=True
+        "runner.run.verify:verify_command", keys=("sample", "tolerance"), settings=True, json=True
     ),
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),

@@ -11,10 +11,9 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
-from runner.run import checks
-from runner.run.checks import DEMO_FIGURE, demo
 from runner.run.config.overrides import Arguments
 from runner.run.costs import Costs, duration
+from runner.run.demo import FIGURE, demo
 from runner.run.execute import run
 from runner.run.launch import without_stored
 from runner.run.planning import survey
@@ -38,7 +37,7 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
     for table in ("claims", "scorecard"):
         verdicts = set(pd.read_csv(shown / "scalar_spectrum" / f"{table}.csv")["verdict"])
         assert not verdicts & {"inconclusive", "not run"}
-    assert [path.stem for path in shown.rglob("figures/*.png")] == [DEMO_FIGURE]
+    assert [path.stem for path in shown.rglob("figures/*.png")] == [FIGURE]
     assert (shown / "index.html").is_file()
     before = {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")}
     assert len(before) == 10 and demo(shown) == 0
@@ -56,8 +55,8 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
 
 
 def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(checks, "DEMO_CELLS", ("part=[cells]", "seed=42"))
-    monkeypatch.setattr(checks, "DEMO_FIGURE", "none")
+    monkeypatch.setattr("runner.run.demo.CELLS", ("part=[cells]", "seed=42"))
+    monkeypatch.setattr("runner.run.demo.FIGURE", "none")
     monkeypatch.setattr(
         spectra, "dense_eigenvalues", lambda *about: 1.001 * dense_eigenvalues(*about)
     )
@@ -74,7 +73,7 @@ def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
         "and 7 more\n" in text
         and f"hess-run -m experiment=scalar_spectrum outputs={shown} " in text
     )
-    assert f"figure={DEMO_FIGURE}" in text
+    assert f"figure={FIGURE}" in text
     for verb in ("  command   hess-run ", "  redraw    hess-run report "):
         assert f"\n{verb}" in text, text
     assert figure_record(figure)["experiment"] == "scalar_spectrum"

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from runner.kinds.dataset import GaussianData
-from runner.run.checks import check_store, verify_jobs
+from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.run.planning import plan, survey
+from runner.run.verify import verify_jobs
 from runner.store import tables
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs

@@ -1,0 +1,119 @@
+"""`hess-run verify`: measure a sample of the stored cells again and compare."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.contract import Cell, SettingError, whole_number
+from runner.run.command_line import Call
+from runner.run.console import Progress
+from runner.run.loop import measure
+from runner.run.reports import read_jobs
+from runner.store.archive import where_published
+from runner.store.compare import compare
+from runner.store.job import Job
+from runner.store.store import Store
+
+TOLERANCE = 1e-6
+"""Relative: what float32 trainings on another processor may differ by before anything else is
+wrong."""
+
+
+def verify_command(call: Call) -> int:
+    """hess-run [-m] verify experiment=NAME [key=value ...] [sample=3] [tolerance=1e-6]
+
+    Measures a random sample of the stored cells again, outside the store, and compares every table
+    with the stored one. Names the first field that differs by more than the relative tolerance;
+    sample=0 takes all cells. Exit status 1 if any cell differs. Times (columns of seconds) are not
+    compared.
+
+      hess-run verify experiment=scalar_spectrum sample=5
+    """
+    try:
+        sample = whole_number("verify: sample", call.keys.get("sample", "3"))
+        tolerance = float(call.keys.get("tolerance", TOLERANCE))
+    except SettingError:
+        raise
+    except ValueError as error:
+        raise SettingError(
+            f"verify: expected sample=NUMBER and tolerance=NUMBER ({error})"
+        ) from error
+    if sample < 0 or not 0 <= tolerance < math.inf:
+        raise SettingError(
+            f"verify: expected sample and tolerance of at least 0, found {sample}, {tolerance}"
+        )
+    return verify_jobs(read_jobs(call)[1], sample, tolerance, call.json)
+
+
+def verify_jobs(
+    jobs: Sequence[Job], sample: int = 3, tolerance: float = TOLERANCE, as_json: bool = False
+) -> int:
+    """Measure a sample of the stored cells of `jobs` again and compare; 0 when all agree."""
+    stored = [
+        (job, cell_id, cell)
+        for job in jobs
+        for cell_id, cell in job.cells()
+        if job.store.has(cell_id)
+    ]
+    if not stored:
+        found = f"found none; run the experiment first; {where_published()}"
+        raise SettingError(f"verify: expected stored cells of these settings, {found}")
+    chosen = stored if sample == 0 else random.sample(stored, min(sample, len(stored)))
+    wrong, records, moved = 0, [], False
+    for job, cell_id, cell in chosen:
+        agrees, line, elsewhere = _verify(job, cell_id, cell, tolerance)
+        wrong += not agrees
+        moved = moved or (elsewhere and not agrees)
+        records.append(
+            {
+                "experiment": job.name,
+                "seed": job.seed,
+                "cell": cell_id,
+                "agrees": agrees,
+                "found": line,
+            }
+        )
+        if not as_json:
+            print(f"{job.name} seed={job.seed} {cell.label}: {line}", flush=True)
+    counts = (
+        f"{len(chosen)} of {len(stored)} stored cells measured again: "
+        f"{len(chosen) - wrong} agree, {wrong} differ"
+    )
+    if moved:
+        counts += (
+            "\nAnother processor or torch rounds differently: errors of rounding, "
+            "and what amplifies "
+            "them, differ there"
+        )
+    print(json.dumps({"stored": len(stored), "cells": records}, indent=1) if as_json else counts)
+    return 1 if wrong else 0
+
+
+def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool, str, bool]:
+    """Whether a cell that is measured again agrees with the stored one, how, and whether it was
+    measured elsewhere."""
+    kept = job.store.get(cell_id)
+    with tempfile.TemporaryDirectory() as folder:
+        again = Store(Path(folder), job.name)
+        again.prepare()
+        tables, meta = measure(job, again, cell, logging.getLogger("hess_run.verify"), Progress())
+        again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
+        cell_again = again.get(cell_id)
+        found = compare(
+            {name: kept.table(name) for name in kept.meta["tables"]},
+            {name: cell_again.table(name) for name in cell_again.meta["tables"]},
+            tolerance,
+        )
+    here, there = meta["software"], kept.meta["software"]
+    changed = [
+        key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]
+    ]
+    other = [f"{key} {there.get(key)} -> {here[key]}" for key in changed]
+    note = f" [{'; '.join(other)}]" if other and not found.identical else ""
+    return found.agrees, f"{found.line()}{note}", bool(other)
