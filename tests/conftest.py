@@ -1,6 +1,7 @@
 """One thread for every test: several on a shared machine spend their time waiting for one another.
 
-No test takes a published cell for one that it has measured, unless it asks for the published results.
+No test takes a published cell for one that it has measured, unless it asks for the published
+results.
 """
 
 import os

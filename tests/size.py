@@ -1,7 +1,7 @@
 """Size of the Python code: tokens and statements of each package, without comments and docstrings.
 
-`python -m tests.size` prints a table; `make lint` prints it too. A token is what `tokenize` gives, except comments,
-line breaks and indentation. A statement is a logical line (one NEWLINE token).
+`python -m tests.size` prints a table; `make lint` prints it too. A token is what `tokenize` gives,
+except comments, line breaks and indentation. A statement is a logical line (one NEWLINE token).
 """
 
 import ast

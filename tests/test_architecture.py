@@ -1,4 +1,5 @@
-"""Who may import whom: the rooms of docs/architecture.md, and no cycles; late and type-only imports count."""
+"""Who may import whom: the rooms of docs/architecture.md, and no cycles; late and type-only imports
+count."""
 
 import ast
 import re
@@ -72,7 +73,8 @@ NO_TABLES_OR_FIGURES = ("contract", "curvature", "models", "data", "training", "
 """Rooms below stats and report: neither pandas nor matplotlib."""
 
 LATE = "curvature/plots.py"
-"""The exception: `.to_frame()` and `.plot()` of results in a notebook. It imports them inside its functions."""
+"""The exception: `.to_frame()` and `.plot()` of results in a notebook. It imports them inside its
+functions."""
 
 
 @cache
@@ -231,7 +233,8 @@ def test_an_experiment_has_no_class_in_its_package_file():
 
 
 def test_no_nested_conditional_expressions_and_comprehensions():
-    """A value gets a name on a line of its own; a loop is a loop where a comprehension would nest."""
+    """A value gets a name on a line of its own; a loop is a loop where a comprehension would
+    nest."""
     nested = defaultdict(list)
     for path in files("runner", "experiments", "docs"):
         lines = nested_forms(tree(path))

@@ -1,5 +1,5 @@
-"""Removing and replacing: one place does it, it removes only what this program wrote, and commands in a folder with
-other people's files change none of them."""
+"""Removing and replacing: one place does it, it removes only what this program wrote, and commands
+in a folder with other people's files change none of them."""
 
 import ast
 import json

@@ -1,4 +1,5 @@
-"""Facts are data: no module reads a fact out of a sentence that this project wrote, or out of code."""
+"""Facts are data: no module reads a fact out of a sentence that this project wrote, or out of
+code."""
 
 import ast
 from pathlib import Path

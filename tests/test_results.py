@@ -1,4 +1,5 @@
-"""`runner.results` and `hess-run results`: merged tables of the working folder and of the published cells."""
+"""`runner.results` and `hess-run results`: merged tables of the working folder and of the published
+cells."""
 
 import doctest
 import json

@@ -4,8 +4,9 @@
     python -m tests.attack --seed 7 --share 0.1    other random cases, a tenth of them
     python -m tests.attack kills mutations         these parts alone
 
-A case is a kill, a damaged file, a command line, an archive, a folder or a mutation. Exit status 1 if any case ends in
-another way than promised, or more than 5 of 100 mutations survive that `equivalent.txt` does not explain.
+A case is a kill, a damaged file, a command line, an archive, a folder or a mutation. Exit status 1
+if any case ends in another way than promised, or more than 5 of 100 mutations survive that
+`equivalent.txt` does not explain.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Count:
 
 
 def pytest(files: str, seed: int, share: float, *, cases: int = 0, chosen: str = "") -> Count:
-    """Run test files, slow tests included; each test is a case, and in generated ones each example."""
+    """Run test files, slow tests included; each test is a case, and in generated ones each
+    example."""
     generated = max(1, round(cases * share))
     environment = os.environ | {"HESS_CASES": str(generated), "HESS_SEED": str(seed)}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,5 @@
-"""Odd folders: runs, reports, lists and checks in them give the same bytes, or one line that names what is wrong."""
+"""Odd folders: runs, reports, lists and checks in them give the same bytes, or one line that names
+what is wrong."""
 
 import os
 from pathlib import Path

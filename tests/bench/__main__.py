@@ -1,11 +1,13 @@
-"""The benchmarks: `python -m tests.bench [--quick] [--page FILE] [NAME ...]`, which `make bench ONLY="NAME ..."` calls.
+"""The benchmarks: `python -m tests.bench [--quick] [--page FILE] [NAME ...]`, which `make bench
+ONLY="NAME ..."` calls.
 
 Pages of several machines may lie side by side (benchmarks*.json): each names the others.
 
-Without a name, every part with goals runs, in a process of its own, and one table of all goals comes at the end; a name
-picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP, epoch:ResNet, eigenpairs:MLP). --page
-keeps the rows in FILE (.json) and makes the page beside it (.md): rows that ran replace those that were there. The
-other tests/bench/bench_NAME.py run by themselves.
+Without a name, every part with goals runs, in a process of its own, and one table of all goals
+comes at the end; a name picks parts (NAME:WORD, some rows of one: memory:convnet, inter_layer:MLP,
+epoch:ResNet, eigenpairs:MLP). --page keeps the rows in FILE (.json) and makes the page beside it
+(.md): rows that ran replace those that were there. The other tests/bench/bench_NAME.py run by
+themselves.
 """
 
 import argparse
@@ -24,7 +26,8 @@ from tests.bench.table import Row, markdown, read, stamped, write
 GOALS = ("blocks", "inter_layer", "parameters", "eigenpairs", "memory", "deep_blocks", "epoch")
 """Parts that are held to goals, in the order of the page."""
 TIMED = ("blocks", "inter_layer", "parameters", "eigenpairs")
-"""Parts whose process keeps freed memory, as `hess-run` does (trainings do of themselves). The others measure peaks."""
+"""Parts whose process keeps freed memory, as `hess-run` does (trainings do of themselves). The
+others measure peaks."""
 
 REASONS = {
     "step of MLP": (
@@ -133,8 +136,8 @@ def measured(name: str, word: str, quick: bool) -> None:
 
 
 def keep(path: Path, found: Sequence[Row], whole: bool) -> None:
-    """Replaces the rows of the parts of `found` in a JSON file (whole=False: the same rows alone), and makes the page
-    anew."""
+    """Replaces the rows of the parts of `found` in a JSON file (whole=False: the same rows alone),
+    and makes the page anew."""
     parts, names = {row.part for row in found}, {row.what for row in found}
     old = [row for row in read(path) if not (row.part in parts if whole else row.what in names)]
     rows = old + list(found)
@@ -149,7 +152,8 @@ def beside(path: Path) -> dict[str, list[Row]]:
 
 
 def page(rows: Sequence[Row], others: Mapping[str, Sequence[Row]] | None = None) -> str:
-    """The page that these rows make; others: pages of other machines, to be named with what they miss."""
+    """The page that these rows make; others: pages of other machines, to be named with what they
+    miss."""
     runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)
     measured_when = [
         f"- {date}, commit {commit}, {machine}: {_parts([row for row in rows if _run(row) == run], rows)}"

@@ -1,9 +1,12 @@
-"""Exact blocks of a deep wide network, L = 50, width 256, B = 32, float32, at the default memory_budget of 1 GiB.
+"""Exact blocks of a deep wide network, L = 50, width 256, B = 32, float32, at the default
+memory_budget of 1 GiB.
 
-1,275 blocks of 256 x 256 are 334 MB, the matrix of all of them twice that; examples are streamed. The peak is the
-growth of the resident set in a process of its own, against the budget; it can be at most 1.2 times that.
+1,275 blocks of 256 x 256 are 334 MB, the matrix of all of them twice that; examples are streamed.
+The peak is the growth of the resident set in a process of its own, against the budget; it can be at
+most 1.2 times that.
 
-Operations: 2 B d^3 L^2 / 2 for the tensor part, 1.3 Tflop, beside the Gauss-Newton part 2 B K d^2 L^2 / 2.
+Operations: 2 B d^3 L^2 / 2 for the tensor part, 1.3 Tflop, beside the Gauss-Newton part
+2 B K d^2 L^2 / 2.
 
 Run: python -m tests.bench deep_blocks [--quick]
 """

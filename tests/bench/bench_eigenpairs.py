@@ -1,8 +1,9 @@
-"""Ten largest eigenpairs against scipy's eigsh on kept double backward, written by hand, at equal residual.
+"""Ten largest eigenpairs against scipy's eigsh on kept double backward, written by hand, at equal
+residual.
 
-`eigsh` is given a tolerance of 1e-4; ours is then the largest residual that eigsh reached. Copies of repeated
-eigenvalues: eigsh sees one of each, ours is certain of all (the default), or searches with one vector as eigsh does
-(block=1). Goal: at most 1.2 times the processor time.
+`eigsh` is given a tolerance of 1e-4; ours is then the largest residual that eigsh reached. Copies
+of repeated eigenvalues: eigsh sees one of each, ours is certain of all (the default), or searches
+with one vector as eigsh does (block=1). Goal: at most 1.2 times the processor time.
 
 CPU time, one thread. Run: python -m tests.bench eigenpairs [--quick]
 """

@@ -1,16 +1,19 @@
-"""A training epoch against its own matrix products and convolutions alone, in one run on one thread.
+"""A training epoch against its own matrix products and convolutions alone, in one run on one
+thread.
 
 Operations of a step on a batch of B = 128:
 
-    MLP, width 512, depth 6 (Exp. 2)   2 B 3072 512 forward, as many for the weights; 6 B 512^2 in each of 6 blocks:
-                                       2.0 Gflop in matrix products
-    ResNet-18 (Exp. 6)                 3 times 74 Mflop an image, less the gradient at the images: 28 Gflop
+    MLP, width 512, depth 6 (Exp. 2)   2 B 3072 512 forward, as many for the weights; 6 B 512^2 in
+                                       each of 6 blocks: 2.0 Gflop in matrix products
+    ResNet-18 (Exp. 6)                 3 times 74 Mflop an image, less the gradient at the images:
+                                       28 Gflop
 
-Goals: an epoch within 1.15 times (MLP) and 1.3 times (ResNet-18) the time of these alone. Both sides take the same
-number of steps, in turns; the medians of the rounds are compared. Our side is the whole training: order,
-gathering, augmentation, normalisation, loss, clipping, SGD. The MLP takes an epoch of 50,000 images, ResNet-18 part of
-one. The epoch that is measured is not one of the two after which the state is kept (mid, final): a copy of 45 MB is
-nothing to 391 steps, and a tenth of 4.
+Goals: an epoch within 1.15 times (MLP) and 1.3 times (ResNet-18) the time of these alone. Both
+sides take the same number of steps, in turns; the medians of the rounds are compared. Our side is
+the whole training: order, gathering, augmentation, normalisation, loss, clipping, SGD. The MLP
+takes an epoch of 50,000 images, ResNet-18 part of one. The epoch that is measured is not one of the
+two after which the state is kept (mid, final): a copy of 45 MB is nothing to 391 steps, and a tenth
+of 4.
 
 CPU time, one thread. Run: python -m tests.bench epoch [--quick]
 """
@@ -45,7 +48,8 @@ class Enough(Exception):
 
 
 def trained(network: Network, steps: int, flat: bool) -> Callable[[], float]:
-    """Runs epochs of `steps` steps; gives the seconds of a step, with an evaluation of two images in all."""
+    """Runs epochs of `steps` steps; gives the seconds of a step, with an evaluation of two images
+    in all."""
     split, test = images(steps * BATCH, flat), images(2, flat)
     augment = None if flat else torch.Generator().manual_seed(2)
 
@@ -84,7 +88,8 @@ def products_of_mlp(network: Network) -> tuple[Callable[[], object], float]:
 
 
 def convolutions_of(network: Network) -> tuple[Callable[[], object], float]:
-    """Forward pass and both gradients of every convolution, on the shapes of a step, and their operations."""
+    """Forward pass and both gradients of every convolution, on the shapes of a step, and their
+    operations."""
     shapes: list[tuple[nn.Conv2d, torch.Size]] = []
     modules = [m for m in network.modules() if isinstance(m, nn.Conv2d)]
     handles = [

@@ -1,11 +1,14 @@
-"""R, C, D and the GN-gap of every pair: inter_layer_metrics against 30 probes and 20 power steps, pair by pair.
+"""R, C, D and the GN-gap of every pair: inter_layer_metrics against 30 probes and 20 power steps,
+pair by pair.
 
-The published way (published.py) runs all of its probes and steps for the MLP, and some of each for ResNet-18, where all
-of a pair are alike. Operation counts stand in runner/curvature/metrics/pairs.py; those of both ways are counted.
+The published way (published.py) runs all of its probes and steps for the MLP, and some of each for
+ResNet-18, where all of a pair are alike. Operation counts stand in
+runner/curvature/metrics/pairs.py; those of both ways are counted.
 
-The errors of both ways stand beside the ratio (ResNet-18: not with --quick): root mean square over the pairs and some
-seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors) or a long run of a minute (SiLU: 0.8 %
-asked for). The published way's are those of the engine's estimators with the same 30 probes and 20 steps.
+The errors of both ways stand beside the ratio (ResNet-18: not with --quick): root mean square over
+the pairs and some seeds, against exact values (MLP: exact blocks; ResNet-18 with ReLU: by factors)
+or a long run of a minute (SiLU: 0.8 % asked for). The published way's are those of the engine's
+estimators with the same 30 probes and 20 steps.
 
 Run: python -m tests.bench inter_layer [--quick]
 """
@@ -124,7 +127,8 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
 def accuracy(
     dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...], truth: dict, seeds: int
 ) -> str:
-    """Relative errors of both ways over `seeds` of each, in words: R and gap of the call without D."""
+    """Relative errors of both ways over `seeds` of each, in words: R and gap of the call without
+    D."""
     operator = CurvatureOperator(dag, x, y, nodes, check=False)
     pairs = list(truth)
     squares: dict[str, list[dict[str, float]]] = {"own": [], "theirs": []}

@@ -1,9 +1,11 @@
-"""All quantities of a large network in one run: values with errors, products, predicted and actual price, peak memory.
+"""All quantities of a large network in one run: values with errors, products, predicted and actual
+price, peak memory.
 
-GPT-2 small (124 million parameters, random weights, one text of 64 tokens), ResNet-50 (random weights, four images of
-64 x 64), or a tiny GPT-2. A price is predicted before each measurement, as its products times the seconds of one that
-was timed before; of eigenpairs, as many products as `hess-run diagnose` predicts, with what keeping vectors orthogonal
-adds to each. Seconds are processor time; the peak is that of the process during the measurement.
+GPT-2 small (124 million parameters, random weights, one text of 64 tokens), ResNet-50 (random
+weights, four images of 64 x 64), or a tiny GPT-2. A price is predicted before each measurement, as
+its products times the seconds of one that was timed before; of eigenpairs, as many products as
+`hess-run diagnose` predicts, with what keeping vectors orthogonal adds to each. Seconds are
+processor time; the peak is that of the process during the measurement.
 
 Run: python -m tests.bench.bench_large [gpt2 | resnet50 | tiny] [PART ...]
 """
@@ -83,7 +85,8 @@ def language_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 and 1 x 1 convolutions with a skip connection (He et al., 2016; the stride in the second)."""
+    """1 x 1, 3 x 3 and 1 x 1 convolutions with a skip connection (He et al., 2016; the stride in
+    the second)."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
@@ -139,8 +142,9 @@ PARTS = ("gauss_newton", "layers", "hessian", "trace", "bound", "coupling", "den
 class Case:
     """A network with one batch, groups of its parameters, and how much is asked of each estimate.
 
-    probes: of traces, and of Φ on each group a third of them. steps: of each of two runs of Lanczos. products: the most
-    of the eigenpairs. budget: bytes of the vectors and of the graphs. between: bytes of products between layers.
+    probes: of traces, and of Φ on each group a third of them. steps: of each of two runs of
+    Lanczos. products: the most of the eigenpairs. budget: bytes of the vectors and of the graphs.
+    between: bytes of products between layers.
     repeats: timed products.
     """
 
@@ -166,7 +170,8 @@ def language_case(net: GPT2, length: int, **settings: int) -> Case:
 
 
 def image_case() -> Case:
-    """BatchNorm has the statistics of the batch: with those of a new module, every block doubles the variance."""
+    """BatchNorm has the statistics of the batch: with those of a new module, every block doubles
+    the variance."""
     net, x = ResNet50(), torch.randn(4, 3, 64, 64)
     for m in net.modules():
         if isinstance(m, nn.BatchNorm2d):
@@ -195,7 +200,8 @@ CASES: dict[str, Callable[[], Case]] = {
 
 @dataclass
 class Clock:
-    """Prints a line for each measurement: its value, products, predicted and actual seconds, and the peak of memory."""
+    """Prints a line for each measurement: its value, products, predicted and actual seconds, and
+    the peak of memory."""
 
     results: dict[str, Any] = field(default_factory=dict)
 
@@ -231,7 +237,8 @@ PASSES = 8
 
 
 def orthogonal_seconds(operator: ParameterOperator, vectors: float) -> float:
-    """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with two."""
+    """What keeping a new vector orthogonal to `vectors` others adds to a product, timed with
+    two."""
     basis = torch.ones(2, operator.shape[0], dtype=torch.float64, device=operator.device)
     vector = basis[0].clone()
     once = seconds_of(lambda: torch.addmv(vector, basis.mT, basis @ vector))
@@ -298,7 +305,8 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
 
 
 def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, float]:
-    """The operator, and the seconds of a product as the estimators take it, with a vector in float64."""
+    """The operator, and the seconds of a product as the estimators take it, with a vector in
+    float64."""
     operator: ParameterOperator = clock(f"operator, {part}", lambda: ParameterOperator(
         case.module, case.loss, case.batch, case.groups, part, memory_budget=case.budget  # type: ignore[arg-type]
     ))  # fmt: skip
@@ -320,7 +328,8 @@ def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, flo
 
 
 def layers(case: Case, clock: Clock) -> None:
-    """R, C and D between all blocks of the network: products with the Hessian and its Gauss-Newton part on each."""
+    """R, C and D between all blocks of the network: products with the Hessian and its Gauss-Newton
+    part on each."""
     operator: LayerOperator = clock("operator between blocks", lambda: LayerOperator(
         case.module, case.loss, case.batch, ["blocks.*"], memory_budget=case.between
     ))  # fmt: skip

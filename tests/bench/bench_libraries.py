@@ -1,8 +1,10 @@
-"""This package, curvlinops, hessian-eigenthings and PyHessian on the same work, on one thread in one process.
+"""This package, curvlinops, hessian-eigenthings and PyHessian on the same work, on one thread in
+one process.
 
-Hessian products and the five largest eigenvalues of a convolutional network trained on scikit-learn's digits, whose
-matrix is known. Seconds are processor time: the libraries take turns in every repeat, the median counts. Ratio: their
-time / ours. A library that is not installed is left out (`hess-run[libraries]`).
+Hessian products and the five largest eigenvalues of a convolutional network trained on
+scikit-learn's digits, whose matrix is known. Seconds are processor time: the libraries take turns
+in every repeat, the median counts. Ratio: their time / ours. A library that is not installed is
+left out (`hess-run[libraries]`).
 
 Run: python -m tests.bench.bench_libraries [--quick]
 """
@@ -43,7 +45,8 @@ def library(name: str) -> Any:
 
 
 def hessians(module: nn.Module, data: Data) -> dict[str, Any]:
-    """The Hessian as each library has it, of a copy of the module, since some write to its gradients."""
+    """The Hessian as each library has it, of a copy of the module, since some write to its
+    gradients."""
     loss, found = nn.CrossEntropyLoss(), {}
     if curvlinops := library("curvlinops"):
         given = module, loss, list(module.parameters()), [data]
@@ -133,7 +136,8 @@ def digits() -> tuple[nn.Module, Data]:
 
 
 def copies(starts: int = 20) -> None:
-    """How often each way misses copies of an eigenvalue that a linear layer under squared error repeats ten times."""
+    """How often each way misses copies of an eigenvalue that a linear layer under squared error
+    repeats ten times."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 10)).double()
     x, y = 3 * torch.randn(40, 10, dtype=torch.float64), torch.randn(40, 10, dtype=torch.float64)

@@ -1,8 +1,10 @@
-"""Peak memory of ParameterOperator, checks and two products, against the memory_budget it was given.
+"""Peak memory of ParameterOperator, checks and two products, against the memory_budget it was
+given.
 
-Each row is measured in processes of their own: the growth of the resident set over what it was before the operator was
-built, with everything loaded that the first use of a part loads. Goal: at most 1.2 times the budget; a budget that one
-example does not fit is said to be exceeded (RuntimeWarning), and the peak is held against what the warning says.
+Each row is measured in processes of their own: the growth of the resident set over what it was
+before the operator was built, with everything loaded that the first use of a part loads. Goal: at
+most 1.2 times the budget; a budget that one example does not fit is said to be exceeded
+(RuntimeWarning), and the peak is held against what the warning says.
 
 Run: python -m tests.bench memory [--quick]
 """
@@ -79,7 +81,8 @@ print(status("VmHWM") - before, needed, chunk, "kept" if operator.planned.keep e
 
 
 def peak_of(case: Case) -> tuple[float, float, str]:
-    """MiB at the peak of a process of its own; MiB that a warning says are needed (0: no warning); what was planned."""
+    """MiB at the peak of a process of its own; MiB that a warning says are needed (0: no warning);
+    what was planned."""
     found, needed, chunk, *kept = alone(CODE, *case)
     return float(found), float(needed), f"{chunk} examples at once, graphs {' '.join(kept)}"
 
@@ -91,7 +94,8 @@ def peak(network: str, part: str, budget: int) -> tuple[float, str]:
 
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
-    """One for each case; the smallest convnets, whose peaks differ from process to process, from three processes."""
+    """One for each case; the smallest convnets, whose peaks differ from process to process, from
+    three processes."""
     for case in [c for c in CASES if c.network != "resnet"][::2] if quick else CASES:
         name = f"{case.network}, {case.part.replace('_', ' ')}, {case.batches} batch{'es' * (case.batches > 1)}"
         name = f"peak of a parameter operator of {case.budget} MiB: {name}"

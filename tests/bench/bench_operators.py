@@ -1,8 +1,9 @@
 """Operators of a user's network next to what a competent user writes by hand, in one run.
 
-By hand: double backward with the graph of the gradient kept (lists of tensors, no flat vector), several vectors by
-`is_grads_batched`, `vmap` of `torch.func.linearize` or a loop, gradients of each example stored. Times are processor
-time of one thread, after a first call of both ways; the graph is made before.
+By hand: double backward with the graph of the gradient kept (lists of tensors, no flat vector),
+several vectors by `is_grads_batched`, `vmap` of `torch.func.linearize` or a loop, gradients of each
+example stored. Times are processor time of one thread, after a first call of both ways; the graph
+is made before.
 
 Run: python -m tests.bench operators [--quick]
 """
@@ -167,7 +168,8 @@ def empirical_fisher(repeats: int) -> Iterator[Row]:
 
 
 def tokens_between_layers(repeats: int) -> Iterator[Row]:
-    """R, C, D and gap of a GRU language model, against dense blocks by vectors in a batch; and the peak."""
+    """R, C, D and gap of a GRU language model, against dense blocks by vectors in a batch; and the
+    peak."""
     module, loss, x, y = recurrent(nn.GRU)
     layers = ["embed", "cells", "head"]
     operator = LayerOperator(module, loss, (x, y), layers)

@@ -1,9 +1,10 @@
-"""Products over the parameters of ResNet-18 (ImageNet stem, 32 x 32) told in gradients, beside curvlinops in one run.
+"""Products over the parameters of ResNet-18 (ImageNet stem, 32 x 32) told in gradients, beside
+curvlinops in one run.
 
-Operation count, F for one forward pass: a gradient 3 F; a Hessian product from the kept graph of the gradient 6 F, two
-gradients, and 9 F without it; a Gauss-Newton product from kept graphs 4 F (a tangent pass and a backward pass), 1.3
-gradients, and 6 F without them. Goals: Hessian at most 2.5 and 3 times the memory, Gauss-Newton
-at most 1.8, and neither more than curvlinops.
+Operation count, F for one forward pass: a gradient 3 F; a Hessian product from the kept graph of
+the gradient 6 F, two gradients, and 9 F without it; a Gauss-Newton product from kept graphs 4 F (a
+tangent pass and a backward pass), 1.3 gradients, and 6 F without them. Goals: Hessian at most 2.5
+and 3 times the memory, Gauss-Newton at most 1.8, and neither more than curvlinops.
 
 CPU time, one thread. Run: python -m tests.bench parameters [--quick]
 """
@@ -44,7 +45,8 @@ def curvlinops_operators(module: nn.Module, loss: nn.Module, data: list) -> dict
 
 
 def products(batch: int, repeats: int) -> Iterator[Row]:
-    """Hessian and Gauss-Newton products against a gradient, in time and memory, and against curvlinops."""
+    """Hessian and Gauss-Newton products against a gradient, in time and memory, and against
+    curvlinops."""
     generator = torch.Generator().manual_seed(0)
     module = resnet18(generator=generator).eval()
     x, y = (

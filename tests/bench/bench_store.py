@@ -1,7 +1,9 @@
-"""A store of 100,000 cells (1,000 seeds of 100 cells, tiny tables): what a sweep of that size asks of it.
+"""A store of 100,000 cells (1,000 seeds of 100 cells, tiny tables): what a sweep of that size asks
+of it.
 
-Each step runs in a process of its own, once on folders and once on an archive of the same cells: processor time, peak
-memory, and the ratio of archive to folders. Promised for each: at most 60 s of processor time and 2 GB.
+Each step runs in a process of its own, once on folders and once on an archive of the same cells:
+processor time, peak memory, and the ratio of archive to folders. Promised for each: at most 60 s of
+processor time and 2 GB.
 
     python -m tests.bench.bench_store [SEEDS [STEP ...]]
 """
@@ -31,7 +33,8 @@ LIMIT_SECONDS, LIMIT_GIB = 60.0, 2.0
 
 
 def simulate(outputs: Path, seeds: int) -> None:
-    """Cells of which one is measured; the others are its copies, written without waiting for the disk."""
+    """Cells of which one is measured; the others are its copies, written without waiting for the
+    disk."""
     run(
         Job(
             "toy",
@@ -77,13 +80,15 @@ def plan(outputs: Path, seeds: int) -> None:
 
 
 def resume(outputs: Path, seeds: int) -> None:
-    """What a sweep does before its first cell, and all that it does before its report when every cell is stored."""
+    """What a sweep does before its first cell, and all that it does before its report when every
+    cell is stored."""
     lines, left = planning.survey(jobs(outputs, seeds))
     assert f"{seeds * CELLS} of {seeds * CELLS} cells are stored" in lines[0] and not left
 
 
 def loops(outputs: Path, seeds: int) -> None:
-    """The loop over the stored cells of every seed: what a sweep with one new cell a seed adds to that."""
+    """The loop over the stored cells of every seed: what a sweep with one new cell a seed adds to
+    that."""
     for number, job in enumerate(jobs(outputs, seeds)):
         store = job.store
         store.prepare(clean=number == 0)

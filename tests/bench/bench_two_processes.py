@@ -1,9 +1,10 @@
-"""Two processes against one on the quick sweep of Experiment 1 (four cells a seed), whole command lines.
+"""Two processes against one on the quick sweep of Experiment 1 (four cells a seed), whole command
+lines.
 
     python -m tests.bench.bench_two_processes [SEEDS]        on a machine with nothing else to do
 
-Of each run: wall time to the last stored cell and to the end (with the report, which one process makes). Promised: a
-ratio of at least 1.7 to the last cell.
+Of each run: wall time to the last stored cell and to the end (with the report, which one process
+makes). Promised: a ratio of at least 1.7 to the last cell.
 """
 
 import os

@@ -1,8 +1,10 @@
-"""What a competent user writes by hand: blocks between layers by perturbations that all examples share.
+"""What a competent user writes by hand: blocks between layers by perturbations that all examples
+share.
 
-e_v is added to the output of node v for every example; the Hessian of the mean loss with respect to all e at once, at
-zero, is the matrix of blocks. `batched` makes the gradient differentiable and pulls back all unit vectors in one
-backward pass (`is_grads_batched`), which `torch.func.hessian` does by forward over reverse differentiation.
+e_v is added to the output of node v for every example; the Hessian of the mean loss with respect to
+all e at once, at zero, is the matrix of blocks. `batched` makes the gradient differentiable and
+pulls back all unit vectors in one backward pass (`is_grads_batched`), which `torch.func.hessian`
+does by forward over reverse differentiation.
 """
 
 from collections.abc import Sequence

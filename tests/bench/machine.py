@@ -1,4 +1,5 @@
-"""What a benchmark is held against: operations counted, and the rate of a large matrix product on the same thread."""
+"""What a benchmark is held against: operations counted, and the rate of a large matrix product on
+the same thread."""
 
 import subprocess
 import sys
@@ -46,8 +47,8 @@ def seconds(function: Callable[[], object], count: int = 1) -> float:
 def in_turns(
     *functions: Callable[[], object], repeats: int, warm: bool = False
 ) -> list[tuple[float, ...]]:
-    """CPU seconds of `repeats` calls of each function, one after the other in every round, after one to warm up
-    (warm: they have been called before)."""
+    """CPU seconds of `repeats` calls of each function, one after the other in every round, after
+    one to warm up (warm: they have been called before)."""
     for function in () if warm else functions:
         function()
     times: list[list[float]] = [[] for _ in functions]
@@ -59,8 +60,8 @@ def in_turns(
 
 @cache
 def peak(n: int = 1024) -> float:
-    """Operations a second of the faster of a float32 product (n, n) x (n, n) and a convolution of 256 channels on maps
-    of 32 x 32, on the threads that torch has: the best of 10."""
+    """Operations a second of the faster of a float32 product (n, n) x (n, n) and a convolution of
+    256 channels on maps of 32 x 32, on the threads that torch has: the best of 10."""
     a, b, out = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
     maps, weight = torch.randn(8, 256, 32, 32), torch.randn(256, 256, 3, 3)
     with torch.no_grad():
@@ -73,7 +74,8 @@ def peak(n: int = 1024) -> float:
 
 
 class Counted(Operations):
-    """Operations of products and convolutions; zeros that a convolution is padded with are no work."""
+    """Operations of products and convolutions; zeros that a convolution is padded with are no
+    work."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -90,7 +92,8 @@ class Counted(Operations):
 
 
 def worked(inputs: Tensor, outputs: Tensor, weight: Tensor, *places: Sequence[int]) -> float:
-    """Share of a convolution's multiplications whose input is no padding. places: stride, padding, dilation."""
+    """Share of a convolution's multiplications whose input is no padding. places: stride, padding,
+    dilation."""
     share, dimensions = 1.0, weight.dim() - 2
     stride, padding, dilation = (list(p) * (dimensions if len(p) == 1 else 1) for p in places)
     for d in range(dimensions):
@@ -102,7 +105,8 @@ def worked(inputs: Tensor, outputs: Tensor, weight: Tensor, *places: Sequence[in
 
 
 def operations(function: Callable[[], object]) -> float:
-    """Operations of the matrix products and convolutions of one call, those of its backward passes too."""
+    """Operations of the matrix products and convolutions of one call, those of its backward passes
+    too."""
     with Counted() as counted:
         function()
     return counted.total

@@ -1,12 +1,15 @@
-"""The published way to R, C, D and the GN-gap, and to exact blocks, written anew: what the benchmarks compare with.
+"""The published way to R, C, D and the GN-gap, and to exact blocks, written anew: what the
+benchmarks compare with.
 
-Algorithm I of the DAG paper and the code that its authors published (github.com/comiam/dag-hesse, commit 4f42d98,
-hessian/exact.py, stochastic.py and gn_decomposition.py). Every pair (v, w) has a graph of its own: a forward pass to v
-without derivatives, f_v of the whole batch as a leaf, the rest with derivatives, and the gradient at w differentiable.
-A product is one backward pass through that graph, one direction at a time; 30 signs give R, 20 steps of power iteration
-on H^T H and one product more give D. For the gap, K backward passes give the Jacobian at w, and each of the 30 signs
-takes one product and one backward pass of the outputs. Exact blocks: a backward pass for every unit of w, and from a
-forward pass of its own 2 K for the Jacobians of the pair; compute_all_blocks takes ordered pairs, (w, v) anew.
+Algorithm I of the DAG paper and the code that its authors published (github.com/comiam/dag-hesse,
+commit 4f42d98, hessian/exact.py, stochastic.py and gn_decomposition.py). Every pair (v, w) has a
+graph of its own: a forward pass to v without derivatives, f_v of the whole batch as a leaf, the
+rest with derivatives, and the gradient at w differentiable. A product is one backward pass through
+that graph, one direction at a time; 30 signs give R, 20 steps of power iteration on H^T H and one
+product more give D. For the gap, K backward passes give the Jacobian at w, and each of the 30 signs
+takes one product and one backward pass of the outputs. Exact blocks: a backward pass for every unit
+of w, and from a forward pass of its own 2 K for the Jacobians of the pair; compute_all_blocks takes
+ordered pairs, (w, v) anew.
 
 Where the caller's weights have no gradients, no graph reaches them, which is in its favour.
 """
@@ -67,7 +70,8 @@ class PublishedPair:
 
 
 def _forward(dag: Dag, x: Tensor, pair: Pair) -> tuple[Tensor, Tensor, Tensor]:
-    """Values at v, w and the output: without derivatives to v, which is a leaf, with them from there."""
+    """Values at v, w and the output: without derivatives to v, which is a leaf, with them from
+    there."""
     v, w = pair
     values, reached = {"input": x}, False
     for name in dag.order:
@@ -95,7 +99,8 @@ def _jacobian(output: Tensor, at: Tensor) -> Tensor:
 def published_costs(
     dag: Dag, x: Tensor, y: Tensor, pairs: list[Pair], once: Cost, each: Cost = operations
 ) -> tuple[float, float, float]:
-    """Costs of R, of R and D, and of the gap, over all pairs. once: of a call; each: of one of many that are alike."""
+    """Costs of R, of R and D, and of the gap, over all pairs. once: of a call; each: of one of many
+    that are alike."""
     found = [_costs_of_pair(dag, x, y, pair, once, each) for pair in pairs]
     resonance, ranks, gap = (sum(costs) for costs in zip(*found, strict=True))
     return resonance, ranks, gap
@@ -126,7 +131,8 @@ def _costs_of_pair(
 def published_blocks(
     dag: Dag, x: Tensor, y: Tensor, nodes: list[str], ordered: bool = True
 ) -> dict[Pair, tuple[Tensor, Tensor]]:
-    """(H, H^GN) of every pair, averaged over the batch. ordered: of (w, v) too, computed anew as (v, w) and turned."""
+    """(H, H^GN) of every pair, averaged over the batch. ordered: of (w, v) too, computed anew as
+    (v, w) and turned."""
     found = {}
     for i, v in enumerate(nodes):
         for j, w in enumerate(nodes):

@@ -1,4 +1,5 @@
-"""Rows of the benchmark table: two ways in one run, their ratio, and the goal it is held against."""
+"""Rows of the benchmark table: two ways in one run, their ratio, and the goal it is held
+against."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ NARROW = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """what: the quantity and the two ways, "ours against theirs". ours, theirs: one number for each repeat, in `unit`.
+    """what: the quantity and the two ways, "ours against theirs". ours, theirs: one number for each
+    repeat, in `unit`.
 
-    goal: of the ratio; at_least: theirs / ours must reach it (a speed-up), else ours / theirs must stay below it (a
-    price). operations: of the matrix products and convolutions of (our way, their way), 0 where they are not counted.
-    peak: operations a second of a large matrix product on the same thread. note: of one line. machine, commit, date:
-    where and when it was measured, filled in by `stamped`.
+    goal: of the ratio; at_least: theirs / ours must reach it (a speed-up), else ours / theirs must
+    stay below it (a price). operations: of the matrix products and convolutions of (our way, their
+    way), 0 where they are not counted.
+    peak: operations a second of a large matrix product on the same thread. note: of one line.
+    machine, commit, date: where and when it was measured, filled in by `stamped`.
     """
 
     part: str

@@ -1,4 +1,5 @@
-"""The contract: analyses are made for each report and compute once; what fields decide, refuse and print."""
+"""The contract: analyses are made for each report and compute once; what fields decide, refuse and
+print."""
 
 from dataclasses import dataclass, fields
 from functools import cached_property

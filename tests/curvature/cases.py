@@ -1,4 +1,5 @@
-"""The one table of test graphs and losses, and the dense float64 oracle that every method is compared with."""
+"""The one table of test graphs and losses, and the dense float64 oracle that every method is
+compared with."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def residual(act: Callable[[], nn.Module]) -> Dag:
 
 
 def skip(act: Callable[[], nn.Module]) -> Dag:
-    """A skip as an edge of the graph, into a nonlinear merge and into a linear one, and one straight to the output."""
+    """A skip as an edge of the graph, into a nonlinear merge and into a linear one, and one
+    straight to the output."""
     head = linear(4, 3)
     return graph(
         a=("input", block(5, 4, act)),
@@ -119,8 +121,8 @@ def shared_weights(act: Callable[[], nn.Module]) -> Dag:
 
 
 def attention(act: Callable[[], nn.Module]) -> Dag:
-    """Single-head attention on 3 tokens of width 2 (fan-in 3, node outputs with two dimensions), mean pool, scalar
-    output."""
+    """Single-head attention on 3 tokens of width 2 (fan-in 3, node outputs with two dimensions),
+    mean pool, scalar output."""
     q, k, v, head = linear(2, 2), linear(2, 2), linear(2, 2), linear(2, 1)
     mix = act()
 
@@ -139,7 +141,8 @@ def attention(act: Callable[[], nn.Module]) -> Dag:
 
 
 def nested_branches(act: Callable[[], nn.Module]) -> Dag:
-    """A diamond inside a branch of a diamond, an edge across, and a callable loss that returns the mean."""
+    """A diamond inside a branch of a diamond, an edge across, and a callable loss that returns the
+    mean."""
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return (output - target).pow(4).sum(1).mean() + torch.sin(output.sum(1)).mean()
@@ -216,7 +219,8 @@ def shapes_of(case: Case, nodes: tuple[str, ...]) -> dict[str, torch.Size]:
 
 
 def dense_hessian(case: Case, nodes: tuple[str, ...]) -> Blocks:
-    """Blocks of the dense Hessian with respect to perturbations added to node outputs (the oracle)."""
+    """Blocks of the dense Hessian with respect to perturbations added to node outputs (the
+    oracle)."""
     return hessian_blocks(
         lambda shifts: case.dag.mean_loss(case.x, case.y, shifts), shapes_of(case, nodes)
     )
@@ -236,7 +240,7 @@ def relative_error(found: dict, expected: dict) -> float:
     return max(float((found[pair] - expected[pair]).abs().max()) for pair in expected) / scale
 
 
-# ------------------------------------------------------------------ a small batch, and functions between linear layers
+# ----------------------------------------------- a small batch, and functions between linear layers
 
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

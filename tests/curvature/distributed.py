@@ -38,7 +38,8 @@ def data(ignored: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
 
 
 def shares(x: Tensor, y: Tensor) -> list[Batches]:
-    """Batches of 5, 3, 2, ... examples, and the last one of those that are left: unequal for every rank."""
+    """Batches of 5, 3, 2, ... examples, and the last one of those that are left: unequal for every
+    rank."""
     sizes = [5, 3, 2, 4][: dist.get_world_size() - 1] if dist.get_world_size() > 2 else [7]
     cuts = [*sizes, len(x) - sum(sizes)]
     pieces = list(zip(x.split(cuts), y.split(cuts), strict=True))
@@ -179,7 +180,8 @@ def mistakes() -> None:
 
 
 def spread() -> None:
-    """Parameters that FSDP2 spreads over the processes, of layers and of the rest, before and after a forward pass."""
+    """Parameters that FSDP2 spreads over the processes, of layers and of the rest, before and after
+    a forward pass."""
     mesh, loss, rank = (
         init_device_mesh("cpu", (dist.get_world_size(),)),
         nn.CrossEntropyLoss(),

@@ -22,7 +22,8 @@ for _name in (
 
 @dataclass
 class Case:
-    """loss(pick(module(given)), target): pick gives the tensors that the loss uses. nodes: submodules."""
+    """loss(pick(module(given)), target): pick gives the tensors that the loss uses. nodes:
+    submodules."""
 
     module: nn.Module
     given: Any
@@ -36,8 +37,8 @@ class Case:
         return self.loss(self.pick(out), target)
 
     def expected(self, output: Tensor, tangent: Tensor, target: Tensor) -> Tensor:
-        """The curvature of the loss expected over the model's own targets, times a tangent: of cross-entropy
-        (diag p - p p^T) / rows, of squared error 2 / entries."""
+        """The curvature of the loss expected over the model's own targets, times a tangent: of
+        cross-entropy (diag p - p p^T) / rows, of squared error 2 / entries."""
         if target.is_floating_point():
             return 2 * tangent / target.numel()
         shape = output.shape

@@ -1,9 +1,9 @@
 """Products of models of other packages against independent double backward in float64, as a table.
 
-Run: python -m tests.curvature.models_table [--page docs/other-libraries.md] [--device cuda] [NAME ...] (`make models`).
-The models are small and have random weights; nothing is downloaded. Each is measured as it comes, in float32, and in
-float64. The reference is a float64 copy: torch.autograd.grad twice over parameters, or over shifts that hooks add to
-outputs.
+Run: python -m tests.curvature.models_table [--page docs/other-libraries.md] [--device cuda]
+[NAME ...] (`make models`). The models are small and have random weights; nothing is downloaded.
+Each is measured as it comes, in float32, and in float64. The reference is a float64 copy: torch.autograd.grad twice over parameters, or over shifts
+that hooks add to outputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Modules as users write them, and the dense float64 oracle: perturbations added by forward hooks."""
+"""Modules as users write them, and the dense float64 oracle: perturbations added by forward
+hooks."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ class ResNet(nn.Module):
 
 
 class PreNorm(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)), with nn.MultiheadAttention and a padding mask."""
+    """x + attention(norm(x)), then x + mlp(norm(x)), with nn.MultiheadAttention and a padding
+    mask."""
 
     def __init__(self, width: int = 4) -> None:
         super().__init__()
@@ -360,7 +362,8 @@ def tokens_and_features() -> ModuleCase:
 
 
 class Unusual(nn.Module):
-    """What user code does: changes in place through views, parts without gradient, loops that values end."""
+    """What user code does: changes in place through views, parts without gradient, loops that
+    values end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -399,7 +402,8 @@ def cells() -> ModuleCase:
 
 
 def weight_normed() -> ModuleCase:
-    """Convolutions whose weights are computed from direction and length, with dilation and groups."""
+    """Convolutions whose weights are computed from direction and length, with dilation and
+    groups."""
 
     def forward(m: Own, t: Tensor) -> Tensor:
         h = F.silu(m.first(t))
@@ -412,7 +416,8 @@ def weight_normed() -> ModuleCase:
 
 
 class UNet(nn.Module):
-    """Down, up, and a skip by concatenation; GroupNorm and InstanceNorm; an output for each pixel."""
+    """Down, up, and a skip by concatenation; GroupNorm and InstanceNorm; an output for each
+    pixel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -498,7 +503,8 @@ def make_module(name: str) -> ModuleCase:
 
 
 def hessian_by_hooks(case: ModuleCase, nodes: Sequence[str]) -> Blocks:
-    """Blocks of torch's dense Hessian in e_v, which forward hooks add to the first tensor of each call's output."""
+    """Blocks of torch's dense Hessian in e_v, which forward hooks add to the first tensor of each
+    call's output."""
     module = case.oracle or getattr(case.module, "_orig_mod", case.module)
     calls = {
         node: (node.partition("#")[0], int(node.partition("#")[2] or 1))

@@ -1,4 +1,5 @@
-"""Dense and matrix-free float64 oracles by torch alone: in shifts of outputs, and over the parameters of a module."""
+"""Dense and matrix-free float64 oracles by torch alone: in shifts of outputs, and over the
+parameters of a module."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def arguments(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def flat_function(
     module: nn.Module, given: Any, names: Iterable[str] | None = None
 ) -> tuple[Callable[[Tensor], Any], Tensor]:
-    """Output as a function of the flat vector of the named parameters, by default those of an operator, and that
-    vector."""
+    """Output as a function of the flat vector of the named parameters, by default those of an
+    operator, and that vector."""
     known = dict(module.named_parameters())
     named = {
         name: known[name] for name in (layout(module, None).parameters if names is None else names)
@@ -97,7 +98,8 @@ def parameter_matrix(
     y: Any,
     names: Any = None,
 ) -> Tensor:
-    """The dense matrix over the parameters; "fisher": of a loss for which it is the Gauss-Newton matrix."""
+    """The dense matrix over the parameters; "fisher": of a loss for which it is the Gauss-Newton
+    matrix."""
     output, theta = flat_function(module, given, names)
     if part == "hessian":
         return hessian(lambda t: loss(output(t), y), theta)

@@ -1,4 +1,5 @@
-"""Exact blocks against dense float64 autodiff of the perturbed network, on every graph of the table."""
+"""Exact blocks against dense float64 autodiff of the perturbed network, on every graph of the
+table."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""Guards before measuring: each makes a measurement that would be wrong an error that says what to do."""
+"""Guards before measuring: each makes a measurement that would be wrong an error that says what to
+do."""
 
 import pytest
 import torch
@@ -241,7 +242,8 @@ def test_equal_halves_and_a_single_example_hide_no_mixing():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_guards_hold_in_half_precision(dtype):
-    """While tracing, or before measuring, where one example more changes less than half precision tells."""
+    """While tracing, or before measuring, where one example more changes less than half precision
+    tells."""
     norm = nn.BatchNorm1d(5).to(dtype)
     for fn in (
         lambda t: torch.tanh(norm(t)),
@@ -311,7 +313,7 @@ def test_ignored_labels_are_refused_where_that_many_classes_exist():
             )
 
 
-# ------------------------------------------------------------------ backwards without a second derivative
+# ------------------------------------------------------------ backwards without a second derivative
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_gauss_newton_needs_it_once():
         ).dense()
 
 
-# ------------------------------------------------------------------ mistakes: one line with the node and what to do
+# -------------------------------------------------- mistakes: one line with the node and what to do
 
 SEQUENTIAL, SMOOTH = rc.Dag.from_sequential(mlp()), between(torch.tanh)
 EMBEDDING = rc.Dag.from_sequential(

@@ -1,6 +1,8 @@
-"""The engine on a GPU: the numbers of the processor, nothing of the caller's disturbed, memory within the budget.
+"""The engine on a GPU: the numbers of the processor, nothing of the caller's disturbed, memory
+within the budget.
 
-Skipped where torch finds no CUDA device. Random vectors are drawn on the processor, so estimates agree as products do.
+Skipped where torch finds no CUDA device. Random vectors are drawn on the processor, so estimates
+agree as products do.
 """
 
 from __future__ import annotations
@@ -203,7 +205,8 @@ def test_memory_stays_within_the_budget(part):
 
 
 class Scattered(nn.Module):
-    """Sums over the edges of a graph with atomic additions, whose order differs from call to call."""
+    """Sums over the edges of a graph with atomic additions, whose order differs from call to
+    call."""
 
     def __init__(self) -> None:
         super().__init__()

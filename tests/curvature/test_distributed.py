@@ -1,4 +1,5 @@
-"""Operators over the data of several processes: forks, and torchrun in the slow run (checks: distributed.py)."""
+"""Operators over the data of several processes: forks, and torchrun in the slow run (checks:
+distributed.py)."""
 
 import ast
 import re

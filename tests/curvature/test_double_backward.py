@@ -1,7 +1,8 @@
 """Products of modules as users write them, against double backward with torch alone.
 
-Every loss with every kind of output and every matrix, over modules and kinds of input in turn, a quarter of them every
-day: right to 1e-8, or refused in one line where REFUSED says so, and in no other case.
+Every loss with every kind of output and every matrix, over modules and kinds of input in turn, a
+quarter of them every day: right to 1e-8, or refused in one line where REFUSED says so, and in no
+other case.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def x(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64).to(DEVICE)
 
 
-# ------------------------------------------------------------------ modules: three calls, first, second and head
+# ----------------------------------------------------- modules: three calls, first, second and head
 
 
 class Core(nn.Module):
@@ -113,7 +114,7 @@ class Language(Core):
 MODULES = {kind.__name__: kind for kind in (Core, Hard, Convolution, Recurrent, Spectral, Language)}
 
 
-# ------------------------------------------------------------------ kinds of output, and how a loss reads them
+# ------------------------------------------------------- kinds of output, and how a loss reads them
 
 
 @dataclass
@@ -137,7 +138,8 @@ class Ordered(OrderedDict):
 
 
 class Kind(NamedTuple):
-    """make: an output of (logits, hidden); tensors: those that the loss reads; join: what it makes of them."""
+    """make: an output of (logits, hidden); tensors: those that the loss reads; join: what it makes
+    of them."""
 
     make: Callable[[Tensor, Tensor], Any]
     tensors: Callable[[Any], Tensor | tuple[Tensor, ...]]
@@ -164,7 +166,7 @@ OUTPUTS = {
 }
 
 
-# ------------------------------------------------------------------ losses of f (B, ..., K) and labels (B, ...)
+# ------------------------------------------------------ losses of f (B, ..., K) and labels (B, ...)
 
 
 def rows(f: Tensor, t: Tensor, **options: Any) -> Tensor:
@@ -289,7 +291,8 @@ class Case:
         return factored(read if isinstance(read, tuple) else (read,), wrt, v, curvature)
 
     def expected(self, at: Tensor) -> Tensor:
-        """E[g g^T] of the loss of each row, over targets of the model's distribution; means as the loss takes them."""
+        """E[g g^T] of the loss of each row, over targets of the model's distribution; means as the
+        loss takes them."""
         flat = at.flatten(0, -2)
         labels = self.target.flatten()
         name = next(name for name, of in LOSSES.items() if of is self.of)
@@ -334,8 +337,8 @@ PARTS = ("hessian", "gauss_newton", "fisher", "activations")
 
 
 def refused(output: str, loss: str, part: str) -> bool:
-    """A Gauss-Newton matrix of an object that torch cannot open; a Fisher matrix of that, of a loss that reads several
-    tensors, and of one that is not minus the logarithm of a density."""
+    """A Gauss-Newton matrix of an object that torch cannot open; a Fisher matrix of that, of a loss
+    that reads several tensors, and of one that is not minus the logarithm of a density."""
     if part == "fisher":
         return loss not in FISHER or output in ("categorical", "several")
     return part == "gauss_newton" and output == "categorical"
@@ -350,7 +353,8 @@ def cases() -> list[tuple[str, str, str, str, str]]:
 
 
 def every_day(output: str, loss: str, part: str) -> bool:
-    """A quarter of the cases, with every pair of output and loss, of output and part, and of loss and part."""
+    """A quarter of the cases, with every pair of output and loss, of output and part, and of loss
+    and part."""
     return (list(OUTPUTS).index(output) + list(LOSSES).index(loss) + PARTS.index(part)) % 4 == 0
 
 

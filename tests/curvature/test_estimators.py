@@ -1,4 +1,5 @@
-"""Estimators: convergence to the exact values under a budget, calibrated errors, reasons for NaN."""
+"""Estimators: convergence to the exact values under a budget, calibrated errors, reasons for
+NaN."""
 
 import math
 
@@ -19,7 +20,7 @@ EXACT = rc.split_blocks(CASE.dag, CASE.x, CASE.y)
 OPERATOR = rc.CurvatureOperator(CASE.dag, CASE.x, CASE.y)
 
 
-# ------------------------------------------------------------------ scales, and values that are not finite
+# ----------------------------------------------------------- scales, and values that are not finite
 
 
 def scaled(factor):
@@ -57,7 +58,7 @@ def test_a_second_derivative_that_is_not_finite_is_nan_with_a_reason():
     assert nan_with_a_reason(of_operator(rc.CurvatureOperator(dag, X, Y), ("h", "h")), "not finite")
 
 
-# ------------------------------------------------------------------ error bars (of R, C and D: test_coverage.py)
+# ----------------------------------------------------- error bars (of R, C and D: test_coverage.py)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -1,4 +1,5 @@
-"""inter_layer_metrics by every method against the exact blocks, at every scale, with calibrated errors."""
+"""inter_layer_metrics by every method against the exact blocks, at every scale, with calibrated
+errors."""
 
 from __future__ import annotations
 
@@ -147,7 +148,8 @@ def test_the_error_asked_for_is_reached(no_exact_blocks, monkeypatch, factors):
 
 
 def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypatch):
-    """Of a node with more components than it takes probes, where the Gauss-Newton part is estimated, too."""
+    """Of a node with more components than it takes probes, where the Gauss-Newton part is
+    estimated, too."""
     monkeypatch.setattr(pairs, "_too_many_outputs", lambda *_: True)
     torch.manual_seed(0)
     parts = [nn.Linear(8, 500), nn.Tanh(), nn.Linear(500, 3)]

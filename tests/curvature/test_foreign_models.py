@@ -1,4 +1,5 @@
-"""What models of others do that once gave a silent wrong number, a false alarm or a traceback: right or one line."""
+"""What models of others do that once gave a silent wrong number, a false alarm or a traceback:
+right or one line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""200 random graphs (160 of them slow) against a dense float64 Hessian that knows nothing of the engine.
+"""200 random graphs (160 of them slow) against a dense float64 Hessian that knows nothing of the
+engine.
 
-Each graph is drawn as plain data: steps with a kind, parents and weights. The engine gets it as nodes (modules, shared
-and in-place modules, varargs, plain functions, composites), the oracle evaluates the data itself with torch operations
-in float64, one example at a time, and differentiates its loss twice.
+Each graph is drawn as plain data: steps with a kind, parents and weights. The engine gets it as
+nodes (modules, shared and in-place modules, varargs, plain functions, composites), the oracle
+evaluates the data itself with torch operations in float64, one example at a time, and
+differentiates its loss twice.
 """
 
 from __future__ import annotations
@@ -187,7 +189,8 @@ def losses(
 
 
 def dense(graph: Graph) -> Tensor:
-    """Hessian of the mean of the examples' losses with respect to what is added to the nodes' outputs, float64."""
+    """Hessian of the mean of the examples' losses with respect to what is added to the nodes'
+    outputs, float64."""
     y = graph.y.double() if graph.y.is_floating_point() else graph.y
 
     def total(shifts: dict[str, Tensor]) -> Tensor:

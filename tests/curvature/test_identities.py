@@ -1,4 +1,5 @@
-"""Functions that are wrong on purpose: each is refused with one line that names the cause, or measured right."""
+"""Functions that are wrong on purpose: each is refused with one line that names the cause, or
+measured right."""
 
 from __future__ import annotations
 

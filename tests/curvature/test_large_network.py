@@ -1,4 +1,5 @@
-"""The bench of large networks on a tiny one: all quantities against double backward in float64, by torch alone."""
+"""The bench of large networks on a tiny one: all quantities against double backward in float64, by
+torch alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""LayerOperator of modules as users write them, against dense Hessians in shifts that hooks add to layers' outputs."""
+"""LayerOperator of modules as users write them, against dense Hessians in shifts that hooks add to
+layers' outputs."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def own(forward: Callable) -> Own:
     return ready(Own(forward, a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 3)))
 
 
-# ------------------------------------------------------------------ hooks, transforms and states of modules
+# ---------------------------------------------------------- hooks, transforms and states of modules
 
 
 def test_a_hook_for_all_modules_is_part_of_them():
@@ -104,7 +105,8 @@ def test_functional_transforms_and_casts_inside(name):
 
 
 class Switching(nn.Module):
-    """A network that changes a number between two calls of one layer and puts it back at its end; or counts calls."""
+    """A network that changes a number between two calls of one layer and puts it back at its end;
+    or counts calls."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -177,7 +179,7 @@ def test_a_module_that_puts_back_what_it_changes(name):
     assert not any(p.grad is not None for p in module.parameters())
 
 
-# ------------------------------------------------------------------ batches that cannot be cut, experts
+# -------------------------------------------------------------- batches that cannot be cut, experts
 
 
 def routed(m: Own, t: Tensor) -> Tensor:
@@ -189,7 +191,8 @@ def routed(m: Own, t: Tensor) -> Tensor:
 
 
 def sparing(m: Own, t: Tensor) -> Tensor:
-    """An expert for the one example whose first feature is barely above a bound: a small step leaves it none."""
+    """An expert for the one example whose first feature is barely above a bound: a small step
+    leaves it none."""
     h = m.stem(t)
     rows = (h[:, 0] > m.bound).nonzero()[:, 0]
     return m.head(h.index_add(0, rows, torch.tanh(m.expert(h[rows]))) if len(rows) else h)

@@ -1,5 +1,5 @@
-"""memory_budget is kept: bytes of tensors every day, peaks of a process of its own in the slow run, plans of networks
-too large for a test."""
+"""memory_budget is kept: bytes of tensors every day, peaks of a process of its own in the slow run,
+plans of networks too large for a test."""
 
 import subprocess
 import sys
@@ -124,8 +124,8 @@ def test_peaks_stay_within_the_budget():
 
 
 def test_a_deep_wide_network_is_streamed_within_the_default_budget_or_says_what_it_needs():
-    """L = 50, width 256, B = 32, float32: a matrix of 656 MB whose halves are kept; with twice its blocks and their
-    sums, 656 MB three times by half, and one example."""
+    """L = 50, width 256, B = 32, float32: a matrix of 656 MB whose halves are kept; with twice its
+    blocks and their sums, 656 MB three times by half, and one example."""
     dag = Dag.from_sequential([torch.tanh] * 51)
     sizes = {"input": 256, **{v: 256 for v in dag.order}, dag.output: 10}
     for kept, least in ((1, 8), (2, 4)):
@@ -177,8 +177,9 @@ def test_a_small_budget_gives_the_same_blocks(graph):
 @pytest.mark.slow
 @pytest.mark.parametrize(("part", "budget"), [("hessian", 64), ("gauss_newton", 32)])
 def test_peaks_of_parameter_products_stay_within_the_budget(part, budget):
-    """Before the memory of products was measured where they are planned: 6.2 and 3.3 times the budget of 64 MiB. With a
-    check of the loss that evaluated the whole batch whatever the budget: 1.4 times 32 MiB."""
+    """Before the memory of products was measured where they are planned: 6.2 and 3.3 times the
+    budget of 64 MiB. With a check of the loss that evaluated the whole batch whatever the budget:
+    1.4 times 32 MiB."""
     ratio, how = peak("convnet", part, budget)
     assert 0.2 < ratio <= 1.2, how
 
@@ -208,7 +209,8 @@ def test_the_kept_graph_of_a_hessian_holds_no_gradient():
 
 @pytest.mark.parametrize("order", [torch.arange(40) % 2, torch.arange(40) // 20])
 def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
-    """Where the whole batch does not fit, the loss is checked on examples spread over it: classes may come in order."""
+    """Where the whole batch does not fit, the loss is checked on examples spread over it: classes
+    may come in order."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
     weight = torch.tensor([1.0, 9.0])
     loss = lambda f, t: nn.functional.cross_entropy(f, t, weight, reduction="sum") / weight[t].sum()  # noqa: E731

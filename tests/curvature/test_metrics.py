@@ -29,7 +29,8 @@ def test_definitions_on_a_known_matrix():
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
-    """1 <= D <= d_eff <= sqrt(rank D) (Propositions 58 and 62); of a convex loss H^GN >= 0, so its C is at most 1."""
+    """1 <= D <= d_eff <= sqrt(rank D) (Propositions 58 and 62); of a convex loss H^GN >= 0, so its
+    C is at most 1."""
     case = make(graph)
     split = rc.split_blocks(case.dag, case.x, case.y)
     columns = metrics.block_metrics(split)

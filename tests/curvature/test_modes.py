@@ -1,4 +1,5 @@
-"""Convolutions in derivatives: the numbers of torch's own, and no operation more than their formulas have."""
+"""Convolutions in derivatives: the numbers of torch's own, and no operation more than their
+formulas have."""
 
 import pytest
 import torch
@@ -25,7 +26,8 @@ CASES = {
 
 
 def second(function, x, weight, bias, options):
-    """A Hessian product of sum tanh(conv x): it passes the convolution, its adjoint, and the convolution again."""
+    """A Hessian product of sum tanh(conv x): it passes the convolution, its adjoint, and the
+    convolution again."""
     x = x.clone().requires_grad_()
     value = torch.tanh(function(x, weight, bias, **options)).square().sum()
     (gradient,) = torch.autograd.grad(value, x, create_graph=True)
@@ -48,7 +50,8 @@ def test_the_same_bits_as_torch(name, dtype):
 
 
 def test_nothing_is_computed_for_the_weights():
-    """Three convolutions: forward, adjoint, and one of each for the product; torch's own way has one more."""
+    """Three convolutions: forward, adjoint, and one of each for the product; torch's own way has
+    one more."""
     x, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
     counts = []
     for mode in (Convolutions("inputs"), torch.overrides.BaseTorchFunctionMode()):
@@ -60,7 +63,8 @@ def test_nothing_is_computed_for_the_weights():
 
 
 def test_weights_that_depend_on_the_input_are_differentiated():
-    """A convolution whose kernel is made of its input: torch's own way, or the blocks would be wrong."""
+    """A convolution whose kernel is made of its input: torch's own way, or the blocks would be
+    wrong."""
 
     def made(m, h):
         kernels = m.kernel(h).view(-1, 1, 3, 3)
@@ -81,7 +85,8 @@ def test_weights_that_depend_on_the_input_are_differentiated():
 
 @pytest.mark.parametrize("way", ["backwards", "forwards"])
 def test_convolutions_inside_of_a_derivative_that_the_network_takes(way):
-    """torch.func and forward mode know functions with a backward of their own not at all: torch's own way is taken."""
+    """torch.func and forward mode know functions with a backward of their own not at all: torch's
+    own way is taken."""
 
     def slopes(m, x):
         energy = lambda h: torch.tanh(m.filters(h[None, None])).sum()  # noqa: E731
@@ -109,8 +114,8 @@ DIRECTIONS = {
 
 
 def along(function, tensors, options, moved):
-    """Of sum tanh(conv(x, w, b))^2 in x, w and b: the gradient, its derivative along a direction, and that one's
-    gradient, a third derivative."""
+    """Of sum tanh(conv(x, w, b))^2 in x, w and b: the gradient, its derivative along a direction,
+    and that one's gradient, a third derivative."""
     leaves = [t.clone().requires_grad_() for t in tensors]
     value = torch.tanh(function(*leaves, **options)).square().sum()
     first = torch.autograd.grad(value, leaves, create_graph=True)
@@ -140,7 +145,8 @@ def test_all_derivatives_over_input_weights_and_bias_are_torchs(name, moved):
 
 @pytest.mark.parametrize("part, most", [("hessian", 6), ("gauss_newton", 4)])
 def test_products_over_parameters_cost_no_more_than_their_formulas(part, most):
-    """6 F and 4 F, F the operations of a forward pass, less what the first layer saves: its input has no gradient."""
+    """6 F and 4 F, F the operations of a forward pass, less what the first layer saves: its input
+    has no gradient."""
     torch.manual_seed(0)
     net = nn.Sequential(
         *(nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.Tanh()) for _ in range(4)), nn.Flatten()

@@ -1,4 +1,5 @@
-"""Curvature during a training: right numbers, and a training that goes on as if nothing had happened."""
+"""Curvature during a training: right numbers, and a training that goes on as if nothing had
+happened."""
 
 from __future__ import annotations
 
@@ -148,7 +149,7 @@ def test_curves_over_saved_checkpoints(tmp_path):
         curve.over_checkpoints([tmp_path / "other.pt"])
 
 
-# ------------------------------------------------------------------ the page, and callbacks of other libraries
+# ------------------------------------------------------- the page, and callbacks of other libraries
 
 
 class Trainer:

@@ -1,4 +1,5 @@
-"""ParameterOperator of modules as users write them: dense truth whole and split, right or one line."""
+"""ParameterOperator of modules as users write them: dense truth whole and split, right or one
+line."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ from tests.curvature.module_cases import (
 from tests.curvature.oracles import parameter_matrix, relative
 
 LEFT_OUT = ("lstm hidden state", "checkpointed reentrant", "resnet", "embedding bag")
-"""These differ from another in their layers alone; ResNet's 4,000 parameters take a minute of dense Hessians; a bag of
-embeddings has no second derivative in torch."""
+"""These differ from another in their layers alone; ResNet's 4,000 parameters take a minute of dense
+Hessians; a bag of embeddings has no second derivative in torch."""
 LONG = ("transformer encoder", "lstm sequence first", "flat language model", "cells", "unet")
 LONG += ("multihead attention", "weight norm", "checkpointed")
 NAMES = [
@@ -250,7 +251,8 @@ def test_an_empirical_fisher_of_a_tuple_needs_the_rows_of_the_examples():
 
 
 class Skewed(torch.autograd.Function):
-    """A backward that takes a value it depends on for a constant, as torch's own weight norm does."""
+    """A backward that takes a value it depends on for a constant, as torch's own weight norm
+    does."""
 
     @staticmethod
     def forward(ctx, v: Tensor) -> Tensor:
@@ -289,7 +291,8 @@ def test_weights_that_a_call_rescales_are_refused_and_left_alone():
 
 
 class Counting(nn.Module):
-    """Counts its calls in a buffer that its output depends on, and keeps numbers and tensors of them."""
+    """Counts its calls in a buffer that its output depends on, and keeps numbers and tensors of
+    them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -545,7 +548,8 @@ def test_threads_get_the_same_products(options):
 
 
 def test_probes_of_a_group_of_two_components_are_no_signs():
-    """The block of two biases in front of a softmax is a multiple of [[1, -1], [-1, 1]]: signs give nothing or all."""
+    """The block of two biases in front of a softmax is a multiple of [[1, -1], [-1, 1]]: signs give
+    nothing or all."""
     torch.manual_seed(0)
     net = ready(nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)))
     groups = {"rest": ["0", "2.weight"], "bias": "2.bias"}

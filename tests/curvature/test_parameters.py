@@ -1,4 +1,5 @@
-"""Operators over parameters: modules, groups and mistakes that the table of test_operators.py leaves out."""
+"""Operators over parameters: modules, groups and mistakes that the table of test_operators.py
+leaves out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Float32 stays float32 when torch is told that less will do: TF32 on a GPU, bfloat16 on processors with such units."""
+"""Float32 stays float32 when torch is told that less will do: TF32 on a GPU, bfloat16 on processors
+with such units."""
 
 import threading
 from collections.abc import Callable, Iterator

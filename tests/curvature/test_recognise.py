@@ -1,4 +1,5 @@
-"""Unmodified functions and modules, traced or left to automatic differentiation: the same blocks either way."""
+"""Unmodified functions and modules, traced or left to automatic differentiation: the same blocks
+either way."""
 
 import pytest
 import torch
@@ -199,7 +200,7 @@ def test_a_changed_module_is_traced_again():
     assert error(dag) < 1e-10
 
 
-# ------------------------------------------------------------------ modules that are not their class, legal functions
+# ------------------------------------------------ modules that are not their class, legal functions
 
 
 class Called(nn.Linear):

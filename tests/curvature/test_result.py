@@ -1,4 +1,5 @@
-"""Results read alike: value, error, low, high, to_dict, one line, a table for notebooks, frames and figures."""
+"""Results read alike: value, error, low, high, to_dict, one line, a table for notebooks, frames and
+figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Closed-form spectra of scalar networks against a dense float64 eigensolver of the automatic Hessian."""
+"""Closed-form spectra of scalar networks against a dense float64 eigensolver of the automatic
+Hessian."""
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ SIZES = [(1, 1), (1, 5), (2, 1), (2, 4), (3, 7), (6, 3), (17, 20), (40, 11)]
 
 
 def assert_same_spectrum(spectrum, hessian, tolerance=1e-10):
-    """Values, multiplicities, and eigenvectors (H Z = Z Λ, Zᵀ Z = I), all relative to the largest |eigenvalue|."""
+    """Values, multiplicities, and eigenvectors (H Z = Z Λ, Zᵀ Z = I), all relative to the largest
+    |eigenvalue|."""
     expected = torch.linalg.eigvalsh(hessian).flip(0)
     scale = max(float(expected.abs().max()), 1e-300)
     found = spectrum.expanded()

@@ -129,7 +129,8 @@ def test_all_copies_of_an_eigenvalue_are_found_or_the_result_is_not_certain(name
 
 
 def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
-    """The Hessian of the head under squared error is the same matrix once for each of its ten outputs."""
+    """The Hessian of the head under squared error is the same matrix once for each of its ten
+    outputs."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 10)).double()
     x = 3 * torch.randn(40, 10, dtype=torch.float64)
@@ -380,7 +381,8 @@ BANDS = [("decaying", 4, 20), ("indefinite", 6, 20), ("wide", 10, 30), ("wide", 
     ("name", "probes", "steps"), [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)]
 )
 def test_the_band_of_the_density_covers(name, probes, steps):
-    """Point by point, where there is any density, on average; also where few steps see a flat bulk."""
+    """Point by point, where there is any density, on average; also where few steps see a flat
+    bulk."""
     spectra = {**SPECTRA, "wide": torch.linspace(1, 2, 2000, dtype=torch.float64)}
     values = spectra[name] if name in spectra else parameter_spectrum(name)
     if probes * steps >= len(values):
@@ -404,7 +406,8 @@ def test_a_density_that_is_affordable_is_exact():
 
 
 def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
-    """120 steps are six times what the outliers need: without reorthogonalisation each of them comes back."""
+    """120 steps are six times what the outliers need: without reorthogonalisation each of them
+    comes back."""
     matrix = symmetric(torch.cat([torch.linspace(-1, 1, 396, dtype=torch.float64), OUTLIERS]))
     whole, little = (
         rc.spectral_density(matrix, 3, 120, memory_budget=b, generator=seeded(0))
@@ -464,7 +467,7 @@ def test_a_product_that_is_not_finite_gives_nan_with_a_reason(size):
     assert bool(density.density.isnan().all()) and "finite" in density.reason
 
 
-# ------------------------------------------------------------------ bounds of arbitrary symmetric matrices
+# ----------------------------------------------------------- bounds of arbitrary symmetric matrices
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 5, 40])

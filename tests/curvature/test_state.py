@@ -1,4 +1,5 @@
-"""The user's model around a measurement: left as it was, guarded, the same in every gradient mode, and not changed."""
+"""The user's model around a measurement: left as it was, guarded, the same in every gradient mode,
+and not changed."""
 
 import pytest
 import torch
@@ -133,7 +134,7 @@ def test_measuring_leaves_the_module_as_it_was(how):
     assert module.training
 
 
-# ------------------------------------------------------------------ weights changed under an operator
+# ---------------------------------------------------------------- weights changed under an operator
 
 
 def step(net):

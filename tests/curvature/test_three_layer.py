@@ -1,4 +1,5 @@
-"""Loss, gradient, Hessian, traces and bounds of the three-layer network against float64 autodiff."""
+"""Loss, gradient, Hessian, traces and bounds of the three-layer network against float64
+autodiff."""
 
 import math
 
@@ -130,7 +131,8 @@ def test_batches_larger_than_a_chunk(function):
 
 
 def test_nearly_perfect_fit_keeps_its_digits():
-    """At |z| = 60 the loss and its Hessian are about e^-60: p − q in floating point would be exactly zero."""
+    """At |z| = 60 the loss and its Hessian are about e^-60: p − q in floating point would be
+    exactly zero."""
     given = (*separable(60.0), "linear")
     assert float(tl.loss(*given)) == pytest.approx(2 * math.exp(-60), rel=1e-12, abs=0)
     assert float(tl.gradient(*given)[-1]) == pytest.approx(-2 * math.exp(-60), rel=1e-12, abs=0)
@@ -285,7 +287,8 @@ def assert_gradients(theta, x, q, name, hessian=oracle_hessian):
 # Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form Hessian.
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_against_autodiff(name):
-    """Also where the hidden layer is nearly linear, and nearly saturated with large output weights."""
+    """Also where the hidden layer is nearly linear, and nearly saturated with large output
+    weights."""
     for sizes in SIZES[:3]:
         assert_gradients(*instance(sizes, seed=sum(sizes)), name)
     assert_gradients(*instance((10, 20, 120), scale=0.5), name, tl.hessian)
@@ -323,7 +326,8 @@ def test_where_sigma_vanishes_its_term_is_left_out():
 
 
 def test_squares_that_underflow_do_not_lose_sigma():
-    """At logits ±400 the entries of H are about 1e-170 and their squares 0; the direction is still that of ±40."""
+    """At logits ±400 the entries of H are about 1e-170 and their squares 0; the direction is still
+    that of ±40."""
     found = []
     for margin in (40.0, 400.0):
         theta, x, q = separable(margin)

@@ -1,4 +1,5 @@
-"""Download, checksum and unpacking, on tiny archives of the same format served from this machine."""
+"""Download, checksum and unpacking, on tiny archives of the same format served from this
+machine."""
 
 import hashlib
 import http.server
@@ -62,7 +63,8 @@ def spec_of(packed, **changes):
 
 @contextmanager
 def served(content, drop_after=None, ranges=True, status=200):
-    """Bytes behind an address, with ranges; the connection can drop after some bytes, or ranges be ignored."""
+    """Bytes behind an address, with ranges; the connection can drop after some bytes, or ranges be
+    ignored."""
     requests = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,5 @@
-"""Reading CIFAR records, the normalisation of batches, and laws of the data sets that are made from seeds."""
+"""Reading CIFAR records, the normalisation of batches, and laws of the data sets that are made from
+seeds."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""hess-run diagnose: one line for a mistake, tables against independent numbers, and nothing measured twice."""
+"""hess-run diagnose: one line for a mistake, tables against independent numbers, and nothing
+measured twice."""
 
 import subprocess
 import sys
@@ -208,7 +209,8 @@ def test_gradient_noise_of_a_loader(tmp_path):
 
 
 def test_the_noise_scale_is_unbiased():
-    """Gradients with mean of square 4 and covariance 9 in one of 50 directions each, in batches of 5."""
+    """Gradients with mean of square 4 and covariance 9 in one of 50 directions each, in batches of
+    5."""
     g = torch.Generator().manual_seed(0)
     mean = torch.zeros(50, dtype=torch.float64)
     mean[0] = 2.0

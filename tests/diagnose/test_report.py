@@ -193,7 +193,8 @@ def test_batch_dim_reaches_the_engine(tmp_path):
 
 
 class Watched(nn.Module):
-    """BatchNorm with statistics that a forward pass in training mode would move, and a frozen weight."""
+    """BatchNorm with statistics that a forward pass in training mode would move, and a frozen
+    weight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""What users change, import and load in a target: nothing stale is shown, and the target runs as it does alone."""
+"""What users change, import and load in a target: nothing stale is shown, and the target runs as it
+does alone."""
 
 import math
 import subprocess

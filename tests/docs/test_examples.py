@@ -1,4 +1,5 @@
-"""Notebooks and the examples in docstrings outside the engine run (the engine's: tests/curvature/test_doctests.py)."""
+"""Notebooks and the examples in docstrings outside the engine run (the engine's:
+tests/curvature/test_doctests.py)."""
 
 import doctest
 import importlib

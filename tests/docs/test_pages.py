@@ -1,4 +1,5 @@
-"""Pages of docs/: links lead somewhere, every page is in the site, the API page names every public name."""
+"""Pages of docs/: links lead somewhere, every page is in the site, the API page names every public
+name."""
 
 import doctest
 import re

@@ -1,4 +1,5 @@
-"""README: it is short, its Python prints what it shows, and each of its commands runs in a fresh clone."""
+"""README: it is short, its Python prints what it shows, and each of its commands runs in a fresh
+clone."""
 
 import os
 import re

@@ -1,4 +1,5 @@
-"""The documentation and the result pages are one site: they share header, style sheet and script."""
+"""The documentation and the result pages are one site: they share header, style sheet and
+script."""
 
 import re
 import subprocess

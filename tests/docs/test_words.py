@@ -1,4 +1,5 @@
-"""Texts use the words of the field: words that docs/concepts.md replaces occur nowhere, and pages keep their length."""
+"""Texts use the words of the field: words that docs/concepts.md replaces occur nowhere, and pages
+keep their length."""
 
 import ast
 import io
@@ -58,7 +59,8 @@ def files() -> list[str]:
 
 
 def texts(path: Path) -> list[tuple[int, str]]:
-    """(line, text) of what a person reads: of Python its strings and comments, of other files every line."""
+    """(line, text) of what a person reads: of Python its strings and comments, of other files every
+    line."""
     content = path.read_text(encoding="utf-8")
     if not WORDS.search(
         " ".join(re.sub(r'"\s*f?"', "", content).split())
@@ -104,7 +106,8 @@ LENGTHS = {
     "docs/errata/*.md": 1500,
     "outputs/published/*/report.md": 600,
 }
-"""Pages -> most words; of errata without what is folded, of reports of experiments without their tables."""
+"""Pages -> most words; of errata without what is folded, of reports of experiments without their
+tables."""
 
 
 def words(path: Path) -> int:

@@ -11,7 +11,8 @@ from runner.store.tables import frame
 def merged(
     experiment: Experiment, seeds: tuple[int, ...], cells: Iterable[Cell] = ()
 ) -> dict[str, pd.DataFrame]:
-    """These cells, or all, merged as the store would; measured at the first seed, and the same as the others."""
+    """These cells, or all, merged as the store would; measured at the first seed, and the same as
+    the others."""
     parts: dict[str, list[pd.DataFrame]] = {}
     for cell in cells or experiment.cells():
         for name, table in measure(experiment, cell, Context(seed=seeds[0])).items():

@@ -1,4 +1,5 @@
-"""One suite for every experiment that has a YAML file: what the runner and the reader may rely on."""
+"""One suite for every experiment that has a YAML file: what the runner and the reader may rely
+on."""
 
 import json
 import re
@@ -20,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_listing_imports_nothing_heavy() -> None:
-    """Neither the runner nor composing and listing any experiment does, in a process that has imported nothing yet."""
+    """Neither the runner nor composing and listing any experiment does, in a process that has
+    imported nothing yet."""
     script = f"""
 import sys
 from runner.run.config import experiment_names, preview

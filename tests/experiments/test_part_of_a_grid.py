@@ -19,7 +19,8 @@ Parts = Callable[[list[Stored]], dict[str, list[Stored]]]
 
 
 def along_axes(cells: list[Stored]) -> dict[str, list[Stored]]:
-    """'axis=value' -> cells: the first, the middle and the last value of each axis that has several, of one seed."""
+    """'axis=value' -> cells: the first, the middle and the last value of each axis that has
+    several, of one seed."""
     seed = min(int(c.meta["seed"]) for c in cells)
     by: dict[str, dict[str, list[Stored]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:

@@ -1,4 +1,5 @@
-"""phi_block_diagonal: partitions and Phi against plain sums, and claims that can fall either way."""
+"""phi_block_diagonal: partitions and Phi against plain sums, and claims that can fall either
+way."""
 
 import pandas as pd
 import pytest

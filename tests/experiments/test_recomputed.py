@@ -1,4 +1,5 @@
-"""Twenty printed comparisons, computed again from the stored cells by code that imports nothing of the project."""
+"""Twenty printed comparisons, computed again from the stored cells by code that imports nothing of
+the project."""
 
 import csv
 import gzip
@@ -17,7 +18,8 @@ SEEDS = (42, 43, 44, 45, 46)
 
 
 def rows_of(experiment, table, **params):
-    """seed -> rows of a table, of the cells with these parameters and the settings of the report."""
+    """seed -> rows of a table, of the cells with these parameters and the settings of the
+    report."""
     key = json.loads((PUBLISHED / experiment / "manifest.json").read_text())["settings_key"]
     found = {}
     with zipfile.ZipFile(PUBLISHED / experiment / "cells.zip") as archive:

@@ -1,4 +1,5 @@
-"""The scalar_spectrum experiment: its measurements against dense solvers, its claims on tables made to break them."""
+"""The scalar_spectrum experiment: its measurements against dense solvers, its claims on tables made
+to break them."""
 
 import dataclasses
 

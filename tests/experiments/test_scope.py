@@ -1,5 +1,6 @@
-"""Whatever else is stored, verdicts on a paper read the cells of its own grid and seeds: every experiment, with copies
-of published cells under one more value of each parameter and one more seed."""
+"""Whatever else is stored, verdicts on a paper read the cells of its own grid and seeds: every
+experiment, with copies of published cells under one more value of each parameter and one more
+seed."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Every statement of the papers' texts that speaks of a number, a direction or a comparison has its row, or a reason
-why not; and every printed statement of ours is one of them."""
+"""Every statement of the papers' texts that speaks of a number, a direction or a comparison has its
+row, or a reason why not; and every printed statement of ours is one of them."""
 
 import re
 
@@ -55,7 +55,8 @@ def test_every_statement_of_a_text_is_decided_somewhere(paper):
 
 
 def test_every_printed_statement_is_one_of_a_text():
-    """The other way round: no row of claims speaks of a paper without standing in the list of its text."""
+    """The other way round: no row of claims speaks of a paper without standing in the list of its
+    text."""
     listed = {(s.experiment, s.row) for paper in PAPERS for s in said(paper)}
     lost = [
         (path.stem, name)

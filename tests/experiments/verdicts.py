@@ -1,4 +1,5 @@
-"""The verdicts of a folder of reports, by the row that reached them, and where two of them speak of one print."""
+"""The verdicts of a folder of reports, by the row that reached them, and where two of them speak of
+one print."""
 
 import itertools
 import math
@@ -25,8 +26,8 @@ ALIKE = {
     "open": ("inconclusive",),
     "constructed": ("true by construction",),
 }
-"""Words of scorecards, claims and the audit for one finding. Every other word (calibrated, not comparable, not run, not
-checked) decides nothing, so that it contradicts nothing."""
+"""Words of scorecards, claims and the audit for one finding. Every other word (calibrated, not
+comparable, not run, not checked) decides nothing, so that it contradicts nothing."""
 NUMBERED = ("Theorem", "Proposition", "Corollary", "Lemma", "Remark", "Fact")
 ROUGH = 0.1
 """A printed number of a larger relative rounding agrees with values of anything."""
@@ -37,7 +38,8 @@ def finding(verdict: str) -> str:
 
 
 def contradict(verdicts: Iterable[str]) -> bool:
-    """Whether these cannot all be said of one print. What is so by construction may be said to hold."""
+    """Whether these cannot all be said of one print. What is so by construction may be said to
+    hold."""
     found = {f for f in map(finding, verdicts) if f}
     return len(found) > 1 and found != {"holds", "constructed"}
 
@@ -106,7 +108,8 @@ class Reports:
         return told + self.rows_twice()
 
     def rows_twice(self) -> list[str]:
-        """Numbers of one table, or statements in the same words, that two experiments decide differently."""
+        """Numbers of one table, or statements in the same words, that two experiments decide
+        differently."""
         found: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
         for experiment, scores in self.scores.items():
             for r in scores:
@@ -126,7 +129,8 @@ class Reports:
         ]
 
     def unlinked(self) -> list[tuple[str, str, str]]:
-        """(experiment, statement, what) for pairs of rows that may speak of one print and stand in no common group."""
+        """(experiment, statement, what) for pairs of rows that may speak of one print and stand in
+        no common group."""
         linked = {
             frozenset(((a.experiment, a.row), (b.experiment, b.row)))
             for group in self.groups()
@@ -151,7 +155,8 @@ class Reports:
         return found
 
     def metrics_at(self, experiment: str, s: Statement) -> set[str]:
-        """Metrics of the experiment's scorecard with a printed value that is the statement's number or limit."""
+        """Metrics of the experiment's scorecard with a printed value that is the statement's number
+        or limit."""
         values = [(s.number, s.rounding)] if not math.isnan(s.number) else []
         values += [(v, 0.0) for v in (s.low, s.high) if math.isfinite(v) and v not in (0, 1)]
         found = set()
@@ -192,7 +197,8 @@ def printed(experiment: str) -> dict[str, Statement]:
 
 
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
-    """(experiment, line, what is wrong) where report.md lists a statement under another verdict than claims.csv."""
+    """(experiment, line, what is wrong) where report.md lists a statement under another verdict
+    than claims.csv."""
     for path in sorted(outputs.glob("*/report.md")):
         said_of = {
             (r["statement"], r["where"]): r["verdict"] for r in rows(path.parent / "claims.csv")

@@ -1,5 +1,5 @@
-"""The written-out backward pass of every block against float64 autograd, and the closed forms that the models state for
-the curvature engine against their forward passes."""
+"""The written-out backward pass of every block against float64 autograd, and the closed forms that
+the models state for the curvature engine against their forward passes."""
 
 import pytest
 import torch

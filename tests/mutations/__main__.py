@@ -2,10 +2,12 @@
 
     python -m tests.mutations [--count 100] [--seed 0] [--limit 120] [--tests 4] [FILE[:LINE] ...]
 
-Each mutation changes one comparison, operator, constant, condition or call in a copy of the project, and runs the test
-files that belong to the changed module: those named after it, then those of its folder that name it; if none notices,
-the rest of its folder. A mutation is caught when a test fails or runs into the time limit. FILE restricts the draw to some files or lines. Exit status 1 if a
-mutation survives. A survivor is either equivalent (no input tells the two programs apart) or a missing test.
+Each mutation changes one comparison, operator, constant, condition or call in a copy of the
+project, and runs the test files that belong to the changed module: those named after it, then those
+of its folder that name it; if none notices, the rest of its folder. A mutation is caught when a
+test fails or runs into the time limit. FILE restricts the draw to some files or lines. Exit status
+1 if a mutation survives. A survivor is either equivalent (no input tells the two programs apart) or
+a missing test.
 """
 
 import argparse
@@ -85,7 +87,8 @@ def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def tests_of(file: str, most: int) -> list[str]:
-    """Test files of a module: that of its name, then those of its folder that import it or use most of its names."""
+    """Test files of a module: that of its name, then those of its folder that import it or use most
+    of its names."""
     room, name = file.split("/")[1], Path(file).stem
     module = file.removesuffix(".py").replace("/", ".")
     body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body

@@ -1,11 +1,13 @@
-"""Mutation testing of the audit: inject errors into printed formulas and count those that are noticed.
+"""Mutation testing of the audit: inject errors into printed formulas and count those that are
+noticed.
 
-An injected error changes one node of the syntax tree of a module that holds printed formulas (`mutations`). The paper
-is read again with it, and the clauses whose checks reach the changed function are checked. The error is noticed when
-one of them no longer has the agreement that is expected of it, or, where the print is wrong anyway, gives another
-error, another mean error or another instance. A change that leaves the value as it is counts as missed, so that the
-share is a lower bound. Wrong constants in bounds are listed, not drawn: far from where a bound is attained they may be
-true. Run by `python -m tests.mutations.audit`.
+An injected error changes one node of the syntax tree of a module that holds printed formulas
+(`mutations`). The paper is read again with it, and the clauses whose checks reach the changed
+function are checked. The error is noticed when one of them no longer has the agreement that is
+expected of it, or, where the print is wrong anyway, gives another error, another mean error or
+another instance. A change that leaves the value as it is counts as missed, so that the share is a
+lower bound. Wrong constants in bounds are listed, not drawn: far from where a bound is attained
+they may be true. Run by `python -m tests.mutations.audit`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ TARGETS: dict[str, dict[str, str]] = DATA["targets"]
 
 @dataclass(frozen=True)
 class Wrong:
-    """One wrong constant of a bound, or wrong condition: paper, clause, module, text and replacement."""
+    """One wrong constant of a bound, or wrong condition: paper, clause, module, text and
+    replacement."""
 
     paper: str
     clause: str
@@ -52,7 +55,8 @@ class Wrong:
 
 
 WRONG = [Wrong(**entry) for entry in DATA["wrong"]]
-"""Wrong constants in bounds that are nearly attained, and wrong conditions; the clause itself has to notice each."""
+"""Wrong constants in bounds that are nearly attained, and wrong conditions; the clause itself has
+to notice each."""
 
 
 def source_of(key: str, module: str) -> str:
@@ -160,7 +164,8 @@ def _named(code: types.CodeType, space: dict[str, Any]) -> Iterator[Any]:
 
 
 def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """`count` errors of one paper, a random one of each kind in turn: paper, kind, place, change, caught, by."""
+    """`count` errors of one paper, a random one of each kind in turn: paper, kind, place, change,
+    caught, by."""
     chance = random.Random(f"{key} {seed}")
     kinds: dict[str, list[tuple[str, Mutation]]] = {}
     for module, functions in TARGETS[key].items():
@@ -184,7 +189,8 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
 
 
 def _caught(key: str, module: str, mutation: Mutation, near: Sequence[str]) -> str:
-    """Id of the first clause that notices the error, "" where none does; checks that reach least come first."""
+    """Id of the first clause that notices the error, "" where none does; checks that reach least
+    come first."""
     for formula in paper(key).clauses:
         if formula.id in near and formula.expected != "holds":
             _known(key, formula.id)  # before the changed modules are imported
@@ -203,7 +209,8 @@ def _known(key: str, formula: str) -> Outcome:
 
 
 def _notices(key: str, formula: Clause) -> str:
-    """The clause's id where its check notices, followed by the exception where it cannot be evaluated; else ""."""
+    """The clause's id where its check notices, followed by the exception where it cannot be
+    evaluated; else ""."""
     try:
         found = formula.check()
     except Exception as error:
@@ -233,7 +240,8 @@ def noticed(error: Wrong) -> bool:
 
 
 def main() -> int:
-    """The sample of every paper, then the constants of bounds; 1 where a constant is not noticed."""
+    """The sample of every paper, then the constants of bounds; 1 where a constant is not
+    noticed."""
     rows = [row for key in keys() for row in injected(key)]
     missed = [
         f"{row['paper']} {row['place']}, {row['kind']}: {row['change']}"

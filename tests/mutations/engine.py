@@ -1,7 +1,8 @@
 """What both mutation testers share: the text of a node, and a syntax tree with one node replaced.
 
 `python -m tests.mutations` changes the code of runner (`__main__`) and runs its tests;
-`python -m tests.mutations.audit` changes printed formulas (`formulas`) and checks the audit's clauses.
+`python -m tests.mutations.audit` changes printed formulas (`formulas`) and checks the audit's
+clauses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Kinds of errors that are injected into printed formulas: changes of one node of a syntax tree.
 
-The kinds come from the errors that the five papers contain: a lost sign, factor, term or bracket, an index for its
-neighbour, a comma for a plus, a sum for a mean, a matrix product for an entrywise one, one bound for the other.
+The kinds come from the errors that the five papers contain: a lost sign, factor, term or bracket,
+an index for its neighbour, a comma for a plus, a sum for a mean, a matrix product for an entrywise
+one, one bound for the other.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ Changes = Iterator[tuple[str, ast.expr]]
 
 
 def changes(node: ast.AST) -> Changes:
-    """(kind, changed node) of every error that can be made at one node; parts of the node may be shared.
+    """(kind, changed node) of every error that can be made at one node; parts of the node may be
+    shared.
 
     >>> dict((kind, ast.unparse(new)) for kind, new in changes(ast.parse("a - b", mode="eval").body))
     {'sign': 'a + b', 'term': 'a', 'other term': '-b', 'repeated': 'a - a'}
@@ -189,7 +191,8 @@ def _subscript(node: ast.Subscript) -> Changes:
 
 @dataclass(frozen=True)
 class Mutation:
-    """One error: kind, function and the line where it begins, line, text before and after, number of the node."""
+    """One error: kind, function and the line where it begins, line, text before and after, number
+    of the node."""
 
     kind: str
     function: str
@@ -206,7 +209,8 @@ class Mutation:
 
 
 def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
-    """Every error that can be made within the functions named (all where none is); <lambda>: outside of functions."""
+    """Every error that can be made within the functions named (all where none is); <lambda>:
+    outside of functions."""
     found = []
     for position, (function, start, node) in enumerate(_nodes(ast.parse(source))):
         if functions and function not in functions:

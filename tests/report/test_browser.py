@@ -1,4 +1,5 @@
-"""In a browser: pages work, are quick, fit a phone, are accessible in light and dark; one search finds everything."""
+"""In a browser: pages work, are quick, fit a phone, are accessible in light and dark; one search
+finds everything."""
 
 import json
 import shutil

@@ -1,4 +1,5 @@
-"""Departures from the paper's protocol follow from the YAML file alone; companions are read but not reported."""
+"""Departures from the paper's protocol follow from the YAML file alone; companions are read but not
+reported."""
 
 import re
 import shutil

@@ -169,7 +169,8 @@ def test_rounding_of_the_printed_digits_is_not_enough_without_a_spread(tmp_path)
 
 
 def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
-    """A paired row with every printed digit: rounding between devices is nothing beside that of the print."""
+    """A paired row with every printed digit: rounding between devices is nothing beside that of the
+    print."""
     values = [1.5202, 1.5198, 1.5203, 1.5199, 1.5197]
     keys = {"paired": True, "rounding_std": 1e-9, "rounding_df": 5.0}
     s = score(tmp_path, "e,1,plain,init,gap,1.52,,,5,T 1,", [v + 0.003 for v in values], **keys)

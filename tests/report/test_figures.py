@@ -1,4 +1,5 @@
-"""The shared look: stable, distinct also in grey, deterministic files that know where they come from."""
+"""The shared look: stable, distinct also in grey, deterministic files that know where they come
+from."""
 
 import io
 import json

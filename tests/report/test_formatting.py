@@ -1,5 +1,5 @@
-"""report.md: the summary with its numbers, tables by verdict, the scope of a statement; formulas in plain text: what
-becomes MathML, what stays text, and that the elements nest rightly."""
+"""report.md: the summary with its numbers, tables by verdict, the scope of a statement; formulas in
+plain text: what becomes MathML, what stays text, and that the elements nest rightly."""
 
 import csv
 from types import SimpleNamespace

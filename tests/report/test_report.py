@@ -1,4 +1,5 @@
-"""Reports of synthetic experiments: complete, partial, and with every part of the experiment's code failing."""
+"""Reports of synthetic experiments: complete, partial, and with every part of the experiment's code
+failing."""
 
 import json
 import re

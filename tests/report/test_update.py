@@ -1,4 +1,5 @@
-"""Reports that are up to date are left alone or copied; changed files, cells or code make them again."""
+"""Reports that are up to date are left alone or copied; changed files, cells or code make them
+again."""
 
 import json
 import re

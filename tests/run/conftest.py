@@ -103,9 +103,11 @@ def forked(
     during: Callable[[int], object] = lambda process_id: None,
     encoding: str = "utf-8",
 ) -> subprocess.CompletedProcess[str]:
-    """The command in a fork of this process, which has imported torch and pandas: a tenth of a new process's time.
+    """The command in a fork of this process, which has imported torch and pandas: a tenth of a new
+    process's time.
 
-    prepare: called in the fork before the command starts, with standard output and error in files, of this encoding.
+    prepare: called in the fork before the command starts, with standard output and error in files,
+    of this encoding.
     during: called here with the fork's process id while the command runs.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

@@ -1,12 +1,14 @@
-"""Whole command lines of the toy experiment killed at random moments, resumed, and held against an undisturbed run.
+"""Whole command lines of the toy experiment killed at random moments, resumed, and held against an
+undisturbed run.
 
     python -m tests.run.kills 60                        60 SIGKILLs, shared among the ways to run
     python -m tests.run.kills 30 --signals 20 --seed 1  and 20 SIGTERMs or Ctrl-Cs; other moments
     python -m tests.run.kills 20 --ways ray             one way only
 
-Half of the moments are uniform over the length of an undisturbed run, half follow an event: the folder is claimed, the
-first cell is stored, a report begins. A folder takes up to three kills, then the command runs to its end. Every third
-kill takes the command alone and leaves its workers, which have to end by themselves or finish rightly. Some cells are
+Half of the moments are uniform over the length of an undisturbed run, half follow an event: the
+folder is claimed, the first cell is stored, a report begins. A folder takes up to three kills, then
+the command runs to its end. Every third kill takes the command alone and leaves its workers, which
+have to end by themselves or finish rightly. Some cells are
 published: they count as stored, and their archive must not change.
 """
 
@@ -131,7 +133,8 @@ def wait_for_moment(
 def kill_and_resume(
     way: str, kills: int, folder: Path, conf: Path, rng: random.Random
 ) -> tuple[Counter[str], list[str]]:
-    """How many of `kills` SIGKILLs of one way to run came in each phase, and what was wrong afterwards."""
+    """How many of `kills` SIGKILLs of one way to run came in each phase, and what was wrong
+    afterwards."""
     phases: Counter[str] = Counter()
     wrong: list[str] = []
     layer = folder / f"{way}-published"
@@ -183,7 +186,8 @@ def publish_first(outputs: Path, layer: Path) -> Path:
 def kill_publications(
     way: str, kills: int, folder: Path, conf: Path, rng: random.Random
 ) -> tuple[Counter[str], list[str]]:
-    """As `kill_and_resume`, of `publish`: the published files are those of an undisturbed publication."""
+    """As `kill_and_resume`, of `publish`: the published files are those of an undisturbed
+    publication."""
     phases: Counter[str] = Counter()
     wrong: list[str] = []
     layers = [folder / f"{way}-{number}" for number in range(kills + 1)]
@@ -242,7 +246,8 @@ def faults(command: Command, status: int, expected: dict[str, bytes]) -> list[st
 def interrupt(
     way: str, signals: int, folder: Path, conf: Path, rng: random.Random
 ) -> tuple[Counter[str], list[str]]:
-    """SIGTERM and Ctrl-C in turn: exit status 130, one line that says so, no traceback; or the run had ended."""
+    """SIGTERM and Ctrl-C in turn: exit status 130, one line that says so, no traceback; or the run
+    had ended."""
     phases: Counter[str] = Counter()
     wrong: list[str] = []
     for i in range(signals):

@@ -1,4 +1,5 @@
-"""The command line as a clean commit would run it: its cells may be published (`tests.run.kills`)."""
+"""The command line as a clean commit would run it: its cells may be published
+(`tests.run.kills`)."""
 
 from runner import cli
 from runner.run import loop

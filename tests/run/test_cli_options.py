@@ -1,4 +1,5 @@
-"""Hydra's own options, help, sweeps over names and numbers, folders of one's own, and Ctrl-C at an early moment."""
+"""Hydra's own options, help, sweeps over names and numbers, folders of one's own, and Ctrl-C at an
+early moment."""
 
 import signal
 import subprocess

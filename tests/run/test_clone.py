@@ -1,4 +1,5 @@
-"""A fresh clone without data: published cells count, reports appear, and git sees no change whatever is run."""
+"""A fresh clone without data: published cells count, reports appear, and git sees no change
+whatever is run."""
 
 import os
 import subprocess

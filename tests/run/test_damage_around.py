@@ -1,4 +1,5 @@
-"""Damage around the cells, and disks that fill at any write: each ends in one line or is mended, nothing is lost."""
+"""Damage around the cells, and disks that fill at any write: each ends in one line or is mended,
+nothing is lost."""
 
 import errno
 import os
@@ -15,8 +16,8 @@ from runner.files import is_scratch, scratch_path
 
 @pytest.fixture
 def report(measured, command, monkeypatch):
-    """A verb of the command line in a folder with a copy of the store and its report, made once: (status, lines on
-    standard error)."""
+    """A verb of the command line in a folder with a copy of the store and its report, made once:
+    (status, lines on standard error)."""
     monkeypatch.setenv("TOY_FIGURES", "1")
     now = time.gmtime(0)
     monkeypatch.setattr(time, "gmtime", lambda *_: now)  # a report says when it was made
@@ -85,7 +86,8 @@ DAMAGE: dict[str, tuple[Callable[[], object], str]] = {
     },
     "a figure, a table, the page lost, words of what was not run in another encoding": (lose, ""),
 }
-"""Damage -> what is done, and what the line has to name; '' where the report mends it or does without."""
+"""Damage -> what is done, and what the line has to name; '' where the report mends it or does
+without."""
 
 
 @pytest.mark.parametrize("kind", DAMAGE)

@@ -1,4 +1,5 @@
-"""The entry point of the command: its own packages count whatever the current folder holds; exit statuses; progress."""
+"""The entry point of the command: its own packages count whatever the current folder holds; exit
+statuses; progress."""
 
 import multiprocessing
 import os

@@ -1,4 +1,5 @@
-"""Kills, lost workers, several processes and Ctrl-C: nothing is lost, and nothing is measured twice."""
+"""Kills, lost workers, several processes and Ctrl-C: nothing is lost, and nothing is measured
+twice."""
 
 import multiprocessing
 import os

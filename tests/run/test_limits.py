@@ -1,5 +1,5 @@
-"""Limits of the system (files, memory, disk, processes), ASCII locales, and standard streams that are closed, broken or
-full: one line, the true exit status, exact resume."""
+"""Limits of the system (files, memory, disk, processes), ASCII locales, and standard streams that
+are closed, broken or full: one line, the true exit status, exact resume."""
 
 import locale
 import os
@@ -20,7 +20,8 @@ NOBODY = (
     *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
     *("--inh-caps=+dac_override", "--ambient-caps=+dac_override"),
 )
-"""A user without processes who may read and write everything: the limit of processes does not bind root."""
+"""A user without processes who may read and write everything: the limit of processes does not bind
+root."""
 
 
 def files(more: int) -> Callable[[], None]:
@@ -198,7 +199,8 @@ STREAM_CASES = [
 
 
 def replace_stream(number: int | None, how: str) -> None:
-    """A pipe without a reader, a full device or nothing in place of a standard stream (None: all) of this process."""
+    """A pipe without a reader, a full device or nothing in place of a standard stream (None: all)
+    of this process."""
     if number is None:
         for each in (0, 1, 2):
             replace_stream(each, how)

@@ -144,7 +144,8 @@ def test_a_figure_that_is_no_longer_made_goes_unless_it_was_changed(
 
 
 def test_a_folder_has_one_owner(outputs):
-    """An experiment and a diagnosis of the same name, also where the folder does not say yet whose it is."""
+    """An experiment and a diagnosis of the same name, also where the folder does not say yet whose
+    it is."""
     run(jobs(outputs)[0])
     theirs = Store(outputs, "toy", kind=DIAGNOSIS)
     for known in (True, False):

@@ -1,4 +1,5 @@
-"""`hess-run publish`: cells and report into the published layer, whole or not at all, and the same bytes twice."""
+"""`hess-run publish`: cells and report into the published layer, whole or not at all, and the same
+bytes twice."""
 
 import json
 import os

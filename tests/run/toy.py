@@ -1,4 +1,5 @@
-"""A tiny experiment for testing the runner: pseudo-random numbers, on demand slow, failing or odd."""
+"""A tiny experiment for testing the runner: pseudo-random numbers, on demand slow, failing or
+odd."""
 
 from __future__ import annotations
 

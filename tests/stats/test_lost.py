@@ -1,4 +1,5 @@
-"""Infinite and missing values: counted by every statistic, and no judge's verdict is better for them."""
+"""Infinite and missing values: counted by every statistic, and no judge's verdict is better for
+them."""
 
 import math
 from dataclasses import replace

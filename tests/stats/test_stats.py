@@ -1,4 +1,5 @@
-"""Statistics against scipy, against enumeration of every arrangement, and against their own promises."""
+"""Statistics against scipy, against enumeration of every arrangement, and against their own
+promises."""
 
 import itertools
 import math

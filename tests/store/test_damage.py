@@ -1,4 +1,5 @@
-"""Damage to a store: every kind is named in one line, nothing damaged is used, nothing is deleted, all is mended."""
+"""Damage to a store: every kind is named in one line, nothing damaged is used, nothing is deleted,
+all is mended."""
 
 import dataclasses
 import gzip

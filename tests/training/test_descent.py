@@ -1,4 +1,5 @@
-"""Descent of many starts against a plain loop over one start, and the papers' stop and duplicate rules."""
+"""Descent of many starts against a plain loop over one start, and the papers' stop and duplicate
+rules."""
 
 import math
 
@@ -182,7 +183,8 @@ def test_duplicates_keep_one_of_each_cluster():
 
 
 def test_a_point_near_a_dropped_one_only_is_kept():
-    """Of three points in a row, the middle one repeats the first; the last is too far from what is kept."""
+    """Of three points in a row, the middle one repeats the first; the last is too far from what is
+    kept."""
     generator = torch.Generator().manual_seed(1)
     centres = torch.randn(40, 30, generator=generator, dtype=torch.float64)
     distance = torch.pdist(centres)

@@ -1,5 +1,6 @@
-"""Minibatch training against plain torch, and its promises: determinism, resume, status of a diverged run; and steps on
-fixed memory against the plain loop: the same bytes, captured or not, whatever is drawn."""
+"""Minibatch training against plain torch, and its promises: determinism, resume, status of a
+diverged run; and steps on fixed memory against the plain loop: the same bytes, captured or not,
+whatever is drawn."""
 
 import io
 import math
@@ -226,7 +227,8 @@ def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
 
 
 def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
-    """Weights of convolutions lie with channels last in memory; states on disk have the parameters' own order."""
+    """Weights of convolutions lie with channels last in memory; states on disk have the parameters'
+    own order."""
     network = convolutional()
     own = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     flat = flatten_parameters(network).detach()
@@ -336,7 +338,8 @@ class Recorder:
 
 @pytest.fixture
 def by_steps(monkeypatch):
-    """Trainings run by Steps on this device too; gives what captures, and the Steps that were made."""
+    """Trainings run by Steps on this device too; gives what captures, and the Steps that were
+    made."""
     made = []
 
     def install(capture):

@@ -52,7 +52,8 @@ def test_a_key_opens_the_same_training_from_two_experiments():
 
 
 def test_stored_trainings_of_resnet18_keep_their_keys():
-    """A changed key would train for hours again; these are the digests under which the states are stored."""
+    """A changed key would train for hours again; these are the digests under which the states are
+    stored."""
     job = build_job(["experiment=exp6_resnet18"])
     experiment = job.experiment
     assert job.identity.key == "c9f2cda5b3c1145b"

@@ -1,4 +1,5 @@
-"""The attention_hessian experiment: instances obey the assumption, claims can fail, figures draw."""
+"""The attention_hessian experiment: instances obey the assumption, claims can fail, figures
+draw."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,5 @@
-"""Levenberg-Marquardt from many starts: against SciPy's, on rank-deficient and unsolvable problems, stops and caps."""
+"""Levenberg-Marquardt from many starts: against SciPy's, on rank-deficient and unsolvable problems,
+stops and caps."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""The attention_newton experiment: grid, outcomes, symmetries, claims that can fail, targets, figures."""
+"""The attention_newton experiment: grid, outcomes, symmetries, claims that can fail, targets,
+figures."""
 
 from dataclasses import replace
 

@@ -91,7 +91,8 @@ def test_singular_hessian_takes_the_pseudo_inverse() -> None:
 
 
 def test_overflow_is_recorded_and_stops_only_that_start() -> None:
-    """log-cosh: the full step from beyond 1.09 overshoots ever further until the Hessian underflows."""
+    """log-cosh: the full step from beyond 1.09 overshoots ever further until the Hessian
+    underflows."""
     objective = from_function(lambda x: (torch.cosh(x).log()).sum())
     trace = minimise(objective, points((1.5,), (0.5,)), "full", max_steps=30)
     assert trace.status[:, 0].max() >= newton.SINGULAR

@@ -68,8 +68,9 @@ def verdict(experiment: Experiment, tables: dict[str, pd.DataFrame], name: str) 
 def measured(
     experiment: Experiment, seeds: tuple[int, ...] = (1, 2), cells: Iterable[Cell] = ()
 ) -> dict[str, pd.DataFrame]:
-    """These cells, or all, measured at the first seed; their numbers a percent larger at each other: a measurement
-    takes a second. Certificates would take most of it: one of each part is made, and stands for the others."""
+    """These cells, or all, measured at the first seed; their numbers a percent larger at each
+    other: a measurement takes a second. Certificates would take most of it: one of each part is
+    made, and stands for the others."""
     parts: dict[str, list[pd.DataFrame]] = {}
     made: dict[str, Any] = {}
 
@@ -104,14 +105,16 @@ def check(experiment: Experiment, tables: dict[str, pd.DataFrame], /, **expected
 def complete(
     experiment: Experiment, name: str, tables: dict[str, pd.DataFrame], values: int
 ) -> None:
-    """Each printed statement has one claim, and each of so many published values its measurement."""
+    """Each printed statement has one claim, and each of so many published values its
+    measurement."""
     assert sorted(c.name for c in claims(experiment, tables)) == sorted(statements(name))
     scores = scorecard(analyse(experiment, tables).measured(), read_reference(reference_path(name)))
     assert len(scores) == values and "not run" not in set(scores["verdict"])
 
 
 def end_to_end(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[str, pd.DataFrame]:
-    """The tables of all cells, of which a report can be made, and in which two seeds refute nothing."""
+    """The tables of all cells, of which a report can be made, and in which two seeds refute
+    nothing."""
     tables = measured(experiment, seeds)
     analysis = analyse(experiment, tables)
     assert len(tables["certificate"]) and len(analysis.measured())
@@ -125,7 +128,8 @@ def generator(seed: int = 1) -> torch.Generator:
 
 
 def kept(make):
-    """`make`, called once for the same arguments. The frames are shared, the dictionary is the caller's own."""
+    """`make`, called once for the same arguments. The frames are shared, the dictionary is the
+    caller's own."""
     made: dict[str, dict[str, pd.DataFrame]] = {}
 
     def call(**arguments):
@@ -141,7 +145,8 @@ def kept(make):
 def decay(
     depths=(8, 10, 12), plain="plain", plain_rate=0.1, residual_rate=0.02, scale=None, seeds=SEEDS
 ):
-    """distances and networks with R = scale e^(−rate d) and C of the same rate, a little apart between seeds."""
+    """distances and networks with R = scale e^(−rate d) and C of the same rate, a little apart
+    between seeds."""
     keys = product(depths, (plain, "residual"), CHECKPOINTS, seeds, (0, 1, 2))
     networks = pd.DataFrame(keys, columns=["depth", "arch", "checkpoint", "seed", "images"])
     jitter = 1 + 0.002 * (networks["seed"] - 44)
@@ -162,7 +167,8 @@ def decay(
 
 
 def gaps(values, curvature, accuracy, seeds=SEEDS, largest_tensor=0.0):
-    """Tables of Exps. 3 and 3b. values: activation -> gap, the same at each checkpoint, a bit apart between seeds."""
+    """Tables of Exps. 3 and 3b. values: activation -> gap, the same at each checkpoint, a bit apart
+    between seeds."""
     columns = ["activation", "seed", "checkpoint"]
     pairs = pd.DataFrame(product(values, seeds, CHECKPOINTS), columns=columns).assign(
         frob_tensor=largest_tensor

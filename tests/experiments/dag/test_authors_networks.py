@@ -1,4 +1,5 @@
-"""Verdicts on the authors' own networks, against sums on their published means that share no code with them."""
+"""Verdicts on the authors' own networks, against sums on their published means that share no code
+with them."""
 
 import csv
 import math

@@ -1,4 +1,5 @@
-"""The authors' public, unrounded results against the published ones, and the table of them in docs/archive."""
+"""The authors' public, unrounded results against the published ones, and the table of them in
+docs/archive."""
 
 import functools
 import re
@@ -26,7 +27,8 @@ ONLY = {
 
 
 def authors() -> pd.DataFrame:
-    """experiments/reference/unrounded/dag.csv: means over seeds 42 to 46, by distance where there are several."""
+    """experiments/reference/unrounded/dag.csv: means over seeds 42 to 46, by distance where there
+    are several."""
     return pd.read_csv(ROOT / "experiments" / "reference" / "unrounded" / "dag.csv", dtype=str)
 
 
@@ -85,7 +87,8 @@ def differences() -> pd.DataFrame:
 
 @pytest.mark.usefixtures("published")
 def test_published_results_are_the_authors_to_the_differences_of_the_page() -> None:
-    """Every row of the page's table is measured here: experiment, networks, quantity, number, largest difference."""
+    """Every row of the page's table is measured here: experiment, networks, quantity, number,
+    largest difference."""
     text = PAGE.read_text(encoding="utf-8")
     table = re.findall(r"^\| (exp\w+) \| (\w+) \| (\w+) \| (\d+) \| ([\d.e-]+) \|$", text, re.M)
     grouped = differences().groupby(["experiment", "networks", "quantity"])

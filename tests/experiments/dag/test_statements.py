@@ -1,5 +1,6 @@
-"""No statement of Section 5 and Appendix N has a limit of its own making: limits are printed, or stand in the
-experiment's YAML with their reason. That every statement has its row is held by tests/experiments/test_texts.py."""
+"""No statement of Section 5 and Appendix N has a limit of its own making: limits are printed, or
+stand in the experiment's YAML with their reason. That every statement has its row is held by
+tests/experiments/test_texts.py."""
 
 import math
 

@@ -1,4 +1,5 @@
-"""Directions toward flat minima against automatic differentiation of their objectives; adaptive SAM start by start."""
+"""Directions toward flat minima against automatic differentiation of their objectives; adaptive SAM
+start by start."""
 
 import math
 
@@ -64,7 +65,8 @@ def test_regularised_is_the_gradient_of_its_objective(kind, name, size):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_regularised_agrees_with_the_closed_forms_far_from_the_origin(name):
-    """Where units saturate and the Hessian is nearly singular, and on more starts than fill one vector."""
+    """Where units saturate and the Hessian is nearly singular, and on more starts than fill one
+    vector."""
     theta, x, q = problem(samples=50, starts=60, scale=6.0)
     for kind, reference in (("trace", tl.trace_gradient), ("bound", tl.upper_bound_gradient)):
         move, _ = step(Regularised(x, q, kind, name, loss_weight=0.0), theta)
@@ -72,7 +74,8 @@ def test_regularised_agrees_with_the_closed_forms_far_from_the_origin(name):
 
 
 def test_a_vanishing_spread_leaves_the_gradient_of_the_mean():
-    """With saturated outputs and v = 0 every second derivative underflows to 0, so σ = 0 exactly."""
+    """With saturated outputs and v = 0 every second derivative underflows to 0, so σ = 0
+    exactly."""
     theta, x, q = problem(starts=2)
     theta[0] = 0.0
     theta[0, 9] = 2000.0

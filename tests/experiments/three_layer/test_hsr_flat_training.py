@@ -107,7 +107,8 @@ def test_adaptive_sam_scales_by_size_and_its_readings_differ_in_the_biases(start
 
 @pytest.mark.parametrize("probes", [1, 4])
 def test_hsr_and_trace_are_gradients_of_their_estimates(start, probes):
-    """Against the closed estimate with the same probes; after the first step the running spread is σ̂ itself."""
+    """Against the closed estimate with the same probes; after the first step the running spread is
+    σ̂ itself."""
     part, single = start
     value, generator = losses(single, part)[0], torch.Generator().manual_seed(3)
     own = torch.autograd.grad(value, single, create_graph=True)
@@ -251,7 +252,8 @@ def held(contest, factor, seeds=10, shift=0.0, budgets=("steps", "cost")):
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_each_statement_fails_under_its_alternative(contest, baseline):
-    """The alternative: HSR and the baseline exchange their places, in all entries or at one budget."""
+    """The alternative: HSR and the baseline exchange their places, in all entries or at one
+    budget."""
     better = analyse(contest, held(contest, 0.5, shift=0.02))
     worse = analyse(contest, held(contest, 2.0, shift=-0.02))
     partly = analyse(contest, held(contest, 0.5, shift=0.02, budgets=("steps",)))

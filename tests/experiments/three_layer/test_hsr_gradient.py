@@ -1,4 +1,5 @@
-"""The study of the gradient: contributions of samples add up, limits are limits, claims follow constructed tables."""
+"""The study of the gradient: contributions of samples add up, limits are limits, claims follow
+constructed tables."""
 
 from dataclasses import replace
 
@@ -154,7 +155,8 @@ def test_claims_follow_the_tables(experiment, tables):
 
 
 def power_laws(powers: dict[str, float]) -> pd.DataFrame:
-    """Times size^power, with the cost of a call at small sizes that the last doublings do not see."""
+    """Times size^power, with the cost of a call at small sizes that the last doublings do not
+    see."""
     sizes = [100 * 2**k for k in range(8)]
     rows = []
     for seed in range(5):

@@ -1,4 +1,5 @@
-"""The comparison of methods: search and groups, both readings of the stop rule, claims decided as they should be."""
+"""The comparison of methods: search and groups, both readings of the stop rule, claims decided as
+they should be."""
 
 import re
 from dataclasses import replace
@@ -212,7 +213,8 @@ def test_draws_decide_the_statements_on_f1(experiment, tables):
 
 
 def test_boundary_length_of_a_vertical_line(experiment):
-    """p = s(20 (r − ½)) with r = s(x₁ − ¼) crosses 0.5 at x₁ = ¼, between two columns of the grid."""
+    """p = s(20 (r − ½)) with r = s(x₁ − ¼) crosses 0.5 at x₁ = ¼, between two columns of the
+    grid."""
     problem = Problem(*(torch.zeros(0),) * 5, activation="sigmoid", ratio=1.0)
     W = torch.tensor([[[-0.25, 1.0, 0.0]]], dtype=torch.float64)
     theta = tl.join(W, torch.tensor([[-10.0, 20.0]], dtype=torch.float64))

@@ -1,4 +1,5 @@
-"""The trust region on functions whose stationary points are known: minima, saddles, valleys, flat ground."""
+"""The trust region on functions whose stationary points are known: minima, saddles, valleys, flat
+ground."""
 
 import pytest
 import torch
@@ -78,7 +79,8 @@ def test_going_on_ends_at_a_minimum_where_there_is_one() -> None:
 
 
 def test_a_gradient_of_rounding_counts_as_none_only_where_it_is_asked_for() -> None:
-    """No float64 near t0 t1 = 2 has a gradient of 1e-9 where many terms of a curvature of 1e12 have to cancel there."""
+    """No float64 near t0 t1 = 2 has a gradient of 1e-9 where many terms of a curvature of 1e12 have
+    to cancel there."""
     levels = 2 + torch.linspace(-1, 1, 21, dtype=torch.float64).sin()
 
     def steep(t: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""The bound from probes against the closed form: unbiased moments, converging at the Monte-Carlo rate."""
+"""The bound from probes against the closed form: unbiased moments, converging at the Monte-Carlo
+rate."""
 
 import itertools
 

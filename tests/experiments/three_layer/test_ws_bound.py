@@ -1,4 +1,5 @@
-"""The WS-bound experiment on small searches: what it measures, how it decides, and that every figure can be drawn."""
+"""The WS-bound experiment on small searches: what it measures, how it decides, and that every
+figure can be drawn."""
 
 import math
 
@@ -195,7 +196,8 @@ def test_what_the_two_stop_rules_decide_differently_is_not_comparable(verdict, v
 
 
 def test_polished_points_are_where_the_ends_lead(tables):
-    """One row for each unique end of a polished search, downhill of it, and the gradient of every start."""
+    """One row for each unique end of a polished search, downhill of it, and the gradient of every
+    start."""
     keys = ["protocol", "activation", "hidden", "rate", "seed", "start"]
     before = tables["critical_points"].merge(tables["polished"], on=keys, suffixes=("", "_after"))
     unique = before[(before["status"] == "ok") & (before["duplicate"] == 0)]

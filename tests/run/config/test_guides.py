@@ -1,4 +1,5 @@
-"""The guides are walked through: their files are written into a folder, and their commands run there."""
+"""The guides are walked through: their files are written into a folder, and their commands run
+there."""
 
 import json
 import os

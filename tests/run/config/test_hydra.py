@@ -1,4 +1,5 @@
-"""Our composition of conf/ and Hydra's give the same configuration, and overrides are in Hydra's grammar."""
+"""Our composition of conf/ and Hydra's give the same configuration, and overrides are in Hydra's
+grammar."""
 
 import hydra
 import pytest

@@ -1,6 +1,8 @@
-"""Whatever is typed or stands in a file: exit 0, 2 or 130, one line that names what is wrong, nothing written on 2.
+"""Whatever is typed or stands in a file: exit 0, 2 or 130, one line that names what is wrong,
+nothing written on 2.
 
-HESS_CASES=1000 runs that many generated command lines, and 0.3 times as many mutated files; a few by default.
+HESS_CASES=1000 runs that many generated command lines, and 0.3 times as many mutated files; a few
+by default.
 """
 
 import contextlib

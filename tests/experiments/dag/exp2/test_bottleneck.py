@@ -114,7 +114,8 @@ def test_every_statement_and_published_value_is_found(paper):
 
 
 def detail(paper, tables, name):
-    """What the claim of this name says of the networks, also where the paper's own table contradicts it."""
+    """What the claim of this name says of the networks, also where the paper's own table
+    contradicts it."""
     return next(c.detail for c in claims(paper, tables) if c.name == name)
 
 

@@ -71,7 +71,8 @@ GAPS = {"softplus": 0.122, "silu": 0.225, "gelu": 0.358}
 
 
 def table(error, draws=20, shift=0.0):
-    """Draws whose estimates scatter by `error` percent at 100 probes, as one over the root elsewhere."""
+    """Draws whose estimates scatter by `error` percent at 100 probes, as one over the root
+    elsewhere."""
     columns = ["activation", "seed", "checkpoint", "probes", "draw"]
     keys = product(GAPS, SEEDS, ("init", "mid", "final"), (10, 30, 100, 300), range(draws))
     rows = pd.DataFrame(keys, columns=columns)

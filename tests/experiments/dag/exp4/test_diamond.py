@@ -1,4 +1,5 @@
-"""Exp. 4: the merge block against autodiff, which pairs enter which distance, and claims that can fail."""
+"""Exp. 4: the merge block against autodiff, which pairs enter which distance, and claims that can
+fail."""
 
 from pathlib import Path
 
@@ -144,7 +145,8 @@ def stored() -> dict[str, pd.DataFrame]:
 
 
 def test_r_across_the_branches_is_the_papers_quantity(stored):
-    """Printed ‖T‖ over printed gap is the authors' R(2); two digits each, and a quotient of means."""
+    """Printed ‖T‖ over printed gap is the authors' R(2); two digits each, and a quotient of
+    means."""
     own = report.shares(stored["merge"])
     assert len(own) == 9 and all(0.98 < share < 1.03 for share in own.values())
     halved = report.shares(stored["merge"].assign(gn=stored["merge"]["gn"] / 2))

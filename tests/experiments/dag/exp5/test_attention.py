@@ -1,4 +1,5 @@
-"""Exp. 5: the block it measures against autodiff, what a protocol may change, and claims that can fail."""
+"""Exp. 5: the block it measures against autodiff, what a protocol may change, and claims that can
+fail."""
 
 from dataclasses import replace
 from statistics import fmean, pstdev

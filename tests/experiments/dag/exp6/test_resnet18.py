@@ -37,8 +37,8 @@ from tests.experiments.dag.inter_layer_tables import (
 
 
 def standard_draws(seed):
-    """Weights of ResNet-18 as the standard construction draws them: downsampling made before its blocks, all defaults
-    first, then every convolution anew in the order of the modules."""
+    """Weights of ResNet-18 as the standard construction draws them: downsampling made before its
+    blocks, all defaults first, then every convolution anew in the order of the modules."""
     torch.manual_seed(seed)
     conv = {"conv1": nn.Conv2d(3, 64, 7, bias=False)}
     channels = 64
@@ -73,7 +73,8 @@ def test_the_published_network_is_the_standard_construction():
 
 
 class Pictures(Dataset):
-    """Reads an image as torchvision's RandomCrop(4, padding=4) and RandomHorizontalFlip would draw for it."""
+    """Reads an image as torchvision's RandomCrop(4, padding=4) and RandomHorizontalFlip would draw
+    for it."""
 
     def __init__(self, pixels):
         self.pixels = pixels

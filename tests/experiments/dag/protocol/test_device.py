@@ -1,4 +1,5 @@
-"""Nothing that training or measuring needs stays behind on the CPU: torch's meta device refuses tensors of another."""
+"""Nothing that training or measuring needs stays behind on the CPU: torch's meta device refuses
+tensors of another."""
 
 import pytest
 import torch

@@ -22,7 +22,8 @@ def test_spectral_norms_of_the_jacobians():
 
 
 def test_lyapunov_exponents():
-    """Of one triangular matrix the logs of its diagonal; of any matrices they add up to the log-determinant."""
+    """Of one triangular matrix the logs of its diagonal; of any matrices they add up to the
+    log-determinant."""
     j = torch.tensor([[2.0, 0.3], [0.0, 0.5]], dtype=torch.float64).expand(3, 2, 2)
     assert dynamics.lyapunov_exponents([j] * 40).tolist() == pytest.approx(
         [math.log(2), math.log(0.5)], abs=1e-12

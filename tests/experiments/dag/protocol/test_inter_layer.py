@@ -1,4 +1,5 @@
-"""Predicted costs follow the settings that decide them, and agree with what published cells took."""
+"""Predicted costs follow the settings that decide them, and agree with what published cells
+took."""
 
 import pytest
 
