@@ -223,9 +223,12 @@ def worst(
     return tally.outcome()
 
 
-def outcome_of(errors: Sequence[float]) -> Outcome:
-    """Outcome of errors that were collected, one for each instance."""
-    return Outcome(max(errors), instances=len(errors))
+def outcome_of(
+    errors: Sequence[float], instances: int | None = None, tolerance: float = TOLERANCE
+) -> Outcome:
+    """Outcome of collected errors, one for each instance unless `instances` says otherwise."""
+    count = len(errors) if instances is None else instances
+    return Outcome(max(errors), instances=count, tolerance=tolerance)
 
 
 def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> Outcome:

@@ -210,4 +210,4 @@ def layout() -> Outcome:
         found = output_hessians(t.x, t.w, t.v)
         for i0, j0 in itertools.product(range(n), range(d)):
             errors.append(relative_error(found[i0, j0], exact[i0, j0]))
-    return Outcome(max(errors), instances=len(errors) - 1)
+    return outcome_of(errors, instances=len(errors) - 1)

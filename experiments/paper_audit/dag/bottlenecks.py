@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, diag, nn, outer
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, exists, worst
+from experiments.paper_audit.checks import Checks, Outcome, Witness, exists, outcome_of, worst
 from experiments.paper_audit.dag.instances import Instance, diamond, layer, skip
 from experiments.paper_audit.dag.oracle import Example, examples, first_example
 from experiments.paper_audit.dag.paths import Path, path_jacobian, paths
@@ -57,7 +57,7 @@ def proposition_31(bypass: bool = False) -> Outcome:
         case = bottleneck(seed, width, 4, bypass)
         for v, w in (("v", "v"), ("v", "m"), ("m", "m")):
             errors.append(beyond(gauss_newton_block(case, v, w), width))
-    return Outcome(max(errors), instances=4 * len(errors))
+    return outcome_of(errors, instances=4 * len(errors))
 
 
 @CHECKS.without_hypothesis("dag.prop31", "all paths pass through u")

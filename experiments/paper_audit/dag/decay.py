@@ -79,7 +79,7 @@ def decay(target: float = 0.9) -> Outcome:
         attained = unit(WIDTH).flatten().repeat(len(graph) + 1)  # by chains
         for start in (attained, Linear.start(graph, 0), Linear.start(graph, 1)):
             found.append(attack(excess, start, 60)[0])
-    return Outcome(max(found), instances=60 * len(found))
+    return outcome_of(found, instances=60 * len(found))
 
 
 CHECKS.without["dag.thm77", "s rho < 1"] = lambda: decay(2.5)
@@ -115,7 +115,7 @@ def looser() -> Outcome:
         return max(values)
 
     found = [attack(excess, Linear.start(GRAPHS[0], k), 60)[0] for k in range(3)]
-    return Outcome(max(found), instances=180)
+    return outcome_of(found, instances=180)
 
 
 @CHECKS.clause("dag.remark27.number")
@@ -266,7 +266,7 @@ def theorem_44() -> Outcome:
                 change = (after[pair] * a**power - before[pair]).abs().max()
                 errors.append(float(change) / float(before[pair].abs().max()))
             errors.append(change_of_couplings(before, after))
-    return Outcome(max(errors), instances=6)
+    return outcome_of(errors, instances=6)
 
 
 def branching(*children: str) -> Outcome:

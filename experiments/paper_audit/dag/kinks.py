@@ -71,7 +71,7 @@ def finite_differences() -> Outcome:
         first = case.dag.order[0]
         block = first_example(case).blocks[first, first]
         errors.append(relative_error(central_differences(case, first), block))
-    return Outcome(max(errors), instances=3, tolerance=1e-6)
+    return outcome_of(errors, instances=3, tolerance=1e-6)
 
 
 @CHECKS.clause("dag.thm46.3")
@@ -173,7 +173,7 @@ def continuous() -> Outcome:
             whole(Instance("", case.dag, case.x[:1] + step, case.y[:1])) for step in (0.0, 1e-9)
         )
         errors.append(float((before - after).abs().max() / before.abs().max()))
-    return Outcome(max(errors), instances=3, tolerance=1e-6)
+    return outcome_of(errors, instances=3, tolerance=1e-6)
 
 
 def least_squares_error(seed: int) -> float:

@@ -132,7 +132,7 @@ def escape() -> Outcome:
             errors.append(abs(change - step**2 * float(value) / 2) / 1e-6)
             if value < 0:
                 errors.append(max(0.0, change))
-    return Outcome(max(errors), instances=len(errors), tolerance=0.1)
+    return outcome_of(errors, instances=len(errors), tolerance=0.1)
 
 
 @CHECKS.clause("dag.cor86")

@@ -73,7 +73,7 @@ def dimensions() -> Outcome:
 
     searched, _ = attack(lambda z: violation(z.view(4, 4)), gauss(seeded(0), 16), 150)
     found = [searched, *(violation(m) for m in samples())]
-    return Outcome(max(found), instances=len(found) + 149)
+    return outcome_of(found, instances=len(found) + 149)
 
 
 @CHECKS.clause("dag.prop62.iff")
@@ -91,7 +91,7 @@ def equality_cases() -> Outcome:
         for value in (stable(m), effective(m)):
             wrong.append(float((abs(value - 1) < 1e-9) != (r == 1)))
             wrong.append(float((abs(value - r) < 1e-9) != flat))
-    return Outcome(max(wrong), instances=len(samples()))
+    return outcome_of(wrong, instances=len(samples()))
 
 
 @CHECKS.clause("dag.prop92")
@@ -113,7 +113,7 @@ def proposition_92() -> Outcome:
         errors.append(relative_error(pulled, blocks["stem", "stem"]))
         width = torch.cat(columns, 1).shape[1]
         errors.append(float(width != 4 * max(ranks)))  # the bound, attained by equal ranks
-    return Outcome(max(errors), instances=3)
+    return outcome_of(errors, instances=3)
 
 
 def tails() -> list[tuple[Tensor, int, float, float]]:
@@ -137,11 +137,12 @@ def theorem_93() -> Outcome:
         dropped = float(singular(m)[r:].square().sum())
         if dropped > 1e-12 * float(m.norm()) ** 2:
             errors += [apart(error**2, dropped), excess(error, bound)]
-    return Outcome(max(errors), instances=len(errors) // 2)
+    return outcome_of(errors, instances=len(errors) // 2)
 
 
-def allowed(m: Tensor, eps: float) -> float:
-    """eps ‖H‖_F."""
+def allowed(m: Tensor, bound: float) -> float:
+    """eps ‖H‖_F for the eps at which √(d_min − r) σ_{r+1} = `bound` is eps σ_1."""
+    eps = bound / float(singular(m)[0])
     return eps * float(m.norm())
 
 
@@ -155,10 +156,10 @@ def relative_rank() -> Outcome:
     errors = []
     for m, _, error, bound in tails():
         if bound > 1e-6 * float(m.norm()):
-            errors.append(excess(error, allowed(m, bound / float(singular(m)[0]))))
+            errors.append(excess(error, allowed(m, bound)))
     s = 1e-6
-    attained = math.sqrt(3) * s
-    errors.append(apart(attained, allowed(diagonal(1.0, s, s, s), attained)))
+    attained = diagonal(1.0, s, s, s)
+    errors.append(apart(float(singular(attained)[1:].norm()), allowed(attained, math.sqrt(3) * s)))
     return outcome_of(errors)
 
 

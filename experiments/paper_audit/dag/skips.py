@@ -14,6 +14,7 @@ from experiments.paper_audit.checks import (
     Witness,
     apart,
     attack,
+    outcome_of,
 )
 from experiments.paper_audit.dag.linear_graphs import WIDTH
 from experiments.paper_audit.tensors import (
@@ -66,7 +67,7 @@ SHAPES = ((2, 1), (4, 1), (4, 2), (6, 3), (6, 2))
 @CHECKS.clause("dag.thm34a")
 def vanilla() -> Outcome:
     found = [searched(depth, depth, 0.8, 1, 0.8**depth, False) for depth in (1, 3, 6)]
-    return Outcome(max(found), instances=90 * len(found))
+    return outcome_of(found, instances=90 * len(found))
 
 
 @CHECKS.clause("dag.thm34b")
@@ -87,7 +88,7 @@ def skip_upper() -> Outcome:
 def skip_lower(rho: float = 0.8) -> Outcome:
     """(b'): R >= (1 − rho^k)^(L/k) ‖∇²ℓ‖_F, attacked for several k."""
     found = [searched(depth, k, rho, -1, (1 - rho**k) ** (depth // k)) for depth, k in SHAPES]
-    return Outcome(max(found), instances=90 * len(SHAPES))
+    return outcome_of(found, instances=90 * len(SHAPES))
 
 
 CHECKS.without["dag.thm34b.lower", "rho < 1"] = lambda: skip_lower(2.2)
@@ -140,7 +141,7 @@ def rates() -> Outcome:
         rate, leading = -math.log1p(-(rho**k)) / k, rho**k / k
         errors.append(apart(rate, leading))
         errors.append(apart(rate - leading, rho ** (2 * k) / (2 * k)))
-    return Outcome(max(errors), instances=3, tolerance=1e-3)
+    return outcome_of(errors, instances=3, tolerance=1e-3)
 
 
 @CHECKS.clause("dag.footnote2")
@@ -153,7 +154,7 @@ def footnote_2() -> Outcome:
         leading = -rho * math.sqrt(depth)
         errors.append(apart(log_bound, leading))
         errors.append(apart(log_bound - leading, -(rho**2) / 2))
-    return Outcome(max(errors), instances=2, tolerance=1e-4)
+    return outcome_of(errors, instances=2, tolerance=1e-4)
 
 
 @CHECKS.clause("dag.thm34.sketch")

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Check, Checks, Outcome, Witness, relative_error
+from experiments.paper_audit.checks import (
+    Check,
+    Checks,
+    Outcome,
+    Witness,
+    outcome_of,
+    relative_error,
+)
 from experiments.paper_audit.tensors import real
 from experiments.paper_audit.three_layer import derivative
 
@@ -61,7 +68,7 @@ def derivatives(name: str, printed: Callable[[Tensor], list[Tensor]]) -> Check:
         errors = []
         for order, value in enumerate(printed(GRID)):
             errors.append(relative_error(value, derivative(name, order)(GRID)))
-        return Outcome(max(errors), instances=len(errors) * len(GRID))
+        return outcome_of(errors, instances=len(errors) * len(GRID))
 
     return check
 

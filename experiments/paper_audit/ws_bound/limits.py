@@ -158,7 +158,7 @@ def sizes_raise() -> Outcome:
         smaller = attacked_gram(samples, width)
         falls.append(smaller / attacked_gram(samples + 1, width) - 1)
         falls.append(smaller / attacked_gram(samples, width + 1) - 1)
-    return Outcome(max(falls), instances=len(falls) * 160)
+    return outcome_of(falls, instances=len(falls) * 160)
 
 
 def cancelling(k: float) -> Instance:

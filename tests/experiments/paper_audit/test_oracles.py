@@ -2,6 +2,7 @@
 engine."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -39,17 +40,19 @@ def test_relative_error_does_not_hide_shapes_or_nan() -> None:
 
 
 def test_equality_reports_the_first_failure() -> None:
-    found = equality(
-        [1.0, 2.0, 3.0], lambda c: torch.tensor([c]), lambda c: torch.tensor([min(c, 2.0)])
-    )
+    def capped(c: float) -> torch.Tensor:
+        return torch.tensor([min(c, 2.0)])
+
+    found = equality([1.0, 2.0, 3.0], lambda c: torch.tensor([c]), capped)
     assert found.agreement == "fails" and found.instances == 3
     assert found.witness is not None and found.witness.instance == "3.0"
 
 
 def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
-    value, at = attack(
-        lambda z: float(1 - (z - 3).square().sum()), torch.zeros(2, dtype=torch.float64), 200
-    )
+    def peak(z: torch.Tensor) -> float:
+        return float(1 - (z - 3).square().sum())
+
+    value, at = attack(peak, torch.zeros(2, dtype=torch.float64), 200)
     assert value > 0.9 and float((at - 3).abs().max()) < 0.5
 
 
@@ -70,9 +73,8 @@ def test_parameter_blocks_agree_with_the_engine() -> None:
     layers = {v: node.fn for v, node in case.dag.nodes.items()}
     network = nn.Sequential(*layers.values())
     operator = ParameterOperator(network, "cross_entropy", (case.x, case.y))
-    parameters = dag.Flat(
-        {v: parameters_to_vector(part.parameters()).detach() for v, part in layers.items()}
-    )
+    vectors = {v: parameters_to_vector(layer.parameters()) for v, layer in layers.items()}
+    parameters = dag.Flat(vectors)
     found = parameters.blocks(operator.dense())
     assert block_error(found, dag.parameter_blocks(case)) < 1e-9
 
@@ -109,13 +111,10 @@ def test_scalar_oracle_agrees_with_finite_differences() -> None:
 
 def test_attention_oracle_agrees_with_finite_differences() -> None:
     for _, t in points(all_same):
-        step = 1e-6
-        moved = []
-        for sign in (1, -1):
-            x = t.x.clone()
-            x[t.k.j2, t.k.i2] += sign * step
-            moved.append(type(t)(x, t.w, t.v, t.b, t.k).z1)
-        estimate = (moved[0] - moved[1]) / (2 * step)
+        shift = torch.zeros_like(t.x)
+        shift[t.k.j2, t.k.i2] = 1e-6
+        above, below = replace(t, x=t.x + shift), replace(t, x=t.x - shift)
+        estimate = (above.z1 - below.z1) / 2e-6
         assert abs(float(estimate - derivative(lambda inner: inner.z1, t, 2))) < 1e-7
 
 
@@ -134,10 +133,10 @@ def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described() -> None:
 
 @pytest.mark.parametrize(("n", "d"), [(1, 2), (4, 3)])
 def test_minimiser_of_theorem_j_1_tells_the_column_sums_alone(n: int, d: int) -> None:
-    """What the errata say of X* at the admissible γ: to first order every column is V Bᵀ1 / (n
-    γ)."""
+    """As the errata say of X* at the admissible γ: to first order, a column is V Bᵀ1 / (n γ)."""
     x, _, w, v, _ = (m[0] for m in bounds.draw(n, d, 2.0, 1, frobenius=True))
-    outputs = att.outputs(x, w, v)
     _, minimiser, _ = recovery.regularised(n, d)
-    column = v @ outputs.sum(0) / (n * recovery.admissible_gamma(n, d, 2.0))
-    torch.testing.assert_close(minimiser, att.vec(column[:, None].expand(d, n)), rtol=1e-3, atol=0)
+    gamma = recovery.admissible_gamma(n, d, 2.0)
+    column = v @ att.outputs(x, w, v).sum(0) / (n * gamma)
+    expected = att.vec(column[:, None].expand(d, n))
+    torch.testing.assert_close(minimiser, expected, rtol=1e-3, atol=0)
