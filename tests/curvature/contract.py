@@ -29,6 +29,8 @@ class OperatorContract(ABC):
 
     scales: tuple[float, ...] = (1e-20, 1e20)
     dtypes: tuple[torch.dtype, ...] = tuple(DTYPES)
+    shifts: Tensor | None = None
+    """A direction of the last node that shifts all logits of a cross-entropy alike; None: ones."""
 
     @abstractmethod
     def build(
@@ -88,6 +90,20 @@ class OperatorContract(ABC):
             operator = self.build(dtype)
             assert operator.dtype == dtype
             assert self.error(self.matrix(operator), self.truth()) < DTYPES[dtype]
+
+    def test_it_is_symmetric(self):
+        matrix = self.matrix(self.build())
+        assert self.error(matrix, matrix.mT) < 1e-10
+
+    def test_rows_of_the_last_node_add_up_to_zero(self):
+        """A shift of all logits by one number changes no probability."""
+        operator = self.build()
+        last = operator.nodes[-1]
+        ones = torch.ones(1, operator.sizes[last], dtype=operator.dtype)
+        if self.shifts is not None:
+            ones = self.shifts.to(ones).unsqueeze(0)
+        images = self.stacked(operator, operator.apply({last: ones}))
+        assert float(images.abs().max()) < 1e-12 * float(self.truth().abs().max())
 
     def test_absent_nodes_are_zero_directions(self):
         operator, truth = self.build(), self.truth()

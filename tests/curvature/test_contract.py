@@ -6,10 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import CurvatureOperator, Dag, ParameterOperator, verify
+from runner.curvature import (
+    CurvatureOperator,
+    Dag,
+    LayerOperator,
+    ParameterOperator,
+    split_blocks,
+    verify,
+)
 from tests.curvature.cases import dense_gauss_newton, dense_hessian, make
 from tests.curvature.contract import BlockContract, EstimatorContract
-from tests.curvature.oracles import parameter_matrix
+from tests.curvature.oracles import assembled, parameter_matrix
 
 
 class CurvatureContract(BlockContract):
@@ -60,7 +67,8 @@ class TestTensor(CurvatureContract):
 class ParameterContract(BlockContract):
     """The same laws over the parameters of a module, in two batches."""
 
-    part = "hessian"
+    part, kind = "hessian", ParameterOperator
+    shifts = torch.cat([torch.zeros(12), torch.ones(3)])  # weights and bias of the last layer
 
     def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False):
         torch.manual_seed(0)
@@ -74,7 +82,7 @@ class ParameterContract(BlockContract):
         memory = {} if budget is None else {"memory_budget": budget}
         data = [(x[:4], y[:4]), (x[4:], y[4:])]
         loss = nn.CrossEntropyLoss() if scale == 1 else lambda f, t: scale * F.cross_entropy(f, t)
-        return ParameterOperator(module, loss, data, part=self.part, check=not poison, **memory)
+        return self.kind(module, loss, data, part=self.part, check=not poison, **memory)
 
     def dense(self):
         operator = self.build()
@@ -102,3 +110,35 @@ class TestParameterGaussNewton(ParameterContract):
 class TestEmpiricalFisher(ParameterContract):
     part = "empirical_fisher"
     scales = ()  # of the square of the loss
+
+
+class LayerContract(ParameterContract):
+    """The same laws between the outputs of its layers."""
+
+    kind, shifts = LayerOperator, None
+
+    def dense(self):
+        """Blocks of the module as a stated graph."""
+        operator = self.build()
+        x, y = (torch.cat(t) for t in zip(*operator.data, strict=True))
+        dag = Dag.from_sequential(operator.module)
+        split = split_blocks(dag, x, y, ["0", "2"])
+        blocks = {"hessian": split.total, "gauss_newton": split.gauss_newton}[self.part]
+        return assembled(blocks, ["0", "2"])
+
+    def test_the_rest_of_the_hessian_is_the_tensor_part(self):
+        """H = GN + T, T of the stated graph."""
+        operator = self.build()
+        x, y = (torch.cat(t) for t in zip(*operator.data, strict=True))
+        tensor = split_blocks(Dag.from_sequential(operator.module), x, y, ["0", "2"]).tensor
+        rest = operator.with_part("hessian").dense() - operator.with_part("gauss_newton").dense()
+        assert float((rest - assembled(tensor, ["0", "2"])).abs().max()) < 1e-12
+
+
+class TestLayerHessian(LayerContract, EstimatorContract):
+    pass
+
+
+class TestLayerGaussNewton(LayerContract):
+    part = "gauss_newton"
+    scales = ()  # the loss of the Hessian
