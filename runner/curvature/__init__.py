@@ -19,9 +19,9 @@ True
 True
 
 State a network     Dag, Node, Dag.from_sequential
-Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks, BlockSplit
+Exact blocks        exact_blocks, gauss_newton_blocks, split_blocks
 Without matrices    CurvatureOperator; SymmetricOperator for operators of your own
-Is it right?        verify, Certificate; MeasurementError
+Is it right?        verify; MeasurementError
 Pairs of nodes      inter_layer_metrics: R, C, D and gap by the cheapest way, each with its error
 A user's network      LayerOperator (between layers), ParameterOperator,
                      discarded_coupling
@@ -36,17 +36,17 @@ Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
 """
 
-from runner.curvature.certificate.verify import Certificate, verify
-from runner.curvature.estimators.coupling import DiscardedCoupling, discarded_coupling
-from runner.curvature.estimators.density import SpectralDensity, spectral_density
-from runner.curvature.estimators.diagonals import DiagonalEstimate, diagonal_estimate
-from runner.curvature.estimators.eigenpairs import Eigenpairs, top_eigenpairs
-from runner.curvature.estimators.examples import BatchEstimate, batch_errors
+from runner.curvature.certificate.verify import verify
+from runner.curvature.estimators.coupling import discarded_coupling
+from runner.curvature.estimators.density import spectral_density
+from runner.curvature.estimators.diagonals import diagonal_estimate
+from runner.curvature.estimators.eigenpairs import top_eigenpairs
+from runner.curvature.estimators.examples import batch_errors
 from runner.curvature.estimators.for_curvlinops import as_curvlinops
-from runner.curvature.estimators.monitor import Monitor, monitor
+from runner.curvature.estimators.monitor import monitor
 from runner.curvature.estimators.operator import as_linear_operator
-from runner.curvature.estimators.traces import TraceEstimate, trace_estimate
-from runner.curvature.estimators.upper_bound import UpperBound, upper_bound_estimate
+from runner.curvature.estimators.traces import trace_estimate
+from runner.curvature.estimators.upper_bound import upper_bound_estimate
 from runner.curvature.exact.blocks import (
     BlockSplit,
     exact_blocks,
@@ -57,32 +57,19 @@ from runner.curvature.graph.dag import Dag, Node
 from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
 from runner.curvature.matrix_free.operators import CurvatureOperator
-from runner.curvature.metrics.ratios import InterLayerMetrics, PairMetrics
 from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.storage import load, save
 
 __all__ = [
-    "BatchEstimate",
-    "BlockSplit",
-    "Certificate",
     "CurvatureOperator",
     "Dag",
-    "DiagonalEstimate",
-    "DiscardedCoupling",
-    "Eigenpairs",
     "Estimate",
-    "InterLayerMetrics",
     "LayerOperator",
     "MeasurementError",
-    "Monitor",
     "Node",
-    "PairMetrics",
     "ParameterOperator",
-    "SpectralDensity",
     "SymmetricOperator",
-    "TraceEstimate",
-    "UpperBound",
     "as_curvlinops",
     "as_linear_operator",
     "batch_errors",

@@ -15,7 +15,6 @@ import torch
 from runner.contract import Table
 from runner.contract.records import certificate_row
 from runner.curvature import (
-    InterLayerMetrics,
     LayerOperator,
     ParameterOperator,
     batch_errors,
@@ -27,6 +26,7 @@ from runner.curvature import (
     upper_bound_estimate,
     verify,
 )
+from runner.curvature.metrics.ratios import InterLayerMetrics
 from runner.diagnose.problem import Problem
 
 FEW = 512

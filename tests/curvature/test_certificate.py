@@ -179,7 +179,7 @@ def own_operator(factor=1.0):
 
 def test_another_operator_is_certified_by_its_gradients():
     found = rc.verify(own_operator(), generator=seeded())
-    assert isinstance(found, rc.Certificate) and found.ok and found.examples == {}
+    assert found.ok and found.examples == {}
     wrong = rc.verify(own_operator(1.01), generator=seeded())
     assert not wrong.ok and "1.01 times the mean" in wrong.reasons[0]
     with pytest.raises(ValueError, match="expected a Dag"):

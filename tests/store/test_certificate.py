@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from runner.contract.records import certificate_row
-from runner.curvature import Certificate
+from runner.curvature.certificate.result import Certificate
 from runner.report.certificates import certificate_lines
 from runner.store.compare import compare
 

@@ -189,7 +189,7 @@ class FunctionOperator(SymmetricOperator):
         return self.data.loss(Point(displaced(self.function, self.values)))
 
     def _tensors(self) -> list[Tensor]:
-        return [*self.module.parameters(), *self.module.buffers(), *self.spread.values()]
+        return [*self.module.parameters(), *self.module.buffers()]
 
     # ------------------------------------------------------------------ products
 
@@ -200,7 +200,7 @@ class FunctionOperator(SymmetricOperator):
             return self.processes.sum(lambda: self._checked_rows(rows.detach()), rows)
 
     def _checked_rows(self, rows: Tensor) -> Tensor:
-        self.changes.refuse(always=False)
+        self.changes.refuse(always=sums_of(self.spread) != self.sums)
         return self._of_rows(rows)
 
     def _of_rows(self, rows: Tensor) -> Tensor:
