@@ -47,7 +47,7 @@ SCORE_COLUMNS = frozenset(
 """Columns of scorecard.csv that are not keys of the value."""
 WORDS = (
     *("verdict", "reason", "source", "note", "significant", "in_our_95", "way", "statistic"),
-    *("in_their_prediction", "sign_kept", "margin_reason", "replication"),
+    *("in_their_prediction", "sign_kept", "margin_reason", "replication", "undecidable"),
 )
 """Columns of scorecard.csv that hold text, as the pages show them."""
 

@@ -37,7 +37,7 @@ class Score:
     their equality. values: ours, pairs (seed, value), nine digits, None for one that is not finite;
     JSON in scorecard.csv.
     replication: the verdict of the seeds declared for a second one, not counted; "" where none are
-    declared.
+    declared. undecidable: why no number of our seeds would decide an inconclusive row.
     """
 
     paper_mean: float
@@ -79,6 +79,7 @@ class Score:
     note: str = ""
     values: tuple[tuple[int, float | None], ...] = ()
     replication: str = ""
+    undecidable: str = ""
 
 
 def score_of(paper: Printed, matching: Sequence[Row], reason: str, ambiguous: str) -> Score:
@@ -154,6 +155,7 @@ def _bounded(score: Score, ours: Sample) -> Score:
 
 RESULTS_STD = "standard deviation of the authors' public results"
 PAIRED = "paired: same networks; the interval is that of other probes or another device's rounding"
+NO_MORE = "the scatter of the probes contains both answers, and there are no more of these networks"
 PAIRED_EXACT = "paired: same networks and images, nothing random is left"
 
 
@@ -179,6 +181,9 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
             verdict, reasons = "exact match", ["every printed digit"]
         else:
             reasons.append("same networks and data, but not every printed digit")
+    never = ""
+    if math.isinf(compared.seeds_needed):
+        never = judge.only_so_many(paper.n) if math.isnan(rounding) else NO_MORE
     same_digits = judge.digits_agree(ours.mean, paper.mean, paper.resolution)
     return replace(
         _criteria(score, ours, theirs, compared.difference),
@@ -194,6 +199,7 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
         detectable=margin + (compared.high - compared.low) / 2,
         significant=yes(compared.significant and not same_digits),
         seeds_needed=compared.seeds_needed,
+        undecidable=never,
         reason=joined(*reasons),
     )
 

@@ -115,6 +115,8 @@ class Evidence:
         needed = math.nan
         if verdict == "inconclusive":
             needed = data_sets_needed(findings, self.rule)
+            if math.isinf(needed):
+                text += "; more data sets of the same kinds would not decide it"
         return claim(
             statement,
             verdict,

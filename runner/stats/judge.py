@@ -161,7 +161,8 @@ def number(
         by_facts[name] = _by_probes(named[name], exact_values, theirs, margin)
         facts[name] = samples[name].mean
     decided = over_seeds | by_facts
-    made = _joined(statement, samples, decided, f"{printed:g} ± {margin:.3g}")
+    never = only_so_many(statement.n)
+    made = _joined(statement, samples, decided, f"{printed:g} ± {margin:.3g}", never=never)
     if not by_facts:
         return made
     made = _as_facts(made, {name: facts[name] for name in by_facts}, decided, over_seeds)
@@ -178,6 +179,11 @@ def _equal(sample: Sample, theirs: Sample, margin: float) -> Decision:
         return Decision("inconclusive", float(FEWEST_SEEDS))
     compared = equal(sample, theirs, margin)
     return Decision(OUTCOMES[compared.outcome], compared.seeds_needed)
+
+
+def only_so_many(seeds: int) -> str:
+    """Why no number of our seeds decides a printed mean."""
+    return f"the published mean is of {seeds} seeds, and its own interval contains both answers"
 
 
 def _by_probes(
@@ -304,8 +310,10 @@ def _joined(
     decided: Decisions,
     threshold: str = "",
     over: str = "seeds",
+    never: str = "the mean lies on the limit",
 ) -> Claim:
-    """One claim from the samples and verdicts of its parts."""
+    """One claim from the samples and verdicts of its parts. never: why it may be that no number of
+    seeds decides."""
     verdict = overall([one.verdict for one in decided.values()])
     deciding = [name for name, one in decided.items() if one.verdict == verdict]
     described = [_described(statement, name, sample) for name, sample in samples.items()]
@@ -316,6 +324,8 @@ def _joined(
     total = lost + sum(sample.n for sample in samples.values())
     undecided = [one.seeds_needed for one in decided.values() if one.verdict == "inconclusive"]
     needed = [seeds for seeds in undecided if not math.isnan(seeds)]
+    if verdict == "inconclusive" and math.inf in needed:
+        text += f"; no number of seeds decides it: {never}"
     return claim(
         statement,
         verdict,

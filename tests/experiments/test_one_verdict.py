@@ -133,6 +133,17 @@ def test_what_has_no_power_says_how_many_seeds_would_decide_it():
     assert not bare
 
 
+def test_a_number_that_no_seeds_decide_says_why():
+    bare = [
+        (path.parent.name, row["metric"])
+        for path in sorted(OUTPUTS.glob("*/scorecard.csv"))
+        for row in rows(path)
+        if row["verdict"] == "inconclusive" and row["seeds_needed"] == "inf"
+        if not row["undecidable"]
+    ]
+    assert not bare
+
+
 def test_the_table_of_experiments_is_made_from_the_reports():
     """But for its last column, the cost of what this checkout has measured."""
     text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")

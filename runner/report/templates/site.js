@@ -393,6 +393,7 @@
       ["difference", known(row.difference) ? number(row.difference) + interval : ""],
       ["equivalence test", row.equivalence],
       ["seeds that would decide", number(row.seeds_needed)],
+      ["why no number of seeds decides", row.undecidable],
       ["published value in our 95 % interval", row.in_our_95],
       ["our mean in the prediction interval of the paper", row.in_their_prediction],
       ["sign preserved", row.sign_kept],
