@@ -3,7 +3,8 @@ held to the tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 
 from experiments.printed import statements
 from experiments.scalar_spectrum.settings import ScalarSpectrum
-from runner.contract import Claim, Statement
+from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 
 TAIL = 20
@@ -27,12 +28,10 @@ WIGGLES, LAST = 3, 10
 RUN = ["network", "width", "start", "factor", "seed"]
 OPEN = (
     "the scale of the wedge data is not printed and decides this: at a small one the second "
-    "outlier changes sign "
+    "outlier changes sign once, at a large one it wiggles"
 )
-OPEN += "once, at a large one it wiggles"
 TARGETS = "the text does not say whether the targets are scaled with the inputs"
 
-Tables = Mapping[str, pd.DataFrame]
 Says = Mapping[str, Statement]
 Made = Iterator[tuple[str, Claim]]
 """(variant, claim)."""
@@ -50,12 +49,10 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
         ("bias", _bias),
         ("edge", _edge),
     ]
-    made = [
-        found
-        for table, make in makers
-        if len(tables.get(table, ()))
-        for found in make(setup, tables, says)
-    ]
+    made: list[tuple[str, Claim]] = []
+    for table, make in makers:
+        if len(tables.get(table, ())):
+            made += make(setup, tables, says)
     holds = {(claim.name, variant) for variant, claim in made if claim.verdict == "confirmed"}
     return [_protocol_unknown(_minor_error(claim, holds)) for claim in judge.gathered(made)]
 
@@ -72,17 +69,17 @@ def _protocol_unknown(claim: Claim) -> Claim:
     Proportionality is not refuted by targets that are kept: it holds where they are scaled with the
     inputs.
     """
-    if (
-        claim.name == "proportional"
-        and "confirmed" in claim.variants.values()
-        and claim.verdict == "refuted"
-    ):
-        return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {TARGETS}")
-    if claim.where == FIG3 and (
-        claim.verdict == "refuted" or (claim.name, claim.verdict) == ("wiggles", "confirmed")
-    ):
-        return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPEN}")
+    refuted = claim.verdict == "refuted"
+    if claim.name == "proportional" and refuted and "confirmed" in claim.variants.values():
+        return _not_comparable(claim, TARGETS)
+    wiggles = (claim.name, claim.verdict) == ("wiggles", "confirmed")
+    if claim.where == FIG3 and (refuted or wiggles):
+        return _not_comparable(claim, OPEN)
     return claim
+
+
+def _not_comparable(claim: Claim, why: str) -> Claim:
+    return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
 
 
 def _exact(says: Statement, value: float, detail: str) -> Claim:
@@ -94,67 +91,55 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
 
     votes: columns seed and shown.
     """
-    by = votes.groupby("seed")["shown"].mean() if len(votes) else pd.Series(dtype=float)
-    found = {int(str(seed)): "yes" if share >= setup.share else "no" for seed, share in by.items()}
+    found, share = {}, math.nan
+    if len(votes):
+        share = float(votes["shown"].mean())
+        for seed, of_runs in votes.groupby("seed")["shown"].mean().items():
+            found[int(str(seed))] = "yes" if of_runs >= setup.share else "no"
     verdict, text = judge.verdict_of_data_sets(found, judge.DataSetRule(setup.share, setup.runs))
-    share = float(votes["shown"].mean()) if len(votes) else float("nan")
-    detail = (
-        f"{int(votes['shown'].sum())} of {len(votes)} runs; {text.replace('data sets', 'seeds')}"
-    )
-    return judge.claim(
-        says, verdict, share, detail, threshold=f">= {setup.share:g} of the runs of a seed"
-    )
+    seeds = text.replace("data sets", "seeds")
+    detail = f"{int(votes['shown'].sum())} of {len(votes)} runs; {seeds}"
+    threshold = f">= {setup.share:g} of the runs of a seed"
+    return judge.claim(says, verdict, share, detail, threshold=threshold)
+
+
+def _relative_range(values: pd.Series[float]) -> float:
+    """Largest less smallest value, over the largest size."""
+    return np.ptp(values) / np.abs(values).max()
 
 
 def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    frame = tables["scaling"]
-    top = (
-        frame[frame["targets"] == "fixed"]
-        .groupby(["scaled_width", "seed", "sigma"])["eigenvalue"]
-        .max()
-        .unstack()
-    )
-    if 1.0 in top.columns and top.columns.min() < 1:
-        low = top.columns.min()
+    frame, networks = tables["scaling"], ["scaled_width", "seed"]
+    fixed = frame[frame["targets"] == "fixed"]
+    top = fixed.groupby([*networks, "sigma"])["eigenvalue"].max().unstack()
+    low = top.columns.min()
+    if 1.0 in top.columns and low < 1:
         detail = f"sharpness at sigma = 1 over sigma = {low:g}, smallest over {len(top)} networks"
         yield "", _exact(says["normalising_sharpens"], float((top[1.0] / top[low]).min()), detail)
     for targets, part in frame.groupby("targets"):
         scaled = part.assign(unit=part["eigenvalue"] / part["sigma"] ** 2)
-        extremes = scaled.groupby(["scaled_width", "seed", "sigma"])["unit"].agg(["max", "min"])
-        spread = extremes.groupby(["scaled_width", "seed"]).agg(
-            lambda s: np.ptp(s) / np.abs(s).max()
-        )
+        extremes = scaled.groupby([*networks, "sigma"])["unit"].agg(["max", "min"])
+        spread = float(extremes.groupby(networks).agg(_relative_range).to_numpy().max())
         detail = "relative spread of (largest, smallest eigenvalue)/sigma^2 over sigma"
-        yield (
-            f"targets {targets}",
-            _exact(says["proportional"], float(spread.to_numpy().max()), detail),
-        )
+        yield f"targets {targets}", _exact(says["proportional"], spread, detail)
 
 
 def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame, density = tables["relu_cells"], tables["density"]
     largest = frame.groupby("seed")["dense"].transform(lambda s: s.abs().max())
-    error = (frame["eigenvalue"] - frame["dense"]).abs() / largest
+    error = float(((frame["eigenvalue"] - frame["dense"]).abs() / largest).max())
     unit = density.assign(unit=density["eigenvalue"] / density["share"])
     unit["rank"] = unit.groupby(["seed", "cell", "copies"])["unit"].rank(method="first")
-    spread = unit.groupby(["seed", "cell", "rank"])["unit"].agg(
-        lambda s: np.ptp(s) / np.abs(s).max()
-    )
-    yield (
-        "",
-        _exact(says["relu_closed_form"], float(error.max()), "relative to a dense eigensolver"),
-    )
+    spread = float(unit.groupby(["seed", "cell", "rank"])["unit"].agg(_relative_range).max())
+    yield "", _exact(says["relu_closed_form"], error, "relative to a dense eigensolver")
     detail = "relative spread of eigenvalue/density when samples x <= 0 are repeated"
-    yield "", _exact(says["density"], float(spread.max()), detail)
+    yield "", _exact(says["density"], spread, detail)
 
 
 def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     for network, part in tables["pairs"].groupby("network"):
-        steps = f"{len(part)} steps"
-        yield (
-            str(network),
-            _exact(says["closed_form_in_training"], float(part["dense_error"].max()), steps),
-        )
+        steps, error = f"{len(part)} steps", float(part["dense_error"].max())
+        yield str(network), _exact(says["closed_form_in_training"], error, steps)
         slack = ((part["bound"] - part["smallest"]) / part["trace"]).max()
         yield str(network), _exact(says["smallest_bound"], float(slack), steps)
 
@@ -162,34 +147,28 @@ def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
     """How far λ1 − tr H or λ2 lies on the wrong side for its phase, relative to tr H; −inf without
     rows."""
-    target, slope = part["target"], part["slope"]
+    if part.empty:
+        return -math.inf
+    target, slope, trace = part["target"], part["slope"], part["trace"]
     late = (slope >= target / 3) & (slope <= target) if printed else part["phase"] == "late"
     side = np.where(late, -1.0, 1.0)
-    wrong = (
-        np.maximum(side * (part["trace"] - part["first"]), side * part["second"]) / part["trace"]
-    )
-    return float(wrong.max()) if len(part) else float("-inf")
+    wrong = np.maximum(side * (trace - part["first"]), side * part["second"])
+    return float((wrong / trace).max())
 
 
 def _phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["pairs"]
     frame = frame[frame["status"] == "ok"]
-    for name, part in (
-        ("θ* > 0", frame[frame["target"] > 0]),
-        ("θ* < 0", frame[frame["target"] < 0]),
-    ):
+    signs = {"θ* > 0": frame[frame["target"] > 0], "θ* < 0": frame[frame["target"] < 0]}
+    for name, part in signs.items():
         if len(part):
             yield name, _exact(says["phases"], _phase_violation(part, True), f"{len(part)} steps")
-    yield (
-        "any θ*",
-        _exact(says["phases_corrected"], _phase_violation(frame, False), f"{len(frame)} steps"),
-    )
+    violation = _phase_violation(frame, False)
+    yield "any θ*", _exact(says["phases_corrected"], violation, f"{len(frame)} steps")
     solved = frame[(frame["slope"] - frame["target"]).abs() <= SOLVED * frame["target"].abs()]
     if len(solved):
-        off = (
-            np.maximum((solved["first"] - solved["trace"]).abs(), solved["second"].abs())
-            / solved["trace"]
-        )
+        trace = solved["trace"]
+        off = np.maximum((solved["first"] - trace).abs(), solved["second"].abs()) / trace
         yield "", _exact(says["rank_one"], float(off.max()), f"{len(solved)} steps at the solution")
 
 
@@ -201,31 +180,29 @@ def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     rates = sorted(frame["rate"].unique())
     for (network, left), part in frame.groupby(["network", "left"]):
         for rate in dict.fromkeys((rates[0], rates[-1])):
-            runs = [
-                (s, r["second"].to_numpy()) for s, r in part[part["rate"] == rate].groupby("seed")
-            ]
+            runs = part[part["rate"] == rate].groupby("seed")["second"]
+            variant = f"{network} on {wedge_name(left)} at rate {rate:g}"
             for name, test in (LOW if rate == rates[0] else HIGH).items():
-                votes = pd.DataFrame(
-                    [(s, test(second)) for s, second in runs], columns=["seed", "shown"]
-                )
-                yield (
-                    f"{network} on {wedge_name(left)} at rate {rate:g}",
-                    _voted(setup, says[name], votes),
-                )
+                votes = [(seed, test(second.to_numpy())) for seed, second in runs]
+                yield variant, _voted(setup, says[name], _ballot(votes))
     yield "", _damping(setup, frame[frame["rate"] == rates[0]], says["damping"])
+
+
+def _ballot(votes: Sequence[tuple[object, bool]]) -> pd.DataFrame:
+    return pd.DataFrame(votes, columns=["seed", "shown"])
 
 
 def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Claim:
     """When a low rate is low enough for the second outlier to reach zero from above: an overdamped
     heavy ball."""
-    votes = []
+    votes: list[tuple[object, bool]] = []
     for (_, _, seed), run in frame.groupby(["network", "left", "seed"]):
         if run["phase"].iloc[0] == "early":
-            overdamped = (
-                run["trace"].iloc[-1] < (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
-            )
-            votes.append((seed, LOW["turns_positive"](run["second"].to_numpy()) == overdamped))
-    return _voted(setup, says, pd.DataFrame(votes, columns=["seed", "shown"]))
+            limit = (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
+            overdamped = run["trace"].iloc[-1] < limit
+            turns = LOW["turns_positive"](run["second"].to_numpy())
+            votes.append((seed, turns == overdamped))
+    return _voted(setup, says, _ballot(votes))
 
 
 def wedge_name(left: float) -> str:
@@ -256,22 +233,18 @@ HIGH: dict[str, Callable[[np.ndarray], bool]] = {
 
 
 def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    frame = tables["bias"]
+    frame, width = tables["bias"], setup.bias_width
     inside = frame[frame["mix"] == 0]
-    wrong = (inside["zeros"] != setup.bias_width - 1) | (inside["plus"] != setup.bias_width - 2)
-    wrong |= inside["minus"] != setup.bias_width - 2
+    wrong = inside["zeros"] != width - 1
+    wrong |= (inside["plus"] != width - 2) | (inside["minus"] != width - 2)
     triple = inside[inside["member"] == "triple"]
-    outside = np.maximum(
-        triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]
-    ).max()
-    networks = f"{inside['seed'].nunique()} networks, m = {setup.bias_width}"
+    below, above = triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]
+    networks = f"{inside['seed'].nunique()} networks, m = {width}"
+    error = float(frame["dense_error"].max())
     yield "", _exact(says["theorem6"], float(inside["gap"].max()), networks)
     yield "", _exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
-    yield "", _exact(says["triple_bounds"], float(outside), networks)
-    yield (
-        "",
-        _exact(says["bias_closed_form"], float(frame["dense_error"].max()), f"{len(frame)} rows"),
-    )
+    yield "", _exact(says["triple_bounds"], float(np.maximum(below, above).max()), networks)
+    yield "", _exact(says["bias_closed_form"], error, f"{len(frame)} rows")
 
 
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -282,75 +255,65 @@ def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
     for key, run in frame.groupby(RUN):
         tail = run.tail(TAIL)
         loss = run["loss"].to_numpy()
-        diverged = bool((run["status"] == "diverged").any())
-        settled = not diverged and np.ptp(tail["loss"]) <= 1e-6 * tail["loss"].mean()
-        rows.append(
-            dict(zip(RUN, key, strict=True))
-            | {
-                "rose": bool(loss.max() > 1.01 * loss[0]),
-                "low": tail["ratio"].min(),
-                "high": tail["ratio"].max(),
-                "diverged": diverged,
-                "settled": settled,
-            }
-        )
+        row = dict(zip(RUN, key, strict=True))
+        row["rose"] = bool(loss.max() > 1.01 * loss[0])
+        row["low"], row["high"] = tail["ratio"].min(), tail["ratio"].max()
+        row["diverged"] = bool((run["status"] == "diverged").any())
+        still = np.ptp(tail["loss"]) <= 1e-6 * tail["loss"].mean()
+        row["settled"] = not row["diverged"] and still
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 def _edge(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     runs, residual = edge_runs(tables["edge"]), tables["edge_runs"]["residual"]
     settled = runs[runs["settled"]]
-    yield (
-        "",
-        _exact(
-            says["settled_below_threshold"],
-            float(settled["high"].max()),
-            f"{len(settled)} settled runs",
-        ),
-    )
+    highest, count = float(settled["high"].max()), f"{len(settled)} settled runs"
+    yield "", _exact(says["settled_below_threshold"], highest, count)
     widest = f"widths up to {int(runs['width'].max()):,}"
     yield "", _exact(says["live_meter"], float(residual.max()), widest)
-    large, small = runs[runs["start"] == "large"], runs[runs["start"] == "small"]
+    for network, part in runs.groupby("network"):
+        yield from _edge_of(setup, str(network), part, says)
 
-    def within(part: pd.DataFrame, name: str) -> pd.DataFrame:
-        limits = says[name]
+
+def _edge_of(setup: ScalarSpectrum, network: str, runs: pd.DataFrame, says: Says) -> Made:
+    """The statements on runs of one network, whose factors are within a statement's limits."""
+
+    def within(start: str, name: str) -> pd.DataFrame:
+        limits, part = says[name], runs[runs["start"] == start]
         return part[(part["factor"] > limits.low) & (part["factor"] < limits.high)]
 
-    near = says["climbs"].high
-    for network in sorted(runs["network"].unique()):
-        top, low = large[large["network"] == network], small[small["network"] == network]
-        for width, part in within(top, "catapult").groupby("width"):
-            shown = part.assign(shown=part["rose"] & part["settled"])
-            yield f"{network} m={width:,}", _voted(setup, says["catapult"], shown)
-        lost = within(top, "divergence")
-        yield network, _voted(setup, says["divergence"], lost.assign(shown=lost["diverged"]))
-        climbed = low[low["factor"] < 1]
-        there = climbed["settled"] & ((climbed["high"] / climbed["factor"] - 1).abs() < near)
-        yield network, _voted(setup, says["climbs"], climbed.assign(shown=there))
-        beyond = within(low, "oscillates")
-        crossing = (
-            ~beyond["diverged"] & ~beyond["settled"] & (beyond["low"] < 1) & (beyond["high"] > 1)
-        )
-        yield network, _voted(setup, says["oscillates"], beyond.assign(shown=crossing))
+    for width, part in within("large", "catapult").groupby("width"):
+        shown = part.assign(shown=part["rose"] & part["settled"])
+        yield f"{network} m={width:,}", _voted(setup, says["catapult"], shown)
+    lost = within("large", "divergence")
+    yield network, _voted(setup, says["divergence"], lost.assign(shown=lost["diverged"]))
+    climbed = runs[(runs["start"] == "small") & (runs["factor"] < 1)]
+    near = (climbed["high"] / climbed["factor"] - 1).abs() < says["climbs"].high
+    climbs = climbed.assign(shown=climbed["settled"] & near)
+    yield network, _voted(setup, says["climbs"], climbs)
+    beyond = within("small", "oscillates")
+    crossing = (beyond["low"] < 1) & (beyond["high"] > 1)
+    goes_on = ~beyond["diverged"] & ~beyond["settled"]
+    yield network, _voted(setup, says["oscillates"], beyond.assign(shown=goes_on & crossing))
 
 
 def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
     """The counts that the paper's corollary and theorem state, counted among dense eigenvalues."""
     rows = []
-    for seed, frame in tables.get("relu_cells", pd.DataFrame({"seed": []})).groupby("seed"):
-        near = 1e-9 * frame["dense"].abs().max()
+    nothing = pd.DataFrame({"seed": []})
+    for seed, frame in tables.get("relu_cells", nothing).groupby("seed"):
+        sizes = frame["dense"].abs()
         for cell, part in frame.groupby("cell"):
-            value = part.loc[part["kind"] == "bulk", "eigenvalue"].abs()
-            if len(value):
-                count = int(((frame["dense"].abs() - value.iloc[0]).abs() <= near).sum())
-                rows.append(
-                    {"metric": "bulk_multiplicity", "cell": cell, "seed": seed, "value": count / 2}
-                )
-                rows.append(
-                    {"metric": "outliers", "cell": cell, "seed": seed, "value": len(part) - count}
-                )
-    for seed, frame in tables.get("bias", pd.DataFrame({"seed": []})).groupby("seed"):
+            bulk = part.loc[part["kind"] == "bulk", "eigenvalue"].abs()
+            if len(bulk):
+                count = int(((sizes - bulk.iloc[0]).abs() <= 1e-9 * sizes.max()).sum())
+                rows.append(("bulk_multiplicity", cell, seed, count / 2))
+                rows.append(("outliers", cell, seed, len(part) - count))
+    for seed, frame in tables.get("bias", nothing).groupby("seed"):
         first = frame[frame["mix"] == 0].iloc[0]
         count = 3 * setup.bias_width - int(first["zeros"] + first["plus"] + first["minus"])
-        rows.append({"metric": "outliers", "cell": "bias", "seed": seed, "value": count})
-    return pd.DataFrame(rows) if rows else None
+        rows.append(("outliers", "bias", seed, count))
+    if not rows:
+        return None
+    return pd.DataFrame(rows, columns=["metric", "cell", "seed", "value"])

@@ -4,6 +4,7 @@ dense eigensolver."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -33,12 +34,22 @@ def dense_eigenvalues(
     output: Callable[..., Tensor], layers: Sequence[Tensor], x: Tensor, y: Tensor
 ) -> Tensor:
     """All eigenvalues, descending, of the automatic Hessian of ½ mean (output − y)²."""
+    loss = squared_error(output, layers, x, y)
+    hessian = torch.func.hessian(loss)(torch.cat(list(layers)))
+    return torch.linalg.eigvalsh(hessian).flip(0)
+
+
+def squared_error(
+    output: Callable[..., Tensor], layers: Sequence[Tensor], x: Tensor, y: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """½ mean (output − y)² as a function of all weights."""
     sizes = [len(layer) for layer in layers]
 
     def loss(theta: Tensor) -> Tensor:
-        return 0.5 * ((output(x, *torch.split(theta, sizes)) - y) ** 2).mean()
+        residual = output(x, *torch.split(theta, sizes)) - y
+        return 0.5 * (residual**2).mean()
 
-    return torch.linalg.eigvalsh(torch.func.hessian(loss)(torch.cat(list(layers)))).flip(0)
+    return loss
 
 
 def certified(
@@ -50,15 +61,13 @@ def certified(
     ctx: Context,
 ) -> dict[str, Any]:
     """Row of `certificate`: the Hessian that the closed-form eigenvalues and eigenvectors make."""
-    sizes, vectors = [len(layer) for layer in layers], spectrum.eigenvectors()
+    vectors = spectrum.eigenvectors()
 
-    def loss(theta: Tensor) -> Tensor:
-        return 0.5 * ((output(x, *torch.split(theta, sizes)) - y) ** 2).mean()
-
-    def product(z: Tensor) -> Tensor:
+    def applied(z: Tensor) -> Tensor:
         return vectors @ (spectrum.expanded() * (vectors.mT @ z))
 
-    return of_hessian("eigenvalues and eigenvectors", product, loss, torch.cat(list(layers)), ctx)
+    loss, theta = squared_error(output, layers, x, y), torch.cat(list(layers))
+    return of_hessian("eigenvalues and eigenvectors", applied, loss, theta, ctx)
 
 
 def relative_gap(found: Tensor, dense: Tensor) -> float:
@@ -68,9 +77,8 @@ def relative_gap(found: Tensor, dense: Tensor) -> float:
 
 def normal(m: int, ctx: Context, role: str) -> Tensor:
     """(m,) standard normal numbers of the named stream."""
-    return torch.randn(
-        m, generator=ctx.torch_generator(f"scalar_spectrum.{role}"), dtype=torch.float64
-    )
+    generator = ctx.torch_generator(f"scalar_spectrum.{role}")
+    return torch.randn(m, generator=generator, dtype=torch.float64)
 
 
 def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -82,28 +90,25 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w, v = normal(m, ctx, "scaling.w") / m**0.5, normal(m, ctx, "scaling.v") / m**0.5
     rows: list[dict[str, Any]] = []
-    certificate = [
-        certified(scalar.linear_spectrum(w, v, x0, y0), linear_output, [v, w], x0, y0, ctx)
-    ]
-    for targets in ("fixed", "scaled"):
-        for scale in setup.scales:
-            x, y = scale * x0, (scale * y0 if targets == "scaled" else y0)
-            spectrum = scalar.linear_spectrum(w, v, x, y)
-            error = relative_gap(
-                spectrum.expanded(), dense_eigenvalues(linear_output, [v, w], x, y)
-            )
-            for group in spectrum.groups:
-                rows.append(
-                    {
-                        "targets": targets,
-                        "sigma": scale,
-                        "kind": group.kind,
-                        "eigenvalue": float(group.value),
-                        "multiplicity": group.multiplicity,
-                        "dense_error": error,
-                    }
-                )
+    start = scalar.linear_spectrum(w, v, x0, y0)
+    certificate = [certified(start, linear_output, [v, w], x0, y0, ctx)]
+    for targets, scale in product(("fixed", "scaled"), setup.scales):
+        x, y = scale * x0, (scale * y0 if targets == "scaled" else y0)
+        spectrum = scalar.linear_spectrum(w, v, x, y)
+        dense = dense_eigenvalues(linear_output, [v, w], x, y)
+        error = {"dense_error": relative_gap(spectrum.expanded(), dense)}
+        for group in spectrum.groups:
+            rows.append({"targets": targets, "sigma": scale} | group_row(group) | error)
     return {"scaling": rows, "certificate": certificate}
+
+
+def group_row(group: Any) -> dict[str, Any]:
+    """Kind, value and multiplicity of a group of eigenvalues."""
+    return {
+        "kind": group.kind,
+        "eigenvalue": float(group.value),
+        "multiplicity": group.multiplicity,
+    }
 
 
 def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -114,39 +119,23 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     v[q:] = -v[q:]
     generator = ctx.numpy_generator("scalar_spectrum.cells.data")
     x, y = (torch.from_numpy(a) for a in wedge(setup.samples, generator, noise=setup.wedge_noise))
-    rows, density = [], []
+    rows: list[dict[str, Any]] = []
+    density: list[dict[str, Any]] = []
     spectrum = scalar.relu_spectrum(w, v, x, y)
     dense = dense_eigenvalues(relu_output, [v, w], x, y)
-    labels = [(g.kind, g.cell) for g in spectrum.groups for _ in range(g.multiplicity)]
-    for i, (value, (kind, name)) in enumerate(zip(spectrum.expanded(), labels, strict=True)):
-        rows.append(
-            {
-                "index": i,
-                "eigenvalue": float(value),
-                "dense": float(dense[i]),
-                "kind": kind,
-                "cell": name,
-            }
-        )
+    values = iter(zip(spectrum.expanded().tolist(), dense.tolist(), strict=True))
+    for group in spectrum.groups:
+        for value, exact in islice(values, group.multiplicity):
+            row = {"index": len(rows), "eigenvalue": value, "dense": exact}
+            rows.append(row | {"kind": group.kind, "cell": group.cell})
     for copies in setup.copies:
         times = torch.where(x > 0, 1, copies)
-        many_x, many_y = torch.repeat_interleave(x, times), torch.repeat_interleave(y, times)
+        many_x, many_y = (torch.repeat_interleave(data, times) for data in (x, y))
         repeated = scalar.relu_spectrum(w, v, many_x, many_y)
-        for name, share in (
-            ("+", (many_x > 0).double().mean()),
-            ("-", (many_x <= 0).double().mean()),
-        ):
+        for name, inside in (("+", many_x > 0), ("-", many_x <= 0)):
+            about = {"copies": copies, "cell": name, "share": float(inside.double().mean())}
             for group in repeated.select(cell=name).groups:
-                density.append(
-                    {
-                        "copies": copies,
-                        "cell": name,
-                        "share": float(share),
-                        "kind": group.kind,
-                        "eigenvalue": float(group.value),
-                        "multiplicity": group.multiplicity,
-                    }
-                )
+                density.append(about | group_row(group))
     certificate = [certified(spectrum, relu_output, [v, w], x, y, ctx)]
     return {"relu_cells": rows, "density": density, "certificate": certificate}
 
@@ -170,29 +159,26 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
             certificate = [certified(spectrum, bias_output, [w, v, b], x, y, ctx)]
         for rank, value in enumerate(spectrum.select("outlier").expanded()):
             outliers.append({"mix": mix, "rank": rank, "eigenvalue": float(value)})
-        rows += _theorem6_rows(
-            mix, w, v, b, spectrum, dense_eigenvalues(bias_output, [w, v, b], x, y)
-        )
+        dense = dense_eigenvalues(bias_output, [w, v, b], x, y)
+        rows += [{"mix": mix} | row for row in _theorem6_rows(w, v, b, spectrum, dense)]
     return {"bias": rows, "bias_outliers": outliers, "certificate": certificate}
 
 
 def _theorem6_rows(
-    mix: float, w: Tensor, v: Tensor, b: Tensor, spectrum: scalar.Spectrum, dense: Tensor
+    w: Tensor, v: Tensor, b: Tensor, spectrum: scalar.Spectrum, dense: Tensor
 ) -> list[dict[str, Any]]:
     """Theorem 6's five values, also where its assumptions fail, each with its distance to the
     nearest eigenvalue."""
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
     lower, upper = triple_bounds(w, v, b)
-    shared = {
-        "lower": float(lower),
-        "upper": float(upper),
-        "dense_error": relative_gap(spectrum.expanded(), dense),
-        **_counts(dense, torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)),
-    }
+    bulk = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
+    shared = {"lower": float(lower), "upper": float(upper)}
+    shared |= {"dense_error": relative_gap(spectrum.expanded(), dense), **_counts(dense, bulk)}
     rows = []
-    for member, value in zip(["pair"] * 2 + ["triple"] * 3, torch.cat([pair, triple]), strict=True):
-        gap = float((dense - value).abs().min() / dense.abs().max())
-        rows.append({"mix": mix, "member": member, "theorem": float(value), "gap": gap, **shared})
+    for member, values in (("pair", pair), ("triple", triple)):
+        for value in values:
+            gap = float((dense - value).abs().min() / dense.abs().max())
+            rows.append({"member": member, "theorem": float(value), "gap": gap, **shared})
     return rows
 
 

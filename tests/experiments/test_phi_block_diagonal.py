@@ -24,7 +24,8 @@ def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     torch.manual_seed(0)
     model = network(architecture, residual, 3, 3, torch.Generator().manual_seed(0))
     x, y = torch.randn(6, 16, dtype=torch.float64), torch.arange(6) % 3
-    rows, layers, certificate = curvature(model, nn.CrossEntropyLoss(), x, y, Context(seed=0))
+    tables = curvature(model, nn.CrossEntropyLoss(), x, y, Context(seed=0))
+    rows, layers, (certificate,) = (tables[name] for name in ("phi", "layers", "certificate"))
     assert certificate["ok"], certificate
     operator = ParameterOperator(model, nn.CrossEntropyLoss(), [(x, y)])
     h = operator.dense()
