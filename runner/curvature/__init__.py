@@ -1,10 +1,12 @@
-"""The shared curvature engine: inter-layer Hessian blocks of a network stated as a graph. Imports torch,
-and scipy for spectra.
+"""The shared curvature engine: Hessians of networks by parameters and by layer outputs.
+
+Imports torch, and scipy for spectra.
 
 >>> import torch
 >>> from runner.curvature import CurvatureOperator, Dag, exact_blocks, inter_layer_metrics, verify
 >>> _ = torch.manual_seed(0)
->>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2)).double()
+>>> net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+>>> net = net.double()
 >>> x, y = torch.randn(8, 4).double(), torch.randint(0, 2, (8,))
 >>> dag = Dag.from_sequential(net, names=["hidden", "act", "out"])
 >>> blocks = exact_blocks(dag, x, y)
@@ -29,11 +31,12 @@ Any symmetric operator  top_eigenpairs, spectral_density, trace_estimate, diagon
                     upper_bound_estimate; batch_errors (over batches); as_linear_operator,
                     as_curvlinops
 During a training   monitor
-Results             all have value, error, low, high and to_dict(); pairs of nodes also to_frame() and plot();
-                    save and load: one file each
+Results             all have value, error, low, high and to_dict(); pairs of nodes also
+                    to_frame() and plot(); save and load: one file each
 Closed forms        runner.curvature.closed_form: three_layer, scalar, attention
 
-Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found, what to do.
+Whatever would make a number wrong is refused with a ValueError of one line: where, expected, found,
+what to do.
 """
 
 from runner.curvature.certificate.verify import verify
@@ -93,6 +96,6 @@ __all__ = [
 def trace_module(*_: object, **__: object) -> None:
     """Raises ValueError, with what to write instead."""
     raise MeasurementError(
-        "trace_module has been removed: write LayerOperator(module, loss, (x, y), layers), which has "
-        ".blocks(), products and inter_layer_metrics(operator), or state a graph with Dag"
+        "trace_module has been removed: write LayerOperator(module, loss, (x, y), layers), "
+        "which has .blocks(), products and inter_layer_metrics(operator), or state a graph with Dag"
     )

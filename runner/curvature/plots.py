@@ -38,7 +38,7 @@ def axes_for(ax: Axes | None) -> Any:
 
 
 def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | None) -> Figure:
-    """A symmetric map of one number for each pair of nodes; pairs that were not measured stay blank."""
+    """A symmetric map of one number for each pair of nodes; pairs not measured stay blank."""
     names = list(dict.fromkeys(node for pair in values for node in pair))
     shown = torch.full((len(names), len(names)), torch.nan, dtype=torch.float64)
     for (v, w), value in values.items():

@@ -1,4 +1,4 @@
-"""What all results of the engine share: value, error, low, high, a dictionary, and a short form for notebooks."""
+"""What all results share: value, error, low, high, a dictionary, a short form for notebooks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Result:
     Attributes
     ----------
     value, error, low, high
-        The quantity, its standard error (or bound of its error), and the ends of its 95 % interval: numbers, or tensors
-        of one shape. A subclass defines value and error (`Estimated`), or value and the ends (`Interval`).
+        The quantity, its standard error (or bound of its error), and the ends of its 95 % interval:
+        numbers, or tensors of one shape. A subclass defines value and error (`Estimated`), or value
+        and the ends (`Interval`).
     """
 
     __slots__ = ()
@@ -39,19 +40,19 @@ class Result:
         if reason := getattr(self, "reason", ""):
             return f"nan: {reason}"
         products = getattr(self, "products", 0)
-        return f"{self.value:.4g} ± {self.error:.2g}" + (
-            f", {products} products" if products else ""
-        )
+        cost = f", {products} products" if products else ""
+        return f"{self.value:.4g} ± {self.error:.2g}{cost}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.summary()})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th style="text-align: left">{escape(str(name))}</th><td>{escape(short(value))}</td></tr>'
-            for name, value in self.to_dict().items()
-            if not (isinstance(value, str | tuple) and not value)
-        )
+        rows = ""
+        for name, value in self.to_dict().items():
+            if isinstance(value, str | tuple) and not value:
+                continue
+            heading = f'<th style="text-align: left">{escape(str(name))}</th>'
+            rows += f"<tr>{heading}<td>{escape(short(value))}</td></tr>"
         return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
 
 
@@ -85,7 +86,10 @@ class Estimated(Result):
 
 
 class Interval(Result):
-    """A result with the fields low and high; the error is the standard error of a normal interval of that width."""
+    """A result with the fields low and high.
+
+    The error is the standard error of a normal interval of that width.
+    """
 
     __slots__ = ()
 

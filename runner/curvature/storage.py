@@ -1,4 +1,4 @@
-"""Results in one file each: an archive of numpy (.npz) that holds a description in JSON and every tensor."""
+"""Results in one file each: a numpy archive (.npz) of a description in JSON and every tensor."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def save(result: Any, path: str | Path) -> None:
     Parameters
     ----------
     result
-        What an estimator of `runner.curvature` returns, a tensor, a number, or dictionaries, tuples and lists of these;
-        also the parts of blocks (`split_blocks`).
+        What an estimator of `runner.curvature` returns, a tensor, a number, or dictionaries, tuples
+        and lists of these; also the parts of blocks (`split_blocks`).
     path
         The file, ".npz" by convention. It is replaced as a whole.
 
@@ -41,8 +41,9 @@ def save(result: Any, path: str | Path) -> None:
 
     Notes
     -----
-    The file is an uncompressed archive of `numpy.savez` with the entry "result", JSON with the version of the format,
-    and an array for each tensor, so that numpy alone can read it. Tensors come back on the CPU. Nothing is pickled.
+    The file is an uncompressed archive of `numpy.savez` with the entry "result", JSON with the
+    version of the format, and an array for each tensor, so that numpy alone can read it. Tensors
+    come back on the CPU. Nothing is pickled.
 
     Examples
     --------
@@ -62,7 +63,8 @@ def save(result: Any, path: str | Path) -> None:
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(part, "wb") as file:
-            np.savez(file, result=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+            content = {"result": np.frombuffer(text.encode(), np.uint8), **arrays}
+            np.savez(file, **content)  # type: ignore[arg-type]
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -79,7 +81,8 @@ def load(path: str | Path) -> Any:
     Raises
     ------
     ValueError
-        For a file that `save` did not write, a damaged one, and one of a later version of the format.
+        For a file that `save` did not write, a damaged one, and one of a later version of the
+        format.
     """
     with open(path, "rb") as file:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from runner.curvature.certificate.compare import distance
+from runner.curvature.certificate.compare import distance, finite
 from runner.curvature.matrix_free.base import norm_of
 from runner.curvature.matrix_free.reference import Vectors
 
@@ -24,7 +24,7 @@ def likely_cause(
 def _why(comparison: Any, own: Vectors, mean: Vectors, right_alone: bool) -> str:
     operator, reference, tolerance = comparison.operator, comparison.reference, comparison.tolerance
     direction = comparison.direction
-    if not all(bool(p.isfinite().all()) for p in own.values()):
+    if not finite(own):
         return "they are not finite"
     if _rounds(operator, direction, mean, tolerance):
         name = name_of(operator.dtype)
@@ -33,7 +33,8 @@ def _why(comparison: Any, own: Vectors, mean: Vectors, right_alone: bool) -> str
         node = reference.wrong_node(0, 1e-4)
         named = f" (node {node!r})" if node else ""
         return f"they are zero. Gradients are off, or a backward has no second derivative{named}"
-    if factor := _common_factor(own, mean, tolerance):
+    factor = _common_factor(own, mean, tolerance)
+    if factor:
         whole = factor > 1.5 and abs(factor - round(factor)) < 10 * tolerance * factor
         hint = ". Is the loss a sum, not a mean?" if whole else ", at every node alike"
         return f"they are {factor:.4g} times the mean over the examples{hint}"
@@ -55,7 +56,8 @@ def _why(comparison: Any, own: Vectors, mean: Vectors, right_alone: bool) -> str
 
 def _common_factor(own: Vectors, mean: Vectors, tolerance: float) -> float:
     """The factor by which they differ at every node alike; 0 where there is none."""
-    a, b = (torch.cat([t[v].reshape(-1) for v in mean]) for t in (own, mean))
+    a = torch.cat([own[v].reshape(-1) for v in mean])
+    b = torch.cat([mean[v].reshape(-1) for v in mean])
     factor = float(a @ b) / float(b @ b) if bool(b.any()) else math.nan
     alike = norm_of(a - factor * b) <= 10 * tolerance * norm_of(a) and abs(factor - 1) > tolerance
     return factor if alike else 0.0
@@ -68,8 +70,8 @@ def _rounds(operator: Any, direction: Vectors, mean: Vectors, tolerance: float) 
         return False
 
     def right(of: Any) -> bool:
-        found = of.apply({v: r.to(of.dtype).unsqueeze(0) for v, r in direction.items()})
-        return distance(mean, {v: found[v][0].double() for v in mean}) <= tolerance
+        products = of.apply({v: r.to(of.dtype).unsqueeze(0) for v, r in direction.items()})
+        return distance(mean, {v: products[v][0].double() for v in mean}) <= tolerance
 
     try:
         return right(operator.in_float64()) and not right(operator)

@@ -21,6 +21,7 @@ from runner.curvature.certificate.compare import (
     Expected,
     Found,
     distance,
+    finite,
     products_of,
 )
 from runner.curvature.certificate.result import Certificate, is_note, plural, worst_of
@@ -102,14 +103,13 @@ class Comparison:
         for piece, sides in found.kinks.items():
             alone = self._product_alone(piece)
             trials = sides if alone is None else [*sides, alone[0]]
+            trials = [trial for trial in trials if finite(trial)] or trials
             rest = {v: d.sum(0) - d[piece] for v, d in value.items()}
-            finite = [
-                t for t in trials if all(bool(d.isfinite().all()) for d in t.values())
-            ] or trials
-            best = min(
-                finite,
-                key=lambda t: distance(own, {v: rest[v] + weights[piece] * t[v] for v in own}),
-            )
+            misfits = []
+            for trial in trials:
+                whole = {v: rest[v] + weights[piece] * trial[v] for v in own}
+                misfits.append(distance(own, whole))
+            best = trials[misfits.index(min(misfits))]
             for v in value:
                 value[v][piece], doubt[v][piece] = weights[piece] * best[v], 0
         mean = {v: d.sum(0) for v, d in value.items()}
@@ -118,10 +118,8 @@ class Comparison:
     def look(self, found: Found, alone: dict[int, float]) -> tuple[list[str], dict[str, float]]:
         """What does not agree, and the error at each node: of all methods next to these
         differences."""
-        problems, errors = (
-            [],
-            dict.fromkeys(self.operator.nodes, math.nan if self.problems else 0.0),
-        )
+        problems = []
+        errors = dict.fromkeys(self.operator.nodes, math.nan if self.problems else 0.0)
         right_alone = bool(alone) and all(e <= self.tolerance for e in alone.values())
         for made in self.products:
             expected = self.expected(found, made.own)
@@ -135,7 +133,7 @@ class Comparison:
 
     def _unsettled(self, expected: Expected, found: Found) -> list[str]:
         """Why the differences themselves cannot be believed."""
-        if not all(bool(m.isfinite().all()) for m in expected.value.values()):
+        if not finite(expected.value):
             return ["the gradients are not finite near this point"]
         rounding = 1e-6 * max(
             (norm_of(w) for made in self.products for w in made.whole.values()), default=0.0

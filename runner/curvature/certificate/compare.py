@@ -100,11 +100,8 @@ class Differences:
     def _side(self, slopes: Slopes, piece: int, sign: float) -> Vectors:
         """The slope ahead (0.5) or behind (-0.5) of one piece, at the step that suits it."""
         value = {v: (slopes.value[v] + sign * slopes.turn[v])[:, piece, None] for v in slopes.value}
-        best = int(
-            ratio({v: norms(d[:-1] - d[1:]) for v, d in value.items()}, value)
-            .nan_to_num(math.inf)
-            .argmin()
-        )
+        changes = {v: norms(d[:-1] - d[1:]) for v, d in value.items()}
+        best = int(ratio(changes, value).nan_to_num(math.inf).argmin())
         return {v: d[best, 0] for v, d in value.items()}
 
     def _slopes(self, pieces: Sequence[int], steps: Sequence[float], centre: float = 0.0) -> Slopes:
@@ -117,16 +114,24 @@ class Differences:
         pieces = [piece for piece in range(self.reference.examples) if piece not in found.kinks]
         if not pieces:
             return
-        ends = [
-            self._slopes(pieces, (rounding / 10,), place * rounding).value for place in (0, -2, 2)
-        ]
+        steps = (rounding / 10,)
+        ends = [self._slopes(pieces, steps, place * rounding).value for place in (0, -2, 2)]
         for i, piece in enumerate(pieces):
             mine = {v: d[piece] for v, d in found.value.items()}
-            here, *sides = [{v: d[0, i] for v, d in end.items()} for end in ends]
+            here, *sides = (_row(end, i) for end in ends)
             if found.step[piece] > rounding and distance(mine, here) > self.tolerance:
                 continue  # smooth, and so small a step shows its rounding alone
             if any(distance(mine, side) > self.tolerance for side in sides):
                 found.kinks[piece] = [mine, *sides]
+
+
+def _row(vectors: Vectors, piece: int) -> Vectors:
+    """Those of one piece, at the first step."""
+    return {v: d[0, piece] for v, d in vectors.items()}
+
+
+def finite(vectors: Vectors) -> bool:
+    return all(bool(d.isfinite().all()) for d in vectors.values())
 
 
 def chosen(slopes: Slopes, steps: Sequence[float], tolerance: float) -> Chosen:
@@ -145,10 +150,9 @@ def chosen(slopes: Slopes, steps: Sequence[float], tolerance: float) -> Chosen:
     rows = torch.arange(len(best), device="cpu")
     value = {v: _picked(d, best) for v, d in slopes.value.items()}
     doubt = {v: d[best, rows] for v, d in doubts.items()}
-    settled = ratio({v: d[None] for v, d in doubt.items()}, {v: d[None] for v, d in value.items()})[
-        0
-    ]
-    settled = torch.maximum(settled, kinked[best, rows])
+    doubt_rows = {v: d[None] for v, d in doubt.items()}
+    value_rows = {v: d[None] for v, d in value.items()}
+    settled = torch.maximum(ratio(doubt_rows, value_rows)[0], kinked[best, rows])
     return Chosen(value, doubt, size[best, 0], settled, kinked[best, rows] > tolerance)
 
 

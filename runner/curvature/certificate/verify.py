@@ -163,9 +163,9 @@ def verify(
     of g at theta (n,); for the Hessian of a loss, g is torch.func.grad(loss). groups: names of
     parts of theta, as slices that cover it. tolerance: relative, default 1e-6 for float64, 1e-3 for
     float32, 0.1 below. Never raises for a wrong number: the certificate says so, with the node (or
-    group of parameters) and the likely cause. gradients: the most that it may cost for an operator of
-    a user's network, for which progress=True shows a bar, False none, and None one after two seconds in
-    a terminal or notebook. Raises ValueError for what is none of these.
+    group of parameters) and the likely cause. gradients: the most that it may cost for an operator
+    of a user's network, for which progress=True shows a bar, False none, and None one after two
+    seconds in a terminal or notebook. Raises ValueError for what is none of these.
 
     >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
     >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok

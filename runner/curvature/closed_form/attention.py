@@ -1,14 +1,14 @@
-"""Softmax-attention regression: loss, gradient, Jacobian, Hessian and Hessian products in its input X.
+"""Softmax-attention regression: loss and its derivatives with respect to the input X.
 
 With X (d, n) holding one token per column, W (d, d), V (d, d), B (n, d), and row i of the attention
 
-    a_i = X^T W x_i,   f_i = softmax(a_i),   o_i = V^T X f_i,   c_i = o_i - b_i     (Definitions B.4-B.8)
+    a_i = X^T W x_i,  f_i = softmax(a_i),  o_i = V^T X f_i,  c_i = o_i - b_i  (Definitions B.4-B.8)
     L(X) = sum_i |c_i|^2 = |softmax_rows(X^T W^T X) X^T V - B|_F^2                  (Definition B.9)
 
-and the regulariser gamma |vec X|^2 of Theorem J.1 is a separate argument (default 0). Every derivative
-follows from one scalar, phi_i(X; v) = v^T X f_i with v held fixed, because it is linear in the value
-vector v. Write k_i = W x_i, g_p = v^T x_p, r_p = f_ip (g_p - phi_i), A_i = d a_i / d vec X (n, nd) and
-G = dg / d vec X = I_n (x) v^T. Then
+and the regulariser gamma |vec X|^2 of Theorem J.1 is a separate argument (default 0). Every
+derivative follows from one scalar, phi_i(X; v) = v^T X f_i with v held fixed, because it is linear
+in the value vector v. Write k_i = W x_i, g_p = v^T x_p, r_p = f_ip (g_p - phi_i), A_i = d a_i / d
+vec X (n, nd) and G = dg / d vec X = I_n (x) v^T. Then
 
     grad phi_i = A_i^T r + G^T f_i
     Hess phi_i = A_i^T diag(r) A_i + S + S^T,
@@ -18,16 +18,16 @@ where E_p picks the p-th block (token) of vec X. Since c_ij = phi_i(X; V e_j) - 
 
     grad^2 L = 2 (J^T J + sum_i Hess phi_i(X; V c_i)).
 
-The four index cases of the attention paper (Definition E.2) are where the blocks that carry E_i land:
-A_i has k_i in every block and W^T x_p in block i only.
+The four index cases of the attention paper (Definition E.2) are where the blocks that carry E_i
+land: A_i has k_i in every block and W^T x_p in block i only.
 
 vec X stacks the columns of X (token by token, Definition E.1): entry i * d + j is x_{i,j}, row j of
-column i. All functions broadcast over leading dimensions of X, W, V and B, take float tensors of one
-dtype, and raise ValueError for shapes that do not fit. Torch only.
+column i. All functions broadcast over leading dimensions of X, W, V and B, take float tensors of
+one dtype, and raise ValueError for shapes that do not fit. Torch only.
 
-Operation counts, multiply-adds to leading order: gradient 3 n^2 d + 4 n d^2; Hessian-vector product about
-three gradients; curvature n (nd)^2 for the rank-one parts plus O(n^2 d^2) for the blocks; Gauss-Newton
-part (nd)^3.
+Operation counts, multiply-adds to leading order: gradient 3 n^2 d + 4 n d^2; Hessian-vector product
+about three gradients; curvature n (nd)^2 for the rank-one parts plus O(n^2 d^2) for the blocks;
+Gauss-Newton part (nd)^3.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def vec(x: Tensor) -> Tensor:
 
 
 def unvec(flat: Tensor, d: int) -> Tensor:
-    """Inverse of `vec`: (..., n d) -> (..., d, n). Raises ValueError when the length is no multiple of d."""
+    """Inverse of `vec`: (..., n d) -> (..., d, n).
+
+    Raises ValueError when the length is no multiple of d.
+    """
     if flat.shape[-1] % d:
         raise ValueError(
             f"unvec: expected a length that is a multiple of d = {d}, found {flat.shape[-1]}"
@@ -57,7 +60,8 @@ def _check(x: Tensor, w: Tensor, v: Tensor, b: Tensor | None = None) -> None:
     for name, matrix in (("W", w), ("V", v)):
         if matrix.shape[-2:] != (d, d):
             raise ValueError(
-                f"{name}: expected (..., {d}, {d}) to match X {tuple(x.shape)}, found {tuple(matrix.shape)}"
+                f"{name}: expected (..., {d}, {d}) to match X {tuple(x.shape)}, "
+                f"found {tuple(matrix.shape)}"
             )
     if b is not None and b.shape[-2:] != (n, d):
         raise ValueError(
@@ -71,7 +75,7 @@ def attention(x: Tensor, w: Tensor) -> Tensor:
 
 
 def outputs(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    """S (..., n, d) with entries s_ij = <f_i, X^T V e_j>: what the attention layer returns, row by row."""
+    """Output of the attention layer, S (..., n, d) with entries s_ij = <f_i, X^T V e_j>."""
     _check(x, w, v)
     return attention(x, w) @ (x.mT @ v)
 
@@ -83,7 +87,7 @@ def residual(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
 
 
 def loss(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> Tensor:
-    """L(X) + gamma |vec X|^2, shape (...): sum of squared residuals (Definition B.9, Theorem J.1)."""
+    """L(X) + gamma |vec X|^2, (...,): squared residuals summed (Definition B.9, Theorem J.1)."""
     return residual(x, w, v, b).square().sum((-2, -1)) + gamma * x.square().sum((-2, -1))
 
 
@@ -108,8 +112,9 @@ def _softmax_adjoint(f: Tensor, m: Tensor) -> Tensor:
 def jacobian(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     """grad c (..., n, d, n d): entry (i0, j0, i1 d + j1) = d c_{i0,j0} / d x_{i1,j1} (Lemma B.16).
 
-    Block i1 of row i0 is f_{i0,i1} V^T (I + (x_{i1} - X f_{i0}) k_{i0}^T), plus V^T Cov_{i0} W where
-    i1 = i0, with Cov_i = X (diag f_i - f_i f_i^T) X^T the attention-weighted covariance of the tokens.
+    Block i1 of row i0 is f_{i0,i1} V^T (I + (x_{i1} - X f_{i0}) k_{i0}^T), plus V^T Cov_{i0} W
+    where i1 = i0, with Cov_i = X (diag f_i - f_i f_i^T) X^T the attention-weighted covariance of
+    the tokens.
     """
     _check(x, w, v)
     return value_gradients(x.unsqueeze(-3), w.unsqueeze(-3), _columns(v, x.shape[-1])).movedim(
@@ -123,7 +128,10 @@ def _columns(v: Tensor, n: int) -> Tensor:
 
 
 def gauss_newton(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    """2 J^T J (..., n d, n d): the positive semi-definite part of grad^2 L (Lemma F.2, its factor 2 restored)."""
+    """2 J^T J (..., n d, n d), the positive semi-definite part of grad^2 L.
+
+    Lemma F.2, its factor 2 restored.
+    """
     jac = jacobian(x, w, v).flatten(-3, -2)
     return 2 * jac.mT @ jac
 
@@ -131,9 +139,9 @@ def gauss_newton(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
 class _Pieces(NamedTuple):
     """What grad phi_i and Hess phi_i are made of, for all rows i at once.
 
-    Hess phi_i = half + half^T, half = S + A_i^T diag(r) A_i / 2. The rank-one part of S is kept as its factors,
-    score = A_i^T f_i and slope = grad phi_i, both (..., i, n d). What is left of half are its blocks (p, p),
-    diagonal (..., i, p, d, d), and (i, p), own (..., i, p, d, d).
+    Hess phi_i = half + half^T, half = S + A_i^T diag(r) A_i / 2. The rank-one part of S is kept as
+    its factors, score = A_i^T f_i and slope = grad phi_i, both (..., i, n d). What is left of half
+    are its blocks (p, p), diagonal (..., i, p, d, d), and (i, p), own (..., i, p, d, d).
     """
 
     score: Tensor
@@ -182,7 +190,7 @@ def value_gradients(x: Tensor, w: Tensor, values: Tensor) -> Tensor:
 
 
 def value_hessians(x: Tensor, w: Tensor, values: Tensor) -> Tensor:
-    """Hess phi_i(X; v_i) of every row i, (..., n, n d, n d), one value vector per row, values (..., n, d).
+    """Hess phi_i(X; v_i) of every row i, (..., n, n d, n d); values (..., n, d), one v_i per row.
 
     Memory n (n d)^2; for the sum over rows use `value_curvature`, which never builds them.
     """
@@ -196,7 +204,10 @@ def value_hessians(x: Tensor, w: Tensor, values: Tensor) -> Tensor:
 
 
 def value_curvature(x: Tensor, w: Tensor, values: Tensor) -> Tensor:
-    """sum_i Hess phi_i(X; v_i), (..., n d, n d), values (..., n, d): one product for all rank-one parts."""
+    """sum_i Hess phi_i(X; v_i), (..., n d, n d), for values (..., n, d).
+
+    All rank-one parts are one matrix product.
+    """
     d, n = x.shape[-2:]
     pieces = _pieces(x, w, values)
     half = -pieces.score.mT @ pieces.slope
@@ -207,19 +218,25 @@ def value_curvature(x: Tensor, w: Tensor, values: Tensor) -> Tensor:
 
 
 def output_hessians(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
-    """grad^2 c (..., n, d, n d, n d): entry (i0, j0) is the Hessian of c_{i0,j0} in vec X (Definition E.1)."""
+    """grad^2 c (..., n, d, n d, n d): entry (i0, j0) is Hess c_{i0,j0} (Definition E.1)."""
     _check(x, w, v)
     hessians = value_hessians(x.unsqueeze(-3), w.unsqueeze(-3), _columns(v, x.shape[-1]))
     return hessians.movedim(-4, -3)
 
 
 def curvature(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
-    """2 sum_ij c_ij grad^2 c_ij (..., n d, n d): second term of Lemma F.2, factor 2 restored; 0 where B is fitted."""
+    """2 sum_ij c_ij grad^2 c_ij (..., n d, n d): second term of Lemma F.2, factor 2 restored.
+
+    It is 0 where B is fitted.
+    """
     return 2 * value_curvature(x, w, residual(x, w, v, b) @ v.mT)
 
 
 def hessian(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> Tensor:
-    """grad^2 (L + gamma |vec X|^2), (..., n d, n d): 2 J^T J + curvature + 2 gamma I (Lemma F.2, corrected)."""
+    """grad^2 (L + gamma |vec X|^2), (..., n d, n d) (Lemma F.2, corrected).
+
+    2 J^T J + curvature + 2 gamma I.
+    """
     total = gauss_newton(x, w, v) + curvature(x, w, v, b)
     total.diagonal(dim1=-2, dim2=-1).add_(2 * gamma)
     return total
@@ -228,10 +245,10 @@ def hessian(x: Tensor, w: Tensor, v: Tensor, b: Tensor, gamma: float = 0.0) -> T
 def hessian_vector_product(
     x: Tensor, w: Tensor, v: Tensor, b: Tensor, direction: Tensor, gamma: float = 0.0
 ) -> Tensor:
-    """grad^2 (L + gamma |vec X|^2) applied to direction (..., d, n), without the matrix: (..., d, n).
+    """grad^2 (L + gamma |vec X|^2) times direction (..., d, n), without the matrix: (..., d, n).
 
-    The directional derivative of `gradient`: O(n^2 d + n d^2) time and O(n^2) memory. Leading dimensions of
-    direction broadcast against those of X, so a stack of directions is one call.
+    The directional derivative of `gradient`: O(n^2 d + n d^2) time and O(n^2) memory. Leading
+    dimensions of direction broadcast against those of X, so a stack of directions is one call.
     """
     _check(x, w, v, b)
     f, values = attention(x, w), x.mT @ v

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 PROBES, STEPS = 5, 40
 NARROW, RESOLVED = 0.01, 0.8
-"""Default bandwidth in ranges of the nodes: 0.01, or 0.8 / steps where this is more. The nodes are at
-most 1.6 ranges / steps apart; Gaussians of half that width leave ripples below 1 %."""
+"""Default bandwidth in ranges of the nodes: 0.01, or 0.8 / steps where this is more.
+
+The nodes are at most 1.6 ranges / steps apart; Gaussians of half that width leave ripples below 1
+%.
+"""
 MARGIN = 5
 """Bandwidths beyond the last node on each side of the grid."""
 

@@ -1,4 +1,4 @@
-"""Errors over batches: how far numbers of a sample of data lie from those of all data it could have been."""
+"""Standard errors over batches: how far numbers of a sample lie from those of its population."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Statistic = Callable[[Tensor], float]
 
 
 class Measured(NamedTuple):
-    """A number as a function of the shares of the batches, and its own error, absolute or relative."""
+    """A number as a function of the shares of the batches, and its own error."""
 
     statistic: Statistic
     absolute: float = 0.0
@@ -41,10 +41,11 @@ class BatchEstimate(Result):
     Attributes
     ----------
     value, error, low, high
-        The number of all batches, its standard error over batches (jackknife), and the 95 % interval, Student's with
-        one degree of freedom less than there are batches.
+        The number of all batches, its standard error over batches (jackknife), and the 95 %
+        interval, Student's with one degree of freedom less than there are batches.
     estimator_error
-        Standard error or residual of the estimate itself; 0 where it is exact. The interval holds it, too.
+        Standard error or residual of the estimate itself; 0 where it is exact. The interval holds
+        it, too.
     batches
     """
 
@@ -78,7 +79,7 @@ def batch_errors(
     products: int = 20,
     generator: torch.Generator | None = None,
 ) -> dict[str, BatchEstimate]:
-    """Eigenvalues, trace, and R, C, D and gap between groups, each with its standard error over batches.
+    """Eigenvalues, trace, and R, C, D and gap between groups, with standard errors over batches.
 
     Parameters
     ----------
@@ -92,26 +93,29 @@ def batch_errors(
     eigenvalues
         How many of the largest eigenvalues.
     products
-        For n > 512: random vectors for the trace and for each group. Up to that size all numbers are exact.
+        For n > 512: random vectors for the trace and for each group. Up to that size all numbers
+        are exact.
     generator
         As for `trace_estimate`.
 
     Returns
     -------
     dict
-        "lambda_1", …, "trace", and with groups "R[a, b]", "C[a, b]"; for n ≤ 512 also "D[a, b]" and, with
-        `gauss_newton`, "gap[a, b]".
+        "lambda_1", …, "trace", and with groups "R[a, b]", "C[a, b]"; for n ≤ 512 also "D[a, b]"
+        and, with `gauss_newton`, "gap[a, b]".
 
     Raises
     ------
     ValueError
-        For fewer than two batches, operators of different shapes, and weights that are not positive.
+        For fewer than two batches, operators of different shapes, and weights that are not
+        positive.
 
     Notes
     -----
-    The delete-one-batch jackknife, for batches of unequal weight that of Busing, Meijer and van der Leeden (1999). It
-    needs no further products: H without batch b is (H − w_b H_b) / (1 − w_b), so that products of every batch with the
-    same vectors give all of them. Eigenvalues move in the space of the eigenvectors of all batches.
+    The delete-one-batch jackknife, for batches of unequal weight that of Busing, Meijer and van der
+    Leeden (1999). It needs no further products: H without batch b is (H − w_b H_b) / (1 − w_b), so
+    that products of every batch with the same vectors give all of them. Eigenvalues move in the
+    space of the eigenvectors of all batches.
 
     Examples
     --------
@@ -323,7 +327,7 @@ class _Sketch:
         return {"trace": Measured(lambda shares: float(shares @ traces), samples.deviation)}
 
     def _norms(self, groups: dict[str, slice]) -> Found:
-        """‖H[h, g]‖² = wᵀAw, A[b, c] the mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""
+        """‖H[h, g]‖² = wᵀAw, A[b, c] = mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""
         grams: dict[tuple[str, str], Tensor] = {}
         errors: dict[tuple[str, str], float] = {}
         first = self.of_batches[0]

@@ -46,7 +46,8 @@ def monitor(
     Parameters
     ----------
     module, loss, data
-        As for `ParameterOperator`. Data: a fixed batch or a list of batches, not the batch of the step.
+        As for `ParameterOperator`. Data: a fixed batch or a list of batches, not the batch of the
+        step.
     every
         Steps between measurements.
     eigenvalues
@@ -56,10 +57,11 @@ def monitor(
     layers
         Names of submodules between whose outputs R, C, D and gap are measured.
     measures
-        Further numbers: column → function of the `ParameterOperator`, which returns a number or a result with `value`.
+        Further numbers: column → function of the `ParameterOperator`, which returns a number or a
+        result with `value`.
     seed
-        Without it, the network is measured in evaluation mode. With it, in its own mode with one fixed draw, so that
-        dropout is a function of the weights.
+        Without it, the network is measured in evaluation mode. With it, in its own mode with one
+        fixed draw, so that dropout is a function of the weights.
     settings
         Further arguments of `ParameterOperator`, such as `part` and `groups`.
 
@@ -71,8 +73,8 @@ def monitor(
     Raises
     ------
     ValueError
-        As `ParameterOperator`, at the first measurement. Later failures, such as a loss that is not finite, become the
-        column `reason` of their row: a training is not stopped.
+        As `ParameterOperator`, at the first measurement. Later failures, such as a loss that is not
+        finite, become the column `reason` of their row: a training is not stopped.
 
     Notes
     -----
@@ -132,9 +134,9 @@ class Monitor:
         Parameters
         ----------
         files
-            State files of torch.save in order, or a pattern such as "runs/step*.pt", whose files are ordered by the
-            numbers in their names; the last number is the step. A state is a state_dict, alone or under "state_dict",
-            "model_state_dict" or "model".
+            State files of torch.save in order, or a pattern such as "runs/step*.pt", whose files
+            are ordered by the numbers in their names; the last number is the step. A state is a
+            state_dict, alone or under "state_dict", "model_state_dict" or "model".
 
         Raises
         ------

@@ -155,17 +155,13 @@ def _chunk(
     """Examples at a time; sets the elements that replicated examples of one node may take."""
     sizes = {name: evaluation.size(name) for name in evaluation.values}
     output = evaluation.values[dag.output]
-    differentiated = [
-        v for v in reach.backwards if v in dag.nodes and v not in evaluation.structures
-    ]
-    reserved = budget // 4 if differentiated else 0
+    by_autograd = dag.nodes.keys() - evaluation.structures.keys()
+    reserved = 0 if by_autograd.isdisjoint(reach.backwards) else budget // 4
     plan = dag, sizes, reach.measured, len(output), output.element_size(), budget, per_example
     try:
         chunk = plan_chunk(*plan, kept, reserved)
-    except (
-        ValueError
-    ):  # what is kept at the least: room for a third set, the sums, is only set aside
-        kept = min(kept, 2)
+    except ValueError:
+        kept = min(kept, 2)  # room for a third set, the sums, is not needed
         chunk = plan_chunk(*plan, kept, reserved)
     working, result = exact_elements(dag, sizes, reach.measured, per_example, kept)
     evaluation.replica_elements = max(0, budget // output.element_size() - result - chunk * working)
@@ -199,11 +195,9 @@ class SumOfParts(Mapping[tuple[str, str], Tensor]):
         v, w = pair
         if self._place[v] < self._place[w]:
             return self[w, v].mT
-        return (
-            self._gauss_newton[pair]
-            if pair in self._zero
-            else self._gauss_newton[pair] + self._tensor[pair]
-        )
+        if pair in self._zero:
+            return self._gauss_newton[pair]
+        return self._gauss_newton[pair] + self._tensor[pair]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._gauss_newton)
@@ -257,9 +251,7 @@ def split_blocks(
     zero = parts.gauss_newton.keys() - parts.tensor.keys()
     for pair in zero:
         parts.tensor[pair] = torch.zeros_like(parts.gauss_newton[pair])
-    gauss_newton, bent = (
-        all_pairs(blocks, parts.measured) for blocks in (parts.gauss_newton, parts.tensor)
-    )
-    return BlockSplit(
-        parts.measured, SumOfParts(parts.measured, gauss_newton, bent, zero), gauss_newton, bent
-    )
+    gauss_newton = all_pairs(parts.gauss_newton, parts.measured)
+    bent = all_pairs(parts.tensor, parts.measured)
+    total = SumOfParts(parts.measured, gauss_newton, bent, zero)
+    return BlockSplit(parts.measured, total, gauss_newton, bent)

@@ -291,16 +291,15 @@ def _compare_examples(dag: Dag, first: dict[str, Tensor], trial: _Trial) -> None
             "function must take any number)"
         ) from error
     for name in dag.order:
-        if len(again[name]) != len(trial.inputs) or not alike(
-            again[name][trial.here], first[name][trial.there]
-        ):
-            raise MeasurementError(
-                f"node {name!r} mixes the examples of the batch: an example's output changes "
-                "with the others. "
-                "Per-example blocks need a function of one example, with the examples along "
-                "dimension 0 "
-                f"(batch_first=True, normalisation in evaluation mode){_likely(dag.nodes[name].fn, _normalises)}"
-            )
+        same_length = len(again[name]) == len(trial.inputs)
+        if same_length and alike(again[name][trial.here], first[name][trial.there]):
+            continue
+        cause = _likely(dag.nodes[name].fn, _normalises)
+        raise MeasurementError(
+            f"node {name!r} mixes the examples of the batch: an example's output changes with the "
+            "others. Per-example blocks need a function of one example, with the examples along "
+            f"dimension 0 (batch_first=True, normalisation in evaluation mode){cause}"
+        )
 
 
 def _normalises(module: nn.Module) -> bool:

@@ -278,7 +278,8 @@ def _autodiff(
     with second_derivatives(f"node {node.name!r}"):
         columns = replicated_jacobian(gradient, inputs, sum(sizes), limit)
     for q, column in zip(wanted, columns, strict=True):
-        # An all-zero block (linear or piecewise-linear nodes) is dropped: the tensor part then stays exactly zero.
+        # An all-zero block (linear or piecewise-linear nodes) is dropped: the tensor part then
+        # stays exactly zero.
         if column.any():
             for p, block in zip(wanted, column.split(sizes, 1), strict=True):
                 found.curvature[p, q] = block.contiguous()

@@ -9,7 +9,6 @@ trusted only where it reproduces the function's outputs and gradients (derivativ
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -114,21 +113,24 @@ def structure_from_trace(fn: Callable[..., Tensor], arguments: int) -> Structure
     try:
         for node in _Tracer().trace(fn).nodes:
             if node.op == "placeholder":
-                values[node] = _Form(tuple(1.0 if i == count else 0.0 for i in range(arguments)))
+                values[node] = _argument(count, arguments)
                 count += 1
-            elif node.op == "output":
+            elif node.op == "output" and count == arguments:
                 form = _form(fx.node.map_arg(node.args[0], values.__getitem__))
-                return (
-                    Structure(None if form.joined else form.weights, Chain(form.stages))
-                    if count == arguments
-                    else None
-                )
+                return Structure(None if form.joined else form.weights, Chain(form.stages))
+            elif node.op == "output":
+                return None
             else:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = _step(node, args, kwargs)
-    except Exception:  # NotRecognised, arguments in a form that is not expected, any Python code on what is no tensor
+    except Exception:  # NotRecognised, unexpected arguments, any Python code on what is no tensor
         pass
     return None
+
+
+def _argument(place: int, count: int) -> _Form:
+    """The argument at this place of `count`, as it is."""
+    return _Form(tuple(float(i == place) for i in range(count)))
 
 
 def _step(node: fx.Node, args: tuple, kwargs: dict) -> Any:
@@ -156,13 +158,11 @@ def _step(node: fx.Node, args: tuple, kwargs: dict) -> Any:
 
 
 def _elementwise(fn: Callable[..., Tensor], args: tuple, kwargs: dict, piecewise: bool) -> Stage:
-    if kwargs.get("inplace") or any(
-        isinstance(a, _Form | Tensor) for a in (*args, *kwargs.values())
-    ):
+    values = (*args, *kwargs.values())
+    if kwargs.get("inplace") or any(isinstance(a, _Form | Tensor) for a in values):
         raise NotRecognised
-    positional = [
-        a for a in args if a is not False
-    ]  # relu(x, False): the flag of the in-place variant
+    # relu(x, False): the flag of the in-place variant
+    positional = [a for a in args if a is not False]
     if positional and kwargs:
         raise NotRecognised
     return ElementwiseStage(lambda t: fn(t, *positional, **kwargs), piecewise)
@@ -172,14 +172,12 @@ def _functional(target: Any, args: tuple, kwargs: dict) -> _Form:
     """F.linear(x, weight, bias) and F.layer_norm(x, shape, weight, bias, eps)."""
     if target is F.linear:
         given = dict(zip(("weight", "bias"), args[1:], strict=False)) | kwargs
-        if not isinstance(given.get("weight"), Tensor) or not isinstance(
-            given.get("bias"), Tensor | None
-        ):
+        weight, bias = given.get("weight"), given.get("bias")
+        if not isinstance(weight, Tensor) or not isinstance(bias, Tensor | None):
             raise NotRecognised
-        return _form(args[0]).then(LinearStage(given["weight"], given.get("bias")))
-    given = (
-        dict(zip(("normalized_shape", "weight", "bias", "eps"), args[1:], strict=False)) | kwargs
-    )
+        return _form(args[0]).then(LinearStage(weight, bias))
+    names = ("normalized_shape", "weight", "bias", "eps")
+    given = dict(zip(names, args[1:], strict=False)) | kwargs
     weight, bias = given.get("weight"), given.get("bias")
     if len(given["normalized_shape"]) != 1 or isinstance(weight, _Form) or isinstance(bias, _Form):
         raise NotRecognised
@@ -191,7 +189,7 @@ def _concatenation(tensors: Any, dim: int = 0, axis: int | None = None) -> _Form
     dim = dim if axis is None else axis
     forms = [_form(t) for t in tensors]
     count = len(forms)
-    plain = all(f == _Form(tuple(float(i == k) for i in range(count))) for k, f in enumerate(forms))
+    plain = all(form == _argument(i, count) for i, form in enumerate(forms))
     if dim not in (1, -1) or not plain or count < 2:
         raise NotRecognised
     return _Form((1.0,) * count, joined=True)
@@ -204,24 +202,15 @@ def _arithmetic(target: Any, args: tuple, kwargs: dict) -> _Form:
     if len(args) != 2:
         raise NotRecognised
     left, right = args
-    if (
-        name in ("matmul", "mm")
-        and isinstance(left, _Form)
-        and isinstance(right, Tensor)
-        and right.dim() == 2
-    ):
+    is_matrix = isinstance(right, Tensor) and right.dim() == 2
+    if name in ("matmul", "mm") and isinstance(left, _Form) and is_matrix:
         return left.then(LinearStage(right.T, None))
-    if name in ("mul", "truediv", "div"):
-        if isinstance(right, _Form) and name == "mul":
+    if name == "mul":
+        if isinstance(right, _Form):
             left, right = right, left
-        factor = (
-            right
-            if name == "mul"
-            else operator.truediv(1, right)
-            if isinstance(right, int | float)
-            else None
-        )
-        return _scaled(_form(left), factor)
+        return _scaled(_form(left), right)
+    if name in ("truediv", "div") and isinstance(right, int | float):
+        return _scaled(_form(left), 1 / right)
     if name in ("add", "sub"):
         alpha = kwargs.get("alpha", 1) * (1 if name == "add" else -1)
         return _sum(left, right, alpha)

@@ -49,15 +49,14 @@ class Reach:
         self.measured = measured
         needed = {*measured, *dag.descendants(measured)}
         self.backwards = tuple(name for name in (*reversed(dag.order), INPUT) if name in needed)
-        self.parents = {
-            u: tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed))
-            if u != INPUT
-            else ()
-            for u in self.backwards
-        }
-        self.edges = [
-            (self.index[p], self.index[u]) for u in self.backwards for p in self.parents[u]
-        ]
+        self.parents: dict[str, tuple[str, ...]] = {INPUT: ()}
+        self.edges = []
+        for u in self.backwards:
+            if u == INPUT:
+                continue
+            parents = tuple(dict.fromkeys(p for p in dag.nodes[u].parents if p in needed))
+            self.parents[u] = parents
+            self.edges += [(self.index[p], self.index[u]) for p in parents]
 
     def columns(self, v: str) -> list[str]:
         """Nodes w after v whose block T[w,v] is wanted, or needed by the rows of earlier nodes;
@@ -66,13 +65,12 @@ class Reach:
         A node with a needed parent at or before v is needed: that parent's row is a sum over it.
         """
         i = self.index[v]
-
-        after = [w for w in self.backwards if self.index[w] > i]
-        return [
-            w
-            for w in after
-            if w in self.measured or any(self.index[p] <= i for p in self.parents[w])
-        ]
+        wanted = []
+        for w in self.backwards:
+            earliest = min((self.index[p] for p in self.parents[w]), default=i + 1)
+            if self.index[w] > i and (w in self.measured or earliest <= i):
+                wanted.append(w)
+        return wanted
 
     def last_use(self, w: str) -> int:
         """Index of the earliest node whose row reads w's row: the edges that pass over or end at
@@ -86,16 +84,14 @@ class Reach:
         largest: list[int] = []
         place: dict[str, int] = {}
         for v in self.backwards:
-            i = next(
-                (i for i, last in enumerate(free_from) if last > self.index[v]), len(free_from)
-            )
+            free = (i for i, last in enumerate(free_from) if last > self.index[v])
+            i = next(free, len(free_from))
             if i == len(free_from):
                 free_from.append(0)
                 largest.append(0)
             place[v], free_from[i] = i, self.last_use(v)
-            largest[i] = max(
-                largest[i], sizes[v] * (sizes[v] + sum(sizes[w] for w in self.columns(v)))
-            )
+            columns = sum(sizes[w] for w in self.columns(v))
+            largest[i] = max(largest[i], sizes[v] * (sizes[v] + columns))
         return {v: (i, largest[i]) for v, i in place.items()}
 
 
@@ -186,7 +182,7 @@ class Router:
     def _row(self, v: str, kept: dict[str, Row]) -> Row | None:
         columns = self.reach.columns(v)
         children = self._children(v)
-        sources = {u: self._pieces(u, v, columns, kept) for u in children}
+        sources = {u: self._pieces(u, columns, kept) for u in children}
         added = list(self._curvature_terms(v, columns))
         present = {w for pieces in sources.values() for w in pieces} | {w for w, _ in added}
         row = self._allocate(v, [w for w in columns if w in present])
@@ -203,11 +199,9 @@ class Router:
                 row.matrix[:, row.spans[w]] += term
         return self._with_diagonal(v, row)
 
-    def _pieces(
-        self, u: str, v: str, columns: list[str], kept: dict[str, Row]
-    ) -> dict[str, Tensor]:
-        """T[w,u] for the columns w of row v, from row u, or from row w (transposed) when w lies
-        between v and u."""
+    def _pieces(self, u: str, columns: list[str], kept: dict[str, Row]) -> dict[str, Tensor]:
+        """T[w,u] for the columns w of an earlier row, from row u, or from row w (transposed) when w
+        lies before u."""
         pieces: dict[str, Tensor] = {}
         for w in columns:
             if self.reach.index[w] >= self.reach.index[u]:

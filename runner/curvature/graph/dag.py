@@ -170,10 +170,11 @@ class Dag:
                 "use LayerOperator(module, loss, (x, y)) for another module, or put it in a list"
             )
         parts: list[Callable[..., Tensor]] = list(modules)
-        own = (
-            list(modules._modules) if isinstance(modules, nn.Module) else []
-        )  # a module may be there twice
-        labels = list(names) if names is not None else own or [str(i) for i in range(len(parts))]
+        labels = [str(i) for i in range(len(parts))]
+        if names is not None:
+            labels = list(names)
+        elif isinstance(modules, nn.Module):
+            labels = list(modules._modules)  # a module may be there twice
         if len(labels) != len(parts):
             raise ValueError(f"expected {len(parts)} names, got {len(labels)}")
         parents = [INPUT, *labels[:-1]]

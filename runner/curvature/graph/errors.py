@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -25,10 +26,17 @@ COMPLEX = (
     "the loss reads a complex tensor of the output: let the module return torch.view_as_real of it"
 )
 _ADVICE = {
-    "attention": "run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or write softmax(QK^T)V out",
-    "embedding_bag": "write it out (an nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out",
+    "attention": (
+        "run under torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or write softmax(QK^T)V out"
+    ),
+    "embedding_bag": (
+        "write it out (an nn.EmbeddingBag as nn.Embedding and a sum), or leave its parameters out"
+    ),
     "hardsigmoid": "write it out as F.hardtanh(x / 6 + 0.5, 0, 1)",
-    "": "write it out of other operations, take torch.compile off (module._orig_mod), or leave its parameters out",
+    "": (
+        "write it out of other operations, take torch.compile off (module._orig_mod), "
+        "or leave its parameters out"
+    ),
 }
 
 
@@ -41,10 +49,11 @@ def second_derivatives(where: str) -> Iterator[None]:
     except RuntimeError as error:
         if any(text in str(error) for text in NO_SECOND_DERIVATIVE):
             advice = next(advice for word, advice in _ADVICE.items() if word in str(error))
+            if where == LOSS:
+                advice = "write it out of other operations"
             raise MeasurementError(
                 f"{where} uses an operation without a second derivative "
-                f"({str(error).splitlines()[0]}): "
-                + ("write it out of other operations" if where == LOSS else advice)
+                f"({str(error).splitlines()[0]}): {advice}"
             ) from error
         raise
 
@@ -133,7 +142,7 @@ def first_not_finite(values: dict[str, Tensor]) -> str:
 def require_counts(least: int, **given: object) -> None:
     """Raises ValueError unless each is a whole number of at least `least`."""
     for name, value in given.items():
-        if not hasattr(value, "__index__") or isinstance(value, bool) or value < least:  # type: ignore[operator]
+        if not isinstance(value, SupportsIndex) or isinstance(value, bool) or int(value) < least:
             raise ValueError(
                 f"expected {name} as a whole number of at least {least}, got {value!r}"
             )

@@ -1,11 +1,13 @@
-"""Modes of torch: convolutions whose second derivatives cost no more than their first, and operations counted.
+"""Modes of torch: convolutions with cheap second derivatives, and a count of operations.
 
-torch's second derivative of a convolution computes that of its weights, whether it is asked for or not, with copies of
-the weights and by kernels of awkward shapes. A convolution is linear in its input and in its weights, so that its
-second derivatives are the first ones at other arguments: the same kernels on as many numbers. A Hessian product of
-ResNet-50 over its parameters takes a quarter less time, one of ResNet-18 over activations a third.
+torch's second derivative of a convolution computes that of its weights, whether it is asked for or
+not, with copies of the weights and by kernels of awkward shapes. A convolution is linear in its
+input and in its weights, so that its second derivatives are the first ones at other arguments: the
+same kernels on as many numbers. A Hessian product of ResNet-50 over its parameters takes a quarter
+less time, one of ResNet-18 over activations a third.
 
-torch.utils.flop_counter counts the same operations, but takes seconds to set up: it loads the compiler.
+torch.utils.flop_counter counts the same operations, but takes seconds to set up: it loads the
+compiler.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ Asked = Literal["inputs", "tangents", "all"]
 
 
 class _Settings(NamedTuple):
-    """How weights are laid over an input. linear: the gradient is differentiated in its cotangent alone."""
+    """How weights are applied to an input.
+
+    linear: the gradient is differentiated with respect to its cotangent alone.
+    """
 
     stride: list[int]
     padding: list[int]
@@ -99,9 +104,8 @@ class _Gradient(torch.autograd.Function):
         if dx is not None:
             along = _Convolution.apply(dx, weight, None, ctx.settings)
         if dw is not None or db is not None:
-            image = _Convolution.apply(
-                x, torch.zeros_like(weight) if dw is None else dw, db, ctx.settings
-            )
+            dw_or_zero = torch.zeros_like(weight) if dw is None else dw
+            image = _Convolution.apply(x, dw_or_zero, db, ctx.settings)
             along = image if along is None else along + image
         wanted = (
             ctx.needs_input_grad[1] and dw is not None,
@@ -116,7 +120,9 @@ class _Gradient(torch.autograd.Function):
 
 
 class Convolutions(TorchFunctionMode):
-    """While inside, convolutions have second derivatives of their own. Asked of what is computed inside are
+    """While inside, convolutions have second derivatives of their own.
+
+    Asked of what is computed inside are
 
     inputs      derivatives of all orders with respect to inputs: weights and biases are constants
     tangents    gradients, and the derivatives of these with respect to their cotangents
@@ -148,31 +154,21 @@ def _arguments(
     dilation: Any = 1,
     groups: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor | None, _Settings] | None:
-    """What _Convolution takes, or None where torch's own way is needed: torch.func and forward mode cannot
-    differentiate functions that state their backward alone."""
+    """What _Convolution takes, or None where torch's own way is needed.
+
+    torch.func and forward mode cannot differentiate functions that state their backward alone.
+    """
     nested = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    plain = all(
-        type(t) in (Tensor, torch.nn.Parameter)
-        for t in (input, weight, *(() if bias is None else (bias,)))
-    )
-    fits = (
-        input.dim() == dimensions + 2
-        and input.dtype == weight.dtype
-        and input.dtype.is_floating_point
-    )
-    if (
-        not (plain and fits)
-        or nested
-        or isinstance(padding, str)
-        or torch.is_autocast_enabled(input.device.type)
-    ):
+    tensors = (input, weight) if bias is None else (input, weight, bias)
+    if not all(type(t) in (Tensor, torch.nn.Parameter) for t in tensors):
+        return None
+    one_dtype = input.dtype == weight.dtype and input.dtype.is_floating_point
+    fits = one_dtype and input.dim() == dimensions + 2 and not isinstance(padding, str)
+    if not fits or nested or torch.is_autocast_enabled(input.device.type):
         return None
     if asked == "inputs":
-        if (
-            not input.requires_grad
-            or weight.grad_fn is not None
-            or (bias is not None and bias.grad_fn is not None)
-        ):
+        constant = all(t.grad_fn is None for t in tensors[1:])
+        if not input.requires_grad or not constant:
             return None
         weight, bias = weight.detach(), None if bias is None else bias.detach()
     steps, edges, holes = (_each(value, dimensions) for value in (stride, padding, dilation))
@@ -184,16 +180,8 @@ def _each(value: Any, dimensions: int) -> list[int]:
     return found * dimensions if len(found) == 1 else found
 
 
-class Watch(TorchDispatchMode):
-    """A mode that looks on. Nothing is compiled meanwhile; asking torch to see to that would load its compiler."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class Operations(Watch):
-    """`total`: 2 m n k for each product (m, k) x (k, n), and its counterpart for each convolution and its gradients.
+class Operations(TorchDispatchMode):
+    """`total`: 2 m n k for each product (m, k) x (k, n), and the same of convolutions.
 
     >>> import torch
     >>> with Operations() as counted:
@@ -203,6 +191,11 @@ class Operations(Watch):
     """
 
     total = 0.0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled meanwhile; asking torch to see to that would load its compiler."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -229,11 +222,8 @@ def _convolution_backward(out: Any, args: Sequence[Any]) -> int:
     """As many as the forward pass for each of the gradients (input, weight) that are asked for."""
     gradient, inputs, weight = args[0], args[1], args[2]
     transposed, (by_input, by_weight, _) = bool(args[7]), args[10]
-    return (
-        (int(by_input) + int(by_weight))
-        * (inputs.numel() if transposed else gradient.numel())
-        * weight[0].numel()
-    )
+    larger = inputs.numel() if transposed else gradient.numel()
+    return (int(by_input) + int(by_weight)) * larger * weight[0].numel()
 
 
 _COUNTS: dict[str, Callable[[Any, Sequence[Any]], int]] = {

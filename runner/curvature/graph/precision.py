@@ -21,13 +21,16 @@ _OLDER: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
 
 _LOCK = threading.Lock()
 _INSIDE: list[Callable[[], None]] = []
-"""What puts the settings back, one entry for everything that is inside: they are those of all threads."""
+"""Functions that restore the settings, one for each block that is inside, of all threads."""
 
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """While inside, float32 operations keep float32: TF32, torch's default for convolutions on a GPU, has relative
-    errors of 1e-4 to 1e-2, and so has bfloat16, which torch.set_float32_matmul_precision allows."""
+    """While inside, float32 operations keep float32.
+
+    TF32, torch's default for convolutions on a GPU, has relative errors of 1e-4 to 1e-2, and so has
+    bfloat16, which torch.set_float32_matmul_precision allows.
+    """
     with _LOCK:
         _INSIDE.append(_INSIDE[-1] if _INSIDE else _set())
     try:
@@ -46,9 +49,8 @@ def _set() -> Callable[[], None]:
     if all(precision in _FULL for precision in before):
         return lambda: None
     for read, write, full in _OLDER:
-        with suppress(
-            RuntimeError
-        ):  # torch does not tell the older settings where the newer ones were used
+        # torch does not tell the older settings where the newer ones were used
+        with suppress(RuntimeError):
             older.append((write, read()))
         write(full)  # modules may read these
     for setting in settings:

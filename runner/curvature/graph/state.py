@@ -1,4 +1,4 @@
-"""The state in which a stated graph is measured: gradients on, full precision, and its modules left as they were."""
+"""The state in which a stated graph is measured: gradients, full precision, unchanged modules."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _INSIDE: list[bool] = []
 
 @contextmanager
 def untouched() -> Iterator[None]:
-    """Buffers of the modules that are called, and the random state, are as before when the block ends. What a call
-    keeps in Python attributes is the user's. Inside another one nothing is kept again."""
+    """Restores buffers of the modules that are called, and the random state, when the block ends.
+
+    What a call keeps in Python attributes is the user's. Inside another such block nothing is kept
+    again.
+    """
     with ONE_AT_A_TIME:
         if _INSIDE:
             yield
@@ -77,7 +80,7 @@ def modules_of(dag: Dag) -> dict[str, nn.Module]:
 
 @contextmanager
 def measuring(dag: Dag) -> Iterator[None]:
-    """Gradients on, inference mode off, full precision, the model untouched, whatever the caller's state is.
+    """Gradients on, inference mode off, full precision, the model restored at the end.
 
     Raises MeasurementError when `dag` is no Dag, weights are not there, or autocast is on.
     """
@@ -100,18 +103,23 @@ def undisturbed(measure: Callable[Concatenate[Dag, P], R]) -> Callable[Concatena
 
 
 def _devices(dag: Dag) -> set[str]:
-    """Types of the devices of parameters, and the processor. Raises MeasurementError for weights that are not there."""
+    """Types of the devices of parameters, and the processor.
+
+    Raises MeasurementError for weights that are not there.
+    """
     found = {"cpu"}
     for name, module in modules_of(dag).items():
         for p in (p for p in module._parameters.values() if p is not None):
             found.add(p.device.type)
             if isinstance(p, nn.parameter.UninitializedParameter):
                 raise MeasurementError(
-                    f"module {name!r} has no weights yet (a lazy module): call the network once on data"
+                    f"module {name!r} has no weights yet (a lazy module): "
+                    "call the network once on data"
                 )
             if p.device.type == "meta":
                 raise MeasurementError(
-                    f"module {name!r} has weights on the meta device, which have no values: load them before measuring"
+                    f"module {name!r} has weights on the meta device, which have no values: "
+                    "load them before measuring"
                 )
     return found
 
@@ -121,7 +129,8 @@ def refuse_autocast(devices: Iterable[str]) -> None:
     for device in sorted(devices):
         if torch.is_autocast_enabled(device):
             raise MeasurementError(
-                f"autocast is on ({device}): half-precision products have errors of about 1e-2. Measure outside of "
+                f"autocast is on ({device}): half-precision products have errors of about 1e-2. "
+                "Measure outside of "
                 "torch.autocast, or inside torch.autocast(..., enabled=False)"
             )
 
@@ -130,7 +139,8 @@ def require_dag(dag: object) -> None:
     """Raises MeasurementError, with the way in, for anything that is no Dag."""
     if not isinstance(dag, Dag):
         raise MeasurementError(
-            f"expected a Dag, found {type(dag).__name__}: use Dag.from_sequential(model) for an nn.Sequential, "
+            f"expected a Dag, found {type(dag).__name__}: "
+            "use Dag.from_sequential(model) for an nn.Sequential, "
             "LayerOperator(model, loss, (x, y)) for another module, or Dag([Node(...), ...])"
         )
 
@@ -145,5 +155,5 @@ def require_tensors(**given: object) -> None:
 
 
 def differentiable_copy(tensor: Tensor) -> Tensor:
-    """The tensor itself, or a copy that autograd can use when it was made under torch.inference_mode."""
+    """The tensor itself, or, of an inference tensor, a copy that autograd can use."""
     return tensor.clone() if tensor.is_inference() else tensor

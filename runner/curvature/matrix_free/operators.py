@@ -40,7 +40,7 @@ from runner.curvature.graph.state import (
 )
 from runner.curvature.matrix_free.base import Products, SymmetricOperator
 from runner.curvature.matrix_free.peak import allocations
-from runner.curvature.matrix_free.reference import FiniteDifferences
+from runner.curvature.matrix_free.reference import FiniteDifferences, over_nodes
 
 UNSEEN = 1.6
 """Memory of a product over that of its tensors: convolutions keep copies of their own, and what an
@@ -129,11 +129,9 @@ class CurvatureOperator(SymmetricOperator):
 
         Raises ValueError for unknown nodes or shapes that do not fit, and when the network has
         changed."""
-        return (
-            self.whole(directions)[0]
-            if self.part == "tensor"
-            else self._in_pieces(directions, (self._own,))[0]
-        )
+        if self.part == "tensor":
+            return self.whole(directions)[0]
+        return self._in_pieces(directions, (self._own,))[0]
 
     def apply_parts(self, directions: Mapping[str, Tensor]) -> tuple[Products, Products]:
         """The products with the total and with the Gauss-Newton part; needs part="tensor".
@@ -195,7 +193,9 @@ class CurvatureOperator(SymmetricOperator):
         return [*held, self.x, self.y]
 
     def _own(self, directions: Products, copies: int) -> Products:
-        return (self._hessian if self.part == "total" else self._gauss_newton)(directions, copies)
+        if self.part == "total":
+            return self._hessian(directions, copies)
+        return self._gauss_newton(directions, copies)
 
     def _in_pieces(
         self,
@@ -217,9 +217,7 @@ class CurvatureOperator(SymmetricOperator):
                 for collected, product in zip(found, products, strict=True):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
-        return [
-            {v: torch.cat([f[v] for f in collected]) for v in self.nodes} for collected in found
-        ]
+        return [over_nodes(torch.cat, collected, self.nodes) for collected in found]
 
     # ------------------------------------------------------------------ automatic differentiation
 

@@ -8,8 +8,9 @@ within the step."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -62,9 +63,8 @@ class Slopes:
     def minus(self, other: Slopes) -> Slopes:
         value = {v: self.value[v] - other.value[v] for v in self.value}
         turn = {v: self.turn[v] - other.turn[v] for v in self.turn}
-        return Slopes(
-            value, turn, {v: self.noise[v].abs() + other.noise[v].abs() for v in self.noise}
-        )
+        noise = {v: self.noise[v].abs() + other.noise[v].abs() for v in self.noise}
+        return Slopes(value, turn, noise)
 
 
 class Reference:
@@ -114,12 +114,11 @@ class Reference:
         self, direction: Vectors, pieces: Sequence[int], steps: Sequence[float], centre: float = 0.0
     ) -> Slopes:
         """Differences around the point displaced by `centre` directions."""
-        found = [self._slopes_of(direction, piece, steps, centre) for piece in pieces]
-        value = {v: torch.stack([one.value[v] for one in found], 1) for v in direction}
-        turn = {v: torch.stack([one.turn[v] for one in found], 1) for v in direction}
-        return Slopes(
-            value, turn, {v: torch.stack([one.noise[v] for one in found]) for v in direction}
-        )
+        slopes = [self._slopes_of(direction, piece, steps, centre) for piece in pieces]
+        pieces_second = functools.partial(torch.stack, dim=1)
+        value = over_nodes(pieces_second, [one.value for one in slopes])
+        turn = over_nodes(pieces_second, [one.turn for one in slopes])
+        return Slopes(value, turn, over_nodes(torch.stack, [one.noise for one in slopes]))
 
     def _slopes_of(
         self, direction: Vectors, piece: int, steps: Sequence[float], centre: float
@@ -127,20 +126,18 @@ class Reference:
         given = [self.difference(direction, piece, step) for step in steps]
         products = [one for one in given if one is not None]
         if products:
-            value = {v: torch.stack([one[v] for one in products]) for v in direction}
-            zero = {v: torch.zeros_like(found) for v, found in value.items()}
-            return Slopes(value, zero, {v: found[0] for v, found in zero.items()})
-        fields = [self._field(direction, piece, place) for place in places_of(steps, centre)]
-        slopes = Slopes.of(
-            {v: torch.stack([field[v] for field in fields])[:, None] for v in direction}, steps
-        )
-        value = {v: found[:, 0] for v, found in slopes.value.items()}
-        turn = {v: found[:, 0] for v, found in slopes.turn.items()}
-        return Slopes(value, turn, {v: found[0] for v, found in slopes.noise.items()})
-
-    def _field(self, direction: Vectors, piece: int, place: float) -> Vectors:
-        """The gradient."""
-        return self.gradient({v: place * r for v, r in direction.items()}, piece)
+            value = over_nodes(torch.stack, products, direction)
+            zero = {v: torch.zeros_like(rows) for v, rows in value.items()}
+            return Slopes(value, zero, {v: rows[0] for v, rows in zero.items()})
+        fields = []
+        for place in places_of(steps, centre):
+            shift = {v: place * r for v, r in direction.items()}
+            fields.append(self.gradient(shift, piece))
+        rows = over_nodes(torch.stack, fields, direction)
+        slopes = Slopes.of({v: row[:, None] for v, row in rows.items()}, steps)
+        value = {v: row[:, 0] for v, row in slopes.value.items()}
+        turn = {v: row[:, 0] for v, row in slopes.turn.items()}
+        return Slopes(value, turn, {v: row[0] for v, row in slopes.noise.items()})
 
     def mixed(self, direction: Vectors, pieces: Sequence[int]) -> int | None:
         """The first of these pieces whose gradient is another one when it is evaluated alone; from
@@ -149,11 +146,12 @@ class Reference:
 
     def slope_error(self, direction: Mapping[str, Tensor], example: int, step: float) -> float:
         """|g . r - difference of the loss along r|, relative: whether the gradient is one."""
-        at, ahead, behind = ({v: s * r for v, r in direction.items()} for s in (0.0, step, -step))
+        at = {v: 0.0 * r for v, r in direction.items()}
+        ahead = {v: step * r for v, r in direction.items()}
+        behind = {v: -step * r for v, r in direction.items()}
         with self.quiet():
-            slope = sum(
-                float((g * direction[v]).sum()) for v, g in self.gradient(at, example).items()
-            )
+            gradient = self.gradient(at, example)
+        slope = sum(float((g * direction[v]).sum()) for v, g in gradient.items())
         expected = (self.value(ahead, example) - self.value(behind, example)) / (2 * step)
         return abs(slope - expected) / max(abs(slope), abs(expected), 1e-300)
 
@@ -200,9 +198,7 @@ class FiniteDifferences(Reference):
         for closures in (False, True):
             try:
                 return self._values(*wide, True, closures)
-            except (
-                Exception
-            ):  # functions that hold weights of their own, or have a dtype of their own
+            except Exception:  # functions with weights or a dtype of their own
                 continue
         return self._values(dag, x, y, False)
 
@@ -272,20 +268,19 @@ class FiniteDifferences(Reference):
         """function(shift, pieces, cotangents) of rows, for every place and piece: (places, pieces,
         d)."""
         some = next(iter(direction.values()))
-        place = torch.tensor(places, dtype=some.dtype, device=some.device).repeat_interleave(
-            len(pieces)
-        )
+        place = torch.tensor(places, dtype=some.dtype, device=some.device)
+        place = place.repeat_interleave(len(pieces))
         piece = torch.tensor(pieces, device=self.x.device).repeat(len(places))
         flat = None if cotangents is None else cotangents.flatten(0, 1)
-        found: list[Vectors] = []
+        parts: list[Vectors] = []
         for start in range(0, len(piece), self.at_once):
             rows = slice(start, start + self.at_once)
-            shift = {
-                v: (place[rows, None] * r).view(-1, *self.shapes[v]) for v, r in direction.items()
-            }
-            found.append(function(shift, piece[rows], None if flat is None else flat[rows]))
+            shift = {}
+            for v, r in direction.items():
+                shift[v] = (place[rows, None] * r).view(-1, *self.shapes[v])
+            parts.append(function(shift, piece[rows], None if flat is None else flat[rows]))
         shape = len(places), len(pieces), -1
-        return {v: torch.cat([rows[v] for rows in found]).view(shape) for v in found[0]}
+        return {v: whole.view(shape) for v, whole in over_nodes(torch.cat, parts).items()}
 
     def _output(self, shift: Mapping[str, Tensor], pieces: Tensor) -> Tensor:
         return self.dag.forward(self.x[pieces], shift)[self.dag.output]
@@ -339,12 +334,8 @@ class FiniteDifferences(Reference):
 
     def gradient(self, shift: Mapping[str, Tensor], example: int) -> Vectors:
         shaped = {v: s.reshape(1, *self.shapes[v]) for v, s in shift.items()}
-        return {
-            v: g[0]
-            for v, g in self._gradients(
-                shaped, torch.tensor([example], device=self.x.device)
-            ).items()
-        }
+        piece = torch.tensor([example], device=self.x.device)
+        return {v: g[0] for v, g in self._gradients(shaped, piece).items()}
 
     def wrong_node(self, example: int, tolerance: float) -> str:
         """The first node, from the output back, whose own second derivative is not that of its
@@ -360,42 +351,48 @@ class FiniteDifferences(Reference):
     def _bends_wrongly(self, name: str, values: Vectors, tolerance: float) -> bool:
         node = self.dag.nodes[name]
         parents = [p for p in dict.fromkeys(node.parents) if values[p].is_floating_point()]
-        if (
-            not parents or not values[name].is_floating_point()
-        ):  # tokens, or indices: no derivative on either side
-            return False
+        if not parents or not values[name].is_floating_point():
+            return False  # tokens, or indices: no derivative on either side
         generator = torch.Generator().manual_seed(0)
-        weights, *drawn = (
-            torch.randn(values[v].shape, generator=generator, dtype=torch.float64, device="cpu").to(
-                values[v]
-            )
-            for v in (name, *parents)
-        )
-        direction = dict(zip(parents, drawn, strict=True))
+
+        def drawn(like: Tensor) -> Tensor:
+            noise = torch.randn(like.shape, generator=generator, dtype=torch.float64, device="cpu")
+            return noise.to(like)
+
+        weights = drawn(values[name])
+        direction = {p: drawn(values[p]) for p in parents}
 
         def slope(shift: Vectors, twice: bool = False) -> tuple[Vectors, Vectors]:
             leaves = {p: (values[p] + shift[p]).detach().requires_grad_() for p in parents}
-            output = node(*((leaves.get(p, values[p])).clone() for p in node.parents))
+            output = node(*(leaves.get(p, values[p]).clone() for p in node.parents))
             return leaves, gradients(output, leaves, weights, create_graph=twice)
 
         step = 1e-5 if self.double else 1e-2
-        ahead, behind = (slope({p: s * r for p, r in direction.items()})[1] for s in (step, -step))
+        _, ahead = slope({p: step * r for p, r in direction.items()})
+        _, behind = slope({p: -step * r for p, r in direction.items()})
         differences = {p: (ahead[p] - behind[p]) / (2 * step) for p in parents}
         try:
-            leaves, first = slope(
-                {p: torch.zeros_like(r) for p, r in direction.items()}, twice=True
-            )
-            second = gradients(
-                torch.stack([(first[p] * direction[p]).sum() for p in parents]).sum(), leaves
-            )
+            leaves, first = slope({p: torch.zeros_like(r) for p, r in direction.items()}, True)
+            along = torch.stack([(first[p] * direction[p]).sum() for p in parents]).sum()
+            second = gradients(along, leaves)
         except Exception:
             return True
         scale = max(float(d.norm()) for d in differences.values())
         scale = max(scale, max(float(f.norm()) for f in first.values()) * 1e-4)
-        return any(
-            float((second[p] - differences[p]).norm()) > max(tolerance, 1e-4) * scale
-            for p in parents
-        )
+        errors = [float((second[p] - differences[p]).norm()) for p in parents]
+        return any(error > max(tolerance, 1e-4) * scale for error in errors)
+
+
+def over_nodes(
+    combine: Callable[[list[Tensor]], Tensor],
+    rows: Sequence[Mapping[str, Tensor]],
+    nodes: Iterable[str] | None = None,
+) -> Vectors:
+    """Node -> combine([row[node] for each of `rows`]); nodes: by default those of the first row."""
+    combined = {}
+    for node in rows[0] if nodes is None else nodes:
+        combined[node] = combine([row[node] for row in rows])
+    return combined
 
 
 def gradients(
@@ -425,7 +422,6 @@ def bent(
 
 def _differ(one: Tensor, other: Tensor, double: bool) -> bool:
     """Whether two gradients differ by more than their rounding."""
-    allowed = 1e-8 if double else 1e-3
-    return (
-        not float((one - other).norm()) <= allowed * float(one.norm()) + torch.finfo(one.dtype).tiny
-    )
+    relative = 1e-8 if double else 1e-3
+    allowed = relative * float(one.norm()) + torch.finfo(one.dtype).tiny
+    return not float((one - other).norm()) <= allowed

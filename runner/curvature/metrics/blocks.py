@@ -109,10 +109,8 @@ def block_metrics(
         row: dict[str, Any] = {"v": v, "w": w, "distance": apart(v, w), "R": norms[v, w]}
         row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
         if split is not None:
-            row["frob_gn"], row["frob_tensor"] = (
-                resonance(split.gauss_newton[v, w]),
-                resonance(split.tensor[v, w]),
-            )
+            row["frob_gn"] = resonance(split.gauss_newton[v, w])
+            row["frob_tensor"] = resonance(split.tensor[v, w])
             row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
             if math.isnan(row["gap"]):
                 row["status"] = row["status"] or "Gauss-Newton block is zero"
@@ -155,16 +153,16 @@ def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str
 
 def _svdvals(block: Tensor) -> Tensor:
     """Singular values, NaN for a block that is not finite (LAPACK would fail)."""
-    finite = bool(block.isfinite().all())
-    return torch.linalg.svdvals(block) if finite else block.new_full((min(block.shape),), math.nan)
+    if not bool(block.isfinite().all()):
+        return block.new_full((min(block.shape),), math.nan)
+    return torch.linalg.svdvals(block)
 
 
 def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:
-    known = (
-        list(blocks.nodes)
-        if isinstance(blocks, BlockSplit)
-        else list(dict.fromkeys(v for v, _ in blocks))
-    )
+    if isinstance(blocks, BlockSplit):
+        known = list(blocks.nodes)
+    else:
+        known = list(dict.fromkeys(v for v, _ in blocks))
     unknown = [v for v in order or () if v not in known]
     if unknown:
         raise ValueError(f"order names {unknown}, which have no blocks: there are {known}")
@@ -211,9 +209,8 @@ def gauss_newton_factors(
                 "the loss is not convex in the output: its Gauss-Newton matrix has no real factors"
             )
         root = eigenvalues.clamp_min(0).sqrt().unsqueeze(2) * vectors.mT / math.sqrt(len(x))
-        stacked = torch.cat([torch.bmm(root, jacobians[v].to(wide)) for v in names], 2).flatten(
-            0, 1
-        )
+        factors = [torch.bmm(root, jacobians[v].to(wide)) for v in names]
+        stacked = torch.cat(factors, 2).flatten(0, 1)
     sizes = [jacobians[v].shape[2] for v in names]
     pieces = stacked.to(hessian.dtype).split(sizes, 1)
     return GaussNewtonFactors(dict(zip(names, pieces, strict=True)))
@@ -229,14 +226,14 @@ def block_jacobians(
     Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
     training modes and values that are not finite (check=False skips them)."""
     names = [u for u in dag.select(nodes) if u in dag.nodes]
-    found: dict[tuple[str, str], Tensor] = {}
+    jacobians: dict[Pair, Tensor] = {}
     with torch.no_grad():
         evaluation = check_network(dag, x) if check else evaluate(dag, x)
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0
-            local = node_derivatives(
-                node, evaluation, zero, tuple(dict.fromkeys(node.parents)), second=False
-            )
-            found |= {(u, p): jacobian for p, jacobian in local.jacobians.items()}
-    return found
+            parents = tuple(dict.fromkeys(node.parents))
+            local = node_derivatives(node, evaluation, zero, parents, second=False)
+            for p in local.jacobians:
+                jacobians[u, p] = local.jacobians[p]
+    return jacobians

@@ -58,9 +58,9 @@ class FactorMetrics:
         """All of it: probes, then sigma_1 from the spaces they span, then more probes until the
         errors are as asked."""
         nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0, device="cpu"), 0)
-        plain = (
-            self._gauss_newton_values() if self.asked.ranks else dict.fromkeys(self.pairs, nothing)
-        )
+        plain = dict.fromkeys(self.pairs, nothing)
+        if self.asked.ranks:
+            plain = self._gauss_newton_values()
         bent = [pair for pair in self.pairs if self._bent(pair)]
         leading = dict(plain)
         if bent:
@@ -94,9 +94,8 @@ class FactorMetrics:
     def _gauss_newton_values(self) -> dict[Pair, Leading]:
         """sigma_1 and the right singular vector of every Gauss-Newton block."""
         starts = {(v, w): _start(self.factors.rows[w]) for v, w in self.pairs}
-        return leading_singular_values(
-            self._gauss_newton, starts, float(torch.finfo(self.tensor.dtype).eps), MAX_STEPS
-        )
+        eps = float(torch.finfo(self.tensor.dtype).eps)
+        return leading_singular_values(self._gauss_newton, starts, eps, MAX_STEPS)
 
     def _gauss_newton(self, requests: Requests) -> dict[Pair, Tensor]:
         """Products with g GN, the directions of one node together."""
@@ -134,14 +133,10 @@ class FactorMetrics:
         which knew nothing."""
         spaces = self._spaces
         for w in nodes:
-            if (
-                not first and self.tensor.sizes[w] <= count
-            ):  # what is missing of the whole space costs no more
-                spaces.add(
-                    w,
-                    list(torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])),
-                    worth=1e-6,
-                )
+            if not first and self.tensor.sizes[w] <= count:
+                # What is missing of the whole space costs no more.
+                units = torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])
+                spaces.add(w, list(units), worth=1e-6)
             if spaces.complete(w):
                 continue
             z = self._probes(w, count)
@@ -152,12 +147,10 @@ class FactorMetrics:
             others = dict.fromkeys(partners.values())
             squares = squares_of_probes(self.factors, self.weights, w, others, z, images, known)
             for pair, v in partners.items():
-                for kept, new in zip(
-                    self._samples.setdefault(pair, ({}, {})), squares[v], strict=True
-                ):
-                    kept[w] = (
-                        torch.cat([kept[w], new]) if w in kept and w in self._deflated else new
-                    )
+                samples = self._samples.setdefault(pair, ({}, {}))
+                for kept, new in zip(samples, squares[v], strict=True):
+                    longer = w in kept and w in self._deflated
+                    kept[w] = torch.cat([kept[w], new]) if longer else new
             if not first:
                 self._deflated.add(w)
             elif self.asked.ranks or self.asked.error is not None or len(z) == self.tensor.sizes[w]:
@@ -166,12 +159,10 @@ class FactorMetrics:
     def _probes(self, w: str, count: int) -> Tensor:
         """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no
         more than probes."""
-        shape = count, self.tensor.sizes[w]
-        if shape[1] <= count:
-            return shape[1] ** 0.5 * torch.eye(
-                shape[1], dtype=self.tensor.dtype, device=self.tensor.device
-            )
-        return on_sphere(shape, self.tensor.dtype, self.asked.generator).to(self.tensor.device)
+        size, dtype, device = self.tensor.sizes[w], self.tensor.dtype, self.tensor.device
+        if size <= count:
+            return size**0.5 * torch.eye(size, dtype=dtype, device=device)
+        return on_sphere((count, size), dtype, self.asked.generator).to(device)
 
     def _refine(self, bent: list[Pair], leading: dict[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
@@ -185,14 +176,12 @@ class FactorMetrics:
         allowed."""
         nodes: dict[str, None] = {}
         for pair in filter(self._bent, self.asked.pairs):
-            m = {
-                p: self._measured(p, leading[p])
-                for p in (pair, (pair[0], pair[0]), (pair[1], pair[1]))
-            }
-            total, a, b = m[pair].total, m[pair[0], pair[0]].total, m[pair[1], pair[1]].total
+            v, w = pair
+            measured, *ends = (self._measured(p, leading[p]) for p in (pair, (v, v), (w, w)))
+            total, (a, b) = measured.total, (end.total for end in ends)
             terms = (
                 [(1.0, total)],
-                [(0.5, m[pair].tensor)],
+                [(0.5, measured.tensor)],
                 [(0.5, total), (-0.25, a), (-0.25, b)],
             )
             if max(map(relative_error, terms)) > error:
@@ -208,14 +197,10 @@ class FactorMetrics:
         v, w = pair if self._spaces.complete(pair[1]) else (pair[1], pair[0])
         if self._spaces.complete(w):
             images = self._spaces.images[w][v]
-            bent = (
-                images
-                - self._add_gauss_newton(w, self._spaces.basis[w], {v: torch.zeros_like(images)})[v]
-            )
+            nothing = {v: torch.zeros_like(images)}
+            bent = images - self._add_gauss_newton(w, self._spaces.basis[w], nothing)[v]
             total, tensor = Square(float(images.square().sum())), Square(float(bent.square().sum()))
-            if (
-                tensor.value <= 1e-28 * total.value
-            ):  # what the subtraction leaves of a part that is zero
+            if tensor.value <= 1e-28 * total.value:  # rounding of a part that is zero
                 tensor = Square(0.0)
         return Measured(total, gauss_newton, tensor, leading.value, leading.error, cost)
 

@@ -135,7 +135,8 @@ class OutputFactors:
         """||F_v^T S F_w||_F^2 / B^2."""
         pair = frozenset((v, w))
         if pair not in self._squares:
-            # With M_v = S G_v: the sum of S_i S_j G_v,ij G_w,ij is that of M_v,ij M_w,ji. Read in one order, both.
+            # With M_v = S G_v: the sum of S_i S_j G_v,ij G_w,ij is that of M_v,ij M_w,ji. Read in
+            # one order, both.
             if w not in self._turned:
                 self._turned[w] = self.gram(w).mT.flatten()
             total = float(self.gram(v).flatten() @ self._turned[w])
@@ -205,7 +206,8 @@ class TensorPart:
         self.scale = float(delta.abs().max())
         self._delta = delta / self.scale / len(x) if self.scale > 0 else delta
         kept = len(x) * sum(self.sizes.values()) * output.element_size()
-        # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is not known here.
+        # An eighth of the budget by the size of the perturbed outputs: what a node keeps inside is
+        # not known here.
         room = max(1, memory_budget // (8 * max(1, kept)))
         at_once = max(FEW, min(COPIES, ENOUGH // max(operations, 1.0)))
         self.copies = int(min(room, at_once))

@@ -68,20 +68,13 @@ def metrics_from_blocks(
     split = split_blocks(dag, x, y, nodes, memory_budget=memory_budget, check=False)
     scale = max((float(split.total[v, v].abs().max()) for v in nodes), default=0.0)
     unit = scale if scale > 0 else 1.0
+    parts = (split.total, split.gauss_newton, split.tensor)
     found = {}
     for v, w in asked.with_diagonals:
-        total = split.total[v, w].double() / unit
-        gauss_newton, tensor = (
-            Square(float((part[v, w].double() / unit).square().sum()))
-            for part in (split.gauss_newton, split.tensor)
-        )
-        found[v, w] = Measured(
-            Square(float(total.square().sum())),
-            gauss_newton,
-            tensor,
-            _spectral_norm(total, v == w),
-            0.0,
-        )
+        blocks = [part[v, w].double() / unit for part in parts]
+        total, gauss_newton, tensor = (Square(float(block.square().sum())) for block in blocks)
+        sigma = _spectral_norm(blocks[0], v == w)
+        found[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0)
     eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
     return pair_metrics(found, asked.pairs, scale, eps, "exact blocks")
 
@@ -134,20 +127,17 @@ def metrics_from_products(
 
     def products(w: str, directions: Tensor) -> dict[str, Tensor]:
         taken[w] += len(directions)
-        return {
-            v: image.double()
-            for v, image in operator.apply({w: directions.to(operator.dtype)}).items()
-        }
+        images = operator.apply({w: directions.to(operator.dtype)})
+        return {v: image.double() for v, image in images.items()}
 
     spaces = SharedSubspaces(products, operator.sizes)
     while waiting:
         for u in waiting:
             size, exact = operator.sizes[u], operator.sizes[u] <= count
-            z = (
-                torch.eye(size, device="cpu")
-                if exact
-                else rademacher((count, size), operator.dtype, asked.generator)
-            )
+            if exact:
+                z = torch.eye(size, device="cpu")
+            else:
+                z = rademacher((count, size), operator.dtype, asked.generator)
             z = z.to(operator.device, operator.dtype)
             for some in z.split(len(z) if exact or not asked.together else asked.together):
                 total, bent = products(u, some), tensor.apply({u: some})
@@ -160,19 +150,16 @@ def metrics_from_products(
                     squares[pair].add(u, total[other], bend, exact)
         waiting = [] if asked.error is None else _missing(squares, asked.pairs, drawn, asked.error)
         count *= 2
-    leading = spaces.sweeps(
-        [p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)], asked.tolerance, 40
-    )
+    unknown = [p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)]
+    leading = spaces.sweeps(unknown, asked.tolerance, 40)
     found = {}
     for p in pairs:
-        sigma, uncertain = (
-            (leading[p].value, leading[p].error) if p in leading else (squares[p].sigma, 0.0)
-        )
-        whole, smooth, curved = squares[p].found
+        sigma, uncertain = squares[p].sigma if asked.ranks else math.nan, 0.0
+        if p in leading:
+            sigma, uncertain = leading[p].value, leading[p].error
         cost = sum(drawn[u] + taken[u] for u in set(p))
-        found[p] = Measured(
-            whole, smooth, curved, sigma if asked.ranks else math.nan, uncertain, cost
-        )
+        whole, smooth, curved = squares[p].found
+        found[p] = Measured(whole, smooth, curved, sigma, uncertain, cost)
     return pair_metrics(found, asked.pairs, 1.0, float(torch.finfo(operator.dtype).eps), "products")
 
 
@@ -238,10 +225,10 @@ def inter_layer_metrics(
 
     method: "factors" (exact: the tensor part is zero, shown by one product with it on all nodes),
     "factors, products" (Gauss-Newton exact, tensor part from probes), "exact blocks" (curvature
-    routing), "products" (more outputs than factors are worth). An exact value has error 0, up to rounding;
-    errors of the others are standard errors, widened so that +-1.96 of them cover 95 %. NaN with a
-    reason where the block is numerically zero. Raises ValueError as the guards of checks.py do
-    (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
+    routing), "products" (more outputs than factors are worth). An exact value has error 0, up to
+    rounding; errors of the others are standard errors, widened so that +-1.96 of them cover 95 %.
+    NaN with a reason where the block is numerically zero. Raises ValueError as the guards of
+    checks.py do (check=False skips them), for unknown nodes in pairs, and for relative_error <= 0.
 
     >>> dag = Dag.from_sequential([torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)])
     >>> found = inter_layer_metrics(dag, torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 0]), ["0"])
@@ -272,11 +259,9 @@ def _measured(
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)
-    probes = (
-        PROBES
-        if asked.error is None
-        else max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
-    )
+    probes = PROBES
+    if asked.error is not None:
+        probes = max(PROBES, min(MOST_PROBES, math.ceil(3e-3 / asked.error**2)))
     network = Perturbed.of(dag, x, names, evaluation.in_place)
     operations = network.moving
     by_probes = 3 * operations * len(names) * (probes + (SWEPT if asked.ranks else 0))
@@ -343,10 +328,8 @@ def exact_price(
             if place[p] < first:
                 continue
             later = sum(sizes[w] for w in names if place[w] >= place[p])
-            derivatives = (
-                sizes[p] ** 2
-                if u in evaluation.structures
-                else 4 * (sizes[u] + sizes[p]) * sizes[p]
-            )
+            derivatives = sizes[p] ** 2
+            if u not in evaluation.structures:
+                derivatives = 4 * (sizes[u] + sizes[p]) * sizes[p]
             total += 2.0 * examples * (sizes[u] * sizes[p] * later + sizes[u] * derivatives)
     return total

@@ -233,8 +233,10 @@ class SharedSubspaces:
                 other = w if v == node else v
                 _, mixing = self._spectrum(node, other)
                 vectors.append(mixing[:, -2:].mT.flip(0) @ self.images[other][node])
-        firsts, seconds = ([found[k] for found in vectors if k < len(found)] for k in (0, 1))
-        return [u for u in (*firsts, *seconds[: max(0, FEW - len(firsts))]) if float(u.norm()) > 0]
+        firsts = [rows[0] for rows in vectors if len(rows) > 0]
+        seconds = [rows[1] for rows in vectors if len(rows) > 1]
+        few = [*firsts, *seconds[: max(0, FEW - len(firsts))]]
+        return [u for u in few if float(u.norm()) > 0]
 
     def _spectrum(self, v: str, w: str) -> tuple[Tensor, Tensor]:
         """Eigenvalues and eigenvectors of (H[v,w] D_w)^T H[v,w] D_w, kept until D_w grows."""

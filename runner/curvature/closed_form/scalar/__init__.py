@@ -1,4 +1,6 @@
-"""Closed-form Hessian spectra of one-hidden-layer networks on scalar data (Singh and Hofmann's theorems, completed).
+"""Closed-form Hessian spectra of one-hidden-layer networks on scalar data.
+
+The theorems of Singh and Hofmann, completed.
 
 Mean squared error ½ mean (f(x) − y)², any width m, any number of samples n. One line per network:
 
@@ -6,9 +8,9 @@ Mean squared error ½ mean (f(x) − y)², any width m, any number of samples n.
     ReLU    f = wᵀ(v x)₊         relu_spectrum(w, v, x, y)       θ = (v, w)
     bias    f = wᵀ(v x + b)      bias_spectrum(w, v, b, x, y)    θ = (w, v, b)
 
-Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request. The *_sharpness functions
-take the data's moments, computed once, and cost a few passes over the weights: a sharpness meter for every training
-step at widths where no eigensolver goes.
+Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request. The
+*_sharpness functions take the data's moments, computed once, and cost a few passes over the
+weights: a sharpness meter for every training step at widths where no eigensolver goes.
 """
 
 from runner.curvature.closed_form.scalar.bias import InputMoments, bias_spectrum

@@ -1,32 +1,35 @@
-"""Hessian spectra of scalar linear and ReLU networks; data moments and eigenvalue groups of all scalar networks.
+"""Hessian spectra of scalar linear and ReLU networks; moments and eigenvalue groups of both.
 
-The Hessian of a one-hidden-layer scalar network is  K ⊗ I_m + U S Uᵀ  with a K of size 2 or 3 and a U of one or two
-columns. Every vector outside the span of U is an eigenvector of K ⊗ I_m: that is the bulk, few values with large
-multiplicities. What is left, the outliers, is the spectrum of a matrix of size at most 5. So a spectrum is stored as a
-few groups, at a cost of O(m), and 2m (or 3m) numbers and their eigenvectors are made only on request.
-All arithmetic is in float64, whatever the type of the arguments.
+The Hessian of a one-hidden-layer scalar network is K ⊗ I_m + U S Uᵀ with a K of size 2 or 3 and a U
+of one or two columns. Every vector outside the span of U is an eigenvector of K ⊗ I_m: that is the
+bulk, few values with large multiplicities. What is left, the outliers, is the spectrum of a matrix
+of size at most 5. So a spectrum is stored as a few groups, at a cost of O(m), and 2m (or 3m)
+numbers and their eigenvectors are made only on request. All arithmetic is in float64, whatever the
+type of the arguments.
 
-The linear network f(x) = ⟨w, v⟩ x under mean squared error ½ mean (f − y)². With parameters θ = (v, w), a = mean x²,
-d = mean xδ:   H = a u uᵀ + d J,   u = (w, v),   J = [[0, I], [I, 0]]. J is +1 on vectors (z, z) and −1 on (z, −z).
-In these coordinates u has the parts p = (w+v)/√2 and r = (w−v)/√2, so
-+d keeps m−1 eigenvectors (z ⟂ p), −d keeps m−1 (z ⟂ r), and the two outliers are the eigenvalues of
+The linear network f(x) = ⟨w, v⟩ x under mean squared error ½ mean (f − y)². With parameters θ = (v,
+w), a = mean x², d = mean xδ: H = a u uᵀ + d J, u = (w, v), J = [[0, I], [I, 0]]. J is +1 on vectors
+(z, z) and −1 on (z, −z). In these coordinates u has the parts p = (w+v)/√2 and r = (w−v)/√2, so +d
+keeps m−1 eigenvectors (z ⟂ p), −d keeps m−1 (z ⟂ r), and the two outliers are the eigenvalues of
 
     [[ d + a|p|²,  a|p||r| ],
      [ a|p||r|,   −d + a|r|² ]].
 
-This holds in every case, also for w = ±v, zero weights, zero residual and d < 0, where the paper's eigenvector formulas
-(Theorems 2 and 3) give the zero vector or the wrong sign.
+This holds in every case, also for w = ±v, zero weights, zero residual and d < 0, where the paper's
+eigenvector formulas (Theorems 2 and 3) give the zero vector or the wrong sign.
 
-Operations: |w+v|², |w−v|² and ⟨w, v⟩, about 8m, then a 2×2 problem. A dense solver needs 4m² entries and ~(2m)³.
+Operations: |w+v|², |w−v|² and ⟨w, v⟩, about 8m, then a 2×2 problem. A dense solver needs 4m²
+entries and ~(2m)³.
 
-The scalar ReLU network f(x) = wᵀ (v x)₊: a neuron with v_j > 0 sees only the samples x > 0, one with v_j < 0 only
-x < 0. So the Hessian splits into two linear networks, the cells "+" and "-", each on its own samples (Theorem 4,
-Corollary 5). The moments of a cell are divided by the number of all samples, which puts the paper's factor n±/n in
-place and leaves no 0/0 when a cell has no samples.
+The scalar ReLU network f(x) = wᵀ (v x)₊: a neuron with v_j > 0 sees only the samples x > 0, one
+with v_j < 0 only x < 0. So the Hessian splits into two linear networks, the cells "+" and "-", each
+on its own samples (Theorem 4, Corollary 5). The moments of a cell are divided by the number of all
+samples, which puts the paper's factor n±/n in place and leaves no 0/0 when a cell has no samples.
 
-Cases the corollary does not cover: a cell without neurons contributes nothing (the printed formula would give ±d); a
-cell without samples gives zeros; a neuron with v_j = 0 is in no cell: (v_j x)₊ is zero on both sides in the convention
-ReLU'(0) = 0 of automatic differentiation, and adds two zero eigenvalues.
+Cases the corollary does not cover: a cell without neurons contributes nothing (the printed formula
+would give ±d); a cell without samples gives zeros; a neuron with v_j = 0 is in no cell: (v_j x)₊ is
+zero on both sides in the convention ReLU'(0) = 0 of automatic differentiation, and adds two zero
+eigenvalues.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ from torch import Tensor
 class Moments:
     """Uncentred second moments of the samples, all that the Hessian sees of the data.
 
-    Each is a 0-d float64 tensor, a sum over the samples divided by the number of ALL samples (also where only the
-    samples of one ReLU cell are summed, which makes the weight n±/n of a cell part of its moments).
+    Each is a 0-d float64 tensor, a sum over the samples divided by the number of ALL samples (also
+    where only the samples of one ReLU cell are summed, which makes the weight n±/n of a cell part
+    of its moments).
 
     xx: mean x² (σ²); xy: mean x y; yy: mean y².
     """
@@ -56,7 +60,10 @@ class Moments:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Moments:
-        """Moments of samples x, y of shape (n,), restricted to the samples where `mask` is true. O(n)."""
+        """Moments of samples x, y of shape (n,), restricted to the samples where `mask` is true.
+
+        O(n).
+        """
         x, y = as_samples(x, y)
         keep = torch.ones_like(x) if mask is None else mask.to(x)
         xs, ys = x * keep, y * keep
@@ -75,8 +82,9 @@ class Moments:
 class EigenGroup:
     """One eigenvalue with its multiplicity.
 
-    value: 0-d tensor; kind: "outlier", "bulk", or "dead" (neurons on which the loss does not depend);
-    cell: "+" or "-" for the cells of a ReLU network, "" elsewhere; basis(): (D, multiplicity), orthonormal columns.
+    value: 0-d tensor; kind: "outlier", "bulk", or "dead" (neurons on which the loss does not
+    depend); cell: "+" or "-" for the cells of a ReLU network, "" elsewhere; basis(): (D,
+    multiplicity), orthonormal columns.
     """
 
     value: Tensor
@@ -100,7 +108,10 @@ class Spectrum:
 
     @property
     def eigenvalues(self) -> Tensor:
-        """(k,) one value per group, descending. Two groups may hold the same value (zero residual, w = ±v)."""
+        """(k,) one value per group, descending.
+
+        Two groups may hold the same value (zero residual, w = ±v).
+        """
         return torch.stack([g.value for g in self.groups])
 
     @property
@@ -148,9 +159,10 @@ class Spectrum:
         return torch.repeat_interleave(self.eigenvalues, self.multiplicities)
 
     def eigenvectors(self) -> Tensor:
-        """(D, D) orthonormal columns in the order of `expanded()`; after `select`, (D, sum of multiplicities).
+        """(D, D) orthonormal columns in the order of `expanded()`.
 
-        O(D) per column. For the outliers alone take `select("outlier").eigenvectors()`, which is O(m).
+        After `select`, (D, sum of multiplicities). O(D) per column. For the outliers alone take
+        `select("outlier").eigenvectors()`, which is O(m).
         """
         return torch.cat([g.basis() for g in self.groups], dim=1)
 
@@ -159,7 +171,8 @@ def as_samples(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """x, y as float64 vectors of one length n >= 1. ValueError otherwise."""
     if x.ndim != 1 or x.shape != y.shape or x.numel() == 0:
         raise ValueError(
-            f"expected inputs x and targets y of one shape (n,) with n >= 1, found {tuple(x.shape)} and "
+            "expected inputs x and targets y of one shape (n,) with n >= 1, "
+            f"found {tuple(x.shape)} and "
             f"{tuple(y.shape)}; pass flat vectors of samples"
         )
     return x.double(), y.double()
@@ -171,19 +184,26 @@ def as_weights(**vectors: Tensor) -> list[Tensor]:
     first = next(iter(vectors.values()))
     if first.ndim != 1 or first.numel() == 0 or len(set(shapes.values())) != 1:
         raise ValueError(
-            f"expected weights of one shape (m,) with m >= 1, found {shapes}; pass one vector per layer"
+            f"expected weights of one shape (m,) with m >= 1, found {shapes}; "
+            "pass one vector per layer"
         )
     return [vector.double() for vector in vectors.values()]
 
 
 def blocks(m: int, size: int = 1 << 15) -> list[slice]:
-    """Consecutive slices of a vector of length m: passes over 256 KiB at a time stay in cache, which is five times
-    faster at m = 10^6 than passes over the whole vector."""
+    """Consecutive slices of a vector of length m.
+
+    Passes over 256 KiB at a time stay in cache, which is five times faster at m = 10^6 than passes
+    over the whole vector.
+    """
     return [slice(start, min(start + size, m)) for start in range(0, m, size)]
 
 
 def orthogonal_complement(basis: Tensor) -> Tensor:
-    """(m, m − r) orthonormal columns orthogonal to the r orthonormal columns of `basis` (m, r). O(m² r)."""
+    """(m, m − r) orthonormal columns orthogonal to the r orthonormal columns of `basis` (m, r).
+
+    O(m² r).
+    """
     m, rank = basis.shape
     if rank == 0:
         return torch.eye(m, dtype=basis.dtype)
@@ -229,7 +249,8 @@ class PairProblem:
     def outliers(self) -> tuple[Tensor, Tensor]:
         """(larger, smaller) outlier, Eq. (1).
 
-        The root of Eq. (1) is taken of a sum of squares, and the smaller one as product / larger: no cancellation.
+        The root of Eq. (1) is taken of a sum of squares, and the smaller one as product / larger:
+        no cancellation.
         """
         diagonal = self.a * (self.plus - self.minus) + 2 * self.d
         coupling = 2 * self.a * torch.sqrt(self.plus * self.minus)
@@ -240,7 +261,7 @@ class PairProblem:
         )
 
     def mixing(self) -> tuple[float, float]:
-        """(cos, sin) of the angle of the larger outlier's eigenvector between the directions of w+v and w−v."""
+        """(cos, sin) of the angle of the larger outlier's eigenvector from w+v towards w−v."""
         diagonal = float(self.a * (self.plus - self.minus) + 2 * self.d)
         coupling = float(2 * self.a * torch.sqrt(self.plus * self.minus))
         angle = 0.5 * math.atan2(coupling, diagonal)
@@ -256,7 +277,10 @@ def direction(vector: Tensor) -> Tensor:
 
 
 def outlier_basis(w: Tensor, v: Tensor, pair: PairProblem, larger: bool) -> Tensor:
-    """(2m, 1) unit eigenvector (z_v, z_w) of one outlier, Theorem 2 without its degenerate cases. O(m)."""
+    """(2m, 1) unit eigenvector (z_v, z_w) of one outlier, Theorem 2 without its degenerate cases.
+
+    O(m).
+    """
     cos, sin = pair.mixing()
     alpha, beta = (cos, sin) if larger else (-sin, cos)
     p, r = alpha * direction(w + v), beta * direction(w - v)
@@ -264,7 +288,7 @@ def outlier_basis(w: Tensor, v: Tensor, pair: PairProblem, larger: bool) -> Tens
 
 
 def bulk_basis(w: Tensor, v: Tensor, sign: int) -> Tensor:
-    """(2m, m−1) orthonormal eigenvectors (z, sign·z) with z ⟂ w + sign·v, of the bulk eigenvalue sign·d (Theorem 3).
+    """(2m, m−1) orthonormal eigenvectors (z, sign·z), z ⟂ w + sign·v, of sign·d (Theorem 3).
 
     The paper's sign is that of the eigenvalue; it has to be that of eigenvalue times d.
     """
@@ -279,7 +303,10 @@ def pair_groups(
     cell: str = "",
     embed: Callable[[Tensor], Tensor] = lambda basis: basis,
 ) -> list[EigenGroup]:
-    """The four groups of a linear network, or of one ReLU cell whose vectors `embed` places among all parameters."""
+    """The four groups of a linear network, or of one ReLU cell.
+
+    `embed` places vectors of the cell among all parameters.
+    """
     pair = PairProblem.of(w, v, moments)
     larger, smaller = pair.outliers()
     bulk = w.numel() - 1
@@ -294,8 +321,8 @@ def pair_groups(
 def linear_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     """All eigenvalues and eigenvectors of the Hessian, parameters ordered (v, w) (Theorems 1–3).
 
-    w, v: (m,); x, y: (n,). Outliers of multiplicity 1, bulk ±mean xδ of multiplicity m−1 each. O(m + n).
-    Raises ValueError on weights or samples of unequal or zero length.
+    w, v: (m,); x, y: (n,). Outliers of multiplicity 1, bulk ±mean xδ of multiplicity m−1 each. O(m
+    + n). Raises ValueError on weights or samples of unequal or zero length.
     """
     w, v = as_weights(w=w, v=v)
     return Spectrum.of(pair_groups(w, v, Moments.of(x, y)))
@@ -321,10 +348,11 @@ def _embed(mask: Tensor, basis: Tensor) -> Tensor:
 
 
 def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
-    """All eigenvalues and eigenvectors of the Hessian, parameters ordered (v, w) (Theorem 4, Corollary 5).
+    """All eigenvalues and eigenvectors of the Hessian (Theorem 4, Corollary 5).
 
-    w, v: (m,); x, y: (n,). Per cell with q >= 1 neurons: two outliers and ±(n±/n) mean_± xδ of multiplicity q−1 each.
-    O(m + n). Raises ValueError on weights or samples of unequal or zero length.
+    Parameters are ordered (v, w). w, v: (m,); x, y: (n,). Per cell with q >= 1 neurons: two
+    outliers and ±(n±/n) mean_± xδ of multiplicity q−1 each. O(m + n). Raises ValueError on weights
+    or samples of unequal or zero length.
     """
     w, v = as_weights(w=w, v=v)
     groups: list[EigenGroup] = []

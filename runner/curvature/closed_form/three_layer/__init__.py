@@ -1,14 +1,15 @@
 """Closed forms of the three-layer cross-entropy network: f(theta, x, q, activation="sigmoid").
 
-theta (..., D) with D = M N + 2 N + 1, order [vec W (column by column), v] as in WS bound, Eq. 3; x (I, M); q (I,) in
-[0, 1]; leading dimensions of theta are a batch. The loss is the sum over samples. Wrong shapes, mixed dtypes and
-unknown activations raise ValueError.
+theta (..., D) with D = M N + 2 N + 1, order [vec W (column by column), v] as in WS bound, Eq. 3; x
+(I, M); q (I,) in [0, 1]; leading dimensions of theta are a batch. The loss is the sum over samples.
+Wrong shapes, mixed dtypes and unknown activations raise ValueError.
 
     >>> import torch
     >>> from runner.curvature.closed_form import three_layer as tl
     >>> x, q = torch.randn(50, 2, dtype=torch.float64), (torch.arange(50) % 2).double()
     >>> theta = torch.randn(7, tl.parameter_count(2, 3), dtype=torch.float64)
-    >>> bool((torch.linalg.eigvalsh(tl.hessian(theta, x, q))[:, -1] <= tl.upper_bound(theta, x, q)).all())
+    >>> largest = torch.linalg.eigvalsh(tl.hessian(theta, x, q))[:, -1]
+    >>> bool((largest <= tl.upper_bound(theta, x, q)).all())
     True
 """
 

@@ -1,4 +1,4 @@
-"""Hessian, its trace and the trace of its square for the three-layer network, and the eigenvalue bounds they give.
+"""Hessian of the three-layer network, its trace, that of its square, and eigenvalue bounds.
 
 Operation counts per theta (multiply-adds), I samples, D = M N + 2 N + 1:
     trace                        I (M + 6 N)
@@ -6,11 +6,11 @@ Operation counts per theta (multiply-adds), I samples, D = M N + 2 N + 1:
     double sum over examples     I² (M + 6 N) for the Gram matrices, about 20 I² elementwise
 The double sum wins for wide networks on few samples, ||H||_F² wins otherwise.
 
-Also bounds of the traces in terms of norms and sizes (WS bound, Theorems 3, 4, 6; Props. 5–7), and the three-point
-numerical Hessian that the paper compares with.
+Also bounds of the traces in terms of norms and sizes (WS bound, Theorems 3, 4, 6; Props. 5–7), and
+the three-point numerical Hessian that the paper compares with.
 
-Gradients of tr H, tr H², the mean and standard deviation of the spectrum, and of the bounds. Each is ∇⟨G, H(theta)⟩ for
-a symmetric G that is held constant while differentiating:
+Gradients of tr H, tr H², the mean and standard deviation of the spectrum, and of the bounds. Each
+is ∇⟨G, H(theta)⟩ for a symmetric G that is held constant while differentiating:
 
     tr H                   G = 1
     tr H²                  G = 2 H
@@ -22,12 +22,14 @@ With j_i = ∂z_i/∂theta and ∂²z_i/∂theta² non-zero only between paramet
 
     ⟨G, H⟩ = Σ_i s'(z_i) j_iᵀ G j_i + delta_i (Σ_n v_n f''(y_in) κ_in + 2 Σ_n f'(y_in) τ_in),
 
-where κ_in = h(x_i)ᵀ G_ww(n) h(x_i) and τ_in = h(x_i)ᵀ G_wv(n). One product J G and one product with the (M+1)² × N
-blocks of G give its gradient. Cost per theta: 2 I D² (H and J G) + 2 I N (M+1)² + O(I D): linear in the number I of
-samples, where Theorems 4 and 5 of the HSR paper sum over pairs of samples.
+where κ_in = h(x_i)ᵀ G_ww(n) h(x_i) and τ_in = h(x_i)ᵀ G_wv(n). One product J G and one product with
+the (M+1)² × N blocks of G give its gradient. Cost per theta: 2 I D² (H and J G) + 2 I N (M+1)² +
+O(I D): linear in the number I of samples, where Theorems 4 and 5 of the HSR paper sum over pairs of
+samples.
 
-σ is ||H − μ 1||_F / √D, a norm: it has no gradient where it vanishes (all eigenvalues equal, for instance H = 0). There
-its term is left out, which is the subgradient of least norm: the gradient of σ is 0, that of λ_sup is that of μ.
+σ is ||H − μ 1||_F / √D, a norm: it has no gradient where it vanishes (all eigenvalues equal, for
+instance H = 0). There its term is left out, which is the subgradient of least norm: the gradient of
+σ is 0, that of λ_sup is that of μ.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ from runner.curvature.closed_form.three_layer.model import (
 )
 from runner.curvature.estimators.bounds import spectrum_moments
 
-# An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix product; read off
-# timings of both forms over a grid of sizes.
+# An elementwise pass over the I × I matrices costs as much as this many multiply-adds of a matrix
+# product; read off timings of both forms over a grid of sizes.
 _ELEMENTWISE_COST = 120
 
 
@@ -59,7 +61,10 @@ def logit_jacobian(state: Forward) -> Tensor:
 
 
 def assemble(state: Forward, jacobian: Tensor, products: Tensor) -> Tensor:
-    """H = Σ_i s'(z_i) j_i j_iᵀ + Σ_i delta_i ∂²z_i/∂theta², (..., D, D); products: `input_products`."""
+    (
+        """H = Σ_i s'(z_i) j_i j_iᵀ + Σ_i delta_i ∂²z_i/∂theta², (..., D, D)."""
+        ""
+    )
     hessian = (state.variance[..., None, :] * jacobian) @ jacobian.transpose(-2, -1)
     inputs, error = state.inputs, state.error[..., None, :]
     columns, units = inputs.shape[0], state.slope.shape[-2]
@@ -73,9 +78,10 @@ def assemble(state: Forward, jacobian: Tensor, products: Tensor) -> Tensor:
 
 
 def gate_blocks(matrix: Tensor, columns: int, units: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Views of the entries of a (..., D, D) matrix where ∂²z/∂theta² can be non-zero, for M + 1 = columns, N = units.
+    """Views of the entries of a (..., D, D) matrix where ∂²z/∂theta² can be non-zero.
 
-    (w, w) of the same hidden unit, (..., M+1, M+1, N); (w, v) and (v, w) of the same hidden unit, (..., M+1, N).
+    M + 1 = columns, N = units; (w, w) of the same hidden unit, (..., M+1, M+1, N); (w, v) and (v,
+    w) of the same hidden unit, (..., M+1, N).
     """
     count = columns * units
     ww = matrix[..., :count, :count].unflatten(-1, (columns, units)).unflatten(-3, (columns, units))
@@ -123,8 +129,8 @@ def _gram(left: Tensor, right: Tensor) -> Tensor:
 def double_sum_terms(state: Forward) -> tuple[Tensor, Tensor, Tensor]:
     """phi, psi and omega of WS bound, Eqs. 26–28, each (..., I, I).
 
-    The bilinear forms o_iᵀ Φ_ij o_j are summed before the Gram products, so that each costs one product of matrices
-    with N columns.
+    The bilinear forms o_iᵀ Φ_ij o_j are summed before the Gram products, so that each costs one
+    product of matrices with N columns.
     """
     (r, slope1, slope2), a = state.hidden[:3], state.slope
     s, delta = state.variance[..., None, :], state.error[..., None, :]
@@ -151,7 +157,7 @@ def trace_of_square_double_sum(state: Forward) -> Tensor:
 
 @closed_form(2)
 def trace_of_square_frobenius(state: Forward) -> Tensor:
-    """tr H_L² as ||H_L||_F², O(I D²): H is symmetric, so both are the sum of its squared entries."""
+    """tr H_L² as ||H_L||_F², O(I D²): H is symmetric, so both are its squared entries summed."""
     return hessian.of(state).square().sum((-2, -1))
 
 
@@ -173,10 +179,11 @@ def traces(state: Forward) -> tuple[Tensor, Tensor]:
 def mean_and_std(
     theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
 ) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the D eigenvalues of H_L, each (...,), at every scale (WS bound, Eqs. 8, 9).
+    """Mean and standard deviation of the D eigenvalues of H_L, (...,) (WS bound, Eqs. 8, 9).
 
-    The squares of a Hessian below 1e-154 (float64) underflow, and λ_sup would fall below λ_1; those above 1e154
-    overflow. Where tr H² is near either end, the moments are those of H over its largest entry, times that entry.
+    The squares of a Hessian below 1e-154 (float64) underflow, and λ_sup would fall below λ_1; those
+    above 1e154 overflow. Where tr H² is near either end, the moments are those of H over its
+    largest entry, times that entry.
     """
     trace, square = traces(theta, x, q, activation)
     moments = spectrum_moments(theta.shape[-1], trace, square)
@@ -211,8 +218,8 @@ def lower_bound(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
 class _Contraction(NamedTuple):
     """What ∇⟨G, H⟩ needs of G, per sample: linear in G, so contractions can be added and scaled.
 
-    quadratic: j_iᵀ G j_i, (..., I). through_slope: half its derivative by f'(y_in) v_n, (..., N, I). through_hidden:
-    half its derivative by r_in, (..., N, I). kappa, tau: (..., N, I).
+    quadratic: j_iᵀ G j_i, (..., I). through_slope: half its derivative by f'(y_in) v_n, (..., N,
+    I). through_hidden: half its derivative by r_in, (..., N, I). kappa, tau: (..., N, I).
     """
 
     quadratic: Tensor
@@ -270,8 +277,8 @@ def _gradient(state: Forward, contraction: _Contraction) -> Tensor:
 def _unit_deviator(hessian: Tensor) -> Tensor:
     """E = (H − μ 1) / ||H − μ 1||_F, 0 where that norm is 0; overwrites H.
 
-    Taken from the deviator itself, since tr H² / D − μ² cancels when σ is much smaller than μ, and divided by its
-    largest entry first, since the squares of a nearly flat Hessian underflow.
+    Taken from the deviator itself, since tr H² / D − μ² cancels when σ is much smaller than μ, and
+    divided by its largest entry first, since the squares of a nearly flat Hessian underflow.
     """
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     diagonal.sub_(diagonal.mean(-1, keepdim=True))
@@ -284,7 +291,10 @@ def _unit_deviator(hessian: Tensor) -> Tensor:
 def contraction_gradient(
     theta: Tensor, x: Tensor, q: Tensor, matrix: Tensor, activation: str = "sigmoid"
 ) -> Tensor:
-    """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D). O(I D²) per theta."""
+    """∇⟨G, H_L(theta)⟩ for a constant symmetric G of shape (..., D, D), (..., D).
+
+    O(I D²) per theta.
+    """
     state = forward(theta, x, q, activation, 3)
     return _gradient(
         state, _contract(state, logit_jacobian(state), input_products(state.inputs), matrix)
@@ -324,7 +334,7 @@ def std_gradient(state: Forward) -> Tensor:
 
 @closed_form(3)
 def upper_bound_gradient(state: Forward) -> Tensor:
-    """∇λ_sup = ∇μ + √(D−1) ∇σ, (..., D) (HSR, Theorem 1); ∇μ where σ = 0 (see the module's text)."""
+    """∇λ_sup = ∇μ + √(D−1) ∇σ, (..., D) (HSR, Theorem 1); ∇μ where σ = 0 (see the module)."""
     return _gradient_along(state, _bound_direction)
 
 

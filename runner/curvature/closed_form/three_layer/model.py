@@ -1,14 +1,17 @@
 """The three-layer network of the WS-bound paper: parameters, forward pass, loss and gradient.
 
-y = W h(x), r = f(y), z = V h(r), p = s(z), with h(·) prepending a 1, W = [b, W̃] of shape (N, M+1) and V = [c, Ṽ]
-of shape (1, N+1) (WS bound, Eqs. 1, 2). theta stacks the columns of W, then V (Eq. 3), D = M N + 2 N + 1.
-Leading dimensions of theta are a batch; x has shape (I, M) and q shape (I,) for all of it.
+y = W h(x), r = f(y), z = V h(r), p = s(z), with h(·) prepending a 1, W = [b, W̃] of shape (N, M+1)
+and V = [c, Ṽ] of shape (1, N+1) (WS bound, Eqs. 1, 2). theta stacks the columns of W, then V (Eq.
+3), D = M N + 2 N + 1. Leading dimensions of theta are a batch; x has shape (I, M) and q shape (I,)
+for all of it.
 
-`closed_form`: the closed forms keep several arrays of I D numbers per theta. In one piece, 3,000 networks with N = 10
-on 50 samples would need half a gigabyte; in chunks of a megabyte per array they stay near the cache, at the same speed.
+`closed_form`: the closed forms keep several arrays of I D numbers per theta. In one piece, 3,000
+networks with N = 10 on 50 samples would need half a gigabyte; in chunks of a megabyte per array
+they stay near the cache, at the same speed.
 
-The five activation functions come with their first three derivatives (Appendix A): the closed forms need the value and
-derivatives together, and every derivative is cheap once the function that needs an exponential is known.
+The five activation functions come with their first three derivatives (Appendix A): the closed forms
+need the value and derivatives together, and every derivative is cheap once the function that needs
+an exponential is known.
 """
 
 from __future__ import annotations
@@ -85,7 +88,7 @@ def _softplus(y: Tensor) -> Iterator[Tensor]:
 
 
 def _gelu(y: Tensor) -> Iterator[Tensor]:
-    """y G(y) with the Gaussian distribution function G (the erf form, not its tanh approximation)."""
+    """y G(y) with the Gaussian distribution function G (erf form, not its tanh approximation)."""
     cumulative = torch.special.ndtr(y)
     yield y * cumulative
     density = torch.exp(-0.5 * y * y) / math.sqrt(2 * math.pi)
@@ -113,7 +116,7 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def get_activation(name: str) -> Activation:
-    """The activation called `name`; ValueError naming the known ones (and the nearest) otherwise."""
+    """The activation called `name`; ValueError with the known ones and the nearest otherwise."""
     try:
         return ACTIVATIONS[name]
     except (KeyError, TypeError):
@@ -132,11 +135,13 @@ class Parameters(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Everything the closed forms read, evaluated once. I samples, innermost: every loop over them is contiguous.
+    """Everything the closed forms read, evaluated once.
 
-    inputs: h(x), (M+1, I). weights: Ṽ as a column, (..., N, 1). hidden: (f(y), f'(y), ...), each (..., N, I).
-    error: delta = p − q, (..., I). variance: s'(z) = p (1 − p), (..., I). third: s''(z) = p (1 − p) (1 − 2p), (..., I).
-    slope: dz/dy = f'(y) ∘ Ṽ, (..., N, I).
+    I samples, innermost: every loop over them is contiguous.
+
+    inputs: h(x), (M+1, I). weights: Ṽ as a column, (..., N, 1). hidden: (f(y), f'(y), ...), each
+    (..., N, I). error: delta = p − q, (..., I). variance: s'(z) = p (1 − p), (..., I). third:
+    s''(z) = p (1 − p) (1 − 2p), (..., I). slope: dz/dy = f'(y) ∘ Ṽ, (..., N, I).
     """
 
     inputs: Tensor
@@ -163,8 +168,9 @@ def hidden_width(dimension: int, input_width: int) -> int:
     units, rest = divmod(dimension - 1, input_width + 2)
     if rest or units < 1:
         raise ValueError(
-            f"expected theta to have D = M N + 2 N + 1 = {input_width + 2} N + 1 entries for M = {input_width} "
-            f"inputs and a whole N >= 1, found D = {dimension}; check the width of x or the length of theta"
+            f"expected theta to have D = M N + 2 N + 1 = {input_width + 2} N + 1 entries "
+            f"for M = {input_width} inputs and a whole N >= 1, found D = {dimension}; "
+            "check the width of x or the length of theta"
         )
     return units
 
@@ -184,17 +190,19 @@ def join(W: Tensor, V: Tensor) -> Tensor:
     """theta (..., D) from W (..., N, M+1) and V (..., N+1); inverse of `split`."""
     if W.ndim < 2 or V.shape[-1] != W.shape[-2] + 1:
         raise ValueError(
-            f"expected W of shape (..., N, M+1) and V of shape (..., N+1), found {tuple(W.shape)} and "
+            "expected W of shape (..., N, M+1) and V of shape (..., N+1), "
+            f"found {tuple(W.shape)} and "
             f"{tuple(V.shape)}; put the bias first in both"
         )
     return torch.cat([W.transpose(-2, -1).flatten(-2), V], dim=-1)
 
 
 def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
-    """ValueError unless theta is (..., D), x (I, M), q (I,) in [0, 1], all floating and of one dtype."""
+    """ValueError unless theta is (..., D), x (I, M), q (I,) in [0, 1], of one floating dtype."""
     if x.ndim != 2 or x.shape[0] < 1 or x.shape[1] < 1:
         raise ValueError(
-            f"expected x of shape (I, M) with I, M >= 1, found {tuple(x.shape)}; reshape the samples"
+            f"expected x of shape (I, M) with I, M >= 1, found {tuple(x.shape)}; "
+            "reshape the samples"
         )
     if q is not None and q.shape != x.shape[:1]:
         raise ValueError(
@@ -208,12 +216,14 @@ def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
     for name, tensor in (("x", x), ("q", q)):
         if tensor is not None and (tensor.dtype != theta.dtype or not theta.is_floating_point()):
             raise ValueError(
-                f"expected theta, x and q of one floating dtype, found theta {theta.dtype} and {name} "
+                f"expected theta, x and q of one floating dtype, found theta {theta.dtype} "
+                f"and {name} "
                 f"{tensor.dtype}; convert with .to(torch.float64)"
             )
     if q is not None and bool(((q < 0) | (q > 1)).any()):
         raise ValueError(
-            f"expected labels q between 0 and 1 (probabilities of class 1), found {float(q.min()):g} to "
+            "expected labels q between 0 and 1 (probabilities of class 1), "
+            f"found {float(q.min()):g} to "
             f"{float(q.max()):g}; map labels -1, 1 to 0, 1"
         )
     hidden_width(theta.shape[-1], x.shape[1])
@@ -238,8 +248,8 @@ def _logit(
 def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) -> Forward:
     """Evaluate the network with derivatives of f up to `order` >= 1; errors as `check_data`.
 
-    delta is computed as (1 − q) s(z) − q s(−z): p − q would lose all digits where the fit is nearly perfect, which
-    is the limit of Theorem 7.
+    delta is computed as (1 − q) s(z) − q s(−z): p − q would lose all digits where the fit is nearly
+    perfect, which is the limit of Theorem 7.
     """
     check_data(theta, x, q)
     inputs, V, hidden, z = _logit(theta, x, activation, order)
@@ -262,7 +272,10 @@ R = TypeVar("R", Tensor, tuple[Tensor, Tensor])
 
 
 class ClosedForm(Protocol[R]):
-    """f(theta, x, q, activation) over all leading dimensions of theta; of(state): the same of an evaluated network."""
+    """f(theta, x, q, activation) over all leading dimensions of theta.
+
+    of(state): the same of an evaluated network.
+    """
 
     of: Callable[[Forward], R]
 
@@ -270,9 +283,10 @@ class ClosedForm(Protocol[R]):
 
 
 def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]:
-    """Makes a closed form of a function of the network evaluated with derivatives of f up to `order`.
+    """Makes a closed form of a function of the evaluated network.
 
-    theta is taken in chunks, for I D words of temporaries per theta.
+    order: the derivatives of f that it reads. theta is taken in chunks, for I D words of
+    temporaries per theta.
     """
 
     def decorate(function: Callable[[Forward], R]) -> ClosedForm[R]:
@@ -292,7 +306,8 @@ def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]
             return torch.cat(values).unflatten(0, lead)
 
         chunked.of = function  # type: ignore[attr-defined]
-        chunked.__signature__ = inspect.signature(chunked, follow_wrapped=False)  # type: ignore[attr-defined]
+        signature = inspect.signature(chunked, follow_wrapped=False)
+        chunked.__signature__ = signature  # type: ignore[attr-defined]
         return cast(ClosedForm[R], chunked)
 
     return decorate
@@ -311,7 +326,7 @@ def hidden_representation(theta: Tensor, x: Tensor, activation: str = "sigmoid")
 
 
 def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
-    """L = Σ_i −q_i log p_i − (1 − q_i) log(1 − p_i), (...,): a sum, not a mean (WS bound, Eqs. 4, 5)."""
+    """L = Σ_i −q_i log p_i − (1 − q_i) log(1 − p_i), (...,): a sum (WS bound, Eqs. 4, 5)."""
     check_data(theta, x, q)
     z = _logit(theta, x, activation, 0)[3]
     zero = torch.zeros_like(z)
