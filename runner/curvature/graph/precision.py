@@ -42,12 +42,16 @@ def full_precision() -> Iterator[None]:
                 put_back()
 
 
+def _nothing() -> None:
+    """Nothing is to be put back."""
+
+
 def _set() -> Callable[[], None]:
     """Sets full precision; the result undoes it."""
     settings = [getattr(library, kind) for library, kinds in _KINDS.items() for kind in kinds]
     before, older = [setting.fp32_precision for setting in settings], []
     if all(precision in _FULL for precision in before):
-        return lambda: None
+        return _nothing
     for read, write, full in _OLDER:
         # torch does not tell the older settings where the newer ones were used
         with suppress(RuntimeError):

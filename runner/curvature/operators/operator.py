@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -89,6 +89,8 @@ class FunctionOperator(SymmetricOperator):
         several, each = self.planned.chunk is not None, part == "empirical_fisher"
         self.weighing = weigher.weigh(self.processes, several, each)
         self.spread, self.sums = shares, sums_of(shares)
+        tables = [t for m in self.module.modules() for t in (m._parameters, m._buffers)]
+        self._places = [(table, name) for table in tables for name in table]
         first = self.data.mean(weigher.losses) if weigher.losses else None
         eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
         self.changes = Changes(self._displaced_loss, self._tensors, first, eps)
@@ -189,15 +191,19 @@ class FunctionOperator(SymmetricOperator):
         return self.data.loss(Point(displaced(self.function, self.values)))
 
     def _tensors(self) -> list[Tensor]:
-        return [*self.module.parameters(), *self.module.buffers()]
+        """Parameters and buffers, as they are in their places now."""
+        return [t for table, name in self._places if (t := table.get(name)) is not None]
 
     # ------------------------------------------------------------------ products
 
     def _products(self, rows: Tensor) -> Tensor:
         """H z for rows z (k, n)."""
-        with ONE_AT_A_TIME, torch.inference_mode(False), full_precision():
+        with ONE_AT_A_TIME, torch.inference_mode(False), self._precision():
             self.products += len(rows)
             return self.processes.sum(lambda: self._checked_rows(rows.detach()), rows)
+
+    def _precision(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.dtype == torch.float64 else full_precision()
 
     def _checked_rows(self, rows: Tensor) -> Tensor:
         self.changes.refuse(always=sums_of(self.spread) != self.sums)

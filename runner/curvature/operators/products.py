@@ -54,6 +54,15 @@ def linked(values: Images) -> list[int]:
     return [i for i, t in enumerate(values) if t is not None and t.requires_grad]
 
 
+FEW_NUMBERS = 1 << 14
+
+
+def kept(value: Tensor) -> Tensor | GradientEdge:
+    """What derivatives of a value are taken of: its place in the graph, without its numbers where
+    they are many; where they are few, finding the place takes longer than they are worth."""
+    return value if value.numel() < FEW_NUMBERS else get_gradient_edge(value)
+
+
 class HessianGraph:
     """The gradient of one batch's loss, times its weight, with its graph. Made inside of `function.at`."""
 
@@ -68,7 +77,7 @@ class HessianGraph:
             slopes = torch.autograd.grad(weighted, self.wrt, create_graph=True, allow_unused=True)
         linked_slopes = {i: g for i, g in enumerate(slopes) if g is not None and g.requires_grad}
         self.used = list(linked_slopes)
-        self.slopes = [get_gradient_edge(g) for g in linked_slopes.values()]  # not the n numbers
+        self.slopes = [kept(g) for g in linked_slopes.values()]
         self.python = has_python(g for g in slopes if g is not None)
 
     def apply(self, directions: Tensors, batched: bool) -> Images:
@@ -134,7 +143,7 @@ class FactoredGraph:
                 self.outputs, self.wrt, self.weights, create_graph=True, allow_unused=True
             )
             self.used = linked(pulled)
-            self.pulled = [get_gradient_edge(pulled[i]) for i in self.used]
+            self.pulled = [kept(t) for t in pulled if t is not None and t.requires_grad]
 
     def jacobian(self, directions: Tensors, batched: bool) -> Tensors:
         """J v, of k directions along a first dimension with batched."""
