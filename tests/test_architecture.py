@@ -87,7 +87,7 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, only for types) of every import statement of a file, wherever it stands."""
     nodes = list(ast.walk(tree(path)))
     guards = [n for n in nodes if isinstance(n, ast.If) and isinstance(n.test, ast.Name)]
-    typed = {id(child) for n in guards if n.test.id == "TYPE_CHECKING" for child in ast.walk(n)}  # type: ignore[attr-defined]
+    typed = {id(child) for n in guards if n.test.id == "TYPE_CHECKING" for child in ast.walk(n)}
     found = []
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -161,12 +161,13 @@ def test_measuring_imports_neither_tables_nor_figures():
 
 def test_figures_come_from_the_report_alone():
     """pyplot keeps every figure that it makes, and asks for a screen."""
-    of = {relative(p): [m for m, _ in imports(p)] for p in files("runner", "experiments")}
-    assert not [
-        path
-        for path, modules in of.items()
-        if any(m.startswith("matplotlib.pyplot") for m in modules)
-    ]
+    assert not importers("matplotlib.pyplot")
+
+
+def importers(package: str) -> set[Path]:
+    """Files of the product that import a package."""
+    paths = files("runner", "experiments")
+    return {p for p in paths for module, _ in imports(p) if module.startswith(package)}
 
 
 def module_name(path: Path) -> str:
@@ -201,8 +202,7 @@ def test_no_import_cycles_late_and_type_only_imports_included():
 
 def test_nothing_imports_the_audit():
     own = "experiments.paper_audit"
-    others = [p for p in files("runner", "experiments") if not module_name(p).startswith(own)]
-    assert not [relative(p) for p in others if any(m.startswith(own) for m, _ in imports(p))]
+    assert not {p for p in importers(own) if not module_name(p).startswith(own)}
 
 
 def test_no_paper_imports_another():
@@ -222,9 +222,8 @@ def test_no_paper_imports_another():
 def test_an_experiment_has_no_class_in_its_package_file():
     """The dataclass of an experiment is in settings.py, which names the rest."""
     packages = [p for p in files("experiments") if p.name == "__init__.py"]
-    assert not [
-        relative(p) for p in packages if any(isinstance(n, ast.ClassDef) for n in tree(p).body)
-    ]
+    statements = [(p, node) for p in packages for node in tree(p).body]
+    assert not [p for p, node in statements if isinstance(node, ast.ClassDef)]
     targets = [
         re.search(r"_target_: (\S+)", p.read_text())
         for p in (ROOT / "conf" / "experiment").glob("*.yaml")

@@ -172,10 +172,8 @@ def test_links_are_neither_followed_nor_removed(folder, tmp_path):
     "kind", ["root", "home", "above home", "working", "repository", "store", "archive", "cells"]
 )
 def test_some_folders_are_never_removed_from(folder, tmp_path, monkeypatch, kind):
-    monkeypatch.setenv(
-        "HOME",
-        str(folder / "deep" if kind == "above home" else folder if kind == "home" else tmp_path),
-    )
+    home = {"above home": folder / "deep", "home": folder}.get(kind, tmp_path)
+    monkeypatch.setenv("HOME", str(home))
     cell = {
         "store": "toy/cells/x/cell.json",
         "archive": "toy/cells.zip",

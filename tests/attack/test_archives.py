@@ -46,7 +46,9 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
 def stored(measured):
     """(content of an archive of the toy's cells, id -> table -> bytes)."""
     store = Store(measured, "toy", published=False)
-    tables = {c.id: {name: c.content(name) for name in c.meta["tables"]} for c in store.all()}
+    tables = {}
+    for cell in store.all():
+        tables[cell.id] = {name: cell.content(name) for name in cell.meta["tables"]}
     return archive_bytes(packed(measured / "toy" / "cells")), tables
 
 

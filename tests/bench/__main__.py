@@ -31,15 +31,17 @@ others measure peaks."""
 
 REASONS = {
     "step of MLP": (
-        "By a profile of 180 steps of 26.4 ms on an AMD EPYC: products 22.5; update of 3.2 million weights 1.1 (63 MB "
-        "through the memory), norm of the gradient 0.4, scaling it where it is clipped 0.3; LayerNorm 0.5, ReLU 0.2; "
-        "reading the batch 0.3; a hundred small calls 0.35, by the same step at width 8. What keeps the bits saves "
-        "nothing that can be measured there: the update in pieces or backwards, scaling and updating piece by piece, "
-        "large pages, transposed copies for the products (each within 1 %, five to nine turns). Clipping and updating "
-        "in one pass would save 0.3 ms of the 0.5 that are missing, and change the last bits of every training that "
-        "is stored. On an Intel Xeon, where the products take 15.8 of 23 ms, what goes through the memory costs twice "
-        "as much: update 2.4, scaling 0.8, norm 0.8, LayerNorm 1.1, ReLU 0.6; scaling and updating in 4 to 24 pieces "
-        "without the optimiser's own calls saves 1 to 2 % (fifteen turns)."
+        "By a profile of 180 steps of 26.4 ms on an AMD EPYC: products 22.5; update of 3.2 million "
+        "weights 1.1 (63 MB through the memory), norm of the gradient 0.4, scaling it where it is "
+        "clipped 0.3; LayerNorm 0.5, ReLU 0.2; reading the batch 0.3; a hundred small calls 0.35, "
+        "by the same step at width 8. What keeps the bits saves nothing that can be measured "
+        "there: the update in pieces or backwards, scaling and updating piece by piece, large "
+        "pages, transposed copies for the products (each within 1 %, five to nine turns). Clipping "
+        "and updating in one pass would save 0.3 ms of the 0.5 that are missing, and change the "
+        "last bits of every training that is stored. On an Intel Xeon, where the products take "
+        "15.8 of 23 ms, what goes through the memory costs twice as much: update 2.4, scaling 0.8, "
+        "norm 0.8, LayerNorm 1.1, ReLU 0.6; scaling and updating in 4 to 24 pieces without the "
+        "optimiser's own calls saves 1 to 2 % (fifteen turns)."
     ),
 }
 """What holds a quantity back, by a part of "part: what"; on the page where its goal is missed."""
@@ -66,9 +68,9 @@ peak was timed. Freed memory is kept for the next call, as `hess-run` does
 (`runner/training/allocator.py`). The notes give errors as root mean squares over the pairs; ours
 are zero where the method is "factors" alone.
 
-Reading 100,000 cells from a published archive takes 0.94 (`list`), 0.63 (a finished sweep run again)
-and 0.67 (the whole report) times the processor time of reading them from folders, on an AMD EPYC:
-[scaling](scale.md#measured).
+Reading 100,000 cells from a published archive takes 0.94 (`list`), 0.63 (a finished sweep run
+again) and 0.67 (the whole report) times the processor time of reading them from folders, on an AMD
+EPYC: [scaling](scale.md#measured).
 
 """
 
@@ -102,12 +104,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return bool(failed)
 
 
+CALL = """
+import sys
+from tests.bench.__main__ import measured
+
+measured(*sys.argv[1:3], sys.argv[3] == "quick")
+"""
+
+
 def _ran(name: str, quick: bool, page: Path | None, rows: list[Row]) -> bool:
     """Runs one benchmark in a process of its own and adds its rows; whether it ended well."""
     print(f"== {name}", flush=True)
     part, _, word = name.partition(":")
-    call = "import sys; from tests.bench.__main__ import measured; measured(*sys.argv[1:3], sys.argv[3] == 'quick')"
-    words = [sys.executable, "-c", call, part, word, "quick" if quick else ""]
+    words = [sys.executable, "-c", CALL, part, word, "quick" if quick else ""]
     run = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
     if run.returncode:
         return False
@@ -155,15 +164,16 @@ def page(rows: Sequence[Row], others: Mapping[str, Sequence[Row]] | None = None)
     """The page that these rows make; others: pages of other machines, to be named with what they
     miss."""
     runs = dict.fromkeys((row.date, row.commit, row.machine) for row in rows)
-    measured_when = [
-        f"- {date}, commit {commit}, {machine}: {_parts([row for row in rows if _run(row) == run], rows)}"
-        for run in runs
-        for date, commit, machine in [run]
-    ]
+    measured_when = []
+    for run in runs:
+        date, commit, machine = run
+        parts = _parts([row for row in rows if _run(row) == run], rows)
+        measured_when.append(f"- {date}, commit {commit}, {machine}: {parts}")
+    elsewhere = [_elsewhere(name, of) for name, of in (others or {}).items()]
     missed = [f"- {row.what}: {row.ratio:.3g}. {_reason(row)}" for row in rows if not row.met]
     notes = [f"- {row.what}: {row.note}." for row in rows if row.note]
     sections = [
-        f"{PAGE}{_met(rows)} are met.{''.join(_elsewhere(name, of) for name, of in (others or {}).items())}",
+        f"{PAGE}{_met(rows)} are met.{''.join(elsewhere)}",
         "Measured:\n\n" + "\n".join([*measured_when, *_unmeasured(rows)]),
         markdown(rows),
         *(["## Goals that are missed\n\n" + "\n".join(missed)] if missed else []),

@@ -20,7 +20,10 @@ BUDGET = 1024
 CODE = """
 from runner.curvature import Dag, exact_blocks
 
-body = [nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU()) for _ in range(int(sys.argv[1]))]
+def node():
+    return nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.SiLU())
+
+body = [node() for _ in range(int(sys.argv[1]))]
 dag = Dag.from_sequential([*body, nn.Linear(256, 10)])
 x, y = torch.randn(32, 256), torch.randint(10, (32,))
 exact_blocks(dag, x[:1], y[:1], dag.order[-1:])

@@ -17,7 +17,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 
-from runner.curvature import ParameterOperator, top_eigenpairs
+from runner.curvature import Eigenpairs, ParameterOperator, top_eigenpairs
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
 
@@ -90,14 +90,15 @@ def compared(name: str, network: Network, repeats: int) -> Iterator[Row]:
     operator = ParameterOperator(network[0], nn.CrossEntropyLoss(), [network[1:]], check=False)
     for how, block in (("all copies certain", None), ("one vector, as eigsh", 1)):
 
-        def ours(block: int | None = block) -> object:
+        def ours(block: int | None = block) -> Eigenpairs:
             return top_eigenpairs(operator, COUNT, tolerance=reached, block=block, progress=False)
 
         found = ours()
         times = in_turns(ours, theirs, repeats=repeats)
+        difference = abs(found.values.flip(0).numpy() - np.sort(values)).max()
         note = (
-            f"{found.products} products, eigsh {used}; residual {reached:.0e} of the largest; "  # type: ignore[attr-defined]
-            f"eigenvalues differ by {abs(found.values.flip(0).numpy() - np.sort(values)).max():.0e}"  # type: ignore[attr-defined]
+            f"{found.products} products, eigsh {used}; residual {reached:.0e} of the largest; "
+            f"eigenvalues differ by {difference:.0e}"
         )
         what = f"{name}, {size} parameters: ten largest eigenpairs, {how}, against eigsh"
         yield Row("eigenpairs", what, *times, GOAL, at_least=False, note=note)

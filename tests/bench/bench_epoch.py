@@ -137,10 +137,11 @@ def compared(name: str, network: Network, steps: int, rounds: int, flat: bool) -
     for _ in range(rounds):
         mine.append(ours())
         bare.append(seconds(alone, steps))
-    what = f"training step of {name}, B = {BATCH}, against its {'products' if flat else 'convolutions'} alone"
+    work = "products" if flat else "convolutions"
+    what = f"training step of {name}, B = {BATCH}, against its {work} alone"
     return Row(
-        "epoch", what, tuple(mine), tuple(bare), GOALS[name], at_least=False, operations=(count, count),
-        peak=peak(), note=f"mean of {steps} steps a round",
+        "epoch", what, tuple(mine), tuple(bare), GOALS[name], at_least=False,
+        operations=(count, count), peak=peak(), note=f"mean of {steps} steps a round",
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from tests.bench.table import Row
 GOALS = {"MLP L=6 width 256": (6, 6, 6), "ResNet-18 ReLU": (25, 80, 0), "ResNet-18 SiLU": (0, 8, 5)}
 """Ratios asked for: of R, of R and D, of the gap; 0 where none is."""
 WHAT = ("R", "R and D", "gap")
+QUANTITIES = ("R", "D", "gap")
 SEEDS = {"MLP L=6 width 256": 16, "ResNet-18 ReLU": 1, "ResNet-18 SiLU": 3}
 """Of which the errors are the root mean square; one where ours are zero."""
 
@@ -75,8 +76,11 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
     )
     count = {"R": norms_count, "R and D": ranked_count, "gap": norms_count}
     small = name.startswith("MLP")
-    pairs, repeats = list(found), 1 if quick else 9 if small else 2
+    pairs = list(found)
     timed = PROBES if small else 1
+    repeats = 9 if small else 2
+    if quick:
+        repeats = 1
     ranked: list[float] = []
     norms: list[float] = []
     theirs = []
@@ -93,11 +97,8 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
         len(x) / few * each for each in published_costs(dag, x[:few], y[:few], pairs, operations)
     ]
     note = f"{len(pairs)} pairs, by {found[pairs[0]].method}"
-    note += (
-        ""
-        if timed == PROBES
-        else f"; theirs from {timed} product of each kind and pair, times their number"
-    )
+    if timed != PROBES:
+        note += f"; theirs from {timed} product of each kind and pair, times their number"
     if small or not quick:
         exact = (
             values(metrics_from_blocks(dag, x, y, nodes, Asked(pairs), 1 << 30)) if small else {}
@@ -146,26 +147,35 @@ def accuracy(
             errors({p: m | {"D": ranked[p]["D"]} for p, m in plain.items()}, truth)
         )
         squares["theirs"].append(errors(published, truth))
-    own, theirs = (
-        {k: (sum(e[k] ** 2 for e in found) / seeds) ** 0.5 for k in ("R", "D", "gap")}
-        for found in squares.values()
-    )
-    return "relative error " + ", ".join(f"{k} {own[k]:.2g} (theirs {theirs[k]:.2g})" for k in own)
+    texts = []
+    for k in QUANTITIES:
+        ours = root_mean_square([e[k] for e in squares["own"]])
+        theirs = root_mean_square([e[k] for e in squares["theirs"]])
+        texts.append(f"{k} {ours:.2g} (theirs {theirs:.2g})")
+    return "relative error " + ", ".join(texts)
 
 
 def errors(
     found: dict[Pair, dict[str, float]], truth: dict[Pair, dict[str, float]]
 ) -> dict[str, float]:
     """Root mean square relative error over the pairs; 0 where the truth is."""
-    squares = {
-        k: [(found[p][k] / truth[p][k] - 1) ** 2 for p in truth if truth[p][k] > 0]
-        for k in ("R", "D", "gap")
-    }
-    return {k: (sum(s) / max(1, len(s))) ** 0.5 for k, s in squares.items()}
+    of_quantity = {}
+    for k in QUANTITIES:
+        relative = [found[p][k] / truth[p][k] - 1 for p in truth if truth[p][k] > 0]
+        of_quantity[k] = root_mean_square(relative)
+    return of_quantity
+
+
+def root_mean_square(numbers: list[float]) -> float:
+    """0 for an empty list."""
+    return (sum(number**2 for number in numbers) / max(1, len(numbers))) ** 0.5
 
 
 def values(found: dict) -> dict[Pair, dict[str, float]]:
-    return {p: {k: getattr(m, k).value for k in ("R", "D", "gap")} for p, m in found.items()}
+    quantities = {}
+    for pair, metrics in found.items():
+        quantities[pair] = {k: getattr(metrics, k).value for k in QUANTITIES}
+    return quantities
 
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:

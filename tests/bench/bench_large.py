@@ -299,7 +299,8 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
     k, most = case.eigenpairs, case.products
     held = max(k + 3, min(4 * k, budget // (operator.dtype.itemsize * operator.shape[0]) - 1))
     orthogonal = orthogonal_seconds(operator, (k + 3 * held) / 4) if "eigenpairs" in parts else 0.0
-    estimate("eigenpairs", f"{k} eigenpairs", eigenpair_products(k, operator.shape[0]), lambda: top_eigenpairs(
+    products = eigenpair_products(k, operator.shape[0])
+    estimate("eigenpairs", f"{k} eigenpairs", products, lambda: top_eigenpairs(
         operator, k, max_products=most, memory_budget=budget, generator=seeded(5)
     ), orthogonal)  # fmt: skip
 
@@ -307,9 +308,10 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
 def product(case: Case, clock: Clock, part: str) -> tuple[ParameterOperator, float]:
     """The operator, and the seconds of a product as the estimators take it, with a vector in
     float64."""
-    operator: ParameterOperator = clock(f"operator, {part}", lambda: ParameterOperator(
-        case.module, case.loss, case.batch, case.groups, part, memory_budget=case.budget  # type: ignore[arg-type]
-    ))  # fmt: skip
+    given: tuple[Any, ...] = (case.module, case.loss, case.batch, case.groups, part)
+    operator: ParameterOperator = clock(
+        f"operator, {part}", lambda: ParameterOperator(*given, memory_budget=case.budget)
+    )
     parameters, view = list(case.module.parameters()), as_linear_operator(operator)
     wide = torch.randn(operator.shape[0], generator=seeded(0)).double()
     v = wide.to(operator.dtype)
@@ -355,9 +357,8 @@ def main() -> None:
     known = parser.parse_args()
     torch.manual_seed(0)
     machine = software()
-    print(
-        f"{known.network}: {machine['cpu']}, {torch.get_num_threads()} thread(s), commit {machine['git_commit']}"
-    )
+    threads, commit = torch.get_num_threads(), machine["git_commit"]
+    print(f"{known.network}: {machine['cpu']}, {threads} thread(s), commit {commit}")
     measured(CASES[known.network](), Clock(), known.parts or PARTS)
 
 

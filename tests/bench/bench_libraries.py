@@ -65,10 +65,8 @@ def products(ours: ParameterOperator, theirs: dict[str, Any], v: Tensor) -> Ways
     def by_parts(of: Any) -> Tensor:
         from pyhessian.utils import hessian_vector_product
 
-        parts = [
-            piece.view_as(p)
-            for piece, p in zip(v.split([p.numel() for p in of.params]), of.params, strict=True)
-        ]
+        pieces = v.split([p.numel() for p in of.params])
+        parts = [piece.view_as(p) for piece, p in zip(pieces, of.params, strict=True)]
         return torch.cat([t.flatten() for t in hessian_vector_product(of.gradsH, of.params, parts)])
 
     ways: Ways = {OURS: lambda: ours @ v}
@@ -143,9 +141,8 @@ def copies(starts: int = 20) -> None:
     x, y = 3 * torch.randn(40, 10, dtype=torch.float64), torch.randn(40, 10, dtype=torch.float64)
     head = ParameterOperator(net, "mse", (x, y), groups=["2"])
     values = torch.linalg.eigvalsh(head.dense()).flip(0)
-    print(
-        f"\nHead of a network under squared error: starts of {starts} that miss a copy of an eigenvalue\n"
-    )
+    what = f"starts of {starts} that miss a copy of an eigenvalue"
+    print(f"\nHead of a network under squared error: {what}\n")
     print("| k | hess-run | eigsh |\n|---|---|---|")
     for k in (2, 5, 8, 10, 15):
         missed = [0, 0]
@@ -182,12 +179,14 @@ def main() -> None:
     n, v = len(exact), torch.randn(len(exact))
     expected = exact @ v.double()
     told(
-        f"Convolutional network, {n} parameters, B = 512: Hessian product; error: relative to float64",
+        f"Convolutional network, {n} parameters, B = 512: Hessian product; error: relative to "
+        "float64",
         products(ours, theirs, v), 3 if quick else 20,
         lambda found: float((found.double() - expected).norm() / expected.norm()),
     )  # fmt: skip
     told(
-        "The same network: five largest eigenvalues; error: largest, relative to the largest eigenvalue",
+        "The same network: five largest eigenvalues; error: largest, relative to the largest "
+        "eigenvalue",
         eigenvalues(ours, theirs), 1 if quick else 5,
         lambda found: float((torch.as_tensor(found).double() - values).abs().max() / values[0]),
     )  # fmt: skip

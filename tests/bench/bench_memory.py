@@ -48,12 +48,15 @@ def layers(inputs, outputs):
     return nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.SiLU()
 
 if kind == "mlp":
-    net = nn.Sequential(*layers(128, 256), *(m for _ in range(4) for m in layers(256, 256)), nn.Linear(256, 10))
+    hidden = [m for _ in range(4) for m in layers(256, 256)]
+    net = nn.Sequential(*layers(128, 256), *hidden, nn.Linear(256, 10))
     x = torch.randn(2048, 128)
 elif kind == "convnet":
     net = nn.Sequential(
-        nn.Conv2d(3, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32),
-        nn.SiLU(), nn.Conv2d(32, 32, 3, 1, 1), nn.SiLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10),
+        nn.Conv2d(3, 16, 3, 1, 1), nn.BatchNorm2d(16), nn.SiLU(),
+        nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.SiLU(),
+        nn.Conv2d(32, 32, 3, 1, 1), nn.SiLU(),
+        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10),
     ).eval()
     x = torch.randn(128, 3, 32, 32)
 else:
@@ -97,7 +100,8 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
     """One for each case; the smallest convnets, whose peaks differ from process to process, from
     three processes."""
     for case in [c for c in CASES if c.network != "resnet"][::2] if quick else CASES:
-        name = f"{case.network}, {case.part.replace('_', ' ')}, {case.batches} batch{'es' * (case.batches > 1)}"
+        part, plural = case.part.replace("_", " "), "es" * (case.batches > 1)
+        name = f"{case.network}, {part}, {case.batches} batch{plural}"
         name = f"peak of a parameter operator of {case.budget} MiB: {name}"
         if word.lower() not in name.lower():
             continue

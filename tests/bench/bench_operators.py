@@ -102,12 +102,8 @@ def hessian_products(name: str, repeats: int) -> Iterator[Row]:
     module, loss, x, y = network
     operator = ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE)
     v = torch.randn(operator.shape[0])
-    vs = [
-        p.view_as(q)
-        for p, q in zip(
-            v.split([p.numel() for p in module.parameters()]), module.parameters(), strict=True
-        )
-    ]
+    sizes = [p.numel() for p in module.parameters()]
+    vs = [p.view_as(q) for p, q in zip(v.split(sizes), module.parameters(), strict=True)]
     one, many = by_hand(network)
     ours, theirs = in_turns(lambda: operator @ v, lambda: one(vs), repeats=repeats)
     yield Row(
@@ -119,10 +115,10 @@ def hessian_products(name: str, repeats: int) -> Iterator[Row]:
         at_least=False,
     )
     rows = torch.randn(operator.shape[0], 8)
-    pieces = rows.mT.split([p.numel() for p in module.parameters()], 1)
+    pieces = rows.mT.split(sizes, 1)
     batch = [t.reshape(8, *p.shape) for t, p in zip(pieces, module.parameters(), strict=True)]
-    loop = lambda: [one([t[i] for t in batch]) for i in range(8)]  # noqa: E731
-    ways = [lambda: operator @ rows, loop]
+    vectors = [list(parts) for parts in zip(*batch, strict=True)]
+    ways = [lambda: operator @ rows, lambda: [one(vector) for vector in vectors]]
     if not name.startswith("ResNet"):
         ways.append(lambda: many(batch))
     ours, *others = in_turns(*ways, repeats=repeats)

@@ -71,7 +71,8 @@ def products(batch: int, repeats: int) -> Iterator[Row]:
             ways.append(partial(theirs[part].__matmul__, v))
         times = in_turns(*ways, repeats=repeats)
         counts = [operations(way) for way in ways]
-        told = f"the graph is kept, as with 16 GiB; at the default budget: {at_default(module, loss, x, y, part)}"
+        default = at_default(module, loss, x, y, part)
+        told = f"the graph is kept, as with 16 GiB; at the default budget: {default}"
         for what, k, most in (("gradients", 1, goal), ("products of curvlinops", 2, 1)):
             if k < len(ways):
                 seconds = {

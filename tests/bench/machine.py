@@ -22,7 +22,8 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 
 def status(name):
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 def forget_the_peak():
     open("/proc/self/clear_refs", "w").write("5")

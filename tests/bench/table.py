@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from runner.store.identity import software
 
@@ -60,11 +61,8 @@ class Row:
     @classmethod
     def from_lines(cls, text: str) -> list[Row]:
         """Rows from lines of JSON; other lines are passed over."""
-        found = [json.loads(line.rstrip(",")) for line in text.splitlines() if line.startswith("{")]
-        return [
-            cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
-            for row in found
-        ]
+        lines = [line.rstrip(",") for line in text.splitlines() if line.startswith("{")]
+        return [cls(**json.loads(line, object_hook=_with_tuples)) for line in lines]
 
     def cells(self) -> list[str]:
         """Of the printed table, in the order of HEADER."""
@@ -85,6 +83,10 @@ class Row:
             + (", narrowly" if abs(self.ratio / self.goal - 1) < NARROW else ""),
             share,
         ]
+
+
+def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
 
 
 HEADER = (

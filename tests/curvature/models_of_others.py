@@ -203,8 +203,8 @@ def whisper() -> Case:
         for k, v in {"layers": 1, "attention_heads": 2, "ffn_dim": 24}.items()
     }
     config = WhisperConfig(
-        **TEXT, **sizes, d_model=16, num_mel_bins=8, max_source_positions=10, max_target_positions=12,
-        decoder_start_token_id=1,
+        **TEXT, **sizes, d_model=16, num_mel_bins=8, max_source_positions=10,
+        max_target_positions=12, decoder_start_token_id=1,
     )  # fmt: skip
     decoder, labels = text(5)
     given = {"input_features": torch.randn(3, 8, 20), "decoder_input_ids": decoder}
@@ -333,8 +333,9 @@ def unet() -> Case:
     from diffusers import UNet2DModel
 
     module = UNet2DModel(
-        8, 2, 2, block_out_channels=(8, 12), layers_per_block=1, norm_num_groups=4, attention_head_dim=4,
-        down_block_types=("DownBlock2D", "AttnDownBlock2D"), up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        8, 2, 2, block_out_channels=(8, 12), layers_per_block=1, norm_num_groups=4,
+        attention_head_dim=4, down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
     )  # fmt: skip
     x = torch.randn(3, 2, 8, 8)
     given = {"sample": x, "timestep": torch.tensor([3, 50, 700])}
@@ -347,9 +348,10 @@ def unet_with_text() -> Case:
     from diffusers import UNet2DConditionModel
 
     module = UNet2DConditionModel(
-        8, 2, 2, block_out_channels=(8, 12), layers_per_block=1, norm_num_groups=4, attention_head_dim=2,
-        cross_attention_dim=6,
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        8, 2, 2, block_out_channels=(8, 12), layers_per_block=1, norm_num_groups=4,
+        attention_head_dim=2, cross_attention_dim=6,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
     )  # fmt: skip
     x = torch.randn(3, 2, 8, 8)
     given = {
@@ -366,8 +368,9 @@ def autoencoder() -> Case:
     from diffusers import AutoencoderKL
 
     module = AutoencoderKL(
-        1, 1, down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
-        block_out_channels=(4, 8), layers_per_block=1, latent_channels=2, norm_num_groups=2,
+        1, 1, down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2, block_out_channels=(4, 8), layers_per_block=1,
+        latent_channels=2, norm_num_groups=2,
     )  # fmt: skip
     x = torch.randn(3, 1, 8, 8)
     return Case(module.eval(), x, x.clone(), sample, squared, ["encoder", "decoder.mid_block"])
@@ -377,7 +380,8 @@ def dit() -> Case:
     from diffusers import DiTTransformer2DModel
 
     module = DiTTransformer2DModel(
-        2, 6, 2, 2, num_layers=2, norm_num_groups=2, sample_size=8, patch_size=2, num_embeds_ada_norm=20,
+        2, 6, 2, 2, num_layers=2, norm_num_groups=2, sample_size=8, patch_size=2,
+        num_embeds_ada_norm=20,
     )  # fmt: skip
     x = torch.randn(3, 2, 8, 8)
     given = {
@@ -452,10 +456,14 @@ MODELS = {
     "BERT, padding": Model(HF, bert, "right; false alarm of `verify`"),
     "DistilBERT, labels of tokens": Model(HF, distilbert),
     "Llama, grouped queries": Model(HF, partial(causal, "Llama", **GROUPED), RIGHT),
-    "Llama, bfloat16": Model(HF, partial(causal, "Llama", torch.bfloat16, **GROUPED), "right; traceback of metrics"),
+    "Llama, bfloat16": Model(
+        HF, partial(causal, "Llama", torch.bfloat16, **GROUPED), "right; traceback of metrics"
+    ),
     "Qwen3": Model(HF, partial(causal, "Qwen3", **GROUPED, head_dim=4)),
     "Gemma 2": Model(HF, partial(causal, "Gemma2", **GROUPED, head_dim=4, sliding_window=4)),
-    "Mixtral": Model(HF, partial(causal, "Mixtral", **GROUPED, num_local_experts=3), "right by `verify`"),
+    "Mixtral": Model(
+        HF, partial(causal, "Mixtral", **GROUPED, num_local_experts=3), "right by `verify`"
+    ),
     "Mamba": Model(HF, partial(causal, "Mamba", state_size=4), RIGHT),
     "T5": Model(HF, t5, "right; `verify` not finished"),
     "Whisper": Model(HF, whisper),
@@ -463,8 +471,12 @@ MODELS = {
     "CLIP, contrastive": Model(HF, clip),
     "ViT (timm)": Model(TIMM, partial(timm_model, "vit_tiny_patch16_224", BLOCKS, **TINY), RIGHT),
     "ResNet-D": Model(TIMM, timm_resnet, RIGHT),
-    "ConvNeXt (timm)": Model(TIMM, partial(timm_model, "convnext_atto", STAGES, **CONVNEXT), ACTIVATIONS),
-    "Swin": Model(TIMM, partial(timm_model, "swin_tiny_patch4_window7_224", LAYERS, **SWIN), ACTIVATIONS),
+    "ConvNeXt (timm)": Model(
+        TIMM, partial(timm_model, "convnext_atto", STAGES, **CONVNEXT), ACTIVATIONS
+    ),
+    "Swin": Model(
+        TIMM, partial(timm_model, "swin_tiny_patch4_window7_224", LAYERS, **SWIN), ACTIVATIONS
+    ),
     "MLP-Mixer": Model(TIMM, timm_mixer, ACTIVATIONS),
     "ViT (torchvision)": Model(VISION, partial(vision, "vit")),
     "Swin V2": Model(VISION, partial(vision, "swin")),
@@ -472,7 +484,9 @@ MODELS = {
     "DenseNet": Model(VISION, partial(vision, "densenet")),
     "RegNet": Model(VISION, partial(vision, "regnet"), RIGHT),
     "EfficientNet": Model(VISION, partial(vision, "efficientnet"), ACTIVATIONS),
-    "EfficientNet, in training mode": Model(VISION, partial(vision, "efficientnet training"), "refused"),
+    "EfficientNet, in training mode": Model(
+        VISION, partial(vision, "efficientnet training"), "refused"
+    ),
     "MobileNetV3": Model(VISION, partial(vision, "mobilenet"), "Hessian refused"),
     "LRASPP": Model(VISION, lraspp, "Hessian refused"),
     "UNet": Model(DIFFUSERS, unet, RIGHT),

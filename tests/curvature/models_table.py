@@ -2,8 +2,8 @@
 
 Run: python -m tests.curvature.models_table [--page docs/other-libraries.md] [--device cuda]
 [NAME ...] (`make models`). The models are small and have random weights; nothing is downloaded.
-Each is measured as it comes, in float32, and in float64. The reference is a float64 copy: torch.autograd.grad twice over parameters, or over shifts
-that hooks add to outputs.
+Each is measured as it comes, in float32, and in float64. The reference is a float64 copy:
+torch.autograd.grad twice over parameters, or over shifts that hooks add to outputs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,11 @@ def called(module: nn.Module, given: Any) -> Any:
     return module(*args, **kwargs)
 
 
+def hard_sigmoid(x: Tensor, inplace: bool = False) -> Tensor:
+    """With a second derivative, which torch's has not."""
+    return F.hardtanh(x / 6 + 0.5, 0, 1)
+
+
 def reference(case: Case, part: str, direction: Vectors) -> Vectors:
     """The product by double backward in float64, without the engine."""
     module = copy.deepcopy(case.module).double()
@@ -74,8 +79,7 @@ def reference(case: Case, part: str, direction: Vectors) -> Vectors:
     ]:
         config._experts_implementation = "eager"  # the grouped product has no float64
     target = widened(case.target, torch.float64)
-    smooth = lambda x, inplace=False: F.hardtanh(x / 6 + 0.5, 0, 1)  # noqa: E731, torch's has no second derivative
-    with sdpa_kernel(SDPBackend.MATH), patch.object(F, "hardsigmoid", smooth):
+    with sdpa_kernel(SDPBackend.MATH), patch.object(F, "hardsigmoid", hard_sigmoid):
         if part == "layers":
             return between(case, module, target, direction)
         parameters = {k: p for k, p in module.named_parameters() if p.requires_grad}
@@ -131,19 +135,16 @@ def measured(case: Case, part: str, dtype: torch.dtype, seed: int) -> tuple[Vect
         direction = {v: draw(layers.sizes[v]) for v in case.nodes}
         product = layers.apply({v: r.unsqueeze(0) for v, r in direction.items()})
         return direction, {v: product[v][0] for v in case.nodes}
-    operator = ParameterOperator(module, case.full_loss, (given, target), part=part)  # type: ignore[arg-type]
+    operator = ParameterOperator(module, case.full_loss, (given, target), part=part)
     v = draw(operator.shape[0])
-    shapes = {k: p.shape for k, p in operator.layout.parameters.items()}
-    split = [
-        {
-            k: piece.view(shapes[k])
-            for k, piece in zip(
-                shapes, flat.split([s.numel() for s in shapes.values()]), strict=True
-            )
-        }
-        for flat in (v, operator @ v)
-    ]
-    return split[0], split[1]
+    parameters = operator.layout.parameters
+    return in_shapes(v, parameters), in_shapes(operator @ v, parameters)
+
+
+def in_shapes(flat: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Pieces of a flat vector, each in the shape of its parameter."""
+    pieces = flat.split([p.numel() for p in parameters.values()])
+    return {k: piece.view_as(parameters[k]) for k, piece in zip(parameters, pieces, strict=True)}
 
 
 def compared(case: Case, part: str, dtype: torch.dtype) -> float | str:
@@ -155,10 +156,11 @@ def compared(case: Case, part: str, dtype: torch.dtype) -> float | str:
     except Exception as error:
         return f"**{type(error).__name__}**: {str(error).splitlines()[0] if str(error) else ''}"
     expected = reference(case, part, direction)
-    flat = [torch.cat([t[k].double().flatten() for k in expected]) for t in (product, expected)]
-    if not float(flat[1].norm()) > 0:
+    truth = torch.cat([t.double().flatten() for t in expected.values()])
+    measured_product = torch.cat([product[k].double().flatten() for k in expected])
+    if not float(truth.norm()) > 0:
         raise AssertionError("the reference is zero: give the model other weights")
-    return float((flat[0] - flat[1]).norm() / flat[1].norm())
+    return float((measured_product - truth).norm() / truth.norm())
 
 
 @dataclass
@@ -221,10 +223,11 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     lines = Lines()
-    chosen = [
-        name for name in MODELS if not given.names or any(word in name for word in given.names)
-    ]
-    rows = [row(name, lines) for name in chosen]
+    words = given.names or [""]
+    rows = []
+    for name in MODELS:
+        if any(word in name for word in words):
+            rows.append(row(name, lines))
     if given.page and not given.names:
         text = given.page.read_text()
         before, rest = text.split(START)

@@ -541,10 +541,8 @@ def hessian_by_hooks(case: ModuleCase, nodes: Sequence[str]) -> Blocks:
 
             return add
 
-        handles = [
-            module.get_submodule(name).register_forward_hook(hook(name))
-            for name in {n for n, _ in calls.values()}
-        ]
+        names = {name for name, _ in calls.values()}
+        handles = [module.get_submodule(name).register_forward_hook(hook(name)) for name in names]
         try:
             with sdpa_kernel(SDPBackend.MATH):
                 out = module(*args, **kwargs)

@@ -39,7 +39,10 @@ def blocks_of(dense: Tensor, shapes: Mapping[str, Sequence[int]]) -> Blocks:
 
 def assembled(blocks: Mapping[tuple[str, str], Tensor], nodes: Sequence[str]) -> Tensor:
     """The symmetric matrix of the blocks of all ordered pairs."""
-    return torch.cat([torch.cat([blocks[v, w] for w in nodes], 1) for v in nodes])
+    rows = []
+    for v in nodes:
+        rows.append(torch.cat([blocks[v, w] for w in nodes], 1))
+    return torch.cat(rows)
 
 
 def hessian_blocks(

@@ -76,7 +76,11 @@ class Dense(SymmetricOperator):
         self.dtype, self.device = torch.float64, torch.device("cpu")
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {v: sum(r @ self.blocks[v, w].mT for w, r in directions.items()) for v in self.nodes}  # type: ignore[misc]
+        products = {}
+        for v in self.nodes:
+            terms = [r @ self.blocks[v, w].mT for w, r in directions.items()]
+            products[v] = torch.stack(terms).sum(0)
+        return products
 
 
 class DenseParts(Dense):
@@ -150,8 +154,9 @@ def test_intervals_of_inter_layer_metrics_cover(name, method):
             found = metrics_from_products(exact.hessian, tensor, asked)  # type: ignore[arg-type]
         else:
             found = FactorMetrics(factors, tensor, curved, asked).measure()
-        return {
-            name: {pair: getattr(row, name) for pair, row in found.items()} for name in exact.values
-        }
+        of_metric = {}
+        for name in exact.values:
+            of_metric[name] = {pair: getattr(row, name) for pair, row in found.items()}
+        return of_metric
 
     exact.require(estimates)

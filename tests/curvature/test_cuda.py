@@ -131,7 +131,10 @@ def test_layers_of_modules_agree_with_the_processor(dtype):
         (ResNet(), torch.randn(3, 1, 8, 8), torch.tensor([0, 1, 2])),
         (Encoder(), torch.randn(3, 4, 2), torch.tensor([0, 1, 2])),
     ):
-        loss = lambda f, t: F.cross_entropy(f["logits"] if isinstance(f, dict) else f, t)  # noqa: E731
+
+        def loss(f, t):
+            return F.cross_entropy(f["logits"] if isinstance(f, dict) else f, t)
+
         module = module.double().eval()
         here = LayerOperator(module, loss, (x.double(), y))
         moved = copy.deepcopy(module).to(CUDA, dtype)

@@ -386,13 +386,9 @@ def same(a: Any, b: Any) -> bool:
         return torch.equal(a, b)
     if isinstance(a, tuple):
         return all(map(same, a, b))
-    return (
-        same(a.t, b.t)
-        if isinstance(a, Batch)
-        else len(a.seen) == len(b.seen)
-        if isinstance(a, Cache)
-        else True
-    )
+    if isinstance(a, Batch):
+        return same(a.t, b.t)
+    return not isinstance(a, Cache) or len(a.seen) == len(b.seen)
 
 
 def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,8 @@ COINS = {
 def test_a_draw_for_the_whole_batch_is_refused_where_it_matters(coin):
     module = own(lambda s, t: s.net(t) * (1.0 + COINS[coin]()))
     harmless = own(lambda s, t: s.net(t) * (1.0 + (COINS[coin]() > 2)))
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    of_numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
+    states = torch.get_rng_state(), random.getstate(), of_numpy
     with pytest.raises(ValueError, match="draws at random"):
         operator(module)
     assert torch.allclose(operator(harmless).dense(), PLAIN)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import runner.curvature as rc
 from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
-from tests.curvature.oracles import placed
+from tests.curvature.oracles import assembled, placed
 
 GRAPHS, GROUPS = 200, 20
 ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], Callable[[Tensor], Tensor]]] = {
@@ -149,7 +149,8 @@ def draw(seed: int) -> Graph:
             fn, oracle, o = merge(rng, [widths[p] for p in parents], dtype)
         steps.append(Step(f"n{i}", parents, fn, oracle, o))
         widths[f"n{i}"] = o
-    loose = [s.name for s in steps[:-1] if not any(s.name in t.parents for t in steps)]
+    parents_of_some = {name for step in steps for name in step.parents}
+    loose = [s.name for s in steps[:-1] if s.name not in parents_of_some]
     kind = rng.choice(["cross_entropy", "mse", "mean", "none", "bce"])
     classes = 1 if kind == "bce" else rng.randint(2, 3)
     last = (steps[-1].name, *loose)
@@ -226,24 +227,18 @@ def test_random_graphs_agree_with_the_dense_hessian(group):
             1e-11 if graph.dtype == torch.float64 else 1e-3
         )  # two-unit layer norms are ill-conditioned
         blocks = rc.exact_blocks(dag, graph.x, graph.y)
-        matrix = torch.cat([torch.cat([blocks[v, w] for w in names], 1) for v in names])
+        matrix = assembled(blocks, names)
         assert matrix.dtype == graph.dtype and far(matrix, expected) < allowed, (
             f"exact blocks of graph {seed}"
         )
         operator = rc.CurvatureOperator(dag, graph.x, graph.y, names)
-        order = torch.cat(
-            [
-                torch.arange(len(expected)).split([s.width for s in graph.steps])[names.index(v)]
-                for v in operator.nodes
-            ]
-        )
+        places = torch.arange(len(expected)).split([s.width for s in graph.steps])
+        order = torch.cat([places[names.index(v)] for v in operator.nodes])
         assert far(operator.dense(), expected[order][:, order]) < allowed, (
             f"products of graph {seed}"
         )
         if seed % 4 == 0:
             newton = rc.gauss_newton_blocks(dag, graph.x, graph.y)
             part = rc.CurvatureOperator(dag, graph.x, graph.y, names, part="gauss_newton")
-            whole = torch.cat(
-                [torch.cat([newton[v, w] for w in operator.nodes], 1) for v in operator.nodes]
-            )
+            whole = assembled(newton, operator.nodes)
             assert far(part.dense(), whole.double()) < allowed, f"Gauss-Newton of graph {seed}"

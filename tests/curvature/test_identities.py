@@ -4,7 +4,7 @@ measured right."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -278,12 +278,13 @@ def test_modules_that_take_derivatives_inside():
 def _by_hand(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     wanted = [module.net[0].weight, module.net[0].bias]
     loss = F.mse_loss(module(x), y)
-    slopes = torch.cat([g.flatten() for g in torch.autograd.grad(loss, wanted, create_graph=True)])
-    rows = [
-        torch.cat([h.flatten() for h in torch.autograd.grad(s, wanted, retain_graph=True)])
-        for s in slopes
-    ]
-    return torch.stack(rows)
+    slopes = flat_gradient(loss, wanted, create_graph=True)
+    return torch.stack([flat_gradient(s, wanted) for s in slopes])
+
+
+def flat_gradient(value: Tensor, wanted: Iterable[Tensor], create_graph: bool = False) -> Tensor:
+    slopes = torch.autograd.grad(value, list(wanted), retain_graph=True, create_graph=create_graph)
+    return torch.cat([slope.flatten() for slope in slopes])
 
 
 def test_ties_two_names_and_checkpoints():
@@ -498,6 +499,5 @@ def _jacobians(module: nn.Module, x: Tensor) -> Tensor:
     rows = []
     for example in x:
         f = module(example[None])[0]
-        grads = [torch.autograd.grad(v, list(module.parameters()), retain_graph=True) for v in f]
-        rows.append(torch.stack([torch.cat([g.flatten() for g in one]) for one in grads]))
+        rows.append(torch.stack([flat_gradient(v, module.parameters()) for v in f]))
     return torch.stack(rows)

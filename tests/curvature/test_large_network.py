@@ -65,8 +65,10 @@ def test_metrics_between_blocks(tiny):
     for v, w in found:
         top = float(torch.linalg.matrix_norm(block[v, w], 2))
         expected = {
-            "R": norm[v, w], "C": norm[v, w] / (norm[v, v] * norm[w, w]) ** 0.5, "D": (norm[v, w] / top) ** 2
-        }  # fmt: skip
+            "R": norm[v, w],
+            "C": norm[v, w] / (norm[v, v] * norm[w, w]) ** 0.5,
+            "D": (norm[v, w] / top) ** 2,
+        }
         for name, value in expected.items():
             estimate = getattr(found[v, w], name)
             assert abs(estimate.value - value) <= 3 * estimate.error + 1e-6 * value, (v, w, name)

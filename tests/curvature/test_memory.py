@@ -84,28 +84,34 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 
 def status(name):
-    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name)) / 1024
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 def peak(budget, measure):
     measure(1)  # what is loaded at first use
-    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # what earlier ones freed is not there for this one
+    getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # what earlier ones freed is given back
     open("/proc/self/clear_refs", "w").write("5")  # forget the peak so far
     before = status("VmRSS")
     measure(32)
     print(status("VmHWM") - before, budget)
 
 body = [nn.Sequential(nn.Linear(128, 128), nn.LayerNorm(128), nn.SiLU()) for _ in range(12)]
-chain, x, y = Dag.from_sequential([*body, nn.Linear(128, 10)]), torch.randn(32, 128), torch.arange(32) % 10
+chain = Dag.from_sequential([*body, nn.Linear(128, 10)])
+x, y = torch.randn(32, 128), torch.arange(32) % 10
 for measure in (exact_blocks, split_blocks):
     last = lambda b: chain.order[-1:] if b == 1 else None
     peak(80, lambda b: measure(chain, x[:b], y[:b], last(b), memory_budget=80 << 20))
 conv = nn.Sequential(
-    nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 16, 3, 1, 1), nn.SiLU(), nn.Flatten(),
-    nn.Linear(1024, 10),
+    nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 16, 3, 1, 1),
+    nn.SiLU(), nn.Flatten(), nn.Linear(1024, 10),
 ).eval()
-images, net = torch.randn(32, 3, 16, 16), Dag.from_sequential([conv[:3], conv[3:5], conv[5], conv[6]])
+images = torch.randn(32, 3, 16, 16)
+net = Dag.from_sequential([conv[:3], conv[3:5], conv[5], conv[6]])
 for part in ("total", "tensor"):
-    operators = {b: CurvatureOperator(net, images[:b], y[:b], part=part, memory_budget=96 << 20) for b in (1, 32)}
+    operators = {}
+    for b in (1, 32):
+        given = net, images[:b], y[:b]
+        operators[b] = CurvatureOperator(*given, part=part, memory_budget=96 << 20)
     peak(96, lambda b: operators[b].apply({net.order[0]: torch.randn(50 if b > 1 else 1, 1024)}))
 """
 
@@ -213,7 +219,10 @@ def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
     may come in order."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
     weight = torch.tensor([1.0, 9.0])
-    loss = lambda f, t: nn.functional.cross_entropy(f, t, weight, reduction="sum") / weight[t].sum()  # noqa: E731
+
+    def loss(f, t):
+        return nn.functional.cross_entropy(f, t, weight, reduction="sum") / weight[t].sum()
+
     with (
         pytest.warns(RuntimeWarning, match="is exceeded"),
         pytest.raises(

@@ -284,7 +284,8 @@ def assert_gradients(theta, x, q, name, hessian=oracle_hessian):
         ), function
 
 
-# Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form Hessian.
+# Three derivatives by autograd cost I D² each way: the largest size goes through the closed-form
+# Hessian.
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_against_autodiff(name):
     """Also where the hidden layer is nearly linear, and nearly saturated with large output

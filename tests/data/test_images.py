@@ -182,7 +182,8 @@ def test_sequences_with_a_teacher():
     assert y.mean().abs() < 1e-6 and y.std(correction=0) == pytest.approx(1, abs=1e-5)
     quiet = load(AttentionData(train=4000, validation=500, noise=0.0), Context(seed=1))
     assert torch.equal(quiet.train.inputs, data.train.inputs)
-    # the teacher explains all but the noise: Var(ε)/Var(y) is between 0 and 1, and the same teacher gives the same y
+    # the teacher explains all but the noise: Var(ε)/Var(y) is between 0 and 1, and the same teacher
+    # gives the same y
     g = torch_generator(0, "teacher")
     matrix, vector = torch.randn(16, 16, generator=g) / 4, torch.randn(16, generator=g) / 4
     clean = torch.tanh(quiet.validation.inputs @ matrix).mean(1) @ vector

@@ -148,7 +148,10 @@ def summed_batches():
 
 def penalised():
     module = network()
-    loss = lambda f, y: LOSS(f, y) + 0.1 * sum(p.square().sum() for p in module.parameters())  # noqa: E731
+
+    def loss(f, y):
+        return LOSS(f, y) + 0.1 * sum(p.square().sum() for p in module.parameters())
+
     return module, loss, data()
 
 

@@ -153,7 +153,8 @@ def test_the_memory_of_a_measurement_reaches_operators_and_density(tmp_path, mon
 def test_the_folder_of_results_is_that_of_the_command(tmp_path):
     (tmp_path / "moved").mkdir()
     (tmp_path / "moving.py").write_text(
-        "import os\nfrom tests.diagnose.targets import batch\ndef f():\n    os.chdir('moved')\n    return batch()\n"
+        "import os\nfrom tests.diagnose.targets import batch\n"
+        "def f():\n    os.chdir('moved')\n    return batch()\n"
     )
     words = ["diagnose", "target=moving.py:f", "outputs=out", "parts=trace", "name=it"]
     made = forked(words, tmp_path, command_environment())

@@ -63,14 +63,12 @@ def test_every_path_of_the_architecture_page_exists():
         for p in re.findall(r"`([a-z_./]+/[a-z_.]*)`", text)
         if p not in ("quarantine/", "reference/")
     }
-    roots = ("", "runner/", "runner/curvature/")
-    missing = [
-        p
-        for p in named
-        if not any(
-            (DOCS.parent / f"{root}{p}{end}").exists() for root in roots for end in ("", ".py")
-        )
-    ]
+    roots = [DOCS.parent / folder for folder in ("", "runner", "runner/curvature")]
+
+    def exists(path: str) -> bool:
+        return any((root / path).exists() or (root / f"{path}.py").exists() for root in roots)
+
+    missing = [path for path in named if not exists(path)]
     assert len(named) > 30 and not missing
 
 

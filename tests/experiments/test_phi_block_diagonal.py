@@ -52,10 +52,11 @@ def test_phi_of_every_partition_against_plain_sums(architecture, residual):
 
 def table(phi):
     return pd.DataFrame(
-        {"architecture": a, "residual": r, "classes": k, "seed": seed, "step": step, "part": "hessian",
-         "partition": partition, "phi": phi(k, partition)}
-        for a in EXPERIMENT.architecture for r in (False, True) for k in EXPERIMENT.classes for seed in range(3)
-        for step in EXPERIMENT.steps for partition in ("layer", "neuron", "parameter", "output neuron")
+        {"architecture": a, "residual": r, "classes": k, "seed": seed, "step": step,
+         "part": "hessian", "partition": partition, "phi": phi(k, partition)}
+        for a in EXPERIMENT.architecture for r in (False, True) for k in EXPERIMENT.classes
+        for seed in range(3) for step in EXPERIMENT.steps
+        for partition in ("layer", "neuron", "parameter", "output neuron")
     )  # fmt: skip
 
 

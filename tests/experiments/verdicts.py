@@ -64,8 +64,11 @@ class Reports:
     @cached_property
     def claims(self) -> dict[str, dict[str, dict[str, str]]]:
         """experiment -> name -> row."""
-        names = experiment_names()
-        return {e: {r["name"]: r for r in rows(self.outputs / e / "claims.csv")} for e in names}
+        of_experiment = {}
+        for name in experiment_names():
+            table = rows(self.outputs / name / "claims.csv")
+            of_experiment[name] = {row["name"]: row for row in table}
+        return of_experiment
 
     @cached_property
     def scores(self) -> dict[str, list[dict[str, str]]]:
@@ -75,7 +78,8 @@ class Reports:
         """The verdicts of what a line points at; none where the experiment was not run."""
         if s.kind == "number":
             found = [r for r in self.scores[s.experiment] if r["metric"] == s.row]
-            # A print that was also run as described is counted apart there: another way, another verdict.
+            # A print that was also run as described is counted apart there: another way, another
+            # verdict.
             ways = {r.get("way", "") for r in found}
             if len(ways) > 1:
                 found = [r for r in found if r.get("way") != "as described"]
@@ -136,7 +140,9 @@ class Reports:
             for group in self.groups()
             for a, b in itertools.combinations(group, 2)
         }
-        audited = {p.key: [(f.id, set(covered(f.place))) for f in p.clauses] for p in papers()}
+        audited = {}
+        for paper in papers():
+            audited[paper.key] = [(f.id, set(covered(f.place))) for f in paper.clauses]
         found = []
         for experiment in self.claims:
             for name, s in printed(experiment).items():

@@ -113,7 +113,7 @@ def draw(count: int, seed: int, places: list[str]) -> list[tuple[str, int]]:
             file = path.relative_to(ROOT).as_posix()
             nodes = [node for node, _ in mutants(ast.parse(path.read_text(encoding="utf-8")))]
             for i, node in enumerate(nodes):
-                if not places or file in places or f"{file}:{node.lineno}" in places:  # type: ignore[attr-defined]
+                if not places or file in places or f"{file}:{node.lineno}" in places:
                     pool.append((file, i))
     return random.Random(seed).sample(pool, min(count, len(pool)))
 

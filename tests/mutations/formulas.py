@@ -73,7 +73,8 @@ def changes(node: ast.AST) -> Changes:
     """(kind, changed node) of every error that can be made at one node; parts of the node may be
     shared.
 
-    >>> dict((kind, ast.unparse(new)) for kind, new in changes(ast.parse("a - b", mode="eval").body))
+    >>> difference = ast.parse("a - b", mode="eval").body
+    >>> {kind: ast.unparse(new) for kind, new in changes(difference)}
     {'sign': 'a + b', 'term': 'a', 'other term': '-b', 'repeated': 'a - a'}
     """
     match node:

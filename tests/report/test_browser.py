@@ -67,7 +67,8 @@ def rows_of(browser) -> int:
 def typed(browser, text: str, field: str = "#filter [name=q]") -> float:
     """Milliseconds that one change of a search field takes."""
     return browser.execute_script(
-        "const f = document.querySelector(arguments[1]), t = performance.now(); f.value = arguments[0];"
+        "const f = document.querySelector(arguments[1]), t = performance.now();"
+        "f.value = arguments[0];"
         "f.dispatchEvent(new Event('input', {bubbles: true})); document.body.offsetHeight;"
         "return performance.now() - t;",
         text,
@@ -86,10 +87,8 @@ def waited(browser, script: str):
 def found(browser, text: str) -> str:
     """What the search of the header shows."""
     typed(browser, text, "#find [name=q]")
-    return waited(
-        browser,
-        "document.getElementById('answers').hidden ? '' : document.getElementById('answers').innerText",
-    )
+    answers = "document.getElementById('answers')"
+    return waited(browser, f"{answers}.hidden ? '' : {answers}.innerText")
 
 
 def documentation(root: Path) -> Path:
@@ -212,7 +211,8 @@ def test_the_accessibility_check_sees_what_is_wrong(browser, tmp_path):
     page = tmp_path / "wrong.html"
     page.write_text(
         "<!doctype html><title>x</title><body style='background:#fff'><h1>A</h1><h3>B</h3>"
-        "<p style='color:#aaa'>pale</p><img src='data:,'><input><button></button><p id=a></p><p id=a></p>"
+        "<p style='color:#aaa'>pale</p><img src='data:,'><input><button></button>"
+        "<p id=a></p><p id=a></p>"
     )
     opened(browser, page.as_uri())
     wrong = " ".join(browser.execute_script(ACCESSIBLE))

@@ -92,7 +92,8 @@ def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     )
     text = finding("Table N.4", ROWS)
     assert text.startswith(
-        "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; not reproduced: R, depth 9: 4,"
+        "2 printed numbers of Table N.4: 1 reproduced, 1 not reproduced; "
+        "not reproduced: R, depth 9: 4,"
     )
     assert finding("Fig. 2", ROWS) == finding("", ROWS) == ""
     open_rows = {name: table.assign(verdict="inconclusive") for name, table in ROWS.items()}
@@ -131,7 +132,7 @@ def test_points_and_empty_panels_can_be_read_too():
     assert read_drawing(figure).reading == "3 points" and not read_drawing(figure).has_bars
 
 
-def test_a_caption_holds_numbers_bars_seeds_cells_and_notes_and_the_alt_text_begins_with_the_finding():
+def test_a_caption_has_all_facts_of_its_figure_and_the_alt_text_begins_with_the_finding():
     drawing = Drawing("R against d", "init: 4 at 0, 1 at 2", True, "a point a seed")
     made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, bars="± std over seeds")
     for text in (

@@ -49,8 +49,9 @@ def test_a_summary_has_its_numbers_from_the_results():
             Claim("b", "ours", "extension", "refuted"),
         ]
     )
-    text = "{{ number('m', depth=2) }} and {{ number('m', 'paper_mean', depth=2) }}; {{ statement('a') | fixed(1) }},"
-    text += " {{ verdict('a') }}; {{ numbers() }}, {{ numbers('reproduced') }}, {{ statements() }}, {{ extensions() }}"
+    text = "{{ number('m', depth=2) }} and {{ number('m', 'paper_mean', depth=2) }}; "
+    text += "{{ statement('a') | fixed(1) }}, {{ verdict('a') }}; {{ numbers() }}, "
+    text += "{{ numbers('reproduced') }}, {{ statements() }}, {{ extensions() }}"
     assert summary(text, claims, scores(1.0, 1.0, 0.9)) == "0.9 and 1; 0.5, confirmed; 3, 3, 1, 1"
     for wrong in ("{{ number('n') }}", "{{ number('m') }}", "{{ statement('c') }}"):
         with pytest.raises(ValueError, match="expected one row"):

@@ -22,7 +22,8 @@ report = "toy"
 errata = "toy"
 """
 SCORES = (
-    "metric,width,paper_mean,paper_std,upper_bound,n_seeds,measured_mean,measured_std,n,verdict,source,values\n"
+    "metric,width,paper_mean,paper_std,upper_bound,n_seeds,"
+    "measured_mean,measured_std,n,verdict,source,values\n"
     'ratio,3,1.5,nan,nan,5,1.5,0.1,5,reproduced,"Toy paper, Table 2",42:1.5\n'
 )
 

@@ -162,8 +162,10 @@ def test_reports_and_errata_of_the_documentation_are_pages_whose_links_lead_to_p
     docs, site = tmp_path / "docs", tmp_path / "site"
     for name, text in {
         "errata.md": "# Errata\n\n[DAG](errata/dag.md), [audit](../experiments/README.md)\n",
-        "errata/dag.md": "# DAG\n\n<details><summary>More</summary>\n\nlog λ_sup of `a_b`, $x$\n\n</details>\n",
-        "reproduction/README.md": "# All\n\n5<!--n()--> [of](../errata.md) ![a](../../outputs/published/e/f.png)\n",
+        "errata/dag.md": "# DAG\n\n<details><summary>More</summary>\n\n"
+        "log λ_sup of `a_b`, $x$\n\n</details>\n",
+        "reproduction/README.md": "# All\n\n5<!--n()--> [of](../errata.md) "
+        "![a](../../outputs/published/e/f.png)\n",
         "../outputs/published/not_run.md": "- `e`: no data\n",
     }.items():
         path = Path(os.path.normpath(docs / name))

@@ -269,7 +269,8 @@ def interrupt(
             and not lines
             and any(command.outputs.glob("toy/**/manifest.json"))
         ):
-            phase = "the end"  # all is written: what is left is Python's own end, which heeds no handler any more
+            # all is written: what is left is Python's own end, which heeds no handler any more
+            phase = "the end"
         elif status != 130 or len(lines) != 1 or "Traceback" in text:
             wrong.append(f"{asked.name} at {phase}: exit status {status}: {text[-600:]}")
         phases[phase] += 1

@@ -140,8 +140,9 @@ def test_no_message_obeys_or_repeats_the_users_words(command):
         ["experiment=toy", f"shape={odd}"], ["experiment=toy", f"dataset={odd}"],
         ["experiment=toy", f"profile={odd}"], ["experiment=toy", f"device={odd}"],
         ["report", "experiment=toy", f"figure={odd}"], ["report", f"{odd}=1"], ["show", odd],
-        ["results", odd], ["open", odd], ["why", odd], ["publish", odd], ["data", odd], ["site", f"figures={odd}"],
-        ["store", odd], ["store", "check", f"repair={odd}"], ["data", "verify", odd], [f"--{odd}"],
+        ["results", odd], ["open", odd], ["why", odd], ["publish", odd], ["data", odd],
+        ["site", f"figures={odd}"], ["store", odd], ["store", "check", f"repair={odd}"],
+        ["data", "verify", odd], [f"--{odd}"],
         ["diagnose", f"target={odd}"], ["diagnose", f"{odd}=1"], ["--config-dir", odd, "list"],
         ["experiment=toy", f"hydra.{odd}=1"], ["experiment=toy", f"~{odd}"],
         ["diagnose", "target=a.b:c", f"steps={odd}"],
@@ -245,7 +246,8 @@ def test_a_sweep_over_output_folders_leaves_no_folder_behind_that_is_nobodys(com
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_settings_are_read_is_one_line(number, toy_conf, tmp_path):
     code = (
-        "import os, sys, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
+        "import os, sys, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background
         "from runner import cli\nfrom runner.run.config import compose\n"
         f"whole = compose.merge\ndef stop(*a, **k):\n    os.kill(os.getpid(), {int(number)})\n"
         "    return whole(*a, **k)\ncompose.merge = stop\n"

@@ -194,12 +194,18 @@ def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert calls == [4, "named"]
 
 
+def contents(store):
+    """Id of a cell -> bytes of its tables."""
+    of_cell = {}
+    for cell in store.all():
+        of_cell[cell.id] = [cell.content(name) for name in cell.meta["tables"]]
+    return of_cell
+
+
 def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path, monkeypatch):
     wanted = Job("toy", TOY, 42, tmp_path / "wanted")
     run(wanted)
-    bytes_of = {
-        cell.id: [cell.content(name) for name in cell.meta["tables"]] for cell in wanted.store.all()
-    }
+    bytes_of = contents(wanted.store)
     for allowed in range(8):  # four writes a cell: two tables, a checkpoint, cell.json
         job, left = Job("toy", TOY, 42, tmp_path / str(allowed)), iter(range(allowed))
 
@@ -213,10 +219,7 @@ def test_a_disk_that_fills_at_any_write_leaves_whole_cells_and_is_named(tmp_path
         with monkeypatch.context() as disk, pytest.raises(LimitReached):
             disk.setattr(os, "fsync", full)
             run(job)
-        kept = {
-            cell.id: [cell.content(name) for name in cell.meta["tables"]]
-            for cell in job.store.all()
-        }
+        kept = contents(job.store)
         assert (
             len(kept) == allowed // 4 and kept.items() <= bytes_of.items() and not job.store.damaged
         )

@@ -435,7 +435,8 @@ def test_crops_and_flips_are_those_drawn_one_by_one(padding):
             top, left = (int(torch.randint(2 * padding + 1, (1,), generator=one)) for _ in range(2))
             rows.append((top, left, bool(torch.rand(1, generator=one) < 0.5)))
         found = LoaderAugment(together, padding).draws(count)
-        assert [tuple(row) for row in zip(*(t.tolist() for t in found), strict=True)] == rows
+        columns = [t.tolist() for t in found]
+        assert list(zip(*columns, strict=True)) == rows
     assert torch.equal(one.get_state(), together.get_state())
 
 

@@ -184,10 +184,9 @@ def test_theorem_converges_but_does_not_recover(setup, tables):
 
 def test_claims_can_fail(setup, tables):
     def verdict(name: str, **changed: pd.DataFrame) -> str:
-        seeds = {
-            key: pd.concat([t.assign(seed=s) for s in range(42, 47)])
-            for key, t in (tables | changed).items()
-        }
+        seeds = {}
+        for key, table in (tables | changed).items():
+            seeds[key] = pd.concat([table.assign(seed=s) for s in range(42, 47)])
         return next(claim.verdict for claim in analyse(setup, seeds).claims() if claim.name == name)
 
     contest, balls = tables["contest"], tables["balls"]

@@ -61,7 +61,8 @@ def test_globalised_steps_reach_the_minimum_of_rosenbrock(step: newton.Step) -> 
     trace = minimise(from_function(rosenbrock), start, step, max_steps=300, tolerance=1e-9)
     assert trace.converged.all()
     assert (trace.loss.diff(dim=0) <= 1e-12).all()
-    # the first start may also end in the function's second minimum near (-1, 1, 1): a minimum all the same
+    # the first start may also end in the function's second minimum near (-1, 1, 1): a minimum all
+    # the same
     values = torch.linalg.eigvalsh(from_function(rosenbrock).hessian(trace.points[-1]))
     assert (values > 0).all()
     assert (trace.points[-1, 1:] - 1).abs().max() < 1e-6

@@ -2,6 +2,7 @@
 with them."""
 
 import csv
+import itertools
 import math
 from pathlib import Path
 
@@ -39,18 +40,15 @@ def claims_of(name: str):
 
 def test_fits_of_plain_networks_and_coupling_of_residual_ones():
     m, made = means(), claims_of("exp1_resonance")
-    variants = [(n, c) for n in (8, 10, 12) for c in ("init", "final")]
-    fits = [
-        r_squared([math.log(m[f"exp1:{n}/plain/{c}/distances/{d}/R"]) for d in range(n)])
-        for n, c in variants
-    ]
+    fits, smallest = [], []
+    for n, c in itertools.product((8, 10, 12), ("init", "final")):
+        norms = [m[f"exp1:{n}/plain/{c}/distances/{d}/R"] for d in range(n)]
+        fits.append(r_squared([math.log(norm) for norm in norms]))
+        smallest.append(min(m[f"exp1:{n}/residual/{c}/distances/{d}/C"] for d in range(n)))
     assert min(fits) > 0.917 and max(fits) < 0.983
     found = made["plain R² of log R"]
     assert found.authors == "confirmed"
     assert any(found.authors_value == pytest.approx(fit, rel=1e-6) for fit in fits)
-    smallest = [
-        min(m[f"exp1:{n}/residual/{c}/distances/{d}/C"] for d in range(n)) for n, c in variants
-    ]
     assert min(smallest) < 0.93 and made["residual C"].authors == "refuted"
 
 

@@ -59,13 +59,13 @@ def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
     ends = search(experiment, problem, experiment.rate)
     points, group = critical_points(experiment, problem, ends)
     assert set(points["start"].tolist()) <= set(ends.converged.nonzero()[:, 0].tolist())
-    bound = np.array(points["lambda_sup"])
-    sharp, flat = (bound[[g == name for g in group]] for name in ("sharp", "flat"))
+    bound, group = np.array(points["lambda_sup"]), np.array(group)
+    sharp, flat = bound[group == "sharp"], bound[group == "flat"]
     share = experiment.group_share
     assert len(sharp) == (bound >= np.quantile(bound, 1 - share)).sum() > 0
     assert len(flat) == (bound <= np.quantile(bound, share)).sum() > 0
-    assert sharp.min() >= np.delete(bound, [i for i, g in enumerate(group) if g == "sharp"]).max()
-    assert flat.max() <= np.delete(bound, [i for i, g in enumerate(group) if g == "flat"]).min()
+    assert sharp.min() >= bound[group != "sharp"].max()
+    assert flat.max() <= bound[group != "flat"].min()
 
 
 def test_plain_descent_as_a_method_is_the_search(experiment, tables):

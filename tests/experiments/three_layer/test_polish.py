@@ -136,9 +136,8 @@ def test_points_do_not_depend_on_their_company() -> None:
     together = polish(loss, start, far=300.0, steps=12)
     assert bool((loss.value(together.theta) <= loss.value(start)).all())
     others = torch.randn(6, 9, generator=generator, dtype=torch.float64)
-    for k in range(
-        6
-    ):  # of as many others: kernels of another size round otherwise, and no step is solved to the end
+    # of as many others: kernels of another size round otherwise, and no step is solved to the end
+    for k in range(6):
         company = others.clone()
         company[k] = start[k]
         again = polish(loss, company, far=300.0, steps=12)

@@ -54,7 +54,7 @@ def tables(experiment):
 
 
 def cell_of(experiment, **params: object) -> Cell:
-    return next(c for c in experiment.cells() if all(c.params[k] == v for k, v in params.items()))
+    return next(c for c in experiment.cells() if params.items() <= c.params.items())
 
 
 def test_grid_of_the_paper_protocol():

@@ -27,13 +27,14 @@ LIMITS: dict[str, Any] = {
     "database": None,
     "suppress_health_check": list(HealthCheck),
 }
-SOME_KEYS = """seed threads device outputs jobs force profile experiment dataset model metric training nokey a.b.c
-experiment.width width samples experiment.scale shape dataset.train dataset.test dataset.mean dataset.kind
-dataset._target_ experiment._target_ hydra.job.chdir hydra/launcher hydra.launcher.n_jobs hydra.callbacks.x._target_
-profiles.quick @dataset"""
-SOME_VALUES = """1 -1 0 2.5 1e3 nan inf true null ??? abc toy tyo gaussian quick [1,2] [] [[1,2],[3]] {a:1} [{}] 1,2 1,
-a=b range(0,3) range(0,100000000) glob(*) choice(1,2) interval(0,1) range(1,3),nan [1.5],choice(1,2) ${seed} ${nokey}
-${oc.env:HOME} ${oc.decode:1} ${hydra:runtime.cwd} 'a " ( ] { \\ é☃ os.system 99999999999999999999 /dev/null/x
+SOME_KEYS = """seed threads device outputs jobs force profile experiment dataset model metric
+training nokey a.b.c experiment.width width samples experiment.scale shape dataset.train
+dataset.test dataset.mean dataset.kind dataset._target_ experiment._target_ hydra.job.chdir
+hydra/launcher hydra.launcher.n_jobs hydra.callbacks.x._target_ profiles.quick @dataset"""
+SOME_VALUES = """1 -1 0 2.5 1e3 nan inf true null ??? abc toy tyo gaussian quick [1,2] []
+[[1,2],[3]] {a:1} [{}] 1,2 1, a=b range(0,3) range(0,100000000) glob(*) choice(1,2) interval(0,1)
+range(1,3),nan [1.5],choice(1,2) ${seed} ${nokey} ${oc.env:HOME} ${oc.decode:1}
+${hydra:runtime.cwd} 'a " ( ] { \\ é☃ os.system 99999999999999999999 /dev/null/x
 tests.run.toy.Toy joblib basic nowhere cuda"""
 SOME_FLAGS = (
     "-m --multirun --foo -x --cfg --cfg=job --info=nope --config-dir=nowhere --config-name=x"

@@ -89,7 +89,8 @@ def test_claims(paper):
         "L=32 init": "refuted",
         "L=32 final": "refuted",
     }
-    held = "C monotone; R² of C; R² of C at L=32; R² of log R; residual R is stable; D below 1"  # e^(−0.62) at L = 32
+    # R² of C at L = 32: e^(−0.62)
+    held = "C monotone; R² of C; R² of C at L=32; R² of log R; residual R is stable; D below 1"
     check(paper, tables, confirmed=held, refuted="rise of R")
     assert verdicts(paper, tables, "residual C of the ends")["L=16 init"] == "refuted"
     other = deep(residual_rate=0.1, plain_rate=math.log(5.9) / 31)

@@ -137,7 +137,8 @@ def test_every_statement_and_published_value_is_found(paper):
 
 def test_what_training_and_averaging_do(paper):
     tables = decay(plain_rate=0.3)
-    held = "plain C monotone; decay after training; rho of residual networks; cancellation"  # images' own norms stay 1
+    # cancellation: the images' own norms stay 1
+    held = "plain C monotone; decay after training; rho of residual networks; cancellation"
     check(
         paper, tables, confirmed=held, refuted="positive exponent after training"
     )  # −0.02 throughout
@@ -204,9 +205,7 @@ def test_spectral_norm_claims():
     complete(experiment, "exp1b_spectral_norm", tables, 30)
 
 
-def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_networks_at_both_depths() -> (
-    None
-):
+def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_both_depths() -> None:
     def falling(depth: int, orders: float, arch: str = "plain_sn") -> pd.DataFrame:
         rows = [
             {
@@ -234,9 +233,7 @@ def test_the_fall_of_norms_of_section_5_is_told_of_spectrally_normalised_network
     assert norms_note(falling(16, 5.5), None) == []
 
 
-def test_spectrally_normalised_networks_have_a_depth_beside_them_whose_cells_are_not_their_own() -> (
-    None
-):
+def test_cells_of_the_deeper_companion_of_spectral_normalisation_are_not_its_own() -> None:
     job = build_job(["experiment=exp1b_spectral_norm"])
     deeper = job.experiment.companions()[DEEPER]
     assert [c.params for c in deeper.experiment.cells()] == [{"depth": 32, "arch": "plain_sn"}]

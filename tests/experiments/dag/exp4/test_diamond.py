@@ -137,11 +137,11 @@ def stored() -> dict[str, pd.DataFrame]:
         patch.setenv(
             "HESS_PUBLISHED", str(Path(__file__).resolve().parents[4] / "outputs" / "published")
         )
-        found = list(cells("exp4_diamond"))
-        return {
-            name: pd.concat([cell.table(name) for cell in found], ignore_index=True)
-            for name in ("distances", "merge", "networks", "origin")
-        }
+        published = list(cells("exp4_diamond"))
+        tables = {}
+        for name in ("distances", "merge", "networks", "origin"):
+            tables[name] = pd.concat([cell.table(name) for cell in published], ignore_index=True)
+        return tables
 
 
 def test_r_across_the_branches_is_the_papers_quantity(stored):

@@ -201,7 +201,8 @@ def test_every_statement_and_published_value_is_found(paper):
 
 def test_claims(paper):
     held, broken = tables(full=True), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3, full=True)
-    names = "C monotone; gap of ReLU; gap of ReLU, final; gap of SiLU; skips slow the decay; skips stabilise R"
+    names = "C monotone; gap of ReLU; gap of ReLU, final; gap of SiLU; skips slow the decay"
+    names += "; skips stabilise R"
     check(paper, held, confirmed=f"{names}; gap before the head; gap falls")
     check(
         paper,

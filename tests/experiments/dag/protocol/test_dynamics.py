@@ -39,7 +39,9 @@ def test_lyapunov_exponents():
     assert dynamics.lyapunov_log_norm(first) == pytest.approx(
         math.log(torch.linalg.matrix_norm(product, 2)) / 7
     )
-    each = [dynamics.lyapunov_log_norm([s[b : b + 1] for s in steps]) for b in range(5)]
+    examples = zip(*(s.split(1) for s in steps), strict=True)
+    each = [dynamics.lyapunov_log_norm(list(example)) for example in examples]
+    assert len(each) == 5
     assert dynamics.lyapunov_log_norm(steps) == pytest.approx(sum(each) / 5)
     overflows = 1e30 * torch.eye(2, dtype=torch.float64).expand(1, 2, 2)
     assert dynamics.lyapunov_log_norm([overflows] * 50) == pytest.approx(math.log(1e30))

@@ -34,7 +34,8 @@ def test_variance_components_are_unbiased(truth):
     for name, std in zip(("seeds", "images", "rest"), truth, strict=True):
         values = np.array([getattr(c, name) for c in found])
         error = values.std(ddof=1) / math.sqrt(len(values))
-        # Estimates below zero are set to zero, which lifts the mean where the true component is (near) zero.
+        # Estimates below zero are set to zero, which lifts the mean where the true component is
+        # (near) zero.
         assert abs(values.mean() - std**2) <= 4 * error + (0.02 if std == 0 else 0.01 * std**2)
 
 
