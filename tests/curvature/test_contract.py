@@ -1,4 +1,5 @@
-"""CurvatureOperator and ParameterOperator, in each of their parts, keep the contract of every operator."""
+"""CurvatureOperator and ParameterOperator, in each of their parts, keep the contract of every
+operator."""
 
 import math
 
@@ -43,7 +44,7 @@ class CurvatureContract(BlockContract):
             "gauss_newton": newton,
             "tensor": {p: total[p] - newton[p] for p in total},
         }[self.part]
-        return torch.cat([torch.cat([blocks[v, w] for w in case.nodes], 1) for v in case.nodes])
+        return assembled(blocks, case.nodes)
 
 
 class TestTotal(CurvatureContract, EstimatorContract):

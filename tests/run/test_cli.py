@@ -1,4 +1,5 @@
-"""The command line as a user meets it: mistakes, reports that follow the store, output for programs and people."""
+"""The command line as a user meets it: mistakes, reports that follow the store, output for programs
+and people."""
 
 import json
 import shutil
@@ -95,7 +96,8 @@ def test_help_and_listing_do_not_load_torch(toy_conf):
         code = (
             "import sys; from runner import cli\n"
             f"try: cli.main([{verb!r}])\nexcept SystemExit as e: assert not e.code\n"
-            "heavy = {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)\nassert not heavy, heavy"
+            "heavy = {'torch', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)\n"
+            "assert not heavy, heavy"
         )
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
@@ -137,11 +139,11 @@ def test_a_sweep_off_the_grid_names_each_way_to_ask(toy_conf, tmp_path):
     assert [(str(cell), cell.error) for cell in found.failures] == [
         ("seed=42 width=-1 shape=round", "ValueError: no sign")
     ]
-    outputs = f"outputs={tmp_path / 'o'}"
+    command = f"hess-run -m experiment=toy outputs={tmp_path / 'o'}"
     assert found.fill_commands == [
-        f"hess-run -m experiment=toy {outputs} seed=42,43",
-        f"hess-run -m experiment=toy {outputs} experiment.shape=round experiment.width=-1 seed=42,43",
-        f"hess-run -m experiment=toy {outputs} experiment.shape=round experiment.width=7 seed=42,43",
+        f"{command} seed=42,43",
+        f"{command} experiment.shape=round experiment.width=-1 seed=42,43",
+        f"{command} experiment.shape=round experiment.width=7 seed=42,43",
     ]
     assert len(found.missing) == 2 * 6 + 4
 
@@ -303,8 +305,8 @@ def test_data_list_says_where_it_looks_and_what_to_do(stored, tmp_path, monkeypa
 
 
 WITHOUT_RESULTS = (
-    "why dag.T5 outputs=none", "verify experiment=toy seed=7", "open outputs=none", "report experiment=toy samples=7",
-    "site outputs=none", "publish toy",
+    "why dag.T5 outputs=none", "verify experiment=toy seed=7", "open outputs=none",
+    "report experiment=toy samples=7", "site outputs=none", "publish toy",
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""The first minute: a result that is measured at once, where things came from, and what a run says before it starts."""
+"""The first minute: a result that is measured at once, where things came from, and what a run says
+before it starts."""
 
 import re
 import shutil
@@ -44,10 +45,8 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
     lines = capsys.readouterr().out.splitlines()
     sides = {line.split()[0]: line for line in lines if line.strip()}
     assert "stored" in lines[1] and "Theorem 4" in sides["claim"]
-    published, ours = (
-        [float(n) for n in re.findall(r"-?\d+\.\d{14}", sides[side])]
-        for side in ("published", "ours")
-    )
+    published = [float(n) for n in re.findall(r"-?\d+\.\d{14}", sides["published"])]
+    ours = [float(n) for n in re.findall(r"-?\d+\.\d{14}", sides["ours"])]
     assert len(published) == 2 and published == pytest.approx(ours, rel=1e-10)
     assert sides["verdict"].startswith("verdict    confirmed: ") and "<= 1e-10" in sides["verdict"]
     assert all(Path(sides[place].split()[1]).is_file() for place in ("figure", "page"))

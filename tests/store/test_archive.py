@@ -1,4 +1,5 @@
-"""Published cells in an archive below the working folder: every reader sees both, and nothing is written into it."""
+"""Published cells in an archive below the working folder: every reader sees both, and nothing is
+written into it."""
 
 import io
 import zipfile

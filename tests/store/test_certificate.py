@@ -1,4 +1,5 @@
-"""The table `certificate` of a cell: what a report says of cells with, without and with a wrong one; verification."""
+"""The table `certificate` of a cell: what a report says of cells with, without and with a wrong
+one; verification."""
 
 import pandas as pd
 import pytest
@@ -17,8 +18,8 @@ BAD = Certificate(
 def test_a_row_names_the_worst_node_and_the_reason():
     row = certificate_row("blocks", GOOD, checkpoint="final")
     assert row == {
-        "checkpoint": "final", "what": "blocks", "ok": 1, "error": 1e-8, "where": "b", "tolerance": 1e-6,
-        "difference_step": 1e-5, "status": "ok", "version": 2,
+        "checkpoint": "final", "what": "blocks", "ok": 1, "error": 1e-8, "where": "b",
+        "tolerance": 1e-6, "difference_step": 1e-5, "status": "ok", "version": 2,
     }  # fmt: skip
     bad = certificate_row("blocks", BAD)
     assert (bad["ok"], bad["where"], bad["status"]) == (
