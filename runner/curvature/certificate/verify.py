@@ -135,7 +135,7 @@ class Certifiable(Protocol):
 @torch.inference_mode(False)
 @torch.enable_grad()
 @full_precision()
-def verify(
+def verify(  # noqa: PLR0913 (public: each is an option)
     target: Dag | Any,
     x: Tensor | None = None,
     y: Tensor | None = None,

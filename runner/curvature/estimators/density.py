@@ -91,7 +91,7 @@ class SpectralDensity(TensorResult):
         return plot_band(self.grid, self.density, self.low, self.high, labels, ax)
 
 
-def spectral_density(
+def spectral_density(  # noqa: PLR0913 (public: each is an option)
     operator: Any,
     probes: int = PROBES,
     steps: int = STEPS,

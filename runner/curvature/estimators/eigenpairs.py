@@ -91,7 +91,7 @@ class Eigenpairs(TensorResult):
         return plot_values(self.values, self.residuals, "eigenvalue", ax)
 
 
-def top_eigenpairs(
+def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     operator: Any,
     k: int,
     which: Which = "largest",

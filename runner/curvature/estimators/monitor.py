@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def monitor(
+def monitor(  # noqa: PLR0913 (public: each is an option)
     module: nn.Module,
     loss: Any,
     data: Any,
@@ -103,7 +103,7 @@ def monitor(
 class Monitor:
     """Rows of curvature by step: see `monitor`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (a constructor)
         self,
         module: nn.Module,
         loss: Any,

@@ -27,7 +27,7 @@ from runner.curvature.exact.checks import (
     exact_elements,
     plan_chunk,
 )
-from runner.curvature.exact.derivatives import Evaluation, evaluate, not_differentiable
+from runner.curvature.exact.derivatives import Evaluation, evaluate, require_floating
 from runner.curvature.exact.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
 from runner.curvature.graph.dag import Dag
 from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
@@ -128,9 +128,7 @@ def collect(
     require_tensors(x=x, y=y)
     x, y, measured = differentiable_copy(x), differentiable_copy(y), dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
-    for name in measured:
-        if not evaluation.values[name].is_floating_point():
-            raise not_differentiable(name, evaluation.values[name])
+    require_floating(evaluation.values, measured)
     y = dag.loss.targets(evaluation.values[dag.output], y)
     reach, parts = Reach(dag, measured), Parts(measured)
     chunk = _chunk(dag, evaluation, reach, memory_budget, per_example, kept if tensor else 1)

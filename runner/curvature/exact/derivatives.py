@@ -6,7 +6,7 @@ d_q), with delta_u the gradient of the example's loss at f_u. Recognised nodes u
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,6 +234,13 @@ def _closed_form(
     return found
 
 
+def require_floating(values: Mapping[str, Tensor], nodes: Iterable[str]) -> None:
+    """Raises MeasurementError for nodes with indices as outputs."""
+    for name in nodes:
+        if not values[name].is_floating_point():
+            raise not_differentiable(name, values[name])
+
+
 def _scaled(t: Tensor, factor: float) -> Tensor:
     return t if factor == 1 else factor * t
 
@@ -243,9 +250,7 @@ def _autodiff(
 ) -> Derivatives:
     wanted = tuple(dict.fromkeys(wanted))
     values = evaluation.values
-    for p in wanted:
-        if not values[p].is_floating_point():
-            raise not_differentiable(p, values[p])
+    require_floating(values, wanted)
     inputs = tuple(values[p] for p in wanted)
     sizes = [evaluation.size(p) for p in wanted]
 
@@ -265,11 +270,9 @@ def _autodiff(
         )
         return torch.cat([g.flatten(1) for g in grads], 1)
 
-    limit = None
-    if evaluation.replica_elements is not None:
-        limit = evaluation.replica_elements // _elements_of_one(
-            node, evaluation, sum(sizes), second
-        )
+    limit = evaluation.replica_elements
+    if limit is not None:
+        limit //= _elements_of_one(node, evaluation, sum(sizes), second)
     jacobians = replicated_jacobian(outputs, inputs, delta.shape[1], limit)
     found = Derivatives(dict(zip(wanted, jacobians, strict=True)))
     if not second:

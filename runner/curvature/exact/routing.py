@@ -258,21 +258,27 @@ class Router:
                 (total.copy_ if empty else total.add_)(right)
             empty = False
 
-        for u in self._children(v):
-            block = row.block(u)
-            if block is not None:
-                add(self.local[u].jacobians[v].mT, block)
-            for (p, q), c in self.local[u].curvature.items():
-                if p == v:
-                    j = self.jacobian(q, v)
-                    if q == v:
-                        add(None, c)
-                    elif j is not None:
-                        add(c, j)
+        for left, right in self._diagonal_terms(v, row):
+            add(left, right)
         if empty:
             return Row(row.spans, row.matrix[:, :n]) if n else None
         row.spans[v] = slice(n, n + self.evaluation.size(v))
         return row
+
+    def _diagonal_terms(self, v: str, row: Row) -> Iterator[tuple[Tensor | None, Tensor]]:
+        """Factors of the terms of T[v,v]; None stands for the identity."""
+        for u in self._children(v):
+            block = row.block(u)
+            if block is not None:
+                yield self.local[u].jacobians[v].mT, block
+            for (p, q), c in self.local[u].curvature.items():
+                if p != v:
+                    continue
+                j = self.jacobian(q, v)
+                if q == v:
+                    yield None, c
+                elif j is not None:
+                    yield c, j
 
     def jacobian(self, q: str, w: str) -> Tensor | None:
         """Total Jacobian J_qw = df_q/de_w over all paths, (B, d_q, d_w); None when q = w (identity)

@@ -143,7 +143,7 @@ class Convolutions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _arguments(
+def _arguments(  # noqa: PLR0913 (as torch calls convolutions)
     asked: Asked,
     dimensions: int,
     input: Tensor,

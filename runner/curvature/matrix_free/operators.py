@@ -20,8 +20,8 @@ from runner.curvature.exact.derivatives import (
     Evaluation,
     evaluate,
     naming_node,
-    not_differentiable,
     refuse_cut_backwards,
+    require_floating,
 )
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import widen
@@ -109,9 +109,7 @@ class CurvatureOperator(SymmetricOperator):
             output = self._values[dag.output]
             self.y = dag.loss.targets(output, self.y)
             self.reason = first_not_finite(self._values)
-            for name in self.nodes:
-                if not self._values[name].is_floating_point():
-                    raise not_differentiable(name, self._values[name])
+            require_floating(self._values, self.nodes)
             self._moving = dag.descendants(self.nodes)  # all others are evaluated once
             self.sizes = {v: self._values[v].shape[1:].numel() for v in self.nodes}
             self.dtype, self.device = output.dtype, output.device
@@ -210,10 +208,10 @@ class CurvatureOperator(SymmetricOperator):
             refuse_autocast((self.device.type,))
             for start in range(0, count, self.simultaneous):
                 end = start + self.simultaneous
-                piece = {
-                    w: differentiable_copy(r[start:end].to(self.device, self.dtype))
-                    for w, r in directions.items()
-                }
+                piece = {}
+                for w, r in directions.items():
+                    rows = r[start:end].to(self.device, self.dtype)
+                    piece[w] = differentiable_copy(rows)
                 for collected, product in zip(found, products, strict=True):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
@@ -253,9 +251,8 @@ class CurvatureOperator(SymmetricOperator):
             return self._zero(copies)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
-        curved = torch.einsum(
-            "bkl,pbl->pbk", self._loss_hessian, tangent.reshape(copies, len(self.x), -1)
-        ) / len(self.x)
+        tangent = tangent.reshape(copies, len(self.x), -1)
+        curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
 
     def _pull(
@@ -297,8 +294,7 @@ class CurvatureOperator(SymmetricOperator):
         if not alike(again, self._values[self.dag.output].expand_as(again)):
             raise MeasurementError(
                 "the network's output is not what it was when this operator was built (an "
-                "attribute, a hook or the "
-                "mode has changed): build a new CurvatureOperator"
+                "attribute, a hook or the mode has changed): build a new CurvatureOperator"
             )
         if not self._differentiable:
             self._require_second_derivatives(graph.gradients.values())
@@ -351,11 +347,9 @@ class CurvatureOperator(SymmetricOperator):
         the budget."""
 
         def product() -> None:
-            one = {
-                self.nodes[0]: torch.ones(
-                    1, self.sizes[self.nodes[0]], dtype=self.dtype, device=self.device
-                )
-            }
+            first = self.nodes[0]
+            size = self.sizes[first]
+            one = {first: torch.ones(1, size, dtype=self.dtype, device=self.device)}
             self._graph = self._build(1)
             if self.part != "gauss_newton":
                 self._hessian(one, 1)
@@ -363,9 +357,8 @@ class CurvatureOperator(SymmetricOperator):
                 self._gauss_newton(one, 1)
 
         with measuring(self.dag):
-            self._build(
-                1
-            )  # what fails here is told at once, what cannot be differentiated twice in `apply`
+            # What fails here is told at once, what cannot be differentiated twice in `apply`.
+            self._build(1)
             try:
                 peak = max(1, *allocations(product))
             except MeasurementError:  # also while a profiler is running

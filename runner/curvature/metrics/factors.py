@@ -126,9 +126,8 @@ class OutputFactors:
     def gram(self, v: str) -> Tensor:
         """F_v F_v^T with signs on its rows, float64."""
         if v not in self._grams:
-            self._grams[v] = (self.rows[v] @ self.rows[v].mT).double() * self.signs.double()[
-                :, None
-            ]
+            gram = (self.rows[v] @ self.rows[v].mT).double()
+            self._grams[v] = gram * self.signs.double()[:, None]
         return self._grams[v]
 
     def square(self, v: str, w: str) -> float:
@@ -233,10 +232,10 @@ class TensorPart:
 
         A row that is not zero gives zero for almost no direction; rounding only hides a row below
         the smallest number."""
-        direction = {
-            w: torch.randn(1, d, generator=generator, device="cpu").to(self.device, self.dtype)
-            for w, d in self.sizes.items()
-        }
+        direction = {}
+        for w, size in self.sizes.items():
+            noise = torch.randn(1, size, generator=generator, device="cpu")
+            direction[w] = noise.to(self.device, self.dtype)
         return {v for v, image in self.apply(direction).items() if bool((image != 0).any())}
 
     def _product(self, directions: Products, count: int, copies: int) -> Products:

@@ -195,7 +195,7 @@ WITHOUT_FACTORS = 30
 """Probes on each node where the Gauss-Newton part is estimated, too."""
 
 
-def inter_layer_metrics(
+def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     dag: Dag,
     x: Tensor,
     y: Tensor,

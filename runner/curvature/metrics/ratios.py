@@ -41,9 +41,8 @@ class Square:
     def of(samples: Mapping[str, Tensor]) -> Square:
         """The mean of the nodes' means: a block and its transpose have one norm, so that both sides
         count."""
-        return Square(
-            max(0.0, math.fsum(float(s.mean()) for s in samples.values()) / len(samples)), samples
-        )
+        total = math.fsum(float(s.mean()) for s in samples.values())
+        return Square(max(0.0, total / len(samples)), samples)
 
 
 Known = tuple[Tensor, Mapping[str, Tensor]]
@@ -146,13 +145,11 @@ class PairMetrics(Result, _PairMetrics):
         return row | {"method": self.method, "products": self.R.products}
 
     def summary(self) -> str:
-        values = (
-            f"{name}={getattr(self, name).value:.4g} ± {getattr(self, name).error:.2g}"
-            for name in "RCD"
-        )
-        return (
-            f"{', '.join(values)}, gap={self.gap.value:.4g} ± {self.gap.error:.2g}, {self.method}"
-        )
+        values = ""
+        for name in ("R", "C", "D", "gap"):
+            estimate = getattr(self, name)
+            values += f"{name}={estimate.value:.4g} ± {estimate.error:.2g}, "
+        return values + self.method
 
 
 class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
@@ -164,18 +161,16 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
 
     def to_frame(self) -> DataFrame:
         """A pandas DataFrame, indexed by v and w, with the columns of `PairMetrics.to_dict`."""
-        return frame(
-            ({"v": v, "w": w, **metrics.to_dict()} for (v, w), metrics in self.items()), ["v", "w"]
-        )
+        rows = ({"v": v, "w": w, **metrics.to_dict()} for (v, w), metrics in self.items())
+        return frame(rows, ["v", "w"])
 
     def plot(self, quantity: str = "C", ax: Axes | None = None) -> Figure:
         """A map of one quantity (R, C, D, gap, gauss_newton or tensor) over all pairs. ax: default
         those of a new figure."""
         if quantity not in QUANTITIES:
             raise ValueError(f"expected one of {', '.join(QUANTITIES)}, found {quantity!r}")
-        return plot_map(
-            {pair: getattr(metrics, quantity).value for pair, metrics in self.items()}, quantity, ax
-        )
+        values = {pair: getattr(metrics, quantity).value for pair, metrics in self.items()}
+        return plot_map(values, quantity, ax)
 
     def summary(self) -> str:
         return f"{len(self)} pairs of {len({node for pair in self for node in pair})} nodes"
@@ -240,16 +235,15 @@ def _one(
         return Estimate(value, value * relative_error([(0.5, square)]), cost)
 
     diagonal = math.sqrt(a.total.value) * math.sqrt(b.total.value)
-    zero = (
-        math.sqrt(m.total.value) <= eps * math.sqrt(diagonal) or m.total.value == 0 or m.sigma == 0
-    )
+    norm = math.sqrt(m.total.value)
+    zero = norm <= eps * math.sqrt(diagonal) or norm == 0 or m.sigma == 0
     resonance = root(m.total)
     if diagonal == 0:
         coupling = Estimate.undefined(cost, "diagonal block is numerically zero")
     elif v == w:
         coupling = Estimate(1.0, 0.0, cost)
     else:
-        value = math.sqrt(m.total.value) / math.sqrt(diagonal)
+        value = norm / math.sqrt(diagonal)
         terms = [(0.5, m.total), (-0.25, a.total), (-0.25, b.total)]
         coupling = Estimate(value, value * skewed(relative_error(terms)), cost)
     if math.isnan(m.sigma):
@@ -259,19 +253,14 @@ def _one(
     else:
         value = m.total.value / m.sigma**2
         sigma = m.sigma_error / m.sigma if m.sigma_error > 8 * eps * m.sigma else 0.0
-        dimension = Estimate(
-            value, value * math.hypot(relative_error([(1.0, m.total)]), 2 * sigma), cost
-        )
-    if (
-        math.sqrt(m.gauss_newton.value) <= eps * math.sqrt(m.total.value)
-        or m.gauss_newton.value == 0
-    ):
+        relative = math.hypot(relative_error([(1.0, m.total)]), 2 * sigma)
+        dimension = Estimate(value, value * relative, cost)
+    if math.sqrt(m.gauss_newton.value) <= eps * norm or m.gauss_newton.value == 0:
         gap = Estimate.undefined(cost, "Gauss-Newton block is numerically zero")
     else:
         value = math.sqrt(m.tensor.value / m.gauss_newton.value)
-        gap = Estimate(
-            value, value * relative_error([(0.5, m.tensor), (-0.5, m.gauss_newton)]), cost
-        )
+        relative = relative_error([(0.5, m.tensor), (-0.5, m.gauss_newton)])
+        gap = Estimate(value, value * relative, cost)
     return PairMetrics(
         resonance, coupling, dimension, gap, method, root(m.gauss_newton), root(m.tensor)
     )

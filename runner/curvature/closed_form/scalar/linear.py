@@ -120,10 +120,6 @@ class Spectrum:
         return torch.tensor([g.multiplicity for g in self.groups], dtype=torch.int64)
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        return tuple(g.kind for g in self.groups)
-
-    @property
     def cells(self) -> tuple[str, ...]:
         return tuple(g.cell for g in self.groups)
 
