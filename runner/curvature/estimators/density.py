@@ -185,7 +185,7 @@ class _Exact:
 
     def step(self) -> None:
         values = torch.linalg.eigvalsh(self.symmetric.dense()).cpu()
-        self.values = _unscaled(self.symmetric, values)
+        self.values = self.symmetric.restored(values)
 
     def result(self) -> SpectralDensity:
         if self.values is None:
@@ -228,7 +228,7 @@ class _Density:
         rules = [self.quadratures.rule(p) for p in probes]
         longest = max(len(values) for values, _, _ in rules)
         nodes = torch.stack([_padded(values, longest, float(values[-1])) for values, _, _ in rules])
-        nodes = _unscaled(self.symmetric, nodes)
+        nodes = self.symmetric.restored(nodes)
         weights = torch.stack([_padded(weights, longest, 0.0) for _, weights, _ in rules])
         grid, width = self.shape.grid(nodes, done)
         moments = [_moment(grid, nodes, weights, width, power) for power in (1, 2, 3, 4)]
@@ -237,8 +237,8 @@ class _Density:
         density, error, low, high = (peak * curve for curve in curves)
         bias = self._bias(grid, width, density)
         values, _, residuals = rules[0]
-        converged = _unscaled(self.symmetric, residuals)
-        outliers = _outliers(_unscaled(self.symmetric, values), converged, width)
+        converged = self.symmetric.restored(residuals)
+        outliers = _outliers(self.symmetric.restored(values), converged, width)
         low = density - ((density - low).square() + bias.square()).sqrt()
         high = density + ((high - density).square() + bias.square()).sqrt()
         shown = (density, error, low.clamp(min=0), high)
@@ -254,7 +254,7 @@ class _Density:
             rules = [self.quadratures.rule(p, steps) for p in range(self.probes)]
             curves = []
             for values, weights, _ in rules:
-                values = _unscaled(self.symmetric, values)
+                values = self.symmetric.restored(values)
                 curves.append(_bells(grid, values, width) @ weights)
             largest = torch.maximum(largest, (torch.stack(curves).mean(0) - density).abs())
         spacing = float(grid[-1] - grid[0]) / done / float(grid[1] - grid[0])
@@ -299,11 +299,6 @@ def _interval(moments: list[Tensor], size: int, probes: int) -> tuple[Tensor, ..
 
 def _padded(values: Tensor, length: int, filling: float) -> Tensor:
     return torch.cat([values, values.new_full((length - len(values),), filling)])
-
-
-def _unscaled(symmetric: Symmetric, values: Tensor) -> Tensor:
-    half = symmetric.exponent // 2
-    return values * 2.0**half * 2.0 ** (symmetric.exponent - half)
 
 
 def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ...]:

@@ -186,8 +186,8 @@ def _exact(
     of_batches: list[Symmetric], smooth: list[Symmetric], groups: dict[str, slice], k: int
 ) -> Found:
     """Statistics of the matrices themselves."""
-    matrices = torch.stack([_dense(s) for s in of_batches])
-    flat = torch.stack([_dense(s) for s in smooth]) if smooth else None
+    matrices = torch.stack([s.restored(s.dense().cpu()) for s in of_batches])
+    flat = torch.stack([s.restored(s.dense().cpu()) for s in smooth]) if smooth else None
 
     def mean(shares: Tensor, of: Tensor = matrices) -> Tensor:
         return torch.tensordot(shares, of, 1)
@@ -226,12 +226,6 @@ def _exact(
         if flat is not None:
             found[f"gap[{v}, {w}]"] = Measured(gap(groups[v], groups[w]))
     return found
-
-
-def _dense(symmetric: Symmetric) -> Tensor:
-    matrix = symmetric.dense().cpu()
-    half = symmetric.exponent // 2
-    return matrix * 2.0**half * 2.0 ** (symmetric.exponent - half)
 
 
 def _pairs(groups: dict[str, slice]) -> list[tuple[str, str]]:
@@ -274,13 +268,8 @@ class _Mean:
         rows = v.mT if v.dim() == 2 else v.unsqueeze(0)
         total = torch.zeros_like(rows)
         for weight, one in zip(self.weights, self.of_batches, strict=True):
-            total = total + weight * _images(one, rows)
+            total = total + weight * one.restored(one.rows(rows))
         return total.mT if v.dim() == 2 else total[0]
-
-
-def _images(symmetric: Symmetric, rows: Tensor) -> Tensor:
-    images = symmetric.rows(rows)
-    return images * 2.0**symmetric.exponent
 
 
 class _Sketch:
@@ -299,7 +288,9 @@ class _Sketch:
 
     def _eigenvalues(self, pairs: Eigenpairs) -> Found:
         vectors = pairs.vectors.mT.to(self.of_batches[0].device, torch.float64)
-        inside = torch.stack([(_images(s, vectors) @ vectors.mT).cpu() for s in self.of_batches])
+        inside = torch.stack(
+            [(s.restored(s.rows(vectors)) @ vectors.mT).cpu() for s in self.of_batches]
+        )
 
         def value(i: int) -> Statistic:
             def of(shares: Tensor) -> float:
@@ -320,7 +311,7 @@ class _Sketch:
             z = first.on_sphere(count, self.generator)
             total = torch.zeros_like(z)
             for b, symmetric in enumerate(self.of_batches):
-                images = _images(symmetric, z)
+                images = symmetric.restored(symmetric.rows(z))
                 traces[b] += float((z * images).sum()) / self.products
                 total = total + float(self.shares[b]) * images
             samples.add(z, total)
@@ -341,7 +332,7 @@ class _Sketch:
             rows = torch.zeros(self.products, first.size, dtype=torch.float64, device=first.device)
             rows[:, span] = z.to(rows.device)
             rows = first.first(rows)
-            images = torch.stack([_images(s, rows) for s in self.of_batches])
+            images = torch.stack([s.restored(s.rows(rows)) for s in self.of_batches])
             for v in names[: names.index(w) + 1]:
                 near = images[:, :, groups[v]]
                 each = torch.einsum("bzi,czi->zbc", near, near).cpu()

@@ -80,6 +80,11 @@ class Symmetric:
         self.exponent = exponent if abs(exponent) > ORDINARY else 0
         self._scaled = largest > 0
 
+    def restored(self, values: Tensor) -> Tensor:
+        """values * 2**exponent, in two steps: 2**exponent itself may leave the range."""
+        half = self.exponent // 2
+        return values * 2.0**half * 2.0 ** (self.exponent - half)
+
     def unscaled(self, value: float, power: int = 1) -> float:
         """value * 2**(power * exponent); infinite where it leaves the range."""
         try:
