@@ -42,7 +42,8 @@ from runner.kinds.dataset import AttentionData
 from runner.kinds.model import AttentionModel
 from runner.store.archive import published_cells
 from runner.store.cells import Stored
-from runner.training.initial import PUBLISHED_SEEDS, build
+from runner.training.initial import build
+from runner.training.streams import PUBLISHED_SEEDS
 
 Row = dict[str, str]
 Numbers = Mapping[str, Any]

@@ -23,23 +23,11 @@ import torch
 from runner.contract.experiment import torch_generator
 from runner.models import builder
 from runner.models.network import Network, SpectralLinear
+from runner.training.streams import NAMED, streams_of
 
 NetworkSettings = Mapping[str, Any]
 """Name of a function of `runner.models` under "builder", "initial" ("published"; named streams if
 left out), and the function's keyword arguments."""
-PUBLISHED_SEEDS = range(42, 47)
-"""Seeds of the published trainings."""
-NAMED, PUBLISHED = "named", "published"
-
-
-def streams_of(setting: str, seed: int) -> str:
-    """What the setting "named" or "published" means at one seed: published streams exist for the
-    published seeds only.
-
-    >>> streams_of("published", 42), streams_of("published", 47), streams_of("named", 42)
-    ('published', 'named', 'named')
-    """
-    return setting if seed in PUBLISHED_SEEDS else NAMED
 
 
 def build(settings: NetworkSettings, seed: int) -> Network:

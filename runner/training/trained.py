@@ -20,17 +20,11 @@ from runner.data.synthetic import RegressionData
 from runner.kinds.dataset import AttentionData, ImageSettings
 from runner.kinds.training import MinibatchTraining
 from runner.models.network import Network
-from runner.training.initial import (
-    NAMED,
-    PUBLISHED,
-    NetworkSettings,
-    build,
-    build_with_stream,
-    streams_of,
-)
+from runner.training.initial import NetworkSettings, build, build_with_stream
 from runner.training.minibatch import Training, evaluate, train
 from runner.training.order import LoaderAugment, LoaderOrder, Order
 from runner.training.perturbed import perturbed
+from runner.training.streams import NAMED, PUBLISHED, streams_of
 
 ARGUMENTS = ("optimizer", "rate", "momentum", "weight_decay", "clip", "batch", "epochs", "schedule")
 """Settings of a training that `train` takes by the same name."""

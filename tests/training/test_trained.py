@@ -15,15 +15,10 @@ from runner.kinds.model import MlpModel
 from runner.models.architectures import diamond
 from runner.run.config import build_job
 from runner.store.identity import digest
-from runner.training.initial import (
-    PUBLISHED_SEEDS,
-    build,
-    build_with_stream,
-    published_network,
-    streams_of,
-)
+from runner.training.initial import build, build_with_stream, published_network
 from runner.training.order import LoaderOrder
 from runner.training.perturbed import perturbed
+from runner.training.streams import PUBLISHED_SEEDS, streams_of
 from runner.training.trained import Trained, train_images, training_key
 from tests.training.conftest import DATA, TRAINING, settings
 

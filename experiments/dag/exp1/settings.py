@@ -17,7 +17,7 @@ from experiments.dag.protocol.inter_layer import (
 )
 from runner import contract as c
 from runner.kinds.model import ARCHITECTURES, BlockChain
-from runner.training.initial import PUBLISHED_SEEDS
+from runner.training.streams import PUBLISHED_SEEDS
 
 
 @dataclass(frozen=True, kw_only=True)

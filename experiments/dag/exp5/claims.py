@@ -17,7 +17,7 @@ from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
 from runner.training import CHECKPOINTS
-from runner.training.initial import PUBLISHED_SEEDS
+from runner.training.streams import PUBLISHED_SEEDS
 
 SHORT = {"frob_full": "full", "frob_gn": "gn", "frob_tensor": "tensor", "gap": "gap"}
 """Metric of the reference file -> column of `blocks`."""

@@ -26,7 +26,7 @@ from runner.kinds.dataset import ImageSettings
 from runner.kinds.metric import InterLayerMetric
 from runner.kinds.training import MinibatchTraining
 from runner.models import activations
-from runner.training.initial import PUBLISHED_SEEDS
+from runner.training.streams import PUBLISHED_SEEDS
 
 ACTIVATIONS = tuple(name for name in activations.ACTIVATIONS if name != "linear")
 

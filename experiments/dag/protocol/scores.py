@@ -26,7 +26,7 @@ from runner.report.collect import reference_path
 from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
 from runner.stats.intervals import Pseudovalues
-from runner.training.initial import PUBLISHED_SEEDS
+from runner.training.streams import PUBLISHED_SEEDS
 
 Tables = Mapping[str, "pd.DataFrame"]
 OFFICIAL = "official"

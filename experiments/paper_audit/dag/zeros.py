@@ -25,7 +25,8 @@ from runner.contract import Claim
 from runner.kinds.model import AttentionModel, DiamondModel
 from runner.models.architectures import diamond, mlp, positionwise_mlp
 from runner.models.network import INPUT, Network
-from runner.training.initial import PUBLISHED_SEEDS, build
+from runner.training.initial import build
+from runner.training.streams import PUBLISHED_SEEDS
 
 CHECKS = Checks()
 
