@@ -172,4 +172,9 @@ def _holds_results(one: type) -> bool:
     """Whether the class is made from tensors and names alone, as blocks are."""
     if not dataclasses.is_dataclass(one):
         return False
-    return all(any(word in str(f.type) for word in HELD) for f in dataclasses.fields(one))
+    types = [str(field.type) for field in dataclasses.fields(one)]
+    return all(_is_held(name) for name in types)
+
+
+def _is_held(type_name: str) -> bool:
+    return any(word in type_name for word in HELD)

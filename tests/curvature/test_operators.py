@@ -1,4 +1,5 @@
-"""Both operators of a user's network: modules as users write them against dense float64 oracles, and their laws."""
+"""Both operators of a user's network: modules as users write them against dense float64 oracles,
+and their laws."""
 
 from __future__ import annotations
 
@@ -176,8 +177,12 @@ def test_complex_outputs_of_layers_are_perturbed_as_pairs():
         def forward(self, t: Tensor) -> Tensor:
             return torch.fft.rfft(t)
 
-    module = Own(lambda m, t: m.last(torch.fft.irfft(m.spectrum(m.first(t)), n=4).tanh()), first=nn.Linear(4, 4),
-                 spectrum=Fourier(), last=nn.Linear(4, 3)).double()  # fmt: skip
+    module = Own(
+        lambda m, t: m.last(torch.fft.irfft(m.spectrum(m.first(t)), n=4).tanh()),
+        first=nn.Linear(4, 4),
+        spectrum=Fourier(),
+        last=nn.Linear(4, 3),
+    ).double()
     operator = LayerOperator(module, CROSS, data(), ["spectrum", "last"])
     assert operator.sizes == {"spectrum": 6, "last": 3}
     assert verify(operator).ok

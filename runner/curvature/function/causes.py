@@ -21,7 +21,8 @@ def message(function: Function, outcome: Outcome) -> str:
     for identity, test, text in _CAUSES:
         if outcome.identity.startswith(identity) and (found := test(function, outcome)) is not None:
             return f"{_COMPARED[identity]} ({outcome.error:.0e}): {text.format(found)}"
-    return f"{_COMPARED[outcome.identity[0]]} ({outcome.error:.0e}{_at(names)}): {_UNKNOWN[outcome.identity[0]]}"
+    number = outcome.identity[0]
+    return f"{_COMPARED[number]} ({outcome.error:.0e}{_at(names)}): {_UNKNOWN[number]}"
 
 
 def _at(names: list[str]) -> str:
@@ -29,21 +30,23 @@ def _at(names: list[str]) -> str:
 
 
 _COMPARED = {
-    "0": "the module with its own parameters and with copies of them gives different losses or gradients",
+    "0": "the module with its own parameters and with copies of them gives different losses or "
+    "gradients",
     "1": "two evaluations of the loss differ",
     "2": "the gradient differs from differences of the loss",
     "3": "the second derivative differs from differences of gradients",
     "5": "the slope of the loss is not that of minus the logarithm of a density",
 }
 _UNKNOWN = {
-    "0": "they are held outside of the module's parameters (a list, a closure, a cached product): register them",
+    "0": "they are held outside of the module's parameters (a list, a closure, a cached product): "
+    "register them",
     "1": "remove the randomness, or the state that is kept between calls",
-    "2": "a part of the network stops or changes gradients (detach, no_grad, a straight-through estimator, a hook); "
-    "where that is meant, check='report' goes on",
-    "3": "an operation has a first derivative and no right second one; write it out of other operations, or leave "
-    "its parameters out; check='report' goes on",
-    "5": "expected f as logits of a categorical or bernoulli distribution or the mean of a normal one, and a plain "
-    "mean over rows; use part='gauss_newton' for other losses",
+    "2": "a part of the network stops or changes gradients (detach, no_grad, a straight-through "
+    "estimator, a hook); where that is meant, check='report' goes on",
+    "3": "an operation has a first derivative and no right second one; write it out of other "
+    "operations, or leave its parameters out; check='report' goes on",
+    "5": "expected f as logits of a categorical or bernoulli distribution or the mean of a normal "
+    "one, and a plain mean over rows; use part='gauss_newton' for other losses",
 }
 
 Test = Callable[[Function, Outcome], str | None]
@@ -82,19 +85,23 @@ _CAUSES: list[tuple[str, Test, str]] = [
     ("1", lambda f, o: next(_named(f, _draws), None) if "draws" in o.what else None,
      "{} draws at random in training mode: call .eval()"),
     ("1", lambda f, o: "" if "draws" in o.what else None,
-     "the module or the loss draws at random: remove the randomness, or make what is drawn an input"),
+     "the module or the loss draws at random: remove the randomness, or make what is drawn an "
+     "input"),
     ("1", lambda f, o: "" if "state" in o.what else None,
-     "the module or the loss keeps values from one call to the next (counters, hidden states): reset them in forward"),
+     "the module or the loss keeps values from one call to the next (counters, hidden states): "
+     "reset them in forward"),
     ("0", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
     ("0", lambda f, o: some(map(repr, o.what), 3) if o.what else None,
-     "{} is held outside of the module's parameters, in a list, a closure or a cached product: read it from the module "
-     "at each call"),
+     "{} is held outside of the module's parameters, in a list, a closure or a cached product: "
+     "read it from the module at each call"),
     ("2", lambda f, o: "" if "output" in o.what else None,
-     "the loss reads the parameters other than through the module's output (a penalty): a Gauss-Newton or Fisher "
-     "matrix has no part for that; leave the penalty out, or use part='hessian'"),
+     "the loss reads the parameters other than through the module's output (a penalty): a "
+     "Gauss-Newton or Fisher matrix has no part for that; leave the penalty out, or use "
+     "part='hessian'"),
     ("2", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
     ("3", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
     ("3", lambda f, o: "" if "examples" in o.what else None,
-     "the gradient of one example cannot be told from the rows of the output, or the loss is no plain mean over them: "
-     "let the module return (B, ...) and the loss a mean, or use part='fisher'"),
+     "the gradient of one example cannot be told from the rows of the output, or the loss is no "
+     "plain mean over them: let the module return (B, ...) and the loss a mean, or use "
+     "part='fisher'"),
 ]  # fmt: skip

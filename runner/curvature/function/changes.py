@@ -10,14 +10,14 @@ from torch import Tensor
 from runner.curvature.graph.errors import MeasurementError
 
 CHANGED = (
-    "the loss has changed since this operator was built ({:.6g}, now {:.6g} near its point): weights, data, modes, "
-    "or numbers that it reads; build a new one"
+    "the loss has changed since this operator was built ({:.6g}, now {:.6g} near its point): "
+    "weights, data, modes, or numbers that it reads; build a new one"
 )
 
 
 class Changes:
-    """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it is
-    made of. first: its value when the operator was built; None: nothing is compared."""
+    """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it
+    is made of. first: its value when the operator was built; None: nothing is compared."""
 
     def __init__(
         self,
@@ -31,12 +31,14 @@ class Changes:
         self.marks = self._marks()
 
     def _marks(self) -> list[tuple[int, int, int]]:
-        """What tells cheaply that tensors may have changed: which they are, and how often each was written to."""
+        """What tells cheaply that tensors may have changed: which they are, and how often each was
+        written to."""
         found = [t for t in self.tensors() if not t.is_inference()]
         return [(id(t), t._version, t.data_ptr()) for t in found]
 
     def refuse(self, always: bool = True) -> None:
-        """Raises ValueError where the loss is another one. always=False: only where a tensor was written to."""
+        """Raises ValueError where the loss is another one. always=False: only where a tensor was
+        written to."""
         if self.first is None or not (always or self._marks() != self.marks):
             return
         now = self.loss()

@@ -1,11 +1,12 @@
-"""A module whose parameters and buffers are replaced for a while, with the random state put back."""
+"""A module whose parameters and buffers are replaced for a while, with the random state put
+back."""
 
 from __future__ import annotations
 
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -32,8 +33,9 @@ def modules_of(roots: Iterable[object]) -> list[nn.Module]:
 def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Iterator[None]:
     """While inside, every place of a parameter or buffer t among the modules holds tensors[id(t)].
 
-    Keyed by the identity of the tensor, so that tied weights and modules with two names stay what they are.
-    `torch.func.functional_call` leaves the replaced tensor in a module that has two names (torch 2.13).
+    Keyed by the identity of the tensor, so that tied weights and modules with two names stay what
+    they are. `torch.func.functional_call` leaves the replaced tensor in a module that has two names
+    (torch 2.13).
     """
     places: list[tuple[Any, str, Any]] = []
     try:
@@ -59,7 +61,8 @@ def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Itera
 
 @contextmanager
 def random_state(seed: int | None) -> Iterator[None]:
-    """The global generators of torch, numpy and Python are as before when the block ends. seed: theirs inside."""
+    """The global generators of torch, numpy and Python are as before when the block ends. seed:
+    theirs inside."""
     numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
     python, on_cpu = random.getstate(), torch.get_rng_state()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
@@ -85,8 +88,8 @@ def random_state(seed: int | None) -> Iterator[None]:
 
 
 class Widened(TorchFunctionMode):
-    """Tensors of lower precision that meet float64 ones are taken for float64: those that functions hold in closures,
-    which no replacement reaches."""
+    """Tensors of lower precision that meet float64 ones are taken for float64: those that functions
+    hold in closures, which no replacement reaches."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -117,7 +120,8 @@ def double_precision(mixes: bool) -> Iterator[None]:
 
 
 def has_python(tensors: Iterable[Tensor]) -> bool:
-    """Whether a graph runs Python code when it is differentiated: autograd functions of users, hooks of tensors."""
+    """Whether a graph runs Python code when it is differentiated: autograd functions of users,
+    hooks of tensors."""
     return any(_runs_python(node) for node in nodes_of(tensors))
 
 
@@ -134,8 +138,8 @@ def nodes_of(tensors: Iterable[Tensor]) -> Iterator[Any]:
                 waiting.append(following)
 
 
-_FUNCTIONS: Callable[..., Any] = torch.autograd.function.BackwardCFunction  # type: ignore[assignment]
+_FUNCTIONS: Any = torch.autograd.function.BackwardCFunction
 
 
 def _runs_python(node: Any) -> bool:
-    return isinstance(node, _FUNCTIONS) or bool(getattr(node, "_input_metadata_hooks", None))  # type: ignore[arg-type]
+    return isinstance(node, _FUNCTIONS) or bool(getattr(node, "_input_metadata_hooks", None))

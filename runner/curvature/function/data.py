@@ -28,8 +28,8 @@ class Batch(NamedTuple):
 
 
 def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a batch's input: a tensor, a tuple of positional arguments, a dict of keyword arguments, or
-    (tuple, dict) for both."""
+    """(args, kwargs) of a batch's input: a tensor, a tuple of positional arguments, a dict of
+    keyword arguments, or (tuple, dict) for both."""
     if isinstance(given, Mapping):
         return (), dict(given)
     if isinstance(given, tuple | list):
@@ -63,10 +63,12 @@ def _is_pair(value: Any) -> bool:
 
 
 def as_batches(data: Any, alone: bool) -> Iterable[Any]:
-    """One batch (a tuple, or where the module returns its loss a dict), or an iterable of batches."""
+    """One batch (a tuple, or where the module returns its loss a dict), or an iterable of
+    batches."""
     if isinstance(data, Tensor) or not isinstance(data, Iterable):
         raise MeasurementError(
-            f"expected one batch (input, target), a list of batches or a loader, found {type(data).__name__}"
+            "expected one batch (input, target), a list of batches or a loader, "
+            f"found {type(data).__name__}"
         )
     single = isinstance(data, tuple) or (isinstance(data, Mapping) and alone)
     single = single or (isinstance(data, list) and len(data) == 2 and isinstance(data[0], Tensor))
@@ -79,8 +81,8 @@ def first_tensor(tree: Any) -> Tensor | None:
 
 
 class Layout(NamedTuple):
-    """How a batch is cut: its number of examples, for each leaf (dimension, rows of each example) or None, and which of
-    the ways of `layouts` this is."""
+    """How a batch is cut: its number of examples, for each leaf (dimension, rows of each example)
+    or None, and which of the ways of `layouts` this is."""
 
     examples: int
     places: tuple[tuple[int, int] | None, ...]
@@ -102,8 +104,8 @@ class Layout(NamedTuple):
 
 
 def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterator[Layout]:
-    """Ways to cut a batch, the likeliest first, or the one of a kind: examples lie along `batch_dim` of the first
-    tensor of the input, or there are as many as the target has rows."""
+    """Ways to cut a batch, the likeliest first, or the one of a kind: examples lie along
+    `batch_dim` of the first tensor of the input, or there are as many as the target has rows."""
     counts: list[tuple[int, tuple[int, ...]]] = []
     first, target = first_tensor(batch.input), first_tensor(batch.target)
     if first is not None and first.dim() > batch_dim:
@@ -159,7 +161,8 @@ def count_examples(batch: Batch, batch_dim: int = 0) -> int:
 
 
 def count_labels(batch: Batch) -> int | None:
-    """Labels that are not ignored, of a target (or an input called "labels") of whole numbers; None without one."""
+    """Labels that are not ignored, of a target (or an input called "labels") of whole numbers; None
+    without one."""
     labels = batch.target
     if labels is None and isinstance(batch.input, Mapping):
         labels = batch.input.get("labels")

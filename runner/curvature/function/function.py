@@ -1,4 +1,5 @@
-"""A network's loss as one scalar function of named variables: what everything in the engine differentiates."""
+"""A network's loss as one scalar function of named variables: what everything in the engine
+differentiates."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ Tensors = list[Tensor]
 
 
 class Point(NamedTuple):
-    """Where the function is evaluated. wide: in float64. seed: of the random draws; None: as they come. own: with the
-    module's own parameters in place, which identity 0 compares with."""
+    """Where the function is evaluated. wide: in float64. seed: of the random draws; None: as they
+    come. own: with the module's own parameters in place, which identity 0 compares with."""
 
     values: Values
     wide: bool = False
@@ -48,8 +49,9 @@ class Point(NamedTuple):
 class Function:
     """L(values) = loss(module(input), target), with `variables` of the module at `values`.
 
-    loss None: the module returns its loss. pick: which tensor of the output the loss gets. The module is not written
-    to: parameters and buffers are replaced while it runs, the random state is put back, and hooks are removed.
+    loss None: the module returns its loss. pick: which tensor of the output the loss gets. The
+    module is not written to: parameters and buffers are replaced while it runs, the random state is
+    put back, and hooks are removed.
     """
 
     def __init__(
@@ -73,7 +75,8 @@ class Function:
 
     @contextmanager
     def at(self, point: Point, graph: bool = True) -> Iterator[None]:
-        """Inside, the module and the loss have the variables of `point`: run, differentiate and multiply there."""
+        """Inside, the module and the loss have the variables of `point`: run, differentiate and
+        multiply there."""
         modules = modules_of((self.module, self.loss))
         tensors: dict[int, Tensor] = {}
         for m in modules:
@@ -186,7 +189,8 @@ class NotScalar(MeasurementError):
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
         super().__init__(
-            f"the loss returned values of shape {shape}: expected a scalar, or one value for each example"
+            f"the loss returned values of shape {shape}: expected a scalar, or one value for each "
+            "example"
         )
 
 
@@ -205,7 +209,8 @@ def _key(key: Any) -> str:
 
 @contextmanager
 def _told(batch: Batch) -> Iterator[None]:
-    """Errors of the user's code with what it was given; those that the engine handles as they are."""
+    """Errors of the user's code with what it was given; those that the engine handles as they
+    are."""
     try:
         yield
     except (MeasurementError, torch.OutOfMemoryError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -17,8 +17,8 @@ GroupSpec = Mapping[str, str | Sequence[str]] | Sequence[str]
 
 @dataclass(frozen=True)
 class Layout:
-    """The parameters in the order of the flat vector, complex ones as pairs of real numbers; groups[name]: their slice;
-    members[name]: names of each group."""
+    """The parameters in the order of the flat vector, complex ones as pairs of real numbers;
+    groups[name]: their slice; members[name]: names of each group."""
 
     parameters: dict[str, Tensor]
     groups: dict[str, slice]
@@ -32,11 +32,12 @@ class Layout:
 def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
     """The layout of `groups`: {name: pattern or patterns}, or patterns that name themselves.
 
-    A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob of either
-    ("block*.weight", where * crosses dots). None: one group for each module that has parameters of its own and trains
-    them; that of the module itself is called "module", or "module()" where a submodule has that name. Tied parameters
-    appear once, under their first name. Parameters outside the groups are held fixed. Raises ValueError for a pattern
-    that matches nothing, a parameter in two groups, and a module without parameters.
+    A pattern is the name of a module ("layer1": everything below it) or of a parameter, or a glob
+    of either ("block*.weight", where * crosses dots). None: one group for each module that has
+    parameters of its own and trains them; that of the module itself is called "module", or
+    "module()" where a submodule has that name. Tied parameters appear once, under their first name.
+    Parameters outside the groups are held fixed. Raises ValueError for a pattern that matches
+    nothing, a parameter in two groups, and a module without parameters.
     """
     known: dict[str, Tensor] = {
         k: torch.view_as_real(p) if p.is_complex() else p for k, p in module.named_parameters()
@@ -49,7 +50,8 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
                 found.setdefault(name.rpartition(".")[0] or own, []).append(name)
         if not found:
             raise ValueError(
-                "the module has no parameter that requires a gradient: name groups, or unfreeze some"
+                "the module has no parameter that requires a gradient: name groups, or unfreeze "
+                "some"
             )
     else:
         named = [groups] if isinstance(groups, str) else groups
@@ -69,19 +71,22 @@ def layout(module: nn.Module, groups: GroupSpec | None) -> Layout:
                     f"parameter {name!r} is in two groups, {owner[name]!r} and {group!r}"
                 )
             owner[name] = group
-    if groups is None and any(known[name].numel() for names in found.values() for name in names):
-        found = {
-            g: names for g, names in found.items() if any(known[name].numel() for name in names)
-        }
-    if empty := [g for g, names in found.items() if not any(known[name].numel() for name in names)]:
+    sizes = {group: _numbers(names, known) for group, names in found.items()}
+    if groups is None and any(sizes.values()):
+        found = {group: names for group, names in found.items() if sizes[group]}
+        sizes = {group: sizes[group] for group in found}
+    if empty := [group for group, size in sizes.items() if not size]:
         raise ValueError(f"the parameters of group {empty[0]!r} are empty: name others")
-    slices = slices_of(
-        {group: sum(known[name].numel() for name in names) for group, names in found.items()}
-    )
     parameters: dict[str, Tensor] = {
         name: known[name] for names in found.values() for name in names
     }
-    return Layout(parameters, slices, {group: tuple(names) for group, names in found.items()})
+    members = {group: tuple(names) for group, names in found.items()}
+    return Layout(parameters, slices_of(sizes), members)
+
+
+def _numbers(names: Iterable[str], known: Mapping[str, Tensor]) -> int:
+    """How many numbers these parameters have together."""
+    return sum(known[name].numel() for name in names)
 
 
 def _matching(patterns: str | Sequence[str], known: Mapping[str, Tensor]) -> list[str]:

@@ -1,13 +1,18 @@
-"""Is the derivative right? Numbers that are equal for a right one, compared before anything is measured.
+"""Is the derivative right? Numbers that are equal for a right one, compared before anything is
+measured.
 
-0  same function: the module's own parameters in place give the loss and gradient of the replaced ones.
+0  same function: the module's own parameters in place give the loss and gradient of the replaced
+   ones.
 1  repeatable: two different seeds give one loss and gradient.
-2  gradient: (L(u'+td) - L(u'-td)) / 2t = <g, d>, at a generic point u' near u, on few examples in float64.
-3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group; where no step tells, <c, H d> = <d, H c>.
+2  gradient: (L(u'+td) - L(u'-td)) / 2t = <g, d>, at a generic point u' near u, on few
+   examples in float64.
+3  product: (g(u'+td) - g(u'-td)) / 2t = H d in each group; where no step tells,
+   <c, H d> = <d, H c>.
 4  weights (weights.py).   5  likelihood (likelihood.py).
 
-A comparison has three outcomes. "right": one step t agrees. "wrong": two steps agree with each other ten times better
-than with the derivative, without a kink between them. "inconclusive": neither; it is named and never refused.
+A comparison has three outcomes. "right": one step t agrees. "wrong": two steps agree with each
+other ten times better than with the derivative, without a kink between them. "inconclusive":
+neither; it is named and never refused.
 """
 
 from __future__ import annotations
@@ -44,7 +49,8 @@ PERIOD = 10_007
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of an identity. status: "right", "wrong" or "inconclusive"; error: relative; what: the names concerned."""
+    """Of an identity. status: "right", "wrong" or "inconclusive"; error: relative; what: the names
+    concerned."""
 
     identity: str
     status: str
@@ -114,7 +120,8 @@ def same_function(function: Function, values: Values, batch: Batch, own: Own) ->
 
 
 def own_parameters(function: Function, batch: Batch) -> Own:
-    """The loss, and the gradients of parameters, of a plain call with the module's own parameters."""
+    """The loss, and the gradients of parameters, of a plain call with the module's own
+    parameters."""
     originals: Mapping[str, Tensor] = getattr(function.variables, "originals", {})
     live = {
         k: p for k, p in originals.items() if p.requires_grad and p.is_leaf and not p.is_inference()
@@ -182,7 +189,8 @@ class Comparison:
     def add(
         self, difference: Mapping[str, Tensors], gap: Mapping[str, float], live: Mapping[str, bool]
     ) -> None:
-        """The difference at one more step; gap: how far its two sides differ; live: whether it rises above rounding."""
+        """The difference at one more step; gap: how far its two sides differ; live: whether it
+        rises above rounding."""
         errors, gaps = {}, {}
         for name, derivative in self.derivative.items():
             scale = max(norm(derivative), self.floors[name], 1e-300)
@@ -208,7 +216,8 @@ class Comparison:
         return Outcome(self.identity, "right", settled)
 
     def _wrong(self, name: str) -> float | None:
-        """The error, where two steps agree with each other and not with the derivative, or that is not finite."""
+        """The error, where two steps agree with each other and not with the derivative, or that is
+        not finite."""
         if not math.isfinite(norm(self.derivative[name])):
             return math.inf
         scale = max(norm(self.derivative[name]), self.floors[name], 1e-300)
@@ -230,9 +239,15 @@ class Comparison:
 def by_group(function: Function, tensors: Tensors) -> dict[str, Tensors]:
     """One tensor for each variable, by group."""
     named = dict(zip(function.variables.values, tensors, strict=True))
-    return {
-        group: [named[k] for k in members] for group, members in function.variables.members.items()
-    }
+    groups = {}
+    for group, members in function.variables.members.items():
+        groups[group] = [named[k] for k in members]
+    return groups
+
+
+def divided(tensors: Tensors, by: float) -> Tensors:
+    """Each of the tensors over a number."""
+    return [t / by for t in tensors]
 
 
 def scalar(value: float) -> Tensor:
@@ -285,7 +300,7 @@ class SecondOrder:
                 name: norm(part) > 100 * self.eps * norm(groups[name])
                 for name, part in difference.items()
             }
-            slopes = {name: [u / (2 * t) for u in part] for name, part in difference.items()}
+            slopes = {name: divided(part, 2 * t) for name, part in difference.items()}
             next_one.add(
                 slopes, {name: norm(part) / t for name, part in bends.items()}, above_rounding
             )

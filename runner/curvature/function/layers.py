@@ -1,4 +1,5 @@
-"""Which submodules of a network are measured: their names, patterns of names, and tensors of their outputs."""
+"""Which submodules of a network are measured: their names, patterns of names, and tensors of their
+outputs."""
 
 from __future__ import annotations
 
@@ -30,11 +31,17 @@ def unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
+def _plain(name: str, wrappers: Sequence[str]) -> str:
+    """A submodule's name without the words of wrappers."""
+    return ".".join(part for part in name.split(".") if part not in wrappers)
+
+
 def submodules(root: nn.Module) -> dict[str, nn.Module]:
-    """Submodules by name without the words of wrappers ("_orig_mod"); a module with two names has its first one."""
+    """Submodules by name without the words of wrappers ("_orig_mod"); a module with two names has
+    its first one."""
     found: dict[str, nn.Module] = {}
     for name, module in root.named_modules():
-        plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)
+        plain = _plain(name, _WRAPPED)
         if plain and hasattr(module, "_orig_mod"):
             continue
         if plain and not isinstance(module, torch.jit.ScriptModule):
@@ -43,15 +50,16 @@ def submodules(root: nn.Module) -> dict[str, nn.Module]:
 
 
 Pick = str | int | Callable[[Any], Tensor] | None
-"""A path into an output ("0", "hidden.0", "logits"), a callable output -> tensor, or None: the first that fits."""
+"""A path into an output ("0", "hidden.0", "logits"), a callable output -> tensor, or None: the
+first that fits."""
 Nodes = str | Sequence[str] | Mapping[str, Pick] | None
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 def default_names(root: nn.Module) -> list[str]:
-    """The submodules with parameters directly below `root`, Sequential, ModuleList and ModuleDict opened; below its
-    only submodule where there is one."""
+    """The submodules with parameters directly below `root`, Sequential, ModuleList and ModuleDict
+    opened; below its only submodule where there is one."""
 
     def below(module: nn.Module, prefix: str) -> list[str]:
         found: list[str] = []
@@ -67,14 +75,15 @@ def default_names(root: nn.Module) -> list[str]:
     known = dict(root.named_modules())
     while len(names) == 1 and (deeper := below(known[names[0]], f"{names[0]}.")):
         names = deeper
-    return [".".join(part for part in name.split(".") if part != "_orig_mod") for name in names]
+    return [_plain(name, ["_orig_mod"]) for name in names]
 
 
 def chosen(root: nn.Module, nodes: Nodes) -> tuple[dict[str, Pick], set[str]]:
-    """Measured submodules with their pick, in the module's order, and which of them were asked for by their own name.
+    """Measured submodules with their pick, in the module's order, and which of them were asked for
+    by their own name.
 
-    In a pattern, * and ? stay inside one part of a name and ** crosses its dots: "layers.*.attn", "**.conv1". Raises
-    ValueError for a name or pattern that no submodule has.
+    In a pattern, * and ? stay inside one part of a name and ** crosses its dots: "layers.*.attn",
+    "**.conv1". Raises ValueError for a name or pattern that no submodule has.
     """
     known = submodules(root)
     if nodes is None:
@@ -115,7 +124,8 @@ def matching(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def picked(output: Any, pick: Pick, where: str) -> int:
-    """The position, among the leaves of an output, of the tensor that `pick` names. Raises ValueError if it is none."""
+    """The position, among the leaves of an output, of the tensor that `pick` names. Raises
+    ValueError if it is none."""
     leaves = tree_leaves(output)
     found: Any = output
     if callable(pick):
@@ -126,13 +136,14 @@ def picked(output: Any, pick: Pick, where: str) -> int:
     if not isinstance(found, Tensor):
         kinds = [type(leaf).__name__ for leaf in leaves]
         raise MeasurementError(
-            f"{where}: {pick!r} picks a {type(found).__name__}, expected a tensor; its output has {kinds}"
+            f"{where}: {pick!r} picks a {type(found).__name__}, expected a tensor; its output has "
+            f"{kinds}"
         )
     place = next((i for i, leaf in enumerate(leaves) if leaf is found), None)
     if place is None:
         raise MeasurementError(
-            f"{where}: the callable must return one of the tensors of the output as it is, not one computed from it "
-            "(a perturbation is added to the tensor itself)"
+            f"{where}: the callable must return one of the tensors of the output as it is, not one "
+            "computed from it (a perturbation is added to the tensor itself)"
         )
     return place
 

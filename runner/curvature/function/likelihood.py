@@ -1,7 +1,9 @@
-"""Identity 5: the loss is minus the logarithm of a distribution's density, up to a constant factor and summand.
+"""Identity 5: the loss is minus the logarithm of a distribution's density, up to a constant factor
+and summand.
 
-Then d loss/df = c (mean(f) - target) with one c > 0 for all rows, and the Fisher matrix E[g g^T], the targets drawn
-from the distribution, is J^T (d2 loss/df2) J: the matrix A of natural parameters f is c times their covariance.
+Then d loss/df = c (mean(f) - target) with one c > 0 for all rows, and the Fisher matrix E[g g^T],
+the targets drawn from the distribution, is J^T (d2 loss/df2) J: the matrix A of natural parameters
+f is c times their covariance.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def likelihood(
 
 
 def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """mean - target of each distribution, in the shape of f; zero in rows whose label is out of range."""
+    """mean - target of each distribution, in the shape of f; zero in rows whose label is out of
+    range."""
     if y.is_floating_point():
         if y.shape == f.shape:
             yield "normal", f - y
@@ -70,8 +73,8 @@ def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _misfit(slope: Tensor, residual: Tensor) -> float:
-    """|slope - c residual| / |slope| at the best c; 1 where that is not positive. Rows that do not move the loss,
-    such as those of ignored labels, are left out."""
+    """|slope - c residual| / |slope| at the best c; 1 where that is not positive. Rows that do not
+    move the loss, such as those of ignored labels, are left out."""
     counted = slope.reshape(slope.shape[0], -1).any(1) if slope.dim() == 2 else slope != 0
     s, r = slope[counted].double().reshape(-1), residual[counted].double().reshape(-1)
     factor = float(s.dot(r)) / max(float(r.dot(r)), 1e-300)

@@ -20,10 +20,10 @@ from runner.curvature.graph.precision import full_precision
 def measurable(root: nn.Module) -> Iterator[None]:
     """While inside, everything has a second derivative and runs once, in Python.
 
-    Attention uses the math kernel, MultiheadAttention and TransformerEncoderLayer not their fast path, recurrent layers
-    not their fused kernels, torch.compile is off, checkpoints keep what they would recompute, parametrizations are not
-    cached. Weight norm, whose second derivative in torch takes |v| for a constant (2.13), hardsigmoid and the
-    multi-margin loss are written out.
+    Attention uses the math kernel, MultiheadAttention and TransformerEncoderLayer not their fast
+    path, recurrent layers not their fused kernels, torch.compile is off, checkpoints keep what they
+    would recompute, parametrizations are not cached. Weight norm, whose second derivative in torch
+    takes |v| for a constant (2.13), hardsigmoid and the multi-margin loss are written out.
     """
     with full_precision(), ExitStack() as stack:
         stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
@@ -75,7 +75,8 @@ class _Plain:
 
 
 def _keep(*args: Any, **kwargs: Any) -> Iterator[None]:
-    """Stands for the two halves of torch's checkpoint around a function: does nothing before and after."""
+    """Stands for the two halves of torch's checkpoint around a function: does nothing before and
+    after."""
     yield
 
 
@@ -89,5 +90,6 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (checkpoint, "_checkpoint_without_reentrant_generator", _keep),
     (parametrize, "_cache_enabled", 0),
 ]
-"""torch's own operations without a second derivative, or with a wrong one, and what stands in for them. A checkpointed
-part would be run again while gradients are taken, and a cached weight would be a constant."""
+"""torch's own operations without a second derivative, or with a wrong one, and what stands in for
+them. A checkpointed part would be run again while gradients are taken, and a cached weight would be
+a constant."""

@@ -1,8 +1,8 @@
 """Trees, copies and comparison of tensors.
 
-Trees are torch's own, in which dataclasses and dictionaries of other classes are opened as well: outputs of language
-models are dataclasses, dictionaries or both. torch takes objects of a class that it does not know for leaves, so that
-the tensors inside would count as constants.
+Trees are torch's own, in which dataclasses and dictionaries of other classes are opened as well:
+outputs of language models are dataclasses, dictionaries or both. torch takes objects of a class
+that it does not know for leaves, so that the tensors inside would count as constants.
 """
 
 from __future__ import annotations
@@ -105,11 +105,9 @@ def tree_map(function: Any, value: Any) -> Any:
 
 def in_dtype(t: Tensor, dtype: torch.dtype) -> Tensor:
     """Real numbers in `dtype`, complex ones in its complex counterpart, others as they are."""
-    return (
-        t.to(dtype.to_complex() if t.is_complex() else dtype)
-        if t.is_floating_point() or t.is_complex()
-        else t
-    )
+    if t.is_complex():
+        return t.to(dtype.to_complex())
+    return t.to(dtype) if t.is_floating_point() else t
 
 
 def slices_of(sizes: Mapping[K, int]) -> dict[K, slice]:
@@ -125,7 +123,8 @@ T = TypeVar("T")
 
 
 class _WithoutGraphs(TorchFunctionMode):
-    """torch refuses to deep-copy a tensor that is the result of a computation; its numbers alone can be copied."""
+    """torch refuses to deep-copy a tensor that is the result of a computation; its numbers alone
+    can be copied."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -151,14 +150,14 @@ def deep_copy(value: T, memo: dict[int, Any] | None = None) -> T:
             return copy.deepcopy(value, memo)
     except Exception as error:
         raise MeasurementError(
-            f"{type(value).__name__} cannot be copied, as another precision needs: {type(error).__name__}: {error}. "
-            "Build it in that precision"
+            f"{type(value).__name__} cannot be copied, as another precision needs: "
+            f"{type(error).__name__}: {error}. Build it in that precision"
         ) from error
 
 
 def copy_of_object(value: Any) -> Any:
-    """A copy of what a call may change: any object but numbers, strings and functions (the cache of a language model).
-    An object that refuses to be copied is given as it is."""
+    """A copy of what a call may change: any object but numbers, strings and functions (the cache of
+    a language model). An object that refuses to be copied is given as it is."""
     if (
         value is None
         or isinstance(value, bool | int | float | complex | str | bytes)
@@ -171,13 +170,15 @@ def copy_of_object(value: Any) -> Any:
 
 
 def tolerance(dtype: torch.dtype) -> float:
-    """Relative; 2e-12 in float64, 1e-4 in float32 (roundings grow through deep networks), 8 roundings in half."""
+    """Relative; 2e-12 in float64, 1e-4 in float32 (roundings grow through deep networks), 8
+    roundings in half."""
     eps = torch.finfo(dtype).eps
     return min(1e4 * eps, max(8 * eps, 1e-4))
 
 
 def alike(a: Tensor, b: Tensor) -> bool:
-    """Equal shapes, and values that differ by at most `tolerance` of the largest; integers must be equal."""
+    """Equal shapes, and values that differ by at most `tolerance` of the largest; integers must be
+    equal."""
     if a.shape != b.shape:
         return False
     if not b.is_floating_point() or not a.numel():

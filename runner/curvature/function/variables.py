@@ -1,4 +1,5 @@
-"""The variables of the function that is differentiated: parameters of a module, or perturbations of layers' outputs."""
+"""The variables of the function that is differentiated: parameters of a module, or perturbations of
+layers' outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Values = dict[str, Tensor]
 class Parameters:
     """Parameters of a module, complex ones as pairs of real numbers.
 
-    values: by name, sharing memory with the module's. groups: slices of the flat vector. members: names of each group.
+    values: by name, sharing memory with the module's. groups: slices of the flat vector. members:
+    names of each group.
     """
 
     noun = "group"
@@ -83,8 +85,8 @@ def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[st
 
 
 class Perturbed(NamedTuple):
-    """How e is added to one output: its shape there, the dimension of examples (None: e has the shape of the output),
-    and whether that holds several rows of each example."""
+    """How e is added to one output: its shape there, the dimension of examples (None: e has the
+    shape of the output), and whether that holds several rows of each example."""
 
     shape: tuple[int, ...]
     dim: int | None
@@ -106,7 +108,8 @@ class Perturbed(NamedTuple):
 
 
 Record = dict[str, tuple[tuple[int, ...], torch.dtype, torch.device, bool]]
-"""Shape, dtype, device of each call's output, and whether it was seen inside a torch.func transform."""
+"""Shape, dtype, device of each call's output, and whether it was seen inside a torch.func
+transform."""
 
 
 class Perturbations:
@@ -140,7 +143,8 @@ class Perturbations:
     def settle(
         self, whole: Record, examples: int, fewer: Callable[[], Iterator[tuple[Record, int]]]
     ) -> None:
-        """Shapes of the perturbations, from outputs with all examples and, in turn, with fewer of them."""
+        """Shapes of the perturbations, from outputs with all examples and, in turn, with fewer of
+        them."""
         if not whole:
             raise MeasurementError(f"none of the layers {some(self.picks)} is called: name others")
         open_names = {name for name, (_, _, _, inside) in whole.items() if not inside}
@@ -235,7 +239,8 @@ def _position(leaves: list[Any], output: Any, pick: Pick, layer: str) -> int:
 def _place(
     shape: tuple[int, ...], fewer: tuple[int, ...], examples: int, count: int
 ) -> Perturbed | None:
-    """The dimension of examples is the one that shrinks in a run with `count` examples; None where none does."""
+    """The dimension of examples is the one that shrinks in a run with `count` examples; None where
+    none does."""
     if len(fewer) != len(shape):
         return None
     shrunk = [d for d, (whole, less) in enumerate(zip(shape, fewer, strict=True)) if less != whole]

@@ -36,8 +36,8 @@ def rules(batch_dim: int, weights: Weights) -> list[Weighing]:
 
 
 class Additivity:
-    """The loss of a batch, `whole`, next to the weighted sum over two uneven parts. Raises ValueError where a part
-    cannot be evaluated."""
+    """The loss of a batch, `whole`, next to the weighted sum over two uneven parts. Raises
+    ValueError where a part cannot be evaluated."""
 
     def __init__(
         self, function: Function, point: Point, batch: Batch, layout: Layout, whole: float
@@ -64,7 +64,8 @@ class Additivity:
         return abs(mean - self.whole) / max(scale, 1e-300) if mean == mean else math.inf
 
     def fitted(self) -> tuple[list[float], float]:
-        """Weights with which the gradients of the parts add up to that of the batch, and the relative residual."""
+        """Weights with which the gradients of the parts add up to that of the batch, and the
+        relative residual."""
         whole, one, two = (self.function.gradient(self.point, b) for b in (self.batch, *self.parts))
         return _fit(whole, one, two)
 
@@ -87,18 +88,24 @@ def explain(found: Additivity, name: str) -> str:
     try:
         weights, residual = found.fitted()
     except (MeasurementError, RuntimeError) as error:
-        return f"its parts cannot be differentiated ({first_line(error)}): use one batch that fits memory_budget"
+        why = first_line(error)
+        return f"its parts cannot be differentiated ({why}): use one batch that fits memory_budget"
     if residual > 1e-3 or (not abs(sum(weights) - 1) < 1e-3 and not _ones(weights)):
         return (
-            "the loss of a batch is not a weighted mean over its parts (examples depend on each other, as in BatchNorm "
-            "in training mode or contrastive losses, or a root of a mean): use one batch that fits memory_budget"
+            "the loss of a batch is not a weighted mean over its parts (examples depend on each "
+            "other, as in BatchNorm in training mode or contrastive losses, or a root of a mean): "
+            "use one batch that fits memory_budget"
         )
     if _ones(weights):
-        return "the loss is a sum over the examples: expected a mean (reduction='mean'), or one batch that fits memory"
+        return (
+            "the loss is a sum over the examples: expected a mean (reduction='mean'), or one batch "
+            "that fits memory"
+        )
     shown = " and ".join(f"{w:.4g}" for w in weights)
     return (
-        f"the parts of a batch weigh {shown} in its loss, other than their numbers of {name}: give weights="
-        "lambda input, target: number, such as the number of labels that count, or one batch that fits memory_budget"
+        f"the parts of a batch weigh {shown} in its loss, other than their numbers of {name}: give "
+        "weights=lambda input, target: number, such as the number of labels that count, or one "
+        "batch that fits memory_budget"
     )
 
 

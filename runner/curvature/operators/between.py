@@ -1,7 +1,9 @@
-"""R, C, D and the Gauss-Newton gap between the layers, or groups of parameters, of an operator of a user's network.
+"""R, C, D and the Gauss-Newton gap between the layers, or groups of parameters, of an operator of a
+user's network.
 
-Exact from both dense matrices, 2 n products with vectors together, where n columns cost no more than probes would or
-are few; else from probes on each node, in rounds until every error is as asked.
+Exact from both dense matrices, 2 n products with vectors together, where n columns cost no more
+than probes would or are few; else from probes on each node, in rounds until every error is as
+asked.
 """
 
 from __future__ import annotations
@@ -45,20 +47,23 @@ def inter_layer_metrics(
 ) -> InterLayerMetrics:
     """R, C, D and Gauss-Newton gap of each pair of nodes, each an Estimate with its error.
 
-    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2, gap = ||H[v,w] - GN[v,w]||_F /
-    ||GN[v,w]||_F of the batch-mean blocks (DAG paper, Definition 23, Eqs. 4, 7).
+    R = ||H[v,w]||_F, C = R(v,w) / sqrt(R(v,v) R(w,w)), D = ||H[v,w]||_F^2 / sigma_1^2,
+    gap = ||H[v,w] - GN[v,w]||_F / ||GN[v,w]||_F of the batch-mean blocks (DAG paper,
+    Definition 23, Eqs. 4, 7).
 
     Parameters
     ----------
     target
-        inter_layer_metrics(operator, pairs=None, relative_error=None, generator=None): a `LayerOperator` (between
-        layers) or `ParameterOperator` (between groups of parameters) with part="hessian".
-        inter_layer_metrics(dag, x, y, nodes=None, pairs=None, relative_error=None, generator=None): a stated graph.
+        inter_layer_metrics(operator, pairs=None, relative_error=None, generator=None): a
+        `LayerOperator` (between layers) or `ParameterOperator` (between groups of parameters) with
+        part="hessian".
+        inter_layer_metrics(dag, x, y, nodes=None, pairs=None, relative_error=None,
+        generator=None): a stated graph.
     pairs
         (v, w); default every pair, v at or before w.
     relative_error
-        Asked of every value. Default: exact where all columns are few or cost no more than probes, else 0.1 (an
-        operator); 8 probes a node (a graph).
+        Asked of every value. Default: exact where all columns are few or cost no more than probes,
+        else 0.1 (an operator); 8 probes a node (a graph).
     generator
         Of the probes; default: a new one.
     ranks
@@ -67,9 +72,10 @@ def inter_layer_metrics(
     Returns
     -------
     InterLayerMetrics
-        A dictionary from (v, w) to `PairMetrics`. An exact value has error 0, up to rounding; others a standard error,
-        widened by Student's factor so that value ± 1.96 error covers 95 %. NaN with a reason where a block is zero; the
-        gap also where there is no Gauss-Newton matrix (a loss with a penalty of the parameters).
+        A dictionary from (v, w) to `PairMetrics`. An exact value has error 0, up to rounding;
+        others a standard error, widened by Student's factor so that value ± 1.96 error covers 95 %.
+        NaN with a reason where a block is zero; the gap also where there is no Gauss-Newton matrix
+        (a loss with a penalty of the parameters).
 
     Raises
     ------
@@ -125,7 +131,8 @@ def operator_metrics(
         found = _exact(operator, smooth, used, request)
     else:
         whole = _Whole(operator)
-        found = metrics_from_products(whole, _Tensor(whole, smooth), request)  # type: ignore[arg-type]
+        tensor = _Tensor(whole, smooth)
+        found = metrics_from_products(whole, tensor, request)  # type: ignore[arg-type]
     return found if smooth is not None else _without_gap(found, why)
 
 

@@ -1,4 +1,5 @@
-"""What an operator needs to know of its network before it is measured: layers' outputs, the loss, the weights."""
+"""What an operator needs to know of its network before it is measured: layers' outputs, the loss,
+the weights."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def loss_of(given: Any) -> Any:
 
 
 def require_weights(module: nn.Module) -> None:
-    """Raises ValueError for weights that are not there or that a call changes, and under autocast."""
+    """Raises ValueError for weights that are not there or that a call changes, and under
+    autocast."""
     for name, m in module.named_modules():
         if getattr(m, "max_norm", None) is not None:
             raise MeasurementError(
@@ -50,12 +52,14 @@ def require_weights(module: nn.Module) -> None:
     for device in {"cpu", *(p.device.type for p in module.parameters())}:
         if torch.is_autocast_enabled(device):
             raise MeasurementError(
-                f"autocast is on ({device}): half-precision products have errors of about 1e-2; measure outside of it"
+                f"autocast is on ({device}): half-precision products have errors of about 1e-2; "
+                "measure outside of it"
             )
 
 
 def record_layers(function: Function, data: Data) -> None:
-    """The outputs of the layers, with all examples and with fewer: what the perturbations have the shape of."""
+    """The outputs of the layers, with all examples and with fewer: what the perturbations have the
+    shape of."""
     variables, batch, layout = function.variables, data.first, data.layout
     assert isinstance(variables, Perturbations)
     if layout is not None and layout.examples == 1:
@@ -105,7 +109,8 @@ def _doubled(batch: Batch, layout: Layout) -> tuple[Batch, Layout]:
 
 
 def find_sample(function: Function, data: Data, few: int, required: bool) -> None:
-    """Finds examples with a finite loss (see `Data.find_sample`), and accepts a loss of one value for each example."""
+    """Finds examples with a finite loss (see `Data.find_sample`), and accepts a loss of one value
+    for each example."""
     try:
         data.find_sample(few, required)
     except NotScalar:
@@ -120,8 +125,8 @@ def _accept_rows(function: Function, data: Data) -> None:
     if shape is None:
         return
     refused = MeasurementError(
-        f"the loss returned values of shape {shape}: expected a scalar, or one value for each example in the order "
-        "of the examples"
+        f"the loss returned values of shape {shape}: expected a scalar, or one value for each "
+        "example in the order of the examples"
     )
     if layout is None or layout.examples < 2:
         raise refused

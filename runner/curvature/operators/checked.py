@@ -24,8 +24,10 @@ from runner.curvature.function.identities import (
     Comparison,
     Outcome,
     SecondOrder,
+    bend_of,
     by_group,
     displaced,
+    divided,
 )
 from runner.curvature.function.likelihood import Likelihood, likelihood
 from runner.curvature.function.trees import tree_flatten
@@ -34,8 +36,8 @@ from runner.curvature.operators.products import FactoredGraph, Part
 
 
 class Verdicts:
-    """Outcomes of the identities of one function and part. check: True, a failure raises ValueError; "report", it
-    warns and is kept in `failures`; False, nothing is compared."""
+    """Outcomes of the identities of one function and part. check: True, a failure raises
+    ValueError; "report", it warns and is kept in `failures`; False, nothing is compared."""
 
     def __init__(
         self, function: Function, part: Part, check: bool | str, outcomes: Iterable[Outcome] = ()
@@ -61,7 +63,8 @@ class Verdicts:
 def require_likelihood(
     verdicts: Verdicts, values: dict, batch: Batch, wanted: Likelihood | None
 ) -> str:
-    """Identity 5, and the distribution: without it a Fisher matrix is not defined, whatever is checked."""
+    """Identity 5, and the distribution: without it a Fisher matrix is not defined, whatever is
+    checked."""
     function = verdicts.function
     leaves = {k: t.detach().requires_grad_() for k, t in displaced(function, values).items()}
     with function.at(Point(leaves)):
@@ -100,9 +103,9 @@ def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Ou
 
 
 def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
-    """Relative error of derivatives that the loss allows: where all examples are fitted, its slope is the rest of a
-    difference of numbers near 1, and has few digits: eps / slope, and of a quotient over the largest step 1e5 times as
-    much."""
+    """Relative error of derivatives that the loss allows: where all examples are fitted, its slope
+    is the rest of a difference of numbers near 1, and has few digits: eps / slope, and of a
+    quotient over the largest step 1e5 times as much."""
     leaves = {name: t.detach().requires_grad_() for name, t in at.values.items()}
     with suppress(MeasurementError), function.at(at._replace(values=leaves)):
         graph = FactoredGraph(function, leaves, batch, 1.0, None, at.wide)
@@ -145,6 +148,10 @@ def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensors) -> Outco
     return Outcome("2 gradient", "right" if error <= at.tolerance else "wrong", error, ("output",))
 
 
+def _stepped(outputs: Tensors, tangents: Tensors, t: float) -> Tensors:
+    return [f + t * j for f, j in zip(outputs, tangents, strict=True)]
+
+
 def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensors, curved: Tensors) -> Outcome:
     """J d and A J d next to differences of outputs, and of the loss's slope there."""
     base = [t.detach() for t in graph.outputs]
@@ -154,22 +161,15 @@ def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensors, curved: T
     compared = Comparison("3 product", derivative, floors, at.tolerance)
     for t in at.steps:
         above, below = (_outputs(at, graph, s * t) for s in (1, -1))
-        high, low = (
-            _slopes(at, graph, [f + s * t * j for f, j in zip(base, tangents, strict=True)])
-            for s in (1, -1)
-        )
+        high, low = (_slopes(at, graph, _stepped(base, tangents, s * t)) for s in (1, -1))
         apart = {"outputs": less(above, below), "loss": less(high, low)}
         sums = {"outputs": (above, base, below), "loss": (high, slopes, low)}
-        bends = {
-            name: norm([u - 2 * v + w for u, v, w in zip(*three, strict=True)]) / t
-            for name, three in sums.items()
-        }
+        bends = {name: norm(bend_of(*three)) / t for name, three in sums.items()}
         live = {
             name: norm(part) > 100 * at.eps * norm(sums[name][1]) for name, part in apart.items()
         }
-        compared.add(
-            {name: [u / (2 * t) for u in part] for name, part in apart.items()}, bends, live
-        )
+        quotients = {name: divided(part, 2 * t) for name, part in apart.items()}
+        compared.add(quotients, bends, live)
         if not compared.open:
             break
     return compared.outcome()

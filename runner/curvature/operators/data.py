@@ -48,8 +48,9 @@ class Piece(NamedTuple):
 class Data:
     """What the user gave, one batch after the other at every reading.
 
-    first: the first batch of the first reading. layout: how it is cut; None where the network takes no fewer examples.
-    counts: examples of each batch. examples: of all processes. shares: set by `weigh`.
+    first: the first batch of the first reading. layout: how it is cut; None where the network takes
+    no fewer examples. counts: examples of each batch. examples: of all processes. shares: set by
+    `weigh`.
     """
 
     def __init__(self, given: Any, function: Function, settings: Settings) -> None:
@@ -141,8 +142,8 @@ class Data:
         return self.layout.cut(self.first, 0, most)
 
     def find_sample(self, few: int, required: bool) -> None:
-        """Finds a few examples whose loss is finite, not all of ignored labels. Raises ValueError where there are none
-        and they are required."""
+        """Finds a few examples whose loss is finite, not all of ignored labels. Raises ValueError
+        where there are none and they are required."""
         point, value = Point(self.function.variables.values), math.nan
         for batch in itertools.islice(self, LOOKED_AT):
             layout = self.layout_of(batch)

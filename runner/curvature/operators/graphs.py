@@ -1,4 +1,5 @@
-"""Graphs of all pieces of the data: planned for the memory, made, kept where they fit, and multiplied with."""
+"""Graphs of all pieces of the data: planned for the memory, made, kept where they fit, and
+multiplied with."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ def clock(device: torch.device) -> float:
 class Multiplication:
     """Rows z (k, n) to H z, by graphs or from stored gradients of all examples.
 
-    batched: whether several rows go through a graph together, None before it was tried. seconds: the shortest product
-    with one row.
+    batched: whether several rows go through a graph together, None before it was tried. seconds:
+    the shortest product with one row.
     """
 
     def __init__(self, graphs: Graphs) -> None:

@@ -1,4 +1,5 @@
-"""The curvature matrix of a network's mean loss, as products: what ParameterOperator and LayerOperator share."""
+"""The curvature matrix of a network's mean loss, as products: what ParameterOperator and
+LayerOperator share."""
 
 from __future__ import annotations
 
@@ -145,8 +146,9 @@ class FunctionOperator(SymmetricOperator):
     # ------------------------------------------------------------------ identities
 
     def _plain_call(self) -> tuple[Batch, Own] | None:
-        """The module as it is, before anything of it is replaced: what it keeps of its first call belongs to its own
-        parameters. None where it fails on a part of the batch, or the loss is no scalar."""
+        """The module as it is, before anything of it is replaced: what it keeps of its first call
+        belongs to its own parameters. None where it fails on a part of the batch, or the loss is no
+        scalar."""
         layout = next(layouts(self.data.first, self.settings.batch_dim), None)
         if not self.settings.check or layout is None:
             return None
@@ -179,13 +181,13 @@ class FunctionOperator(SymmetricOperator):
 
     @torch.inference_mode(False)
     def refuse_changes(self) -> None:
-        """Raises ValueError where the loss near the weights is not what it was when the operator was built: weights,
-        data, modes or numbers that the loss reads have changed."""
+        """Raises ValueError where the loss near the weights is not what it was when the operator
+        was built: weights, data, modes or numbers that the loss reads have changed."""
         self.processes.agree(self.changes.refuse)
 
     def _displaced_loss(self) -> float:
-        """Near the weights, where no term of it is zero; infinite where parameters that FSDP2 spreads have changed,
-        whose copies are measured."""
+        """Near the weights, where no term of it is zero; infinite where parameters that FSDP2
+        spreads have changed, whose copies are measured."""
         if sums_of(self.spread) != self.sums:
             return math.inf
         return self.data.loss(Point(displaced(self.function, self.values)))
@@ -212,7 +214,7 @@ class FunctionOperator(SymmetricOperator):
     def _of_rows(self, rows: Tensor) -> Tensor:
         return self.multiplication(rows)
 
-    # ------------------------------------------------------------------ what users and estimators call
+    # ------------------------------------------------------- what users and estimators call
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The products with k directions, (k, n_g) for each group; absent groups are zero."""
@@ -274,7 +276,8 @@ class FunctionOperator(SymmetricOperator):
 
     @torch.inference_mode(False)
     def with_part(self: T, part: Part) -> T:
-        """The same function, data and weights with another part, whose own identities are checked."""
+        """The same function, data and weights with another part, whose own identities are
+        checked."""
         twin = copy.copy(self)
         twin.part, twin.products = part, 0
         kept = [o for o in self.verdicts.outcomes if o.identity[0] in "014"]
@@ -293,7 +296,8 @@ class FunctionOperator(SymmetricOperator):
 
     @property
     def cost(self) -> float:
-        """A product with one vector, in gradients of all data: measured once one was taken, else as planned."""
+        """A product with one vector, in gradients of all data: measured once one was taken, else as
+        planned."""
         seconds = self.multiplication.seconds
         if math.isfinite(seconds) and self.forward_seconds > 0:
             return seconds / (3 * self.forward_seconds)
@@ -312,7 +316,8 @@ class FunctionOperator(SymmetricOperator):
     def __repr__(self) -> str:
         right = [o.identity.split()[0] for o in self.verdicts.outcomes if o.status == "right"]
         open_ones = [o for o in self.verdicts.outcomes if o.status == "inconclusive"]
-        counts = f"{len(self.data.counts)} batch(es), {self.examples} examples, weighed by {self.weighing.name}"
+        counts = f"{len(self.data.counts)} batch(es), {self.examples} examples"
+        counts += f", weighed by {self.weighing.name}"
         words = [f"{self.shape[0]} x {self.shape[0]}", f"part={self.part!r}", counts, self.method]
         words.append(f"a product costs about {self.cost:.1f} gradients")
         words.append(f"identities {' '.join(right)} right" if right else "not checked")

@@ -15,15 +15,18 @@ from runner.curvature.matrix_free.peak import allocations
 FEW, MORE = 2, 8
 """Examples of the products that are measured."""
 UNSEEN = 2.5
-"""Memory of a process over that of its tensors: convolutions keep copies of their own, and freed blocks between others
-are not given back (measured for products of a convnet: 1.6 to 3.3 in twenty processes, 2.4 in the middle)."""
+"""Memory of a process over that of its tensors: convolutions keep copies of their own, and freed
+blocks between others are not given back (measured for products of a convnet: 1.6 to 3.3 in twenty
+processes, 2.4 in the middle)."""
 VECTORS = 4
-"""Vectors of all variables next to a product's own: the direction, its image, and two that iterations hold."""
+"""Vectors of all variables next to a product's own: the direction, its image, and two that
+iterations hold."""
 
 
 class Plan(NamedTuple):
-    """chunk: examples of the largest piece (None: whole batches). keep: whether graphs stay for the next product.
-    bytes: the expected peak. width: directions that fit the memory in one batched product."""
+    """chunk: examples of the largest piece (None: whole batches). keep: whether graphs stay for the
+    next product. bytes: the expected peak. width: directions that fit the memory in one batched
+    product."""
 
     chunk: int | None
     keep: bool
@@ -73,7 +76,8 @@ def small(
 
 
 SAFE = 4
-"""How far the prediction of `small` must be below the budget, and a product's memory over its saved tensors."""
+"""How far the prediction of `small` must be below the budget, and a product's memory over its saved
+tensors."""
 
 
 class Line:
@@ -99,7 +103,8 @@ class Line:
 
 
 def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible: bool) -> Plan:
-    """Whole batches with their graphs where they fit, else the largest pieces with graphs, else without."""
+    """Whole batches with their graphs where they fit, else the largest pieces with graphs, else
+    without."""
     room = (budget - vectors) / UNSEEN
     widest, examples = max(counts), sum(counts)
     size = widest
@@ -122,8 +127,9 @@ def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible
     total = line.peak(size)
     if total > room:
         warnings.warn(
-            f"memory_budget is {budget / 2**20:.3g} MiB, and a product with {size} example(s) at a time takes about "
-            f"{(UNSEEN * total + vectors) / 2**20:.3g} MiB: it is exceeded. Raise memory_budget, or use fewer groups",
+            f"memory_budget is {budget / 2**20:.3g} MiB, and a product with {size} example(s) at a "
+            f"time takes about {(UNSEEN * total + vectors) / 2**20:.3g} MiB: it is exceeded. Raise "
+            "memory_budget, or use fewer groups",
             RuntimeWarning,
             stacklevel=6,
         )

@@ -1,5 +1,5 @@
-"""Data parallelism: sums over the processes of a torch.distributed group, and what they must agree on before; modules
-whose parameters are spread over processes."""
+"""Data parallelism: sums over the processes of a torch.distributed group, and what they must agree
+on before; modules whose parameters are spread over processes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Processes:
         self.met = False
 
     def gather(self, told: T, same: Mapping[str, Any]) -> list[T]:
-        """`told` of every process in the order of ranks. Raises MeasurementError in all of them where one has failed,
-        or `same` differs."""
+        """`told` of every process in the order of ranks. Raises MeasurementError in all of them
+        where one has failed, or `same` differs."""
         if self.size == 1:
             return [told]
         self.met, found = True, [None] * self.size
@@ -49,8 +49,9 @@ class Processes:
             for what in {**first, **theirs}:
                 if not _equal(first.get(what), theirs.get(what)):
                     raise MeasurementError(
-                        f"{what} differs between process 0 and process {rank}: expected the same module (buffers "
-                        "included) and options in every process, and data alone of its own"
+                        f"{what} differs between process 0 and process {rank}: expected the same "
+                        "module (buffers included) and options in every process, and data alone "
+                        "of its own"
                     )
         return [other for other, _ in everyone]
 
@@ -95,8 +96,8 @@ class Processes:
                 raise MeasurementError(f"process {rank} failed during this product; it tells why")
         if not all(_equal(mark, told[0]) for mark in told):
             raise MeasurementError(
-                "the processes multiply different vectors: give every process the same, or the same generator="
-                "torch.Generator().manual_seed(0)"
+                "the processes multiply different vectors: give every process the same, or the "
+                "same generator=torch.Generator().manual_seed(0)"
             )
         total = found.to(torch.promote_types(found.dtype, torch.float32))
         dist.all_reduce(total, group=self.group)
@@ -125,7 +126,8 @@ def _weights(device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def _weighted_sum(t: Tensor) -> Tensor:
-    """The sum of the entries with weights that differ from one to the next, a scalar on the tensor's device."""
+    """The sum of the entries with weights that differ from one to the next, a scalar on the
+    tensor's device."""
     flat = (torch.view_as_real(t.resolve_conj()) if t.is_complex() else t).reshape(-1)
     dtype = torch.float64 if flat.dtype == torch.float64 else torch.float32
     weights = _weights(t.device, dtype)
@@ -144,8 +146,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """A constructor that sets self.processes first and gathers last: where it fails in one process before, the others
-    raise as well and wait for nobody."""
+    """A constructor that sets self.processes first and gathers last: where it fails in one process
+    before, the others raise as well and wait for nobody."""
 
     @functools.wraps(build)
     def built(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -162,8 +164,8 @@ def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
 
 
 def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
-    """A copy with whole parameters of a module that FSDP2 (fully_shard) has spread over processes, and what this one
-    holds of each; any other module itself. Every process must call it."""
+    """A copy with whole parameters of a module that FSDP2 (fully_shard) has spread over processes,
+    and what this one holds of each; any other module itself. Every process must call it."""
     if not any(base.__name__ == "FSDPModule" for m in module.modules() for base in type(m).__mro__):
         return module, {}
     from torch.distributed.fsdp import FSDPModule

@@ -2,8 +2,10 @@
 
 hessian             H v = d(g . v)/du, g = dL/du with its graph
 gauss_newton        J^T A J v, A = d2 loss/df2 at the outputs f; J v = d(J^T w . v)/dw, linear in w
-fisher              the same: identity 5 has shown that A is the Fisher matrix of the outputs' distribution
-empirical_fisher    J^T (s a), s = d loss/df, a = B s_i . (J v)_i for the rows of example i: sum_i g_i (g_i . v) / B
+fisher              the same: identity 5 has shown that A is the Fisher matrix of the outputs'
+                    distribution
+empirical_fisher    J^T (s a), s = d loss/df, a = B s_i . (J v)_i for the rows of example i:
+                    sum_i g_i (g_i . v) / B
 
 All of them take one direction, or k in a batch (`is_grads_batched`).
 """
@@ -32,8 +34,9 @@ Images = Sequence[Tensor | None]
 
 
 NO_OUTPUT = (
-    "the loss does not depend on tensors of the module's output that autograd can see: a Gauss-Newton or Fisher matrix "
-    "needs loss(output, target) of an output made of tensors; a module that returns its loss has part='hessian' alone"
+    "the loss does not depend on tensors of the module's output that autograd can see: a "
+    "Gauss-Newton or Fisher matrix needs loss(output, target) of an output made of tensors; a "
+    "module that returns its loss has part='hessian' alone"
 )
 
 
@@ -43,7 +46,8 @@ def grad(
     weights: Any,
     batched: bool = False,
 ) -> Images:
-    """Derivatives of sum_i weights_i . values_i, None where there is no dependence; the graph is kept."""
+    """Derivatives of sum_i weights_i . values_i, None where there is no dependence; the graph is
+    kept."""
     return torch.autograd.grad(
         values, wrt, weights, retain_graph=True, allow_unused=True, is_grads_batched=batched
     )
@@ -64,7 +68,8 @@ def kept(value: Tensor) -> Tensor | GradientEdge:
 
 
 class HessianGraph:
-    """The gradient of one batch's loss, times its weight, with its graph. Made inside of `function.at`."""
+    """The gradient of one batch's loss, times its weight, with its graph. Made inside of
+    `function.at`."""
 
     def __init__(
         self, function: Function, leaves: Values, batch: Batch, weight: float, wide: bool = False
@@ -101,7 +106,8 @@ class FactoredGraph:
         wide: bool = False,
         linear: bool = False,
     ) -> None:
-        """examples: of an empirical Fisher matrix; None: J^T A J. linear: J v is told by `linearize` later."""
+        """examples: of an empirical Fisher matrix; None: J^T A J. linear: J v is told by
+        `linearize` later."""
         self.wrt, self.weight, self.examples = list(leaves.values()), weight, examples
         with Convolutions("tangents"):
             tensors, spec = tree_flatten(function.output(batch.input, wide))
@@ -154,7 +160,8 @@ class FactoredGraph:
         return self._filled(found, self.outputs, len(weights[0]) if batched else None)
 
     def _filled(self, found: Images, like: Sequence[Tensor], count: int | None) -> Tensors:
-        """Zeros where there is no dependence: a batched call gives none for each direction there."""
+        """Zeros where there is no dependence: a batched call gives none for each direction
+        there."""
         shape = () if count is None else (count,)
         return [
             t.new_zeros(*shape, *t.shape) if g is None else g
@@ -197,8 +204,8 @@ class FactoredGraph:
 
 
 def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:
-    """J v by torch.func.linearize, for `graph.push`: cheaper than two backward passes where torch supports the
-    network, and slow to make."""
+    """J v by torch.func.linearize, for `graph.push`: cheaper than two backward passes where torch
+    supports the network, and slow to make."""
 
     def outputs(*values: Tensor) -> Tensors:
         with function.at(Point(dict(zip(leaves, values, strict=True)))):

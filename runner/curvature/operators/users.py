@@ -18,40 +18,47 @@ from runner.curvature.operators.products import Part
 
 
 class ParameterOperator(FunctionOperator):
-    """The curvature matrix of a module's mean loss L(theta) with respect to its parameters, shape (n, n).
+    """The curvature matrix of a module's mean loss L(theta) with respect to its parameters, shape
+    (n, n).
 
     Parameters
     ----------
     module
-        Unmodified; it is never written to. Called as module(*input) for a tuple, module(**input) for a dict, and with
-        both for (tuple, dict). Evaluation mode is advised.
+        Unmodified; it is never written to. Called as module(*input) for a tuple, module(**input)
+        for a dict, and with both for (tuple, dict). Evaluation mode is advised.
     loss
-        loss(output, target), a scalar: the mean over the examples of the batch, or one value for each example;
-        "cross_entropy" or "mse"; or None, where the module returns its loss (output="loss").
+        loss(output, target), a scalar: the mean over the examples of the batch, or one value for
+        each example; "cross_entropy" or "mse"; or None, where the module returns its loss
+        (output="loss").
     data
-        One batch (input, target), a list of batches, or a loader that gives the same batches whenever it is read.
+        One batch (input, target), a list of batches, or a loader that gives the same batches
+        whenever it is read.
     groups
-        {name: pattern or patterns}, or patterns, of modules or parameters; default: one group for each module with
-        parameters. `groups[name]` of the operator is the slice of the flat vector.
+        {name: pattern or patterns}, or patterns, of modules or parameters; default: one group for
+        each module with parameters. `groups[name]` of the operator is the slice of the flat vector.
     part
-        "hessian"; "gauss_newton", J^T (d2 loss / df2) J; "fisher", E[g g^T] over targets drawn from the model's own
-        distribution; "empirical_fisher", the mean of g g^T of the examples' gradients g.
+        "hessian"; "gauss_newton", J^T (d2 loss / df2) J; "fisher", E[g g^T] over targets drawn from
+        the model's own distribution; "empirical_fisher", the mean of g g^T of the examples'
+        gradients g.
     weights
-        What a batch weighs in the mean: a function (input, target) -> number, or one number a batch. Default: its
-        number of examples, or of labels that are not ignored where the losses of its parts say so.
+        What a batch weighs in the mean: a function (input, target) -> number, or one number a
+        batch. Default: its number of examples, or of labels that are not ignored where the losses
+        of its parts say so.
     likelihood
-        For "fisher": "categorical", "bernoulli" or "normal". Default: the one that the slope of the loss belongs to.
+        For "fisher": "categorical", "bernoulli" or "normal". Default: the one that the slope of the
+        loss belongs to.
     output
         Which tensor of a structured output the loss gets ("logits", "0"); default: all of it.
     memory_budget
-        Bytes that products may use in addition to the network and its data. Graphs are kept where they fit; batches
-        that do not fit are cut by examples. `planned` has the choice and the predicted peak.
+        Bytes that products may use in addition to the network and its data. Graphs are kept where
+        they fit; batches that do not fit are cut by examples. `planned` has the choice and the
+        predicted peak.
     check
-        True: the identities of Notes are compared, and a failure raises ValueError. "report": it warns and is kept in
-        `failures`. False: nothing is compared.
+        True: the identities of Notes are compared, and a failure raises ValueError. "report": it
+        warns and is kept in `failures`. False: nothing is compared.
     process_group
-        Of torch.distributed: `data` are the share of this process, the matrix is that of the data of all. All processes
-        call the same methods in the same order.
+        Of torch.distributed: `data` are the share of this process, the matrix is that of the data
+        of all. All processes call the same methods in the same order.
     batch_dim
         The dimension of the examples in the input.
     seed
@@ -64,15 +71,17 @@ class ParameterOperator(FunctionOperator):
 
     Notes
     -----
-    Checked when the operator is built, at about ten gradients of one batch: the module's own parameters give the same
-    loss and gradient as replaced ones (0); two seeds do (1); the gradient (2) and a product (3) agree with central
-    differences on at most four examples in float64; losses of parts add up to that of their batch (4); the slope of the
-    loss is c (mean - target), c > 0 (5, Fisher). `products` counts products with one vector.
+    Checked when the operator is built, at about ten gradients of one batch: the module's own
+    parameters give the same loss and gradient as replaced ones (0); two seeds do (1); the gradient
+    (2) and a product (3) agree with central differences on at most four examples in float64; losses
+    of parts add up to that of their batch (4); the slope of the loss is c (mean - target), c > 0
+    (5, Fisher). `products` counts products with one vector.
 
     Examples
     --------
     >>> import torch
-    >>> operator = ParameterOperator(nn.Linear(3, 2), nn.MSELoss(), [(torch.ones(4, 3), torch.zeros(4, 2))])
+    >>> data = [(torch.ones(4, 3), torch.zeros(4, 2))]
+    >>> operator = ParameterOperator(nn.Linear(3, 2), nn.MSELoss(), data)
     >>> operator.shape, (operator @ torch.ones(8)).shape
     ((8, 8), torch.Size([8]))
     """
@@ -110,18 +119,21 @@ class ParameterOperator(FunctionOperator):
 
 
 class LayerOperator(FunctionOperator):
-    """The curvature of a module's mean loss between the outputs of its layers, all blocks H[v, w] as one matrix.
+    """The curvature of a module's mean loss between the outputs of its layers, all blocks H[v, w]
+    as one matrix.
 
-    H[v, w] = d2 L / de_v de_w at e = 0, where a forward hook adds e_v to the output of layer v of every example: e_v
-    has the shape of that output without the dimension of examples, H[v, w] is the mean over the examples.
+    H[v, w] = d2 L / de_v de_w at e = 0, where a forward hook adds e_v to the output of layer v of
+    every example: e_v has the shape of that output without the dimension of examples, H[v, w] is
+    the mean over the examples.
 
     Parameters
     ----------
     layers
-        Names or patterns of submodules ("encoder.*.linear1"; * stays inside one part of a name, ** crosses dots), or
-        {name: which tensor of its output}. Default: the submodules with parameters directly below the network. The
-        second call of layer "act" is "act#2".
-    module, loss, data, part, weights, likelihood, output, memory_budget, check, process_group, batch_dim, seed
+        Names or patterns of submodules ("encoder.*.linear1"; * stays inside one part of a name, **
+        crosses dots), or {name: which tensor of its output}. Default: the submodules with
+        parameters directly below the network. The second call of layer "act" is "act#2".
+    module, loss, data, part, weights, likelihood, output, memory_budget, check, process_group,
+    batch_dim, seed
         As of `ParameterOperator`.
 
     Raises
@@ -131,14 +143,15 @@ class LayerOperator(FunctionOperator):
 
     Notes
     -----
-    The dimension of examples is the one that shrinks in a run with one example fewer. Of flattened tokens (B T, d) e
-    has the shape (T, d); where no dimension shrinks, that of the output.
+    The dimension of examples is the one that shrinks in a run with one example fewer. Of flattened
+    tokens (B T, d) e has the shape (T, d); where no dimension shrinks, that of the output.
 
     Examples
     --------
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    >>> operator = LayerOperator(net, nn.CrossEntropyLoss(), (torch.ones(5, 3), torch.tensor([0, 1, 0, 1, 0])))
+    >>> batch = torch.ones(5, 3), torch.tensor([0, 1, 0, 1, 0])
+    >>> operator = LayerOperator(net, nn.CrossEntropyLoss(), batch)
     >>> operator.sizes, operator.blocks()["0", "2"].shape
     ({'0': 4, '2': 2}, torch.Size([4, 2]))
     """

@@ -32,9 +32,10 @@ from runner.curvature.result import Estimated
 class Verification(Estimated):
     """What `verify` found of an operator.
 
-    ok: every group whose differences tell anything agrees within `tolerance`, and at least one does. nodes: relative
-    error of the product in each group of parameters, or at each layer. reasons: what is wrong, and notes on groups with
-    a kink within every step. gradients: what it cost, in gradients of all data. value: the largest of `nodes`.
+    ok: every group whose differences tell anything agrees within `tolerance`, and at least one
+    does. nodes: relative error of the product in each group of parameters, or at each layer.
+    reasons: what is wrong, and notes on groups with a kink within every step. gradients: what it
+    cost, in gradients of all data. value: the largest of `nodes`.
     """
 
     ok: bool
@@ -60,7 +61,8 @@ class Verification(Estimated):
         return "certified" if self.ok else "NOT certified"
 
     def summary(self) -> str:
-        return f"{self.verdict}, largest relative error {self.value:.1e}, tolerance {self.tolerance:.0e}"
+        error = f"largest relative error {self.value:.1e}, tolerance {self.tolerance:.0e}"
+        return f"{self.verdict}, {error}"
 
     def __str__(self) -> str:
         first = f"{self.summary()}, cost {self.gradients:.0f} gradients"
@@ -75,8 +77,8 @@ def verified(
     most: float = 60.0,
     progress: bool | None = None,
 ) -> Verification:
-    """The product with one random direction next to differences, in steps until each group agrees or `most` gradients
-    are spent."""
+    """The product with one random direction next to differences, in steps until each group agrees
+    or `most` gradients are spent."""
     if operator.processes.size > 1:
         raise MeasurementError("verify an operator without process_group in each process")
     allowed = {torch.float64: 1e-6, torch.float32: 1e-3}.get(operator.dtype, 0.1)
@@ -150,8 +152,8 @@ def _verified(look: _Look, seed: int, tolerance: float, most: float) -> Verifica
     inconclusive = compared.open - set(outcome.what if outcome.status == "wrong" else ())
     if inconclusive:
         reasons.append(
-            f"note: nothing can be told of {operator.noun} {some(map(repr, sorted(inconclusive)), 3)}: a kink within "
-            "every step, or rounding"
+            f"note: nothing can be told of {operator.noun} "
+            f"{some(map(repr, sorted(inconclusive)), 3)}: a kink within every step, or rounding"
         )
     if not wide:
         reasons.append(
@@ -166,28 +168,33 @@ def _verified(look: _Look, seed: int, tolerance: float, most: float) -> Verifica
 
 
 Differences = tuple[Tensors, Tensors, Tensors]
-"""The difference quotient, the second difference over the step, and what both are rounded relative to."""
+"""The difference quotient, the second difference over the step, and what both are rounded relative
+to."""
 
 
 def _totals(look: _Look, parts: Callable[[Any], Differences]) -> Differences:
     operator = look.operator
-    totals: Differences | None = None
+    totals: list[Tensors] = []
     for batch, share in operator.data.weighed():
         if share == 0:
             continue
         found = parts(batch)
         look.bar.update(look.gradients * share)
-        scaled = [[share * t for t in tensors] for tensors in found]
-        if totals is None:
-            totals = scaled[0], scaled[1], scaled[2]
+        shares = [_scaled(tensors, share) for tensors in found]
+        if totals:
+            totals = [_added(one, other) for one, other in zip(totals, shares, strict=True)]
         else:
-            added = [
-                [a + b for a, b in zip(x, y, strict=True)]
-                for x, y in zip(totals, scaled, strict=True)
-            ]
-            totals = added[0], added[1], added[2]
-    assert totals is not None
-    return totals
+            totals = shares
+    quotient, bend, size = totals
+    return quotient, bend, size
+
+
+def _scaled(tensors: Tensors, factor: float) -> Tensors:
+    return [factor * t for t in tensors]
+
+
+def _added(one: Tensors, other: Tensors) -> Tensors:
+    return [a + b for a, b in zip(one, other, strict=True)]
 
 
 def _of_gradients(look: _Look, start: Values, direction: Tensors, t: float) -> Differences:

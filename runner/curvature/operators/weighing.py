@@ -1,4 +1,5 @@
-"""What each batch weighs in the mean: the rule that the losses of parts of batches agree with (identity 4)."""
+"""What each batch weighs in the mean: the rule that the losses of parts of batches agree with
+(identity 4)."""
 
 from __future__ import annotations
 
@@ -24,13 +25,19 @@ from runner.curvature.operators.multiply import clock
 from runner.curvature.operators.processes import Processes, sums_of
 
 EACH_EXAMPLE = (
-    "an empirical Fisher matrix needs a loss that is the plain mean over the examples of each batch "
-    "({:.0e} off): ignored labels and weights of classes make it another; use part='fisher'"
+    "an empirical Fisher matrix needs a loss that is the plain mean over the examples of each "
+    "batch ({:.0e} off): ignored labels and weights of classes make it another; use part='fisher'"
 )
 ASK = (
-    "batches differ in labels for each example, and their losses tell no more: weigh them by examples, "
-    "weights=lambda input, target: len(target), or by labels, weights=lambda input, target: target.numel()?"
+    "batches differ in labels for each example, and their losses tell no more: weigh them by "
+    "examples, weights=lambda input, target: len(target), or by labels, weights=lambda input, "
+    "target: target.numel()?"
 )
+
+
+def _shares(weights: Sequence[float]) -> list[float]:
+    total = sum(weights)
+    return [w / total for w in weights]
 
 
 class Weigher:
@@ -50,8 +57,8 @@ class Weigher:
         """Time of a forward pass of all data."""
 
     def weigh(self, processes: Processes, several: bool, each: bool) -> Weighing:
-        """Sets the weights of `data`. several: the data are cut, or divided. each: every example has its own gradient,
-        as in an empirical Fisher matrix."""
+        """Sets the weights of `data`. several: the data are cut, or divided. each: every example
+        has its own gradient, as in an empirical Fisher matrix."""
         several = several or each or processes.size > 1
         self._read(several)
         data = self.data
@@ -64,8 +71,12 @@ class Weigher:
             module = self.function.module
             same |= sums_of({**dict(module.named_parameters()), **dict(module.named_buffers())})
         told = processes.gather((fitting, own, sum(data.counts)), same)
-        names = [name for name in fitting if all(name in theirs for theirs, _, _ in told)]
-        numbers = {name: [w for _, theirs, _ in told for w in theirs[name]] for name in own}
+        names = fitting
+        numbers: dict[str, list[float]] = {name: [] for name in own}
+        for fitting_there, numbers_there, _ in told:
+            names = [name for name in names if name in fitting_there]
+            for name in own:
+                numbers[name] += numbers_there[name]
         chosen = self._chosen(names, numbers)
         data.examples = sum(count for _, _, count in told)
         data.total, data.rule = math.fsum(numbers[chosen.name]), chosen.rule
@@ -125,8 +136,8 @@ class Weigher:
             found = Additivity(self.function, point, batch, layout, loss)
         except MeasurementError as error:
             raise MeasurementError(
-                f"a part of a batch cannot be measured alone ({first_line(error)}): use one batch that fits "
-                "memory_budget, or check=False"
+                f"a part of a batch cannot be measured alone ({first_line(error)}): use one batch "
+                "that fits memory_budget, or check=False"
             ) from error
         for weighing in rules.values():
             error_here = found.error(weighing.rule)
@@ -157,7 +168,7 @@ class Weigher:
         if not names:
             raise MeasurementError("expected weights that are not all 0: no example counts")
         if len(names) > 1 and self.data.settings.weights is None:
-            one, two = ([w / sum(numbers[name]) for w in numbers[name]] for name in names[:2])
+            one, two = (_shares(numbers[name]) for name in names[:2])
             if max(abs(a - b) for a, b in zip(one, two, strict=True)) > 1e-9:
                 raise MeasurementError(ASK)
         return next(w for w in self.candidates if w.name == names[0])
