@@ -12,7 +12,7 @@ from torch.backends import cuda, cudnn, mkldnn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.curvature.graph.precision import full_precision
+from runner.curvature.graph.precision import full_precision, needs_settings
 from tests.curvature.cases import seeded
 from tests.curvature.oracles import PARTS
 
@@ -73,6 +73,19 @@ def test_settings_are_full_inside_and_put_back(name):
             pass
         assert set(state()[:6]) <= {"none", "ieee"}
     assert state() == before
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_products_on_a_cpu_need_settings_where_its_library_is_told_that_less_will_do(name):
+    SETTINGS[name]()
+    cpu = torch.device("cpu")
+    less = any(setting.fp32_precision not in ("none", "ieee") for setting in KINDS["mkldnn"])
+    assert less == (name != "as it comes")
+    assert needs_settings(torch.float32, cpu) == less
+    assert needs_settings(torch.float32, torch.device("cuda"))
+    assert not needs_settings(torch.float64, cpu)
+    with full_precision():
+        assert needs_settings(torch.float32, cpu)  # another thread may put them back
 
 
 def network() -> tuple[nn.Module, Tensor, Tensor]:

@@ -42,6 +42,16 @@ def full_precision() -> Iterator[None]:
                 put_back()
 
 
+def needs_settings(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether operations there need `full_precision`: never of float64, and on a CPU only where its
+    library is told that less will do. Settings that another block puts back do not count."""
+    if dtype == torch.float64:
+        return False
+    if device.type != "cpu" or _INSIDE:
+        return True
+    return not all(getattr(mkldnn, kind).fp32_precision in _FULL for kind in _KINDS[mkldnn])
+
+
 def _nothing() -> None:
     """Nothing is to be put back."""
 

@@ -27,7 +27,7 @@ from runner.curvature.operators.planning import (
     saved,
     small,
 )
-from runner.curvature.operators.products import FactoredGraph, HessianGraph, Part
+from runner.curvature.operators.products import FactoredGraph, HessianGraph, Images, Part
 from runner.curvature.operators.vectors import Flat
 
 Graph = HessianGraph | FactoredGraph
@@ -44,13 +44,17 @@ class Graphs:
 
     def apply(self, rows: Tensor, batched: bool) -> Tensor:
         """Products of all pieces with one direction (n,), or with k at once (k, n)."""
-        directions, lead = self.flat.split(rows), rows.shape[:-1]
         total: Tensor | None = None
         for graph in self:
-            image = self.flat.join(graph.apply(directions, batched), lead)
+            image = self.flat.join(self._images(graph, rows, batched), rows.shape[:-1])
             total = image if total is None else total.add_(image)
             del graph, image  # before the next one is made
         return torch.zeros_like(rows) if total is None else total
+
+    def _images(self, graph: Graph, rows: Tensor, batched: bool) -> Images:
+        if isinstance(graph, HessianGraph):
+            return graph.apply(rows, batched)
+        return graph.apply(self.flat.split(rows), batched)
 
     def __iter__(self) -> Iterator[Graph]:
         """The graph of every piece; products are taken inside of the context that it needs."""
@@ -111,9 +115,9 @@ class Graphs:
 
     def _need(self, size: int) -> Need:
         piece = self._piece(size)
-        direction = [torch.ones_like(t) for t in self.leaves.values()]
+        ones = torch.ones(self.flat.size, dtype=self.flat.dtype, device=self.flat.device)
         with self._inside(), second_derivatives(NETWORK):
             return measured(
                 lambda: self._graph(piece),
-                lambda graph: cast(Graph, graph).apply(direction, False),
+                lambda graph: self._images(cast(Graph, graph), ones, False),
             )

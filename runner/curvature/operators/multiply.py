@@ -135,6 +135,8 @@ class Multiplication:
     # ------------------------------------------------------------------ gradients of the examples
 
     def _fits(self) -> bool:
+        if self.gradients is not None:
+            return True
         data, flat = self.graphs.data, self.graphs.flat
         room = data.settings.memory_budget // 4
         return sum(data.counts) * flat.size * flat.dtype.itemsize <= room

@@ -21,7 +21,7 @@ from runner.curvature.function.identities import Own, displaced, own_parameters,
 from runner.curvature.function.layers import Pick, unwrapped
 from runner.curvature.function.variables import Parameters, Perturbations, Values
 from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.precision import full_precision
+from runner.curvature.graph.precision import full_precision, needs_settings
 from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.operators.building import (
     find_sample,
@@ -205,7 +205,7 @@ class FunctionOperator(SymmetricOperator):
             return self.processes.sum(lambda: self._checked_rows(rows.detach()), rows)
 
     def _precision(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.dtype == torch.float64 else full_precision()
+        return full_precision() if needs_settings(self.dtype, self.device) else nullcontext()
 
     def _checked_rows(self, rows: Tensor) -> Tensor:
         self.changes.refuse(always=sums_of(self.spread) != self.sums)
@@ -227,9 +227,9 @@ class FunctionOperator(SymmetricOperator):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z of z (n,) or k columns (n, k). Raises ValueError for another shape."""
-        rows = columns_of(z, self.shape[0]).mT.to(self.device, self.dtype).contiguous()
-        images = self._products(rows)
-        return images.mT if z.dim() == 2 else images[0]
+        rows = columns_of(z, self.shape[0]).mT
+        images = self._products(rows.to(self.device, self.dtype).contiguous())
+        return images.mT if z.dim() == 2 else images.squeeze(0)
 
     rmatvec = matvec
 

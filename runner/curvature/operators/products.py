@@ -80,17 +80,17 @@ class HessianGraph:
         if loss.requires_grad:
             weighted = loss if weight == 1 else loss * weight
             slopes = torch.autograd.grad(weighted, self.wrt, create_graph=True, allow_unused=True)
-        linked_slopes = {i: g for i, g in enumerate(slopes) if g is not None and g.requires_grad}
-        self.used = list(linked_slopes)
-        self.slopes = [kept(g) for g in linked_slopes.values()]
         self.python = has_python(g for g in slopes if g is not None)
+        pairs = zip(self.wrt, slopes, strict=True)
+        flat = torch.cat([(torch.zeros_like(t) if g is None else g).reshape(-1) for t, g in pairs])
+        # autograd cuts a flat direction more quickly than Python; the n numbers are not kept
+        self.slope = get_gradient_edge(flat) if flat.requires_grad else None
 
-    def apply(self, directions: Tensors, batched: bool) -> Images:
-        """H v; with batched, of k directions along a first dimension."""
-        if not self.used:
+    def apply(self, rows: Tensor, batched: bool) -> Images:
+        """H v of v (n,); with batched, of k directions (k, n)."""
+        if self.slope is None:
             return [None] * len(self.wrt)
-        weights = [directions[i] for i in self.used]
-        return grad(self.slopes, self.wrt, weights, batched)  # type: ignore[arg-type]
+        return grad([self.slope], self.wrt, [rows], batched)
 
 
 class FactoredGraph:
