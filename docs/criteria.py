@@ -1,6 +1,6 @@
-"""Print docs/criteria.md: every margin and criterion that we chose, the commit that fixed it, and
-whether that was before or after the first result of its experiment was committed: `python -m
-docs.criteria > docs/criteria.md`, in a full clone.
+"""Print docs/criteria.md: every margin and criterion that we chose, the commit that fixed it,
+whether that was before or after the first result of its experiment was committed, and what the
+margin tells apart: `python -m docs.criteria > docs/criteria.md`, in a full clone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+import pandas as pd
 
 from experiments.printed import FOLDER as CLAIMS, statements
 from runner.run.config import experiment_names, preview
@@ -102,6 +106,81 @@ def changed() -> Iterator[tuple[str, str, str, str]]:
         yield from ((name, s.name, s.reason, s.history) for s in says.values() if s.history)
 
 
+SHARPNESS = """
+## What the margin tells apart
+
+Each measured value is held here against the other printed values of its table and metric, with the
+margin of that value and the interval of its own comparison. *Within the margin* counts differences
+that are small enough, *reproduced* those whose whole interval is. Values that printed digits decide
+are left out.
+
+"""
+LARGE = (
+    "Of the values of other cells, {low:.0f} to {high:.0f} % pass by the margin for C and D of "
+    "Experiments 2 and 6, and {least:.0f} to {most:.0f} % for R of Experiment 6: where the share "
+    "is large, *reproduced* confirms the size of a number, not its place in the table.\n\n"
+)
+BY_MARGIN = ("reproduced", "not reproduced", "inconclusive")
+"""Verdicts that follow from the margin."""
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """Measured values of a table and metric, held against the printed values of other cells.
+
+    within: percent of the pairs within the margin; reproduced: percent that would be *reproduced*.
+    """
+
+    experiment: str
+    table: str
+    metric: str
+    way: str
+    values: int
+    within: float
+    reproduced: float
+
+
+def swapped(experiment: str, scores: pd.DataFrame) -> Iterator[Swapped]:
+    """The rows of a scorecard by table, metric and way, three values or more each."""
+    judged = scores[scores.verdict.isin(BY_MARGIN)].dropna(subset=["margin", "paper_mean", "low"])
+    for (source, metric, way), rows in judged.groupby(["source", "metric", "way"], sort=False):
+        if len(rows) < 3:
+            continue
+        measured = rows.measured_mean.to_numpy()[:, None]
+        apart = np.abs(measured - rows.paper_mean.to_numpy())
+        half_width = ((rows.high - rows.low) / 2).to_numpy()[:, None]
+        margin, other = rows.margin.to_numpy(), ~np.eye(len(rows), dtype=bool)
+        within = 100 * float((apart <= margin)[other].mean())
+        whole = 100 * float((apart + half_width <= margin)[other].mean())
+        yield Swapped(experiment, source, metric, way, len(rows), within, whole)
+
+
+def sharpness() -> Iterator[Swapped]:
+    """`swapped` of every published scorecard with printed numbers."""
+    for path in sorted((ROOT / "outputs" / "published").glob("*/scorecard.csv")):
+        scores = pd.read_csv(path)
+        if "metric" in scores:
+            yield from swapped(path.parent.name, scores)
+
+
+def sharpness_section() -> str:
+    """The section, with the sentence on C, D and R."""
+    rows = list(sharpness())
+    wide, narrow = [], []
+    for row in rows:
+        if row.experiment in ("exp2_bottleneck", "exp6_resnet18") and row.metric[0] in "CD":
+            wide.append(row.within)
+        elif row.experiment == "exp6_resnet18" and row.metric == "R":
+            narrow.append(row.within)
+    text = LARGE.format(low=min(wide), high=max(wide), least=min(narrow), most=max(narrow))
+    columns = ("experiment", "table", "metric", "way", "values", "within the margin", "reproduced")
+    lines = []
+    for row in rows:
+        shares = (f"{row.within:.0f} %", f"{row.reproduced:.0f} %")
+        lines.append((row.experiment, row.table, row.metric, row.way, row.values, *shares))
+    return SHARPNESS + text + table(columns, lines)
+
+
 def second() -> Iterator[tuple[str, int, str, str]]:
     """(experiment, n, reason, commit) of every declared second verdict."""
     for name in experiment_names():
@@ -123,6 +202,7 @@ def main() -> None:
     lead = f"{counts['before']} were fixed before the first result, {counts['after']} after it.\n\n"
     columns = ("experiment", "statement", "limits", "reason", "fixed in", "first result", "order")
     page = HEAD + lead + table(columns, rows)
+    page += sharpness_section()
     page += CHANGED + table(("experiment", "statement", "criterion", "history"), changed())
     page += SECOND + table(
         ("experiment", "n", "statements that led to it", "declared in"), second()
