@@ -38,7 +38,7 @@ def check(of: Paper, clause: Clause) -> Row:
         "id": clause.id,
         "place": clause.place,
         "statement": clause.statement,
-        "verdict": verdict(agreement, kind, clause.uncounted),
+        "verdict": verdict(agreement, kind, clause.uncounted, outcome.printed),
         "class": kind,
         "agreement": agreement,
         "printed_error": float(outcome.printed),

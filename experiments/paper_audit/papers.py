@@ -9,6 +9,7 @@ returns and from the class of the root cause; it is never written down.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -110,15 +111,16 @@ class Paper:
         return next((erratum.kind for erratum in self.errata if erratum.id == clause.root), "")
 
 
-def verdict(agreement: str, kind: str, uncounted: str = "") -> Verdict:
+def verdict(agreement: str, kind: str, uncounted: str = "", printed: float = 0.0) -> Verdict:
     """What is published: the agreement of the numbers, weighed by the class of the root cause.
 
-    Class D, a loss of our text, is never counted against the authors; E stays open until the print
-    is read.
+    Class D, a loss of our text, is never counted against the authors; it holds if the corrected
+    line does. E stays open until the print is read, and so does a line of which our text has
+    nothing (an infinite error `printed`).
     """
     if agreement == "not checked":
         return "not checked"
-    if kind == "E":
+    if kind == "E" or (kind == "D" and (agreement == "fails" or math.isinf(printed))):
         return "open"
     if agreement == "holds" or kind == "D":
         return "not counted" if uncounted else "holds"

@@ -18,7 +18,9 @@ from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.measure import audit, check
 from experiments.paper_audit.pages import entries
 from experiments.paper_audit.papers import CLASSES, Clause, Paper, papers, verdict
+from experiments.paper_audit.report import claims, judged
 from experiments.paper_audit.ws_bound import squares
+from runner import results
 from tests.experiments.paper_audit.places import inventory, missing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -132,6 +134,30 @@ def test_scan_and_notation_are_never_counted_as_wrong() -> None:
         kind = of.kind(clause)
         if kind in ("C", "D", "E"):
             assert check_verdict(of, clause) != "major error"
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["produced", "published"])
+def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path) -> None:
+    """A confirmed clause shows a statistic within its threshold, a refuted one a statistic beyond
+    it; a line that is blank is not confirmed."""
+    if stored:
+        table = results.load("paper_audit")["formulas"]
+        texts = table.fillna({"class": "", "uncounted": "", "correction": ""})
+        rows = [judged(row) for row in texts.to_dict("records")]
+    else:
+        rows = []
+        for of, clause in EVERY:
+            known = replace(clause, check=functools.partial(outcome, clause.id), without={})
+            rows.append(check(of, known) | {"source": of.key})
+    made = {claim.name: claim for claim in claims(rows)}
+    assert len(made) == len(EVERY)
+    for name, claim in made.items():
+        if claim.verdict == "confirmed":
+            assert claim.statistic <= float(claim.threshold), name
+        elif claim.verdict in ("minor error", "refuted"):
+            assert claim.statistic > float(claim.threshold), name
+    assert made["attention.c.14.part_2"].verdict == "not comparable"
+    assert "rho^7" in made["dag.remark27.number"].detail
 
 
 def check_verdict(of: Paper, clause: Clause) -> str:
