@@ -126,7 +126,7 @@ BY_MARGIN = ("reproduced", "not reproduced", "inconclusive")
 
 @dataclass(frozen=True)
 class Swapped:
-    """Measured values of a table and metric, held against the printed values of other cells.
+    """Measured values of a table and metric, compared with the printed values of other cells.
 
     within: percent of the pairs within the margin; reproduced: percent that would be *reproduced*.
     """
