@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+import threadpoolctl
 
 from runner.contract import SettingError, since
 from runner.files import MARKER, is_scratch
@@ -82,6 +83,19 @@ def test_the_processor_has_the_name_that_the_system_gives_it(monkeypatch, tmp_pa
     for text, name in (("flags\n", "other"), ("model name\t: A: 2 GHz\nflags\n", "A: 2 GHz")):
         (tmp_path / "cpuinfo").write_text(text)
         assert identity.cpu_model.__wrapped__() == name
+
+
+@pytest.mark.parametrize(
+    ("libraries", "kernel"),
+    [
+        ([{"internal_api": "openblas", "architecture": "Haswell"}], "Haswell"),
+        ([{"internal_api": "openblas"}], ""),
+        ([{"internal_api": "mkl", "architecture": "other"}], ""),
+    ],
+)
+def test_the_kernel_is_that_of_openblas_alone(monkeypatch, libraries, kernel):
+    monkeypatch.setattr(threadpoolctl, "threadpool_info", lambda: libraries)
+    assert identity.openblas_kernel.__wrapped__() == kernel
 
 
 def test_the_commit_says_whether_code_has_changed(monkeypatch, tmp_path):
