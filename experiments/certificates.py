@@ -12,7 +12,7 @@ from torch import Tensor
 from runner.contract import Context
 from runner.contract.records import certificate_row
 from runner.curvature import BlockSplit, Dag, verify
-from runner.curvature.matrix_free.operators import Part
+from runner.curvature.graphs.products import Part
 
 STREAM = "certificate"
 """Random stream of the directions: no other number of a cell depends on it."""

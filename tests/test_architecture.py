@@ -58,7 +58,6 @@ ALLOWED = {
 THIRD_PARTY: dict[str, set[str]] = {
     "": set(),
     "curvature": {"torch"},
-    "curvature/matrix_free": {"torch", "numpy", "scipy"},
     "curvature/estimators": {"torch", "numpy", "scipy", "tqdm"},
     "curvature/estimators/for_curvlinops": {"torch", "curvlinops"},
     "curvature/plots": {"torch", "pandas", "matplotlib"},

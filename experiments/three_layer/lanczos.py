@@ -16,7 +16,7 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from experiments.three_layer.stochastic_bound import ParameterHessian
-from runner.curvature.graph.precision import full_precision
+from runner.curvature.function.precision import full_precision
 
 COLUMNS = 1 << 16
 """Components of all vectors of a basis that are multiplied together."""

@@ -44,23 +44,24 @@ from runner.curvature.estimators.coupling import discarded_coupling
 from runner.curvature.estimators.density import spectral_density
 from runner.curvature.estimators.diagonals import diagonal_estimate
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
+from runner.curvature.estimators.estimate import Estimate
 from runner.curvature.estimators.examples import batch_errors
 from runner.curvature.estimators.for_curvlinops import as_curvlinops
 from runner.curvature.estimators.monitor import monitor
 from runner.curvature.estimators.operator import as_linear_operator
 from runner.curvature.estimators.traces import trace_estimate
 from runner.curvature.estimators.upper_bound import upper_bound_estimate
-from runner.curvature.exact.blocks import (
+from runner.curvature.function.errors import MeasurementError
+from runner.curvature.graphs.blocks import (
     BlockSplit,
     exact_blocks,
     gauss_newton_blocks,
     split_blocks,
 )
-from runner.curvature.graph.dag import Dag, Node
-from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.matrix_free.base import Estimate, SymmetricOperator
-from runner.curvature.matrix_free.operators import CurvatureOperator
+from runner.curvature.graphs.dag import Dag, Node
+from runner.curvature.graphs.products import CurvatureOperator
 from runner.curvature.operators.between import inter_layer_metrics
+from runner.curvature.operators.symmetric import SymmetricOperator
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.storage import load, save
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.result import Result, field_names
 
 FORMAT, VERSION = "hess-run result", 1

@@ -26,7 +26,7 @@ from runner.curvature import (
     upper_bound_estimate,
     verify,
 )
-from runner.curvature.metrics.ratios import InterLayerMetrics
+from runner.curvature.estimators.ratios import InterLayerMetrics
 from runner.diagnose.problem import Problem
 
 FEW = 512

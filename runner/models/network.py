@@ -16,8 +16,8 @@ from runner.models.activations import PIECEWISE_LINEAR, activation
 
 if TYPE_CHECKING:
     from runner.curvature import Dag, Node
-    from runner.curvature.exact.structure import Stage as StructureStage, Structure
-    from runner.curvature.graph.losses import LossSpec
+    from runner.curvature.graphs.losses import LossSpec
+    from runner.curvature.graphs.structure import Stage as StructureStage, Structure
 
 
 INPUT = "input"
@@ -177,7 +177,7 @@ class Block(nn.Module):
 
         None for a spectral weight in training mode, where each forward pass changes it.
         """
-        from runner.curvature.exact.structure import (
+        from runner.curvature.graphs.structure import (
             Chain,
             ElementwiseStage,
             LayerNormStage,
@@ -212,6 +212,6 @@ class SumMerge(nn.Module):
 
     def curvature_structure(self, parents: int) -> Structure:
         """The weighted sum, in the curvature engine's closed form."""
-        from runner.curvature.exact.structure import Chain, Structure
+        from runner.curvature.graphs.structure import Chain, Structure
 
         return Structure((parents**-0.5,) * parents, Chain(()))

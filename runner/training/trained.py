@@ -14,7 +14,7 @@ import torch
 
 from runner.contract import Context, Table
 from runner.contract.experiment import torch_generator
-from runner.curvature.graph.losses import LossSpec
+from runner.curvature.graphs.losses import LossSpec
 from runner.data.images import ImageData, load, load_images
 from runner.data.synthetic import RegressionData
 from runner.kinds.dataset import AttentionData, ImageSettings

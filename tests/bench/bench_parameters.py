@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature import ParameterOperator
-from runner.curvature.matrix_free.peak import allocations
+from runner.curvature.operators.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, operations, peak
 from tests.bench.table import Row

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.modes import Operations
+from runner.curvature.function.modes import Operations
 
 ALONE = """
 import sys, time, warnings

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from runner.curvature import Dag, Node
-from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
+from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 from tests.curvature.oracles import Blocks, blocks_of, gauss_newton_matrix, hessian_blocks, placed
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"smooth": nn.SiLU, "relu": nn.ReLU}

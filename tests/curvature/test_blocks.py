@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import runner.curvature as rc
-from runner.curvature.metrics.factors import OutputFactors, Perturbed, TensorPart
+from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
 from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
 from tests.curvature.oracles import blocks_of
 

@@ -12,10 +12,9 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature import ParameterOperator
+from runner.curvature.certificate.reference import FiniteDifferences
 from runner.curvature.estimators.operator import Symmetric
-from runner.curvature.exact import derivatives
-from runner.curvature.matrix_free import operators
-from runner.curvature.matrix_free.reference import FiniteDifferences
+from runner.curvature.graphs import derivatives, products as operators
 from tests.bench.machine import operations
 from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, seeded
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
-from runner.curvature.exact.checks import exact_elements, plan_chunk
-from runner.curvature.metrics import blocks as metrics
+from runner.curvature.estimators import blocks as metrics
+from runner.curvature.graphs.checks import exact_elements, plan_chunk
 from tests.curvature.cases import (
     MIXING,
     Swish,

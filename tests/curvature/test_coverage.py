@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature import Dag, Estimate, split_blocks
-from runner.curvature.exact.blocks import BlockSplit
-from runner.curvature.matrix_free.base import SymmetricOperator
-from runner.curvature.metrics.blocks import resonance, stable_rank
-from runner.curvature.metrics.by_factors import FactorMetrics
-from runner.curvature.metrics.factors import OutputFactors, Perturbed
-from runner.curvature.metrics.pairs import metrics_from_products
-from runner.curvature.metrics.ratios import Asked
+from runner.curvature.estimators.blocks import resonance, stable_rank
+from runner.curvature.estimators.by_factors import FactorMetrics
+from runner.curvature.estimators.factors import OutputFactors, Perturbed
+from runner.curvature.estimators.pairs import metrics_from_products
+from runner.curvature.estimators.ratios import Asked
+from runner.curvature.graphs.blocks import BlockSplit
+from runner.curvature.operators.symmetric import SymmetricOperator
 from tests.curvature.cases import make, seeded
 
 Pair = tuple[str, str]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.curvature.metrics import blocks as metrics
+from runner.curvature.estimators import blocks as metrics
 from runner.store.store import DiskCheckpoints
 from tests.curvature import test_double_backward as cases
 from tests.curvature.cases import GRAPHS, make, relative_error, seeded

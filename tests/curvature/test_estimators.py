@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import runner.curvature as rc
-from runner.curvature.metrics import blocks as metrics
+from runner.curvature.estimators import blocks as metrics
 from tests.curvature.cases import X, Y, between, make, mlp, seeded
 
 PARTS = ("total", "tensor", "gauss_newton")

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import runner.curvature.metrics.by_factors as by_factors
-import runner.curvature.metrics.pairs as pairs
+import runner.curvature.estimators.by_factors as by_factors
+import runner.curvature.estimators.pairs as pairs
 from runner.curvature import Dag, Node, inter_layer_metrics, split_blocks
-from runner.curvature.graph.modes import Operations
-from runner.curvature.matrix_free.base import on_sphere, student
-from runner.curvature.metrics.factors import FEW, _fitting
-from runner.curvature.metrics.singular_values import SharedSubspaces
+from runner.curvature.estimators.estimate import on_sphere, student
+from runner.curvature.estimators.factors import FEW, _fitting
+from runner.curvature.estimators.singular_values import SharedSubspaces
+from runner.curvature.function.modes import Operations
 from tests.curvature.cases import ALL, Case, X, Y, graph, linear, make, seeded
 from tests.curvature.oracles import blocks_of
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import runner.curvature as rc
-from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
+from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 from tests.curvature.oracles import assembled, placed
 
 GRAPHS, GROUPS = 200, 20

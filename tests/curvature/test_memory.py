@@ -17,10 +17,10 @@ from runner.curvature import (
     exact_blocks,
     split_blocks,
 )
-from runner.curvature.exact.checks import MEMORY_BUDGET, exact_elements, plan_chunk
-from runner.curvature.matrix_free import operators
-from runner.curvature.matrix_free.peak import allocations
+from runner.curvature.graphs import products as operators
+from runner.curvature.graphs.checks import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.operators import planning
+from runner.curvature.operators.peak import allocations
 from tests.bench.bench_memory import peak
 from tests.bench.machine import operations
 from tests.curvature.cases import make, relative_error

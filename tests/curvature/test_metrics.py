@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import runner.curvature as rc
-from runner.curvature.metrics import blocks as metrics
+from runner.curvature.estimators import blocks as metrics
 from tests.curvature.cases import GRAPHS, block, linear, make, relative_error
 from tests.curvature.oracles import assembled
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks
-from runner.curvature.graph.modes import Convolutions, Operations
+from runner.curvature.function.modes import Convolutions, Operations
 from tests.curvature.cases import Own
 
 CASES = {

@@ -12,7 +12,7 @@ from torch.backends import cuda, cudnn, mkldnn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.curvature.graph.precision import full_precision, needs_settings
+from runner.curvature.function.precision import full_precision, needs_settings
 from tests.curvature.cases import seeded
 from tests.curvature.oracles import PARTS
 

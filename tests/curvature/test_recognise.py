@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, gauss_newton_blocks
-from runner.curvature.exact.derivatives import evaluate
-from runner.curvature.graph.dag import Residual
+from runner.curvature.graphs.dag import Residual
+from runner.curvature.graphs.derivatives import evaluate
 from runner.models.network import SumMerge
 from tests.curvature.cases import (
     Case,

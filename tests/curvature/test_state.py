@@ -8,7 +8,7 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
-from runner.curvature.metrics import blocks as metrics
+from runner.curvature.estimators import blocks as metrics
 from tests.curvature.cases import X, Y, between, mlp, scaled, seeded
 from tests.curvature.module_cases import classes
 

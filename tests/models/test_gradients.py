@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from runner.curvature import Dag, Node, split_blocks
-from runner.curvature.exact.derivatives import evaluate
+from runner.curvature.graphs.derivatives import evaluate
 from runner.models.activations import ACTIVATIONS
 from runner.models.architectures import bottleneck_mlp, diamond, mlp
 from runner.training.backprop import gradient_function, loss_value, written_out

@@ -30,8 +30,13 @@ from experiments.dag.protocol.measure import (
 )
 from runner.contract import Cell, Context, Table
 from runner.curvature import Dag, exact_blocks
-from runner.curvature.exact.routing import Blocks
-from runner.curvature.metrics.blocks import coupling, gauss_newton_factors, resonance, stable_rank
+from runner.curvature.estimators.blocks import (
+    coupling,
+    gauss_newton_factors,
+    resonance,
+    stable_rank,
+)
+from runner.curvature.graphs.routing import Blocks
 from runner.training.trained import Trained, train_images, untrained_images
 
 Pair = tuple[str, str]

@@ -27,8 +27,8 @@ from experiments.dag.protocol.measure import (
 from experiments.dag.protocol.probes import PartNorms, part_norms
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit
-from runner.curvature.matrix_free.base import rademacher
-from runner.curvature.metrics.blocks import resonance
+from runner.curvature.estimators.blocks import resonance
+from runner.curvature.estimators.estimate import rademacher
 from runner.kinds.metric import InterLayerMetric
 from runner.training import CHECKPOINTS
 from runner.training.trained import Trained

@@ -25,8 +25,8 @@ from experiments.dag.protocol.measure import (
     spectral_norms_of,
 )
 from runner.contract import Cell, Context, Table
-from runner.curvature.exact.blocks import BlockSplit
-from runner.curvature.metrics.blocks import block_jacobians, gn_gap, resonance
+from runner.curvature.estimators.blocks import block_jacobians, gn_gap, resonance
+from runner.curvature.graphs.blocks import BlockSplit
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import graph_distance
 from runner.training.trained import Trained

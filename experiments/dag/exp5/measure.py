@@ -21,7 +21,7 @@ from experiments.dag.protocol.averages import Row
 from experiments.dag.protocol.measure import Point, at_every_point, memory_of, scores_at
 from runner.contract import Cell, Context, Table
 from runner.curvature import BlockSplit, split_blocks
-from runner.curvature.metrics.blocks import gn_gap, resonance
+from runner.curvature.estimators.blocks import gn_gap, resonance
 from runner.kinds.metric import InterLayerMetric
 from runner.models.network import Network
 from runner.training.trained import Trained, train_regression

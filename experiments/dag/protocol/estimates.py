@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from experiments.dag.protocol.averages import Row, by_column, means
-from runner.curvature.matrix_free.base import rademacher
+from runner.curvature.estimators.estimate import rademacher
 
 Pair = tuple[str, str]
 POWER_STEPS = 20

@@ -40,7 +40,7 @@ from experiments.dag.protocol.inter_layer import InterLayer
 from runner.contract import Cell, Context, Table
 from runner.contract.experiment import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
-from runner.curvature.metrics.blocks import COLUMNS, block_jacobians, block_metrics
+from runner.curvature.estimators.blocks import COLUMNS, block_jacobians, block_metrics
 from runner.data.images import Split
 from runner.kinds.metric import InterLayerMetric
 from runner.models.network import Block, Network

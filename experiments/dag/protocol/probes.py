@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature import CurvatureOperator, Dag
-from runner.curvature.matrix_free.base import (
+from runner.curvature.estimators.estimate import (
     FEW,
     Estimate,
-    Pair,
     norm_of,
     on_sphere,
     rademacher,
@@ -23,6 +22,7 @@ from runner.curvature.matrix_free.base import (
     student,
     unit,
 )
+from runner.curvature.operators.symmetric import Pair
 
 MEMORY_BUDGET = 1 << 30
 Stream = Literal["node", "shared"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from experiments.paper_audit.tensors import real
 from runner.curvature import Dag, Node
-from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
+from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 
 Act = Callable[[], nn.Module]
 Blocks = dict[tuple[str, str], Tensor]

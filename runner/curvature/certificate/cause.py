@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from runner.curvature.certificate.compare import distance, finite
-from runner.curvature.matrix_free.base import norm_of
-from runner.curvature.matrix_free.reference import Vectors
+from runner.curvature.certificate.reference import Vectors
+from runner.curvature.estimators.estimate import norm_of
 
 
 def likely_cause(

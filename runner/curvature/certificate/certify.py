@@ -24,10 +24,10 @@ from runner.curvature.certificate.compare import (
     finite,
     products_of,
 )
+from runner.curvature.certificate.reference import Reference, Vectors
 from runner.curvature.certificate.result import Certificate, is_note, plural, worst_of
-from runner.curvature.graph.errors import some
-from runner.curvature.matrix_free.base import norm_of, on_sphere
-from runner.curvature.matrix_free.reference import Reference, Vectors
+from runner.curvature.estimators.estimate import norm_of, on_sphere
+from runner.curvature.function.errors import some
 
 PRODUCT = 3.0
 """Gradients that one product costs."""

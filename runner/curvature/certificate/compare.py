@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.base import SymmetricOperator, norm_of
-from runner.curvature.matrix_free.reference import Reference, Slopes, Vectors
+from runner.curvature.certificate.reference import Reference, Slopes, Vectors
+from runner.curvature.estimators.estimate import norm_of
+from runner.curvature.operators.symmetric import SymmetricOperator
 
 STEPS = (1e-5, 1e-6, 1e-7, 1e-8)
 LADDER = tuple(10.0**-k for k in range(2, 11))

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.certificate.certify import Comparison, certify
+from runner.curvature.certificate.reference import FiniteDifferences, Vectors
 from runner.curvature.certificate.result import Certificate
-from runner.curvature.exact.blocks import exact_blocks
-from runner.curvature.exact.checks import check_before_measuring
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.precision import full_precision
-from runner.curvature.graph.state import require_dag
-from runner.curvature.matrix_free.operators import CurvatureOperator, Part
-from runner.curvature.matrix_free.reference import FiniteDifferences, Vectors
+from runner.curvature.function.errors import MeasurementError
+from runner.curvature.function.precision import full_precision
+from runner.curvature.graphs.blocks import exact_blocks
+from runner.curvature.graphs.checks import check_before_measuring
+from runner.curvature.graphs.dag import Dag
+from runner.curvature.graphs.products import CurvatureOperator, Part
+from runner.curvature.graphs.state import require_dag
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.operators.verifying import Verification, verified
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model")
 """Where a checkpoint that is a dictionary of more holds the state of the module."""

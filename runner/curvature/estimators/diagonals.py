@@ -12,7 +12,7 @@ from torch import Tensor
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import gamma_interval, student
 from runner.curvature.estimators.work import ENDED, Work
-from runner.curvature.graph.errors import require_counts
+from runner.curvature.function.errors import require_counts
 from runner.curvature.result import TensorResult, short
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from runner.curvature.estimators.krylov import Krylov
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.work import ENDED, Work
-from runner.curvature.exact.checks import MEMORY_BUDGET
-from runner.curvature.graph.errors import require_counts
+from runner.curvature.function.errors import require_counts
+from runner.curvature.graphs.checks import MEMORY_BUDGET
 from runner.curvature.plots import plot_values
 from runner.curvature.result import TensorResult, short
 

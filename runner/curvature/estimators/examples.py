@@ -13,8 +13,8 @@ from torch import Tensor
 from runner.curvature.estimators.eigenpairs import Eigenpairs, top_eigenpairs
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import Samples, student
-from runner.curvature.graph.errors import MeasurementError, require_counts
-from runner.curvature.graph.precision import full_precision
+from runner.curvature.function.errors import MeasurementError, require_counts
+from runner.curvature.function.precision import full_precision
 from runner.curvature.result import Result
 
 WHOLE = 512

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.operator import SKEW, Symmetric
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError
 
 COLUMNS = 1 << 16
 """Components of all vectors of a basis that are combined together."""

@@ -17,7 +17,7 @@ from torch import nn
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
-from runner.curvature.graph.errors import MeasurementError, require_counts
+from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.operators.between import operator_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.plots import frame

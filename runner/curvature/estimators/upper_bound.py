@@ -12,7 +12,7 @@ from runner.curvature.estimators.bounds import wolkowicz_styan_upper
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import Samples, gamma_interval
 from runner.curvature.estimators.work import ENDED, Work
-from runner.curvature.graph.errors import require_counts
+from runner.curvature.function.errors import require_counts
 from runner.curvature.result import Interval
 
 

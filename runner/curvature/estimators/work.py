@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from runner.curvature.estimators.operator import NOT_FINITE, NotFiniteError, Symmetric
-from runner.curvature.graph.precision import full_precision
+from runner.curvature.function.precision import full_precision
 
 SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 DELAY = 2.0

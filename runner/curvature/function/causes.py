@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
+from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.function import Function
 from runner.curvature.function.identities import Outcome
-from runner.curvature.graph.errors import MeasurementError, some
 
 
 class WrongFunction(MeasurementError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError
 
 CHANGED = (
     "the loss has changed since this operator was built ({:.6g}, now {:.6g} near its point): "

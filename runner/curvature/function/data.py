@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.trees import (
     copy_of_object,
     tree_flatten,
     tree_leaves,
     tree_unflatten,
 )
-from runner.curvature.graph.errors import MeasurementError
 
 IGNORED = -100
 """The label that torch's losses leave out."""

@@ -19,11 +19,7 @@ from runner.curvature.function.context import (
     widen,
 )
 from runner.curvature.function.data import Batch, arguments_of, fresh
-from runner.curvature.function.layers import Pick, picked
-from runner.curvature.function.repairs import measurable
-from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
-from runner.curvature.function.variables import Parameters, Perturbations, Values
-from runner.curvature.graph.errors import (
+from runner.curvature.function.errors import (
     NO_SECOND_DERIVATIVE,
     MeasurementError,
     batch_failure,
@@ -31,6 +27,10 @@ from runner.curvature.graph.errors import (
     second_derivatives,
     some,
 )
+from runner.curvature.function.layers import Pick, picked
+from runner.curvature.function.repairs import measurable
+from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
+from runner.curvature.function.variables import Parameters, Perturbations, Values
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]

@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.identities import Outcome
-from runner.curvature.graph.errors import MeasurementError
 
 Likelihood = Literal["categorical", "bernoulli", "normal"]
 LIKELIHOODS = ("categorical", "bernoulli", "normal")

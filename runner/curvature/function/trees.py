@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError
 
 
 class _Opened:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.groups import GroupSpec, layout
 from runner.curvature.function.layers import Nodes, Pick, chosen, picked, submodules
 from runner.curvature.function.trees import slices_of, tree_flatten, tree_leaves, tree_unflatten
-from runner.curvature.graph.errors import MeasurementError, some
 
 Values = dict[str, Tensor]
 

@@ -15,16 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import MeasurementError, first_line
-from runner.curvature.matrix_free.base import Estimate, own_stream
-from runner.curvature.metrics.pairs import (
+from runner.curvature.estimators.estimate import Estimate, own_stream
+from runner.curvature.estimators.pairs import (
     SWEPT,
     WITHOUT_FACTORS,
     inter_layer_metrics as of_graph,
     metrics_from_products,
 )
-from runner.curvature.metrics.ratios import (
+from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
     Measured,
@@ -32,6 +30,8 @@ from runner.curvature.metrics.ratios import (
     Square,
     pair_metrics,
 )
+from runner.curvature.function.errors import MeasurementError, first_line
+from runner.curvature.graphs.dag import Dag
 from runner.curvature.operators.operator import MEMORY_BUDGET, FunctionOperator
 
 FEW_COLUMNS = 512

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.variables import Perturbations, Record
-from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.operators.data import Data
 
 LOSSES: dict[str, Callable[..., Tensor]] = {

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from runner.curvature.function.causes import WrongFunction, message
 from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.errors import MeasurementError, second_derivatives
 from runner.curvature.function.function import (
     NETWORK,
     Evaluated,
@@ -31,7 +32,6 @@ from runner.curvature.function.identities import (
 )
 from runner.curvature.function.likelihood import Likelihood, likelihood
 from runner.curvature.function.trees import tree_flatten
-from runner.curvature.graph.errors import MeasurementError, second_derivatives
 from runner.curvature.operators.products import FactoredGraph, Part
 
 

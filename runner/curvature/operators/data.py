@@ -16,11 +16,11 @@ from runner.curvature.function.data import (
     layouts,
     size_in_bytes,
 )
+from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.likelihood import Likelihood
 from runner.curvature.function.variables import Perturbations
 from runner.curvature.function.weights import Rule, Weights
-from runner.curvature.graph.errors import MeasurementError, first_line
 
 LOOKED_AT = 8
 """Batches, and parts of each, that a loss may be infinite or undefined in before it is refused."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.data import Batch
+from runner.curvature.function.errors import MeasurementError, second_derivatives
 from runner.curvature.function.function import NETWORK, Function, Point
 from runner.curvature.function.variables import Values
-from runner.curvature.graph.errors import MeasurementError, second_derivatives
 from runner.curvature.operators.data import Data, Piece
 from runner.curvature.operators.planning import (
     FEW,

@@ -9,8 +9,8 @@ import warnings
 import torch
 from torch import Tensor
 
+from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Point
-from runner.curvature.graph.errors import MeasurementError, first_line
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.products import FactoredGraph, linearized
 

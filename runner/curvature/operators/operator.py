@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import ONE_AT_A_TIME
 from runner.curvature.function.data import Batch, layouts
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import Own, displaced, own_parameters, same_function
 from runner.curvature.function.layers import Pick, unwrapped
+from runner.curvature.function.precision import full_precision, needs_settings
 from runner.curvature.function.variables import Parameters, Perturbations, Values
-from runner.curvature.graph.errors import MeasurementError
-from runner.curvature.graph.precision import full_precision, needs_settings
-from runner.curvature.matrix_free.base import SymmetricOperator, columns_of
 from runner.curvature.operators.building import (
     find_sample,
     loss_of,
@@ -36,6 +35,7 @@ from runner.curvature.operators.multiply import Multiplication
 from runner.curvature.operators.planning import Plan
 from runner.curvature.operators.processes import Processes, gathered, sums_of
 from runner.curvature.operators.products import PARTS, Part
+from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
 from runner.curvature.operators.vectors import Flat
 from runner.curvature.operators.weighing import Weigher
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.peak import allocations
+from runner.curvature.operators.peak import allocations
 
 FEW, MORE = 2, 8
 """Examples of the products that are measured."""

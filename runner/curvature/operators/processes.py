@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.function.errors import MeasurementError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -22,11 +22,11 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from runner.curvature.function.context import has_python
 from runner.curvature.function.data import Batch
+from runner.curvature.function.errors import COMPLEX, MeasurementError
 from runner.curvature.function.function import Function, Point, Tensors
+from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.variables import Values
-from runner.curvature.graph.errors import COMPLEX, MeasurementError
-from runner.curvature.graph.modes import Convolutions
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
 PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")

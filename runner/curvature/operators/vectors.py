@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Tensors
 from runner.curvature.function.variables import Values
-from runner.curvature.graph.errors import MeasurementError
 from runner.curvature.operators.products import Images
 
 

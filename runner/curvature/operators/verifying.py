@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from runner.curvature.estimators.work import progress_bar
+from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.function import Point, Tensors, dot, gradients, less, moved, norm
 from runner.curvature.function.identities import (
     STEPS,
@@ -21,7 +22,6 @@ from runner.curvature.function.identities import (
 )
 from runner.curvature.function.trees import tree_flatten
 from runner.curvature.function.variables import Values
-from runner.curvature.graph.errors import MeasurementError, some
 from runner.curvature.operators.checked import rounding
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.operators.products import FactoredGraph

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from runner.curvature.function.data import Batch, Layout
+from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import displaced
 from runner.curvature.function.weights import (
@@ -18,7 +19,6 @@ from runner.curvature.function.weights import (
     rules as rules_of,
     verdict,
 )
-from runner.curvature.graph.errors import MeasurementError, first_line
 from runner.curvature.operators.checked import Verdicts
 from runner.curvature.operators.data import Data
 from runner.curvature.operators.multiply import clock

@@ -17,7 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from runner.curvature.exact.structure import (
+from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
+from runner.curvature.graphs.state import hooked
+from runner.curvature.graphs.structure import (
     Chain,
     ElementwiseStage,
     LayerNormStage,
@@ -26,8 +28,6 @@ from runner.curvature.exact.structure import (
     Stage,
     Structure,
 )
-from runner.curvature.graph.dag import Concatenated, Residual, WeightedSum
-from runner.curvature.graph.state import hooked
 
 SMOOTH: dict[Any, Callable[..., Tensor]] = {
     **{f: f for f in (torch.tanh, torch.sigmoid, torch.sin, torch.cos, torch.exp)},

@@ -34,21 +34,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.blocks import split_blocks
-from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
-from runner.curvature.exact.derivatives import Evaluation, evaluate, naming_node
-from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.state import (
-    differentiable_copy,
-    require_dag,
-    require_tensors,
-    undisturbed,
-)
-from runner.curvature.matrix_free.base import own_stream, rademacher
-from runner.curvature.matrix_free.operators import CurvatureOperator
-from runner.curvature.metrics.by_factors import PROBES, FactorMetrics
-from runner.curvature.metrics.factors import OutputFactors, Perturbed, TensorPart
-from runner.curvature.metrics.ratios import (
+from runner.curvature.estimators.by_factors import PROBES, FactorMetrics
+from runner.curvature.estimators.estimate import own_stream, rademacher
+from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
+from runner.curvature.estimators.ratios import (
     MOST_PROBES,
     Asked,
     InterLayerMetrics,
@@ -58,7 +47,18 @@ from runner.curvature.metrics.ratios import (
     pair_metrics,
     relative_error,
 )
-from runner.curvature.metrics.singular_values import SharedSubspaces
+from runner.curvature.estimators.singular_values import SharedSubspaces
+from runner.curvature.graphs.blocks import split_blocks
+from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
+from runner.curvature.graphs.dag import INPUT, Dag
+from runner.curvature.graphs.derivatives import Evaluation, evaluate, naming_node
+from runner.curvature.graphs.products import CurvatureOperator
+from runner.curvature.graphs.state import (
+    differentiable_copy,
+    require_dag,
+    require_tensors,
+    undisturbed,
+)
 
 
 def metrics_from_blocks(

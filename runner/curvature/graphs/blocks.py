@@ -21,16 +21,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.checks import (
+from runner.curvature.graphs.checks import (
     MEMORY_BUDGET,
     check_before_measuring,
     exact_elements,
     plan_chunk,
 )
-from runner.curvature.exact.derivatives import Evaluation, evaluate, require_floating
-from runner.curvature.exact.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.state import differentiable_copy, require_tensors, undisturbed
+from runner.curvature.graphs.dag import Dag
+from runner.curvature.graphs.derivatives import Evaluation, evaluate, require_floating
+from runner.curvature.graphs.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
+from runner.curvature.graphs.state import differentiable_copy, require_tensors, undisturbed
 
 
 @dataclass

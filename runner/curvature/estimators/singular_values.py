@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.metrics.factors import FEW
+from runner.curvature.estimators.factors import FEW
 
 Pair = tuple[str, str]
 Requests = list[tuple[Pair, str, Tensor, str]]

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import Derivatives, Evaluation, node_derivatives
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.trees import slices_of
-from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError
+from runner.curvature.graphs.dag import INPUT, Dag
+from runner.curvature.graphs.derivatives import Derivatives, Evaluation, node_derivatives
 
 
 @dataclass

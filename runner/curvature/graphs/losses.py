@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.curvature.graph.errors import (
+from runner.curvature.function.errors import (
     LOSS,
     MeasurementError,
     describe,

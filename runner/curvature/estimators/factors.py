@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.derivatives import refuse_cut_backwards
-from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import second_derivatives
-from runner.curvature.graph.modes import Convolutions, Operations
+from runner.curvature.function.errors import second_derivatives
+from runner.curvature.function.modes import Convolutions, Operations
+from runner.curvature.graphs.dag import INPUT, Dag
+from runner.curvature.graphs.derivatives import refuse_cut_backwards
 
 Products = dict[str, Tensor]
 

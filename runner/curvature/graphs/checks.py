@@ -19,16 +19,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from runner.curvature.exact.derivatives import Evaluation, evaluate
-from runner.curvature.function.trees import alike, tolerance
-from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import (
+from runner.curvature.function.errors import (
     MeasurementError,
     first_not_finite,
     no_derivatives,
 )
-from runner.curvature.graph.losses import CrossEntropy, MeanSquaredError
-from runner.curvature.graph.state import measuring, require_tensors
+from runner.curvature.function.trees import alike, tolerance
+from runner.curvature.graphs.dag import INPUT, Dag
+from runner.curvature.graphs.derivatives import Evaluation, evaluate
+from runner.curvature.graphs.losses import CrossEntropy, MeanSquaredError
+from runner.curvature.graphs.state import measuring, require_tensors
 
 MEMORY_BUDGET = 1 << 30
 """Default bytes for one exact computation, working set and results together."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.base import Estimate, skewed, student
-from runner.curvature.metrics.factors import OutputFactors
+from runner.curvature.estimators.estimate import Estimate, skewed, student
+from runner.curvature.estimators.factors import OutputFactors
 from runner.curvature.plots import frame, plot_map
 from runner.curvature.result import Result
 

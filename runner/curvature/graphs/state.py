@@ -13,9 +13,9 @@ from torch.nn.modules import module as room
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from runner.curvature.function.context import ONE_AT_A_TIME, random_state
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.errors import MeasurementError, describe
-from runner.curvature.graph.precision import full_precision
+from runner.curvature.function.errors import MeasurementError, describe
+from runner.curvature.function.precision import full_precision
+from runner.curvature.graphs.dag import Dag
 
 P = ParamSpec("P")
 R = TypeVar("R")

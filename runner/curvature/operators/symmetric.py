@@ -3,23 +3,18 @@ products.
 
 A new operator states `nodes`, `sizes`, `dtype`, `device` and `apply`; blocks, dense matrices, flat
 vectors and the estimators come with it. `tests/curvature/contract.py` holds the laws that every
-operator is tested for. The second half is what estimators are made of: the Estimate, random
-directions, and norms at every scale."""
+operator is tested for."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-from scipy.special import stdtrit
 from torch import Tensor
 
-from runner.curvature.graph.errors import MeasurementError, describe
-from runner.curvature.result import NORMAL, Estimated
+from runner.curvature.function.errors import MeasurementError, describe
 
 Pair = tuple[str, str]
 Products = dict[str, Tensor]
@@ -178,131 +173,3 @@ class BlockOperator:
         return self.matvec(
             torch.eye(columns, dtype=self.operator.dtype, device=self.operator.device)
         )
-
-
-NOT_FINITE = "the products are not finite: the second derivative is NaN or overflows there"
-
-
-class _Estimate(NamedTuple):
-    value: float
-    error: float
-    products: int
-    reason: str = ""
-
-
-class Estimate(Estimated, _Estimate):
-    """value; error: standard error (Hutchinson) or residual bound (power iteration, Lanczos); low,
-    high: the 95 % interval value ± 1.96 error; products used. reason says why value is NaN, else
-    ""."""
-
-    __slots__ = ()
-
-    @classmethod
-    def undefined(cls, products: int, reason: str) -> Estimate:
-        """NaN, with the reason."""
-        return cls(math.nan, math.nan, products, reason)
-
-    @classmethod
-    def if_finite(cls, value: float, error: float, products: int) -> Estimate:
-        """The estimate, or NaN with a reason when it is not finite."""
-        return (
-            cls(value, error, products)
-            if math.isfinite(value)
-            else cls.undefined(products, NOT_FINITE)
-        )
-
-
-def rademacher(
-    shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator | None
-) -> Tensor:
-    """Independent signs."""
-    return torch.randint(0, 2, shape, generator=generator, device="cpu").to(dtype) * 2 - 1
-
-
-def on_sphere(
-    shape: tuple[int, int], dtype: torch.dtype, generator: torch.Generator | None
-) -> Tensor:
-    """Rows (k, d), each uniform on the sphere of radius sqrt(d): E[z z^T] = I, as of signs, and
-    about their variance.
-
-    Few signs can agree up to a factor on the two components that carry a block (of twelve, once in
-    2,048 times): all samples are then equal, and wrong. These never agree."""
-    z = torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
-    return (z * (shape[1] ** 0.5 / z.norm(dim=1, keepdim=True))).to(dtype)
-
-
-def own_stream(generator: torch.Generator | None) -> torch.Generator:
-    """The generator, or one that torch's global one seeds: a measurement that leaves the global one
-    as it was must not give the same probes to the next."""
-    if generator is not None:
-        return generator
-    return torch.Generator().manual_seed(int(torch.randint(0, 2**62, (), device="cpu")))
-
-
-class Squares(NamedTuple):
-    """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of 1e±160 have no other
-    form."""
-
-    values: Tensor
-    exponent: int
-
-    @property
-    def root_mean(self) -> float:
-        return _ldexp(math.sqrt(float(self.values.mean())), self.exponent)
-
-
-def squares_of(images: Tensor) -> Squares:
-    """Squared norms of the rows. Scaling by a power of two changes no digit."""
-    wide = images.double()
-    exponent = exponent_of(wide)
-    return Squares((wide * 2.0**-exponent).square().sum(1), exponent)
-
-
-def exponent_of(values: Tensor) -> int:
-    """e with max |values| about 2**e; 0 for zeros and values that are not finite."""
-    largest = float(values.abs().max()) if values.numel() else 0.0
-    return max(-1000, min(1000, math.frexp(largest)[1])) if math.isfinite(largest) else 0
-
-
-def norm_of(vector: Tensor) -> float:
-    """Euclidean norm in float64 at every scale."""
-    return squares_of(vector.reshape(1, -1)).root_mean
-
-
-def _ldexp(value: float, exponent: int) -> float:
-    try:
-        return math.ldexp(value, exponent)
-    except OverflowError:
-        return math.inf
-
-
-def unit(vector: Tensor) -> Tensor:
-    """vector / |vector|, whatever its scale; zeros stay zeros."""
-    largest = vector.abs().max()
-    if not float(largest) > 0:
-        return vector
-    scaled = vector / largest
-    return scaled / scaled.norm()
-
-
-FEW = 12
-"""Components of a node below which signs are too often the same, up to the sign of all."""
-
-
-def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t over that of the normal distribution.
-
-    From 3 degrees of freedom on by Fisher's expansion, 0.7 % too small there and less above: errors
-    that are stored were made with it."""
-    z, n = 1.959964, freedom
-    if n < 3:
-        return float(stdtrit(n, 0.975)) / z
-    first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
-    third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
-    return 1 + first / n + second / n**2 + third / n**3
-
-
-def skewed(relative: float) -> float:
-    """A relative error, widened until value + 1.96 error is the upper end of the interval of the
-    logarithm: means of few squares are skewed."""
-    return math.expm1(NORMAL * relative) / NORMAL

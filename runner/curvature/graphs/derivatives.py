@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.recognise import structure_from_trace, structure_of, traceable
-from runner.curvature.exact.structure import Structure
+from runner.curvature.function.errors import MeasurementError, describe, second_derivatives
 from runner.curvature.function.trees import alike, slices_of
-from runner.curvature.graph.dag import INPUT, Dag, Node
-from runner.curvature.graph.errors import MeasurementError, describe, second_derivatives
-from runner.curvature.graph.losses import replicated_jacobian
-from runner.curvature.graph.state import differentiable_copy
+from runner.curvature.graphs.dag import INPUT, Dag, Node
+from runner.curvature.graphs.losses import replicated_jacobian
+from runner.curvature.graphs.recognise import structure_from_trace, structure_of, traceable
+from runner.curvature.graphs.state import differentiable_copy
+from runner.curvature.graphs.structure import Structure
 
 UNWATCHED = "support saved tensor hooks"
 """torch's words where a network takes derivatives of its own with torch.func: nothing that is saved

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.context import Widened, widen
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.state import untouched
+from runner.curvature.graphs.dag import Dag
+from runner.curvature.graphs.state import untouched
 
 Vectors = dict[str, Tensor]
 ELEMENTS = 1 << 22

@@ -15,22 +15,23 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.checks import MEMORY_BUDGET, check_before_measuring
-from runner.curvature.exact.derivatives import (
+from runner.curvature.certificate.reference import FiniteDifferences, over_nodes
+from runner.curvature.function.changes import Changes
+from runner.curvature.function.context import widen
+from runner.curvature.function.errors import MeasurementError, first_not_finite, second_derivatives
+from runner.curvature.function.modes import Convolutions
+from runner.curvature.function.precision import full_precision
+from runner.curvature.function.trees import alike
+from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring
+from runner.curvature.graphs.dag import INPUT, Dag
+from runner.curvature.graphs.derivatives import (
     Evaluation,
     evaluate,
     naming_node,
     refuse_cut_backwards,
     require_floating,
 )
-from runner.curvature.function.changes import Changes
-from runner.curvature.function.context import widen
-from runner.curvature.function.trees import alike
-from runner.curvature.graph.dag import INPUT, Dag
-from runner.curvature.graph.errors import MeasurementError, first_not_finite, second_derivatives
-from runner.curvature.graph.modes import Convolutions
-from runner.curvature.graph.precision import full_precision
-from runner.curvature.graph.state import (
+from runner.curvature.graphs.state import (
     differentiable_copy,
     measuring,
     modules_of,
@@ -38,9 +39,8 @@ from runner.curvature.graph.state import (
     require_tensors,
     untouched,
 )
-from runner.curvature.matrix_free.base import Products, SymmetricOperator
-from runner.curvature.matrix_free.peak import allocations
-from runner.curvature.matrix_free.reference import FiniteDifferences, over_nodes
+from runner.curvature.operators.peak import allocations
+from runner.curvature.operators.symmetric import Products, SymmetricOperator
 
 UNSEEN = 1.6
 """Memory of a product over that of its tensors: convolutions keep copies of their own, and what an

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from runner.curvature.matrix_free.base import on_sphere
-from runner.curvature.metrics.factors import OutputFactors, TensorPart
-from runner.curvature.metrics.ratios import (
+from runner.curvature.estimators.estimate import on_sphere
+from runner.curvature.estimators.factors import OutputFactors, TensorPart
+from runner.curvature.estimators.ratios import (
     MOST_PROBES,
     Asked,
     InterLayerMetrics,
@@ -22,7 +22,7 @@ from runner.curvature.metrics.ratios import (
     relative_error,
     squares_of_probes,
 )
-from runner.curvature.metrics.singular_values import (
+from runner.curvature.estimators.singular_values import (
     Leading,
     Requests,
     SharedSubspaces,

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runner.curvature.graph.dag import WeightedSum
+from runner.curvature.graphs.dag import WeightedSum
 
 
 class Stage(Protocol):

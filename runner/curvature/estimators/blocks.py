@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.exact.blocks import BlockSplit
-from runner.curvature.exact.checks import check_before_measuring, check_network
-from runner.curvature.exact.derivatives import evaluate, node_derivatives
-from runner.curvature.exact.routing import Reach, Router
-from runner.curvature.graph.dag import Dag
-from runner.curvature.graph.state import undisturbed
-from runner.curvature.matrix_free.base import norm_of
+from runner.curvature.estimators.estimate import norm_of
+from runner.curvature.graphs.blocks import BlockSplit
+from runner.curvature.graphs.checks import check_before_measuring, check_network
+from runner.curvature.graphs.dag import Dag
+from runner.curvature.graphs.derivatives import evaluate, node_derivatives
+from runner.curvature.graphs.routing import Reach, Router
+from runner.curvature.graphs.state import undisturbed
 
 Columns = dict[str, list[Any]]
 Pair = tuple[str, str]
