@@ -117,11 +117,11 @@ def _by_seed(row: Row) -> tuple[int, float | None]:
 
 
 def _ordered(rows: Sequence[Row], scores: Sequence[Score]) -> list[Score]:
-    """The scores with sign and order against the other rows of their metric and table."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    """The scores with sign and order against the other rows of their metric, table and way."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
     for i, (row, score) in enumerate(zip(rows, scores, strict=True)):
         if math.isfinite(score.paper_mean) and score.n:
-            groups.setdefault((row["metric"], score.source), []).append(i)
+            groups.setdefault((row["metric"], score.source, score.way), []).append(i)
     ordered = list(scores)
     for members in groups.values():
         group = [scores[i] for i in members]

@@ -35,13 +35,14 @@ def claim(
     variants: Mapping[str, Verdict] | None = None,
     seeds_needed: float = NAN,
 ) -> Claim:
-    """A row of claims.csv; the reason of the criterion follows the details.
+    """A row of claims.csv; details are followed by the reason of the criterion and, where it was
+    changed, by what it was before.
 
     What could not have come out otherwise is not confirmed but *true by construction*.
     """
     if verdict == "confirmed" and statement.constructed:
         verdict, detail = "true by construction", f"{statement.constructed}; {detail}"
-    criterion = f"criterion: {statement.reason}" if statement.reason else ""
+    criterion = joined(statement.reason, statement.history)
     return Claim(
         name=statement.name,
         statement=statement.text,
@@ -49,7 +50,7 @@ def claim(
         verdict=verdict,
         statistic=statistic,
         threshold=threshold or statement.threshold,
-        detail=joined(detail, criterion),
+        detail=joined(detail, f"criterion: {criterion}" if criterion else ""),
         variants=variants or {},
         seeds_needed=seeds_needed,
         independent=statement.independent,

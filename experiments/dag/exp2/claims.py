@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from experiments.dag.exp2.settings import DESCRIBED_WIDTH, PUBLISHED_WIDTH
 from experiments.dag.protocol.scores import jackknife, paired, printed, probes
 from experiments.dag.protocol.statements import Groups, Judge
 from experiments.dag.protocol.summary import chosen, first, groups, long_format
@@ -145,7 +146,7 @@ def _ratio_of_ranges(both: pd.DataFrame) -> float:
 def printed_sensitivity() -> str:
     """The same ratio in the printed tables, which bear the sentence out at some depths and
     checkpoints only."""
-    paper = printed(NAME)
+    paper = printed_values()
     both = paper[paper["metric"].isin(("D_far", "C_far"))]
     found = []
     for keys, part in groups(both, ["depth", "checkpoint"]):
@@ -156,6 +157,11 @@ def printed_sensitivity() -> str:
         f"5.2 says that C_far is less sensitive (above 1) in its summary of L = {SHALLOW}, and "
         f"calls L = {DEEP} analogous."
     )
+
+
+def printed_values() -> pd.DataFrame:
+    """The printed numbers, once."""
+    return chosen(printed(NAME), base_width=str(PUBLISHED_WIDTH))
 
 
 def joined(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -233,15 +239,29 @@ def measured(tables: Tables) -> pd.DataFrame:
     The authors cut the estimated coupling of each pair at 1; cells measured before this was stored
     have it uncut.
     """
-    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
     rows = first(tables["far"])
     if "C_cut_estimate" in rows:
         rows = rows.assign(C_estimate=rows["C_cut_estimate"].fillna(rows["C_estimate"]))
     exact = long_format(rows, KEYS, {"D_far": "D", "C_far": "C"})
     far = long_format(rows, KEYS, {"D_far": "D_estimate", "C_far": "C_estimate"})
     far = probes(far, exact, tables, KEYS[:2])
-    accuracy = paired(
-        long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS[:2]
-    )
-    found = pd.concat([far, accuracy], ignore_index=True)
-    return found.assign(paired=found["paired"].eq(True))  # estimates are of other probes
+    percent = paired(accuracy(tables), tables, KEYS[:2])
+    found = pd.concat([far, percent], ignore_index=True)
+    paired_or_not = found["paired"].eq(True)  # estimates are of other probes
+    return found.assign(paired=paired_or_not, base_width=PUBLISHED_WIDTH)
+
+
+def accuracy(tables: Tables) -> pd.DataFrame:
+    """Test accuracy in percent, one row per seed."""
+    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
+    return long_format(networks, KEYS, {"test_acc_percent": "percent"})
+
+
+def as_described(tables: Tables) -> pd.DataFrame:
+    """The same numbers from exact blocks of networks of the base width that the text has, where
+    enough seeds are measured to judge them."""
+    exact = long_format(first(tables["far"]), KEYS, {"D_far": "D", "C_far": "C"})
+    found = pd.concat([exact, accuracy(tables)], ignore_index=True)
+    seeds = found.groupby(["metric", *KEYS])["seed"].transform("nunique")
+    enough = found[seeds >= judge.FEWEST_SEEDS]
+    return enough.assign(paired=False, base_width=DESCRIBED_WIDTH)

@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 
 from experiments.dag.alternatives import BOTTLENECK
 from experiments.dag.exp2 import claims as exp2_claims
-from experiments.dag.exp2.claims import ENDS, NAME
-from experiments.dag.exp2.settings import Exp2Bottleneck
+from experiments.dag.exp2.claims import ENDS
+from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
-from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
@@ -67,7 +66,11 @@ class BottleneckAnalysis(WithAuthors):
         return exp2_claims.claims(self.tables, self.experiment.dataset.classes, says)
 
     def measured(self) -> pd.DataFrame:
-        return exp2_claims.measured(self.tables)
+        published = exp2_claims.measured(self.tables)
+        if DESCRIBED not in self.beside:
+            return published
+        described = exp2_claims.as_described(self.beside[DESCRIBED])
+        return pd.concat([published, described], ignore_index=True)
 
     def notes(self) -> list[str]:
         return [exp2_claims.printed_sensitivity()]
@@ -76,7 +79,7 @@ class BottleneckAnalysis(WithAuthors):
 def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     """D_far against d_u: a panel per depth, estimates as published with ± std over seeds; dotted:
     min(d_u, K−1)."""
-    table, paper = first(far), chosen(printed(NAME), metric="D_far")
+    table, paper = first(far), chosen(exp2_claims.printed_values(), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
         _lines(ax, table[table["depth"] == depth], "D_estimate", paper[paper["depth"] == depth])
@@ -88,7 +91,7 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
 
 def coupling_and_resonance(far: pd.DataFrame) -> Figure:
     """C_far and R_far against d_u: a column per depth."""
-    table, paper = first(far), chosen(printed(NAME), metric="C_far")
+    table, paper = first(far), chosen(exp2_claims.printed_values(), metric="C_far")
     heads = titles(table, "depth")
     names = {"C": r"coupling $C_{\mathrm{far}}$", "R": r"resonance $R_{\mathrm{far}}$"}
 

@@ -4,14 +4,18 @@ CIFAR-100."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
+from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companion
 from runner import contract as c
 from runner.kinds.model import MlpModel, initial_setting
+from runner.training.streams import PUBLISHED_SEEDS
 
 PHASES = ("init", "trained")
+DESCRIBED = "as described"
+DESCRIBED_WIDTH, PUBLISHED_WIDTH = 256, 512
+"""Base widths of the text (Section 5.2) and of the published values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +69,10 @@ class Exp2Bottleneck(InterLayer):
         }
         ends = {"outputs": self.dataset.classes, "activation": self.activation}
         return {**initial_setting(self.model.initial), "builder": "bottleneck_mlp", **shape, **ends}
+
+    def companions(self) -> Mapping[str, c.Companion]:
+        """The networks of the base width that the text has, where these are the published ones."""
+        if self.model.width != PUBLISHED_WIDTH:
+            return {}
+        model = replace(self.model, width=DESCRIBED_WIDTH)
+        return {DESCRIBED: companion(self, PUBLISHED_SEEDS, model=model)}

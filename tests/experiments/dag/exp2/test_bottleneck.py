@@ -1,4 +1,6 @@
 import math
+from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,9 +10,14 @@ import torch
 
 from experiments.dag.exp2.claims import printed_sensitivity
 from experiments.dag.exp2.measure import far_pairs, far_rows, product_rank, rank_rows
-from runner.contract import Context
+from experiments.dag.exp2.settings import DESCRIBED
+from experiments.printed import statements
+from runner.contract import Context, analyse
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models.architectures import bottleneck_mlp
+from runner.report.collect import reference_path
+from runner.report.compare import scorecard
+from runner.report.reference import read_reference
 from runner.run.config import build_job
 from runner.training.trained import train_images, untrained_images
 from tests.experiments.dag.inter_layer_tables import (
@@ -18,7 +25,6 @@ from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
     check,
     claims,
-    complete,
     end_to_end,
     generator,
     quick,
@@ -109,8 +115,36 @@ def tables(
     }
 
 
+def scores_of(paper, described):
+    """The scorecard next to tables of the base width that the text has."""
+    analysis = replace(analyse(paper, tables()), beside={DESCRIBED: described})
+    return scorecard(analysis.measured(), read_reference(reference_path("exp2_bottleneck")))
+
+
 def test_every_statement_and_published_value_is_found(paper):
-    complete(paper, "exp2_bottleneck", tables(), 80)
+    found = claims(paper, tables())
+    assert sorted(c.name for c in found) == sorted(statements("exp2_bottleneck"))
+    scores = scores_of(paper, tables())
+    assert Counter(scores["way"]) == {"authors' configuration": 80, "as described": 70}
+    assert "not run" not in set(scores["verdict"])
+
+
+def test_networks_as_described_are_judged_by_exact_blocks_and_by_no_single_seed(paper):
+    described = tables(stable=lambda depth, d: 3.0)
+    trained = described["far"]["checkpoint"] != "init"
+    described["far"] = described["far"][~trained | (described["far"]["seed"] == 42)].assign(
+        D_estimate=99.0
+    )
+    rows = scores_of(paper, described).query("way == 'as described' and metric == 'D_far'")
+    init = rows[rows["checkpoint"] == "init"]
+    assert set(rows.loc[rows["checkpoint"] == "final", "verdict"]) == {"not run"}
+    assert init["measured_mean"].to_numpy() == pytest.approx(3.0) and set(init["n"]) == {5}
+
+
+def test_only_the_published_base_width_has_networks_as_described_next_to_it(paper):
+    companion = paper.companions()[DESCRIBED].experiment
+    assert companion.model.width == 256 and companion.companions() == {}
+    assert {cell.params["d_u"] for cell in companion.cells()} == {4, 8, 16, 32, 64, 128, 256}
 
 
 def detail(paper, tables, name):
