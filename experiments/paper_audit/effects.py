@@ -30,7 +30,7 @@ from experiments.paper_audit.attention.terms import (
 )
 from experiments.paper_audit.dag import paths
 from experiments.paper_audit.dag.instances import chain
-from experiments.paper_audit.dag.oracle import first_example
+from experiments.paper_audit.dag.oracle import first_example, transmitted
 from experiments.paper_audit.scalar.cases import Linear, Relu, random_instance
 from experiments.paper_audit.scalar.linear import bulk_error
 from experiments.paper_audit.scalar.relu import outlier_vector_error
@@ -260,7 +260,7 @@ def stabilised() -> Numbers:
         "depth": DEPTH,
         "rho": rho,
         "allowed": scaled,
-        "reached": (1 + scaled) ** DEPTH,
+        "reached": transmitted([lambda h: h + scaled * h] * DEPTH),
         "kept": middle(far, "R") / middle(near, "R"),
     }
 

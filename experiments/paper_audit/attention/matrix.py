@@ -147,7 +147,8 @@ def pairs() -> Outcome:
     witness = Witness(
         "partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0"
     )
-    return Outcome(math.inf, corrected, count, witness)
+    printed = 0.0 if (1, 9) in TABLES else math.inf
+    return Outcome(printed, corrected, count, witness)
 
 
 def d_term(t: Terms, i: int, printed: bool = False) -> Tensor:

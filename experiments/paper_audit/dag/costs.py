@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from experiments.paper_audit.checks import Checks, Outcome, Witness, outcome_of, relative_error
 from experiments.paper_audit.dag.instances import linear_chain, smooth
+from experiments.paper_audit.dag.linear_graphs import line
 from experiments.paper_audit.dag.oracle import first_example
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, total, zeros
 
@@ -95,8 +96,10 @@ def propagated() -> Outcome:
 def pair_count() -> Outcome:
     """Proposition 89, proof: pairs with non-empty Ch(v) ∪ Ch(w) are at most O(ns)? a chain of n =
     100, s = 2."""
-    n, last = 100, 99
-    with_child = sum(v != last or w != last for v, w in itertools.product(range(n), repeat=2))
+    edges = line(99)
+    nodes, parents = set(itertools.chain(*edges)), {v for v, _ in edges}
+    n = len(nodes)
+    with_child = sum(bool({*pair} & parents) for pair in itertools.product(nodes, repeat=2))
     witness = Witness(
         "a chain of 100 nodes, s = 2: pairs (v, w) with a child",
         "at most O(n s), 200",

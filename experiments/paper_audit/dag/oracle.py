@@ -15,11 +15,11 @@ from functools import cache
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, jacrev
 
 from experiments.paper_audit.checks import TOLERANCE, Outcome, Witness, digits
 from experiments.paper_audit.dag.instances import Instance, relative_error
-from experiments.paper_audit.tensors import zeros
+from experiments.paper_audit.tensors import ones, zeros
 from runner.curvature import Dag, Node
 
 Blocks = dict[tuple[str, str], Tensor]
@@ -65,6 +65,27 @@ def examples(case: Instance) -> tuple[Example, ...]:
 
 def first_example(case: Instance) -> Example:
     return examples(case)[0]
+
+
+Layer = Callable[[Tensor], Tensor]
+
+
+def end_block(layers: Iterable[Layer], start: Tensor) -> Tensor:
+    """H[vL,v0] of layers one after the other, v0 = start and loss |vL|²/2, from the loss alone."""
+
+    def loss(last: Tensor, first: Tensor) -> Tensor:
+        h = start + first
+        for layer in layers:
+            h = layer(h)
+        return (h + last).square().sum() / 2
+
+    zero = torch.zeros_like(start)
+    return jacrev(grad(loss), argnums=1)(zero, zero)
+
+
+def transmitted(layers: Iterable[Layer]) -> float:
+    """R(v0,vL) / ‖∇²ℓ‖_F of scalar layers."""
+    return float(end_block(layers, ones(1)).norm())
 
 
 def exact(case: Instance) -> Blocks:

@@ -24,7 +24,7 @@ from experiments.paper_audit.dag.instances import (
     skip,
     square_after_identity,
 )
-from experiments.paper_audit.dag.oracle import Example, examples, first_example
+from experiments.paper_audit.dag.oracle import Example, examples, first_example, transmitted
 from experiments.paper_audit.dag.paths import equation_11, sources, total_over_paths
 from experiments.paper_audit.tensors import diagonal, total
 
@@ -121,7 +121,8 @@ def sign_aligned() -> Outcome:
 @CHECKS.clause("dag.remark72.cancel")
 def partial_cancel() -> Outcome:
     """Remark 72: |sum of path terms| >= |each| fails in general."""
-    return exists("paths with Jacobians +1 and −0.9", 1 - abs(1 - 0.9), "cancellation is wanted")
+    path, both = transmitted([lambda h: h]), transmitted([lambda h: h - 0.9 * h])
+    return exists("paths with Jacobians +1 and −0.9", path - both, "cancellation is wanted")
 
 
 @CHECKS.clause("dag.remark72")

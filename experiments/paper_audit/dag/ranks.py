@@ -21,8 +21,8 @@ from experiments.paper_audit.checks import (
     relative_error,
 )
 from experiments.paper_audit.dag.instances import ScalarNode, copy, diamond, scalar_nodes, smooth
-from experiments.paper_audit.dag.oracle import exact, first_example
-from experiments.paper_audit.tensors import diagonal, gauss, seeded, unit, zeros
+from experiments.paper_audit.dag.oracle import end_block, exact, first_example
+from experiments.paper_audit.tensors import diagonal, gauss, ones, seeded, zeros
 
 CHECKS = Checks()
 
@@ -167,7 +167,7 @@ def relative_rank() -> Outcome:
 def decay_is_not_low_rank() -> Outcome:
     """Corollary 94, last sentence: rank that relative accuracy 0.1 needs at distance 20 on a chain
     with D = I/2."""
-    block = 0.5**20 * unit(4)
+    block = end_block([lambda h: h / 2] * 20, ones(4))
     values = singular(block)
     accuracy = 0.1 * float(values.norm())
     need = next(r for r in range(5) if float(values[r:].norm()) <= accuracy)

@@ -17,6 +17,7 @@ from experiments.paper_audit.checks import (
     outcome_of,
 )
 from experiments.paper_audit.dag.linear_graphs import WIDTH
+from experiments.paper_audit.dag.oracle import transmitted
 from experiments.paper_audit.tensors import (
     gauss,
     real,
@@ -79,7 +80,7 @@ def skip_upper() -> Outcome:
         "f(h) = h + h/2, 20 times (k = 1, rho = 1/2), C = ‖∇²ℓ‖_F: R(v0,v20)",
         "at most C rho = 0.5 C",
         "at most C (1 + rho)^20 = 3325 C",
-        f"{1.5**20:.0f} C",
+        f"{transmitted([lambda h: h + h / 2] * 20):.0f} C",
     )
     return Outcome(wrong, right, 180 * len(SHAPES), witness)
 
@@ -114,21 +115,26 @@ def scaling() -> Outcome:
     return Outcome(max(wrong), max(right), 24, witness, tolerance=1e-8)
 
 
+def shrunk(depth: int, share: float) -> float:
+    """R(v0,vL) / ‖∇²ℓ‖_F of f(h) = h − share h, `depth` times."""
+    return transmitted([lambda h: h - share * h] * depth)
+
+
 @CHECKS.clause("dag.remark81.skips")
 def unscaled() -> Outcome:
     """Remark 81: skips guarantee R >= C > 0 independently of L? the lower bound at L = 200, k = 1,
     rho = 0.5, without residual scaling, and a network that attains it; corrected: with alpha = 1/L
     the bound stays above exp(−rho)/2."""
     bound = 0.5**200
-    attained = abs((1 - 0.5) ** 200 / bound - 1)
-    scaled = min((1 - 0.5 / L) ** L for L in (10, 100, 10**6))
+    reached = shrunk(200, 0.5)
+    scaled = min(shrunk(depth, 0.5 / depth) for depth in (10, 100, 400))
     witness = Witness(
         "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)",
         ">= C > 0 for all L",
         "with alpha = c/L",
-        f"{bound:.1e}",
+        f"{reached:.1e}",
     )
-    vanishes = bound < 1e-6 and attained < 1e-6
+    vanishes = reached < 1e-6 and apart(reached, bound) < 1e-6
     return Outcome(float(vanishes), math.exp(-0.5) / 2 - scaled, 4, witness)
 
 
@@ -167,6 +173,6 @@ def summands_psd() -> Outcome:
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",
         ">= 0",
         "σ_min of the product, as Appendix G has it",
-        "−0.5",
+        f"{smallest:g}".replace("-", "−"),
     )
     return Outcome(-smallest, skip_lower().printed, 1, witness)

@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import Checks, Outcome, Witness, random_matrices, worst
 from experiments.paper_audit.dag.instances import ScalarNode, copy, scalar_nodes
 from experiments.paper_audit.dag.linear_graphs import WIDTH, Linear, line
-from experiments.paper_audit.dag.oracle import Blocks, Example, assembled, first_example
+from experiments.paper_audit.dag.oracle import (
+    Blocks,
+    Example,
+    assembled,
+    first_example,
+    transmitted,
+)
 from experiments.paper_audit.dag.path_sums import total_of_paths
 from experiments.paper_audit.dag.skips import ratio
 
 CHECKS = Checks()
+LEAST = 1e-3
+"""What counts as away from zero."""
 
 
 @CHECKS.clause("dag.cor73")
 def stability_criterion() -> Outcome:
-    """Corollary 73 both ways: paths +1 and −1 (norm 1, R = 0); two edges of 1/2 at each of L layers
-    (R = C, each path 2^-L). Corrected: R = ‖J_wv^T H‖ stays away from zero iff the *sum* over paths
-    does."""
-    cancel = abs(1.0 - 1.0)
-    many, each = 2**20 * 0.5**20, 0.5**20
-    wrong = float(cancel == 0.0) + float(many == 1.0 and each < 1e-5)
+    """Corollary 73 both ways: in how many of two networks R and its largest path, each measured on
+    the network and on that path alone, are not both away from zero. Corrected: R = ‖J_wv^T H‖ stays
+    away from zero iff the *sum* over paths does."""
+    cancel, alone = transmitted([lambda h: h - h]), transmitted([lambda h: h])
+    many, each = transmitted([lambda h: h / 2 + h / 2] * 20), transmitted([lambda h: h / 2] * 20)
+    wrong = sum((path > LEAST) != (sum_ > LEAST) for path, sum_ in ((alone, cancel), (each, many)))
     witness = Witness(
         "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
         "R > 0; R → 0",
         "‖sum over paths‖ decides",
         f"R = {cancel:g}; R = {many:g} C, paths {each:.1e}",
     )
-    return Outcome(wrong, total_of_paths().printed, 2, witness)
+    return Outcome(float(wrong), total_of_paths().printed, 2, witness)
 
 
 def smallest_resonance(depth: int, skips: int, rho: float) -> float:
     """min R(v,w) / C of scalar layers with |D| = rho and uniform identity skips."""
     span = depth // skips
-    inner = []
-    for passed, k in itertools.product(range(skips), range(span - 1)):
-        inner.append(rho ** (span - 1 - k) * (1 + rho**span) ** passed)
-    return min(inner) ** 2
+    nodes = [copy("v0", "input")]
+    for k in range(1, depth + 1):
+        before, start = f"v{k - 1}", f"v{k - span}"
+        if k % span:
+            nodes.append((f"v{k}", (before,), lambda h: rho * h))
+        else:
+            nodes.append((f"v{k}", (before, start), lambda h, skip: rho * h + skip))
+    e = first_example(scalar_nodes(nodes, [1.0], square=True))
+    return min(float(block.norm() / e.base.norm()) for block in e.blocks.values())
 
 
 @CHECKS.clause("dag.prop75")
@@ -157,7 +168,7 @@ def decayed() -> float:
 def unstable() -> Outcome:
     """Remark 81: with largest norm rho above 1 (or s > 1) curvature explodes? one edge of norm 1.1,
     nineteen of 0.1."""
-    size = 1.1 * 0.1**19
+    size = transmitted([lambda h: 1.1 * h] + [lambda h: 0.1 * h] * 19)
     witness = Witness(
         "a chain with one edge of norm 1.1 and 19 of 0.1: ‖Π‖",
         "explodes (rho = 1.1 > 1)",
