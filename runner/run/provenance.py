@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError
+from runner.contract import SettingError, figure_settings
+from runner.report.captions import place_of
 from runner.report.manifest import read_manifest
 from runner.report.page import Page
+from runner.run.config import experiment_names, preview
 from runner.store.archive import published_folder
 from runner.store.cells import CELL_JSON, Damaged, Folder
 from runner.store.store import Store
@@ -57,12 +59,14 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
         cells = [cell for cell in cells if _has_table(stored.get(cell["id"]), table)]
     in_figure = figure_record(path) or manifest.get("says", {})
     facts = {
+        "file": str(as_typed(path)),
         "row": dict(list(row.items())[:8]),
         "says": {key: value for key, value in in_figure.items() if key != "warning"},
         "warning": in_figure.get("warning"),
     }
-    about = [str(manifest.get("experiment")), str(manifest.get("title", ""))]
-    title = f"{path.name}: {', '.join(filter(None, about))}"
+    about = [path.name, str(manifest.get("experiment")), str(manifest.get("title", ""))]
+    first, *others = dict.fromkeys(filter(None, about))
+    title = f"{first}: {', '.join(others)}"
     if not manifest.get("settings_key"):
         return Answer(title, {**facts, "note": NOT_HERE})
     facts |= _of_cells(cells, stored)
@@ -73,8 +77,9 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
     }
     commit = manifest.get("software", {}).get("git_commit")
     facts["written"] = {"time": manifest.get("written"), "commit": commit}
-    facts |= _commands(folder, manifest, cells, figure=in_figure.get("figure", ""))
-    return Answer(title, facts)
+    figure = in_figure.get("figure", "")
+    facts["drawn with"] = drawn_with(manifest, figure) if figure else {}
+    return Answer(title, facts | commands(folder, manifest, cells, figure=figure))
 
 
 def of_row(folder: Path, page: Page, row: Record) -> Answer:
@@ -97,17 +102,20 @@ def of_row(folder: Path, page: Page, row: Record) -> Answer:
     facts |= _of_cells(cells, _stored(folder, manifest, cells))
     params = cells[0]["params"] if cells else {}
     words = [f"{key}={params[key]}" for key in keys if key in params]
-    facts |= _commands(folder, manifest, cells, words=words)
+    facts |= commands(folder, manifest, cells, words=words)
     return Answer(f"{row['id']}: {page.name}, {page.title}", facts)
 
 
 def of_cell(folder: Path) -> Answer:
-    """Of a stored cell, from its cell.json."""
+    """Of a cell in a folder of its own, whole or damaged."""
     try:
-        meta: Record = Folder(folder.parent).cell(folder.name).meta
-        state = "whole"
+        return of_meta(Folder(folder.parent).cell(folder.name).meta, folder.name)
     except Damaged as error:
-        meta, state = _json(folder / CELL_JSON), f"damaged: {error}"
+        return of_meta(_json(folder / CELL_JSON), folder.name, f"damaged: {error}")
+
+
+def of_meta(meta: Record, name: str, state: str = "whole") -> Answer:
+    """Of a stored cell, from its cell.json."""
     software = meta.get("software", {})
     profile = meta.get("profile", "paper")
     words = [f"experiment={meta.get('experiment')}", f"seed={meta.get('seed')}"]
@@ -122,9 +130,9 @@ def of_cell(folder: Path) -> Answer:
         "torch": software.get("torch"),
         "measured": {"time": meta.get("finished"), "cpu_seconds": meta.get("cpu_seconds")},
         "tables": meta.get("tables", {}),
-        "command": shlex.join(["hess-run", *words]),
+        "command": shown_command(words),
     }
-    return Answer(f"cell {folder.name} of {meta.get('experiment')}, {state}", facts)
+    return Answer(f"cell {name} of {meta.get('experiment')}, {state}", facts)
 
 
 def figure_record(path: Path) -> dict[str, str]:
@@ -221,7 +229,7 @@ def _mean_and_std(mean: Any, row: Record, std: str) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
 
-def _commands(
+def commands(
     folder: Path,
     manifest: Record,
     cells: Sequence[Record],
@@ -233,26 +241,45 @@ def _commands(
 
     words: choose a part of the grid.
     """
-    name = str(manifest.get("experiment"))
-    root = _root(folder, name)
-    run = [f"experiment={name}"]
-    if manifest.get("profile", "paper") != "paper":
-        run.append(f"profile={manifest['profile']}")
-    run += shlex.split(str(manifest.get("changed", "")))
-    named = any(word.startswith("outputs=") for word in run)
-    if root != published_folder(name) and not named:
-        run.append(f"outputs={_as_typed(root.parent)}")
-    run = [word for word in run if word != "outputs=outputs"]
+    run = run_words(folder, manifest)
     seeds = sorted({int(cell["seed"]) for cell in cells})
     multirun = ["-m"] if len(seeds) > 1 else []
     seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
-    commands = {"command": shlex.join(["hess-run", *multirun, *run, *words, *seed])}
+    commands = {"command": shown_command([*multirun, *run, *words, *seed])}
     if figure:
-        commands["redraw"] = shlex.join(["hess-run", "report", *run, f"figure={figure}"])
+        commands["redraw"] = shown_command(["report", *run, f"figure={figure}"])
     return commands
 
 
-def _as_typed(path: Path) -> Path:
+def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:
+    """The settings that a figure of the paper depends on, besides those that all cells have."""
+    name = str(manifest.get("experiment"))
+    if name not in experiment_names():
+        return {}
+    place = place_of(figure, str(manifest.get("captions", {}).get(figure, "")))
+    return figure_settings(preview(name)).get(place, {})
+
+
+def run_words(folder: Path, manifest: Record) -> list[str]:
+    """The settings of a report as words of a command line."""
+    name = str(manifest.get("experiment"))
+    root = _root(folder, name)
+    words = [f"experiment={name}"]
+    if manifest.get("profile", "paper") != "paper":
+        words.append(f"profile={manifest['profile']}")
+    words += shlex.split(str(manifest.get("changed", "")))
+    named = any(word.startswith("outputs=") for word in words)
+    if root != published_folder(name) and not named:
+        words.append(f"outputs={as_typed(root.parent)}")
+    return [word for word in words if word != "outputs=outputs"]
+
+
+def shown_command(words: Sequence[str]) -> str:
+    """The command line of these words."""
+    return shlex.join(["hess-run", *words])
+
+
+def as_typed(path: Path) -> Path:
     """A path as one would type it here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

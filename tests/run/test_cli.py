@@ -13,7 +13,6 @@ import pytest
 
 from runner.report.collect import collect
 from runner.run import config
-from runner.run.why import judgement
 from runner.store import tables
 from runner.store.store import Store
 from tests.run.conftest import cell_tables, command_environment
@@ -222,33 +221,6 @@ def test_the_command_of_a_published_row_names_no_published_folder(stored, publis
         "hess-run -m experiment=exp3_gn_gap activation=gelu seed=42,43,44,45,46"
         in out.splitlines()[-1]
     )
-
-
-def test_a_table_is_answered_by_a_sentence_and_its_rows(stored, published):
-    status, out, _ = stored("why", "table 5")
-    first, *rows = out.splitlines()
-    assert status == 0 and first.startswith("DAG paper: Table 5 holds: ")
-    assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
-    status, out, err = stored("why", "Table 99")
-    assert (status, out) == (2, "") and "found no row on Table 99" in err
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "sentence"),
-    [
-        ({"calibrated": 2}, "Fig. 1: no row is judged. Not counted: 2 more."),
-        (
-            {"confirmed": 2, "refuted": 1},
-            "Fig. 1 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.",
-        ),
-        (
-            {"reproduced": 1, "inconclusive": 3},
-            "Fig. 1 is not contradicted: 1 of 4 judged rows agree; cannot be decided: 3.",
-        ),
-    ],
-)
-def test_the_answer_counts_what_agrees(verdicts, sentence):
-    assert judgement("Fig. 1", verdicts) == sentence
 
 
 def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):

@@ -12,6 +12,7 @@ from experiments.scalar_spectrum import spectra
 from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
+from runner.run.answer_lines import lines
 from runner.run.config.overrides import Arguments
 from runner.run.costs import Costs, duration
 from runner.run.demo import FIGURE, demo
@@ -19,7 +20,7 @@ from runner.run.execute import run
 from runner.run.launch import without_stored
 from runner.run.planning import survey
 from runner.run.provenance import figure_record
-from runner.run.why import lines, why
+from runner.run.why import why
 from runner.store.cells import Folder, Stored
 from runner.store.job import Job
 from tests.report.test_site import report
@@ -64,7 +65,7 @@ def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
 
 
 def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):
-    monkeypatch.setattr("runner.run.why.SHOWN_CELLS", 3)
+    monkeypatch.setattr("runner.run.answer_lines.SHOWN_CELLS", 3)
     figure = next(shown.rglob("figures/*.png"))
     text = "\n".join(lines(why(str(figure))))
     assert "cells     10\n" in text and "seed=42" in text and "commits" in text and "CPU" in text

@@ -1,0 +1,108 @@
+"""The answers of `hess-run why` in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.contract import Cell, assignments
+from runner.run.provenance import Answer, Record
+
+SHOWN_CELLS = 12
+INDENT = " " * 12
+
+
+def lines(answers: Iterable[Answer]) -> list[str]:
+    """The answers in lines: a title, then a line for each fact, or several."""
+    shown = []
+    for answer in answers:
+        shown.append(answer.title)
+        for name, value in answer.record().items():
+            if name == "rows":
+                shown += [f"  {anchor}  {verdict}" for anchor, verdict in value.items()]
+            elif name != "title":
+                in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
+                first, *others = in_words(value)
+                shown.append(f"  {name.partition(' ')[0]:9s} {first}")
+                shown += [f"{INDENT}{line}" for line in others]
+    return shown
+
+
+def _in_a_line(value: Any) -> list[str]:
+    """A text or number; a mapping as key=value."""
+    if isinstance(value, Mapping):
+        return [", ".join(f"{key}={item}" for key, item in value.items())]
+    return [_shown(value)]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else str(value)
+
+
+def _counted(counts: Mapping[str, int]) -> list[str]:
+    return [", ".join(f"{name} ({count})" for name, count in counts.items())]
+
+
+def _cell(cell: Record) -> list[str]:
+    return [f"seed={cell['seed']} {Cell(cell['params']).label}"]
+
+
+def _cells(cells: Sequence[Record]) -> list[str]:
+    """How many cells, and the first of them."""
+    found = [f"{cell['id']} {_cell(cell)[0]}" for cell in cells[:SHOWN_CELLS]]
+    if len(cells) > SHOWN_CELLS:
+        found.append(f"and {len(cells) - SHOWN_CELLS} more")
+    return [str(len(cells)), *found]
+
+
+def _figures(figures: Sequence[Record]) -> list[str]:
+    """The file of each, and how it is drawn again."""
+    shown = []
+    for figure in figures:
+        shown += [figure["file"], f"  {figure['redraw']}"]
+        if figure["drawn with"]:
+            shown.append(f"  depends on {assignments(figure['drawn with'])}")
+    return shown
+
+
+def _commands(by_experiment: Mapping[str, str]) -> list[str]:
+    """What measures it, and where the settings are explained."""
+    shown = []
+    for name, command in by_experiment.items():
+        shown += [command, f"  settings: hess-run show {name}"]
+    return shown
+
+
+def _spread(value: Mapping[str, float]) -> list[str]:
+    std = f" ± {value['std']:.2g}" if "std" in value else ""
+    return [f"{value['mean']:.4g}{std}" if "mean" in value else std]
+
+
+def _seeds(values: Mapping[int, float]) -> list[str]:
+    return [", ".join(f"{seed}: {_shown(value)}" for seed, value in values.items())]
+
+
+def _settings(value: Record) -> list[str]:
+    return [f"{value['key']}, profile {value['profile']} {value.get('changed', '')}".rstrip()]
+
+
+def _tables(rows: Mapping[str, int]) -> list[str]:
+    return [", ".join(f"{name} ({count} rows)" for name, count in rows.items())]
+
+
+IN_WORDS: Mapping[str, Callable[[Any], list[str]]] = {
+    "cell": _cell,
+    "cells": _cells,
+    "figures": _figures,
+    "measure": _commands,
+    "commits": _counted,
+    "CPU": _counted,
+    "measured between": lambda times: [f"{times[0]} to {times[1]}"],
+    "ours": _spread,
+    "printed": _spread,
+    "seeds": _seeds,
+    "settings": _settings,
+    "tables": _tables,
+    "written": lambda value: [f"{value['time']}, by commit {value['commit']}"],
+}
+"""Facts that are no text, number or plain mapping -> their lines."""

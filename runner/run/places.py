@@ -1,0 +1,164 @@
+"""`hess-run why "Table 5"`: a table, figure or theorem of a paper, as a reader names it: whether it
+holds, its figures and its rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.contract import SettingError, short
+from runner.report.page import ALL, Figure, Page, tone
+from runner.report.papers import known_papers
+from runner.run.console import did_you_mean
+from runner.run.provenance import Answer, as_typed, commands, drawn_with
+from runner.store.archive import where_published
+
+KINDS = {
+    **dict.fromkeys(("fig", "figs", "figure"), "Fig."),
+    **dict.fromkeys(("tab", "table"), "Table"),
+    **dict.fromkeys(("thm", "theorem"), "Theorem"),
+    **dict.fromkeys(("prop", "proposition"), "Proposition"),
+    **dict.fromkeys(("cor", "corollary"), "Corollary"),
+    "lemma": "Lemma",
+}
+"""What a reader writes -> the word of the rows."""
+NAMED = re.compile(
+    rf"\b({'|'.join(sorted(KINDS, key=len, reverse=True))})\b\.?\s*(?:([A-Z])\.?)?(\d+)"
+    r"(?:[A-D]|\s?\([a-z]\)|(?=\W|$))(?!\w)",
+    re.IGNORECASE,
+)
+FILLERS = frozenset(("of", "in", "from", "the", "paper", "paper's", "paper’s"))
+"""Words between a paper and its place."""
+
+
+@dataclass(frozen=True)
+class PlaceName:
+    """A place ("Fig. N.1") of a paper, "" for every paper that has it."""
+
+    place: str
+    paper: str = ""
+
+
+def place_name(text: str) -> PlaceName | None:
+    """The place that a text names; None where it names none. Raises SettingError for a paper that
+    is not known.
+
+    >>> place_name("Tab. 5"), place_name("figure n1 of DAG")
+    (PlaceName(place='Table 5', paper=''), PlaceName(place='Fig. N.1', paper='DAG'))
+    """
+    named = NAMED.search(text)
+    if named is None or re.search(r"[/\\]|\.[a-z]{2,4}$", text):
+        return None
+    kind, appendix, number = named.groups()
+    letter = f"{appendix.upper()}." if appendix else ""
+    place = f"{KINDS[kind.lower()]} {letter}{int(number)}"
+    around = f"{text[: named.start()]} {text[named.end() :]}".replace(",", " ")
+    words = [word for word in around.split() if word.lower() not in FILLERS]
+    if not words:
+        return PlaceName(place)
+    names = _paper_names()
+    paper = " ".join(words)
+    if paper.lower() not in names:
+        raise SettingError(
+            f"why: expected a paper ({', '.join(known_papers())}), found "
+            f"{short(paper)}{did_you_mean(paper, list(known_papers()))}"
+        )
+    return PlaceName(place, names[paper.lower()])
+
+
+def _paper_names() -> dict[str, str]:
+    """What a paper is called, in small letters -> its name in papers.toml."""
+    names: dict[str, str] = {}
+    for paper, about in known_papers().items():
+        for name in (paper, about["anchor"], about["key"], about["report"]):
+            names[str(name).lower()] = paper
+    return names
+
+
+@dataclass
+class _Found:
+    """What the reports have on a place of one paper."""
+
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    commands: dict[str, str] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
+
+
+def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
+    """Of every paper that has this table, figure or theorem: whether it holds, the figures that
+    draw it, the commands that measure it, and its rows. Raises SettingError where none has it."""
+    by_paper: dict[str, _Found] = {}
+    for page in pages:
+        for row in (*page.scores, *page.claims):
+            if named.place in row["places"]:
+                about = by_paper.setdefault(page.paper_of(row), _Found())
+                about.verdicts[row["id"]] = row["verdict"]
+                about.commands[page.name] = _measure(page)
+        for figure in page.figures:
+            if named.place == figure.place and page.paper != ALL:
+                about = by_paper.setdefault(page.paper, _Found())
+                about.figures.append(_figure(page, figure))
+                about.commands[page.name] = _measure(page)
+    answers = []
+    for paper, about in by_paper.items():
+        if named.paper in ("", paper):
+            title = f"{paper} paper: {judgement(named.place, Counter(about.verdicts.values()))}"
+            facts = {
+                "figures": about.figures or None,
+                "measure": about.commands,
+                "rows": about.verdicts,
+            }
+            answers.append(Answer(title, facts))
+    if not answers:
+        where = f"{named.place} of {named.paper}" if named.paper else named.place
+        raise SettingError(
+            f"why: found no row on {where}; expected a table, figure or theorem of a paper whose "
+            f"report is stored; {where_published()}"
+        )
+    return answers
+
+
+def _measure(page: Page) -> str:
+    return commands(page.folder, page.manifest, page.manifest["cells"])["command"]
+
+
+def _figure(page: Page, figure: Figure) -> dict[str, Any]:
+    """The file of a figure, the command that draws it, and the settings that it depends on."""
+    made = commands(page.folder, page.manifest, [], figure=figure.name)
+    return {
+        "file": str(as_typed(page.folder / figure.file)),
+        "experiment": page.name,
+        "redraw": made["redraw"],
+        "drawn with": drawn_with(page.manifest, figure.name),
+    }
+
+
+def judgement(place: str, verdicts: Mapping[str, int]) -> str:
+    """Whether a table, figure or theorem holds, in one sentence.
+
+    >>> judgement("Table 5", {"exact match": 15, "reproduced": 2, "calibrated": 1})
+    'Table 5 holds: 17 of 17 judged rows agree. Not counted: 1 more.'
+    >>> judgement("Fig. 2", {"confirmed": 2, "refuted": 1})
+    'Fig. 2 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.'
+    """
+    counts: Counter[str] = Counter()
+    for verdict, count in verdicts.items():
+        counts[tone(verdict)] += count
+    judged = counts["good"] + counts["bad"] + counts["open"]
+    others = f" Not counted: {counts['neutral']} more." if counts["neutral"] else ""
+    if not judged:
+        return f"{place}: no row is judged.{others}"
+    parts = [f"{counts['good']} of {judged} judged rows agree"]
+    if counts["bad"]:
+        parts.append(f"disagree: {counts['bad']}")
+    if counts["open"]:
+        parts.append(f"cannot be decided: {counts['open']}")
+    outcome = "is not contradicted"
+    if counts["bad"]:
+        outcome = "does not hold in every row"
+    elif not counts["open"]:
+        outcome = "holds"
+    return f"{place} {outcome}: {'; '.join(parts)}.{others}"

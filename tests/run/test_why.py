@@ -1,0 +1,104 @@
+"""`hess-run why`: places of the papers and the names that it prints."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.report.page import Page
+from runner.run.answer_lines import lines
+from runner.run.places import judgement, place_name
+from runner.run.why import why
+from runner.store.archive import report_folders
+
+
+def test_a_table_is_answered_by_a_sentence_and_its_rows(command, published):
+    status, out, _ = command("why", "table 5")
+    first, *rows = out.splitlines()
+    assert status == 0 and first.startswith("DAG paper: Table 5 holds: ")
+    assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
+    status, out, err = command("why", "Table 99")
+    assert (status, out) == (2, "") and "found no row on Table 99" in err
+    assert "expected a paper (WS bound, HSR" in command("why", "Fig. 3 of Bach")[2]
+
+
+def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_path):
+    (answer,) = why("Fig.3 of WS", tmp_path)
+    record = answer.record()
+    assert record["measure"] == {"ws_bound": "hess-run -m experiment=ws_bound seed=42,43,44,45,46"}
+    assert "ws.ws_bound.distorted-boundaries" in record["rows"] and len(record["figures"]) == 2
+    for figure in record["figures"]:
+        name = Path(figure["file"]).stem
+        assert Path(figure["file"]).is_file() and figure["experiment"] == "ws_bound"
+        assert figure["redraw"] == f"hess-run report experiment=ws_bound figure={name}"
+        assert figure["drawn with"]["portrait_hidden"] == 3
+    shown = "\n".join(lines([answer]))
+    assert figure["file"] in shown and "depends on portrait_hidden=3, " in shown
+    assert "hess-run show ws_bound" in shown
+    (answer,) = why("DAG Fig. 6", tmp_path)  # no row judges it
+    assert answer.record()["figures"] and "rows" not in answer.record()
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "paper"),
+    [
+        ("table 5", "Table 5", ""),
+        ("Tab. 5", "Table 5", ""),
+        ("Figure 3", "Fig. 3", ""),
+        ("Fig.3", "Fig. 3", ""),
+        ("fig 12A", "Fig. 12", ""),
+        ("Table n.3", "Table N.3", ""),
+        ("Theorem 34(a)", "Theorem 34", ""),
+        ("Thm. 2 in the HSR paper", "Theorem 2", "HSR"),
+        ("DAG Table 5", "Table 5", "DAG"),
+        ("Table 5 of DAG", "Table 5", "DAG"),
+        ("DAG paper, Table 5", "Table 5", "DAG"),
+        ("ws fig. 2", "Fig. 2", "WS bound"),
+        ("scalar spectrum, Lemma B10", "Lemma B.10", "Scalar spectrum"),
+    ],
+)
+def test_places_are_understood_as_readers_write_them(text, place, paper):
+    named = place_name(text)
+    assert (named.place, named.paper) == (place, paper)
+
+
+def test_files_and_rows_are_no_places():
+    for text in ("outputs/fig 3.png", "fig03_sharpest.png", "dag.T5", "exp3_gn_gap", "lemma"):
+        assert place_name(text) is None
+
+
+def test_every_name_that_why_prints_is_one_that_it_takes(published, monkeypatch, tmp_path):
+    """Rows, beginnings of rows, places, figures, experiments, settings and cells of all reports."""
+    pages = [page for page in map(Page.read, report_folders(tmp_path)) if page is not None]
+    monkeypatch.setattr("runner.run.why.report_folders", lambda outputs: [p.folder for p in pages])
+    monkeypatch.setattr("runner.run.why.Page.read", {p.folder: p for p in pages}.get)
+    rows = {row["id"]: (page, row) for page in pages for row in (*page.scores, *page.claims)}
+    names = {name: f"{name}: " for name in rows}
+    for name, (page, row) in rows.items():
+        names[name.rpartition(".")[0]] = ""
+        for place in row["places"]:
+            names[f"{page.paper_of(row)} paper, {place}"] = f"{page.paper_of(row)} paper: {place}"
+    for page in pages:
+        names |= {page.name: f"{page.name}: ", page.manifest["settings_key"]: f"{page.name}: "}
+        names |= {figure.name: f"{figure.name}.png: " for figure in page.figures}
+        names |= {page.cells[0]["id"]: f"cell {page.cells[0]['id']} of {page.name}"}
+    assert len(rows) > 1000 and len(names) > 1500
+    for name, begin in names.items():
+        assert why(name, tmp_path)[0].title.startswith(begin), name
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        ({"calibrated": 2}, "Fig. 1: no row is judged. Not counted: 2 more."),
+        (
+            {"confirmed": 2, "refuted": 1},
+            "Fig. 1 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.",
+        ),
+        (
+            {"reproduced": 1, "inconclusive": 3},
+            "Fig. 1 is not contradicted: 1 of 4 judged rows agree; cannot be decided: 3.",
+        ),
+    ],
+)
+def test_the_answer_counts_what_agrees(verdicts, sentence):
+    assert judgement("Fig. 1", verdicts) == sentence
