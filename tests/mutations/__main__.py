@@ -3,11 +3,11 @@
     python -m tests.mutations [--count 100] [--seed 0] [--limit 120] [--tests 4] [FILE[:LINE] ...]
 
 Each mutation changes one comparison, operator, constant, condition or call in a copy of the
-project, and runs the test files that belong to the changed module: those named after it, then those
-of its folder that name it; if none notices, the rest of its folder. A mutation is caught when a
-test fails or runs into the time limit. FILE restricts the draw to some files or lines. Exit status
-1 if a mutation survives. A survivor is either equivalent (no input tells the two programs apart) or
-a missing test.
+project, and runs the test files that belong to the changed module: those named after it, those
+that import it, and those of its folder that name it; if none notices, the rest of its folder. A
+mutation is caught when a test fails or runs into the time limit. FILE restricts the draw to some
+files or lines. Exit status 1 if a mutation survives. A survivor is either equivalent (no input
+tells the two programs apart) or a missing test.
 """
 
 import argparse
@@ -87,8 +87,8 @@ def mutants(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def tests_of(file: str, most: int) -> list[str]:
-    """Test files of a module: that of its name, then those of its folder that import it or use most
-    of its names."""
+    """Test files of a module: that of its name, then those that import it, then those of its folder
+    and of none that use most of its names."""
     room, name = file.split("/")[1], Path(file).stem
     module = file.removesuffix(".py").replace("/", ".")
     body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
@@ -97,11 +97,14 @@ def tests_of(file: str, most: int) -> list[str]:
         rf"{re.escape(module)}\b|from {re.escape(module.rpartition('.')[0])} import .*\b{name}\b"
     )
     ranked = []
-    for path in [*(ROOT / "tests" / room).rglob("test_*.py"), *(ROOT / "tests").glob("test_*.py")]:
+    for path in (ROOT / "tests").rglob("test_*.py"):
         text, relative = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        imported = bool(imports.search(text))
+        if not imported and relative.count("/") > 1 and not relative.startswith(f"tests/{room}/"):
+            continue
         used = sum(bool(re.search(rf"\b{word}\b", text)) for word in names)
         own = relative == f"tests/{room}/test_{name}.py"
-        ranked.append((-(1000 * own + 100 * bool(imports.search(text)) + used), relative))
+        ranked.append((-(1000 * own + 100 * imported + used), relative))
     return [relative for _, relative in sorted(ranked)][:most]
 
 

@@ -1,0 +1,31 @@
+"""What a report shows and does not judge: cells outside the paper's grid and seeds."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from runner.report.scope import scope_of
+from runner.run.config import build_job
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return build_job(["experiment=exp3_gn_gap"]).experiment
+
+
+def stored(seed: int, activation: str = "relu") -> SimpleNamespace:
+    return SimpleNamespace(meta={"seed": seed, "params": {"activation": activation}})
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        ([stored(42)], ()),
+        ([stored(42), stored(47)], ("seed 47",)),
+        ([stored(47), stored(42), stored(48)], ("seeds 47, 48",)),
+        ([stored(42), stored(42, "tanh")], ("activation=tanh",)),
+        ([stored(47, "tanh")], ("activation=tanh", "seed 47")),
+    ],
+)
+def test_cells_that_no_verdict_reads_are_named(paper, cells, shown):
+    assert scope_of(paper, paper, "paper", cells).shown == shown
