@@ -39,7 +39,6 @@ Whatever would make a number wrong is refused with a ValueError of one line: whe
 what to do.
 """
 
-from runner.curvature.certificate.verify import verify
 from runner.curvature.estimators.coupling import discarded_coupling
 from runner.curvature.estimators.density import spectral_density
 from runner.curvature.estimators.diagonals import diagonal_estimate
@@ -64,6 +63,7 @@ from runner.curvature.operators.between import inter_layer_metrics
 from runner.curvature.operators.symmetric import SymmetricOperator
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
 from runner.curvature.storage import load, save
+from runner.curvature.verify import verify
 
 __all__ = [
     "CurvatureOperator",

@@ -21,6 +21,9 @@ from runner.curvature.result import Result, field_names
 FORMAT, VERSION = "hess-run result", 1
 HELD = ("tuple[str, ...]", "Tensor", "Blocks")
 """Types of the fields of what holds tensors by name."""
+RENAMED = {"Verification": "Certificate"}
+DROPPED: dict[str, tuple[str, ...]] = {"Certificate": ("examples", "piece")}
+"""Classes and fields of files that earlier versions wrote."""
 
 
 def save(result: Any, path: str | Path) -> None:
@@ -144,10 +147,12 @@ def _unpacked(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return t.view(torch.bfloat16) if kind == "bfloat16" else t
     if kind in ("tuple", "list"):
         return (tuple if kind == "tuple" else list)(_unpacked(v, arrays) for v in held)
-    maker = _classes()[value["class"]] if value["class"] else dict
+    name: str = RENAMED.get(value["class"], value["class"]) or ""
+    maker = _classes()[name] if name else dict
     if kind == "mapping":
         return maker((_unpacked(k, arrays), _unpacked(v, arrays)) for k, v in held)
-    return maker(**{k: _unpacked(v, arrays) for k, v in held.items()})
+    fields = {k: _unpacked(v, arrays) for k, v in held.items()}
+    return maker(**{k: v for k, v in fields.items() if k not in DROPPED.get(name, ())})
 
 
 def _classes() -> dict[str, Any]:

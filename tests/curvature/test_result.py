@@ -132,7 +132,7 @@ def same(a, b):
 def test_what_is_saved_comes_back_bit_for_bit(results, problem, tmp_path):
     _, dag, x, y = problem
     nan = dataclasses.replace(
-        results["Certificate"], examples=(*results["Certificate"].examples, math.nan)
+        results["Certificate"], nodes={**results["Certificate"].nodes, "nan": math.nan}
     )
     odd = {
         "nan": (math.nan, -math.inf, -0.0, 5e-324, 2**80),
@@ -198,3 +198,13 @@ def test_what_is_no_result_is_not_saved_and_leaves_the_old_file(tmp_path):
         with pytest.raises(ValueError, match="expected a result, a tensor or a number, found"):
             rc.save(foreign, path)
     assert rc.load(path) == 1.5 and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_certificate_that_an_earlier_version_saved_is_read(tmp_path):
+    nothing, nodes = {"mapping": [], "class": ""}, {"mapping": [["a", 1e-9]], "class": ""}
+    fields = {"ok": True, "examples": nothing, "nodes": nodes, "tolerance": 1e-6, "piece": "batch"}
+    content = {"fields": fields, "class": "Verification"}
+    text = json.dumps({"format": "hess-run result", "version": 1, "content": content})
+    np.savez(tmp_path / "old.npz", result=np.frombuffer(text.encode(), np.uint8))
+    found = rc.load(tmp_path / "old.npz")
+    assert found.ok and found.nodes == {"a": 1e-9} and found.gradients == 0

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 
 from runner.contract.records import certificate_row
-from runner.curvature.certificate.result import Certificate
+from runner.curvature.verify import Certificate
 from runner.report.certificates import certificate_lines
 from runner.store.compare import compare
 
-GOOD = Certificate(True, (1e-9,), {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)
+GOOD = Certificate(True, {"a": 2e-9, "b": 1e-8}, 1e-6, 1e-5)
 BAD = Certificate(
-    False, (), {"a": float("nan"), "b": 1.0}, 1e-6, 1e-5, ("products are wrong: first at node 'a'",)
+    False, {"a": float("nan"), "b": 1.0}, 1e-6, 1e-5, ("products are wrong: first at node 'a'",)
 )
 
 
@@ -19,7 +19,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
     row = certificate_row("blocks", GOOD, checkpoint="final")
     assert row == {
         "checkpoint": "final", "what": "blocks", "ok": 1, "error": 1e-8, "where": "b",
-        "tolerance": 1e-6, "difference_step": 1e-5, "status": "ok", "version": 2,
+        "tolerance": 1e-6, "difference_step": 1e-5, "status": "ok", "version": 3,
     }  # fmt: skip
     bad = certificate_row("blocks", BAD)
     assert (bad["ok"], bad["where"], bad["status"]) == (
@@ -80,9 +80,9 @@ def test_a_cell_from_before_certificates_agrees_and_says_so():
 
 
 def test_rounding_in_a_certificate_is_no_difference_and_its_verdict_is():
-    other = Certificate(True, (2e-9,), {"a": 4e-9, "b": 3e-8}, 1e-6, 1e-4)
+    other = Certificate(True, {"a": 4e-9, "b": 3e-8}, 1e-6, 1e-4)
     assert compare({"certificate": table(GOOD)}, {"certificate": table(other)}, 0.0).identical
-    wrong = Certificate(False, (), {"b": 1e-8}, 1e-6, 1e-5, ("kink",))
+    wrong = Certificate(False, {"b": 1e-8}, 1e-6, 1e-5, ("kink",))
     mended = compare({"certificate": table(wrong)}, {"certificate": table(GOOD)}, 0.0)
     assert (
         mended.identical

@@ -15,9 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from runner.curvature.certificate.reference import FiniteDifferences, over_nodes
 from runner.curvature.function.changes import Changes
-from runner.curvature.function.context import widen
 from runner.curvature.function.errors import MeasurementError, first_not_finite, second_derivatives
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.precision import full_precision
@@ -149,25 +147,6 @@ class CurvatureOperator(SymmetricOperator):
         total, gauss_newton = self.apply_parts(directions)
         return {v: total[v] - gauss_newton[v] for v in self.nodes}, total
 
-    def single(self, example: int) -> CurvatureOperator:
-        """The operator of one example alone."""
-        part = slice(example, example + 1)
-        x, y = self.x[part], self.y[part]
-        return CurvatureOperator(
-            self.dag, x, y, self.nodes, part=self.part, memory_budget=0, check=False
-        )
-
-    def reference(self) -> FiniteDifferences:
-        """What the products must agree with: differences of gradients, in a float64 copy."""
-        return FiniteDifferences(self.dag, self.x, self.y, self.nodes, self.part)
-
-    def in_float64(self) -> CurvatureOperator:
-        """The operator of a float64 copy of the network."""
-        dag = self.dag.to(torch.float64)
-        return CurvatureOperator(
-            dag, widen(self.x), widen(self.y), self.nodes, part=self.part, check=False
-        )
-
     def refuse_changes(self) -> None:
         """Raises ValueError where the loss near this point is not what it was when the operator was
         built: weights, data or numbers that the network reads have changed."""
@@ -215,7 +194,7 @@ class CurvatureOperator(SymmetricOperator):
                 for collected, product in zip(found, products, strict=True):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
-        return [over_nodes(torch.cat, collected, self.nodes) for collected in found]
+        return [_joined(collected, self.nodes) for collected in found]
 
     # ------------------------------------------------------------------ automatic differentiation
 
@@ -365,3 +344,11 @@ class CurvatureOperator(SymmetricOperator):
                 peak = budget
         self._graph = None
         return max(1, int(budget / (UNSEEN * peak)))
+
+
+def _joined(pieces: Sequence[Products], nodes: Iterable[str]) -> Products:
+    """The rows of all pieces, by node."""
+    rows = {}
+    for v in nodes:
+        rows[v] = torch.cat([piece[v] for piece in pieces])
+    return rows

@@ -1,0 +1,348 @@
+"""Is it right? Products along one random direction next to differences of first derivatives.
+
+The check knows a product and a gradient, nothing of how the product is made. One direction r gives
+H r, and (g(t r) - g(-t r)) / 2t in a float64 copy of the network for a few steps t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from runner.curvature.estimators.estimate import on_sphere
+from runner.curvature.estimators.work import progress_bar
+from runner.curvature.function.agreement import Comparison, Product, Verdict, worst_of
+from runner.curvature.function.differences import Difference, Differences, Rows, Vectors
+from runner.curvature.function.errors import MeasurementError
+from runner.curvature.function.precision import full_precision
+from runner.curvature.graphs.blocks import exact_blocks
+from runner.curvature.graphs.checks import check_before_measuring
+from runner.curvature.graphs.dag import Dag
+from runner.curvature.graphs.differences import GraphDifferences
+from runner.curvature.graphs.products import CurvatureOperator, Part
+from runner.curvature.graphs.state import require_dag
+from runner.curvature.operators.differences import FunctionDifferences
+from runner.curvature.operators.operator import FunctionOperator
+from runner.curvature.result import Estimated
+
+MOST = 36.0
+"""Components of all nodes together up to which the exact blocks of a Dag are certified next to its
+products."""
+
+Blocks = Mapping[tuple[str, str], Tensor]
+
+
+@dataclass(frozen=True, repr=False)
+class Certificate(Estimated):
+    """What `verify` found.
+
+    ok: no node is wrong, most nodes and most examples could be told. nodes: relative error of the
+    product at each node (or group of parameters). step: of the differences, relative to the size of
+    the nodes' outputs. reasons: what is wrong, the node and the likely cause, and notes. noun: what
+    nodes are. kinks: examples with a kink within every step (a ReLU so near 0 that rounding decides
+    on which side it is, two equal entries under a maximum), which are not certified. gradients:
+    what it cost, in gradients of all data. value: the largest of `nodes`; error: 0.
+    """
+
+    ok: bool
+    nodes: dict[str, float]
+    tolerance: float
+    step: float = math.nan
+    reasons: tuple[str, ...] = ()
+    noun: str = "node"
+    kinks: tuple[int, ...] = ()
+    gradients: float = 0.0
+
+    @property
+    def value(self) -> float:
+        return worst_of(self.nodes)
+
+    @property
+    def error(self) -> float:
+        return 0.0
+
+    @property
+    def verdict(self) -> str:
+        return "certified" if self.ok else "NOT certified"
+
+    def summary(self) -> str:
+        error = f"largest relative error {self.value:.1e}, tolerance {self.tolerance:.0e}"
+        return f"{self.verdict}, {error}"
+
+    def __str__(self) -> str:
+        first = f"{self.summary()}, cost {self.gradients:.0f} gradients"
+        return "\n".join([first, *(f"  {reason}" for reason in self.reasons)])
+
+
+def _certificate(
+    differences: Differences,
+    products: Sequence[Product],
+    dtype: torch.dtype,
+    tolerance: float | None,
+    most: float = math.inf,
+    refused: Iterable[str] = (),
+) -> Certificate:
+    """The certificate of these products."""
+    if tolerance is None:
+        tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.1)
+        tolerance = tolerance if differences.double else max(tolerance, 1e-2)
+    comparison, verdict = Comparison(differences, dtype, tolerance), Verdict(list(refused))
+    comparison.run(products, most)
+    step = differences.steps[len(comparison.tried) - 1]
+    if not comparison.agree(products):
+        verdict.look(comparison, products)
+    if not differences.double:
+        verdict.notes.append(
+            "no float64 copy could be made, differences are in the network's own precision"
+        )
+    nodes = {}
+    for v in products[0].own:
+        nodes[v] = worst_of({product.method: product.errors[v] for product in products})
+    return Certificate(
+        not verdict.wrong,
+        nodes,
+        comparison.tolerance,
+        step,
+        (*verdict.wrong, *(f"note: {note}" for note in verdict.notes)),
+        differences.noun,
+        verdict.kinks,
+        comparison.gradients,
+    )
+
+
+class _PlainDifferences(Differences):
+    """Of a gradient theta -> g (n,), in float64 where theta is."""
+
+    noun, piece = "group", "batch"
+
+    def __init__(
+        self,
+        at: Tensor,
+        gradient: Callable[[Tensor], Tensor],
+        groups: Mapping[str, slice] | None,
+        generator: torch.Generator | None,
+    ) -> None:
+        if not isinstance(at, Tensor) or at.dim() != 1 or not at.is_floating_point():
+            raise MeasurementError(
+                "verify(product, at=theta, gradient=...): expected theta as a floating vector (n,)"
+            )
+        n = len(at)
+        self.spans = dict(groups or {"all": slice(0, n)})
+        if sorted(i for span in self.spans.values() for i in range(n)[span]) != list(range(n)):
+            raise MeasurementError(
+                f"expected groups as slices that cover the {n} numbers of the point once: {groups}"
+            )
+        self.theta, self.gradient = at.detach(), gradient
+        self.double = at.dtype == torch.float64
+        drawn = torch.zeros_like(self.theta)
+        for span in self.spans.values():
+            part = self.theta[span]
+            size = float(part.double().square().mean().sqrt()) or 1.0
+            drawn[span] = size * on_sphere((1, len(part)), torch.float64, generator)[0].to(part)
+        self.whole_direction = drawn
+        self.direction = self.cut(drawn)
+
+    def cut(self, vector: Tensor) -> Vectors:
+        """By group."""
+        return {group: vector[span] for group, span in self.spans.items()}
+
+    def at(self, step: float, centre: float = 0.0) -> Difference:
+        def moved(place: float) -> Rows:
+            found = self.gradient(self.theta + place * self.whole_direction).detach()
+            return {group: found[span].unsqueeze(0) for group, span in self.spans.items()}
+
+        return Difference.of(moved, step, centre)
+
+
+def _plain(target: Any, differences: _PlainDifferences, tolerance: float | None) -> Certificate:
+    """Of a matrix (n, n), a function v -> H v, or anything with `matvec`."""
+    n = len(differences.theta)
+    shape = tuple(getattr(target, "shape", (n, n)))
+    if shape != (n, n):
+        raise MeasurementError(f"the operator has shape {shape}, and the point {n} numbers")
+    product = getattr(target, "matvec", target)
+    if isinstance(target, Tensor):
+        product = target.__matmul__
+    dtype = getattr(target, "dtype", differences.theta.dtype)
+    dtype = dtype if isinstance(dtype, torch.dtype) else differences.theta.dtype
+    own = differences.cut(product(differences.whole_direction.to(dtype)).detach())
+    return _certificate(differences, [Product.of("products", own, own)], dtype, tolerance)
+
+
+def _products_of(operator: CurvatureOperator, direction: Vectors) -> Product:
+    rows = {v: r.unsqueeze(0).to(operator.dtype) for v, r in direction.items()}
+    own, whole = operator.whole(rows)
+    of_whole = {v: images[0] for v, images in whole.items()}
+    return Product.of("products", {v: images[0] for v, images in own.items()}, of_whole)
+
+
+def _blocks_times(blocks: Blocks, direction: Vectors, method: str) -> Product:
+    """Each block in its own precision, and their sum in float64."""
+    images = {}
+    for v in direction:
+        terms = []
+        for w, r in direction.items():
+            block = blocks[v, w] if (v, w) in blocks else blocks[w, v].mT
+            terms.append(block.double() @ r.double())
+        images[v] = torch.stack(terms).sum(0)
+    return Product.of(method, images, images)
+
+
+def _of_function(
+    operator: FunctionOperator,
+    generator: torch.Generator | None,
+    tolerance: float | None,
+    most: float,
+    progress: bool | None,
+) -> Certificate:
+    if operator.processes.size > 1:
+        raise MeasurementError("verify an operator without process_group in each process")
+    seed = 11
+    if generator is not None:
+        seed = int(torch.randint(0, 2**31, (), generator=generator, device="cpu"))
+    reason = ""
+    with progress_bar("numerical check", most, progress, " gradients") as bar:
+        for double in (True, False):
+            try:
+                differences = FunctionDifferences(operator, double, seed, bar)
+                own = differences.product()
+                product = Product.of("products", own, own)
+                return _certificate(differences, [product], operator.dtype, tolerance, most)
+            except (MeasurementError, RuntimeError) as error:
+                reason = str(error)
+    nothing = dict.fromkeys(operator.nodes, math.nan)
+    return Certificate(False, nothing, tolerance or math.nan, reasons=(reason,), noun=operator.noun)
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+@full_precision()
+def verify(  # noqa: PLR0913 (public: each is an option)
+    target: Dag | Any,
+    x: Tensor | None = None,
+    y: Tensor | None = None,
+    *,
+    nodes: Iterable[str] | None = None,
+    blocks: Blocks | None = None,
+    part: Part = "total",
+    at: Tensor | None = None,
+    gradient: Callable[[Tensor], Tensor] | None = None,
+    groups: Mapping[str, slice] | None = None,
+    generator: torch.Generator | None = None,
+    tolerance: float | None = None,
+    components: float = MOST,
+    gradients: float = 60.0,
+    progress: bool | None = None,
+) -> Certificate:
+    """Compare a curvature matrix with finite differences of gradients.
+
+    Parameters
+    ----------
+    target
+        verify(operator): a `LayerOperator` or `ParameterOperator` of any part, or a
+        `CurvatureOperator`. verify(dag, x, y): a stated graph on a batch; its checks, its products
+        and, where the nodes have at most `components` components together, its exact blocks; with
+        `blocks` (and the `part` of the Hessian that they are) those blocks instead.
+        verify(product, at=theta, gradient=g): a matrix (n, n), a function v -> H v or anything with
+        `matvec`, that is said to be the derivative of g at theta (n,); for the Hessian of a loss, g
+        is torch.func.grad(loss).
+    groups
+        Names of parts of theta, as slices that cover it.
+    tolerance
+        Relative; default 1e-6 for float64, 1e-3 for float32, 0.1 below.
+    gradients
+        The most that it may cost for an operator of a user's network, in gradients of all data.
+    progress
+        For such an operator: True shows a bar, False none, None one after two seconds in a terminal
+        or notebook.
+
+    Returns
+    -------
+    Certificate
+        A wrong number is never raised: the certificate says so, with the node (or group of
+        parameters) and the likely cause.
+
+    Raises
+    ------
+    ValueError
+        For what is none of these.
+
+    Examples
+    --------
+    >>> dag = Dag.from_sequential([torch.sin, torch.tanh], loss="mse", names=["h", "out"])
+    >>> verify(dag, torch.ones(2, 3), torch.zeros(2, 3)).ok
+    True
+    >>> theta = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    >>> verify(torch.diag(6 * theta), at=theta, gradient=torch.func.grad(lambda t: (t**3).sum())).ok
+    True
+    """
+    if isinstance(target, FunctionOperator):
+        return _of_function(target, generator, tolerance, gradients, progress)
+    if isinstance(target, CurvatureOperator):
+        network = target.dag, target.x, target.y, target.nodes, target.part
+        compared = GraphDifferences(*network, generator)
+        product = _products_of(target, compared.direction)
+        return _certificate(compared, [product], target.dtype, tolerance)
+    if at is not None and gradient is not None:
+        return _plain(target, _PlainDifferences(at, gradient, groups, generator), tolerance)
+    if isinstance(target, Tensor) or _is_function(target):
+        raise MeasurementError(
+            "verify of a matrix or a function needs the gradient that it is the derivative of, and "
+            "where: verify(product, at=theta, gradient=torch.func.grad(loss))"
+        )
+    require_dag(target)
+    if x is None or y is None:
+        raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
+    request = _Request(part, generator, tolerance, components)
+    try:
+        if blocks is not None:
+            names = target.select(dict.fromkeys(v for v, _ in blocks) if nodes is None else nodes)
+            return request.of_blocks(target, x, y, names, blocks)
+        return request.of_graph(target, x, y, target.select(nodes))
+    except (ValueError, RuntimeError) as error:
+        nothing = dict.fromkeys(target.select(nodes), math.nan)
+        return Certificate(False, nothing, math.nan, reasons=(str(error),))
+
+
+def _is_function(target: Any) -> bool:
+    return callable(target) and not isinstance(target, nn.Module | type)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is asked of a stated graph."""
+
+    part: Part
+    generator: torch.Generator | None
+    tolerance: float | None
+    components: float
+
+    def of_blocks(
+        self, dag: Dag, x: Tensor, y: Tensor, names: tuple[str, ...], blocks: Blocks
+    ) -> Certificate:
+        """Of blocks that were measured."""
+        differences = GraphDifferences(dag, x, y, names, self.part, self.generator)
+        product = _blocks_times(blocks, differences.direction, "blocks")
+        dtype = next(iter(blocks.values())).dtype
+        return _certificate(differences, [product], dtype, self.tolerance)
+
+    def of_graph(self, dag: Dag, x: Tensor, y: Tensor, names: tuple[str, ...]) -> Certificate:
+        """Of its products and, where they are small, its exact blocks."""
+        refused = []
+        try:
+            check_before_measuring(dag, x, y)
+        except MeasurementError as error:
+            refused.append(f"refused by a check: {error}")
+        operator = CurvatureOperator(dag, x, y, names, part=self.part, check=False)
+        network = dag, operator.x, operator.y, names
+        differences = GraphDifferences(*network, self.part, self.generator)
+        products = [_products_of(operator, differences.direction)]
+        if self.part == "total" and sum(operator.sizes.values()) <= self.components:
+            exact = exact_blocks(*network, check=False)
+            products.append(_blocks_times(exact, differences.direction, "exact blocks"))
+        return _certificate(differences, products, operator.dtype, self.tolerance, refused=refused)
