@@ -37,6 +37,7 @@ p."""
 SCALING = "dag.scaling, class B"
 """Root cause in the errata of the power of σ'': T is linear in it (Eq. 1)."""
 Parts = dict[str, list[float]]
+ZERO_TENSOR = "H^T of piecewise linear networks"
 ZERO = (
     "the engine routes the activation's second derivative, an exact zero of the code; `hess-run "
     "audit dag.zeros.exp3` has the block by automatic differentiation"
@@ -277,7 +278,7 @@ def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) ->
 def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """H^T = 0 without smooth nonlinearities: by products that know nothing of it, where they are
     stored."""
-    norm, ratio = says["H^T of piecewise linear networks"], says["gap of piecewise linear networks"]
+    norm, ratio = says[ZERO_TENSOR], says["gap of piecewise linear networks"]
     pairs = piecewise_linear(tables["pairs"])
     zero = judge.constructed(norm, ZERO)
     if (pairs["frob_tensor"] != 0).any():

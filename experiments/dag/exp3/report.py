@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -79,6 +80,19 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
         return claims.without_norm(self.gaps, self.tables, says)
+
+    def claims(self) -> list[Claim]:
+        """As of every DAG experiment; the authors' largest ‖H^T‖_F of piecewise linear networks is
+        shown, but not compared, since our text damages the exponent of its limit."""
+        found = {claim.name: claim for claim in super().claims()}
+        if claims.ZERO_TENSOR in found:
+            rows = claims.piecewise_linear(pd.DataFrame(self.results.rows(by_distance=True)))
+            found[claims.ZERO_TENSOR] = replace(
+                found[claims.ZERO_TENSOR],
+                authors="not comparable",
+                authors_value=float(rows["tensor"].max()),
+            )
+        return list(found.values())
 
     def measured(self) -> pd.DataFrame:
         return self.rounded(gap_values(self.gaps, self.tables))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import hessian
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, outcome_of, relative_error
+from experiments.paper_audit.checks import Checks, Outcome, Witness, relative_error
 from experiments.paper_audit.dag.instances import linear_chain, smooth
 from experiments.paper_audit.dag.linear_graphs import line
 from experiments.paper_audit.dag.oracle import first_example
@@ -107,16 +107,6 @@ def pair_count() -> Outcome:
         str(with_child),
     )
     return Outcome(with_child / (n * 2) - 1, float(with_child != n * n - 1), 1, witness)
-
-
-@CHECKS.clause("dag.def79")
-def radius_count() -> Outcome:
-    """Definition 79: pairs within distance k on a chain of n nodes, over n (2k + 1)."""
-    excess = []
-    for n, k in ((10, 2), (50, 5)):
-        near = sum(abs(a - b) <= k for a, b in itertools.product(range(n), repeat=2))
-        excess.append(near / (n * (2 * k + 1)) - 1)
-    return outcome_of(excess)
 
 
 @CHECKS.clause("dag.thm87.bn")

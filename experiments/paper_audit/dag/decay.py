@@ -177,7 +177,6 @@ def not_necessary() -> Outcome:
 
 
 @CHECKS.clause("dag.cor28")
-@CHECKS.clause("dag.cor29")
 def threshold() -> Outcome:
     """Corollary 28: blocks with dist > ⌈log eps / log(s rho)⌉ are below eps ‖∇²ℓ‖_F, attacked on a
     chain of 8."""

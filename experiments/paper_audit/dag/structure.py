@@ -1,0 +1,191 @@
+"""DAG paper, Sections 5 and 6, Remarks 53 and 101: sentences on the structure of networks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import torch
+from torch import Tensor
+from torch.func import jacfwd, jacrev
+from torch.nn.functional import relu
+
+from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.dag.bottlenecks import beyond, bottleneck, gauss_newton_block
+from experiments.paper_audit.dag.instances import chain
+from experiments.paper_audit.dag.oracle import examples
+from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit
+from runner.models.resnet import resnet18
+
+CHECKS = Checks()
+
+
+@CHECKS.clause("dag.remark53")
+def behind_the_bottleneck() -> Outcome:
+    """Section 5.2, Remark 53: a narrow layer u bounds the ranks of H^GN[v,w], H^GN[v,v] and
+    H^GN[w,w], v before and w behind it; corrected: not of H^GN[w,w], which has rank K − 1 at
+    most."""
+    printed, right = [], []
+    for seed in range(3):
+        case = bottleneck(seed, 1, 2)
+        behind = gauss_newton_block(case, "w", "w")
+        printed.append(beyond(behind, 1))
+        right.append(beyond(behind, 4))
+        for v, w in (("v", "w"), ("v", "v")):
+            right.append(beyond(gauss_newton_block(case, v, w), 1))
+    witness = Witness(
+        "v → m → u → w → out, tanh, d_u = 1, five classes, one example: σ_2/σ_1 of H^GN[w,w]",
+        "0 (rank <= d_u)",
+        "rank <= K − 1 = 4; (v, w) and (v, v) have rank <= d_u",
+        f"{max(printed):.3g}",
+    )
+    return Outcome(max(printed), max(right), len(printed), witness)
+
+
+def parameters_of(skips: bool) -> int:
+    """Number of parameters of the measured network."""
+    return sum(parameter.numel() for parameter in resnet18(skip=skips).parameters())
+
+
+@CHECKS.clause("dag.s56.parameters")
+def same_parameterization() -> Outcome:
+    """Section 5.6, Appendix N.8: ResNet-18 and the plain network have the same parameters;
+    corrected: the plain one lacks three projections, 1 × 1 convolutions with batch
+    normalisation."""
+    with_skips, without = parameters_of(True), parameters_of(False)
+    widths = (64, 128, 256, 512)
+    projections = sum(i * o + 2 * o for i, o in itertools.pairwise(widths))
+    witness = Witness(
+        "parameters of ResNet-18 and of the plain network, ten classes",
+        "equal",
+        f"{projections:,} fewer: Σ (i o + 2 o) over (64, 128), (128, 256), (256, 512)",
+        f"{with_skips:,}, {without:,}",
+    )
+    right = abs(with_skips - without - projections)
+    return Outcome((with_skips - without) / with_skips, float(right), 2, witness)
+
+
+@CHECKS.clause("dag.n7.positions")
+def per_position() -> Outcome:
+    """Appendix N.7: both networks process the input per position; corrected: the ReLU network does.
+    ‖∂O_0/∂x_1‖ / ‖∂O_0/∂x_0‖ before the pooling."""
+    generator = seeded(0)
+    tokens, width = 4, 3
+    query, key, value = gauss(generator, 3, width, width) / math.sqrt(width)
+    x = gauss(generator, tokens, width)
+
+    def attention(inputs: Tensor) -> Tensor:
+        scores = (inputs @ query) @ (inputs @ key).mT / math.sqrt(width)
+        return torch.softmax(scores, -1) @ (inputs @ value)
+
+    def by_position(inputs: Tensor) -> Tensor:
+        return relu(relu(relu(inputs @ query + 0.1) @ key + 0.1) @ value + 0.1)
+
+    mixed, single = jacrev(attention)(x)[0], jacrev(by_position)(x)[0]
+    share = float(mixed[:, 1].norm() / mixed[:, 0].norm())
+    witness = Witness(
+        "random attention, 4 tokens of width 3: ‖∂O_0/∂x_1‖ over ‖∂O_0/∂x_0‖",
+        "0",
+        "0 for the ReLU network alone",
+        f"{share:.2g}",
+    )
+    return Outcome(share, float(single[:, 1].norm()), 2, witness)
+
+
+@CHECKS.clause("dag.prop89.diagonal")
+def tensor_of_a_layer() -> Outcome:
+    """Proposition 89.2, Remark 101: T of elementwise activations is diagonal; share of ‖T‖ off the
+    diagonal, layer σ(W h); corrected: of a node that is the activation alone."""
+    generator = seeded(0)
+    weight = gauss(generator, 4, 4)
+    h = gauss(generator, 4)
+
+    def off_diagonal(whole: bool) -> float:
+        def node(value: Tensor) -> Tensor:
+            return torch.sigmoid(weight @ value if whole else value)
+
+        second = jacfwd(jacrev(node))(h)
+        rest = second.clone()
+        for i in range(4):
+            rest[i, i, i] = 0
+        return float(rest.norm() / second.norm())
+
+    layer, activation = off_diagonal(True), off_diagonal(False)
+    witness = Witness(
+        "sigmoid layer 4 → 4, T_ijk = σ″(z_i) W_ij W_ik: share of ‖T‖ off i = j = k",
+        "0",
+        "0 where the activation is a node of its own",
+        f"{layer:.3g}",
+    )
+    return Outcome(layer, activation, 2, witness)
+
+
+@CHECKS.clause("dag.s6.everywhere")
+def tensor_part_everywhere() -> Outcome:
+    """Sections 3.2, 6: with smooth activations H^T ≠ 0 everywhere; the printed statement fails by
+    the share of the pairs of a SiLU chain with a linear head where it is 0; corrected: away from
+    pairs with a linear rest."""
+    case = chain(0)
+    last, pairs = case.dag.order[-2:], []
+    for v, w in itertools.product(case.dag.order, repeat=2):
+        sizes = []
+        for e in examples(case):
+            tensor = e.tensor(case.dag.output)[v, w]
+            sizes.append(float(tensor.norm() / e.blocks[v, w].norm()))
+        pairs.append((v in last or w in last, max(sizes)))
+    zero = [linear for linear, size in pairs if size < 1e-12]
+    least = min(size for linear, size in pairs if not linear)
+    right = max(size for linear, size in pairs if linear)
+    witness = Witness(
+        "SiLU chain h1 → h2 → h3 → out, linear head: pairs of nodes with H^T = 0",
+        "none",
+        "those with h3 or out",
+        f"{len(zero)} of {len(pairs)}",
+    )
+    return Outcome(len(zero) / len(pairs), max(right, 1e-6 - least), len(pairs), witness)
+
+
+def branches(depth: int, seed: int) -> tuple[float, float]:
+    """Residual MLP of Exp. 1 before training, at 32 Gaussian inputs of a layer, ten classes: the
+    largest α ‖DW‖₂, and the largest (1 − α ‖DW‖₂)^L ‖∇²ℓ‖_F / R(v_0, v_L) − 1 of one example."""
+    width, alpha = 64, depth**-0.5
+    generator = seeded(seed)
+
+    def linear(rows: int) -> Tensor:
+        uniform = torch.rand(rows, width, generator=generator, dtype=torch.float64)
+        return (uniform * 2 - 1) / width**0.5
+
+    h = gauss(generator, 32, width).relu()
+    whole, norms = unit(width).expand(32, width, width), []
+    for _ in range(depth):
+        weight = linear(width)
+        z = h @ weight.mT
+        branch = alpha * (z > 0).double()[..., None] * weight
+        norms.append(spectral_norm(branch))
+        whole = (unit(width) + branch) @ whole
+        h = h + alpha * z.relu()
+    head = linear(10)
+    p = torch.softmax(h @ head.mT, -1)
+    curvature = head.mT @ (torch.diag_embed(p) - p[:, :, None] * p[:, None]) @ head
+    resonance = (whole.mT @ curvature).flatten(1).norm(dim=1)
+    largest = torch.stack(norms).amax(0)
+    bound = (1 - largest) ** depth * curvature.flatten(1).norm(dim=1)
+    return float(largest.max()), float((bound / resonance - 1).max())
+
+
+@CHECKS.clause("dag.footnote2.scope")
+def scope_of_theorem_34() -> Outcome:
+    """Footnote 2: Exp. 1 lies outside Theorem 34, ρ >= 1 for its branch; corrected: its ρ_max is
+    that of the block I + αDW; αρ < 1 before training, and (b′) holds with it."""
+    norms, excess = [], []
+    for depth, seed in itertools.product((8, 10, 12), range(2)):
+        norm, violation = branches(depth, seed)
+        norms.append(norm)
+        excess.append(violation)
+    witness = Witness(
+        "residual MLP, L = 8, width 64, 32 Gaussian inputs, before training: largest α ‖DW‖₂",
+        ">= 1, outside (b′)",
+        "< 1, and R >= (1 − α‖DW‖₂)^L ‖∇²ℓ‖_F",
+        f"{norms[0]:.2f}",
+    )
+    return Outcome(1 - max(norms), max(*excess, max(norms) - 1), len(norms), witness)
