@@ -1,12 +1,12 @@
-"""Unmodified functions and modules, traced or left to automatic differentiation: the same blocks
-either way."""
+"""Unmodified functions and modules, in closed form or left to automatic differentiation: the same
+blocks either way."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from runner.curvature import CurvatureOperator, Dag, Node, exact_blocks, gauss_newton_blocks
+from runner.curvature import CurvatureOperator, Dag, exact_blocks, gauss_newton_blocks
 from runner.curvature.graphs.dag import Residual
 from runner.curvature.graphs.derivatives import evaluate
 from runner.models.network import SumMerge
@@ -20,7 +20,6 @@ from tests.curvature.cases import (
     graph,
     patched,
     relative_error,
-    scaled,
 )
 from tests.curvature.module_cases import x
 
@@ -71,25 +70,6 @@ ACTIVATIONS = [
 ]
 ACTIVATIONS += [nn.LeakyReLU(), nn.Hardtanh()]
 RECOGNISED = {
-    "functional": lambda h: F.relu(NORM(LIN(h))),
-    "method": lambda h: LIN(h).tanh(),
-    "matmul": lambda h: torch.sigmoid(h @ W + B),
-    "matmul transposed": lambda h: torch.matmul(h, W.T).relu(),
-    "keyword arguments": lambda h: F.gelu(LIN(h), approximate="tanh"),
-    "slope": lambda h: F.leaky_relu(LIN(h), 0.3),
-    "layer_norm": lambda h: F.silu(F.layer_norm(h, (4,), B.abs(), B, 1e-3)),
-    "residual": lambda h: h + 0.5 * F.silu(LIN(h)),
-    "residual, other order": lambda h: torch.tanh(LIN(h)) + h,
-    "residual in the middle": lambda h: torch.tanh(
-        OTHER((lambda z: z + F.softplus(OTHER(z)))(LIN(h)))
-    ),
-    "alpha": lambda h: torch.add(h, torch.tanh(LIN(h)), alpha=0.3),
-    "subtraction": lambda h: torch.exp(0.1 * h) - 2,
-    "twice": lambda h: torch.tanh(h + h) / 2 - B,
-    "negative": lambda h: -torch.sin(h),
-    "module": OwnBlock().double(),
-    "module with parameters": OwnParameters().double(),
-    "constant in front": lambda h: 1.5 * torch.tanh(B + h),
     "norm first": nn.Sequential(NORM, nn.GELU()),
     "residual of a residual": Residual(
         nn.Sequential(Residual(nn.Sequential(LIN, nn.SiLU())), nn.Tanh()), 2.0
@@ -106,6 +86,13 @@ RECOGNISED = {
 }
 
 LEFT_ALONE = {
+    "functional": lambda h: F.relu(NORM(LIN(h))),
+    "matmul": lambda h: torch.sigmoid(h @ W + B),
+    "residual in the middle": lambda h: torch.tanh(
+        OTHER((lambda z: z + F.softplus(OTHER(z)))(LIN(h)))
+    ),
+    "module": OwnBlock().double(),
+    "module with parameters": OwnParameters().double(),
     "product": lambda h: h * torch.tanh(h),
     "normalise": lambda h: h / h.norm(dim=1, keepdim=True),
     "branch on sizes and rows": lambda h: torch.where(h.sum(1, keepdim=True) > 0, h, 2 * h),
@@ -114,8 +101,6 @@ LEFT_ALONE = {
     "no_grad in a residual": lambda h: without_gradient(h) + h,
     "softmax": lambda h: torch.softmax(h, 1),
     "in place": lambda h: LIN(h).mul_(2).tanh(),
-    "matrix constant": lambda h: h + torch.ones(1, 4, dtype=h.dtype),
-    "two residuals": lambda h: torch.tanh(LIN(h)) + torch.sin(OTHER(h)),
 }
 
 
@@ -152,51 +137,24 @@ def test_a_branch_on_the_values_of_the_batch_mixes_its_examples():
 
 
 MERGES = {
-    "sum": (lambda a, b: 0.5 * (a + b), True),
-    "difference": (lambda a, b: a - 2 * b, True),
-    "activated sum": (lambda a, b: torch.tanh(LIN(a + 3 * b)), True),
-    "concatenation": (lambda a, b: F.silu(WIDE(torch.cat([a, b], 1))), True),
-    "concatenation, last dimension": (lambda a, b: WIDE(torch.cat((a, b), dim=-1)), True),
-    "swapped concatenation": (lambda a, b: WIDE(torch.cat([b, a], 1)), False),
-    "product": (lambda a, b: a * b, False),
-    "one of them": (lambda a, b: torch.tanh(a), False),
-    "two activations": (lambda a, b: torch.tanh(a) + torch.sin(b), False),
-    "activation and skip": (lambda a, b: torch.tanh(a) + b, False),
+    "activated sum": lambda a, b: torch.tanh(LIN(a + 3 * b)),
+    "concatenation": lambda a, b: F.silu(WIDE(torch.cat([a, b], 1))),
+    "product": lambda a, b: a * b,
+    "one of them": lambda a, b: torch.tanh(a),
+    "activation and skip": lambda a, b: torch.tanh(a) + b,
 }
 
 
 @pytest.mark.parametrize("name", MERGES)
 def test_merges(name):
-    fn, known = MERGES[name]
     head = nn.Linear(4, 3).double()
     dag = graph(
         s=("input", torch.tanh),
         a=("s", torch.sin),
         b=("s", LIN),
-        m=("a b", fn),
+        m=("a b", MERGES[name]),
         out=("m b", lambda m, b: head(m) + b.sum(1, keepdim=True)),
     )
-    assert recognised(dag, "m") == known
-    assert error(dag) < 1e-10
-
-
-def test_broadcast_sums_are_left_alone():
-    narrow, head = nn.Linear(4, 1).double(), nn.Linear(4, 3).double()
-    merged = ("a b", lambda a, b: torch.tanh(a + b))
-    dag = graph(a=("input", LIN), b=("input", narrow), m=merged, out=("m", head))
-    assert not recognised(dag, "m")
-    assert error(dag) < 1e-10
-
-
-def test_a_changed_module_is_traced_again():
-    block = OwnBlock().double()
-    dag = network(block)
-    assert error(dag) < 1e-10
-    block.act = nn.Tanh()
-    block.scale = -2.0
-    with torch.no_grad():
-        block.linear.weight.add_(1)
-    assert recognised(dag, "b")
     assert error(dag) < 1e-10
 
 
@@ -243,18 +201,6 @@ def test_closed_forms_are_of_what_a_module_computes(name):
     assert (
         relative_error(gauss_newton_blocks(dag, X, Y), dense_gauss_newton(case, dag.order)) < 1e-10
     )
-
-
-def test_a_small_change_of_a_traced_constant_is_seen():
-    module = scaled()
-    dag = between(module, torch.float32)
-    old = exact_blocks(dag, X.float(), Y)["h", "h"]
-    module.scale = 1.0005
-    new = exact_blocks(dag, X.float(), Y)["h", "h"]
-    double = Dag([Node(n.name, n.parents, n.fn) for n in dag.nodes.values()]).to(torch.float64)
-    true = exact_blocks(double, X, Y)["h", "h"]
-    assert float((new.double() - true).norm() / true.norm()) < 1e-5
-    assert float((new - old).norm() / old.norm()) > 3e-4
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

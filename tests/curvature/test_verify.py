@@ -90,16 +90,6 @@ def test_a_summed_loss_is_caught_without_the_guards():
     assert not found.ok and "Is the loss a sum" in found.reasons[0]
 
 
-def test_a_stale_trace_is_caught(monkeypatch):
-    """The closed form of another function, as a trace kept too long would give."""
-    right = derivatives.structure_from_trace
-    stale = right(lambda t: torch.tanh(0.999 * t), 1)
-    monkeypatch.setattr(derivatives, "structure_from_trace", lambda fn, n: stale)
-    monkeypatch.setattr(derivatives, "_agrees", lambda *_: True)
-    found = rc.verify(between(lambda t: torch.tanh(1.0 * t)), X, Y, generator=seeded())
-    assert not found.ok and "exact blocks are wrong" in found.reasons[0]
-
-
 @pytest.mark.parametrize("used", [False, True])
 def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
     net = mlp()

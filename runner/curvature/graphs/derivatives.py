@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from runner.curvature.function.errors import MeasurementError, describe, second_derivatives
-from runner.curvature.function.trees import alike, slices_of
+from runner.curvature.function.trees import slices_of
 from runner.curvature.graphs.dag import INPUT, Dag, Node
 from runner.curvature.graphs.losses import replicated_jacobian
-from runner.curvature.graphs.recognise import structure_from_trace, structure_of, traceable
+from runner.curvature.graphs.recognise import structure_of
 from runner.curvature.graphs.state import differentiable_copy
 from runner.curvature.graphs.structure import Structure
 
@@ -152,45 +152,7 @@ def _evaluate_node(
             node(*copies)  # names the node, and says what does not fit
             raise
         return value, (structure, saved)
-    if not traceable(inputs):
-        return node(*copies).detach(), None
-    with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in inputs]
-        tracked = [leaf.clone() for leaf in leaves]
-        value = node(*tracked)
-    if any(t._version for t in tracked):
-        copies[0].add_(0)  # marks the node as one that works in place
-        return value.detach(), None
-    # Traced at every call: constants computed while tracing are those of this moment.
-    structure = structure_from_trace(node.fn, len(inputs))
-    if structure is not None:
-        try:
-            found, saved = structure.forward(inputs)
-            if _agrees(structure, saved, found, value, leaves):
-                return value.detach(), (structure, saved)
-        except (
-            Exception
-        ):  # closed forms save time: what they cannot do is left to automatic differentiation
-            pass
-    return value.detach(), None
-
-
-def _agrees(
-    structure: Structure, saved: Any, found: Tensor, value: Tensor, leaves: list[Tensor]
-) -> bool:
-    """Whether a traced structure has the outputs and, along one random direction, the gradients of
-    the function itself.
-
-    The gradient tells apart what a trace does not see, such as a part that runs without gradients.
-    """
-    if found.shape != value.shape or not value.requires_grad or not alike(found, value.detach()):
-        return False
-    g = torch.randn(value.shape, generator=torch.Generator().manual_seed(0), device="cpu").to(value)
-    grads = torch.autograd.grad(value, leaves, g, allow_unused=True, retain_graph=True)
-    pulled = structure.pullback(saved, g, [leaf.shape[1] for leaf in leaves])
-    return all(
-        exact is not None and alike(mine, exact) for mine, exact in zip(pulled, grads, strict=True)
-    )
+    return node(*copies).detach(), None
 
 
 def node_derivatives(
