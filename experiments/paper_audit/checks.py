@@ -20,15 +20,19 @@ Agreement = Literal["holds", "holds after correction", "fails"]
 TOLERANCE = 1e-9
 
 
-@dataclass(frozen=True)
-class Witness:
+Worked = dict[str, str]
+"""A worked check: texts of the columns instance, printed, corrected, reference."""
+
+
+def worked(instance: str, printed: str, corrected: str, reference: str) -> Worked:
     """One instance small enough to recompute by hand: what is printed gives, what is right gives,
     and the reference."""
-
-    instance: str
-    printed: str
-    corrected: str
-    reference: str
+    return {
+        "instance": instance,
+        "printed": printed,
+        "corrected": corrected,
+        "reference": reference,
+    }
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Outcome:
     printed: float
     corrected: float | None = None
     instances: int = 1
-    witness: Witness | None = None
+    witness: Worked | None = None
     tolerance: float = TOLERANCE
     mean: float = 0.0
 
@@ -155,9 +159,9 @@ class Tally:
         self.corrected = least if corrected else None
         self.count = 0
         self.finite = 0.0
-        self.witness: Witness | None = None
+        self.witness: Worked | None = None
 
-    def add(self, printed: float, corrected: float | None, witness: Witness) -> None:
+    def add(self, printed: float, corrected: float | None, witness: Worked) -> None:
         """One instance."""
         self.count += 1
         self.printed = max(self.printed, printed)
@@ -198,7 +202,7 @@ def equality(
         if corrected is not None:
             better = corrected(case)
             of_corrected, right = error(better, truth), digits(better)
-        tally.add(of_printed, of_corrected, Witness(describe(case), shown, right, digits(truth)))
+        tally.add(of_printed, of_corrected, worked(describe(case), shown, right, digits(truth)))
     return tally.outcome()
 
 
@@ -219,7 +223,7 @@ def worst(
         if corrected is not None:
             of_corrected = corrected(case)
             right = f"{of_corrected:.2g}"
-        tally.add(error, of_corrected, Witness(describe(case), f"{error:.3g}", right, "0"))
+        tally.add(error, of_corrected, worked(describe(case), f"{error:.3g}", right, "0"))
     return tally.outcome()
 
 
@@ -236,7 +240,7 @@ def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> O
     least `least`."""
     if reached >= least:
         return Outcome(0.0, instances=1)
-    witness = Witness(instance, "found", "", f"{reached:.3g} where {wanted}")
+    witness = worked(instance, "found", "", f"{reached:.3g} where {wanted}")
     return Outcome(1.0, instances=1, witness=witness)
 
 

@@ -28,9 +28,11 @@ from experiments.paper_audit.attention.terms import (
     same_then_other,
     second_derivative,
 )
+from experiments.paper_audit.checks import Worked
 from experiments.paper_audit.dag import paths
 from experiments.paper_audit.dag.instances import chain
 from experiments.paper_audit.dag.oracle import first_example, transmitted
+from experiments.paper_audit.hsr.derivatives import root_example
 from experiments.paper_audit.scalar.cases import Linear, Relu, random_instance
 from experiments.paper_audit.scalar.linear import bulk_error
 from experiments.paper_audit.scalar.relu import outlier_vector_error
@@ -320,3 +322,5 @@ NUMBERS: dict[str, Callable[[], Numbers]] = {
     "scalar.eq64": outlier_vectors,
 }
 """Numbers that the text of an erratum quotes, by its id."""
+EXAMPLES: dict[str, Callable[[], Worked]] = {"hsr.root": root_example}
+"""Worked checks of errata that no check of a clause gives, by the id of the erratum."""

@@ -7,16 +7,15 @@ import difflib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from experiments.paper_audit.checks import Outcome, Witness
+from experiments.paper_audit.checks import Outcome, worked
 from experiments.paper_audit.dag import zeros
-from experiments.paper_audit.papers import ZEROS, Clause, Paper, keys, paper, papers, verdict
+from experiments.paper_audit.papers import ZEROS, Clause, clauses, errata, keys, verdict
 from runner.contract import Cell, Context, Experiment
 
 Row = dict[str, Any]
-NO_WITNESS = Witness(instance="", printed="", corrected="", reference="")
+NOT_WORKED = worked("", "", "", "")
 NOT_CHECKED = Outcome(math.nan, instances=0, tolerance=math.nan, mean=math.nan)
 
 
@@ -25,28 +24,27 @@ def measure(experiment: Experiment, cell: Cell, ctx: Context) -> dict[str, Any]:
     source = str(cell.params["source"])
     if source == ZEROS:
         return {"zeros": zeros.rows()}
-    return {"formulas": check_all(paper(source), ctx.progress)}
+    return {"formulas": check_all(clauses(source), ctx.progress)}
 
 
-def check(of: Paper, clause: Clause) -> Row:
+def check(clause: Clause) -> Row:
     """One clause checked; a check that raises is a row that says so."""
     outcome, status = _evaluated(clause)
     agreement = "not checked" if outcome is NOT_CHECKED else outcome.agreement
     corrected = math.nan if outcome.corrected is None else float(outcome.corrected)
-    kind = of.kind(clause)
     return {
         "id": clause.id,
         "place": clause.place,
         "statement": clause.statement,
-        "verdict": verdict(agreement, kind, clause.uncounted, outcome.printed),
-        "class": kind,
+        "verdict": verdict(agreement, clause.kind, clause.uncounted, outcome.printed),
+        "class": clause.kind,
         "agreement": agreement,
         "printed_error": float(outcome.printed),
         "corrected_error": corrected,
         "tolerance": outcome.tolerance,
         "mean_error": outcome.mean,
         "instances": outcome.instances,
-        **asdict(outcome.witness or NO_WITNESS),
+        **(outcome.witness or NOT_WORKED),
         "status": status,
         "root": clause.root,
         "correction": clause.correction,
@@ -76,12 +74,14 @@ def _silent(done: int, total: int, name: str) -> None:
     """No progress is reported."""
 
 
-def check_all(of: Paper, progress: Callable[[int, int, str], None] = _silent) -> list[Row]:
+def check_all(
+    of_paper: Sequence[Clause], progress: Callable[[int, int, str], None] = _silent
+) -> list[Row]:
     """Every clause of a paper."""
     rows = []
-    for i, clause in enumerate(of.clauses):
-        progress(i, len(of.clauses), clause.id)
-        rows.append(check(of, clause))
+    for i, clause in enumerate(of_paper):
+        progress(i, len(of_paper), clause.id)
+        rows.append(check(clause))
     return rows
 
 
@@ -97,61 +97,45 @@ def audit(arguments: Sequence[str]) -> int:
     if len(arguments) != 1 or arguments[0].startswith("-"):
         return _mistake(USAGE + ", ".join(keys()))
     place = arguments[0].lower()
-    for of in papers():
-        if place in (of.key, of.title.lower()):
-            for clause in of.clauses:
-                print(_line(of, clause))
+    for key in keys():
+        if place in (key, errata(key)["title"].lower()):
+            for clause in clauses(key):
+                print(f"{clause.id:34s} {clause.expected:22s} {clause.kind:1s} {clause.place}")
             return 0
-    chosen = _chosen(place)
-    for of, clause in chosen:
-        print(_five_lines(of, clause))
-    return 0 if chosen else _unknown(place, arguments[0])
-
-
-def _chosen(place: str) -> list[tuple[Paper, Clause]]:
-    """The clause with this id, else those with this root cause."""
-    clauses = [(of, clause) for of in papers() for clause in of.clauses]
-    by_id = [pair for pair in clauses if pair[1].id == place]
-    return by_id or [pair for pair in clauses if pair[1].root == place]
-
-
-def _unknown(place: str, given: str) -> int:
-    ids = [clause.id for of in papers() for clause in of.clauses]
-    message = f"audit: expected the id of a clause, found '{given}'"
-    nearest = difflib.get_close_matches(place, ids, 1, 0.3)
+    every = [(key, clause) for key in keys() for clause in clauses(key)]
+    chosen = [pair for pair in every if pair[1].id == place]
+    chosen = chosen or [pair for pair in every if pair[1].root == place]
+    for key, clause in chosen:
+        print(_five_lines(key, clause))
+    if chosen:
+        return 0
+    message = f"audit: expected the id of a clause, found '{arguments[0]}'"
+    nearest = difflib.get_close_matches(place, [clause.id for _, clause in every], 1, 0.3)
     if nearest:
         message += f"; nearest is {nearest[0]}"
     return _mistake(message)
 
 
-def _line(of: Paper, clause: Clause) -> str:
-    return f"{clause.id:34s} {clause.expected:22s} {of.kind(clause):1s} {clause.place}"
-
-
-def _five_lines(of: Paper, clause: Clause) -> str:
+def _five_lines(key: str, clause: Clause) -> str:
     """Clause, instance, printed, corrected, reference."""
-    row = check(of, clause)
+    row = check(clause)
     if row["status"] != "ok":
         return f"{clause.place}: {row['status']}"
     result = row["verdict"]
-    if row["class"]:
-        result += f", class {row['class']}"
+    if clause.kind:
+        result += f", class {clause.kind}"
     tried = f"{row['instances']} instances, largest error {row['printed_error']:.1e}"
     within = f"within {row['tolerance']:.0e}"
-    corrected = row["corrected"] or clause.correction or _correction(of, clause.root)
+    of_roots = {erratum["id"]: erratum["corrected"] for erratum in errata(key)["erratum"]}
+    corrected = row["corrected"] or clause.correction or of_roots.get(clause.root, "as printed")
     lines = [
-        f"{of.title}, {clause.place} [{result}]: {clause.statement}",
+        f"{errata(key)['title']}, {clause.place} [{result}]: {clause.statement}",
         f"  instance   {row['instance'] or tried}",
         f"  printed    {row['printed'] or 'agrees'}",
         f"  corrected  {corrected}",
         f"  reference  {row['reference'] or within}",
     ]
     return "\n".join(lines)
-
-
-def _correction(of: Paper, root: str) -> str:
-    """The corrected line of a root cause; "as printed" where there is none."""
-    return next((erratum.corrected for erratum in of.errata if erratum.id == root), "as printed")
 
 
 def _mistake(text: str) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
-from experiments.paper_audit.checks import Witness
-from experiments.paper_audit.measure import NO_WITNESS, Row
-from experiments.paper_audit.papers import CLASSES, Erratum, Paper
+from experiments.paper_audit.checks import Worked, worked
+from experiments.paper_audit.effects import EXAMPLES, NUMBERS
+from experiments.paper_audit.measure import NOT_WORKED, Row
+from experiments.paper_audit.papers import CLASSES, errata
 
 MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
 HEADLINES = ("dag.lambda1", "dag.eq2", "dag.table7", "attention.j.1", "ws.theorem7")
@@ -33,9 +33,11 @@ COUNTED = {
 }
 """Verdicts in the count of clauses."""
 ByClass = dict[str, list[Row]]
+Papers = Sequence[tuple[str, list[Row], list[Row]]]
+"""Name of the package, rows and errata of every paper."""
 
 
-def entries(of: Paper, rows: list[Row]) -> list[Row]:
+def entries(key: str, rows: list[Row]) -> list[Row]:
     """The errata of one paper with the numbers of a run: classes A to E by root cause, then the
     places not checked.
 
@@ -46,25 +48,32 @@ def entries(of: Paper, rows: list[Row]) -> list[Row]:
     by_root: dict[str, list[Row]] = {}
     for row in rows:
         by_root.setdefault(row["root"], []).append(row)
-    listed = [_entry(of, erratum, by_root.get(erratum.id, [])) for erratum in of.errata]
-    listed.sort(key=lambda entry: str(entry["class"]))
-    return listed + [_unchecked(of.key, *item) for item in of.unchecked.items()]
+    listed = []
+    for erratum in sorted(errata(key)["erratum"], key=lambda erratum: str(erratum["kind"])):
+        affected = by_root.get(erratum["id"], [])
+        listed.append(_entry(key, erratum, affected, _worst_verdict(affected)))
+    for place in errata(key)["unchecked"]:
+        unchecked = {"place": place["place"], "kind": "E", "view": place["reason"]}
+        listed.append(_entry(key, unchecked, [], "not checked"))
+    return listed
 
 
-def _entry(of: Paper, erratum: Erratum, rows: list[Row]) -> Row:
+def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
+    name = erratum.get("id", "")
+    numbers = NUMBERS[name]() if name in NUMBERS else {}
     return {
-        "paper": of.key,
-        "id": erratum.id,
-        "place": erratum.place,
-        "class": erratum.kind,
-        "verdict": _worst_verdict(rows),
-        "printed": erratum.printed,
-        "corrected": erratum.corrected,
-        "elsewhere": erratum.elsewhere,
-        "consequence": erratum.consequence,
-        "experiments": erratum.effect,
+        "paper": key,
+        "id": name,
+        "place": erratum["place"],
+        "class": erratum["kind"],
+        "verdict": verdict,
+        "printed": erratum.get("printed", ""),
+        "corrected": erratum.get("corrected", ""),
+        "elsewhere": erratum.get("elsewhere", ""),
+        "consequence": erratum.get("consequence", ""),
+        "experiments": erratum.get("experiments", "").format(**numbers),
         "also_affects": [row["place"] for row in rows],
-        "authors_view": erratum.view,
+        "authors_view": erratum["view"],
         "worked_checks": _worked_checks(erratum, rows),
     }
 
@@ -77,37 +86,18 @@ def _worst_verdict(rows: list[Row]) -> str:
     return "holds"
 
 
-def _worked_checks(erratum: Erratum, rows: list[Row]) -> list[Row]:
+def _worked_checks(erratum: Row, rows: list[Row]) -> list[Worked]:
     """The example in words, else the erratum's own instance, else those of its first two clauses
     that have one."""
-    if erratum.example:
-        return [asdict(NO_WITNESS) | {"instance": erratum.example}]
-    if erratum.witness is not None:
-        return [asdict(erratum.witness())]
-    failed = [row for row in rows if row["instance"]]
-    return [asdict(_witness(row)) for row in failed[:2]]
-
-
-def _witness(row: Row) -> Witness:
-    return Witness(row["instance"], row["printed"], row["corrected"], row["reference"])
-
-
-def _unchecked(key: str, place: str, reason: str) -> Row:
-    return {
-        "paper": key,
-        "place": place,
-        "class": "E",
-        "verdict": "not checked",
-        "id": "",
-        "printed": "",
-        "corrected": "",
-        "elsewhere": "",
-        "consequence": "",
-        "experiments": "",
-        "also_affects": [],
-        "authors_view": reason,
-        "worked_checks": [],
-    }
+    if "example" in erratum:
+        return [worked(erratum["example"], "", "", "")]
+    if erratum.get("id") in EXAMPLES:
+        return [EXAMPLES[erratum["id"]]()]
+    shown: list[Worked] = []
+    for row in rows:
+        if row["instance"] and len(shown) < 2:
+            shown.append({column: row[column] for column in NOT_WORKED})
+    return shown
 
 
 def code(text: str) -> str:
@@ -149,18 +139,19 @@ def _latex(text: str) -> str:
     return "$" + without_norms.replace("|", "\\vert ") + "$"
 
 
-def paper_page(of: Paper, rows: list[Row]) -> str:
+def paper_page(key: str, rows: list[Row], listed: list[Row]) -> str:
     """The page of one paper: what survives, class A, B as a table; folded: views, the worked checks
     of B, C to E."""
     by_class: ByClass = {kind: [] for kind in CLASSES}
-    for entry in entries(of, rows):
+    for entry in listed:
         by_class[entry["class"]].append(entry)
+    paper = errata(key)
     lines = [
-        f"# Errata: {of.title}",
+        f"# Errata: {paper['title']}",
         "",
-        f"*{of.name}.* {MADE}",
+        f"*{paper['name']}.* {MADE}",
         "",
-        f"**What survives.** {of.survives}",
+        f"**What survives.** {paper['survives']}",
         "",
         f"{counts(rows)} Root causes: {_class_counts(by_class, 'ABCDE')}.",
         "",
@@ -287,34 +278,36 @@ exceed it. Each entry has an instance to recompute and the authors' view.
 """
 
 
-def overview(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
+def overview(papers: Papers) -> str:
     """The page above: the most important errors, the table paper × class, and how a verdict comes
     about."""
-    by_id = {}
-    for of, rows in papers:
-        for entry in entries(of, rows):
-            by_id[entry["id"]] = (of, entry)
+    by_id: dict[str, Row] = {}
+    for _, _, listed in papers:
+        by_id |= {entry["id"]: entry for entry in listed}
     lines = ["# Errata of the five papers", "", MADE, "", "## The five most important errors", ""]
     chosen = [by_id[name] for name in HEADLINES if name in by_id]
-    for number, (of, entry) in enumerate(chosen, start=1):
-        link = f"[{of.title}](errata_{of.key}.md)"
-        lines.append(f"{number}. **{link}, {entry['place']}.** {entry['consequence']}")
+    for number, entry in enumerate(chosen, start=1):
+        place = f"{_link(entry['paper'])}, {entry['place']}"
+        lines.append(f"{number}. **{place}.** {entry['consequence']}")
     lines += ["", "## All papers", "", *_totals(papers)]
     return "\n".join(lines) + "\n" + EXPLANATION
 
 
-def _totals(papers: Sequence[tuple[Paper, list[Row]]]) -> list[str]:
+def _link(key: str) -> str:
+    return f"[{errata(key)['title']}](errata_{key}.md)"
+
+
+def _totals(papers: Papers) -> list[str]:
     body = []
-    for of, rows in papers:
-        classes = Counter(entry["class"] for entry in entries(of, rows))
+    for key, rows, listed in papers:
+        classes = Counter(entry["class"] for entry in listed)
         verdicts = Counter(row["verdict"] for row in rows)
         counted = len(rows) - verdicts["not counted"]
         numbers = [counted, verdicts["holds"], *(classes[kind] for kind in CLASSES)]
-        body.append([f"[{of.title}](errata_{of.key}.md)", *map(str, numbers)])
+        body.append([_link(key), *map(str, numbers)])
     return table(("paper", "clauses counted", "hold", *CLASSES), body)
 
 
-def as_json(papers: Sequence[tuple[Paper, list[Row]]]) -> str:
-    """The same content as a list of entries."""
-    listed = [entry for of, rows in papers for entry in entries(of, rows)]
+def as_json(listed: list[Row]) -> str:
+    """The errata of all papers."""
     return json.dumps(listed, ensure_ascii=False, indent=1) + "\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.measure import Row
-from experiments.paper_audit.pages import as_json, overview, paper_page
-from experiments.paper_audit.papers import CLASSES, ZEROS, Paper, keys, paper, titles, verdict
+from experiments.paper_audit.pages import as_json, entries, overview, paper_page
+from experiments.paper_audit.papers import CLASSES, ZEROS, errata, keys, verdict
 from experiments.paper_audit.settings import PaperAudit
 from runner.contract import Analysis, Claim
 
@@ -64,8 +64,7 @@ def _records(table: Any) -> list[Row]:
 
 def claims(rows: list[Row]) -> list[Claim]:
     """One claim per clause; class and reason stand in the detail."""
-    names = titles()
-    return [_claim(row, names[row["source"]]) for row in rows]
+    return [_claim(row, errata(row["source"])["title"]) for row in rows]
 
 
 def _claim(row: Row, title: str) -> Claim:
@@ -95,18 +94,14 @@ def _claim(row: Row, title: str) -> Claim:
     )
 
 
-def by_paper(rows: list[Row]) -> list[tuple[Paper, list[Row]]]:
-    """Papers that have rows, with them."""
-    pairs = []
+def documents(rows: list[Row]) -> dict[str, str]:
+    """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
+    pages, papers = {}, []
     for key in keys():
         of_paper = [row for row in rows if row["source"] == key]
         if of_paper:
-            pairs.append((paper(key), of_paper))
-    return pairs
-
-
-def documents(rows: list[Row]) -> dict[str, str]:
-    """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
-    grouped = by_paper(rows)
-    pages = {f"errata_{of.key}.md": paper_page(of, of_paper) for of, of_paper in grouped}
-    return {"errata.md": overview(grouped), **pages, "errata.json": as_json(grouped)}
+            listed = entries(key, of_paper)
+            papers.append((key, of_paper, listed))
+            pages[f"errata_{key}.md"] = paper_page(key, of_paper, listed)
+    listed_all = [entry for _, _, listed in papers for entry in listed]
+    return {"errata.md": overview(papers), **pages, "errata.json": as_json(listed_all)}

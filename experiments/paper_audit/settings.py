@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.paper_audit.papers import ZEROS, costs, keys
+from experiments.paper_audit.papers import ZEROS, errata, keys
 from runner import contract as c
 
 
@@ -36,7 +36,7 @@ class PaperAudit(c.Experiment):
     source: list[str] = c.grid(choices=(*keys(), ZEROS))
 
     def cells(self) -> Iterable[c.Cell]:
-        seconds = costs() | {ZEROS: 10.0}
+        seconds = {key: float(errata(key)["seconds"]) for key in keys()} | {ZEROS: 10.0}
         return [
             c.Cell(params, seconds=seconds[str(params["source"])]) for params in self.combinations()
         ]

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.func import grad, jacrev, vmap
 
 from experiments.paper_audit import checks
-from experiments.paper_audit.checks import TOLERANCE, Check, Outcome, Witness
+from experiments.paper_audit.checks import TOLERANCE, Check, Outcome, Worked, worked
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, zeros
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -301,11 +301,11 @@ def moved(instance: Instance, z: Tensor) -> Instance:
     return Instance(instance.name, theta, x.view(instance.x.shape), instance.q)
 
 
-def _witness(value: float, start: Instance) -> Witness | None:
+def _witness(value: float, start: Instance) -> Worked | None:
     if value <= TOLERANCE:
         return None
     where = f"search from {start}: largest excess over the bound, relative to it"
-    return Witness(where, "0", "", f"{value:.3g}")
+    return worked(where, "0", "", f"{value:.3g}")
 
 
 def omega_range() -> Outcome:

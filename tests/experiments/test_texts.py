@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from experiments.attention.bounds import BOUNDS
-from experiments.paper_audit.papers import paper as audited
+from experiments.paper_audit.papers import clauses
 from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
 from runner import results
 from runner.report.collect import reference_path
@@ -34,7 +34,7 @@ def decided(paper: str, s: Said) -> bool:
     if s.kind == "row":  # of attention_hessian, made from the lemmas
         return s.experiment == "attention_hessian" and s.row.removeprefix("lemma_") in BOUNDS
     if s.kind == "audit":
-        return s.row in {formula.id for formula in audited(AUDITS.get(paper, paper)).clauses}
+        return s.row in {clause.id for clause in clauses(AUDITS.get(paper, paper))}
     return s.kind == "not checked" and len(s.row.split()) > 2 and not s.experiment
 
 

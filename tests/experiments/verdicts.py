@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from experiments.paper_audit.papers import papers
+from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import TEXTS, Said, said, statements
 from runner.contract import Statement, is_extension
 from runner.report.manifest import read_manifest, read_table
@@ -141,8 +141,8 @@ class Reports:
             for a, b in itertools.combinations(group, 2)
         }
         audited = {}
-        for paper in papers():
-            audited[paper.key] = [(f.id, set(covered(f.place))) for f in paper.clauses]
+        for key in keys():
+            audited[key] = [(clause.id, set(covered(clause.place))) for clause in clauses(key)]
         found = []
         for experiment in self.claims:
             for name, s in printed(experiment).items():

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome
-from experiments.paper_audit.papers import ROOM, Clause, Paper, keys, paper, read
+from experiments.paper_audit.papers import ROOM, Clause, clauses, keys, read
 from tests.mutations.formulas import Mutation, mutations
 
 PACKAGE = "experiments.paper_audit"
@@ -87,8 +87,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 @contextmanager
-def changed(key: str, module: str, tree: ast.Module) -> Iterator[Paper]:
-    """The paper with one of its modules replaced; everything is as before afterwards."""
+def changed(key: str, module: str, tree: ast.Module) -> Iterator[tuple[Clause, ...]]:
+    """The paper's clauses with one of its modules replaced; everything is as before afterwards."""
     kept = {f"{PACKAGE}.{name}" for name in KEPT}
 
     def own() -> list[str]:
@@ -174,7 +174,7 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
     for found in kinds.values():
         chance.shuffle(found)
     turns = [found[k] for k in range(count) for found in kinds.values() if k < len(found)]
-    reach = {formula.id: reached(formula.check) for formula in paper(key).clauses}
+    reach = {formula.id: reached(formula.check) for formula in clauses(key)}
     for module, mutation in turns[:count]:
         place = (_full(key, module), mutation.function, mutation.start)
         near = sorted((i for i in reach if place in reach[i]), key=lambda i: len(reach[i]))
@@ -191,12 +191,12 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
 def _caught(key: str, module: str, mutation: Mutation, near: Sequence[str]) -> str:
     """Id of the first clause that notices the error, "" where none does; checks that reach least
     come first."""
-    for formula in paper(key).clauses:
+    for formula in clauses(key):
         if formula.id in near and formula.expected != "holds":
             _known(key, formula.id)  # before the changed modules are imported
     try:
         with changed(key, module, mutation.apply(source_of(key, module))) as mutant:
-            formulas = {f.id: f for f in mutant.clauses}
+            formulas = {f.id: f for f in mutant}
             return next((found for i in near if (found := _notices(key, formulas[i]))), "")
     except Exception as error:
         return f"import: {type(error).__name__}"  # the module cannot even be read
@@ -205,7 +205,7 @@ def _caught(key: str, module: str, mutation: Mutation, near: Sequence[str]) -> s
 @functools.cache
 def _known(key: str, formula: str) -> Outcome:
     """Outcome of the formula as it is."""
-    return next(f for f in paper(key).clauses if f.id == formula).check()
+    return next(f for f in clauses(key) if f.id == formula).check()
 
 
 def _notices(key: str, formula: Clause) -> str:
@@ -235,7 +235,7 @@ def noticed(error: Wrong) -> bool:
     with changed(
         error.paper, error.module, ast.parse(source.replace(error.text, error.wrong))
     ) as mutant:
-        formula = next(f for f in mutant.clauses if f.id == error.clause)
+        formula = next(f for f in mutant if f.id == error.clause)
         return formula.check().agreement != formula.expected
 
 

@@ -29,7 +29,7 @@ from experiments.paper_audit.attention.terms import (
     same_then_other,
     second_derivative,
 )
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.tensors import total
 
 CHECKS = Checks()
@@ -144,9 +144,7 @@ def pairs() -> Outcome:
         for places in C14:
             error = relative_error(term(t, places[0]), term(transposed, places[-1]))
             corrected = max(corrected, error)
-    witness = Witness(
-        "partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0"
-    )
+    witness = worked("partner of Table 2: 1", "Table 1: 9, of eight terms", "Table 1: 8", "error 0")
     printed = 0.0 if (1, 9) in TABLES else math.inf
     return Outcome(printed, corrected, count, witness)
 

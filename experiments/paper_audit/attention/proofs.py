@@ -9,7 +9,7 @@ from torch.func import grad
 
 from experiments.attention.bounds import BOUNDS, attention_jacobian
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, RADII, SIZES, draw
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, spectral_norm
 from runner.curvature.closed_form import attention as att
 
@@ -30,7 +30,7 @@ def one_sided() -> Outcome:
         corrected.append(float(near) / limit - 1)
     one = ones(1, 1, 1)
     value = float(att.residual(one, one, one, -10 * one).abs())
-    witness = Witness(
+    witness = worked(
         "n = d = 1, X = V = 1, b = −10 <= R², R = 1.01: |c|",
         "at most 2 R² = 2.0402",
         "",
@@ -54,7 +54,7 @@ def modulus_of_means() -> Outcome:
         return (f * (moved.mT @ w)[:, 0]).sum()
 
     slope = float(grad(mean)(x[0, 0]))
-    witness = Witness(
+    witness = worked(
         "n = 3, d = 1, W = R = 5, X = (0, R/√2, −R/√2): dz_{1,1}/dx_{1,1}",
         "at most 4 R² = 100",
         "at most 5 R⁴ = 3125",
@@ -80,7 +80,7 @@ def columns_as_norm() -> Outcome:
         if printed[-1] > 1e-9 and witness is None:
             k = int(ratio.argmax())
             column, norm = float(columns.flatten()[k]), float(operator.flatten()[k])
-            witness = Witness(
+            witness = worked(
                 f"n = {n}, d = {d}, R = {radius}: |df/d vec X|",
                 f"{column:.5g}",
                 f"<= {radius**2:.5g}",
@@ -111,7 +111,7 @@ def block_symmetry() -> Outcome:
         largest = float(skew[~same_token].max())
         if largest > 1e-9:
             printed.append(largest)
-            witness = witness or Witness(
+            witness = witness or worked(
                 f"n = {n}, d = {d}: skew part of a block with i1 != i2, relative",
                 "0",
                 "spectral norm instead of the order",
@@ -137,7 +137,7 @@ def blocks_bound_matrix() -> Outcome:
         corrected.append(float((ratio / n).max()) - 1)
     largest = float(torch.linalg.eigvalsh(all_ones[0])[-1])
     where = "((1, 1), (1, 1)): blocks of norm 1, largest eigenvalue"
-    witness = Witness(where, "1", "<= n = 2", f"{largest:.5g}")
+    witness = worked(where, "1", "<= n = 2", f"{largest:.5g}")
     return Outcome(max(printed), max(corrected), 151, witness)
 
 
@@ -161,7 +161,7 @@ def term_bound() -> Outcome:
         printed.append(largest / radius**6 - 1)
         corrected.append(largest / (4 * radius**6) - 1)
     where = "n = d = 1, X = W = V = R = 2: |B_2|"
-    witness = Witness(where, "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
+    witness = worked(where, "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
     return Outcome(max(printed), max(corrected), INSTANCES, witness)
 
 
@@ -176,7 +176,7 @@ def moduli() -> Outcome:
         by_difference = (a[0] - b[0]).abs() * b[1].abs()
         printed.append(abs(float(by_product) - exact))
         corrected.append(abs(float(by_difference) - exact))
-    witness = Witness("dc(X) = dc(Y) = 1 in both factors: second modulus", "1", "0", "0")
+    witness = worked("dc(X) = dc(Y) = 1 in both factors: second modulus", "1", "0", "0")
     return Outcome(max(printed), max(corrected), 50, witness)
 
 
@@ -207,7 +207,7 @@ def constants() -> Outcome:
     ]
     printed = [*shared, (23 * constant("G.4"), 105)]
     corrected = [*shared, (constant("I.1") * constant("G.4"), 105)]
-    witness = Witness(
+    witness = worked(
         "last line of the proof: |D| |c(X) − c(Y)|",
         "23 R⁶ · 5 R⁴ <= 105 R¹⁰",
         "21 R⁶ · 5 R⁴",

@@ -11,7 +11,7 @@ from experiments.attention.bounds import BOUNDS
 from experiments.attention.newton_method import Objective, minimise
 from experiments.attention.problem import recovery_objective
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, SIZES, draw
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.tensors import gauss, seeded
 from runner.curvature.closed_form import attention as att
 
@@ -89,7 +89,7 @@ def recovers() -> Outcome:
         error = float((minimiser - data).norm() / data.norm())
         share = float(minimiser.norm() / data.norm())
         worst = max(worst, error)
-        witness = witness or Witness(
+        witness = witness or worked(
             f"n = {n}, d = {d}, R = 2, γ = 42 n d R⁸, B exact",
             "recover the initial data",
             "",

@@ -9,10 +9,10 @@ from torch.func import grad, hessian, jacfwd, jacrev
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     equality,
     outcome_of,
     relative_error,
+    worked,
     worst,
 )
 from experiments.paper_audit.dag.instances import Instance, attention
@@ -64,7 +64,7 @@ def softmax_dense() -> Outcome:
     for z in logits():
         entries = hessian(soft)(z).abs()
         generic += [float(entries.min() / entries.max()), float(jacrev(soft)(z).abs().min())]
-    witness = Witness(
+    witness = worked(
         "two equal logits, σ = (1/2, 1/2): T_σ;z",
         "dense",
         "dense for other logits",
@@ -136,7 +136,7 @@ def main_source() -> Outcome:
     often (q,k) is first."""
     small = [mixed_norms(seed, 3, 2) for seed in range(60)]
     large = [mixed_norms(seed, 8, 16) for seed in range(12)]
-    witness = Witness(
+    witness = worked(
         "Gaussian weights, inputs and targets, 3 tokens of width 2",
         "(q,k) has the largest H^T",
         "",
@@ -173,7 +173,7 @@ def two_heads() -> Outcome:
     cross = float(e.blocks["q1", "q2"].norm() / e.blocks["q1", "q1"].norm())
     local = float(curvature["q1", "q2"].norm() / curvature["q1", "q1"].norm())
     where = "two heads and an output projection: ‖H[q1,q2]‖ / ‖H[q1,q1]‖"
-    return Outcome(cross, local, 1, Witness(where, "0", "0 for T", f"{cross:.3g}"))
+    return Outcome(cross, local, 1, worked(where, "0", "0 for T", f"{cross:.3g}"))
 
 
 @CHECKS.clause("dag.example37")
@@ -193,5 +193,5 @@ def at_zero_residual() -> Outcome:
     none, once, twice = (tensor_norm(scale * residual) for scale in (0.0, 1.0, 2.0))
     where = "attention of two tokens, width 1, |O − Y|²/2 at Y = O: ‖H^T[Q, K]‖"
     shown = f"{none:g}; {once:.3g} for a random Y"
-    witness = Witness(where, "not 0", "linear in O − Y", shown)
+    witness = worked(where, "not 0", "linear in O − Y", shown)
     return Outcome(float(none == 0 < once), abs(twice / once - 2), 3, witness)

@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, diag, nn, outer
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, exists, outcome_of, worst
+from experiments.paper_audit.checks import Checks, Outcome, exists, outcome_of, worked, worst
 from experiments.paper_audit.dag.instances import Instance, diamond, layer, skip
 from experiments.paper_audit.dag.oracle import Example, examples, first_example
 from experiments.paper_audit.dag.paths import Path, path_jacobian, paths
@@ -74,7 +74,7 @@ def measured_rank() -> Outcome:
         block = gauss_newton_block(bottleneck(seed, 1, 2), "v", "v").mean(0)
         printed.append(beyond(block, 1))
         right.append(beyond(block, 2))
-    witness = Witness(
+    witness = worked(
         "d_u = 1, mean of two examples, block (v, v): σ_2/σ_1",
         "0 (rank <= d_u)",
         "rank <= B d_u",
@@ -88,7 +88,7 @@ def text_before_31() -> Outcome:
     """'If all paths between v and w pass through a bottleneck': v → u → w → out with a skip v →
     out; corrected: all paths to the output."""
     wrong = beyond(gauss_newton_block(bottleneck(0, 1, 2, bypass=True), "v", "w"), 1)
-    witness = Witness(
+    witness = worked(
         "v → m → u → w → out, d_u = 1, and a skip v → out: σ_2/σ_1 of H^GN[v,w]",
         "0",
         "0 without the skip",
@@ -135,7 +135,7 @@ def remark_60() -> Outcome:
             corrected.append(stable(e.gauss_newton("out")["v", "v"]) - 1)
             if d - 1 > 1e-9 and witness is None:
                 where = "d_u = 1, K = 5, tanh, one example: D(v,v)"
-                witness = Witness(where, "at most 1", "at most 1 for H^GN", f"{d:.3f}")
+                witness = worked(where, "at most 1", "at most 1 for H^GN", f"{d:.3f}")
     return Outcome(max(printed), max(corrected), len(printed), witness)
 
 

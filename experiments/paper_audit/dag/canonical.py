@@ -9,11 +9,11 @@ from torch.func import grad, hessian, vmap
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     exists,
     outcome_of,
     relative_error,
     strongest,
+    worked,
     worst,
 )
 from experiments.paper_audit.dag.instances import (
@@ -152,7 +152,7 @@ def ggn_is_fisher() -> Outcome:
     scores = vmap(grad(cauchy_loss))(grid) ** 2
     fisher = float((scores * density).sum() * (grid[1] - grid[0]))
     at_zero = float(grad(grad(cauchy_loss))(zeros(())))
-    witness = Witness(
+    witness = worked(
         "−log of a Cauchy density, f = y",
         f"∇²ℓ = {at_zero:g} = Fisher",
         "",
@@ -181,7 +181,7 @@ def zero_gap() -> Outcome:
     gaps = []
     for e in examples(case):
         gaps += [float(block.norm()) for block in e.tensor(case.dag.output).values()]
-    witness = Witness(
+    witness = worked(
         "f = a b x, loss = f, a = b = 0, x = 1: ‖H_θ − GGN‖",
         "≈ 0",
         "0 for activations only",
@@ -266,7 +266,7 @@ def reached() -> Outcome:
     ]
     block = float(first_example(scalar_nodes(nodes, [1.0, 1.0])).blocks["v", "w"])
     generic = [float(b.abs().max() == 0) for case in smooth() for b in exact(case).values()]
-    witness = Witness(
+    witness = worked(
         "out = v² + w², loss = out: H[v,w]",
         "≠ 0 (both reach out)",
         "may vanish, not generically",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import hessian
 from torch.utils.flop_counter import FlopCounterMode
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, relative_error
+from experiments.paper_audit.checks import Checks, Outcome, relative_error, worked
 from experiments.paper_audit.dag.instances import linear_chain, smooth
 from experiments.paper_audit.dag.linear_graphs import line
 from experiments.paper_audit.dag.oracle import first_example
@@ -83,7 +83,7 @@ def propagated() -> Outcome:
         by_free = total(e.blocks[first, w] @ change for w, change in free.items())
         wrong.append(relative_error(by_moved, truth))
         right.append(relative_error(by_free, truth))
-        witness = witness or Witness(
+        witness = witness or worked(
             f"{case}, r = 1 at v: HVP at v",
             f"{float(by_moved):g} (each node counts once more)",
             f"{float(by_free):g}",
@@ -100,7 +100,7 @@ def pair_count() -> Outcome:
     nodes, parents = set(itertools.chain(*edges)), {v for v, _ in edges}
     n = len(nodes)
     with_child = sum(bool({*pair} & parents) for pair in itertools.product(nodes, repeat=2))
-    witness = Witness(
+    witness = worked(
         "a chain of 100 nodes, s = 2: pairs (v, w) with a child",
         "at most O(n s), 200",
         "n² − 1",

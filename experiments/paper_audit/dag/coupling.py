@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, attack, exists, outcome_of
+from experiments.paper_audit.checks import Checks, Outcome, attack, exists, outcome_of, worked
 from experiments.paper_audit.dag.instances import smooth, smooth_and_piecewise_linear
 from experiments.paper_audit.dag.linear_graphs import GRAPHS, Linear, of_numbers
 from experiments.paper_audit.dag.oracle import Blocks, exact, gauss_newton, mean
@@ -77,7 +77,7 @@ def indefinite_loss() -> Outcome:
     jacobians = {"v": ones(2, 1), "w": real([[1.0], [0.0]])}
     blocks = {(v, w): jacobians[v].T @ base @ jacobians[w] for v in jacobians for w in jacobians}
     value = max(couplings(blocks))
-    witness = Witness(
+    witness = worked(
         "linear, ∇²ℓ = diag(1, −1/2), J_v = (1, 1), J_w = (1, 0): C(v,w)",
         "<= 1",
         "<= 1 for ∇²ℓ >= 0",

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     attack,
     exists,
     outcome_of,
+    worked,
     worst,
 )
 from experiments.paper_audit.dag.coupling import couplings, of_example
@@ -130,7 +130,7 @@ def looser() -> Outcome:
 def arithmetic() -> Outcome:
     """Remark 27 and Section 5.1: rho^8 ≈ 780 at rho = 2.6 (2.59 in Table 2); corrected: rho^7."""
     printed, right = abs(2.6**8 / 780 - 1), abs(2.59**7 / 780 - 1)
-    witness = Witness("2.6⁸", "≈ 780", "2.59⁷ = 782", f"{2.6**8:.0f}")
+    witness = worked("2.6⁸", "≈ 780", "2.59⁷ = 782", f"{2.6**8:.0f}")
     return Outcome(printed, right, 1, witness, tolerance=0.05)
 
 
@@ -158,7 +158,7 @@ def lyapunov_at_init() -> Outcome:
     growth of one vector, (1/L) log |J ... e_1|."""
     found = [exponents(depth, seed) for depth in (8, 10, 12) for seed in range(3)]
     values, errors = zip(*found, strict=True)
-    witness = Witness(
+    witness = worked(
         "‖J_8···J_1‖₂ ≈ 5 of Section 5.1 in Eq. 8",
         "λ_1 ≈ −0.02",
         "ln(5)/8 = 0.20",
@@ -226,7 +226,7 @@ def theorem_43() -> Outcome:
     start = torch.cat([Linear.start(GRAPHS[0], 0), Linear.start(GRAPHS[0], 1)])
     printed, _ = changes(start)
     right, _ = attack(lambda z: changes(z)[1], start, 60)
-    witness = Witness(
+    witness = worked(
         "v → out, f_out = D f_v, D = 1 → 1 + e_D: relative change of H^GN[v,v] at dist(v,v) = 0",
         "O(e_D²)",
         "<= (l_v + l_w) e_D = 2 e_D",
@@ -304,7 +304,7 @@ def mean_of_norms() -> Outcome:
     blocks = exact(case)["h1", "h2"]
     of_norms = float(blocks.flatten(1).norm(dim=1).mean())
     norm = float(blocks.mean(0).norm())
-    witness = Witness(
+    witness = worked(
         f"{case}, 8 examples, block (h1, h2)",
         f"mean of norms {of_norms:.4g}",
         f"norm of the mean {norm:.4g}",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import hessian
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, apart
+from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.paper_audit.dag.printed_ranges import authors_means, slope
 from experiments.paper_audit.dag.probes import sign_vectors
 from experiments.paper_audit.tensors import diagonal, gauss, ones, real, seeded, spectral_norm, unit
@@ -42,7 +42,7 @@ def parameter_blocks() -> Outcome:
         bounded = rho ** (v - 1) * between_activations * rho ** (w - 1)
         remainder = (output - 1) * output / rho**2
         errors.append(apart(bounded + remainder, float(exact[v - 1, w - 1])))
-    witness = Witness(
+    witness = worked(
         "f = a_1 ... a_12, a = 1/2, loss = (f − 1)²/2, ε = 0.1: squares that a block-diagonal "
         "method discards at dist > 4; entries (1, 2) and (1, 12)",
         "at most 10 %; a fall by 2⁻¹⁰",
@@ -76,7 +76,7 @@ def necessary() -> Outcome:
         least = float(torch.linalg.eigvalsh(convex)[0])
         bound = least * float(spectral_norm(product))
         excess.append(bound / resonance_behind(product, convex) - 1)
-    witness = Witness(
+    witness = worked(
         "J = diag(2, 1/2), 20 layers, two classes, logits (h_1 + h_2, h_1 − h_2) at h = 0: λ_1 and "
         "R(v_0, v_20) / R(v_20, v_20)",
         "no decay, since λ_1 > 0",
@@ -99,7 +99,7 @@ def rate_and_norm() -> Outcome:
             excess.append(bound - rate)
             if depth == 8:
                 shown.append((bound, rate))
-    witness = Witness(
+    witness = worked(
         "authors' results, L = 8, plain, residual, spectral normalisation, before training: rate b",
         ", ".join(f"{bound:.2f}" for bound, _ in shown),
         "at least −ln ρ",
@@ -120,7 +120,7 @@ def premise_of_corollary_26() -> Outcome:
     for depth in ("8", "12", "16"):
         keys = {"depth": depth, "arch": "plain_sn", "checkpoint": "init"}
         inside.append(printed_number("exp1b_spectral_norm", metric="rho_max", **keys))
-    witness = Witness(
+    witness = worked(
         "Table 2, plain networks: smallest ρ_max; bound (10) at L = 8 with ρ = 2.59",
         "< 1, decay",
         f"{max(inside):g} in Exp. 1b",
@@ -164,7 +164,7 @@ def radius_count() -> Outcome:
         right.append(sum(counts) / (len(tree) * max(counts)) - 1)
         on_chain = sum(pairs_within(radius, chain))
         right.append(abs(on_chain - 50 * (2 * radius + 1) + radius * (radius + 1)))
-    witness = Witness(
+    witness = worked(
         "binary tree of 127 nodes, edges to the root, s = 1: blocks within distance k = 2, 8",
         "at most 127 (2k + 1) = 635, 2159",
         "127 times the largest ball",
@@ -182,7 +182,7 @@ def variance_of_signs() -> Outcome:
         means = sign_vectors(size) @ ones(size) / size
         variance[size] = float(means.var(correction=0))
     fall = variance[2] / variance[8]
-    witness = Witness(
+    witness = worked(
         "mean of B = 2 and of B = 8 random signs: quotient of the variances",
         "2",
         "4; of the standard deviations 2",

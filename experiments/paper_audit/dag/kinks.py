@@ -13,11 +13,11 @@ from torch.nn.functional import layer_norm, leaky_relu
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     attack,
     exists,
     outcome_of,
     relative_error,
+    worked,
 )
 from experiments.paper_audit.dag.instances import Instance, chain, smooth
 from experiments.paper_audit.dag.negative_curvature import whole
@@ -85,7 +85,7 @@ def smooth_point_of_kinks() -> Outcome:
 
     at_zero = second_slope(loss, 0.0)
     elsewhere = max(abs(second_slope(loss, x) - 1) for x in (-1.0, 1e-9, 0.3))
-    witness = Witness(
+    witness = worked(
         "f(x) = ReLU(x) − ReLU(−x) = x, loss = f²/2, at x = 0: second derivative",
         f"{at_zero:g} (AD)",
         "equal off the kinks of single neurons",
@@ -110,7 +110,7 @@ def quadratic_of_relu() -> Outcome:
     at 0 alone."""
     inside = max(jump_of_relu_squared(x) for x in (-2.0, -0.5, -0.01))
     at_zero = jump_of_relu_squared(0.0)
-    witness = Witness(
+    witness = worked(
         "ReLU(x)²/2 at x = −1/2: jump of the second derivative",
         "≠ 0",
         "only at x = 0",
@@ -138,7 +138,7 @@ def lipschitz_product() -> Outcome:
 
     start = real([1.0, 1.0, 0.0, 0.0, 1.0, 2.0])
     slope, norm = slope_of_sum(start)
-    witness = Witness(
+    witness = worked(
         "f_u1 = f_u2 = x, f_v = ReLU(f_u1 + f_u2) = 2x for x > 0: Lipschitz constant",
         "1 · 1 · √2 = 1.4142",
         "√(1 + 1) · √2 = 2",
@@ -196,7 +196,7 @@ def pseudoinverse() -> Outcome:
     errors = [least_squares_error(seed) for seed in range(4)]
     errors.append(relative_error(torch.linalg.pinv(full), torch.linalg.inv(full)))
     where = "H = diag(1, 0), g = (0, 1): H d + g"
-    witness = Witness(where, "0", "least squares", f"({residual:g} in norm)")
+    witness = worked(where, "0", "least squares", f"({residual:g} in norm)")
     return Outcome(residual, max(errors), 6, witness)
 
 
@@ -234,7 +234,7 @@ def residual_above_one() -> Outcome:
         generator = seeded(k)
         weights, h = gauss(generator, 4, 4), gauss(generator, 4)
         norms.append(norm_of_residual_block(weights, 0.35, h))
-    witness = Witness(
+    witness = worked(
         "J = I + alpha D W with alpha D W = −I/2: ‖J‖₂",
         "> 1",
         "> 1 for random weights",
@@ -259,7 +259,7 @@ def regularised_newton() -> Outcome:
     fixed = last_contraction(lambda x: 1.0)
     by_gradient = last_contraction(lambda x: abs(x + x**3))
     plain = last_contraction(lambda x: 0.0)
-    witness = Witness(
+    witness = worked(
         "x²/2 + x⁴/4, λ = 1: |x_{k+1}| / |x_k| near 0",
         "→ 0 (superlinear)",
         "→ 0 where λ → 0",

@@ -9,11 +9,11 @@ from torch import Tensor, outer
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     attack,
     exists,
     outcome_of,
     relative_error,
+    worked,
     worst,
 )
 from experiments.paper_audit.dag import recursion
@@ -106,7 +106,7 @@ def parameter_saddle() -> Outcome:
     inner = Jacobian(lambda q: q[0] * q[1], p)
     lowest = float(torch.linalg.eigvalsh(hessian)[0])
     beyond = negative_mass(hessian) - negative_mass(hessian - outer(inner, inner))
-    witness = Witness(
+    witness = worked(
         "f = a b x, loss = (f − 1)²/2 at x = 1, a = b = 0",
         "H^T = 0, so no negative curvature",
         "it is in H − GGN (mixed terms of Eq. 5)",
@@ -154,7 +154,7 @@ def dropped_tensor_part() -> Outcome:
     inner = real([1.0, 0.0])
     values = torch.linalg.eigvalsh(torch.func.hessian(product_loss)(zeros(2)))
     right = torch.linalg.eigvalsh(outer(inner, inner))
-    witness = Witness(
+    witness = worked(
         "f = a b x, loss = (f − 1)²/2, a = b = 0, x = 1: smallest eigenvalue without H^T",
         ">= 0",
         ">= 0 for the GGN",

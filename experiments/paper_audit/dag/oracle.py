@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
-from experiments.paper_audit.checks import TOLERANCE, Outcome, Witness, digits
+from experiments.paper_audit.checks import TOLERANCE, Outcome, Worked, digits, worked
 from experiments.paper_audit.dag.instances import Instance, relative_error
 from experiments.paper_audit.tensors import ones, zeros
 from runner.curvature import Dag, Node
@@ -310,11 +310,11 @@ def blocks_agree(
     return Outcome(worst, right if corrected else None, count, witness)
 
 
-def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Witness:
+def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
     v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
     corrected = "" if better is None else digits(better[v, w])
     where = f"{case}: block ({v}, {w})"
-    return Witness(where, digits(found[v, w]), corrected, digits(truth[v, w]))
+    return worked(where, digits(found[v, w]), corrected, digits(truth[v, w]))
 
 
 def true_blocks(_: Instance, e: Example) -> Blocks:

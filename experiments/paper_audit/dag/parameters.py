@@ -10,9 +10,9 @@ from torch.func import functional_call
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     exists,
     relative_error,
+    worked,
     worst,
 )
 from experiments.paper_audit.dag import recursion
@@ -218,7 +218,7 @@ def coupling_bounds() -> Outcome:
     coupling = e.blocks[v, w].norm() / (e.blocks[v, v].norm() * e.blocks[w, w].norm()).sqrt()
     bound = float(spectral_norm(own[v].d) * spectral_norm(own[w].d)) * float(coupling)
     block = 1e4 * float((own[v].d.T @ e.blocks[v, w] @ own[w].d).norm())
-    witness = Witness(
+    witness = worked(
         f"{case}, loss times 10⁴, first term of pair ({v}, {w})",
         f"at most {bound:.4g}",
         "R in place of C",
@@ -233,7 +233,7 @@ def pure_of_linear() -> Outcome:
     mixed one is not."""
     own = parametric(two_factors(), 0)["out"]
     pure, mixed = float(own.own.abs().max()), float(own.mixed["h"].abs().max())
-    witness = Witness("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{pure:g}")
+    witness = worked("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{pure:g}")
     return Outcome(float(pure == 0), float(mixed == 0), 1, witness)
 
 

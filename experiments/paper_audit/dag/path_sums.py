@@ -10,10 +10,10 @@ from torch import Tensor
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     exists,
     outcome_of,
     relative_error,
+    worked,
     worst,
 )
 from experiments.paper_audit.dag.instances import (
@@ -55,7 +55,7 @@ def theorem_33() -> Outcome:
         wrong.append(relative_error(printed, exact))
         if wrong[-1] > 1e-9 and witness is None:
             value = float(exact)
-            witness = Witness(
+            witness = worked(
                 f"{case}: H[{v},{w}]",
                 f"{float(printed):g} (once for each descendant)",
                 f"{value:g}",
@@ -80,7 +80,7 @@ def additive() -> Outcome:
     gap = max(abs(summed - whole) / summed for whole, summed in values)
     excess = max((whole - summed) / summed for whole, summed in values)
     whole, summed = values[0]
-    witness = Witness(
+    witness = worked(
         f"{cases[0]}: R(stem, stem)",
         f"sum over pairs of paths {summed:.4g}",
         "<= that sum",
@@ -109,7 +109,7 @@ def sign_aligned() -> Outcome:
     corrected: multiples."""
     a, b = diagonal(1.0, 0.0), diagonal(0.0, 1.0)
     multiples = max(abs(1 - share_of_sum(a, k * a)) for k in (0.5, 3.0))
-    witness = Witness(
+    witness = worked(
         "contributions diag(1, 0) and diag(0, 1)",
         "R = 1 + 1",
         "equality for non-negative multiples",

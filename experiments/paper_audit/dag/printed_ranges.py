@@ -7,7 +7,7 @@ import itertools
 import math
 from statistics import linear_regression, median
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.printed import FOLDER, printed_number
 from runner.report.reference import unrounded
 
@@ -52,7 +52,7 @@ def slope_and_orders() -> Outcome:
             right.append(max(outside(b, 0.001, 0.002), outside(orders, 1.5, 2.5)))
         elif checkpoint == "final":
             right.append(max(outside(b, 0.02, 0.04), outside(orders, 0.45, 0.75)))
-    witness = Witness(
+    witness = worked(
         "authors' results, L = 8, before and after training: b, and orders below plain",
         "0.02 and 2",
         "0.001 and 2 before, 0.03 to 0.04 and 0.6 after training",
@@ -74,7 +74,7 @@ def coupling_of_neighbours() -> Outcome:
     values = neighbours()
     inside = [value for value in values if 0.3 < value < 0.7]
     near_one = [value for value in values if value > 0.9]
-    witness = Witness(
+    witness = worked(
         f"authors' results, {len(values)} networks and checkpoints: C(1) between 0.3 and 0.7",
         "typical",
         f"median {median(values):.2f}",
@@ -100,7 +100,7 @@ def orders_of_separation() -> Outcome:
     for depth, flat in itertools.product((1, 2, 3), ("sum_relu", "sum_silu", "cat_relu")):
         before.append(separation(depth, "init", flat))
         after.append(separation(depth, "final", flat))
-    witness = Witness(
+    witness = worked(
         "authors' results, cat + SiLU over sum + ReLU, k = 2, before and after training: orders",
         "7",
         "7 before training, 6 after",
@@ -123,7 +123,7 @@ def norms_after_training() -> Outcome:
     after = {depth: normalised("rho_max", depth, "final") for depth in ("8", "12", "16")}
     before = {depth: normalised("rho_max", depth, "init") for depth in after}
     rises = [after[depth] - before[depth] for depth in ("12", "16")]
-    witness = Witness(
+    witness = worked(
         "Table N.2, spectral normalisation, L = 8, 12, 16: ρ_max after training (before: 0.91)",
         "1.0, 1.0, 1.0",
         "1.0 at L = 8, at most its start at 12 and 16",
@@ -144,7 +144,7 @@ def decline_of_the_gap() -> Outcome:
     """Appendix N.8: the gap of plain SiLU networks slightly declines at d = 2, 3 (by a quarter at
     most); corrected: by 27 and 59 %, to the rounding of the table."""
     falls = [1 - silu_gap(d, "final") / silu_gap(d, "init") for d in ("2", "3")]
-    witness = Witness(
+    witness = worked(
         "Table N.8, plain, SiLU, d = 2 and 3, from init to final: relative fall of the gap",
         "slight",
         "27 % and 59 %",
@@ -180,7 +180,7 @@ def largest_width() -> Outcome:
     """Section 5.7: width <= 256; corrected: <= 512, the control run of Table 3."""
     with open(FOLDER.parent / "exp2_bottleneck.csv", newline="", encoding="utf-8") as stream:
         widths = {int(row["d_u"]) for row in csv.DictReader(stream)}
-    witness = Witness(
+    witness = worked(
         "Tables 3 and N.1: largest d_u, that of the control run",
         "at most 256",
         "at most 512",

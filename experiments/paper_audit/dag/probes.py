@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, random_matrices, worst
+from experiments.paper_audit.checks import Checks, Outcome, random_matrices, worked, worst
 from experiments.paper_audit.dag.ranks import stable
 from experiments.paper_audit.tensors import gauss, real, seeded
 
@@ -98,7 +98,7 @@ def coupling_violations() -> Outcome:
     few, many = (share(h, h, h, probes) for probes in (10, 160))
     a, b = m[:3], m[3:]
     _, fallen = (share(a @ a.T, b @ b.T, a @ b.T, probes) for probes in (1, 160))
-    witness = Witness(
+    witness = worked(
         "H[v,v] = H[w,w] = H[v,w], 10 and 160 probes: share with Ĉ > 1",
         "falls as 1/m",
         "where C < 1",

@@ -12,13 +12,13 @@ from torch import Tensor, diag
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     apart,
     attack,
     excess,
     outcome_of,
     random_matrices,
     relative_error,
+    worked,
 )
 from experiments.paper_audit.dag.instances import ScalarNode, copy, diamond, scalar_nodes, smooth
 from experiments.paper_audit.dag.oracle import end_block, exact, first_example
@@ -171,7 +171,7 @@ def decay_is_not_low_rank() -> Outcome:
     values = singular(block)
     accuracy = 0.1 * float(values.norm())
     need = next(r for r in range(5) if float(values[r:].norm()) <= accuracy)
-    witness = Witness(
+    witness = worked(
         "chain with D = I/2 (4 × 4), 20 edges apart, eps = 0.1: rank needed",
         "O(1), very small",
         "the norm falls, the rank does not",
@@ -208,5 +208,5 @@ def one_sum() -> Outcome:
     exact = float(blocks["v", "v"])
     one, two = terms["a", "a"] + terms["b", "b"], sum(terms.values())
     where = "v → a, b = v, out = a + b, loss = out²/2: H^GN[v, v]"
-    witness = Witness(where, f"{one:g}", f"{two:g}", f"{exact:g}")
+    witness = worked(where, f"{one:g}", f"{two:g}", f"{exact:g}")
     return Outcome(abs(one / exact - 1), abs(two / exact - 1), 1, witness)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import hessian, jacfwd, jacrev
 from torch.nn.functional import gelu, relu, silu
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, apart
+from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.paper_audit.dag.probes import sign_vectors
 from experiments.paper_audit.dag.tables import listed, power_of_table_5
 from experiments.paper_audit.tensors import gauss, seeded, spectral_norm, unit
@@ -39,7 +39,7 @@ def scaling_of_tensor() -> Outcome:
 
     (small, low), (large, high) = sizes(0.5), sizes(1.0)
     power = math.log(large / small) / math.log(high / low)
-    witness = Witness(
+    witness = worked(
         "Table 5, Softplus to GELU: E[σ″²] grows by 10.7, the gap by 2.93: power",
         "1",
         "1/2, since T is linear in σ″ (Eq. 1)",
@@ -84,7 +84,7 @@ def initialisation() -> Outcome:
         of_he.append(apart(he, published))
         of_default.append(apart(default, published))
         shown.append(f"He {he:.2f}, uniform {default:.2f}")
-    witness = Witness(
+    witness = worked(
         "residual MLP, L = 8, width 64, 32 Gaussian inputs: ρ_max (Table 2: 1.25)",
         "He initialisation",
         "uniform in ±1/√64",
@@ -112,7 +112,7 @@ def merge_tensor() -> Outcome:
     share of the instances in which T is 0."""
     zeros = [mixed_derivative(relu, seed) for seed in range(5)]
     control = [mixed_derivative(silu, seed) for seed in range(5)]
-    witness = Witness(
+    witness = worked(
         "f = ReLU(W (a, b)), W of 4 × 6, Gaussian: largest |∂²f_i/∂a_j∂b_k|",
         "> 0",
         "0",
@@ -137,7 +137,7 @@ def probe_error() -> Outcome:
         excess += [apart(variance, formula), formula / (2 * size**2 / rank) - 1]
         errors.append(variance**0.5 / size)
     growth = errors[0] / errors[-1] * math.sqrt(4)
-    witness = Witness(
+    witness = worked(
         "A with 1, 2, 4 equal singular values, 8 columns: relative error of one probe's ‖A z‖²",
         "grows as 1, 1.41, 2",
         "at most √(2/D): falls as 1, 0.71, 0.5",
@@ -171,7 +171,7 @@ def nonlinear_heads() -> Outcome:
     0."""
     zeros = [tensor_share_of_head(relu, seed) for seed in range(5)]
     control = [tensor_share_of_head(gelu, seed) for seed in range(5)]
-    witness = Witness(
+    witness = worked(
         "two-layer heads, 3 → 5 → 4, cross-entropy: ‖H^T‖ / ‖H‖ of their input with ReLU",
         "not 0",
         "0 for piecewise-linear heads",

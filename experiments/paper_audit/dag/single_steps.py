@@ -12,11 +12,11 @@ from torch.func import grad, jacfwd, jacrev, vmap
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     equality,
     exists,
     outcome_of,
     relative_error,
+    worked,
 )
 from experiments.paper_audit.dag.instances import (
     Instance,
@@ -180,7 +180,7 @@ def first_term_of_example_6() -> Outcome:
 
     printed, corrected = first_term(e.blocks["m", "m"]), first_term(gauss_newton["m", "m"])
     where = "a, b = x, m = a + b, out = m², loss = out: first term of H[a, b], GN component"
-    witness = Witness(where, f"{printed:g}", f"{corrected:g}", f"{exact:g}")
+    witness = worked(where, f"{printed:g}", f"{corrected:g}", f"{exact:g}")
     return Outcome(abs(printed - exact), abs(corrected - exact), 1, witness)
 
 

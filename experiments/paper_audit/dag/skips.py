@@ -11,10 +11,10 @@ from torch import Tensor
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     apart,
     attack,
     outcome_of,
+    worked,
 )
 from experiments.paper_audit.dag.linear_graphs import WIDTH
 from experiments.paper_audit.dag.oracle import transmitted
@@ -76,7 +76,7 @@ def skip_upper() -> Outcome:
     """(b): R <= C rho^k with C = ‖∇²ℓ‖_F; corrected: C (1 + rho^k)^(L/k), attacked."""
     wrong = max(searched(depth, k, 0.8, 1, 0.8**k) for depth, k in SHAPES)
     right = max(searched(depth, k, 0.8, 1, (1 + 0.8**k) ** (depth // k)) for depth, k in SHAPES)
-    witness = Witness(
+    witness = worked(
         "f(h) = h + h/2, 20 times (k = 1, rho = 1/2), C = ‖∇²ℓ‖_F: R(v0,v20)",
         "at most C rho = 0.5 C",
         "at most C (1 + rho)^20 = 3325 C",
@@ -106,7 +106,7 @@ def scaling() -> Outcome:
         limit = math.exp(-c * rho) if k == 1 else 1.0
         wrong.append(abs(value - 1))
         right.append(abs(value - limit))
-    witness = Witness(
+    witness = worked(
         "k = 1, c = 1, rho = 0.9: limit of (1 − 0.9/L)^L",
         "1",
         "exp(−0.9) = 0.4066",
@@ -128,7 +128,7 @@ def unscaled() -> Outcome:
     bound = 0.5**200
     reached = shrunk(200, 0.5)
     scaled = min(shrunk(depth, 0.5 / depth) for depth in (10, 100, 400))
-    witness = Witness(
+    witness = worked(
         "f(h) = h − h/2, 200 times, loss = out²/2: R(v0,vL)",
         ">= C > 0 for all L",
         "with alpha = c/L",
@@ -169,7 +169,7 @@ def summands_psd() -> Outcome:
     0)), d2 loss = I."""
     term = real([[0.0, 1.0], [0.0, 0.0]]).T
     smallest = float(torch.linalg.eigvalsh((term + term.T) / 2)[0])
-    witness = Witness(
+    witness = worked(
         "D_p = ((0, 1), (0, 0)), ∇²ℓ = I: smallest eigenvalue of the symmetric part",
         ">= 0",
         "σ_min of the product, as Appendix G has it",

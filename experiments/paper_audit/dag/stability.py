@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, random_matrices, worst
+from experiments.paper_audit.checks import Checks, Outcome, random_matrices, worked, worst
 from experiments.paper_audit.dag.instances import ScalarNode, copy, scalar_nodes
 from experiments.paper_audit.dag.linear_graphs import WIDTH, Linear, line
 from experiments.paper_audit.dag.oracle import (
@@ -31,7 +31,7 @@ def stability_criterion() -> Outcome:
     cancel, alone = transmitted([lambda h: h - h]), transmitted([lambda h: h])
     many, each = transmitted([lambda h: h / 2 + h / 2] * 20), transmitted([lambda h: h / 2] * 20)
     wrong = sum((path > LEAST) != (sum_ > LEAST) for path, sum_ in ((alone, cancel), (each, many)))
-    witness = Witness(
+    witness = worked(
         "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
         "R > 0; R → 0",
         "‖sum over paths‖ decides",
@@ -60,7 +60,7 @@ def skip_placement() -> Outcome:
     = 1/2."""
     found, later = smallest_resonance(8, 2, 0.5), smallest_resonance(16, 2, 0.5)
     bound, further = 0.5**4, 0.5**8
-    witness = Witness(
+    witness = worked(
         "8 scalar layers with |D| = rho = 1/2, B = 2 identity skips over 4 each: min R(v,w)",
         f"at least C rho⁴ = {bound:g}",
         "",
@@ -130,7 +130,7 @@ def stabilised() -> Outcome:
             corrected.append((1 - eta) / (1 + eta) * before / after - 1)
             shown.append((before, after))
     (one, one_after), (every, every_after) = shown[:2]
-    witness = Witness(
+    witness = worked(
         "p = 10 v, m = p, w = m (with an identity skip: m + p), out = p + (3 − 2 w)(p − 1)²/4, "
         "loss = out²/2, at "
         f"v = 0.1, where B = 0 and η = 1/2; without the skip R(v,v) = {one:.4g}, ‖[H]‖_F = "
@@ -169,7 +169,7 @@ def unstable() -> Outcome:
     """Remark 81: with largest norm rho above 1 (or s > 1) curvature explodes? one edge of norm 1.1,
     nineteen of 0.1."""
     size = transmitted([lambda h: 1.1 * h] + [lambda h: 0.1 * h] * 19)
-    witness = Witness(
+    witness = worked(
         "a chain with one edge of norm 1.1 and 19 of 0.1: ‖Π‖",
         "explodes (rho = 1.1 > 1)",
         "only the upper bound grows",

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import jacfwd, jacrev
 from torch.nn.functional import relu
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.dag.bottlenecks import beyond, bottleneck, gauss_newton_block
 from experiments.paper_audit.dag.instances import chain
 from experiments.paper_audit.dag.oracle import examples
@@ -33,7 +33,7 @@ def behind_the_bottleneck() -> Outcome:
         right.append(beyond(behind, 4))
         for v, w in (("v", "w"), ("v", "v")):
             right.append(beyond(gauss_newton_block(case, v, w), 1))
-    witness = Witness(
+    witness = worked(
         "v → m → u → w → out, tanh, d_u = 1, five classes, one example: σ_2/σ_1 of H^GN[w,w]",
         "0 (rank <= d_u)",
         "rank <= K − 1 = 4; (v, w) and (v, v) have rank <= d_u",
@@ -55,7 +55,7 @@ def same_parameterization() -> Outcome:
     with_skips, without = parameters_of(True), parameters_of(False)
     widths = (64, 128, 256, 512)
     projections = sum(i * o + 2 * o for i, o in itertools.pairwise(widths))
-    witness = Witness(
+    witness = worked(
         "parameters of ResNet-18 and of the plain network, ten classes",
         "equal",
         f"{projections:,} fewer: Σ (i o + 2 o) over (64, 128), (128, 256), (256, 512)",
@@ -83,7 +83,7 @@ def per_position() -> Outcome:
 
     mixed, single = jacrev(attention)(x)[0], jacrev(by_position)(x)[0]
     share = float(mixed[:, 1].norm() / mixed[:, 0].norm())
-    witness = Witness(
+    witness = worked(
         "random attention, 4 tokens of width 3: ‖∂O_0/∂x_1‖ over ‖∂O_0/∂x_0‖",
         "0",
         "0 for the ReLU network alone",
@@ -111,7 +111,7 @@ def tensor_of_a_layer() -> Outcome:
         return float(rest.norm() / second.norm())
 
     layer, activation = off_diagonal(True), off_diagonal(False)
-    witness = Witness(
+    witness = worked(
         "sigmoid layer 4 → 4, T_ijk = σ″(z_i) W_ij W_ik: share of ‖T‖ off i = j = k",
         "0",
         "0 where the activation is a node of its own",
@@ -136,7 +136,7 @@ def tensor_part_everywhere() -> Outcome:
     zero = [linear for linear, size in pairs if size < 1e-12]
     least = min(size for linear, size in pairs if not linear)
     right = max(size for linear, size in pairs if linear)
-    witness = Witness(
+    witness = worked(
         "SiLU chain h1 → h2 → h3 → out, linear head: pairs of nodes with H^T = 0",
         "none",
         "those with h3 or out",
@@ -182,7 +182,7 @@ def scope_of_theorem_34() -> Outcome:
         norm, violation = branches(depth, seed)
         norms.append(norm)
         excess.append(violation)
-    witness = Witness(
+    witness = worked(
         "residual MLP, L = 8, width 64, 32 Gaussian inputs, before training: largest α ‖DW‖₂",
         ">= 1, outside (b′)",
         "< 1, and R >= (1 − α‖DW‖₂)^L ‖∇²ℓ‖_F",

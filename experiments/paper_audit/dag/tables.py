@@ -11,7 +11,7 @@ from statistics import mean
 from scipy.stats import spearmanr
 
 from experiments.paper_audit import effects
-from experiments.paper_audit.checks import Checks, Outcome, Witness, apart
+from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.printed import printed_number
 
 CHECKS = Checks()
@@ -44,7 +44,7 @@ def targets_of_table_7() -> Outcome:
     keys = {"metric": "gap", "network": "attention"}
     published = [printed_number("exp5_attention", checkpoint=c, **keys) for c in CHECKPOINTS]
     described, recovered = gaps_of_attention("described"), gaps_of_attention("recovered")
-    witness = Witness(
+    witness = worked(
         "exp5_attention, means of seeds 42 to 46: gap at init, mid, final",
         ", ".join(f"{value:g}" for value in published),
         f"{listed(recovered)} with y = ‖X‖_F/√(S d) + 0.1 ξ",
@@ -64,7 +64,7 @@ def smallest_coupling() -> Outcome:
         values.append(printed_number("exp1_deep", metric="C_dLminus1", **keys))
     least = min(values)
     where = "Table N.3, L = 16, residual, final: C(L−1)"
-    witness = Witness(where, "> 0.91", "> 0.88", f"{least:g}")
+    witness = worked(where, "> 0.91", "> 0.88", f"{least:g}")
     return Outcome(0.91 - least, 0.88 - least, len(values), witness)
 
 
@@ -86,7 +86,7 @@ def depth_difference() -> Outcome:
     differences = [change_with_depth(width) for width in ("64", "128", "256", "512")]
     largest = max(abs(value) for value in differences)
     shown = ", ".join(f"{value:+.1%}" for value in differences)
-    witness = Witness(
+    witness = worked(
         "Tables 3 and N.1, d_u = 64, 128, 256, 512: D_far at L = 8 over L = 6, after training",
         "within 10 %",
         "within 10.7 %",
@@ -102,7 +102,7 @@ def coupling_range() -> Outcome:
     coupling = far("C_far", "256") / far("C_far", "4")
     rank = far("D_far", "256") / far("D_far", "4")
     trained = far("C_far", "256", checkpoint="final") / far("C_far", "4", checkpoint="final")
-    witness = Witness(
+    witness = worked(
         "Table 3, d_u = 256 over d_u = 4, before training: C_far, next to D_far",
         "≈ 2, 6.5",
         "3.5, 6.5",
@@ -127,7 +127,7 @@ def fall_in_orders() -> Outcome:
         for depth in ("16", "32")
     )
     smallest = plain_resonance("R_dLminus1", "32")
-    witness = Witness(
+    witness = worked(
         "Table N.3, plain, L = 32, before training: R(L − 1)",
         "10⁻¹⁴",
         "10⁻²",
@@ -161,7 +161,7 @@ def column_of_changes() -> Outcome:
         errors.append(abs(change - (ratio - 1)))
     largest = max(abs(value) for value in changes.values())
     shown = changes["exp3b_layernorm", "gelu"]
-    witness = Witness(
+    witness = worked(
         "Table 4, GELU: Δ, next to gaps of 2.296 (init) and 0.516 (final)",
         "mid → final, small",
         "init → final, as the caption of Table 4 says",
@@ -179,7 +179,7 @@ def order_with_layer_norm() -> Outcome:
     last = [gap(table, activation, "final") for activation in ACTIVATIONS]
     curvature = [squared_bend(table, activation) for activation in ACTIVATIONS]
     before, after = (float(spearmanr(curvature, gaps).statistic) for gaps in (first, last))
-    witness = Witness(
+    witness = worked(
         "Table 4, before training: gap of Softplus and of ReLU; rank correlation with E[σ″²]",
         "larger; 1.0",
         f"after training {last[2]:g}, {last[0]:g}; {after:.2f}",
@@ -208,7 +208,7 @@ def ranking() -> Outcome:
     orders = [float(spearmanr(curvature, o).statistic) for o in itertools.permutations(gaps)]
     p = mean(abs(r) > found - 1e-9 for r in orders)
     upper = mean(r > found - 1e-9 for r in orders)
-    witness = Witness(
+    witness = worked(
         f"E[σ″²] of Table 5 and gaps in the same order: ρ = {found:.3f}, p over all 120 orders",
         f"< 0.01 ({test.pvalue:.4f} by Student's t)",
         "4/120 two-sided, 2/120 one-sided",
@@ -226,7 +226,7 @@ def branch_steps() -> Outcome:
         for row in csv.DictReader(stream):
             values = [float(value) for value in row["R"].split()]
             falls += [after < before for before, after in itertools.pairwise(values)]
-    witness = Witness(
+    witness = worked(
         "authors' results (exp4/results.json), k = 2 and 3, four networks, two branches, before "
         "and after training",
         "45 of 48",

@@ -14,10 +14,11 @@ from experiments.paper_audit.checks import (
     Check,
     Checks,
     Outcome,
-    Witness,
+    Worked,
     equality,
     outcome_of,
     relative_error,
+    worked,
 )
 from experiments.paper_audit.tensors import gauss, seeded, unit
 from experiments.paper_audit.three_layer import Instance, Sample, instances, opposed_gelu
@@ -283,19 +284,16 @@ def third_sigmoid() -> Outcome:
     return Outcome(relative_error(printed, sample.d(3)), instances=len(y))
 
 
-def root_witness() -> Witness:
+def root_example() -> Worked:
     """Φ_11^{1/2} of the instance that tells the two signs of the root apart."""
     instance = opposed_gelu()
     i, j = instance.samples
     exact = instance.jacobian(phi(1, 1), 0, 1)[instance.count + 1]
     signed = (t.e_phi(i, j) + t.e_phi(j, i))[1]
     unsigned = signed * float(torch.sign(t.signed(i, j)))
-    return Witness(
+    return worked(
         "one GELU unit, y_1 = −1, y_2 = 3/2, Ṽ = 3/2: dΦ_11/dv_1",
         f"{float(unsigned):.5g} with the non-negative root",
         f"{float(signed):.5g} with the signed root",
         f"{float(exact):.5g}",
     )
-
-
-WITNESSES = {"hsr.root": root_witness}

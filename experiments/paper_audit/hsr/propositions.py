@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, outcome_of
+from experiments.paper_audit.checks import Checks, Outcome, Worked, outcome_of, worked
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.tensors import gauss, real, seeded, total, unit, zeros
@@ -88,10 +88,10 @@ def proposition_one() -> Outcome:
     )
 
 
-def _witness_of_walk(path: list[Instance]) -> Witness:
+def _witness_of_walk(path: list[Instance]) -> Worked:
     errors = [abs(float(case.samples[0].delta)) for case in path]
     sizes = [float(shares(case, 0).norm()) for case in path]
-    return Witness(
+    return worked(
         "two equal tanh units (b = 0.3, W = 0.7), Ṽ = (K, −K), c = log K, x = (1/2, −0.3), "
         "q = (1, 0): p_1 = K/(1 + K)",
         "share of sample 1 → 0 as K → ∞",
@@ -154,7 +154,7 @@ def lower_bound_rises() -> Outcome:
         expected = float(by_std @ by_std - by_mean @ by_mean)
         scale = float(by_std @ by_std + by_mean @ by_mean)
         wrong += abs(slope - expected) > 1e-3 * scale
-    witness = Witness(
+    witness = worked(
         "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.447, 1.737, 2.01, 2.772), x = 0.361, 0.295, "
         "q = 0, 0, step 0.01",
         f"λ_sup {high:.4f} → {new_high:.4f}, so λ_inf rises",
@@ -206,7 +206,7 @@ def both_fall() -> Outcome:
             scale = float(whole @ whole + part @ part)
             wrong += abs(slope + float(part @ whole)) > 1e-3 * scale
     rising_mean, rising_std = rising_networks()
-    witness = Witness(
+    witness = worked(
         "sigmoid, M = N = 1, θ = (b, W, c, Ṽ) = (−0.7, −1.4, 1.2, 5.3), x = 0.6, −2.5, q = 0, 0, "
         "step 0.01",
         f"λ_sup {before[0]:.4f} → {after[0]:.4f}, so μ falls",

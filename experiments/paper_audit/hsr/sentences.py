@@ -9,7 +9,7 @@ import torch
 from scipy.stats import f as f_distribution
 
 from experiments.paper_audit import effects
-from experiments.paper_audit.checks import Checks, Outcome, Witness, apart
+from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.paper_audit.hsr.gradients import gradient_of, squared
 from experiments.paper_audit.hsr.propositions import papers_network
 from experiments.paper_audit.tensors import seeded
@@ -32,7 +32,7 @@ def perturbations() -> Outcome:
         ratios.append(float(step.norm()) / RADIUS)
         errors.append(apart(float((step / scale).norm()), RADIUS))
     shortest, longest = RADIUS * min(ratios), RADIUS * max(ratios)
-    witness = Witness(
+    witness = worked(
         "M = 2, N = 3, I = 50, θ uniform in ±10, radius 0.1: length of the perturbation",
         "0.1 (SAM)",
         "0.1 in the coordinates θ/|θ| (A-SAM)",
@@ -65,7 +65,7 @@ def double_sum() -> Outcome:
         thrice = ratio_of_gradients(repeated)
         printed.append(apart(thrice, 3 * once))
         right.append(apart(thrice, once))
-    witness = Witness(
+    witness = worked(
         "M = 2, N = 3, six samples, then each of them three times: √(D−1)‖∇σ‖ / ‖∇μ‖",
         "grows with I",
         "stays",
@@ -103,7 +103,7 @@ def one_data_set() -> Outcome:
         groups.append(even + odd)
         within.append(ratio_of_variances([even, odd]))
         means.append(math.exp(math.fsum(groups[-1]) / len(groups[-1])))
-    witness = Witness(
+    witness = worked(
         "ws_bound, calibrated search, N = 3: geometric mean of λ_sup of the points of five data "
         "sets",
         "equal up to chance",

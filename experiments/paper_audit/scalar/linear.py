@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, dot
 from torch.linalg import vector_norm
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness, relative_error
+from experiments.paper_audit.checks import Checks, Outcome, relative_error, worked
 from experiments.paper_audit.scalar.cases import (
     Linear,
     ascending,
@@ -328,7 +328,7 @@ def other_solutions() -> Outcome:
     second, third = max(sine(a, c), sine(b, d)), max(sine(a, d), sine(b, c))
     distance = min(abs(product), second, third)
     right = CHECKS["scalar.eq53_57"]()
-    witness = Witness(
+    witness = worked(
         "a = (1, 1), b = (1, 0), c = (2, 1), d = (0, 1)",
         "of case 1, 2 or 3",
         "of none",

@@ -13,9 +13,9 @@ from experiments.paper_audit.checks import (
     Check,
     Checks,
     Outcome,
-    Witness,
     outcome_of,
     relative_error,
+    worked,
 )
 from experiments.paper_audit.tensors import real
 from experiments.paper_audit.three_layer import derivative
@@ -169,7 +169,7 @@ def tanh_condition() -> Outcome:
     """f''(±1/√3 in f) is not zero, f''' is."""
     y = torch.atanh(real([1 / ROOT3]))
     second, third = (float(derivative("tanh", order)(y).abs()) for order in (2, 3))
-    witness = Witness("y = artanh(1/√3)", f"f'' = −{second:.5g}", f"f''' = {third:.2g}", "0")
+    witness = worked("y = artanh(1/√3)", f"f'' = −{second:.5g}", f"f''' = {third:.2g}", "0")
     return Outcome(second, third, 1, witness)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scipy.stats import spearmanr
 
 from experiments.paper_audit import effects
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 
 CHECKS = Checks()
 LEVEL = 0.01
@@ -41,7 +41,7 @@ def input_weights() -> Outcome:
     every = []
     for search in SEARCHES:
         every += [value for value, _ in correlations("W_norm_sq", *search)]
-    witness = Witness(
+    witness = worked(
         "ws_bound, calibrated search, N = 3, five data sets of 269 to 348 points: rank "
         "correlation of λ_sup with ‖W‖²",
         "none",

@@ -11,10 +11,10 @@ from torch import Tensor
 from experiments.paper_audit.checks import (
     Checks,
     Outcome,
-    Witness,
     attack,
     exists,
     outcome_of,
+    worked,
 )
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, zeros
 from experiments.paper_audit.three_layer import Instance, inequality, instances, omega_range
@@ -78,7 +78,7 @@ def equal_eigenvalues() -> Outcome:
             gaps.append(gap)
             errors.append(gap + float(size > 2 and gap_of_unequal < 1e-4))
     shown = bound(torch.diag(real([3.0, 1.0]))) - 3.0
-    witness = Witness(
+    witness = worked(
         "H = diag(3, 1, 1, 1): λ_sup − λ_1",
         "> 0, as λ_2 is not 0",
         "0, as λ_2 = λ_3 = λ_4",
@@ -125,7 +125,7 @@ def largest_gram() -> Outcome:
         right_limit = samples**2 * (1 + width) ** 2
         scanned.append(abs(largest - scanned_limit) / scanned_limit)
         right.append(abs(largest - right_limit) / right_limit)
-        witness = witness or Witness(
+        witness = witness or worked(
             "I = M = 1, x = 1: ||J + XᵀX||²",
             str(scanned_limit),
             str(right_limit),
@@ -199,7 +199,7 @@ def theorem_seven() -> Outcome:
     deltas = [largest_delta(case) for case in path]
     corrected = inequality(excess_seven)()
     on_path = max(excess_seven(case) for case in path)
-    witness = Witness(
+    witness = worked(
         "linear, x = ±1, q = 1, 0, hidden weights 1, Ṽ = (K, −K, log K)",
         "λ_sup → 0 as K → ∞",
         "λ_sup <= Σ |δ_i| (1 + |r_i|² + ...)",
@@ -233,7 +233,7 @@ def gelu_constant() -> Outcome:
     trace = float(ww(gelu_unit(weight)).trace())
     printed_limit, right_limit = gelu_bound(weight, 1.273), gelu_bound(weight, zeta)
     searched = inequality(excess_ww, names=("gelu",), starts=near_ww)()
-    witness = Witness(
+    witness = worked(
         f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0, q = 1: bound of tr H(w, w)",
         f"{printed_limit:.0f} with ζ_1 = 1.273, {gelu_bound(weight, 1.272):.0f} with 1.272",
         f"{right_limit:.0f} with ζ_1 = {zeta:.6f}",

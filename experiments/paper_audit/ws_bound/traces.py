@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, diag, outer
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from experiments.paper_audit.checks import Checks, Outcome, Witness
+from experiments.paper_audit.checks import Checks, Outcome, worked
 from experiments.paper_audit.tensors import block_matrix, ones, real, unit, zeros
 from experiments.paper_audit.three_layer import (
     INCREASING,
@@ -270,7 +270,7 @@ def theorem_four() -> Outcome:
     case = opposite("sigmoid")
     printed_limit = bound_ww(case, modulus_of_sum(case))
     right_limit = bound_ww(case, sum_of_moduli(case))
-    witness = Witness(
+    witness = worked(
         "sigmoid, N = 2, x = 0, Ṽ = (0.1, −0.1), y at the extremes of f'', z = 0, q = 0: "
         "bound of tr H(w, w)",
         f"{printed_limit:.3g} with |Ṽ 1_N| = |Σ v_n|",
@@ -302,7 +302,7 @@ def supremum() -> Outcome:
             to_moduli.append(abs(reached - 1))
             to_sum.append(abs(reached - share))
             excess.append(reached - 1)
-    witness = Witness(
+    witness = worked(
         "SmoothReLU, Ṽ = (1, −1): sup of δ Ṽ f''(y)",
         "1/2 read as ζ_2 ||Ṽ||_1, 0 read as ζ_2 |Σ v_n|",
         "<= 1/2",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.paper_audit.papers import Paper
+from experiments.paper_audit.papers import clauses, errata
 
 KINDS = (
     "Theorem",
@@ -68,9 +68,10 @@ def inventory(key: str) -> list[tuple[str, str]]:
         return [(row["kind"], row["number"]) for row in csv.DictReader(file) if row["paper"] == key]
 
 
-def missing(paper: Paper) -> list[str]:
+def missing(key: str) -> list[str]:
     """Places of the inventory that neither a formula, an erratum, nor an unchecked entry names."""
-    named = {entry.place for entry in (*paper.clauses, *paper.errata)}.union(paper.unchecked)
+    texts = errata(key)
+    named = [clause.place for clause in clauses(key)]
+    named += [entry["place"] for entry in (*texts["erratum"], *texts["unchecked"])]
     have = {place for text in named for place in covered(text)}
-    wanted = inventory(paper.key)
-    return [f"{kind} {number}" for kind, number in wanted if (kind, number) not in have]
+    return [f"{kind} {number}" for kind, number in inventory(key) if (kind, number) not in have]

@@ -17,7 +17,7 @@ from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.measure import audit, check
 from experiments.paper_audit.pages import entries
-from experiments.paper_audit.papers import CLASSES, Clause, Paper, papers, verdict
+from experiments.paper_audit.papers import CLASSES, Clause, clauses, errata, keys, verdict
 from experiments.paper_audit.report import claims, judged
 from experiments.paper_audit.ws_bound import squares
 from runner import results
@@ -25,10 +25,11 @@ from tests.experiments.paper_audit.places import inventory, missing
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "errata"
-PAPERS = papers()
-EVERY = [(of, clause) for of in PAPERS for clause in of.clauses]
-BY_ID = {clause.id: (of, clause) for of, clause in EVERY}
+BY_ID = {clause.id: clause for key in keys() for clause in clauses(key)}
 PREFIX = {"ws_bound": "ws"}
+TEXTS = ("id", "place", "kind", "printed", "corrected", "consequence", "view")
+FURTHER = {"elsewhere", "experiments", "example"}
+"""Keys of an erratum: those of each, those of some."""
 
 
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,13 +75,12 @@ def _evaluated_once() -> Iterator[None]:
 
 @functools.cache
 def outcome(name: str) -> Outcome:
-    return BY_ID[name][1].check()
+    return BY_ID[name].check()
 
 
 @pytest.mark.parametrize("name", BY_ID)
 def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
-    _, clause = BY_ID[name]
-    found = outcome(name)
+    clause, found = BY_ID[name], outcome(name)
     assert found.agreement == clause.expected, (
         f"printed off by {found.printed:.3g}, corrected {found.corrected}"
     )
@@ -93,47 +93,40 @@ def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, (_, clause) in BY_ID.items() if clause.without])
+@pytest.mark.parametrize("name", [name for name, clause in BY_ID.items() if clause.without])
 def test_the_check_fails_without_its_hypothesis(name: str) -> None:
-    for what, without in BY_ID[name][1].without.items():
+    for what, without in BY_ID[name].without.items():
         assert without().agreement != "holds", f"the check passes without its hypothesis: {what}"
 
 
-@pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
-def test_what_is_said_is_complete(of: Paper) -> None:
-    ids = [clause.id for clause in of.clauses]
-    assert len(set(ids)) == len(ids) and all(
-        i.startswith(PREFIX.get(of.key, of.key) + ".") for i in ids
-    )
-    assert all(clause.place and clause.statement for clause in of.clauses)
-    assert len({e.id for e in of.errata}) == len(of.errata)
-    for erratum in of.errata:
-        assert (
-            erratum.kind in CLASSES and erratum.printed and erratum.corrected and erratum.place
-        ), erratum.id
-        assert erratum.consequence and erratum.view, (
-            f"{erratum.id}: the authors' view stands in the entry"
-        )
-        assert erratum.kind != "A" or erratum.experiments, (
-            f"{erratum.id}: what it changes in the paper's experiments"
-        )
-        assert [f for f in of.clauses if f.root == erratum.id], (
-            f"{erratum.id}: no clause has this root cause"
-        )
-    assert all(place and reason for place, reason in of.unchecked.items())
+@pytest.mark.parametrize("key", keys())
+def test_what_is_said_is_complete(key: str) -> None:
+    prefix = PREFIX.get(key, key) + "."
+    ids = [clause.id for clause in clauses(key)]
+    assert len(set(ids)) == len(ids) and all(name.startswith(prefix) for name in ids)
+    assert all(clause.place and clause.statement for clause in clauses(key))
+    texts = errata(key)
+    roots = [erratum["id"] for erratum in texts["erratum"]]
+    assert len(set(roots)) == len(roots)
+    assert set(roots) == {clause.root for clause in clauses(key)} - {""}
+    for erratum in texts["erratum"]:
+        assert all(erratum[text] for text in TEXTS) and erratum["kind"] in CLASSES
+        assert set(erratum) - FURTHER == set(TEXTS), erratum["id"]
+        changes = "experiments" in erratum
+        assert erratum["kind"] != "A" or changes, f"{erratum['id']}: what it changes there"
+    assert all(entry["place"] and entry["reason"] for entry in texts["unchecked"])
 
 
-@pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
-def test_every_numbered_statement_has_a_row_or_a_reason(of: Paper) -> None:
-    assert len(inventory(of.key)) > 60
-    assert missing(of) == []
+@pytest.mark.parametrize("key", keys())
+def test_every_numbered_statement_has_a_row_or_a_reason(key: str) -> None:
+    assert len(inventory(key)) > 60
+    assert missing(key) == []
 
 
 def test_scan_and_notation_are_never_counted_as_wrong() -> None:
-    for of, clause in EVERY:
-        kind = of.kind(clause)
-        if kind in ("C", "D", "E"):
-            assert check_verdict(of, clause) != "major error"
+    for clause in BY_ID.values():
+        if clause.kind in ("C", "D", "E"):
+            assert check_verdict(clause) != "major error"
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["produced", "published"])
@@ -146,11 +139,11 @@ def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path
         rows = [judged(row) for row in texts.to_dict("records")]
     else:
         rows = []
-        for of, clause in EVERY:
-            known = replace(clause, check=functools.partial(outcome, clause.id), without={})
-            rows.append(check(of, known) | {"source": of.key})
+        for key in keys():
+            for clause in clauses(key):
+                rows.append(check(evaluated(clause)) | {"source": key})
     made = {claim.name: claim for claim in claims(rows)}
-    assert len(made) == len(EVERY)
+    assert len(made) == len(BY_ID)
     for name, claim in made.items():
         if claim.verdict == "confirmed":
             assert claim.statistic <= float(claim.threshold), name
@@ -160,8 +153,13 @@ def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path
     assert "rho^7" in made["dag.remark27.number"].detail
 
 
-def check_verdict(of: Paper, clause: Clause) -> str:
-    return verdict(clause.expected, of.kind(clause), clause.uncounted)
+def evaluated(clause: Clause) -> Clause:
+    """The clause with the outcome that the tests above have already computed."""
+    return replace(clause, check=functools.partial(outcome, clause.id), without={})
+
+
+def check_verdict(clause: Clause) -> str:
+    return verdict(clause.expected, clause.kind, clause.uncounted)
 
 
 def committed() -> list[dict]:
@@ -194,54 +192,38 @@ def _words(text: str) -> str:
     return re.sub(r"[-−+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
 
 
-@pytest.mark.parametrize("of", PAPERS, ids=lambda of: of.key)
-def test_committed_errata_are_those_of_the_code(of: Paper, published: Path) -> None:
+WRITTEN = ("id", "class", "printed", "corrected", "elsewhere", "consequence", "authors_view")
+
+
+@pytest.mark.parametrize("key", keys())
+def test_committed_errata_are_those_of_the_code(key: str, published: Path) -> None:
     """Texts, classes and places to the letter; worked checks, of clauses that are quick to check,
     to their digits."""
-    written = [entry for entry in committed() if entry["paper"] == of.key]
-    quick = [f for f in of.clauses if f.root][:8]
-    once = {f.id: replace(f, check=functools.partial(outcome, f.id), without={}) for f in quick}
-    rows = [check(of, once[f.id]) if f in quick else _blank(of, f) for f in of.clauses]
-    fresh = entries(of, rows)
+    written = [entry for entry in committed() if entry["paper"] == key]
+    quick = [clause for clause in clauses(key) if clause.root][:8]
+    rows = []
+    for clause in clauses(key):
+        rows.append(check(evaluated(clause)) if clause in quick else _blank(clause))
+    fresh = entries(key, rows)
     assert [e["place"] for e in fresh] == [e["place"] for e in written]
-    page = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
+    page = (DOCS / f"{key}.md").read_text(encoding="utf-8")
+    checked = {clause.root for clause in quick}
     for new, old in zip(fresh, written, strict=True):
-        for key in (
-            "id",
-            "class",
-            "printed",
-            "corrected",
-            "elsewhere",
-            "consequence",
-            "authors_view",
-            "also_affects",
-        ):
-            assert new[key] == old[key], f"{new['id']}: run make errata"
-        assert _words(new["experiments"]) == _words(old["experiments"]), (
-            f"{new['id']}: run make errata"
-        )
-        assert not re.search(r"\bnan\b", old["experiments"]), (
-            f"{new['id']}: a number that is not stored"
-        )
-        assert (
-            new["class"] == "E"
-            or new["printed"].replace("|", "\\|") in page
-            or new["printed"] in page
-        )
+        name = new["id"]
+        for text in (*WRITTEN, "also_affects"):
+            assert new[text] == old[text], f"{name}: run make errata"
+        assert _words(new["experiments"]) == _words(old["experiments"]), f"{name}: run make errata"
+        assert not re.search(r"\bnan\b", old["experiments"]), f"{name}: a number that is not stored"
+        shown = new["printed"] in page or new["printed"].replace("|", "\\|") in page
+        assert new["class"] == "E" or shown
         for mine, theirs in zip(new["worked_checks"], old["worked_checks"], strict=False):
-            if mine["instance"] and any(f.root == new["id"] and f in quick for f in of.clauses):
-                assert {k: _words(v) for k, v in mine.items()} == {
-                    k: _words(v) for k, v in theirs.items()
-                }
+            if mine["instance"] and name in checked:
+                assert [*map(_words, mine.values())] == [*map(_words, theirs.values())]
 
 
-def _blank(of: Paper, clause: Clause) -> dict:
+def _blank(clause: Clause) -> dict:
     row = dict.fromkeys(("instance", "printed", "corrected", "reference"), "")
-    return row | {
-        "root": clause.root,
-        "place": clause.place,
-        "verdict": check_verdict(of, clause),
-    }
+    return row | {"root": clause.root, "place": clause.place, "verdict": check_verdict(clause)}
 
 
 def unfolded(text: str) -> str:
@@ -255,12 +237,12 @@ def unfolded(text: str) -> str:
 
 def test_pages_are_short() -> None:
     """Outside what is folded stand class A and the table of class B."""
-    for of in PAPERS:
-        text = (DOCS / f"{of.key}.md").read_text(encoding="utf-8")
+    for key in keys():
+        text = (DOCS / f"{key}.md").read_text(encoding="utf-8")
         open_text = unfolded(text)
         words = [word for word in open_text.split() if re.search(r"\w", word)]
-        assert len(words) <= 1500, of.key
-        assert not re.search(r"\b(printed|corrected|reference) nan\b", text), of.key
+        assert len(words) <= 1500, key
+        assert not re.search(r"\b(printed|corrected|reference) nan\b", text), key
         assert text.index("What survives") < text.index("\n## "), "a page begins with what survives"
 
 
@@ -283,7 +265,7 @@ def test_a_failing_check_is_a_row_that_says_so() -> None:
     def broken() -> Outcome:
         raise RuntimeError("no instance")
 
-    row = check(PAPERS[0], Clause("attention.x", "Lemma X", "x", broken))
+    row = check(Clause("attention.x", "Lemma X", "x", broken))
     assert row["verdict"] == "not checked" and "no instance" in row["status"]
 
 

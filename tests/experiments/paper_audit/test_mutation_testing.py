@@ -5,7 +5,7 @@ import csv
 
 import pytest
 
-from experiments.paper_audit.papers import ROOM, paper
+from experiments.paper_audit.papers import ROOM, clauses
 from tests.mutations import audit
 
 
@@ -33,7 +33,7 @@ def test_every_target_holds_formulas(key: str) -> None:
 
 
 def test_reach_follows_tables_closures_and_modules() -> None:
-    checks = {formula.id: formula.check for formula in paper("ws_bound").clauses}
+    checks = {clause.id: clause.check for clause in clauses("ws_bound")}
     found = {
         (module.rpartition(".")[2], name)
         for module, name, _ in audit.reached(checks["ws.theorem5"])

@@ -45,7 +45,7 @@ def test_equality_reports_the_first_failure() -> None:
 
     found = equality([1.0, 2.0, 3.0], lambda c: torch.tensor([c]), capped)
     assert found.agreement == "fails" and found.instances == 3
-    assert found.witness is not None and found.witness.instance == "3.0"
+    assert found.witness is not None and found.witness["instance"] == "3.0"
 
 
 def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
@@ -128,7 +128,7 @@ def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described() -> None:
     """A wrong sign in Lemma B.16 is reported with an instance to recompute by hand."""
     found = by_x1(lambda t: t.s, same1, wrong_lemma_b16)()
     assert found.agreement == "fails" and found.witness is not None
-    assert found.witness.instance.startswith("d = 1, X = (1.0, 0.0)")
+    assert found.witness["instance"].startswith("d = 1, X = (1.0, 0.0)")
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 2), (4, 3)])
