@@ -22,6 +22,8 @@ class PaperAudit(c.Experiment):
         "exp1_resonance",
         "exp3_gn_gap",
         "exp5_attention",
+        "hsr_gradient",
+        "hsr_regularization",
         "ws_bound",
     )
     uncertified: ClassVar[str] = (

@@ -1,0 +1,98 @@
+"""WS-bound paper, Section VI and Appendix C: arguments, and the rule for duplicate points."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.spatial.distance import pdist, squareform
+from torch import Tensor
+
+from experiments.paper_audit.checks import Checks, Outcome, apart, excess, worked
+from experiments.paper_audit.tensors import diagonal, gauss, real, seeded, unit
+
+CHECKS = Checks()
+
+
+def share_kept(count: int, dimension: int, seed: int) -> float:
+    """Share of uniform draws in (−10, 10)^D, all different, that the rule keeps: a point goes if a
+    kept one before it is nearer than mean − 3 std of all distances."""
+    points = np.random.default_rng(seed).uniform(-10, 10, (count, dimension))
+    above = pdist(points)
+    least = above.mean() - 3 * above.std()
+    distances = squareform(above)
+    kept: list[int] = []
+    for k in range(count):
+        if not (distances[k, kept] < least).any():
+            kept.append(k)
+    return len(kept) / count
+
+
+@CHECKS.clause("ws.duplicates")
+def duplicates() -> Outcome:
+    """Appendix C: points nearer than mean − 3 std are duplicates; the printed statement fails by
+    the share of different points that the rule drops; corrected: it thins any cloud, uniform draws
+    as much as the paper's points (353 of 460), a smaller one less."""
+    shares = [share_kept(460, 13, seed) for seed in range(3)]
+    fewer = share_kept(115, 13, 0)
+    shown = ", ".join(f"{round(460 * share)}" for share in shares)
+    witness = worked(
+        "460 uniform draws in (−10, 10)^13, three seeds, all different: kept",
+        "460",
+        "about as many as of the paper's 460 points, 353",
+        shown,
+    )
+    right = max(*(abs(share / (353 / 460) - 1) - 0.1 for share in shares), max(shares) - fewer)
+    return Outcome(1 - min(shares), right, 4, witness)
+
+
+def gram(x: Tensor) -> float:
+    """‖J + XᵀX‖²_F of inputs in the columns of X."""
+    return float((1 + x.mT @ x).square().sum())
+
+
+@CHECKS.clause("ws.discussion.alignment")
+def alignment() -> Outcome:
+    """Section VI, on Eq. 29: inputs of opposite direction raise ‖J + XᵀX‖² as those of the same do;
+    corrected: a pair adds 2 (1 + x_iᵀx_j)² − 2 to what it adds if it is orthogonal, which is
+    negative between −2 and 0."""
+    same, opposite, orthogonal = real([[1.0, 1.0]]), real([[1.0, -1.0]]), unit(2)
+    errors = []
+    for seed in range(5):
+        pair = gauss(seeded(seed), 3, 2)
+        lengths = pair.norm(dim=0)
+        product = float(pair[:, 0] @ pair[:, 1])
+        change = gram(pair) - gram(torch.diag(lengths))
+        errors.append(apart(2 * (1 + product) ** 2 - 2, change))
+    witness = worked(
+        "two unit inputs, same, orthogonal, opposite: ‖J + XᵀX‖²",
+        "opposite above orthogonal",
+        "lower where −2 < x_iᵀx_j < 0",
+        f"{gram(same):g}, {gram(orthogonal):g}, {gram(opposite):g}",
+    )
+    return Outcome(1 - gram(opposite) / gram(orthogonal), max(errors), 6, witness)
+
+
+def upper_bound(hessian: Tensor) -> float:
+    """λ_sup of Theorem 1."""
+    values = torch.linalg.eigvalsh(hessian)
+    return float(values.mean() + (len(values) - 1) ** 0.5 * values.std(correction=0))
+
+
+@CHECKS.clause("ws.discussion.reduce")
+def trace_and_bound() -> Outcome:
+    """Section VI, on Proposition 8: a smaller trace lowers λ_sup, since the trace bounds tr H²;
+    corrected: tr H / D <= λ_sup <= tr H for H >= 0, attained by the identity and by rank one."""
+    before, after = diagonal(1.0, 1.0, 1.0), diagonal(2.0, 0.0, 0.0)
+    excesses = []
+    for seed in range(4):
+        root = gauss(seeded(seed), 4, 1 + seed)
+        for hessian in (root @ root.mT, unit(4)):
+            trace, bound = float(hessian.trace()), upper_bound(hessian)
+            excesses += [excess(bound, trace), excess(trace / 4, bound)]
+    witness = worked(
+        "H = diag(1, 1, 1) and diag(2, 0, 0), trace 3 and 2: λ_sup",
+        "falls",
+        "between tr H / D and tr H",
+        f"{upper_bound(before):g}, {upper_bound(after):g}",
+    )
+    return Outcome(upper_bound(after) / upper_bound(before) - 1, max(excesses), 9, witness)
