@@ -4,7 +4,7 @@ and noise."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -292,9 +292,7 @@ class AttentionNewtonAnalysis(Analysis):
 
     experiment: AttentionNewton
     alternatives = NEWTON
-    bars: ClassVar[str] = (
-        "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
-    )
+    bars = "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
 
     def figures(self) -> Figures:
         setup, tables = self.experiment, self.tables

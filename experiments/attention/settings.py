@@ -57,10 +57,10 @@ RETIRED: dict[str, Any] = {
 class AttentionHessian(c.Experiment):
     """Settings, each explained in conf/experiment/attention_hessian.yaml."""
 
-    title: ClassVar[str] = "Bounds on the Hessian of softmax attention against measured values"
-    paper: ClassVar[str] = "Attention"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = "Lemmas G.2-G.4, H.3-H.10, I.1-I.3; sharper constants"
+    title = "Bounds on the Hessian of softmax attention against measured values"
+    paper = "Attention"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "Lemmas G.2-G.4, H.3-H.10, I.1-I.3; sharper constants"
     measure = "experiments.attention.measure:measure"
     analysis = "experiments.attention.hessian_report:AttentionHessianAnalysis"
 
@@ -109,15 +109,13 @@ class AttentionHessian(c.Experiment):
 class AttentionNewton(Judged):
     """Settings, each explained in conf/experiment/attention_newton.yaml."""
 
-    version: ClassVar[int] = 2
-    title: ClassVar[str] = "Recovery of the attention input"
-    paper: ClassVar[str] = "Attention"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    claimed: ClassVar[str] = "attention_newton"
-    reproduces: ClassVar[str] = "Theorem J.1; blind recovery, certified balls, a trained layer"
-    uncertified: ClassVar[str] = (
-        "they step with the closed forms that the cells of attention_hessian certify"
-    )
+    version = 2
+    title = "Recovery of the attention input"
+    paper = "Attention"
+    paper_seeds = tuple(range(42, 47))
+    claimed = "attention_newton"
+    reproduces = "Theorem J.1; blind recovery, certified balls, a trained layer"
+    uncertified = "they step with the closed forms that the cells of attention_hessian certify"
     retired: ClassVar[dict[str, Any]] = RETIRED
     measure = "experiments.attention.newton_measure:measure"
     analysis = "experiments.attention.newton_report:AttentionNewtonAnalysis"

@@ -9,7 +9,6 @@ parameter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from runner import contract as c
 
@@ -20,10 +19,10 @@ ARCHITECTURES = ("mlp", "convnet", "transformer")
 class PhiBlockDiagonal(c.Experiment):
     """Settings, each explained in conf/experiment/phi_block_diagonal.yaml."""
 
-    title: ClassVar[str] = "Curvature that a block-diagonal approximation discards, exactly"
-    paper: ClassVar[str] = "DAG"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = "nothing printed: couplings between layers, in parameter space"
+    title = "Curvature that a block-diagonal approximation discards, exactly"
+    paper = "DAG"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "nothing printed: couplings between layers, in parameter space"
     measure = "experiments.phi_block_diagonal.measure:measure"
     analysis = "experiments.phi_block_diagonal.report:PhiBlockDiagonalAnalysis"
 

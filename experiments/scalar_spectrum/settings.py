@@ -10,7 +10,6 @@ that no eigensolver reaches.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from runner import contract as c
 from runner.kinds.metric import SpectrumMetric
@@ -25,12 +24,10 @@ STARTS = ("small", "large")
 class ScalarSpectrum(c.Experiment):
     """Settings, each explained in conf/experiment/scalar_spectrum.yaml."""
 
-    title: ClassVar[str] = "Closed-form Hessian spectra of scalar networks"
-    paper: ClassVar[str] = "Scalar spectrum"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = (
-        "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
-    )
+    title = "Closed-form Hessian spectra of scalar networks"
+    paper = "Scalar spectrum"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "Figs. 1-3, Theorem 6; phases of training; edge of stability (extension)"
     measure = "experiments.scalar_spectrum.measure:measure"
     analysis = "experiments.scalar_spectrum.report:ScalarSpectrumAnalysis"
 

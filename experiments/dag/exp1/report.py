@@ -38,20 +38,20 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
 
     experiment: Exp1Resonance
     alternatives = RESONANCE
-    results: ClassVar[Results] = Results("exp1", (*VARIANT, "checkpoint"))
+    results = Results("exp1", (*VARIANT, "checkpoint"))
 
-    reference: ClassVar[str] = "exp1_resonance"
-    plain: ClassVar[str] = "plain"
+    reference = "exp1_resonance"
+    plain = "plain"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
         ("C", 12, 11, "plain C at the largest distance"),
     )
     """Published in words: (value, depth, distance, statement)."""
-    resonance_figure: ClassVar[str] = "fig3_resonance"
-    coupling_figure: ClassVar[str] = "fig2_coupling"
-    dynamics_figure: ClassVar[str] = "table2_dynamics"
-    printed_ends: ClassVar[str] = ""
+    resonance_figure = "fig3_resonance"
+    coupling_figure = "fig2_coupling"
+    dynamics_figure = "table2_dynamics"
+    printed_ends = ""
     """File of published values of R at the smallest and the largest distance."""
-    bars: ClassVar[str] = "± sample standard deviation over seeds"
+    bars = "± sample standard deviation over seeds"
 
     def captions(self) -> Mapping[str, str]:
         each = "a panel per depth L, a line per architecture and checkpoint"
@@ -138,16 +138,14 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
 class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own."""
 
-    reference: ClassVar[str] = "exp1b_spectral_norm"
+    reference = "exp1b_spectral_norm"
     alternatives = SPECTRAL_NORM
-    results: ClassVar[Results] = Results("exp1b", (*VARIANT, "checkpoint"))
-    plain: ClassVar[str] = "plain_sn"
-    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = tuple(
-        ("R", 8, d, "plateau of R") for d in (0, 7)
-    )
-    resonance_figure: ClassVar[str] = "figN1_resonance"
-    coupling_figure: ClassVar[str] = "coupling"
-    dynamics_figure: ClassVar[str] = "tableN2_dynamics"
+    results = Results("exp1b", (*VARIANT, "checkpoint"))
+    plain = "plain_sn"
+    points = tuple(("R", 8, d, "plateau of R") for d in (0, 7))
+    resonance_figure = "figN1_resonance"
+    coupling_figure = "coupling"
+    dynamics_figure = "tableN2_dynamics"
 
     def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
         return claims.spectral_norm_claims(self.tables, says)
@@ -164,19 +162,19 @@ class DeepAnalysis(ResonanceAnalysis):
 
     experiment: Exp1Deep
     alternatives = DEEP
-    results: ClassVar[Results] = Results("exp1_appendix", (*VARIANT, "checkpoint"))
+    results = Results("exp1_appendix", (*VARIANT, "checkpoint"))
 
-    reference: ClassVar[str] = "exp1_deep"
-    points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
+    reference = "exp1_deep"
+    points = (
         ("C", 32, 31, "coupling of the ends"),
         ("R", 32, 0, "start of the U"),
         ("R", 32, 14, "bottom of the U"),
         ("R", 32, 31, "end of the U"),
     )
-    resonance_figure: ClassVar[str] = "tableN3_resonance"
-    coupling_figure: ClassVar[str] = "tableN3_coupling"
-    dynamics_figure: ClassVar[str] = "tableN3_dynamics"
-    printed_ends: ClassVar[str] = "exp1_deep"
+    resonance_figure = "tableN3_resonance"
+    coupling_figure = "tableN3_coupling"
+    dynamics_figure = "tableN3_dynamics"
+    printed_ends = "exp1_deep"
 
     def figures(self) -> Figures:
         distances = self.tables["distances"]

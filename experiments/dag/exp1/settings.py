@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.dag.protocol.inter_layer import (
     ACTIVATIONS,
@@ -24,11 +24,11 @@ from runner.training.streams import PUBLISHED_SEEDS
 class Exp1Resonance(InterLayer):
     """Settings, each explained in conf/experiment/exp1_resonance.yaml."""
 
-    title: ClassVar[str] = "Resonance and coupling decay with the distance between layers"
-    reproduces: ClassVar[str] = "Figs. 2, 3; Table 2"
-    claimed: ClassVar[str] = "exp1_resonance"
-    replication_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 62))
-    replication_reason: ClassVar[str] = (
+    title = "Resonance and coupling decay with the distance between layers"
+    reproduces = "Figs. 2, 3; Table 2"
+    claimed = "exp1_resonance"
+    replication_seeds = tuple(range(42, 62))
+    replication_reason = (
         "12 would decide 'plain R² of log R', 13 'cancellation', 20 'scale of R at the end'"
     )
     analysis = "experiments.dag.exp1.report:ResonanceAnalysis"
@@ -72,10 +72,10 @@ class Exp1bSpectralNorm(Exp1Resonance):
     """Every block Jacobian contracts. Settings, each explained in
     conf/experiment/exp1b_spectral_norm.yaml."""
 
-    title: ClassVar[str] = "Resonance under spectral normalisation"
-    reproduces: ClassVar[str] = "Fig. N.1; Table N.2"
-    claimed: ClassVar[str] = "exp1b_spectral_norm"
-    replication_seeds: ClassVar[tuple[int, ...]] = ()
+    title = "Resonance under spectral normalisation"
+    reproduces = "Fig. N.1; Table N.2"
+    claimed = "exp1b_spectral_norm"
+    replication_seeds = ()
     analysis = "experiments.dag.exp1.report:SpectralNormAnalysis"
 
     def companions(self) -> Mapping[str, c.Companion]:
@@ -94,10 +94,10 @@ class Exp1Deep(Exp1Resonance):
     """Depths 16 and 32 (Appendix N.2). Settings, each explained in
     conf/experiment/exp1_deep.yaml."""
 
-    title: ClassVar[str] = "Resonance and coupling at depths 16 and 32"
-    reproduces: ClassVar[str] = "Table N.3"
-    claimed: ClassVar[str] = "exp1_deep"
-    replication_seeds: ClassVar[tuple[int, ...]] = ()
+    title = "Resonance and coupling at depths 16 and 32"
+    reproduces = "Table N.3"
+    claimed = "exp1_deep"
+    replication_seeds = ()
     measure = "experiments.dag.exp1.measure:measure"
     analysis = "experiments.dag.exp1.report:DeepAnalysis"
 

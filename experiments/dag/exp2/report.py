@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ class BottleneckAnalysis(WithAuthors):
 
     experiment: Exp2Bottleneck
     alternatives = BOTTLENECK
-    results: ClassVar[Results] = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
+    results = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
 
     def figures(self) -> Figures:
         far, classes = self.tables["far"], self.experiment.dataset.classes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companion
 from runner import contract as c
@@ -26,9 +26,9 @@ class Exp2Bottleneck(InterLayer):
     final.
     """
 
-    title: ClassVar[str] = "Stable rank and coupling across a narrow layer"
-    reproduces: ClassVar[str] = "Fig. 4; Tables 3, N.1"
-    claimed: ClassVar[str] = "exp2_bottleneck"
+    title = "Stable rank and coupling across a narrow layer"
+    reproduces = "Fig. 4; Tables 3, N.1"
+    claimed = "exp2_bottleneck"
     measure = "experiments.dag.exp2.measure:measure"
     analysis = "experiments.dag.exp2.report:BottleneckAnalysis"
 

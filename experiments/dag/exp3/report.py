@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
@@ -35,9 +35,9 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     experiment: Exp3GnGap
     alternatives = GAP
-    results: ClassVar[Results] = Results("exp3", ("activation", "checkpoint"))
+    results = Results("exp3", ("activation", "checkpoint"))
 
-    reference: ClassVar[str] = "exp3_gn_gap"
+    reference = "exp3_gn_gap"
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
@@ -104,9 +104,9 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
 
-    reference: ClassVar[str] = "exp3b_layernorm"
+    reference = "exp3b_layernorm"
     alternatives = LAYER_NORM
-    results: ClassVar[Results] = Results("exp3_ln", ("activation", "checkpoint"))
+    results = Results("exp3_ln", ("activation", "checkpoint"))
 
     def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
         return claims.with_norm(self.gaps, self.tables, says)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer, companions
 from runner import contract as c
@@ -16,9 +16,9 @@ from runner.kinds.model import BlockChain, MlpModel
 class Exp3GnGap(InterLayer):
     """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
 
-    title: ClassVar[str] = "Gauss–Newton gap by activation, without LayerNorm"
-    reproduces: ClassVar[str] = "Fig. 5; Tables 5, N.5, N.6"
-    claimed: ClassVar[str] = "exp3_gn_gap"
+    title = "Gauss–Newton gap by activation, without LayerNorm"
+    reproduces = "Fig. 5; Tables 5, N.5, N.6"
+    claimed = "exp3_gn_gap"
     measure = "experiments.dag.exp3.measure:measure"
     analysis = "experiments.dag.exp3.report:GapAnalysis"
 
@@ -51,9 +51,9 @@ class Exp3bLayerNorm(Exp3GnGap):
     """Standard training, with LayerNorm. Settings, each explained in
     conf/experiment/exp3b_layernorm.yaml."""
 
-    title: ClassVar[str] = "Gauss–Newton gap by activation, with LayerNorm"
-    reproduces: ClassVar[str] = "Table 4"
-    claimed: ClassVar[str] = "exp3b_layernorm"
+    title = "Gauss–Newton gap by activation, with LayerNorm"
+    reproduces = "Table 4"
+    claimed = "exp3b_layernorm"
     analysis = "experiments.dag.exp3.report:LayerNormAnalysis"
 
 
@@ -62,9 +62,9 @@ class Exp3Stochastic(InterLayer):
     """Stochastic against exact gap (Appendix N.6). Settings, each explained in
     conf/experiment/exp3_stochastic.yaml."""
 
-    title: ClassVar[str] = "Stochastic against exact Gauss–Newton gap"
-    reproduces: ClassVar[str] = "Table N.6"
-    claimed: ClassVar[str] = "exp3_stochastic"
+    title = "Stochastic against exact Gauss–Newton gap"
+    reproduces = "Table N.6"
+    claimed = "exp3_stochastic"
     measure = "experiments.dag.exp3.measure:measure_stochastic"
     analysis = "experiments.dag.exp3.report:StochasticGapAnalysis"
 

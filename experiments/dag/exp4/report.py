@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
@@ -36,9 +36,9 @@ class DiamondAnalysis(WithAuthors):
 
     experiment: Exp4Diamond
     alternatives = DIAMOND
-    results: ClassVar[Results] = Results("exp4", ("branch_depth", "merged", "checkpoint"))
-    rounding: ClassVar[tuple[str, ...]] = ("tensor part of cat+ReLU", "separation")
-    bars: ClassVar[str] = "± sample standard deviation over seeds"
+    results = Results("exp4", ("branch_depth", "merged", "checkpoint"))
+    rounding = ("tensor part of cat+ReLU", "separation")
+    bars = "± sample standard deviation over seeds"
 
     def figures(self) -> Figures:
         tables = self.tables

@@ -18,11 +18,11 @@ MERGES = ("sum", "cat")
 class Exp4Diamond(InterLayer):
     """Settings, each explained in conf/experiment/exp4_diamond.yaml."""
 
-    title: ClassVar[str] = "Tensor term at the merge of two branches"
-    reproduces: ClassVar[str] = "Figs. 6, N.2; Tables 6, N.4"
-    claimed: ClassVar[str] = "exp4_diamond"
-    replication_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 51))
-    replication_reason: ClassVar[str] = "9 would decide 'weakened cancellation'"
+    title = "Tensor term at the merge of two branches"
+    reproduces = "Figs. 6, N.2; Tables 6, N.4"
+    claimed = "exp4_diamond"
+    replication_seeds = tuple(range(42, 51))
+    replication_reason = "9 would decide 'weakened cancellation'"
     architecture: ClassVar[str] = "diamond"
     measure = "experiments.dag.exp4.measure:measure"
     analysis = "experiments.dag.exp4.report:DiamondAnalysis"

@@ -4,7 +4,7 @@ targets."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -35,10 +35,10 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
 
     experiment: Exp5Attention
     alternatives = ATTENTION
-    results: ClassVar[Results] = Results("exp5", ("network", "checkpoint"))
-    rounding: ClassVar[tuple[str, ...]] = ("separation",)
+    results = Results("exp5", ("network", "checkpoint"))
+    rounding = ("separation",)
 
-    reference: ClassVar[str] = "exp5_attention"
+    reference = "exp5_attention"
 
     def figures(self) -> Figures:
         blocks = self.tables["blocks"]

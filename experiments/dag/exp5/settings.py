@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.dag.protocol.inter_layer import FURTHER, FURTHER_SEEDS
 from experiments.printed import Judged
@@ -30,12 +30,12 @@ PAIRS = {
 class Exp5Attention(Judged):
     """Settings, each explained in conf/experiment/exp5_attention.yaml."""
 
-    version: ClassVar[int] = 2
-    title: ClassVar[str] = "Tensor part of the query-key block of attention"
-    paper: ClassVar[str] = "DAG"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = "Table 7; four choices of the targets"
-    claimed: ClassVar[str] = "exp5_attention"
+    version = 2
+    title = "Tensor part of the query-key block of attention"
+    paper = "DAG"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "Table 7; four choices of the targets"
+    claimed = "exp5_attention"
     measure = "experiments.dag.exp5.measure:measure"
     analysis = "experiments.dag.exp5.report:AttentionAnalysis"
 

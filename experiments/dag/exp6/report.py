@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ class ResNetAnalysis(WithAuthors):
 
     experiment: Exp6ResNet18
     alternatives = RESNET
-    results: ClassVar[Results] = Results("exp6", ("activation", "arch", "checkpoint"))
+    results = Results("exp6", ("activation", "arch", "checkpoint"))
 
     def figures(self) -> Figures:
         found: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.dag.protocol.inter_layer import ACTIVATIONS, InterLayer
 from runner import contract as c
@@ -22,10 +22,10 @@ class Exp6ResNet18(InterLayer):
     share one.
     """
 
-    version: ClassVar[int] = 2
-    title: ClassVar[str] = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
-    reproduces: ClassVar[str] = "Fig. 7; Tables 8, 9, N.7, N.8"
-    claimed: ClassVar[str] = "exp6_resnet18"
+    version = 2
+    title = "Resonance, coupling and Gauss–Newton gap in ResNet-18"
+    reproduces = "Fig. 7; Tables 8, 9, N.7, N.8"
+    claimed = "exp6_resnet18"
     measure = "experiments.dag.exp6.measure:measure"
     analysis = "experiments.dag.exp6.report:ResNetAnalysis"
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from experiments.printed import Judged
 from runner import contract as c
@@ -40,9 +40,9 @@ class InterLayer(Judged):
     leave the training out and measure the initial networks alone.
     """
 
-    paper: ClassVar[str] = "DAG"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(PUBLISHED_SEEDS)
-    paper_rows: ClassVar[dict[str, c.Scalar]] = {"images": 0}
+    paper = "DAG"
+    paper_seeds = tuple(PUBLISHED_SEEDS)
+    paper_rows = {"images": 0}
     measure = "experiments.dag.protocol.measure:measure"
 
     dataset: ImageSettings

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from runner import contract as c
 from runner.kinds.dataset import DigitsData, ImageSettings
@@ -48,15 +47,11 @@ class FlatContest(c.Experiment):
     Each setting is explained in conf/experiment/hsr_flat_training.yaml.
     """
 
-    title: ClassVar[str] = (
-        "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
-    )
-    paper: ClassVar[str] = "HSR"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(200, 210))
-    reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
-    uncertified: ClassVar[str] = (
-        "λ₁ comes from Hessian products that the tests compare with dense Hessians"
-    )
+    title = "Flat training, a contest: HSR against tuned baselines at equal steps and equal cost"
+    paper = "HSR"
+    paper_seeds = tuple(range(200, 210))
+    reproduces = "nothing printed: what Section VII leaves as future work"
+    uncertified = "λ₁ comes from Hessian products that the tests compare with dense Hessians"
     measure = "experiments.three_layer.hsr_flat_training.measure:measure_contest"
     analysis = "experiments.three_layer.hsr_flat_training.report:ContestAnalysis"
 

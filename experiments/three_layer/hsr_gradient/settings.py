@@ -8,7 +8,6 @@ modules.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from experiments.three_layer.settings import ThreeLayerStudy
 from runner import contract as c
@@ -36,12 +35,10 @@ FORMS = {
 class HsrGradient(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/hsr_gradient.yaml."""
 
-    title: ClassVar[str] = (
-        "Closed-form gradient of the bound: cost, correctness, and what drives it"
-    )
-    paper: ClassVar[str] = "HSR"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = "Figs. 2-7, Propositions 1 and 2"
+    title = "Closed-form gradient of the bound: cost, correctness, and what drives it"
+    paper = "HSR"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "Figs. 2-7, Propositions 1 and 2"
     measure = "experiments.three_layer.hsr_gradient.measure:measure"
     analysis = "experiments.three_layer.hsr_gradient.report:HsrGradientAnalysis"
 
@@ -107,11 +104,11 @@ class HsrStochastic(c.Experiment):
     Settings, each explained in conf/experiment/hsr_stochastic.yaml.
     """
 
-    version: ClassVar[int] = 2
-    title: ClassVar[str] = "Estimate of the bound from random probes against its closed form"
-    paper: ClassVar[str] = "HSR"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = "nothing printed: what Section VII leaves as future work"
+    version = 2
+    title = "Estimate of the bound from random probes against its closed form"
+    paper = "HSR"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "nothing printed: what Section VII leaves as future work"
     measure = "experiments.three_layer.hsr_gradient.probes:measure"
     analysis = "experiments.three_layer.hsr_gradient.probes:HsrStochasticAnalysis"
 

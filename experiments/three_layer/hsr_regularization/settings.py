@@ -9,7 +9,6 @@ heavy parts are in sibling modules.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
 from runner import contract as c
@@ -45,15 +44,13 @@ SECONDS = 60.0
 class HsrRegularization(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/hsr_regularization.yaml."""
 
-    version: ClassVar[int] = 2
-    title: ClassVar[str] = (
+    version = 2
+    title = (
         "Regularisation by the bound of the largest Hessian eigenvalue against three other methods"
     )
-    paper: ClassVar[str] = "HSR"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    reproduces: ClassVar[str] = (
-        "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
-    )
+    paper = "HSR"
+    paper_seeds = tuple(range(42, 47))
+    reproduces = "Figs. 8-15, Section VI; A-SAM at ten times its radius; end points; 30 draws"
     measure = "experiments.three_layer.hsr_regularization.measure:measure"
     analysis = "experiments.three_layer.hsr_regularization.report:HsrRegularizationAnalysis"
 

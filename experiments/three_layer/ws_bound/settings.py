@@ -9,7 +9,6 @@ modules, imported when needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
 from runner import contract as c
@@ -25,18 +24,12 @@ have stopped.
 class WsBound(ThreeLayerStudy):
     """Settings, each explained in conf/experiment/ws_bound.yaml."""
 
-    title: ClassVar[str] = (
-        "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
-    )
-    paper: ClassVar[str] = "WS bound"
-    paper_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 47))
-    replication_seeds: ClassVar[tuple[int, ...]] = tuple(range(42, 55))
-    replication_reason: ClassVar[str] = (
-        "13 seeds (78 draws) would decide 'low bound generalises better'"
-    )
-    reproduces: ClassVar[str] = (
-        "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
-    )
+    title = "Closed-form upper bound of the largest Hessian eigenvalue at critical points"
+    paper = "WS bound"
+    paper_seeds = tuple(range(42, 47))
+    replication_seeds = tuple(range(42, 55))
+    replication_reason = "13 seeds (78 draws) would decide 'low bound generalises better'"
+    reproduces = "Figs. 2-13, Appendix C; scan of the rate; four more activations; end points"
     measure = "experiments.three_layer.ws_bound.measure:measure"
     analysis = "experiments.three_layer.ws_bound.report:WsBoundAnalysis"
 
