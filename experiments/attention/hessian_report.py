@@ -27,6 +27,7 @@ from runner.report.figures import (
     panels,
 )
 from runner.stats import Statistic, judge, linear
+from runner.stats.tables import chosen
 
 Tables = Mapping[str, pd.DataFrame]
 SEARCH_NAMES = {
@@ -42,7 +43,7 @@ EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2":
 
 def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
     """The row with the largest ratio of each bound, in the order of the paper."""
-    usable = bounds[bounds["status"] == "ok"].dropna(subset=["ratio"])
+    usable = chosen(bounds, status="ok").dropna(subset=["ratio"])
     rows = usable.loc[usable.groupby("bound")["ratio"].idxmax()].set_index("bound")
     return rows.reindex([name for name in BOUNDS if name in rows.index])
 
@@ -95,7 +96,7 @@ def statistics(tables: Tables) -> list[Statistic]:
     random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
     found = []
     for name, power in EXPONENT.items():
-        rows = random[random["bound"] == name]
+        rows = chosen(random, bound=name)
         sizes = rows.groupby(["tokens", "width"])["largest"].transform("max")
         found.append(
             linear(
@@ -110,7 +111,7 @@ def statistics(tables: Tables) -> list[Statistic]:
             )
         )
     for name, power in (("H.10", 3), ("I.3", 1)):
-        rows = random[random["bound"] == name]
+        rows = chosen(random, bound=name)
         scale = rows.groupby("radius")["largest"].transform("max")
         found.append(
             linear(
@@ -165,7 +166,7 @@ def tightness(bounds: pd.DataFrame) -> Figure:
 
     def panel(ax: Axes, column: str) -> None:
         for i, (search, text) in enumerate(SEARCH_NAMES.items()):
-            rows = bounds[(bounds["search"] == search) & (bounds["status"] == "ok")]
+            rows = chosen(bounds, search=search, status="ok")
             if rows.empty:
                 continue
             largest = rows.groupby("bound")[column].max().reindex(names)
@@ -204,7 +205,7 @@ def index_cases(cases: pd.DataFrame) -> Figure:
     )
     texts = ("1: i1 = i2 = i0", "2: i1 = i0, i2 ≠ i0", "3: i1 ≠ i0, i2 = i0", "4: i1 ≠ i0, i2 ≠ i0")
     for case in range(1, 5):
-        largest = scaled[scaled["case"] == case].groupby("radius")["scaled"].max()
+        largest = chosen(scaled, case=case).groupby("radius")["scaled"].max()
         look = _look(case - 1) | ({"markerfacecolor": "none", "markersize": 8} if case == 3 else {})
         ax.plot(largest.index, largest, label="case " + texts[case - 1], **look)
     radii = np.linspace(scaled["radius"].min(), scaled["radius"].max(), 50)

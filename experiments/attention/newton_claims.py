@@ -11,6 +11,7 @@ import pandas as pd
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Claim, Statement
 from runner.stats import judge
+from runner.stats.tables import chosen
 
 Tables = Mapping[str, pd.DataFrame]
 OURS = "levenberg-marquardt"
@@ -37,7 +38,7 @@ def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]
     """size -> the share part/whole of each seed's sums; seeds without a whole are left out."""
     found: dict[str, list[float]] = {}
     for size in sizes(table):
-        sums = table[table["size"] == size].groupby("seed")[[part, whole]].sum()
+        sums = chosen(table, size=size).groupby("seed")[[part, whole]].sum()
         sums = sums[sums[whole] > 0]
         if len(sums):
             found[size] = list(sums[part] / sums[whole])
@@ -57,7 +58,7 @@ def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
     """method -> by seed, mean over sizes and problems: what Levenberg-Marquardt's starts recover
     less what the method does for the same work."""
     keys = ["size", "seed", "problem"]
-    leader = blind[blind["method"] == OURS].set_index(keys)
+    leader = chosen(blind, method=OURS).set_index(keys)
     found = {}
     for method, rows in blind.groupby("method", sort=False):
         if method == OURS:
@@ -104,7 +105,7 @@ def theorem_claims(
     setup: AttentionNewton, theorem: pd.DataFrame, says: Mapping[str, Statement]
 ) -> list[Claim]:
     """Convexity, convergence and recovery at the theorem's gamma."""
-    good = theorem[theorem["status"] == "ok"]
+    good = chosen(theorem, status="ok")
     if good.empty:
         return []
     count = f"{len(good)} problems" + (
@@ -154,7 +155,7 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
     if "theorem" in tables:
         ratios = ball_ratios(table, tables["theorem"])
         found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size"))
-    far = table[table["multiple"] == 100]
+    far = chosen(table, multiple=100)
     return [*found, judge.bound(says["tight ball"], by_size(far, "converged", "starts"))]
 
 
@@ -163,8 +164,8 @@ def contest_claims(
 ) -> list[Claim]:
     """What blind starts find, at what cost, and how often it is something else."""
     contest, solutions = tables["contest"], tables["solutions"]
-    blind = contest[contest["origin"] == "blind"]
-    leader = blind[blind["method"] == OURS]
+    blind = chosen(contest, origin="blind")
+    leader = chosen(blind, method=OURS)
     solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
     late = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
     shares = (late["late"] / late["starts"]).groupby("method", sort=False)
@@ -180,7 +181,7 @@ def contest_claims(
 
 def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
     """Blind recovery from the trained layer."""
-    rows = targets[(targets["target"] == LAYER) & (targets["view"] == "final")]
+    rows = chosen(targets, target=LAYER, view="final")
     if rows.empty:
         return []
     shares = (rows["recovered"] > 0).groupby(rows["seed"]).mean()
@@ -211,7 +212,7 @@ def notes(tables: Tables) -> list[str]:
     texts = []
     for size in sizes(blind):
         sums = (
-            blind[blind["size"] == size]
+            chosen(blind, size=size)
             .groupby("method")[["recovered", "exact", "wrong", "starts"]]
             .sum()
         )

@@ -27,6 +27,7 @@ from runner.report.figures import (
     panels,
     shared_legend,
 )
+from runner.stats.tables import chosen
 
 NAMES = {
     "full": "Newton",
@@ -82,7 +83,7 @@ def _blind(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_size(table: pd.DataFrame, size: str) -> pd.DataFrame:
-    return table[table["size"] == size]
+    return chosen(table, size=size)
 
 
 def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
@@ -94,7 +95,7 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     def panel(ax: Axes, size: str) -> None:
         rows = _of_size(named, size)
         for method in setup.method:
-            by_origin = rows[rows["method"] == method].groupby("origin")
+            by_origin = chosen(rows, method=method).groupby("origin")
             sums = by_origin[["recovered", "starts"]].sum().reindex(origins)
             share = sums["recovered"] / sums["starts"]
             look = _method_look(setup.method, method)
@@ -146,7 +147,7 @@ def recovered_for(
     budgets = np.geomspace(mean / 10, 1e3 * mean, 60)
     curves = {}
     for method in setup.method:
-        part = rows[rows["method"] == method]
+        part = chosen(rows, method=method)
         curves[method] = [newton_claims.solved_by(part, budget).mean() for budget in budgets]
     return budgets, curves
 
@@ -307,7 +308,7 @@ class AttentionNewtonAnalysis(Analysis):
         if "scan" in tables:
             drawn["recovery"] = lambda: recovery(setup, tables["scan"])
         if "targets" in tables:
-            layer = tables["targets"][tables["targets"]["target"] == newton_claims.LAYER]
+            layer = chosen(tables["targets"], target=newton_claims.LAYER)
             drawn["targets"] = lambda: targets(setup, layer)
         return drawn
 

@@ -16,6 +16,7 @@ from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Analysis, Claim, Figures, decide
 from runner.report import figures as draw
 from runner.report.figures import PlotStyles
+from runner.stats.tables import chosen
 
 STYLES = PlotStyles(
     (
@@ -40,7 +41,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
     def phi(self) -> pd.DataFrame:
         """The Hessian's Phi at the first and last checkpoint, with a column `state`."""
         rows = self.tables["phi"]
-        rows = rows[rows["part"] == "hessian"]
+        rows = chosen(rows, part="hessian")
         steps = sorted(rows["step"].unique())
         states = {steps[-1]: "final"} | {steps[0]: "initial"}
         return rows.assign(state=rows["step"].map(states)).dropna(subset=["state"])
@@ -82,7 +83,7 @@ class PhiBlockDiagonalAnalysis(Analysis):
 
     def _values(self, partition: str, state: str) -> pd.DataFrame:
         """Phi by network (rows) and seed (columns)."""
-        rows = self.phi[(self.phi["partition"] == partition) & (self.phi["state"] == state)]
+        rows = chosen(self.phi, partition=partition, state=state)
         return rows.pivot_table(index=NETWORK, columns="seed", values="phi")
 
     def _ratios(self, values: pd.DataFrame) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from experiments.printed import statements
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
+from runner.stats.tables import chosen
 
 TAIL = 20
 """Last steps of an edge run that tell whether it has settled."""
@@ -110,7 +111,7 @@ def _relative_range(values: pd.Series[float]) -> float:
 
 def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame, networks = tables["scaling"], ["scaled_width", "seed"]
-    fixed = frame[frame["targets"] == "fixed"]
+    fixed = chosen(frame, targets="fixed")
     top = fixed.groupby([*networks, "sigma"])["eigenvalue"].max().unstack()
     low = top.columns.min()
     if 1.0 in top.columns and low < 1:
@@ -158,7 +159,7 @@ def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
 
 def _phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame = tables["pairs"]
-    frame = frame[frame["status"] == "ok"]
+    frame = chosen(frame, status="ok")
     signs = {"θ* > 0": frame[frame["target"] > 0], "θ* < 0": frame[frame["target"] < 0]}
     for name, part in signs.items():
         if len(part):
@@ -180,12 +181,12 @@ def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     rates = sorted(frame["rate"].unique())
     for (network, left), part in frame.groupby(["network", "left"]):
         for rate in dict.fromkeys((rates[0], rates[-1])):
-            runs = part[part["rate"] == rate].groupby("seed")["second"]
+            runs = chosen(part, rate=rate).groupby("seed")["second"]
             variant = f"{network} on {wedge_name(left)} at rate {rate:g}"
             for name, test in (LOW if rate == rates[0] else HIGH).items():
                 votes = [(seed, test(second.to_numpy())) for seed, second in runs]
                 yield variant, _voted(setup, says[name], _ballot(votes))
-    yield "", _damping(setup, frame[frame["rate"] == rates[0]], says["damping"])
+    yield "", _damping(setup, chosen(frame, rate=rates[0]), says["damping"])
 
 
 def _ballot(votes: Sequence[tuple[object, bool]]) -> pd.DataFrame:
@@ -234,10 +235,10 @@ HIGH: dict[str, Callable[[np.ndarray], bool]] = {
 
 def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     frame, width = tables["bias"], setup.bias_width
-    inside = frame[frame["mix"] == 0]
+    inside = chosen(frame, mix=0)
     wrong = inside["zeros"] != width - 1
     wrong |= (inside["plus"] != width - 2) | (inside["minus"] != width - 2)
-    triple = inside[inside["member"] == "triple"]
+    triple = chosen(inside, member="triple")
     below, above = triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]
     networks = f"{inside['seed'].nunique()} networks, m = {width}"
     error = float(frame["dense_error"].max())
@@ -280,7 +281,7 @@ def _edge_of(setup: ScalarSpectrum, network: str, runs: pd.DataFrame, says: Says
     """The statements on runs of one network, whose factors are within a statement's limits."""
 
     def within(start: str, name: str) -> pd.DataFrame:
-        limits, part = says[name], runs[runs["start"] == start]
+        limits, part = says[name], chosen(runs, start=start)
         return part[(part["factor"] > limits.low) & (part["factor"] < limits.high)]
 
     for width, part in within("large", "catapult").groupby("width"):
@@ -311,7 +312,7 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
                 rows.append(("bulk_multiplicity", cell, seed, count / 2))
                 rows.append(("outliers", cell, seed, len(part) - count))
     for seed, frame in tables.get("bias", nothing).groupby("seed"):
-        first = frame[frame["mix"] == 0].iloc[0]
+        first = chosen(frame, mix=0).iloc[0]
         count = 3 * setup.bias_width - int(first["zeros"] + first["plus"] + first["minus"])
         rows.append(("outliers", "bias", seed, count))
     if not rows:

@@ -21,13 +21,14 @@ from runner.report.figures import (
     panels,
     shared_legend,
 )
+from runner.stats.tables import chosen
 
 CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
 NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
 
 
 def _first_seed(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["seed"] == frame["seed"].min()]
+    return chosen(frame, seed=frame["seed"].min())
 
 
 def _expand(group: pd.DataFrame) -> np.ndarray:
@@ -41,12 +42,12 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with
     σ²."""
     frame = tables["scaling"]
-    shown = _first_seed(frame[frame["targets"] == "fixed"])
+    shown = _first_seed(chosen(frame, targets="fixed"))
 
     def draw(ax: Axes, width: int) -> None:
         if width == 0:
             return _per_variance(ax, frame)
-        for i, (sigma, group) in enumerate(shown[shown["scaled_width"] == width].groupby("sigma")):
+        for i, (sigma, group) in enumerate(chosen(shown, scaled_width=width).groupby("sigma")):
             values = _expand(group)
             look: dict[str, Any] = {
                 "marker": MARKERS[i % 8],
@@ -202,7 +203,7 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
 
     def draw(ax: Axes, key: tuple[str, str, float]) -> None:
         value, network, rate = key
-        part = frame[(frame["network"] == network) & (frame["rate"] == rate)]
+        part = chosen(frame, network=network, rate=rate)
         for i, (_, run) in enumerate(part.groupby("seed")):
             look: dict[str, Any] = (
                 {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
@@ -257,7 +258,7 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
         colour, marker = CELL[cell]
         ax.axvspan(1 / 3, 1, color="0.9", zorder=0)
         ax.axhline(0, color="0.3", linewidth=0.8)
-        for _, run in frame[frame["cell"] == cell].groupby(["rate", "seed"]):
+        for _, run in chosen(frame, cell=cell).groupby(["rate", "seed"]):
             ax.plot(
                 run["share"],
                 run["second"],
@@ -297,7 +298,7 @@ def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
             label="outliers (5×5 problem)" if rank == 0 else None,
         )
     for member, dashes, colour in (("pair", "--", COLOURS[1]), ("triple", ":", "black")):
-        part = theorem[theorem["member"] == member]
+        part = chosen(theorem, member=member)
         lines = np.array([np.sort(g["theorem"].to_numpy()) for _, g in part.groupby("mix")]).T
         for i, line in enumerate(lines):
             ax.plot(
@@ -369,16 +370,16 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """Sharpness over 2/rate along gradient descent at the largest width, from small and from large
     weights."""
     frame = _first_seed(_ratio(tables["edge"]))
-    frame = frame[frame["width"] == frame["width"].max()]
+    frame = chosen(frame, width=frame["width"].max())
     factors = sorted(frame["factor"].unique())
 
     def draw(ax: Axes, key: tuple[str, str]) -> None:
         network, start = key
-        part = frame[(frame["network"] == network) & (frame["start"] == start)]
+        part = chosen(frame, network=network, start=start)
         for i, factor in enumerate(factors):
             if start == "small" and 1.2 < factor < 2 and len(factors) > 5:
                 continue  # chaotic
-            run = part[part["factor"] == factor]
+            run = chosen(part, factor=factor)
             if (run["status"] == "settled").any():  # it stays where it is
                 run = pd.concat([run, run.iloc[-1:].assign(step=max(40, run["step"].max()))])
             shown = run[run["ratio"] < 6]

@@ -23,6 +23,7 @@ from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.training import Network, descend
 from runner.contract import Cell, Claim, Context, Table
 from runner.data.synthetic import wedge
+from runner.stats.tables import chosen
 
 STEPS, STILL = 5000, 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""
@@ -123,7 +124,7 @@ def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]
         return list(claims)
     ((sigma, _),) = best(table).items()
     runs = shown(table)
-    at = runs[runs["sigma"] == sigma]["turns_positive"]
+    at = chosen(runs, sigma=sigma)["turns_positive"]
     mark = f"fitted: at the printed rate {{}} of {len(at)} runs with data of scale σ = {sigma:g}"
     found = []
     for claim in claims:
@@ -142,7 +143,7 @@ def notes(table: pd.DataFrame) -> Iterator[str]:
     each = "; ".join(
         f"{r['network']}, left slope {-r['left']:g}: {100 * r['turns_positive']:.0f} % of "
         f"{r['n']:.0f}"
-        for _, r in found[found["sigma"] == sigma].iterrows()
+        for _, r in chosen(found, sigma=sigma).iterrows()
     )
     top = shown(table)[lambda t: t["sigma"] == scales[-1]]
     yield (

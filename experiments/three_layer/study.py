@@ -16,6 +16,7 @@ from experiments.three_layer.settings import ThreeLayerStudy
 from runner.contract import Analysis, Claim, Statement, Tables
 from runner.stats import Statistic, correct, judge, wilcoxon
 from runner.stats.judge import Evidence
+from runner.stats.tables import chosen
 
 Tests = Mapping[tuple[str, str], Statistic]
 """(name, group) -> the test, with Holm's correction within its figure."""
@@ -71,7 +72,7 @@ def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
 
 def first_seed(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of the first data set."""
-    return rows[rows["seed"] == rows["seed"].min()]
+    return chosen(rows, seed=rows["seed"].min())
 
 
 def listed_kinds(kinds: pd.Series) -> str:

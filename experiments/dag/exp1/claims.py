@@ -12,9 +12,10 @@ import pandas as pd
 
 from experiments.dag.protocol.scores import fit_of_means, jackknife, published_start, scored
 from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import chosen, first, seed_fits, seed_values
+from experiments.dag.protocol.summary import first, seed_fits
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
+from runner.stats.tables import chosen, seed_values
 
 VARIANT = ["depth", "arch", "checkpoint"]
 ENDS = ("init", "final")
@@ -231,7 +232,7 @@ def logs(values: Mapping[int, float]) -> list[float]:
 
 def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]:
     """seed -> value at one distance."""
-    return seed_values(part[part["distance"] == distance], value)
+    return seed_values(chosen(part, distance=distance), value)
 
 
 def values_of(rows: pd.DataFrame, value: str, distance: int) -> list[float]:

@@ -29,9 +29,10 @@ from experiments.dag.exp1.claims import (
 )
 from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, probes, published_start
 from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import chosen, first, long_format
+from experiments.dag.protocol.summary import first, long_format
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge, linear
+from runner.stats.tables import chosen
 
 DEEPEST = 32
 SHALLOWEST = 12
@@ -194,7 +195,7 @@ def self_curvatures(tables: Tables) -> pd.DataFrame | None:
     if "pairs" not in tables:
         return None
     pairs = chosen(tables["pairs"], arch="plain", checkpoint="final", depth=DEEPEST)
-    own = pairs[pairs["v"] == pairs["w"]]
+    own = chosen(pairs, v=pairs["w"])
     if own.empty:
         return None
     return own.pivot(index="seed", columns="v", values="R")[list(dict.fromkeys(own["v"]))]
@@ -244,8 +245,8 @@ def ends(distances: pd.DataFrame) -> pd.DataFrame:
 
     The authors cut estimated couplings at 1, pair by pair; at distance L − 1 there is one pair.
     """
-    start = distances[distances["distance"] == 0]
-    end = distances[distances["distance"] == distances["depth"] - 1]
+    start = chosen(distances, distance=0)
+    end = chosen(distances, distance=distances["depth"] - 1)
     end = end.assign(C=end["C"].clip(upper=1.0))
     parts = [
         long_format(start, VARIANT, {"R_d0": "R"}),

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 
 from experiments.dag.protocol.figures import DISTANCE, STYLES, decay, hollow, mark, titles
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
+from experiments.dag.protocol.summary import first, over_seeds
 from runner import stats
 from runner.report import figures
+from runner.stats.tables import chosen, groups
 
 ENDS = ("init", "final")
 HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
@@ -72,9 +73,7 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
     No exact value is below 1 (black line); an estimate can be.
     """
-    plain, own = (
-        t[(t["arch"] == "plain") & (t["checkpoint"] == "init")] for t in (first(distances), table)
-    )
+    plain, own = (chosen(t, arch="plain", checkpoint="init") for t in (first(distances), table))
     looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
         (plain, "D", "exact", STYLES.style("exact")),
         (own, "D", "estimate, mean over pairs", STYLES.style("stochastic") | HOLLOW),
@@ -88,7 +87,7 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
 
     def draw(ax: Axes, depth: Any) -> None:
         for rows, value, text, style in looks:
-            means = over_seeds(rows[rows["depth"] == depth], ["distance"], value)
+            means = over_seeds(chosen(rows, depth=depth), ["distance"], value)
             ax.plot(means["distance"], means["mean"], label=text, **style)
         ax.axhline(1, color="black", linewidth=0.8)
 

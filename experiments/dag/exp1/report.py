@@ -18,9 +18,10 @@ from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis, said
-from experiments.dag.protocol.summary import first, groups
+from experiments.dag.protocol.summary import first
 from runner.contract import Claim, Figures, Statement
 from runner.stats import Statistic
+from runner.stats.tables import chosen, groups
 
 VARIANT = ("depth", "arch")
 DYNAMICS = {
@@ -77,7 +78,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             self.tables["networks"],
             self.tables["pairs"],
         )
-        deepest = pairs[pairs["depth"] == pairs["depth"].max()]
+        deepest = chosen(pairs, depth=pairs["depth"].max())
         of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
         paper = printed(self.experiment.claimed), PRINTED
         return {
@@ -200,11 +201,7 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
     for depth, table in ((12, distances), (32, deeper)):
         for checkpoint in ENDS if table is not None else ():
             rows = first(table)
-            part = rows[
-                (rows["depth"] == depth)
-                & (rows["arch"] == "plain_sn")
-                & (rows["checkpoint"] == checkpoint)
-            ]
+            part = chosen(rows, depth=depth, arch="plain_sn", checkpoint=checkpoint)
             fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
             if fall:
                 said.append(
@@ -228,7 +225,7 @@ SMALL = 1e-12
 def small_blocks_note(pairs: pd.DataFrame) -> list[str]:
     """What the authors' convention for small diagonal blocks does to C, on the paper's images."""
     keys = ["depth", "arch", "seed", "checkpoint"]
-    own = pairs[pairs["v"] == pairs["w"]].set_index([*keys, "v"])["R"]
+    own = chosen(pairs, v=pairs["w"]).set_index([*keys, "v"])["R"]
     at_v, at_w = (
         own.reindex(pairs.set_index([*keys, side]).index).to_numpy() for side in ("v", "w")
     )

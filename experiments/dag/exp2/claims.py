@@ -17,10 +17,11 @@ import pandas as pd
 from experiments.dag.exp2.settings import DESCRIBED_WIDTH, PUBLISHED_WIDTH
 from experiments.dag.protocol.scores import jackknife, paired, printed, probes
 from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import chosen, first, groups, long_format
+from experiments.dag.protocol.summary import first, long_format
 from runner import stats
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
+from runner.stats.tables import chosen, groups
 
 NAME = "exp2_bottleneck"
 ENDS = ("init", "final")

@@ -16,11 +16,12 @@ from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
-from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
+from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
 from runner.report.labels import label
 from runner.stats import Statistic
+from runner.stats.tables import chosen, groups
 
 WIDTH = "width $d_u$ of the narrow layer"
 
@@ -82,7 +83,7 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     table, paper = first(far), chosen(exp2_claims.printed_values(), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
-        _lines(ax, table[table["depth"] == depth], "D_estimate", paper[paper["depth"] == depth])
+        _lines(ax, chosen(table, depth=depth), "D_estimate", chosen(paper, depth=depth))
         _bound(ax, sorted(set(far["d_u"])), classes)
 
     y = r"stable rank $D_{\mathrm{far}}$"
@@ -98,7 +99,7 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
     def draw(ax: Axes, key: tuple[str, int]) -> None:
         value, depth = key
         shown = paper[(paper["depth"] == depth) & (value == "C")]
-        _lines(ax, table[table["depth"] == depth], f"{value}_estimate", shown)
+        _lines(ax, chosen(table, depth=depth), f"{value}_estimate", shown)
         if value == "R":
             ax.set_yscale("log")
         if depth == next(iter(heads)):
@@ -111,10 +112,10 @@ def coupling_and_resonance(far: pd.DataFrame) -> Figure:
 def ranks(table: pd.DataFrame, classes: int) -> Figure:
     """Largest numerical rank of H^GN across the narrow layer, of one example and of the batch mean,
     at init."""
-    part = table[(table["part"] == "gauss_newton") & (table["checkpoint"] == "init")]
+    part = chosen(table, part="gauss_newton", checkpoint="init")
 
     def draw(ax: Axes, depth: int) -> None:
-        for (block,), rows in groups(part[part["depth"] == depth], ["block"]):
+        for (block,), rows in groups(chosen(part, depth=depth), ["block"]):
             top = rows.groupby("d_u")["rank"].max()
             text = {"example": "one example", "mean": "batch mean"}[str(block)]
             ax.plot(
@@ -131,10 +132,10 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
 def image_sets(far: pd.DataFrame) -> Figure:
     """Exact D_far at init on every set of images, mean over seeds: dots for random sets, a diamond
     for the papers'."""
-    table = far[far["checkpoint"] == "init"]
+    table = chosen(far, checkpoint="init")
 
     def draw(ax: Axes, depth: int) -> None:
-        for (d_u,), part in groups(table[table["depth"] == depth], ["d_u"]):
+        for (d_u,), part in groups(chosen(table, depth=depth), ["d_u"]):
             figures.image_sets(
                 ax, d_u, over_seeds(part, ["images"], "D"), STYLES.colour("init"), jitter=0.15 * d_u
             )
@@ -148,11 +149,11 @@ def image_sets(far: pd.DataFrame) -> Figure:
 def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:
     """Lines of both checkpoints, and the published marks of those that are measured."""
     for checkpoint in ENDS:
-        part = table[table["checkpoint"] == checkpoint]
+        part = chosen(table, checkpoint=checkpoint)
         if len(part):
             means = over_seeds(part, ["d_u"], value).sort_values("d_u")
             error_line(ax, means, "d_u", checkpoint, checkpoint, text=f"ours, {label(checkpoint)}")
-            rows = paper[paper["checkpoint"] == checkpoint]
+            rows = chosen(paper, checkpoint=checkpoint)
             hollow(ax, list(rows["d_u"]), rows, checkpoint)
     _log2(ax, sorted(set(table["d_u"])))
 

@@ -18,10 +18,11 @@ from experiments.dag.protocol.scores import (
     published_start,
 )
 from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import chosen, first, groups, label, over_seeds, seed_values
+from experiments.dag.protocol.summary import first, label, over_seeds
 from runner import stats
 from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.stats import judge
+from runner.stats.tables import chosen, groups, seed_values
 from runner.training import CHECKPOINTS
 
 PIECEWISE_LINEAR = ("relu", "leaky_relu")

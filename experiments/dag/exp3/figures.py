@@ -20,10 +20,11 @@ from experiments.dag.protocol.figures import (
     image_sets as one_set,
 )
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
+from experiments.dag.protocol.summary import first, over_seeds
 from runner import stats
 from runner.report import figures
 from runner.report.labels import label
+from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 
 ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}
@@ -76,7 +77,7 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     metrics = {"gn": "frob_gn_sum_over_pairs", "tensor": "frob_tensor_sum_over_pairs"}
 
     def draw(ax: Axes, activation: str) -> str:
-        own = table[table["activation"] == activation]
+        own = chosen(table, activation=activation)
         for value, metric in metrics.items():
             for (checkpoint,), part in groups(own[own["checkpoint"].isin(ENDS)], ["checkpoint"]):
                 means = over_seeds(part, ["distance"], value)
@@ -114,9 +115,9 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
     activations = list(dict.fromkeys(gaps["activation"]))
 
     def draw(ax: Axes, checkpoint: str) -> None:
-        part = gaps[gaps["checkpoint"] == checkpoint]
+        part = chosen(gaps, checkpoint=checkpoint)
         for i, activation in enumerate(activations):
-            means = over_seeds(part[part["activation"] == activation], ["images"], "gap")
+            means = over_seeds(chosen(part, activation=activation), ["images"], "gap")
             one_set(ax, i, means, STYLES.colour(activation))
         ax.set_xticks(range(len(activations)), [label(a) for a in activations], rotation=20)
         ax.set_ylim(bottom=0)
@@ -127,7 +128,7 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
 def stochastic(table: pd.DataFrame) -> Figure:
     """Relative error of single estimates of the GN gap, all seeds and draws: a row per number of
     probes."""
-    kept = table[table["status"] == "ok"]
+    kept = chosen(table, status="ok")
     heads = {
         (n, c): f"{n} probes, {text}"
         for n in dict.fromkeys(kept["probes"])
@@ -135,7 +136,7 @@ def stochastic(table: pd.DataFrame) -> Figure:
     }
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
-        part = kept[(kept["probes"] == key[0]) & (kept["checkpoint"] == key[1])]
+        part = chosen(kept, probes=key[0], checkpoint=key[1])
         samples = {
             str(a): rows["discrepancy_percent"] for (a,), rows in groups(part, ["activation"])
         }
@@ -164,7 +165,7 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
     heads = {(n, c): f"{n} probes, {text}" for n in counts for c, text in ENDS.items()}
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
-        part = means[(means["probes"] == key[0]) & (means["checkpoint"] == key[1])]
+        part = chosen(means, probes=key[0], checkpoint=key[1])
         samples = {str(a): rows["percent"].abs() for (a,), rows in groups(part, ["activation"])}
         figures.groups(ax, samples, looks=STYLES, names={a: label(a) for a in samples})
         for i, activation in enumerate(samples):
@@ -181,7 +182,7 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
     found = claims.spreads(draws)
 
     def draw(ax: Axes, checkpoint: str) -> None:
-        for (activation,), part in groups(found[found["checkpoint"] == checkpoint], ["activation"]):
+        for (activation,), part in groups(chosen(found, checkpoint=checkpoint), ["activation"]):
             measured = part.groupby("probes")["percent"].mean()
             line = (
                 chosen(predicted, checkpoint=checkpoint, activation=activation)

@@ -22,12 +22,12 @@ from experiments.dag.protocol.summary import (
     first,
     gap,
     global_gaps,
-    groups,
     long_format,
     variance_components,
 )
 from runner.contract import Analysis, Claim, Figures, Statement
 from runner.stats import Statistic
+from runner.stats.tables import chosen, groups
 
 
 class GapAnalysis(WithAuthors, SpreadAnalysis):
@@ -189,7 +189,7 @@ def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     spread = noise.stack().rename("probe_std").reset_index()
     names = {name: name for name in ("gap_exact", "gap_stochastic")}
     names["abs_rel_discrepancy_percent"] = "percent"
-    values = long_format(draws[draws["draw"] == 0], keys, names)
+    values = long_format(chosen(draws, draw=0), keys, names)
     found = paired(values, tables, ["activation"]).merge(spread, on=[*keys, "metric"], how="left")
     exact = found["metric"] == "gap_exact"
     start = found["paired"] & (found["checkpoint"] == "init")
@@ -203,7 +203,7 @@ def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """Findings in plain words."""
     found = []
-    for (activation,), part in groups(gaps[gaps["checkpoint"] == "init"], ["activation"]):
+    for (activation,), part in groups(chosen(gaps, checkpoint="init"), ["activation"]):
         own, c = first(part)["gap"].mean(), variance_components(part, "gap")
         random = part[part["images"] != 0].groupby("images")["gap"].mean()
         if own > 0 and not math.isnan(c.images):

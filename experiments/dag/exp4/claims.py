@@ -13,10 +13,11 @@ import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, published_start, scored
 from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import chosen, first, groups, label, seed_values
+from experiments.dag.protocol.summary import first, label
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
+from runner.stats.tables import chosen, groups, seed_values
 
 PAIRS, DEPTHS = 48, 3
 """Pairs (configuration, distance) that H4.1 counts, and depths k that Appendix N.3 compares."""

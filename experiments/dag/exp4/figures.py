@@ -16,9 +16,10 @@ from experiments.dag.protocol.figures import (
     image_sets as one_set,
     titles,
 )
-from experiments.dag.protocol.summary import chosen, first, groups, over_seeds, variance_components
+from experiments.dag.protocol.summary import first, over_seeds, variance_components
 from runner.report import figures
 from runner.report.labels import label
+from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 
 ZERO = 1e-12
@@ -44,11 +45,11 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
     table = variant(first(merge))
 
     def draw(ax: Axes, depth: int) -> None:
-        part = table[table["branch_depth"] == depth]
+        part = chosen(table, branch_depth=depth)
         kinds = part.drop_duplicates("kind")[["merge", "activation", "kind"]].to_dict("records")
         for i, kind in enumerate(kinds):
             for shift, checkpoint in zip((-0.25, 0, 0.25), CHECKPOINTS, strict=True):
-                rows = part[(part["kind"] == kind["kind"]) & (part["checkpoint"] == checkpoint)]
+                rows = chosen(part, kind=kind["kind"], checkpoint=checkpoint)
                 style = STYLES.point_style(checkpoint) | {
                     "s": 16,
                     "alpha": 0.8,
@@ -98,7 +99,7 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
 
     def draw(ax: Axes, depth: int) -> None:
         for (kind, checkpoint), part in groups(
-            table[table["branch_depth"] == depth], ["kind", "checkpoint"]
+            chosen(table, branch_depth=depth), ["kind", "checkpoint"]
         ):
             error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
 
@@ -119,7 +120,7 @@ def within(distances: pd.DataFrame) -> Figure:
     depths = titles(table, "branch_depth")
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
-        own = table[(table["branch_depth"] == key[0]) & (table["checkpoint"] == key[1])]
+        own = chosen(table, branch_depth=key[0], checkpoint=key[1])
         for (kind,), part in groups(own, ["kind"]):
             seeds = part.groupby(["seed", "distance"])["R"].mean().reset_index()
             error_line(
@@ -148,7 +149,7 @@ def image_sets(merge: pd.DataFrame) -> Figure:
     def draw(ax: Axes, checkpoint: str) -> None:
         ticks = []
         for i, depth in enumerate(depths):
-            part = table[(table["branch_depth"] == depth) & (table["checkpoint"] == checkpoint)]
+            part = chosen(table, branch_depth=depth, checkpoint=checkpoint)
             one_set(ax, i, over_seeds(part, ["images"], "gap"), STYLES.colour("init"))
             c = variance_components(part, "gap")
             std = (
@@ -169,7 +170,7 @@ def jacobians(networks: pd.DataFrame) -> Figure:
     table = variant(first(networks))
 
     def draw(ax: Axes, depth: int) -> None:
-        for (kind,), part in groups(table[table["branch_depth"] == depth], ["kind"]):
+        for (kind,), part in groups(chosen(table, branch_depth=depth), ["kind"]):
             means = over_seeds(part, ["checkpoint"], "rho")
             place = means["checkpoint"].map(CHECKPOINTS.index)
             error_line(

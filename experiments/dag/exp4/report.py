@@ -23,9 +23,10 @@ from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import first, groups
+from experiments.dag.protocol.summary import first
 from runner.contract import Claim, Figures, Statement
 from runner.stats import Statistic
+from runner.stats.tables import chosen, groups
 
 NAME = "exp4_diamond"
 NUMBER = re.compile(r"printed (\d(?:\.\d+)?e-\d+)")
@@ -63,7 +64,7 @@ class DiamondAnalysis(WithAuthors):
             self.tables["networks"],
         )
         variant, where = list(VARIANT), [*VARIANT, "checkpoint"]
-        cross, curved = distances[distances["relation"] == "cross"], merge[merge["tensor"] > 0]
+        cross, curved = chosen(distances, relation="cross"), merge[merge["tensor"] > 0]
         deep = cross[cross["branch_depth"] > 1]
         rows = summary.decay_fits(deep, "R", keys=where, figure="figN2_across_branches")
         rows += summary.through_training(

@@ -12,10 +12,11 @@ import pandas as pd
 
 from experiments.dag.protocol.scores import image_spread, jackknife
 from experiments.dag.protocol.statements import Groups
-from experiments.dag.protocol.summary import chosen, first, groups, long_format, seed_values
+from experiments.dag.protocol.summary import first, long_format
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
+from runner.stats.tables import chosen, groups, seed_values
 from runner.training import CHECKPOINTS
 from runner.training.streams import PUBLISHED_SEEDS
 

@@ -18,11 +18,12 @@ from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import STYLES, band, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
+from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats import Statistic
+from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 
 PARTS = {"full": r"$\|H\|_F$", "gn": r"$\|H^{GN}\|_F$", "tensor": r"$\|H^T\|_F$"}
@@ -45,9 +46,7 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
         paper = printed(self.experiment.claimed)
         of_paper = claims.of_paper(blocks, self.experiment.control)
         return {
-            "table7_norms": lambda: norms(
-                of_paper[of_paper["protocol"] == claims.RECOVERED], paper
-            ),
+            "table7_norms": lambda: norms(chosen(of_paper, protocol=claims.RECOVERED), paper),
             "gap_by_protocol": lambda: by_protocol(blocks, paper),
             "loss_by_protocol": lambda: losses(self.tables["history"]),
             **self.further_figures(),
@@ -55,9 +54,9 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
 
     def statistics(self) -> list[Statistic]:
         blocks, where = self.tables["blocks"], ["protocol", "checkpoint"]
-        attention = blocks[
-            blocks["network"] == "attention"
-        ]  # the gap of the ReLU network is an exact zero
+        attention = chosen(
+            blocks, network="attention"
+        )  # the gap of the ReLU network is an exact zero
         rows = summary.through_training(
             attention, "gap", keys=["protocol"], figure="gap_by_protocol"
         )
@@ -89,7 +88,7 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     table = first(blocks)
 
     def draw(ax: Axes, network: str) -> str:
-        own = table[table["network"] == network]
+        own = chosen(table, network=network)
         zero = [text for part, text in PARTS.items() if (own[part] == 0).all()]
         for shift, (part, text) in zip((-0.06, 0.0, 0.06), PARTS.items(), strict=True):
             means = over_seeds(own[own[part] > 0], ["checkpoint"], part)
@@ -124,12 +123,12 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     large as the other.
     """
     table = first(blocks)
-    table = table[table["network"] == "attention"]
+    table = chosen(table, network="attention")
     protocols = list(dict.fromkeys(table["protocol"]))
 
     def draw(ax: Axes, checkpoint: str) -> None:
         for i, protocol in enumerate(protocols):
-            part = table[(table["protocol"] == protocol) & (table["checkpoint"] == checkpoint)]
+            part = chosen(table, protocol=protocol, checkpoint=checkpoint)
             points: dict[str, Any] = STYLES.point_style(protocol) | {
                 "label": f"{label(protocol)}, a seed"
             }
@@ -158,7 +157,7 @@ def losses(history: pd.DataFrame) -> Figure:
     targets."""
 
     def draw(ax: Axes, network: str) -> None:
-        for (protocol,), part in groups(history[history["network"] == network], ["protocol"]):
+        for (protocol,), part in groups(chosen(history, network=network), ["protocol"]):
             band(
                 ax,
                 over_seeds(part, ["epoch"], "test_loss"),

@@ -15,10 +15,11 @@ import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, paired, probes, published_start
 from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import chosen, groups, long_format
+from experiments.dag.protocol.summary import long_format
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
+from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 
 KEYS = ["activation", "arch", "checkpoint"]
@@ -39,7 +40,7 @@ Parts = dict[str, list[float]]
 
 def selected(table: pd.DataFrame, estimator: str, statistics: str = "running") -> pd.DataFrame:
     """Rows of one estimator and one kind of BatchNorm statistics."""
-    return table[(table["estimator"] == estimator) & (table["statistics"] == statistics)]
+    return chosen(table, estimator=estimator, statistics=statistics)
 
 
 def gaps(distances: pd.DataFrame) -> pd.DataFrame:

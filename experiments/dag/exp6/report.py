@@ -18,10 +18,11 @@ from experiments.dag.protocol import figures
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import chosen, groups, over_seeds
+from experiments.dag.protocol.summary import over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import groups as boxes, panels
 from runner.report.labels import label
+from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 
 NAME = "exp6_resnet18"
@@ -43,7 +44,7 @@ class ResNetAnalysis(WithAuthors):
             kept = exp6_claims.leaving_out(self.tables, "engine", self.experiment.negligible)
             bent = exp6_claims.gaps(exp6_claims.selected(distances, "engine"))
             bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
-            final = bent[bent["checkpoint"] == "final"]
+            final = chosen(bent, checkpoint="final")
             found = {
                 "fig7_resonance": lambda: by_distance(distances, "R", log=True),
                 "table9_coupling": lambda: by_distance(distances, "C", log=False),
@@ -100,7 +101,7 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
 
     def draw(ax: Axes, key: tuple[str, str]) -> None:
         activation, checkpoint = key
-        shown = table[(table["activation"] == activation) & (table["checkpoint"] == checkpoint)]
+        shown = chosen(table, activation=activation, checkpoint=checkpoint)
         for (arch,), part in groups(shown, ["arch"]):
             means = over_seeds(part, ["distance"], value)
             means = means[means["mean"] > 0] if log else means
@@ -119,11 +120,11 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
 def calibration(distances: pd.DataFrame) -> Figure:
     """R(d) before training with BatchNorm's statistics as published (0 and 1) and estimated from
     training images."""
-    table = distances[(distances["checkpoint"] == "init") & (distances["estimator"] == "engine")]
+    table = chosen(distances, checkpoint="init", estimator="engine")
 
     def draw(ax: Axes, activation: str) -> None:
         for (arch, statistics), part in groups(
-            table[table["activation"] == activation], ["arch", "statistics"]
+            chosen(table, activation=activation), ["arch", "statistics"]
         ):
             style, kind = ("init", "0 and 1") if statistics == "running" else ("final", "of images")
             means = over_seeds(part, ["distance"], "R")

@@ -16,9 +16,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.summary import chosen, first, groups, over_seeds
+from experiments.dag.protocol.summary import first, over_seeds
 from runner.report import figures
 from runner.report.labels import label
+from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
 
 STYLES = figures.PlotStyles(
@@ -134,7 +135,7 @@ def image_sets(
 
     means: columns images, mean, std.
     """
-    random, own = means[means["images"] != 0]["mean"], means[means["images"] == 0]
+    random, own = means[means["images"] != 0]["mean"], chosen(means, images=0)
     spread = np.zeros(len(random))
     if len(random) > 1:
         spread = jitter * np.linspace(-1, 1, len(random))
@@ -218,7 +219,7 @@ def pair_maps(
         rows_of_kind = shown[shown[variant] == kind]
         means = rows_of_kind.groupby(["checkpoint", "v", "w"])[value].mean()
         limits = (float(means.min()), float(means.max())) if means.notna().any() else None
-        matrix = _matrix(rows_of_kind[rows_of_kind["checkpoint"] == checkpoint], value)
+        matrix = _matrix(chosen(rows_of_kind, checkpoint=checkpoint), value)
         last = checkpoint == checkpoints[-1]
         figures.heatmap(ax, matrix, f"${value}(v, w)$", limits=limits, bar=last)
         layers: Any = ax.yaxis.get_major_locator()

@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from experiments.printed import Judged
 from runner import contract as c
@@ -42,7 +42,7 @@ class InterLayer(Judged):
 
     paper = "DAG"
     paper_seeds = tuple(PUBLISHED_SEEDS)
-    paper_rows = {"images": 0}
+    paper_rows: ClassVar[dict[str, c.Scalar]] = {"images": 0}
     measure = "experiments.dag.protocol.measure:measure"
 
     dataset: ImageSettings

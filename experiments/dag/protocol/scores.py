@@ -15,17 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.summary import (
-    chosen,
-    first,
-    groups,
-    long_format,
-    variance_components,
-)
+from experiments.dag.protocol.summary import first, long_format, variance_components
 from runner.report.collect import reference_path
 from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
 from runner.stats.intervals import Pseudovalues
+from runner.stats.tables import chosen, groups
 from runner.training.streams import PUBLISHED_SEEDS
 
 Tables = Mapping[str, "pd.DataFrame"]

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from experiments.dag.protocol.scores import PartName, facts
-from experiments.dag.protocol.summary import chosen, groups
 from runner.contract import Claim, Statement
 from runner.stats import judge
+from runner.stats.tables import chosen, groups
 
 Parts = Mapping[str, Sequence[float]]
 """Name of a part (a depth, a checkpoint, …) -> its values over seeds."""

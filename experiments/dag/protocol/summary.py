@@ -4,7 +4,7 @@ fits for stats.csv."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 
 from runner import stats
 from runner.stats import Statistic
+from runner.stats.tables import chosen, groups, seed_values
 
 FIRST = 0
 """Number of the papers' set of images."""
@@ -20,38 +21,12 @@ FIRST = 0
 
 def first(table: pd.DataFrame) -> pd.DataFrame:
     """The rows on the papers' set of images."""
-    return table[table["images"] == FIRST]
-
-
-def chosen(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """The rows whose columns have these values; none where a column is missing."""
-    for column, value in values.items():
-        if column not in table.columns:
-            return table.iloc[:0]
-        table = table[table[column] == value]
-    return table
+    return chosen(table, images=FIRST)
 
 
 def label(keys: Sequence[str], values: Sequence[Any]) -> str:
     """The variant as text: "depth=8 arch=plain"."""
     return " ".join(f"{k}={v}" for k, v in zip(keys, values, strict=True))
-
-
-def groups(
-    table: pd.DataFrame, keys: Sequence[str]
-) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """(values of the keys, rows), in the order in which the values first occur."""
-    for values, part in table.groupby(list(keys), sort=False):
-        yield (values if isinstance(values, tuple) else (values,)), part
-
-
-def seed_values(table: pd.DataFrame, value: str) -> dict[int, float]:
-    """seed -> value, from rows of one seed each. Raises ValueError for two rows of one seed."""
-    if table["seed"].duplicated().any():
-        raise ValueError(
-            f"{value}: expected one row per seed, found several; the keys do not tell them apart"
-        )
-    return {int(s): float(v) for s, v in zip(table["seed"], table[value], strict=True)}
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
@@ -164,7 +139,7 @@ def through_training(
     """Wilcoxon of final against init, paired by seed, for each combination of the keys."""
     found = []
     for values, part in groups(first(distances), keys):
-        init, final = (seed_values(part[part["checkpoint"] == c], value) for c in ("init", "final"))
+        init, final = (seed_values(chosen(part, checkpoint=c), value) for c in ("init", "final"))
         seeds = sorted(set(init) & set(final))
         about: stats.About = {"name": f"{value}: final against init", "group": label(keys, values)}
         about |= {"figure": figure, "where": where, "label_a": "final", "label_b": "init"}

@@ -18,6 +18,7 @@ import pandas as pd
 from experiments.three_layer.hsr_flat_training.settings import BUDGETS, ENTRIES, HALF, RULES
 from runner.stats.intervals import Sample
 from runner.stats.judge import LEVEL
+from runner.stats.tables import chosen
 
 SCHEDULES = ("throughout", "first half")
 
@@ -84,8 +85,8 @@ class Comparison:
         number = -1
         if stored in self.chosen:
             number = self.chosen[stored][ENTRIES.index((entry.budget, entry.rule))]
-        rows = self.table[self.table["budget"] == entry.budget]
-        rows = rows[(rows["method"] == stored) & (rows["trial"] == number)]
+        rows = chosen(self.table, budget=entry.budget)
+        rows = chosen(rows, method=stored, trial=number)
         return rows.set_index("seed").sort_index()
 
     def values(self, entry: Entry, method: str, quantity: str) -> pd.Series:

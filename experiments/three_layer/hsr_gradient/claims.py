@@ -16,6 +16,7 @@ from experiments.three_layer.study import Case, Tests
 from runner.contract import Claim, Tables
 from runner.stats import Statistic, judge
 from runner.stats.judge import by_seed, median
+from runner.stats.tables import chosen
 
 STRENGTHS = ("trace", "pair", "bound")
 LINEAR, QUADRATIC = 1.0, 2.0
@@ -57,7 +58,7 @@ def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]
 
 def _cost(c: Case) -> Iterator[Claim]:
     """Fig. 2, judged on the paper's algorithm; this project's form is a statement of its own."""
-    known = c.tables["cost"][c.tables["cost"]["status"] == "ok"]
+    known = chosen(c.tables["cost"], status="ok")
 
     def slowest(form: str, rows: pd.DataFrame) -> float:
         pairs = rows.pivot_table(
@@ -99,7 +100,7 @@ def _lead(rows: pd.DataFrame) -> float:
 
 def _local_exponents(known: pd.DataFrame, varied: str) -> str:
     """The paper's form: exponents between the smallest and the largest sizes, of mean seconds."""
-    rows = known[(known["varied"] == varied) & (known["form"] == PAPER_FORM)]
+    rows = chosen(known, varied=varied, form=PAPER_FORM)
     means = rows.groupby(varied)["seconds"].mean()
     local = [math.log(t / s) / math.log(j / i) for (i, s), (j, t) in pairwise(means.items())]
     if not local:
@@ -132,7 +133,7 @@ def _agreement(c: Case) -> Iterator[Claim]:
     yield c.evidence.compared(c.says["analytic gradient agrees"], relative)
     for name, text in (("trace", "tr H"), ("trace_of_square", "tr H²")):
         norms = by_seed(
-            table[table["of"] == name], lambda rows: float(rows["difference_norm"].median())
+            chosen(table, of=name), lambda rows: float(rows["difference_norm"].median())
         )
         listed = ", ".join(f"{v:.2g}" for v in norms.values())
         says = c.says[f"difference of about 1e-9, {text}"]
@@ -162,7 +163,7 @@ def _carried(rows: pd.DataFrame) -> float:
     """Share of the samples with |delta| < `CONFIDENT` in the sum of the norms of all contributions
     to ∇λ_sup: the median over networks, of those that have such samples.
     """
-    bound = rows[rows["of"] == "bound"]
+    bound = chosen(rows, of="bound")
     norm = (bound["norm"] ** 2).groupby(
         [bound["start"], bound["sample"], bound["error"]]
     ).sum() ** 0.5
@@ -217,7 +218,7 @@ def _covariance(c: Case) -> Iterator[Claim]:
     table = c.tables["covariance"]
     found: list[tuple[str, Claim]] = []
     for half_range in sorted(set(table["half_range"]), reverse=True):
-        part, mark = table[table["half_range"] == half_range], f"±{half_range:g}"
+        part, mark = chosen(table, half_range=half_range), f"±{half_range:g}"
         rises = {str(a): by_seed(rows, _rise) for a, rows in part.groupby("activation", sort=False)}
         says = c.says["similar samples, larger gradient"]
         own = judge.together(

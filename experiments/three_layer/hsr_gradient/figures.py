@@ -14,6 +14,7 @@ from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradi
 from experiments.three_layer.study import Tests, first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
+from runner.stats.tables import chosen
 
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 
@@ -25,11 +26,9 @@ def time(tables: Tables, tests: Tests) -> Figure:
     figure, axes = draw.new_figure(1, 2, width=8.8, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
-        rows = tables["cost"][
-            (tables["cost"]["varied"] == varied) & (tables["cost"]["status"] == "ok")
-        ]
+        rows = chosen(tables["cost"], varied=varied, status="ok")
         for form, name in FORMS.items():
-            part = rows[rows["form"] == form]
+            part = chosen(rows, form=form)
             slopes = sorted(
                 s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}"
             )
@@ -67,7 +66,7 @@ def agreement(tables: Tables) -> Figure:
     rows, norms = first_seed(tables["agreement"]), tables["difference_norms"]
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
-        part, found = (t[(t["of"] == key[0]) & (t["block"] == key[1])] for t in (rows, norms))
+        part, found = (chosen(t, of=key[0], block=key[1]) for t in (rows, norms))
         analytic = STYLES.style("exact") | {"linestyle": "", "markersize": 4}
         ax.plot(
             part["entry"],
@@ -98,19 +97,19 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
     network; last row: the limit of Proposition 1.
     """
     rows, limit = first_seed(tables["influence"]), first_seed(tables["vanishing_error"])
-    rows = rows[rows["start"] == rows["start"].min()]
+    rows = chosen(rows, start=rows["start"].min())
     seed, start = rows["seed"].iloc[0], rows["start"].iloc[0]
     names = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "the bound"}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         name, block = key
         if block == "limit":
-            for _, part in limit[limit["of"] == name].groupby("start"):
+            for _, part in chosen(limit, of=name).groupby("start"):
                 ax.plot(part["error"], part["norm"], **line("measured", linewidth=0.9, alpha=0.7))
             draw.log_axis(ax, "both")
             ax.set_xlabel(r"$|\delta_i|$, made to vanish")
             return f"Proposition 1, {names[name].split(',')[0]}"
-        part = rows[(rows["of"] == name) & (rows["block"] == block)]
+        part = chosen(rows, of=name, block=block)
         dots(ax, part["error"], part["norm"], "measured", s=16, alpha=0.7)
         ax.set_xlabel(r"error $|\delta_i|$ of sample $i$")
         rho = tests[(f"|delta| and {name} {block}", f"seed={seed} start={start}")].effect
@@ -139,7 +138,7 @@ def covariance(tables: Tables) -> Figure:
     rows = first_seed(tables["covariance"])
 
     def panel(ax: Axes, key: tuple[float, str]) -> str:
-        part = rows[(rows["half_range"] == key[0]) & (rows["activation"] == key[1])]
+        part = chosen(rows, half_range=key[0], activation=key[1])
         low, high = part["q25"].min(), part["q75"].max()
         scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
         band(ax, part["covariance"], scaled["q50"], scaled["q25"], scaled["q75"], key[1], key[1])
@@ -179,7 +178,7 @@ def terms(tables: Tables, tests: Tests) -> Figure:
     names = {"mean_term": r"$\|\partial\mu\|$", "std_term": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
 
     def panel(ax: Axes, half_range: float) -> None:
-        part = rows[rows["half_range"] == half_range]
+        part = chosen(rows, half_range=half_range)
         draw.groups(ax, {name: part[name] for name in names}, looks=STYLES, names=names)
         draw.log_axis(ax, "y")
         draw.annotate_test(
@@ -205,7 +204,7 @@ def bound_descent(tables: Tables) -> Figure:
     start.
     """
     rows = first_seed(tables["bound_descent"])
-    rows = rows[rows["start"] == rows["start"].min()].sort_values("step")
+    rows = chosen(rows, start=rows["start"].min()).sort_values("step")
     every = [c for c in rows.columns if c.startswith("lambda_") and c[7:].isdigit()]
     last = max(every, key=lambda c: int(c[7:]))
     labels = {

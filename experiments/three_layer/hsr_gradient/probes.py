@@ -29,6 +29,7 @@ from runner.kinds.dataset import GaussianData
 from runner.report import figures as draw
 from runner.report.figures import COLOURS, DASHES, MARKERS
 from runner.stats import Statistic, judge
+from runner.stats.tables import chosen
 
 NAMES = ("probes", "exact", "mean", "rms_error", "standard_error")
 
@@ -117,7 +118,7 @@ def estimate(tables: Tables) -> Figure:
     """
     rows = tables["estimate"]
     counts = sorted(rows["probes"].unique())
-    first = rows[rows["probes"] == counts[0]]
+    first = chosen(rows, probes=counts[0])
     start = float((first["rms_error"] / first["exact"]).median())
 
     def panel(ax: Axes, part: str) -> None:

@@ -20,13 +20,14 @@ from experiments.three_layer.study import Study, data_sets
 from runner import stats
 from runner.contract import Claim
 from runner.stats import Statistic
+from runner.stats.tables import chosen
 
 
 def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
     """Slope of log seconds against log size over the last doublings, where calls no longer cost:
     the exponent.
     """
-    known = table[table["status"] == "ok"]
+    known = chosen(table, status="ok")
     for seed, rows in data_sets(known):
         for (varied, form), whole in rows.groupby(["varied", "form"], sort=False):
             part = whole.sort_values(varied).iloc[-(experiment.octaves + 1) :]
@@ -105,7 +106,7 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
 
 def _fastest(cost: pd.DataFrame) -> str:
     """Which analytic form is fastest at which dimension, by the mean over the seeds."""
-    known = cost[(cost["status"] == "ok") & (cost["varied"] == "dimension")]
+    known = chosen(cost, status="ok", varied="dimension")
     fastest = seconds_by_form(known).idxmin(axis=1)
     sizes = fastest.index.get_level_values("dimension")
     listed = []

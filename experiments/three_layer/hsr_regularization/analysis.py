@@ -28,6 +28,7 @@ from experiments.three_layer.study import data_sets
 from runner import stats
 from runner.contract import Tables
 from runner.stats import Statistic
+from runner.stats.tables import chosen
 
 POLISHED = "polished"
 """In the column `reading` of endpoints: the ends of the first reading, led on downhill."""
@@ -137,7 +138,7 @@ def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
     for group in GROUPS:
         for quantity, figure in FIGURES.items():
             tables = {
-                seed: wide(part, quantity) for seed, part in data_sets(rows[rows["group"] == group])
+                seed: wide(part, quantity) for seed, part in data_sets(chosen(rows, group=group))
             }
             for a, b in PAIRS:
                 name = f"{quantity}, {a} - {b}, {group} seeds"

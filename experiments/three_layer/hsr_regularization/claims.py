@@ -22,6 +22,7 @@ from experiments.three_layer.study import Made, Tests, decided_by_draws, listed_
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.judge import by_seed
+from runner.stats.tables import chosen
 
 REGULARISED = ("trace", "asam", "hsr")
 FEWEST_PAIRS = 8
@@ -101,7 +102,7 @@ def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
     """What the printed stop rule leaves to compare: search at any rate, training at the printed
     one.
     """
-    sharp = scan[scan["group"] == "sharp"]
+    sharp = chosen(scan, group="sharp")
     lines, most = [], 0.0
     for rate, rows in sharp.groupby("search_rate", sort=True):
         found, methods = (
@@ -236,9 +237,9 @@ def _minimum(c: Case) -> Made:
     for group in ("sharp", "flat"):
         says = c.says[f"HSR does not push λ_D down, {group} seeds"]
         yield c.mark(), c.evidence.unharmed(says, f"lambda_min, hsr - gd, {group} seeds")
-    flat = ends[ends["group"] == "flat"]
+    flat = chosen(ends, group="flat")
     for own in c.methods("asam"):
-        skew = by_seed(flat[flat["method"] == own], lambda rows: float(rows["lambda_min"].skew()))
+        skew = by_seed(chosen(flat, method=own), lambda rows: float(rows["lambda_min"].skew()))
         yield c.mark(own), c.evidence.compared(c.says["A-SAM: λ_D left-skewed"], skew)
         says = c.says["λ_D smaller under A-SAM than under HSR"]
         yield c.mark(own), c.evidence.tested(says, f"lambda_min, hsr - {own}, flat seeds", sign=1)
@@ -283,7 +284,7 @@ def _saddles(c: Case) -> Made:
         ("hsr", replace(c.says["no saddle at the whisker of HSR"], high=limit, strict=True)),
     ):
         for own in c.methods(method):
-            tips = by_seed(flat[flat["method"] == own], _at_the_tip)
+            tips = by_seed(chosen(flat, method=own), _at_the_tip)
             yield c.mark(own), c.evidence.compared(says, tips, unit)
 
 
@@ -294,7 +295,7 @@ def whisker_tip(values: pd.Series) -> float:
 
 
 def _at_the_tip(rows: pd.DataFrame) -> float:
-    tip = rows[rows["lambda_min"] == whisker_tip(rows["lambda_min"])]
+    tip = chosen(rows, lambda_min=whisker_tip(rows["lambda_min"]))
     return float(tip["saddle"].iloc[0]) if len(tip) else math.nan
 
 

@@ -33,6 +33,7 @@ from experiments.three_layer.hsr_regularization.settings import (
 from experiments.three_layer.study import Tests, data_sets, first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
+from runner.stats.tables import chosen
 
 SPECTRUM = {
     "lambda_max": EIGENVALUE,
@@ -64,7 +65,7 @@ def _boxes_of_methods(
 ) -> Figure:
     """A row of panels for each quantity; λ_D is left out where it is nothing next to λ₁."""
     rows = variant.rows(tables["endpoints"])
-    rows = rows[rows["status"] == "ok"]
+    rows = chosen(rows, status="ok")
     shown = dict(quantities)
     if "lambda_min" in shown:
         size_of_least = rows["lambda_min"].abs().quantile(0.95)
@@ -75,7 +76,7 @@ def _boxes_of_methods(
     seeds = [seed for seed, _ in data_sets(rows)]
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
-        of = dict(data_sets(rows[rows["group"] == key[1]]))
+        of = dict(data_sets(chosen(rows, group=key[1])))
         samples = {}
         for seed in seeds:
             if seed in of:
@@ -181,7 +182,7 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
     """
 
     def panel(ax: Axes, group: str) -> None:
-        rows = tables["draws"][tables["draws"]["group"] == group]
+        rows = chosen(tables["draws"], group=group)
         for place, (a, b) in enumerate(PAIRS):
             gains = rows.loc[(rows["a"] == a) & (rows["b"] == b), "f1"].dropna()
             values_with_mean(ax, gains, place, STYLES.colour(a), horizontal=True)
@@ -204,11 +205,11 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
 def data(tables: Tables) -> Figure:
     """Fig. 8: training and test data of the first data set."""
     rows = first_seed(tables["data"])
-    rows = rows[rows["protocol"] == rows["protocol"].iloc[0]]
+    rows = chosen(rows, protocol=rows["protocol"].iloc[0])
 
     def panel(ax: Axes, kind: str) -> None:
         for label, name in ((0, "low"), (1, "high")):
-            points = rows[(rows["set"] == kind) & (rows["label"] == label)]
+            points = chosen(rows, set=kind, label=label)
             size = 22 if kind == "train" else 9
             dots(ax, points["x1"], points["x2"], name, f"class {label}", s=size, alpha=0.7)
 
@@ -227,9 +228,7 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
     figure, axes = draw.new_figure(len(protocols), 2, width=8.0, height=0.6 + 3.2 * len(protocols))
     titles = []
     for row, protocol in zip(axes, protocols, strict=True):
-        part, search = (
-            tables[t][tables[t]["protocol"] == protocol] for t in ("critical_points", "search")
-        )
+        part, search = (chosen(tables[t], protocol=protocol) for t in ("critical_points", "search"))
         part, first = part.infer_objects(), first_seed(search).iloc[0]
         ratio = (part["lambda_sup"] / part["lambda_max"]).median()
         dots(

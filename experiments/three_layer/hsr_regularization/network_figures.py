@@ -13,13 +13,14 @@ from experiments.three_layer.hsr_regularization.settings import NAMES
 from experiments.three_layer.study import first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
+from runner.stats.tables import chosen
 
 FLAT = 1e-4
 """A fall along u_D below this share of the rise along u_1 is called flat."""
 
 
 def _first(tables: Tables, name: str, protocol: str) -> pd.DataFrame:
-    return first_seed(tables[name][tables[name]["protocol"] == protocol]).infer_objects()
+    return first_seed(chosen(tables[name], protocol=protocol)).infer_objects()
 
 
 def dynamics(tables: Tables, protocol: str) -> Figure:
@@ -29,11 +30,7 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
         for method, name in NAMES.items():
-            part = rows[
-                (rows["group"] == key[0])
-                & (rows["quantity"] == key[1])
-                & (rows["method"] == method)
-            ]
+            part = chosen(rows, group=key[0], quantity=key[1], method=method)
             band(ax, part["step"], part["q50"], part["q10"], part["q90"], method, name)
         ax.set_yscale("log")
         ax.set_ylabel(quantities[key[1]])
@@ -53,10 +50,10 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
 def along_u1(tables: Tables, protocol: str) -> Figure:
     """Fig. 11: loss along u₁ at the ends from sharp seeds, median and 10-90 % band over starts."""
     rows = _first(tables, "profiles", protocol)
-    rows = rows[(rows["kind"] == "sharp group") & (rows["at"] == "stopped")]
+    rows = chosen(rows, kind="sharp group", at="stopped")
 
     def panel(ax: Axes, method: str) -> None:
-        part = rows[rows["method"] == method]
+        part = chosen(rows, method=method)
         band(ax, part["offset"], part["q50"], part["q10"], part["q90"], method, NAMES[method])
         ax.set_ylim(bottom=min(0.0, float(rows["q10"].min())))
 
@@ -83,11 +80,11 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
     without gradient nearest to them. Every direction has one scale for all methods.
     """
     rows = _first(tables, "profiles", protocol)
-    rows = rows[(rows["kind"] == "whisker tip") & (rows["at"] == at)]
+    rows = chosen(rows, kind="whisker tip", at=at)
     near = _first(tables, "nearest", protocol)
 
     def of(method: str, direction: str) -> pd.DataFrame:
-        return rows[(rows["method"] == method) & (rows["direction"] == direction)]
+        return chosen(rows, method=method, direction=direction)
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         method, direction = key
@@ -134,11 +131,11 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
     """
     rows, data = _first(tables, "boundaries", protocol), _first(tables, "data", protocol)
     starts = list(dict.fromkeys(rows["start"]))
-    train = data[data["set"] == "train"]
+    train = chosen(data, set="train")
     images = []
 
     def panel(ax: Axes, key: tuple[str, int]) -> None:
-        part = rows[(rows["method"] == key[0]) & (rows["start"] == key[1])]
+        part = chosen(rows, method=key[0], start=key[1])
         grid = part.pivot(index="x2", columns="x1", values="p")
         plane = (grid.columns, grid.index, grid.to_numpy())
         images.append(ax.contourf(*plane, levels=20, cmap="PuOr_r", vmin=0, vmax=1))
@@ -150,7 +147,7 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
             "linewidths": 0.6,
         }
         for kind, marker in ((0, "o"), (1, "^")):
-            points = train[train["label"] == kind]
+            points = chosen(train, label=kind)
             ax.scatter(points["x1"], points["x2"], marker=marker, **look)
         ax.grid(False)
         ax.set(

@@ -17,6 +17,7 @@ from experiments.three_layer.study import Made, over_draws
 from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.stats.judge import by_seed
+from runner.stats.tables import chosen
 
 DESCENT = "every method descends on the loss, at least in the second half of its steps"
 ONE_OUTLIER = "few eigenvalues differ from zero here, so that λ₁ is most of their sum and spread"
@@ -100,7 +101,7 @@ def spectra(c: Case) -> Made:
     together.
     """
     ends = c.rows("endpoints", status="ok")
-    sharp = ends[ends["group"] == "sharp"]
+    sharp = chosen(ends, group="sharp")
     yield c.mark(), c.evidence.compared(c.says["spectrum narrower"], by_seed(sharp, _narrowed))
     tie = judge.median(by_seed(ends, _weaker_tie))
     yield c.mark(), judge.constructed(c.says["λ₁, mean and std go together"], ONE_OUTLIER, tie)
@@ -126,7 +127,7 @@ def claims_over_draws(
     margin, seeds = experiment.f1_margin, table["seed"].nunique()
 
     def gains(a: str, b: str, group: str) -> list[float]:
-        rows = table[(table["a"] == a) & (table["b"] == b) & (table["group"] == group)]
+        rows = chosen(table, a=a, b=b, group=group)
         return [float(v) for v in rows["f1"]]
 
     def larger(name: str, a: str, b: str) -> Claim:

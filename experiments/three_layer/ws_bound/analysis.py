@@ -21,6 +21,7 @@ from experiments.three_layer.ws_bound.settings import WsBound
 from runner import stats
 from runner.contract import Tables
 from runner.stats import Statistic
+from runner.stats.tables import chosen
 
 PAPER_ACTIVATION = "sigmoid"
 KEYS = ["protocol", "activation", "hidden", "rate", "seed", "start"]
@@ -153,7 +154,7 @@ def unique_points(tables: Tables, variant: Variant, hidden: int | None = None) -
         rows = variant.rows(tables["polished"], hidden)
         return rows[rows["kind"] != "unfinished"]
     rows = variant.rows(tables["critical_points"], hidden)
-    return rows[(rows["status"] == "ok") & (rows["duplicate"] == 0)]
+    return chosen(rows, status="ok", duplicate=0)
 
 
 def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -176,7 +177,7 @@ class Case(study.Case):
 
     @cached_property
     def narrow(self) -> pd.DataFrame:
-        return self.points[self.points["hidden"] == self.experiment.portrait_hidden]
+        return chosen(self.points, hidden=self.experiment.portrait_hidden)
 
     @property
     def mark(self) -> str:
@@ -193,7 +194,7 @@ def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
     found += _draws(tables)
     for variant in variants(experiment, tables):
         points = unique_points(tables, variant)
-        narrow = points[points["hidden"] == experiment.portrait_hidden]
+        narrow = chosen(points, hidden=experiment.portrait_hidden)
         if not narrow.empty:
             found += [*_of_points(experiment, points, variant), *_norms(narrow, variant)]
             found += [*_widths(experiment, points, variant), *_lower_edge(narrow, variant)]
@@ -214,7 +215,7 @@ def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> I
             yield stats.summary(
                 part["lambda_sup"], name=f"bound, N={hidden}", **variant.of_figure("6"), **at
             )
-    narrow = points[points["hidden"] == experiment.portrait_hidden]
+    narrow = chosen(points, hidden=experiment.portrait_hidden)
     about = variant.of_figure("7") | {"label_a": "low", "label_b": "high"}
     for size in experiment.dataset.test:
         column, means = f"f1_test{size}", []

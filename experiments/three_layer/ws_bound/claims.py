@@ -33,6 +33,7 @@ from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.judge import by_seed
+from runner.stats.tables import chosen
 
 NO_RELATION = "ws.fig10, class B"
 """Root cause, in the errata, of the sentence on the norm of W in Fig. 10."""
@@ -213,7 +214,7 @@ def _paths(c: Case) -> Made:
         ("bound rises on the way to the sharpest point", "sharpest_1"),
         ("bound does not rise on the way to the flattest point", "flattest_1"),
     ):
-        own = paths[paths["point"] == point]
+        own = chosen(paths, point=point)
         ends = by_seed(own, lambda rows: float(over_start(rows).iloc[-1]))
         tops = by_seed(own, lambda rows: float(over_start(rows).max()))
         if point == "sharpest_1":
@@ -248,7 +249,7 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     if "search" not in tables:
         return
     rows = tables["search"]
-    fitted = rows[(rows["protocol"] == "fitted") & (rows["activation"] == PAPER_ACTIVATION)]
+    fitted = chosen(rows, protocol="fitted", activation=PAPER_ACTIVATION)
     if fitted.empty:
         return
     means = fitted.groupby("hidden")[["converged", "unique"]].mean()

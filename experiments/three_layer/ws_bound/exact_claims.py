@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from experiments.three_layer.ws_bound.analysis import KEYS, Case
 from runner.contract import Claim, decide
 from runner.stats import judge
+from runner.stats.tables import chosen
 
 INEQUALITIES = (
     "Theorem 1",
@@ -106,7 +107,7 @@ def _limits(c: Case) -> Iterator[Claim]:
         ("scaled", "Theorem 7"),
         ("cancelling", "Theorem 7 without a condition on the weights"),
     ):
-        own = rows[rows["path"] == path]
+        own = chosen(rows, path=path)
         ends = []
         for _, part in own.groupby([k for k in ("hidden", "rate", "seed") if k in own], sort=True):
             ordered = part.sort_values("error_max", ascending=False)

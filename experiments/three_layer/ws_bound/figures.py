@@ -36,6 +36,7 @@ from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
 from runner.report.figures import COLOURS
+from runner.stats.tables import chosen
 
 WHAT_BOXES_ARE = "boxes: quartiles and median, whiskers from the 10th to the 90th percentile"
 SMALLEST = ("lambda_sup_smallest", "lambda_sup_second_smallest")
@@ -347,7 +348,7 @@ def activation_curves(tables: Tables) -> Figure:
 def scan(tables: Tables) -> Figure:
     """Counts and sharpness against the learning rate under the printed stop rule."""
     rows = tables["search"]
-    rows = rows[(rows["protocol"] == "printed") & (rows["activation"] == PAPER_ACTIVATION)]
+    rows = chosen(rows, protocol="printed", activation=PAPER_ACTIVATION)
     rates = sorted(rows["rate"].unique())
 
     def panel(ax: Axes, column: str) -> None:

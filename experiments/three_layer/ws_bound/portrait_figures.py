@@ -23,6 +23,7 @@ from experiments.three_layer.ws_bound.figures import SMALLEST
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
+from runner.stats.tables import chosen
 
 KINDS = ("minimum", "saddle", "infinity", "degenerate", "unfinished")
 """In the order of the bars; named by `experiments.three_layer.polish`."""
@@ -75,7 +76,7 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
     )
     look: dict[str, Any] = {"s": 16, "edgecolors": "black", "linewidths": 0.7, "zorder": 3}
     for label, colour in ((0, "white"), (1, "black")):
-        own = samples[samples["label"] == label]
+        own = chosen(samples, label=label)
         ax.scatter(own["x1"], own["x2"], c=colour, label=f"class {label}", **look)
     ax.set_xlabel(r"input $x_1$ (grey: decided as class 1)")
     ax.set_aspect("equal")
@@ -108,7 +109,7 @@ def dynamics(tables: Tables, variants: Sequence[Variant]) -> Figure:
 
     def panel(ax: Axes, key: tuple[str, Variant]) -> None:
         rows = first_seed(key[1].rows(tables["trajectories"]))
-        rows = rows[rows["point"] == f"{key[0]}_1"]
+        rows = chosen(rows, point=f"{key[0]}_1")
         for column, name in names.items():
             ax.plot(rows["step"], rows[column], label=name, **line(column.replace("max", "1")))
         ax.axhline(
@@ -137,7 +138,7 @@ def hessian(experiment: WsBound, tables: Tables, variant: Variant) -> Figure:
     """
     every = variant.rows(tables["hessian_entries"])
     rows = first_seed(every)
-    rows = rows[rows["point"] == "sharpest_1"]
+    rows = chosen(rows, point="sharpest_1")
     parts = {
         "analytic Hessian $H$": rows["analytic"],
         "numerical Hessian (differences)": rows["numerical"],
@@ -256,7 +257,7 @@ def draws(tables: Tables) -> Figure:
 
     def panel(ax: Axes, size: int) -> None:
         for place, stage in enumerate(stages):
-            part = rows[(rows["stage"] == stage) & (rows["test_samples"] == size)]
+            part = chosen(rows, stage=stage, test_samples=size)
             values_with_mean(
                 ax, (part["f1_low"] - part["f1_high"]).dropna(), place, STYLES.colour("low")
             )

@@ -25,6 +25,7 @@ from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Tables
 from runner.stats import Statistic
+from runner.stats.tables import chosen
 
 FITTED = "rate and stop ratio were chosen by these numbers"
 STEP = "the step of the differences was chosen by this number"
@@ -63,7 +64,7 @@ def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[d
 
 
 def _nearest_rate(tables: Tables) -> str:
-    scan = tables["search"][tables["search"]["protocol"] == "printed"]
+    scan = chosen(tables["search"], protocol="printed")
     if scan.empty:
         return ""
     share = (

@@ -10,11 +10,11 @@ from experiments.dag.protocol.summary import (
     decay_fits,
     global_gaps,
     over_seeds,
-    seed_values,
     through_training,
     variance_components,
     variance_rows,
 )
+from runner.stats.tables import seed_values
 
 
 def two_way(seeds, images, rest, n=6, k=8, draw=0):
