@@ -177,8 +177,13 @@ def _rungs(
     if name == method:
         return start, total
     if name == LM:
-        options: dict[str, Any] = {"rung_steps": setup.rung_steps, "decrease": setup.decrease}
-        ends = along_ladder(problem.equations, start, setup.ladder, **options)
+        ends = along_ladder(
+            problem.equations,
+            start,
+            setup.ladder,
+            rung_steps=setup.rung_steps,
+            decrease=setup.decrease,
+        )
         return ends.points, ends.steps * _trial(counts)
     short = setup.rung_steps * (10 if name == "l-bfgs" else 1)
     for gamma in setup.ladder:

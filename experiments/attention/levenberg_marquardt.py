@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -163,10 +162,14 @@ def along_ladder(
     steps = torch.zeros(len(start), dtype=torch.long)
     capped = torch.zeros(len(start), dtype=torch.bool)
     ends = Ends(start, problem.value(start).square().sum(-1), steps, capped)
-    options: dict[str, Any] = {"max_steps": rung_steps, "decrease": decrease}
     for gamma in ladder:
         ends = levenberg_marquardt(
-            problem, ends.points, gamma=gamma, tolerance=1e-2 * gamma, **options
+            problem,
+            ends.points,
+            gamma=gamma,
+            tolerance=1e-2 * gamma,
+            max_steps=rung_steps,
+            decrease=decrease,
         )
         steps = steps + ends.steps
     return Ends(ends.points, ends.square, steps, ends.capped)

@@ -181,8 +181,15 @@ def outcomes(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         left = np.zeros(len(total))
         for column, text, colour, hatch in OUTCOMES:
             share = (total[column] / total["starts"]).to_numpy()
-            look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white"}
-            ax.barh(range(len(total)), share, left=left, label=text, **look)
+            ax.barh(
+                range(len(total)),
+                share,
+                left=left,
+                label=text,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+            )
             left = left + share
         ax.set_yticks(range(len(total)), list(map(_name, total.index)))
         ax.grid(False)

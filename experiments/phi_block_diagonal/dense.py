@@ -76,9 +76,10 @@ def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:
     gradients = torch.autograd.grad((trunk(x) * weights).sum(), parameters, create_graph=True)
     flat = torch.cat([g.flatten() for g in gradients])
     rows = []
-    options: dict[str, Any] = {"retain_graph": True, "materialize_grads": True}
     for column in torch.eye(len(flat), dtype=flat.dtype):
-        products = torch.autograd.grad(flat, parameters, column, **options)
+        products = torch.autograd.grad(
+            flat, parameters, column, retain_graph=True, materialize_grads=True
+        )
         rows.append(torch.cat([product.flatten() for product in products]))
     matrix = torch.stack(rows)
     return (matrix + matrix.mT) / 2

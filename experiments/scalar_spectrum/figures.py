@@ -49,15 +49,12 @@ def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
             return _per_variance(ax, frame)
         for i, (sigma, group) in enumerate(chosen(shown, scaled_width=width).groupby("sigma")):
             values = _expand(group)
-            look: dict[str, Any] = {
-                "marker": MARKERS[i % 8],
-                "color": COLOURS[i % 8],
-                "linewidth": 0.8,
-            }
             ax.plot(
                 np.arange(1, len(values) + 1),
                 values,
-                **look,
+                marker=MARKERS[i % 8],
+                color=COLOURS[i % 8],
+                linewidth=0.8,
                 markersize=3.5,
                 label=f"σ = {sigma:g}",
             )
@@ -236,8 +233,17 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
         "the paper's rate is 0.18 for both networks; teeth in a line: a neuron that changes its "
         "cell back and forth from step to step"
     )
-    size: dict[str, Any] = {"columns": len(runs), "height": 4.9, "sharex": "col", "sharey": False}
-    figure = panels(heads, draw, x="training step", **size, legend_columns=3, caption=said)
+    figure = panels(
+        heads,
+        draw,
+        x="training step",
+        columns=len(runs),
+        height=4.9,
+        sharex="col",
+        sharey=False,
+        legend_columns=3,
+        caption=said,
+    )
     figure.suptitle(f"wedge data: {wedge_name(left)}", fontsize=9)
     return figure
 
@@ -385,14 +391,17 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
             shown = run[run["ratio"] < 6]
             look: dict[str, Any] = {"color": COLOURS[i % 8], "marker": MARKERS[i % 8]}
             dashes = DASHES[i % 8] if factor < 1 else "-"
-            line: dict[str, Any] = {
-                "linewidth": 1,
-                "linestyle": dashes,
-                "markevery": 5,
-                "markersize": 3.5,
-            }
             text = f"rate = {factor:g} × 2/λ₁ of the reference"
-            ax.plot(shown["step"], shown["ratio"], **look, **line, label=text)
+            ax.plot(
+                shown["step"],
+                shown["ratio"],
+                **look,
+                linewidth=1,
+                linestyle=dashes,
+                markevery=5,
+                markersize=3.5,
+                label=text,
+            )
             if len(shown) < len(run):
                 ax.plot(shown["step"].iloc[-1:], [5.5], **look, markersize=6)
         ax.axhline(1, color="black", linestyle=":", linewidth=1)
@@ -405,8 +414,7 @@ def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
     )
     heads = _by_start(frame, f", m = {int(frame['width'].max()):,}")
     size = _size(frame)
-    axes: dict[str, Any] = {"x": "training step", "y": RATIO}
-    return panels(heads, draw, **axes, **size, legend_columns=2, caption=said)
+    return panels(heads, draw, x="training step", y=RATIO, **size, legend_columns=2, caption=said)
 
 
 def _by_start(frame: pd.DataFrame, more: str = "") -> dict[tuple[str, str], str]:

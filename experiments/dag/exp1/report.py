@@ -106,7 +106,6 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     def statistics(self) -> list[Statistic]:
         distances, networks = self.tables["distances"], self.tables["networks"]
         where = [*VARIANT, "checkpoint"]
-        against: dict[str, Any] = {"column": "arch", "a": self.plain, "b": "residual"}
         rows: list[Statistic] = []
         for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
             rows += summary.decay_fits(distances, value, keys=where, figure=figure)
@@ -114,7 +113,9 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             if value == "C":  # C(0) = 1 by definition
                 compared = compared[compared["distance"] > 0]
             keys = ["depth", "checkpoint", "distance"]
-            rows += summary.between(compared, value, keys=keys, figure=figure, **against)
+            rows += summary.between(
+                compared, value, keys=keys, figure=figure, column="arch", a=self.plain, b="residual"
+            )
             rows += summary.through_training(
                 compared, value, keys=[*VARIANT, "distance"], figure=figure
             )

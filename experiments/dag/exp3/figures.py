@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -98,14 +96,17 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         return f"{label(activation)}{zero}"
 
     heads = dict.fromkeys(table["activation"], "")
-    axes: dict[str, Any] = {
-        "x": DISTANCE,
-        "y": "sum of norms over\nthe pairs at $d$",
-        "log": "y",
-        "integer": True,
-    }
     return figures.panels(
-        heads, draw, columns=3, legend_columns=3, height=5.2, **axes, caption=BARS
+        heads,
+        draw,
+        columns=3,
+        legend_columns=3,
+        height=5.2,
+        x=DISTANCE,
+        y="sum of norms over\nthe pairs at $d$",
+        log="y",
+        integer=True,
+        caption=BARS,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -103,13 +101,16 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
         ):
             error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
 
-    axes: dict[str, Any] = {
-        "x": "graph distance through the merge",
-        "y": f"${value}(d)$ across branches",
-    }
     heads = titles(table, "branch_depth")
     return figures.panels(
-        heads, draw, **axes, log="y", integer=True, legend_columns=2, caption=BARS
+        heads,
+        draw,
+        x="graph distance through the merge",
+        y=f"${value}(d)$ across branches",
+        log="y",
+        integer=True,
+        legend_columns=2,
+        caption=BARS,
     )
 
 
@@ -130,12 +131,16 @@ def within(distances: pd.DataFrame) -> Figure:
     heads = {
         (depth, c): f"{head}, {text}" for depth, head in depths.items() for c, text in ENDS.items()
     }
-    axes: dict[str, Any] = {
-        "x": "distance within a branch",
-        "y": "$R(d)$ within branches",
-        "columns": 2,
-    }
-    return figures.panels(heads, draw, **axes, log="y", integer=True, caption=BARS)
+    return figures.panels(
+        heads,
+        draw,
+        x="distance within a branch",
+        y="$R(d)$ within branches",
+        columns=2,
+        log="y",
+        integer=True,
+        caption=BARS,
+    )
 
 
 def image_sets(merge: pd.DataFrame) -> Figure:

@@ -41,12 +41,12 @@ class Exp4Diamond(InterLayer):
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
-        shape: dict[str, Any] = {
-            "branch_depth": depth,
-            "merge": str(cell.params["merge"]),
-            "activation": activation,
-        }
-        return self.model.network(outputs=self.dataset.classes, **shape)
+        return self.model.network(
+            outputs=self.dataset.classes,
+            branch_depth=depth,
+            merge=str(cell.params["merge"]),
+            activation=activation,
+        )
 
     def companions(self) -> Mapping[str, c.Companion]:
         """Untrained networks without LayerNorm, for the printed ratio R(d+2)/R(d)."""

@@ -143,10 +143,22 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             .itertuples()
         ):
             std = 0.0 if row.std != row.std else float(row.std)
-            span: dict[str, Any] = {"color": "0.75", "alpha": 0.5, "zorder": 0}
-            ax.axhspan(row.mean - std, row.mean + std, label="published mean ± std", **span)
-            dashes: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
-            ax.axhline(row.mean, label="published mean", zorder=1, **dashes)
+            ax.axhspan(
+                row.mean - std,
+                row.mean + std,
+                label="published mean ± std",
+                color="0.75",
+                alpha=0.5,
+                zorder=0,
+            )
+            ax.axhline(
+                row.mean,
+                label="published mean",
+                zorder=1,
+                color="black",
+                linewidth=0.9,
+                linestyle="--",
+            )
         ax.set_xticks(range(len(protocols)), [label(p) for p in protocols], rotation=60, ha="right")
 
     return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)

@@ -111,10 +111,18 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
             rows = printed_rows.dropna(subset=["mean"])
             hollow(ax, list(rows["distance"]), rows, str(arch))
 
-    axes: dict[str, Any] = {"x": DISTANCE, "y": LABELS.get(value, value), "integer": True}
     columns = len({checkpoint for _, checkpoint in heads})
-    size: dict[str, Any] = {"columns": columns, "height": 2.3 * len(heads) / columns + 0.5}
-    return panels(heads, draw, **axes, **size, log="y" if log else "", caption=BARS)
+    return panels(
+        heads,
+        draw,
+        x=DISTANCE,
+        y=LABELS.get(value, value),
+        integer=True,
+        columns=columns,
+        height=2.3 * len(heads) / columns + 0.5,
+        log="y" if log else "",
+        caption=BARS,
+    )
 
 
 def calibration(distances: pd.DataFrame) -> Figure:

@@ -139,8 +139,15 @@ def image_sets(
     spread = np.zeros(len(random))
     if len(random) > 1:
         spread = jitter * np.linspace(-1, 1, len(random))
-    dots: dict[str, Any] = {"s": 14, "alpha": 0.6, "linewidths": 0, "color": colour}
-    ax.scatter(x + spread, random, label="random sets of images", **dots)
+    ax.scatter(
+        x + spread,
+        random,
+        label="random sets of images",
+        s=14,
+        alpha=0.6,
+        linewidths=0,
+        color=colour,
+    )
     diamond: dict[str, Any] = {"marker": "D", "color": "black", "linestyle": "none", "zorder": 3}
     diamond |= {"capsize": 3, "markersize": 4, "label": "the paper's images, ± std over seeds"}
     ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **diamond)
@@ -197,9 +204,8 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
     means = over_seeds(part, ["distance"], value)
     if not (means["std"].fillna(0) > 0.5 * means["mean"].abs()).any():
         return
-    thin: dict[str, Any] = {"color": colour, "linewidth": 0.7, "alpha": 0.45, "zorder": 1}
     for _, rows in part.groupby("seed"):
-        ax.plot(rows["distance"], rows[value], **thin)
+        ax.plot(rows["distance"], rows[value], color=colour, linewidth=0.7, alpha=0.45, zorder=1)
 
 
 def pair_maps(

@@ -24,7 +24,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -274,10 +273,17 @@ def example_norms(
     block_metrics."""
     pairs = list(combinations_with_replacement(nodes, 2))
     sums = dict.fromkeys(pairs, 0.0)
-    options: dict[str, Any] = {"memory_budget": memory_of(metric), "check": False}
     for start in range(0, len(x), EXAMPLES_AT_ONCE):
         part = slice(start, start + EXAMPLES_AT_ONCE)
-        blocks = exact_blocks(dag, x[part], y[part], nodes, per_example=True, **options)
+        blocks = exact_blocks(
+            dag,
+            x[part],
+            y[part],
+            nodes,
+            per_example=True,
+            memory_budget=memory_of(metric),
+            check=False,
+        )
         for pair in pairs:
             sums[pair] += float(torch.linalg.matrix_norm(blocks[pair]).sum())
     return [total / len(x) for total in sums.values()]

@@ -4,8 +4,6 @@ shown.
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -86,9 +84,15 @@ def agreement(tables: Tables) -> Figure:
         "about 1e-9"
     )
     keys = [(name, block) for name in OF for block in ("w", "v")]
-    size: dict[str, Any] = {"width": 8.0, "height": 5.8, "sharey": False}
     return draw.panels(
-        dict.fromkeys(keys, ""), panel, columns=2, integer=True, caption=caption, **size
+        dict.fromkeys(keys, ""),
+        panel,
+        columns=2,
+        integer=True,
+        caption=caption,
+        width=8.0,
+        height=5.8,
+        sharey=False,
     )
 
 
@@ -119,9 +123,17 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
         ("trace", "limit"),
         ("pair", "limit"),
     ]
-    size: dict[str, Any] = {"width": 7.6, "height": 10.0, "sharey": False}
     y = "norm of the part of sample $i$"
-    figure = draw.panels(dict.fromkeys(keys, ""), panel, y=y, columns=2, legend_columns=0, **size)
+    figure = draw.panels(
+        dict.fromkeys(keys, ""),
+        panel,
+        y=y,
+        columns=2,
+        legend_columns=0,
+        width=7.6,
+        height=10.0,
+        sharey=False,
+    )
     draw.note(
         figure, f"drawn: the first seed, the network from start {start}; tr H²: pairs with sample j"
     )
@@ -150,19 +162,18 @@ def covariance(tables: Tables) -> Figure:
     ]
     columns = rows["activation"].nunique()
     y = r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled"
-    size: dict[str, Any] = {
-        "width": 8.0,
-        "height": 0.4 + 2.6 * len(keys) / columns,
-        "sharex": True,
-        "sharey": False,
-    }
-    about: dict[str, Any] = {
-        "x": "covariance of the inputs",
-        "y": y,
-        "columns": columns,
-        "legend_columns": 0,
-    }
-    figure = draw.panels(dict.fromkeys(keys, ""), panel, **about, **size)
+    figure = draw.panels(
+        dict.fromkeys(keys, ""),
+        panel,
+        x="covariance of the inputs",
+        y=y,
+        columns=columns,
+        legend_columns=0,
+        width=8.0,
+        height=0.4 + 2.6 * len(keys) / columns,
+        sharex=True,
+        sharey=False,
+    )
     draw.note(figure, "drawn: the first seed; line: median over the networks, band: quartiles")
     draw.note(
         figure,
@@ -190,13 +201,16 @@ def terms(tables: Tables, tests: Tests) -> Figure:
     caption = (
         "drawn and tested: the first seed; boxes: quartiles, whiskers to 1.5 interquartile ranges"
     )
-    size: dict[str, Any] = {
-        "sharey": False,
-        "legend_columns": 0,
-        "width": 4.0 * len(titles),
-        "height": 3.6,
-    }
-    return draw.panels(titles, panel, y="norm of the term's gradient", caption=caption, **size)
+    return draw.panels(
+        titles,
+        panel,
+        y="norm of the term's gradient",
+        caption=caption,
+        sharey=False,
+        legend_columns=0,
+        width=4.0 * len(titles),
+        height=3.6,
+    )
 
 
 def bound_descent(tables: Tables) -> Figure:
@@ -237,14 +251,17 @@ def bound_descent(tables: Tables) -> Figure:
         else:
             plain_log(ax)  # all that it shows is above zero
 
-    size: dict[str, Any] = {"sharey": False, "width": 9.2, "height": 3.6}
     caption = (
         f"drawn: start {rows['start'].iloc[0]} of the first seed; (b), (c): linear within ±0.1"
     )
-    about: dict[str, Any] = {
-        "x": "step",
-        "y": "bounds and eigenvalues",
-        "legend_columns": 6,
-        "caption": caption,
-    }
-    return draw.panels({title: title for title in shown}, panel, **about, **size)
+    return draw.panels(
+        {title: title for title in shown},
+        panel,
+        x="step",
+        y="bounds and eigenvalues",
+        legend_columns=6,
+        caption=caption,
+        sharey=False,
+        width=9.2,
+        height=3.6,
+    )

@@ -5,7 +5,6 @@ data set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -85,8 +84,16 @@ def _boxes_of_methods(
         tops[key] = boxes(ax, samples)
 
     titles = {(q, g): f"{g} seeds" for q in shown for g in GROUPS}
-    size: dict[str, Any] = {"width": 8.8, "height": 0.9 + 2.4 * len(shown), "sharey": "row"}
-    figure = draw.panels(titles, panel, x="data set (seed)", columns=2, legend_columns=0, **size)
+    figure = draw.panels(
+        titles,
+        panel,
+        x="data set (seed)",
+        columns=2,
+        legend_columns=0,
+        width=8.8,
+        height=0.9 + 2.4 * len(shown),
+        sharey="row",
+    )
     for ax, (quantity, group) in zip(figure.axes, titles, strict=True):
         logarithmic = quantity in LOGARITHMIC
         if logarithmic:
@@ -99,8 +106,15 @@ def _boxes_of_methods(
             name = f"{quantity}, {method} - gd, {group} seeds"
             test = tests.get((name, f"{variant.group} seed={seeds[place]}"))
             if test is not None:
-                look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 9}
-                ax.annotate(stars(test.p_holm), at, (0, -1), textcoords="offset points", **look)
+                ax.annotate(
+                    stars(test.p_holm),
+                    at,
+                    (0, -1),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom",
+                    fontsize=9,
+                )
     box_legend(figure, NAMES)
     counts = rows.groupby(["seed", "group", "method"]).size()
     draw.note(
@@ -133,15 +147,16 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
             look = STYLES.point_style(a)
             for slot, test in enumerate(found):
                 filled = look["color"] if test.p_holm < experiment.level else "white"
-                style: dict[str, Any] = {
-                    "s": 20,
-                    "marker": look["marker"],
-                    "linewidths": 0.9,
-                    "zorder": 3,
-                }
                 height = place + 0.12 * (slot - (len(found) - 1) / 2)
                 ax.scatter(
-                    test.effect, height, edgecolors=look["color"], facecolors=filled, **style
+                    test.effect,
+                    height,
+                    edgecolors=look["color"],
+                    facecolors=filled,
+                    s=20,
+                    marker=look["marker"],
+                    linewidths=0.9,
+                    zorder=3,
                 )
         ax.axvline(0, color="black", linewidth=0.9)
         ax.set_xlim(-1.08, 1.08)
@@ -191,8 +206,15 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
 
     number = tables["draws"].groupby(["seed", "draw"]).ngroups
     titles = {group: f"{group} seeds, {number} draws" for group in GROUPS}
-    size: dict[str, Any] = {"width": 9.0, "height": 3.8, "sharex": True}
-    figure = draw.panels(titles, panel, x="difference of macro F1", legend_columns=0, **size)
+    figure = draw.panels(
+        titles,
+        panel,
+        x="difference of macro F1",
+        legend_columns=0,
+        width=9.0,
+        height=3.8,
+        sharex=True,
+    )
     _pairs(figure.axes)
     draw.note(
         figure,
@@ -242,18 +264,24 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
         draw.identity_line(row[0])
         row[0].set_xlabel(EIGENVALUE)
         row[0].set_ylabel(BOUND)
-        shown: dict[str, Any] = {"bins": 40, "name": "end points", "percentile": None}
         draw.histogram(
-            row[1], first_seed(part)["lambda_sup"], label="lambda_sup", looks=STYLES, **shown
+            row[1],
+            first_seed(part)["lambda_sup"],
+            label="lambda_sup",
+            looks=STYLES,
+            bins=40,
+            name="end points",
+            percentile=None,
         )
         for key, label in (("flat", "low"), ("sharp", "high")):
             at = first[f"{key}_threshold"]
-            look: dict[str, Any] = {
-                "linestyle": "--",
-                "linewidth": 1.3,
-                "color": STYLES.colour(label),
-            }
-            row[1].axvline(at, label=f"{key} seeds: {first[key]} beyond {at:.3g}", **look)
+            row[1].axvline(
+                at,
+                label=f"{key} seeds: {first[key]} beyond {at:.3g}",
+                linestyle="--",
+                linewidth=1.3,
+                color=STYLES.colour(label),
+            )
         row[1].set_xlabel(BOUND)
         row[1].set_ylabel("number of end points")
         for ax in row:

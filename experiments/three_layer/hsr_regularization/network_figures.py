@@ -43,8 +43,9 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
     caption = (
         "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %"
     )
-    size: dict[str, Any] = {"sharex": True, "sharey": False, "width": 8.6}
-    return draw.panels(titles, panel, x="step", columns=2, caption=caption, **size)
+    return draw.panels(
+        titles, panel, x="step", columns=2, caption=caption, sharex=True, sharey=False, width=8.6
+    )
 
 
 def along_u1(tables: Tables, protocol: str) -> Figure:
@@ -110,8 +111,16 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         )
 
     titles = {(method, direction): "" for method in NAMES for direction in ("u_1", "u_D")}
-    size: dict[str, Any] = {"width": 8.0, "height": 11.0, "sharex": True, "sharey": False}
-    figure = draw.panels(titles, panel, columns=2, legend_columns=0, **size)
+    figure = draw.panels(
+        titles,
+        panel,
+        columns=2,
+        legend_columns=0,
+        width=8.0,
+        height=11.0,
+        sharex=True,
+        sharey=False,
+    )
     for column, direction in enumerate(("u_1", "u_D")):
         axes = figure.axes[column::2]
         limits = [ax.get_ylim() for ax in axes]
@@ -140,15 +149,17 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
         plane = (grid.columns, grid.index, grid.to_numpy())
         images.append(ax.contourf(*plane, levels=20, cmap="PuOr_r", vmin=0, vmax=1))
         ax.contour(*plane, levels=[0.5], colors="black", linewidths=1.4)
-        look: dict[str, Any] = {
-            "s": 9,
-            "facecolors": "white",
-            "edgecolors": "black",
-            "linewidths": 0.6,
-        }
         for kind, marker in ((0, "o"), (1, "^")):
             points = chosen(train, label=kind)
-            ax.scatter(points["x1"], points["x2"], marker=marker, **look)
+            ax.scatter(
+                points["x1"],
+                points["x2"],
+                marker=marker,
+                s=9,
+                facecolors="white",
+                edgecolors="black",
+                linewidths=0.6,
+            )
         ax.grid(False)
         ax.set(
             aspect="equal",
@@ -158,13 +169,17 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
 
     names = {"gd": "plain", "hsr": NAMES["hsr"]}
     titles = {(m, k): f"{name}, start {k}" for m, name in names.items() for k in starts}
-    size: dict[str, Any] = {
-        "columns": len(starts),
-        "width": 0.8 + 2.2 * len(starts),
-        "height": 4.9,
-        "sharex": True,
-    }
-    figure = draw.panels(titles, panel, x="$x_1$", y="$x_2$", legend_columns=0, **size)
+    figure = draw.panels(
+        titles,
+        panel,
+        x="$x_1$",
+        y="$x_2$",
+        legend_columns=0,
+        columns=len(starts),
+        width=0.8 + 2.2 * len(starts),
+        height=4.9,
+        sharex=True,
+    )
     draw.note(
         figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2"
     )

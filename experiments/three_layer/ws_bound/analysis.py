@@ -237,14 +237,16 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
     if "draws" not in tables:
         return
     for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
-        about: dict[str, Any] = {
-            "where": "Fig. 7",
-            "figure": "fig07 draws",
-            "group": f"protocol=fitted {stage}",
-        }
         name = f"mean F1 on {size}, low - high, over draws"
         yield stats.wilcoxon(
-            rows["f1_low"], rows["f1_high"], name=name, label_a="low", label_b="high", **about
+            rows["f1_low"],
+            rows["f1_high"],
+            name=name,
+            label_a="low",
+            label_b="high",
+            where="Fig. 7",
+            figure="fig07 draws",
+            group=f"protocol=fitted {stage}",
         )
 
 

@@ -6,7 +6,6 @@ Figs. 2, 6, 7, 9 to 13, and the scanned rate. Data sets are pooled where only th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -144,22 +143,27 @@ def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]
         points = of[key[0]]
         for k, (seed, rows) in enumerate(data_sets(points)):
             colour = COLOURS[k % len(COLOURS)]
-            look: dict[str, Any] = {
-                "color": colour,
-                "alpha": 0.2 if key[1] else 0.35,
-                "marker": "o",
-            }
-            dots(ax, rows["RtR_norm_sq"], rows["lambda_sup"], "measured", "_", **look)
+            dots(
+                ax,
+                rows["RtR_norm_sq"],
+                rows["lambda_sup"],
+                "measured",
+                "_",
+                color=colour,
+                alpha=0.2 if key[1] else 0.35,
+                marker="o",
+            )
             if key[1]:
                 ax.plot(*lower_edge(rows), color="white", linewidth=3.2, zorder=4)
-                style: dict[str, Any] = {
-                    "color": colour,
-                    "linewidth": 1.6,
-                    "marker": "o",
-                    "markersize": 3,
-                    "zorder": 5,
-                }
-                ax.plot(*lower_edge(rows), label=f"data set (seed) {seed}", **style)
+                ax.plot(
+                    *lower_edge(rows),
+                    label=f"data set (seed) {seed}",
+                    color=colour,
+                    linewidth=1.6,
+                    marker="o",
+                    markersize=3,
+                    zorder=5,
+                )
         ax.set_ylim(0, points["lambda_sup"].quantile(0.75) if key[1] else None)
 
     titles = {(v, part): f"{v.title}{part}" for v in variants for part in ("", ", enlarged")}
@@ -190,12 +194,15 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
 
     def panel(ax: Axes, variant: Variant) -> None:
         points = unique_points(tables, variant, experiment.portrait_hidden)
-        shown: dict[str, Any] = {
-            "bins": 40,
-            "name": label.replace("=", " = "),
-            "percentile": 100 * experiment.low_share,
-        }
-        draw.histogram(ax, points["lambda_sup"], label=label, looks=STYLES, **shown)
+        draw.histogram(
+            ax,
+            points["lambda_sup"],
+            label=label,
+            looks=STYLES,
+            bins=40,
+            name=label.replace("=", " = "),
+            percentile=100 * experiment.low_share,
+        )
         ax.scatter(
             smallest,
             [0, 0],
@@ -363,12 +370,13 @@ def scan(tables: Tables) -> Figure:
             ax.set_ylim(0, 1.03)
             if hidden in PUBLISHED:
                 share = PUBLISHED[int(str(hidden))][column == "unique"]
-                look: dict[str, Any] = {
-                    "color": STYLES.colour(label),
-                    "linewidth": 1,
-                    "linestyle": ":",
-                }
-                ax.axhline(share, label=f"published, N = {hidden}", **look)
+                ax.axhline(
+                    share,
+                    label=f"published, N = {hidden}",
+                    color=STYLES.colour(label),
+                    linewidth=1,
+                    linestyle=":",
+                )
         if column == "lambda_max_largest":
             limit = [2 / rate for rate in rates]
             ax.plot(rates, limit, color="black", linestyle="--", label="stability limit 2/η")
@@ -380,8 +388,16 @@ def scan(tables: Tables) -> Figure:
         "lines: mean over the data sets, bands: their range; dotted: the paper's counts (Appendix "
         "C)"
     )
-    size: dict[str, Any] = {"sharey": False, "width": 9.0, "height": 3.4}
-    figure = draw.panels(titles, panel, x="learning rate η", log="x", caption=caption, **size)
+    figure = draw.panels(
+        titles,
+        panel,
+        x="learning rate η",
+        log="x",
+        caption=caption,
+        sharey=False,
+        width=9.0,
+        height=3.4,
+    )
     for ax in figure.axes:
         ax.set_xticks(rates, [f"{rate:g}" for rate in rates], minor=False)
     return figure

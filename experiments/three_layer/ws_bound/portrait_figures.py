@@ -74,10 +74,18 @@ def _decision(ax: Axes, grid: pd.DataFrame, samples: pd.DataFrame, name: str) ->
     ax.contour(
         table.columns, table.index, table.to_numpy(), levels=[0], colors="black", linewidths=1.4
     )
-    look: dict[str, Any] = {"s": 16, "edgecolors": "black", "linewidths": 0.7, "zorder": 3}
     for label, colour in ((0, "white"), (1, "black")):
         own = chosen(samples, label=label)
-        ax.scatter(own["x1"], own["x2"], c=colour, label=f"class {label}", **look)
+        ax.scatter(
+            own["x1"],
+            own["x2"],
+            c=colour,
+            label=f"class {label}",
+            s=16,
+            edgecolors="black",
+            linewidths=0.7,
+            zorder=3,
+        )
     ax.set_xlabel(r"input $x_1$ (grey: decided as class 1)")
     ax.set_aspect("equal")
     ax.grid(False)
