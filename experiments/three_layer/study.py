@@ -5,7 +5,7 @@ decisions by draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,13 +15,15 @@ import pandas as pd
 from experiments.three_layer.settings import ThreeLayerStudy
 from runner.contract import Analysis, Claim, Statement, Tables
 from runner.stats import Statistic, correct, judge, wilcoxon
-from runner.stats.judge import Evidence
+from runner.stats.judge import Evidence, by_seed
 from runner.stats.tables import chosen
 
 Tests = Mapping[tuple[str, str], Statistic]
 """(name, group) -> the test, with Holm's correction within its figure."""
 Made = Iterator[tuple[str, Claim]]
 """(variant, claim)."""
+Reading = Callable[[pd.DataFrame], float]
+"""One number of the rows of a data set."""
 
 
 class Study(Analysis):
@@ -59,9 +61,35 @@ class Case:
 
     @property
     def evidence(self) -> Evidence:
-        e = self.experiment
-        group = self.variant.group if self.variant else ""
-        return Evidence(judge.DataSetRule(e.share, e.data_sets), e.level, group, self.tests)
+        rule = judge.DataSetRule(self.experiment.share, self.experiment.data_sets)
+        group = ""
+        if self.variant:
+            group = self.variant.group
+        return Evidence(rule, self.experiment.level, group, self.tests)
+
+    def statement(self, name: str, **limits: Any) -> Statement:
+        """A statement, with limits from the settings."""
+        return replace(self.says[name], **limits)
+
+    def compared(
+        self, name: str, rows: pd.DataFrame, read: Reading, threshold: str = "", **limits: Any
+    ) -> Claim:
+        """Decided by one number of every data set."""
+        values = by_seed(rows, read)
+        return self.evidence.compared(self.statement(name, **limits), values, threshold)
+
+    def tested(self, name: str, test: str, *, sign: int) -> Claim:
+        """Decided by one test of every data set."""
+        return self.evidence.tested(self.says[name], test, sign=sign)
+
+    def within(self, name: str, test: str, **limits: Any) -> Claim:
+        """Decided by the interval of the shift of a test."""
+        return self.evidence.within(self.statement(name, **limits), test)
+
+
+def column(name: str, statistic: str) -> Reading:
+    """Reads a statistic of a column: column("lambda_sup", "skew")."""
+    return lambda rows: float(rows[name].agg(statistic))
 
 
 def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
@@ -92,7 +120,8 @@ def over_draws(
     """
     chosen = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
     test = wilcoxon(values, name=statement.name)
-    above, below = sum(v > 0 for v in values), sum(v < 0 for v in values)
+    above = sum(v > 0 for v in values)
+    below = sum(v < 0 for v in values)
     detail = (
         f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift "
         f"{test.shift:.3g} "

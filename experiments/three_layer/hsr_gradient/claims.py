@@ -43,7 +43,7 @@ OPEN_RANGE = "the range of the random networks is not printed, and the answer de
 def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]:
     """The claims whose part of the study is stored."""
     case = Case(experiment, None, tables, tests, statements("hsr_gradient"))
-    makers: dict[str, Callable[[Case], Iterator[Claim]]] = {
+    makers = {
         "cost": _cost,
         "difference_norms": _agreement,
         "influence": _influence,
@@ -106,7 +106,8 @@ def _local_exponents(known: pd.DataFrame, varied: str) -> str:
     if not local:
         return "one size"
     steps = ", ".join(f"{slope:.2g}" for slope in local)
-    first, last = means.index[0], means.index[-1]
+    first = means.index[0]
+    last = means.index[-1]
     return f"between consecutive sizes from {first:g} to {last:g}: {steps}"
 
 
@@ -185,7 +186,9 @@ def _of_part(c: Case, part: str) -> Claim:
         if sum(t.effect > 0 for t in row) / len(row) >= c.experiment.share:
             found[seed] = "yes"
     effects = {i: t.effect for i, (_, t) in enumerate(rows)}
-    span = f"ρ from {min(effects.values()):.2f} to {max(effects.values()):.2f}" if effects else ""
+    span = ""
+    if effects:
+        span = f"ρ from {min(effects.values()):.2f} to {max(effects.values()):.2f}"
     threshold = f"ρ > 0 in {c.experiment.share:.0%} of the networks"
     return c.evidence.claim(
         c.says["small |delta|, small gradient"], found, effects, threshold, f"{part}: {span}"
@@ -201,13 +204,16 @@ def _vanishing(c: Case) -> Iterator[Claim]:
         slopes = []
         for _, part in rows.groupby(["start", "of"]):
             part = part.sort_values("error")
-            first, last = part.iloc[0], part.iloc[LAST_DECADES]
+            first = part.iloc[0]
+            last = part.iloc[LAST_DECADES]
             if first["norm"] > 0 and last["norm"] > 0:
                 slopes.append(
                     math.log(last["norm"] / first["norm"])
                     / math.log(last["error"] / first["error"])
                 )
-        return min(slopes) if slopes else math.nan
+        if slopes:
+            return min(slopes)
+        return math.nan
 
     exponents = by_seed(c.tables["vanishing_error"], exponent)
     yield judge.constructed(c.says["Proposition 1"], WEIGHTS_HELD, median(exponents))
@@ -216,9 +222,10 @@ def _vanishing(c: Case) -> Iterator[Claim]:
 def _covariance(c: Case) -> Iterator[Claim]:
     """Fig. 5, at every range of the random networks: not comparable where they disagree."""
     table = c.tables["covariance"]
-    found: list[tuple[str, Claim]] = []
+    found = []
     for half_range in sorted(set(table["half_range"]), reverse=True):
-        part, mark = chosen(table, half_range=half_range), f"±{half_range:g}"
+        part = chosen(table, half_range=half_range)
+        mark = f"±{half_range:g}"
         rises = {str(a): by_seed(rows, _rise) for a, rows in part.groupby("activation", sort=False)}
         says = c.says["similar samples, larger gradient"]
         own = judge.together(
@@ -239,7 +246,8 @@ def _covariance(c: Case) -> Iterator[Claim]:
 
 def _rise(rows: pd.DataFrame) -> float:
     """Median norm at the largest over that at the smallest |covariance|."""
-    size, middle = rows["covariance"].abs(), rows["q50"]
+    size = rows["covariance"].abs()
+    middle = rows["q50"]
     return float(middle[size == size.max()].mean() / middle[size == size.min()].mean())
 
 
@@ -269,7 +277,7 @@ def _descent(c: Case) -> Iterator[Claim]:
 
         return of
 
-    conditions: dict[str, Callable[[pd.Series, pd.Series], bool]] = {
+    conditions = {
         "bound falls": lambda a, b: b["lambda_sup"] < a["lambda_sup"],
         "largest eigenvalue falls": lambda a, b: b["lambda_1"] < a["lambda_1"],
         "lower bound rises": lambda a, b: b["lambda_inf"] > a["lambda_inf"],
@@ -328,7 +336,8 @@ def resnet18() -> int:
     def convolution(a: int, b: int, size: int) -> int:
         return size**2 * a * b + 2 * b  # no bias, but scale and shift of its batch norm
 
-    count, width = convolution(3, 64, 7), 64
+    count = convolution(3, 64, 7)
+    width = 64
     for wider in (64, 128, 256, 512):
         for _ in range(2):
             count += convolution(width, wider, 3) + convolution(wider, wider, 3)

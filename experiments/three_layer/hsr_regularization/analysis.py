@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,9 +66,10 @@ class Variant:
 
     def rows(self, table: pd.DataFrame) -> pd.DataFrame:
         keep = table["protocol"] == self.protocol
-        found = (
-            table[keep & (table["reading"] == self.reading)] if "reading" in table else table[keep]
-        )
+        if "reading" in table:
+            found = table[keep & (table["reading"] == self.reading)]
+        else:
+            found = table[keep]
         return found.infer_objects()  # with a cell without any critical point, columns are objects
 
 
@@ -119,12 +119,26 @@ class Case(study.Case):
         """
         readings = {self.experiment.reading[0]: "", POLISHED: POLISHED}
         reading = readings.get(self.variant.reading, "second half")
-        wide = "with wide radius" if method in WIDE.values() else ""
+        wide = ""
+        if method in WIDE.values():
+            wide = "with wide radius"
         return " ".join(t for t in (self.variant.protocol, reading, wide) if t)
 
     def methods(self, method: str) -> tuple[str, ...]:
         """A method of the paper and its variant."""
-        return (method, WIDE[method]) if method in WIDE else (method,)
+        if method in WIDE:
+            return method, WIDE[method]
+        return (method,)
+
+    def tested_of(self, method: str, name: str, test: str, sign: int) -> study.Made:
+        """A statement on a method and on its variant; test: with {} for the method."""
+        for own in self.methods(method):
+            yield self.mark(own), self.tested(name, test.format(own), sign=sign)
+
+    def within_of(self, method: str, name: str, test: str, **limits: float) -> study.Made:
+        """The same, decided by the interval of the shift."""
+        for own in self.methods(method):
+            yield self.mark(own), self.within(name, test.format(own), **limits)
 
 
 def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:
@@ -142,7 +156,7 @@ def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
             }
             for a, b in PAIRS:
                 name = f"{quantity}, {a} - {b}, {group} seeds"
-                about: dict[str, Any] = {
+                about = {
                     "where": f"Fig. {figure[3:].upper()}",
                     "label_a": a,
                     "label_b": b,

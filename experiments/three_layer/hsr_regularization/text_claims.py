@@ -27,41 +27,38 @@ PAPERS = ("gd", "trace", "asam", "hsr")
 
 def views(c: Case) -> Made:
     """Figs. 10 and 11."""
+    yield from _dynamics(c)
+    sharp = c.rows("profiles", kind="sharp group", at="stopped")
+    for asam in c.methods("asam"):
+        mark = c.mark(asam)
+        among = sharp[sharp["method"].isin(("gd", "trace", asam, "hsr"))]
+        yield mark, c.compared("HSR consistently flat", among, _steepest_of_hsr)
+        for variant, quantile in ((mark, "q50"), (f"{mark} 90 % quantile", "q90")):
+            methods = ("trace", asam, "hsr")
+            steepest = partial(_steepest_of_all, methods=methods, column=quantile)
+            yield variant, c.compared("methods flatter along u₁", sharp, steepest)
+
+
+def _dynamics(c: Case) -> Made:
+    """Fig. 10: loss and λ₁ through the descents."""
     flat = c.rows("dynamics", group="flat")
     for quantity, name in (("loss", "loss"), ("lambda_max", "λ₁")):
-        says = replace(
-            c.says[f"dynamics from flat seeds, {name}"], high=c.experiment.eigenvalue_margin
-        )
-        rows = flat[(flat["quantity"] == quantity) & flat["method"].isin(PAPERS)]
-        found = c.evidence.compared(says, by_seed(rows, _largest_ratio))
-        alone = {
-            m: by_seed(rows[rows["method"].isin(("gd", m))], _largest_ratio) for m in PAPERS[1:]
-        }
-        listed = ", ".join(
-            f"{NAMES[m]} {max(values.values()):.3g}" for m, values in alone.items() if values
-        )
-        yield (
-            c.mark(),
-            replace(
-                found, detail=f"of one method and plain descent at most {listed}; {found.detail}"
-            ),
-        )
+        rows = chosen(flat, quantity=quantity)
+        rows = rows[rows["method"].isin(PAPERS)]
+        limit = c.experiment.eigenvalue_margin
+        made = c.compared(f"dynamics from flat seeds, {name}", rows, _largest_ratio, high=limit)
+        listed = []
+        for method in PAPERS[1:]:
+            both = rows[rows["method"].isin(("gd", method))]
+            ratios = by_seed(both, _largest_ratio).values()
+            if ratios:
+                listed.append(f"{NAMES[method]} {max(ratios):.3g}")
+        alone = f"of one method and plain descent at most {', '.join(listed)}"
+        yield c.mark(), replace(made, detail=f"{alone}; {made.detail}")
     every = c.rows("dynamics", group="sharp", quantity="loss")
     every = every[every["method"].isin(PAPERS)]
     falls = judge.median(by_seed(every, _slowest_fall))
     yield c.mark(), judge.constructed(c.says["loss falls from sharp seeds"], DESCENT, falls)
-    sharp = c.rows("profiles", kind="sharp group", at="stopped")
-    for asam in c.methods("asam"):
-        among = sharp[sharp["method"].isin(("gd", "trace", asam, "hsr"))]
-        yield (
-            c.mark(asam),
-            c.evidence.compared(c.says["HSR consistently flat"], by_seed(among, _steepest_of_hsr)),
-        )
-        for column, mark in (("q50", c.mark(asam)), ("q90", f"{c.mark(asam)} 90 % quantile")):
-            steepest = by_seed(
-                sharp, partial(_steepest_of_all, methods=("trace", asam, "hsr"), column=column)
-            )
-            yield mark, c.evidence.compared(c.says["methods flatter along u₁"], steepest)
 
 
 def _largest_ratio(rows: pd.DataFrame) -> float:
@@ -82,18 +79,16 @@ def _ends(rows: pd.DataFrame, column: str = "q90") -> pd.Series[float]:
 
 def _steepest_of_all(rows: pd.DataFrame, methods: tuple[str, ...], column: str) -> float:
     ends = _ends(rows, column)
-    return (
-        float(ends[list(methods)].max() / ends["gd"])
-        if {"gd", *methods} <= set(ends.index)
-        else math.nan
-    )
+    if {"gd", *methods} <= set(ends.index):
+        return float(ends[list(methods)].max() / ends["gd"])
+    return math.nan
 
 
 def _steepest_of_hsr(rows: pd.DataFrame) -> float:
     ends = _ends(rows)
-    return (
-        float(ends["hsr"] / ends.drop("hsr").min()) if "hsr" in ends and len(ends) > 1 else math.nan
-    )
+    if "hsr" in ends and len(ends) > 1:
+        return float(ends["hsr"] / ends.drop("hsr").min())
+    return math.nan
 
 
 def spectra(c: Case) -> Made:
@@ -102,14 +97,16 @@ def spectra(c: Case) -> Made:
     """
     ends = c.rows("endpoints", status="ok")
     sharp = chosen(ends, group="sharp")
-    yield c.mark(), c.evidence.compared(c.says["spectrum narrower"], by_seed(sharp, _narrowed))
+    yield c.mark(), c.compared("spectrum narrower", sharp, _narrowed)
     tie = judge.median(by_seed(ends, _weaker_tie))
     yield c.mark(), judge.constructed(c.says["λ₁, mean and std go together"], ONE_OUTLIER, tie)
 
 
 def _narrowed(rows: pd.DataFrame) -> float:
     width = (rows["lambda_max"] - rows["lambda_min"]).groupby(rows["method"]).median()
-    return float(width["hsr"] / width["gd"]) if {"hsr", "gd"} <= set(width.index) else math.nan
+    if {"hsr", "gd"} <= set(width.index):
+        return float(width["hsr"] / width["gd"])
+    return math.nan
 
 
 def _weaker_tie(rows: pd.DataFrame) -> float:
@@ -124,7 +121,8 @@ def claims_over_draws(
     """(variant, claim) of Fig. 14, one value a draw of the data; A-SAM at the wide radius is a
     variant.
     """
-    margin, seeds = experiment.f1_margin, table["seed"].nunique()
+    margin = experiment.f1_margin
+    seeds = table["seed"].nunique()
 
     def gains(a: str, b: str, group: str) -> list[float]:
         rows = chosen(table, a=a, b=b, group=group)
@@ -141,25 +139,18 @@ def claims_over_draws(
 
     found = []
     for method in ("trace", "asam", "asam_wide", "hsr"):
-        mark, plain = (
-            ("fitted draws with wide radius", "asam")
-            if method == "asam_wide"
-            else ("fitted", method)
-        )
-        found.append((mark, larger(f"{NAMES[plain]} raises F1 from sharp seeds", method, "gd")))
+        mark = "fitted"
+        plain = method
+        if method == "asam_wide":
+            mark = "fitted draws with wide radius"
+            plain = "asam"
+        raises = f"{NAMES[plain]} raises F1"
+        made = [larger(f"{raises} from sharp seeds", method, "gd")]
         if method != "trace":
-            found.append(
-                (
-                    mark,
-                    larger(
-                        f"{NAMES[plain]} raises F1 more than trace regularisation", method, "trace"
-                    ),
-                )
-            )
+            made.append(larger(f"{raises} more than trace regularisation", method, "trace"))
         if plain == "asam":
-            found.append(
-                (mark, limited("HSR comparable to A-SAM on F1", "hsr", method, "sharp", margin))
-            )
-            found.append((mark, limited("HSR not worse than A-SAM on F1", "hsr", method, "sharp")))
+            made.append(limited("HSR comparable to A-SAM on F1", "hsr", method, "sharp", margin))
+            made.append(limited("HSR not worse than A-SAM on F1", "hsr", method, "sharp"))
+        found += [(mark, claim) for claim in made]
     found.append(("fitted", limited("HSR does no harm to F1 from flat seeds", "hsr", "gd", "flat")))
     return found

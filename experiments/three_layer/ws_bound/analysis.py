@@ -55,7 +55,9 @@ class Variant:
         figure.
         """
         family = name if self.activation == PAPER_ACTIVATION else f"{name} {self.activation}"
-        return f"{family} polished" if self.polished else family
+        if self.polished:
+            return f"{family} polished"
+        return family
 
     @property
     def title(self) -> str:
@@ -70,7 +72,9 @@ class Variant:
         """
         beyond = self.activation != PAPER_ACTIVATION
         name = f"{self.protocol} {self.activation}" if beyond else self.protocol
-        return f"{name} polished" if self.polished else name
+        if self.polished:
+            return f"{name} polished"
+        return name
 
     def of_figure(self, number: str) -> dict[str, Any]:
         """Place and family of the tests of one of the paper's figures."""
@@ -184,10 +188,16 @@ class Case(study.Case):
         """The variant as a row names it."""
         return self.variant.mark
 
+    def rows_of(self, table: str) -> pd.DataFrame:
+        """The rows of the variant in a table; none where it is not stored."""
+        if table in self.tables:
+            return self.variant.rows(self.tables[table])
+        return pd.DataFrame()
+
 
 def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
-    found: list[Statistic] = []
+    found = []
     for variant in polished_variants(experiment, tables):
         points = unique_points(tables, variant)
         found += [*_of_points(experiment, points, variant), *_widths(experiment, points, variant)]
@@ -208,7 +218,8 @@ def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> I
     """
     for hidden, rows in points.groupby("hidden", sort=True):
         for seed, part in data_sets(rows):
-            ratio, at = part["lambda_sup"] / part["lambda_max"], variant.at(seed)
+            ratio = part["lambda_sup"] / part["lambda_max"]
+            at = variant.at(seed)
             yield stats.summary(
                 ratio, name=f"bound / λ₁, N={hidden}", **variant.of_figure("2"), **at
             )
@@ -218,7 +229,8 @@ def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> I
     narrow = chosen(points, hidden=experiment.portrait_hidden)
     about = variant.of_figure("7") | {"label_a": "low", "label_b": "high"}
     for size in experiment.dataset.test:
-        column, means = f"f1_test{size}", []
+        column = f"f1_test{size}"
+        means = []
         for seed, rows in data_sets(narrow):
             low, high = (part[column] for part in split_low_high(rows, experiment.low_share))
             means.append((low.mean(), high.mean()))
@@ -254,7 +266,8 @@ def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iter
     """λ_sup of the wider network against the narrower one; a positive shift means that the wider is
     sharper.
     """
-    wide, narrow = experiment.compared_hidden, experiment.portrait_hidden
+    wide = experiment.compared_hidden
+    narrow = experiment.portrait_hidden
     if wide not in set(points["hidden"]):
         return
     about = variant.of_figure("11") | {"label_a": f"N={wide}", "label_b": f"N={narrow}"}

@@ -19,7 +19,14 @@ import pandas as pd
 
 from experiments.printed import statements
 from experiments.three_layer.contours import contour_length
-from experiments.three_layer.study import Made, Tests, decided_by_draws, listed_kinds, over_draws
+from experiments.three_layer.study import (
+    Made,
+    Tests,
+    column,
+    decided_by_draws,
+    listed_kinds,
+    over_draws,
+)
 from experiments.three_layer.ws_bound.analysis import (
     PAPER_ACTIVATION,
     Case,
@@ -43,7 +50,7 @@ def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
     """One claim per statement, with what became of it under every variant."""
     says = statements("ws_bound")
     found: list[tuple[str, Claim]] = []
-    exact: list[tuple[str, Claim]] = []
+    exact = []
     for variant in [*variants(experiment, tables), *polished_variants(experiment, tables)]:
         case = Case(experiment, variant, tables, tests, says)
         if not case.narrow.empty:
@@ -80,46 +87,37 @@ def of_the_fit_alone(claim: Claim) -> Claim:
 
 
 def _sharpness(c: Case) -> Made:
-    ratio = by_seed(
-        c.narrow, lambda rows: float((rows["lambda_sup"] / rows["lambda_max"]).median())
-    )
-    yield c.mark, c.evidence.compared(replace(c.says["tightness"], high=c.experiment.tight), ratio)
-    skew = by_seed(c.narrow, lambda rows: float(rows["lambda_sup"].skew()))
-    yield c.mark, c.evidence.compared(c.says["right skew"], skew)
-
-
-def _sizes(c: Case) -> list[tuple[str, int]]:
-    """(mark, test samples), the paper's number first."""
-    sizes = sorted(c.experiment.dataset.test)
-    return [
-        (c.mark if i == 0 else f"{c.mark}, {size} test samples", size)
-        for i, size in enumerate(sizes)
-    ]
+    points = c.narrow.assign(ratio=c.narrow["lambda_sup"] / c.narrow["lambda_max"])
+    median = column("ratio", "median")
+    yield c.mark, c.compared("tightness", points, median, high=c.experiment.tight)
+    yield c.mark, c.compared("right skew", points, column("lambda_sup", "skew"))
 
 
 def _generalisation(c: Case) -> Made:
-    for name, size in _sizes(c):
-        yield (
-            name,
-            c.evidence.tested(
-                c.says["low bound generalises better"], f"F1 on {size}, low - high", sign=1
-            ),
-        )
+    """Fig. 7, on each test set; the paper's size first."""
+    for k, size in enumerate(sorted(c.experiment.dataset.test)):
+        mark = f"{c.mark}, {size} test samples" if k else c.mark
+        test = f"F1 on {size}, low - high"
+        yield mark, c.tested("low bound generalises better", test, sign=1)
+        spread = partial(_spread, score=f"f1_test{size}", low_share=c.experiment.low_share)
+        gain = partial(_gain, score=f"f1_test{size}", low_share=c.experiment.low_share)
+        yield mark, c.compared("sharp points vary more", c.narrow, spread)
+        yield mark, c.compared("lower median score", c.narrow, gain)
 
-        def spread(rows: pd.DataFrame, size: int = size) -> float:
-            low, high = split_low_high(rows, c.experiment.low_share)
-            below = float(low[f"f1_test{size}"].std())
-            return float(high[f"f1_test{size}"].std()) / below if below > 0 else math.nan
 
-        yield name, c.evidence.compared(c.says["sharp points vary more"], by_seed(c.narrow, spread))
+def _spread(rows: pd.DataFrame, score: str, low_share: float) -> float:
+    """Standard deviation of a score of the points with a high bound over that of the others."""
+    low, high = split_low_high(rows, low_share)
+    below = float(low[score].std())
+    if below > 0:
+        return float(high[score].std()) / below
+    return math.nan
 
-        def middle(rows: pd.DataFrame, size: int = size) -> float:
-            low, high = split_low_high(rows, c.experiment.low_share)
-            return (
-                float(low[f"f1_test{size}"].median() - high[f"f1_test{size}"].median()) or math.nan
-            )  # NaN: a tie
 
-        yield name, c.evidence.compared(c.says["lower median score"], by_seed(c.narrow, middle))
+def _gain(rows: pd.DataFrame, score: str, low_share: float) -> float:
+    """Median score of the points with a low bound less that of the others; NaN for a tie."""
+    low, high = split_low_high(rows, low_share)
+    return float(low[score].median() - high[score].median()) or math.nan
 
 
 def _critical(c: Case) -> Made:
@@ -128,35 +126,38 @@ def _critical(c: Case) -> Made:
 
     The printed stop ratio decides; degenerate points count, since their gradient is zero too.
     """
+    least = c.experiment.share
     rows = c.variant.rows(where_led(c.tables), c.experiment.portrait_hidden)
-    critical = ("minimum", "saddle", "degenerate")
-
-    def share(of: pd.DataFrame, kinds: Sequence[str] = critical) -> float:
-        return float((of["kind"].isin(kinds) | of["nearest_kind"].isin(kinds)).mean())
-
-    says = replace(c.says["critical points"], low=c.experiment.share)
-    shares, most = (
-        by_seed(rows, share),
-        by_seed(rows, partial(share, kinds=(*critical, "unfinished"))),
+    shares = by_seed(rows, partial(_share_of_kinds, kinds=CRITICAL)).values()
+    most = by_seed(rows, partial(_share_of_kinds, kinds=(*CRITICAL, "unfinished"))).values()
+    made = c.compared(
+        "critical points",
+        rows,
+        partial(_share_of_kinds, kinds=CRITICAL),
+        f"share of the ends >= {least:g}",
+        low=least,
     )
-    found = c.evidence.compared(says, shares, f"share of the ends >= {c.experiment.share:g}")
     left = c.variant.rows(c.tables["gradients"], c.experiment.portrait_hidden)
     left = left.merge(rows[["seed", "start"]], on=["seed", "start"])
-    detail = f"downhill: {listed_kinds(rows['kind'])}; nearest point without gradient: "
-    detail += f"{listed_kinds(rows['nearest_kind'])}; the stop rule leaves a gradient of "
-    detail += (
-        f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of "
-        "the first"
+    gradient = left["gradient"].median()
+    ratio = left["gradient_ratio"].median()
+    detail = (
+        f"{made.detail}; downhill: {listed_kinds(rows['kind'])}; nearest point without gradient: "
+        f"{listed_kinds(rows['nearest_kind'])}; the stop rule leaves a gradient of "
+        f"{gradient:.2g} in the median, {ratio:.2g} of the first; least and largest share: "
+        f"{min(shares):.3g}, {max(shares):.3g}; with unfinished searches as critical: "
+        f"{min(most):.3g}, {max(most):.3g}"
     )
-    detail += (
-        f"; least and largest share: {min(shares.values()):.3g}, {max(shares.values()):.3g}; with "
-        "unfinished "
-    )
-    detail += f"searches as critical: {min(most.values()):.3g}, {max(most.values()):.3g}"
-    yield (
-        replace(c.variant, polished=False).mark,
-        replace(found, detail=f"{found.detail}; {detail}"),
-    )
+    yield replace(c.variant, polished=False).mark, replace(made, detail=detail)
+
+
+CRITICAL = ("minimum", "saddle", "degenerate")
+"""Kinds of points where the gradient is zero."""
+
+
+def _share_of_kinds(rows: pd.DataFrame, kinds: Sequence[str]) -> float:
+    """Share of the ends that lead to a point of these kinds, or have one nearest."""
+    return float((rows["kind"].isin(kinds) | rows["nearest_kind"].isin(kinds)).mean())
 
 
 def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statement]) -> Made:
@@ -168,77 +169,71 @@ def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statemen
     for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
         first = stage == "stopped" and size == min(experiment.dataset.test)
         name = "fitted" if first else f"fitted draws {stage} {size} test samples"
-        gain, spread = rows["f1_low"] - rows["f1_high"], rows["spread_high"] - rows["spread_low"]
+        gain = rows["f1_low"] - rows["f1_high"]
+        spread = rows["spread_high"] - rows["spread_low"]
         unit = f"mean F1 on {size} test samples, low less high"
         draws = len(rows) // rows["seed"].nunique()
-        better, vary = says["low bound generalises better"], says["sharp points vary more"]
+        better = says["low bound generalises better"]
+        vary = says["sharp points vary more"]
         yield name, over_draws(better, gain.tolist(), unit, per_seed=draws)
         unit = f"std of F1 on {size} test samples, high less low"
         yield name, over_draws(vary, spread.tolist(), unit, per_seed=draws)
 
 
 def _norms(c: Case) -> Made:
-    yield c.mark, c.evidence.tested(c.says["V norm"], "V_norm_sq and bound", sign=1)
+    yield c.mark, c.tested("V norm", "V_norm_sq and bound", sign=1)
     yield c.mark, c.evidence.unrelated(c.says["W norm"], "W_norm_sq and bound")
-    yield (
-        c.mark,
-        c.evidence.tested(
-            c.says["hidden Gram norm"], "lower edge of bound over RtR_norm_sq", sign=1
-        ),
-    )
+    yield c.mark, c.tested("hidden Gram norm", "lower edge of bound over RtR_norm_sq", sign=1)
 
 
 def _widths(c: Case) -> Made:
-    wide, narrow = c.experiment.compared_hidden, c.experiment.portrait_hidden
+    wide = c.experiment.compared_hidden
+    narrow = c.experiment.portrait_hidden
     if wide in set(c.points["hidden"]):
         test = f"bound, N={wide} - N={narrow}"
-        yield c.mark, c.evidence.tested(c.says["width matters"], test, sign=0)
-        yield c.mark, c.evidence.tested(c.says["width sharpens"], test, sign=1)
+        yield c.mark, c.tested("width matters", test, sign=0)
+        yield c.mark, c.tested("width sharpens", test, sign=1)
 
 
 def _paths(c: Case) -> Made:
-    paths = c.variant.rows(c.tables["trajectories"]) if "trajectories" in c.tables else None
-    if paths is None or paths.empty:
+    """Fig. 5: the bound along the descents to the sharpest and to the flattest point."""
+    paths = c.rows_of("trajectories")
+    if paths.empty:
         return
-
-    def over_start(rows: pd.DataFrame) -> pd.Series:
-        """The bound along the way over that at the start."""
-        bound = rows.sort_values("step")["lambda_sup"]
-        return bound / bound.iloc[0]
-
-    yield (
-        c.mark,
-        c.evidence.compared(c.says["bound follows eigenvalue"], by_seed(paths, _following)),
+    yield c.mark, c.compared("bound follows eigenvalue", paths, _following)
+    ends = by_seed(chosen(paths, point="sharpest_1"), _at_the_end).values()
+    listed = ", ".join(f"{value:.3g}" for value in ends)
+    why = (
+        "the path is the one of some 330 with the largest bound at its end; bound at the end over "
+        f"the start {listed}"
     )
-    for name, point in (
-        ("bound rises on the way to the sharpest point", "sharpest_1"),
-        ("bound does not rise on the way to the flattest point", "flattest_1"),
-    ):
-        own = chosen(paths, point=point)
-        ends = by_seed(own, lambda rows: float(over_start(rows).iloc[-1]))
-        tops = by_seed(own, lambda rows: float(over_start(rows).max()))
-        if point == "sharpest_1":
-            why = (
-                "the path is the one of some 330 with the largest bound at its end; bound at the "
-                "end over the start "
-            )
-            yield (
-                c.mark,
-                judge.constructed(c.says[name], why + ", ".join(f"{v:.3g}" for v in ends.values())),
-            )
-        else:  # the paper says that the loss falls without a rise of the bound: no step may rise
-            yield c.mark, c.evidence.compared(c.says[name], tops)
-            yield f"{c.mark} at the end", c.evidence.compared(c.says[name], ends)
+    rises = c.says["bound rises on the way to the sharpest point"]
+    yield c.mark, judge.constructed(rises, why)
+    # the paper says that the loss falls without a rise of the bound: no step may rise
+    name = "bound does not rise on the way to the flattest point"
+    flattest = chosen(paths, point="flattest_1")
+    yield c.mark, c.compared(name, flattest, lambda rows: float(_over_start(rows).max()))
+    yield f"{c.mark} at the end", c.compared(name, flattest, _at_the_end)
+
+
+def _over_start(rows: pd.DataFrame) -> pd.Series:
+    """The bound along the way over that at the start."""
+    bound = rows.sort_values("step")["lambda_sup"]
+    return bound / bound.iloc[0]
+
+
+def _at_the_end(rows: pd.DataFrame) -> float:
+    return float(_over_start(rows).iloc[-1])
 
 
 def _following(rows: pd.DataFrame) -> float:
     """Median over the paths of the correlation of log λ_sup and log λ₁ along a path."""
     kept = rows[(rows["lambda_sup"] > 0) & (rows["lambda_max"] > 0)]
-    found = [
-        float(np.corrcoef(np.log(part["lambda_sup"]), np.log(part["lambda_max"]))[0, 1])
-        for _, part in kept.groupby("point")
-        if len(part) > 2
-    ]
+    found = []
+    for _, part in kept.groupby("point"):
+        if len(part) > 2:
+            logs = np.log(part["lambda_sup"]), np.log(part["lambda_max"])
+            found.append(float(np.corrcoef(*logs)[0, 1]))
     return float(pd.Series(found, dtype=float).median())
 
 
@@ -248,24 +243,17 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """
     if "search" not in tables:
         return
-    rows = tables["search"]
-    fitted = chosen(rows, protocol="fitted", activation=PAPER_ACTIVATION)
+    fitted = chosen(tables["search"], protocol="fitted", activation=PAPER_ACTIVATION)
     if fitted.empty:
         return
-    means = fitted.groupby("hidden")[["converged", "unique"]].mean()
-    listed = "; ".join(
-        f"N = {n}: {r['converged']:.0f} converge, {r['unique']:.0f} unique"
-        for n, r in means.iterrows()
-    )
+    listed = []
+    for width, row in fitted.groupby("hidden")[["converged", "unique"]].mean().iterrows():
+        listed.append(f"N = {width}: {row['converged']:.0f} converge, {row['unique']:.0f} unique")
     detail = (
-        f"fitted, mean over data sets: {listed}; no learning rate is printed and this protocol's "
-        "was chosen by "
+        f"fitted, mean over data sets: {'; '.join(listed)}; no learning rate is printed and this "
+        "protocol's was chosen by these counts: see the scorecard"
     )
-    yield judge.claim(
-        says["published counts"],
-        "not comparable",
-        detail=detail + "these counts: see the scorecard",
-    )
+    yield judge.claim(says["published counts"], "not comparable", detail=detail)
 
 
 def _views(c: Case) -> Made:
@@ -274,14 +262,9 @@ def _views(c: Case) -> Made:
         ("sharply peaked", "landscapes", largest_rise),
         ("distorted boundaries", "boundaries", boundary_length),
     ):
-        rows = c.variant.rows(c.tables[table]) if table in c.tables else None
-        if rows is not None and len(rows):
-            yield (
-                c.mark,
-                c.evidence.compared(
-                    c.says[name], by_seed(rows, partial(_sharp_over_flat, size=size))
-                ),
-            )
+        rows = c.rows_of(table)
+        if len(rows):
+            yield c.mark, c.compared(name, rows, partial(_sharp_over_flat, size=size))
 
 
 def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], float]) -> float:
@@ -289,18 +272,18 @@ def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], flo
     none."""
     means = []
     for side in ("sharpest", "flattest"):
-        found = [
-            size(rows, column)
-            for column in rows
-            if column.startswith(side) and rows[column].notna().all()
-        ]
-        means.append(sum(found) / len(found) if found else math.nan)
-    return means[0] / means[1] if means[1] > 0 else math.nan
+        columns = [name for name in rows if name.startswith(side) and rows[name].notna().all()]
+        sizes = [size(rows, name) for name in columns]
+        means.append(sum(sizes) / len(sizes) if sizes else math.nan)
+    if means[1] > 0:
+        return means[0] / means[1]
+    return math.nan
 
 
 def largest_rise(rows: pd.DataFrame, column: str) -> float:
     """L(θ* + α u_d) − L(θ*) at the ends of the lines, the largest over directions and sides."""
-    reach, middle = rows["alpha"].abs().max(), rows["alpha"].abs().min()
+    reach = rows["alpha"].abs().max()
+    middle = rows["alpha"].abs().min()
     ends = rows.loc[rows["alpha"].abs() == reach, column].max()
     return float(ends - rows.loc[rows["alpha"].abs() == middle, column].mean())
 
@@ -318,22 +301,22 @@ def _form(c: Case) -> Made:
     """After Proposition 1 and in Section VI: how the bound hangs on the degeneracy and on the
     traces.
     """
-    yield (
-        c.mark,
-        c.evidence.compared(
-            c.says["tighter the more degenerate"], by_seed(c.narrow, _looseness_and_rank)
-        ),
-    )
+    yield c.mark, c.compared("tighter the more degenerate", c.narrow, _looseness_and_rank)
     yield c.mark, _trace(c)
-    why = (
+    for name, why in OF_THE_FORM.items():
+        yield c.mark, judge.constructed(c.says[name], why)
+
+
+OF_THE_FORM = {
+    "squared trace raises the bound": (
         "at a given trace the bound is μ + √(D − 1) σ with σ² = tr H²/D − μ²: it rises with tr H² "
         "wherever σ > 0"
-    )
-    yield c.mark, judge.constructed(c.says["squared trace raises the bound"], why)
-    why = (
+    ),
+    "tighter than Chebyshev's": (
         "Chebyshev's inequality alone bounds the largest of D values by μ + √D σ, and √(D − 1) < √D"
-    )
-    yield c.mark, judge.constructed(c.says["tighter than Chebyshev's"], why)
+    ),
+}
+"""Statements that the formula of the bound makes true, and why."""
 
 
 def _looseness_and_rank(rows: pd.DataFrame) -> float:
@@ -348,13 +331,14 @@ def _trace(c: Case) -> Claim:
     """
     d = _parameters(c.narrow)
     mean = c.narrow["trace"] / d
-    slope = 1 - (d - 1) ** 0.5 * mean / (c.narrow["trace_of_square"] / d - mean**2) ** 0.5
+    std = (c.narrow["trace_of_square"] / d - mean**2) ** 0.5
+    slope = 1 - (d - 1) ** 0.5 * mean / std
+    lowers = int((slope < 0).sum())
     why = (
         "it raises μ and lowers σ; together, at a given tr H², a larger trace lowers the bound at "
+        f"{lowers} of {len(slope)} points"
     )
-    return judge.constructed(
-        c.says["trace acts both ways"], f"{why}{int((slope < 0).sum())} of {len(slope)} points"
-    )
+    return judge.constructed(c.says["trace acts both ways"], why)
 
 
 def _parameters(rows: pd.DataFrame) -> float:
