@@ -129,4 +129,6 @@ class Judged(Experiment):
     @property
     def says(self) -> dict[str, Statement]:
         """name -> statement with its limits (`judged`)."""
-        return judged(self.claimed, self.criteria) if self.claimed else {}
+        if self.claimed:
+            return judged(self.claimed, self.criteria)
+        return {}

@@ -35,7 +35,8 @@ def attention_jacobian(x: Tensor, w: Tensor) -> Tensor:
     """df_{i,p}/d vec X (..., n, n, n d) = (diag f_i - f_i f_i^T) A_i (Lemma B.14)."""
     d, n = x.shape[-2:]
     directions = att.unvec(torch.eye(n * d, dtype=x.dtype), d)
-    x, w = x.unsqueeze(-3), w.unsqueeze(-3)
+    x = x.unsqueeze(-3)
+    w = w.unsqueeze(-3)
     slopes = (directions.mT @ w @ x + x.mT @ w @ directions).mT  # (..., direction, i, p)
     f = att.attention(x, w)
     mean = (f * slopes).sum(-1, keepdim=True)
@@ -50,7 +51,8 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     blocks = hessians.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
     norms = torch.linalg.matrix_norm(blocks, 2)  # (..., i0, j0, i1, i2)
     own = torch.eye(n, dtype=torch.bool)
-    first, second = own[:, None, :, None], own[:, None, None, :]
+    first = own[:, None, :, None]
+    second = own[:, None, None, :]
     largest = []
     for case in (first & second, first & ~second, ~first & second, ~first & ~second):
         norm = torch.where(case, norms, -1.0).flatten(-4).amax(-1)

@@ -89,7 +89,9 @@ class _Centre:
     """J^-1 and |J^-1 J''| at a point; None of it where J is singular to rounding."""
 
     def __init__(self, x: Tensor, w: Tensor, v: Tensor) -> None:
-        self.x, self.w, self.v = x, w, v
+        self.x = x
+        self.w = w
+        self.v = v
         jac = att.jacobian(x, w, v).flatten(0, 1)
         values = torch.linalg.svdvals(jac)
         rounding = len(jac) * torch.finfo(x.dtype).eps * values[0]
@@ -137,7 +139,8 @@ def certified_radius(x: Tensor, w: Tensor, v: Tensor, halvings: int = 60) -> flo
     centre = _Centre(x, w, v)
     if not centre.regular:
         return 0.0
-    low, high = 0.0, 2 / (3 * centre.bend)
+    low = 0.0
+    high = 2 / (3 * centre.bend)
     for _ in range(halvings):
         middle = (low + high) / 2
         if middle * centre.omega(middle) <= 2 / 3:

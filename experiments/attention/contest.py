@@ -67,7 +67,8 @@ def operations(n: int, d: int) -> dict[str, float]:
 def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
     """Tables `contest`, a row per problem, method and origin of the starts, and `solutions`, a row
     per problem."""
-    contest, solutions = [], []
+    contest = []
+    solutions = []
     for index in range(setup.problems):
         problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
         generator = ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}")
@@ -99,10 +100,11 @@ def method_rows(
         "given_up": run.given_up,
         "late": late & ~right,
     }
-    rows, at = [], 0
+    rows = []
+    at = 0
     for origin, points in begin.items():
         block = slice(at, at + len(points))
-        row: Row = {"origin": origin, "starts": len(points)}
+        row = {"origin": origin, "starts": len(points)}
         row |= {name: int(flags[block].sum()) for name, flags in counted.items()}
         rows.append(row | {"work": float(run.work[block].sum())})
         at += len(points)
@@ -172,7 +174,8 @@ def _rungs(
 ) -> tuple[Tensor, Tensor]:
     """Where the ladder of gamma leads from the starts, and what it costs; nowhere and nothing
     without continuation."""
-    name, counts = method.removesuffix(CONTINUED), _counts(problem)
+    name = method.removesuffix(CONTINUED)
+    counts = _counts(problem)
     total = torch.zeros(len(start), dtype=start.dtype)
     if name == method:
         return start, total
@@ -197,7 +200,8 @@ def _rounds(
     setup: AttentionNewton, method: str, problem: Problem, start: Tensor, rounds: int
 ) -> Round:
     """So many rounds of at most `steps` steps of a method at gamma = 0."""
-    name, counts = method.removesuffix(CONTINUED), _counts(problem)
+    name = method.removesuffix(CONTINUED)
+    counts = _counts(problem)
     cap = rounds * setup.steps[name]
     if name == LM:
         ends = levenberg_marquardt(problem.equations, start, max_steps=cap, decrease=setup.decrease)
@@ -237,7 +241,8 @@ def _descend(
 def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
     """Multiply-adds of each start of a trace; the trials of Newton's line searches are not
     charged."""
-    steps, work = trace.steps.double(), trace.work.sum(0).double()
+    steps = trace.steps.double()
+    work = trace.work.sum(0).double()
     per_step = counts["gradient"] + counts["value"]
     if method == "l-bfgs":
         return work * (counts["value"] + counts["gradient"])
@@ -293,11 +298,13 @@ def in_rounds(
     >>> in_rounds(halving, torch.tensor([[8.0], [0.5]]), torch.tensor([8.0, 0.5]), 0.5).work
     tensor([4., 1.])
     """
-    points, least = start.clone(), objective.clone()
+    points = start.clone()
+    least = objective.clone()
     work = torch.zeros(len(start), dtype=start.dtype)
     rounds = torch.zeros(len(start), dtype=torch.long)
     given_up = torch.zeros(len(start), dtype=torch.bool)
-    going, number = torch.arange(len(start)), 0
+    going = torch.arange(len(start))
+    number = 0
     while len(going):
         number += 1
         found = once(start[going], number) if anew else once(points[going], 1)

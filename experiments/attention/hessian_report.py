@@ -4,7 +4,6 @@ figures."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from experiments.attention.alternatives import HESSIAN
 from experiments.attention.bounds import BOUNDS
 from experiments.attention.settings import AttentionHessian
 from experiments.printed import unchecked
-from runner.contract import Analysis, Claim, Statement, decide
+from runner.contract import Analysis, Claim, Figures, Statement, Tables, decide
 from runner.report.figures import (
     COLOURS,
     DASHES,
@@ -29,7 +28,6 @@ from runner.report.figures import (
 from runner.stats import Statistic, judge, linear
 from runner.stats.tables import chosen
 
-Tables = Mapping[str, pd.DataFrame]
 SEARCH_NAMES = {
     "gaussian": "random directions",
     "rank one": "aligned rank one",
@@ -256,8 +254,9 @@ class AttentionHessianAnalysis(Analysis):
     experiment: AttentionHessian
     alternatives = HESSIAN
 
-    def figures(self) -> dict[str, Callable[[], Figure]]:
-        tables, drawn = self.tables, dict[str, "Callable[[], Figure]"]()
+    def figures(self) -> Figures:
+        tables = self.tables
+        drawn = {}
         if "bounds" in tables:
             drawn["tightness"] = lambda: tightness(tables["bounds"])
         if "cases" in tables:

@@ -43,7 +43,8 @@ class Heads:
     causal: bool = False
 
     def __post_init__(self) -> None:
-        heads, d = self.w.shape[0], self.w.shape[-1]
+        heads = self.w.shape[0]
+        d = self.w.shape[-1]
         if self.w.ndim != 3 or self.w.shape[1] != d:
             raise ValueError(f"W: expected (heads, d, d), found {tuple(self.w.shape)}")
         if self.v.ndim != 3 or self.v.shape[:2] != (heads, d):
@@ -79,7 +80,8 @@ class Heads:
 
     def jacobian(self, x: Tensor) -> Tensor:
         """d outputs / d vec X (..., n, H k, n d)."""
-        f, tokens = self.attention(x), x.mT.unsqueeze(-3)
+        f = self.attention(x)
+        tokens = x.mT.unsqueeze(-3)
         values = tokens @ self.v  # (..., H, n, k)
         centred = values.unsqueeze(-3) - (f @ values).unsqueeze(
             -2

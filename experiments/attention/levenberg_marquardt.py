@@ -82,7 +82,9 @@ class _State:
     """All starts with their normal equations; only those still running are worked on."""
 
     def __init__(self, problem: LeastSquares, start: Tensor, gamma: float, damping: float) -> None:
-        self.problem, self.gamma, self.x = problem, gamma, start.clone()
+        self.problem = problem
+        self.gamma = gamma
+        self.x = start.clone()
         self.f = self._objective(problem.value(start), start)
         self.normal, self.slope = self._linearised(start)
         largest = self.normal.diagonal(dim1=-2, dim2=-1).amax(-1)
@@ -96,7 +98,8 @@ class _State:
 
     def _linearised(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """J^T J and half the gradient, J^T r + gamma x."""
-        r, jac = self.problem.value(x), self.problem.jacobian(x)
+        r = self.problem.value(x)
+        jac = self.problem.jacobian(x)
         slope = (jac.mT @ r.unsqueeze(-1)).squeeze(-1)
         return jac.mT @ jac, slope + self.gamma * x
 
@@ -106,13 +109,16 @@ class _State:
         at = self.running.nonzero().squeeze(-1)
         if not len(at):
             return False
-        x, slope, lam = self.x[at], self.slope[at], self.lam[at]
+        x = self.x[at]
+        slope = self.slope[at]
+        lam = self.lam[at]
         step, solved = _solve(self.normal[at], slope, self.gamma + lam)
         trial = x + step
         f = self._objective(self.problem.value(trial), trial)
         predicted = (step * (lam.unsqueeze(-1) * step - slope)).sum(-1)
         fall = self.f[at] - f
-        gain, little = fall / predicted, decrease * self.f[at]
+        gain = fall / predicted
+        little = decrease * self.f[at]
         good = solved & (gain > 0) & torch.isfinite(f)
         flat = good & (fall <= little) & (predicted <= little)
         self._damp(at, gain, good)
@@ -178,7 +184,8 @@ def along_ladder(
 def polished(problem: LeastSquares, points: Tensor, steps: int = 6) -> Tensor:
     """Newton's method on r(x) = 0 by the pseudo-inverse, x - J^+ r, as long as |r| falls: points
     (S, N)."""
-    best, square = points.clone(), problem.value(points).square().sum(-1)
+    best = points.clone()
+    square = problem.value(points).square().sum(-1)
     for _ in range(steps):
         r = problem.value(best)
         move = torch.linalg.pinv(problem.jacobian(best)) @ r.unsqueeze(-1)

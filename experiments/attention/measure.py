@@ -26,7 +26,8 @@ Instance = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 def measure(setup: AttentionHessian, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Tables of one cell: `bounds` always; `cases`, `convexity` and `accuracy` for the random
     searches."""
-    n, d = int(cell.params["tokens"]), int(cell.params["width"])
+    n = int(cell.params["tokens"])
+    d = int(cell.params["width"])
     radius = float(cell.params["radius"])
     generator = ctx.torch_generator(f"attention_hessian {cell.label}")
     if cell.params["search"] == "ascent":
@@ -69,7 +70,8 @@ def _certificate(x: Tensor, w: Tensor, v: Tensor, b: Tensor, ctx: Context) -> Ro
 
 def _bound_row(name: str, values: Tensor, n: int, d: int, radius: float) -> Row:
     bound = BOUNDS[name]
-    constant, sharper = bound.printed(n, d, radius), math.nan
+    constant = bound.printed(n, d, radius)
+    sharper = math.nan
     if bound.sharper:
         sharper = bound.sharper(n, d, radius)
     largest = float(values.max())
@@ -122,7 +124,8 @@ def draw(
     """
     count = setup.instances
     if aligned:
-        common, tokens = _rank_one(d, n, count, generator), _rank_one(d, n, count, generator)
+        common = _rank_one(d, n, count, generator)
+        tokens = _rank_one(d, n, count, generator)
         column = common[:, :, :1]
         scores = column @ column.mT
         raw = [common, tokens, scores, column @ _rank_one(1, d, count, generator)]
@@ -186,7 +189,8 @@ def _convexity(x: Tensor, w: Tensor, v: Tensor, b: Tensor, radius: float) -> Row
 def _accuracy(x: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Row:
     """Largest relative error of the closed-form Hessian and of its product against automatic
     differentiation."""
-    hessian_errors, product_errors = [0.0], [0.0]
+    hessian_errors = [0.0]
+    product_errors = [0.0]
     for one in zip(x, w, v, b, strict=True):
         xi, *rest = one
         exact = torch.func.hessian(loss)(att.vec(xi), *rest)

@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 
 from experiments.attention.settings import AttentionNewton
-from runner.contract import Claim, Statement
+from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.tables import chosen
 
-Tables = Mapping[str, pd.DataFrame]
 OURS = "levenberg-marquardt"
 LAYER = "regression layer"
 FEWEST = 10  # problems or values below which an order or a correlation says nothing
@@ -36,7 +35,7 @@ def sizes(table: pd.DataFrame) -> list[str]:
 
 def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]]:
     """size -> the share part/whole of each seed's sums; seeds without a whole are left out."""
-    found: dict[str, list[float]] = {}
+    found = {}
     for size in sizes(table):
         sums = chosen(table, size=size).groupby("seed")[[part, whole]].sum()
         sums = sums[sums[whole] > 0]
@@ -89,7 +88,8 @@ def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, f
 
 def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     """One row for each statement whose tables are there."""
-    says, found = setup.says, []
+    says = setup.says
+    found = []
     if "theorem" in tables:
         found += theorem_claims(setup, tables["theorem"], says)
     if "balls" in tables:
@@ -163,7 +163,8 @@ def contest_claims(
     setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]
 ) -> list[Claim]:
     """What blind starts find, at what cost, and how often it is something else."""
-    contest, solutions = tables["contest"], tables["solutions"]
+    contest = tables["contest"]
+    solutions = tables["solutions"]
     blind = chosen(contest, origin="blind")
     leader = chosen(blind, method=OURS)
     solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)

@@ -81,7 +81,8 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
     late: starts given up that recover when followed; best_error: of the polished end of least
     residual.
     """
-    data, b = att.vec(x), layer.outputs(x)
+    data = att.vec(x)
+    b = layer.outputs(x)
     least = equations(layer, b)
 
     def once(points: Tensor, rounds: int) -> Round:

@@ -92,7 +92,9 @@ def minimise(
         raise ValueError(f"step: expected one of {', '.join(STEPS)}, found {step!r}")
     if start.ndim != 2:
         raise ValueError(f"start: expected (starts, variables), found shape {tuple(start.shape)}")
-    x, g, f = start.clone(), objective.gradient(start).clone(), objective.value(start).clone()
+    x = start.clone()
+    g = objective.gradient(start).clone()
+    f = objective.value(start).clone()
     log = _Log(x, f, g)
     active = (g.norm(dim=-1) > tolerance) & torch.isfinite(f)
     while active.any() and len(log.status) < max_steps:
@@ -119,7 +121,9 @@ class _Log:
     """Iterates of all starts, and what happened in each step."""
 
     def __init__(self, x: Tensor, f: Tensor, g: Tensor) -> None:
-        self.points, self.loss, self.norm = [x.clone()], [f.clone()], [g.norm(dim=-1)]
+        self.points = [x.clone()]
+        self.loss = [f.clone()]
+        self.norm = [g.norm(dim=-1)]
         self.status: list[Tensor] = []
         self.length: list[Tensor] = []
         self.work: list[Tensor] = []
@@ -219,9 +223,12 @@ def conjugate_gradients(
     eps = torch.finfo(g.dtype).eps
     norm = g.norm(dim=-1)
     target = norm * norm.sqrt().clamp_max(0.5)
-    step, residual = torch.zeros_like(g), -g
-    direction, square = residual.clone(), norm.square()
-    status, count = torch.full((len(g),), OK), torch.zeros(len(g))
+    step = torch.zeros_like(g)
+    residual = -g
+    direction = residual.clone()
+    square = norm.square()
+    status = torch.full((len(g),), OK)
+    count = torch.zeros(len(g))
     running = norm > 0
     for iteration in range(2 * g.shape[-1]):
         if not running.any():
@@ -260,7 +267,8 @@ def _backtrack(
     STALLED if none."""
     slope = (g * direction).sum(-1)
     slack = 8 * torch.finfo(f.dtype).eps * f.abs()
-    length, open_ = torch.ones_like(f), torch.ones(len(f), dtype=torch.bool)
+    length = torch.ones_like(f)
+    open_ = torch.ones(len(f), dtype=torch.bool)
     for _ in range(halvings):
         trial = objective.value(x[open_] + length[open_].unsqueeze(-1) * direction[open_])
         accepted = trial <= f[open_] + ARMIJO * length[open_] * slope[open_] + slack[open_]
@@ -299,7 +307,7 @@ def lbfgs(
     from scipy.optimize import minimize as scipy_minimise
     from threadpoolctl import threadpool_limits
 
-    paths: list[list[Tensor]] = []
+    paths = []
     evaluations = []
     for row in start:
         path = [row.clone()]
@@ -311,7 +319,7 @@ def lbfgs(
 
         options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0}
         options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        about: dict[str, Any] = {"jac": True, "method": "L-BFGS-B", "options": options}
+        about = {"jac": True, "method": "L-BFGS-B", "options": options}
         about["callback"] = _recorder(path, decrease)
         # more BLAS threads only wait for each other on vectors this short
         with threadpool_limits(1):
@@ -324,7 +332,7 @@ def lbfgs(
 def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
     """SciPy's callback, known to it by the name of its argument: keeps the iterates, and ends a run
     that creeps."""
-    values: list[float] = []
+    values = []
 
     def keep(intermediate_result: Any) -> None:
         path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
@@ -370,12 +378,15 @@ def observed_order(
     rounding); a fit, since Newton errors of ill-conditioned problems fall in alternately long and
     short strides. NaN for fewer than two pairs or equal errors.
     """
-    now, after = errors[:-1].double(), errors[1:].double()
+    now = errors[:-1].double()
+    after = errors[1:].double()
     usable = ((now <= local) & (after > floor)).nonzero().flatten()[-pairs:]
     if len(usable) < 2:
         return float("nan")
-    x, y = now[usable].log(), after[usable].log()
-    x, y = x - x.mean(), y - y.mean()
+    x = now[usable].log()
+    y = after[usable].log()
+    x = x - x.mean()
+    y = y - y.mean()
     if x.abs().max() <= 1e-9:
         return float("nan")
     return float((x * y).sum() / x.square().sum())

@@ -3,7 +3,7 @@ and noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,9 @@ def _is_continued(method: str) -> bool:
 
 def _name(method: str) -> str:
     name = NAMES.get(_base(method), _base(method))
-    return name + CONTINUED if _is_continued(method) else name
+    if _is_continued(method):
+        return name + CONTINUED
+    return name
 
 
 def _size(size: str) -> str:
@@ -161,9 +163,11 @@ def _cost_panel(
             ax.plot(budgets, share, color="0.85", linewidth=1)
     for method, share in curves.items():
         if _base(method) == base:
-            kind, line = ("γ = 0", "-")
+            kind = "γ = 0"
+            line = "-"
             if _is_continued(method):
-                kind, line = ("along the ladder of γ", "--")
+                kind = "along the ladder of γ"
+                line = "--"
             ax.plot(budgets, share, color=COLOURS[0], linestyle=line, label=kind)
     log_axis(ax, "x")
     ax.set_ylim(-0.03, 1.03)
@@ -282,7 +286,8 @@ def targets(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """The trained layer of Experiment 5 of the DAG paper: error of the best blind end of
     Levenberg–Marquardt on each input."""
     figure, axes = new_figure(1, 1, width=4.2, height=3.6)
-    ax, views = axes[0, 0], list(dict.fromkeys(table["view"]))
+    ax = axes[0, 0]
+    views = list(dict.fromkeys(table["view"]))
     for at, view in enumerate(views):
         values = table.loc[table["view"] == view, "best_error"].to_numpy()
         look = {"linestyle": "", "marker": "o", "color": COLOURS[at % 8], "alpha": 0.6}
@@ -303,8 +308,9 @@ class AttentionNewtonAnalysis(Analysis):
     bars = "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
 
     def figures(self) -> Figures:
-        setup, tables = self.experiment, self.tables
-        drawn: dict[str, Callable[[], Figure]] = {}
+        setup = self.experiment
+        tables = self.tables
+        drawn = {}
         if "contest" in tables:
             drawn["contest"] = lambda: contest(setup, tables["contest"])
             drawn["cost"] = lambda: cost(setup, tables["contest"])

@@ -35,7 +35,8 @@ def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objecti
         return att.hessian(att.unvec(flat, d), w, v, b, gamma)
 
     def product(flat: Tensor, direction: Tensor) -> Tensor:
-        x, step = att.unvec(flat, d), att.unvec(direction, d)
+        x = att.unvec(flat, d)
+        step = att.unvec(direction, d)
         return att.vec(att.hessian_vector_product(x, w, v, b, step, gamma))
 
     return Objective(value, gradient, hessian, product)
@@ -88,7 +89,8 @@ def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -
     generator = ctx.torch_generator(f"attention_newton problem {index} tokens={n} width={d}")
     shapes = ((d, n), (d, d), (d, d), (n, d))
     x, w, v, e = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    w, v = scale * w / d**0.5, v / d**0.5
+    w = scale * w / d**0.5
+    v = v / d**0.5
     b = att.outputs(x, w, v)
     return Problem(x, w, v, b + noise * b.std() * e)
 
@@ -178,7 +180,9 @@ def distinct(points: Tensor) -> Tensor:
     for point in points:
         if all((point - other).norm() > SAME * other.norm() for other in found):
             found.append(point)
-    return torch.stack(found) if found else points[:0]
+    if found:
+        return torch.stack(found)
+    return points[:0]
 
 
 def symmetric_error(points: Tensor, data: Tensor, basis: Tensor, d: int) -> Tensor:
@@ -192,4 +196,6 @@ def symmetric_error(points: Tensor, data: Tensor, basis: Tensor, d: int) -> Tens
         costs = torch.cdist(point.unflatten(-1, (-1, d)), truth).square()
         row, column = linear_sum_assignment(costs.numpy())
         errors.append(costs[row, column].sum().sqrt() / data.norm())
-    return torch.stack(errors) if errors else points.new_zeros(0)
+    if errors:
+        return torch.stack(errors)
+    return points.new_zeros(0)

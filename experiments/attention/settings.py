@@ -155,7 +155,9 @@ class AttentionNewton(Judged):
         rising = {"scan": self.scan, "ladder": self.ladder[::-1], "multiple": self.multiple}
         for name, values in rising.items():
             if values != sorted(values):
-                way = "falling" if name == "ladder" else "rising"
+                way = "rising"
+                if name == "ladder":
+                    way = "falling"
                 raise c.SettingError(
                     f"experiment.{name}: expected {way} values, found {getattr(self, name)}"
                 )

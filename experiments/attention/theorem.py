@@ -43,8 +43,8 @@ def admissible_gamma(problem: Problem) -> float:
 def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
     """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma; B without
     noise."""
-    theorem: list[Row] = []
-    scan: list[Row] = []
+    theorem = []
+    scan = []
     for index in range(setup.problems):
         problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
         theorem.append({"problem": index} | theorem_row(problem))
@@ -56,11 +56,12 @@ def scan_rows(problem: Problem, gammas: Sequence[float]) -> list[Row]:
     """The minimiser followed from the data over rising gamma, the last gamma being the admissible
     one."""
     rows = []
-    point, size = problem.data, problem.data.norm()
+    point = problem.data
+    size = problem.data.norm()
     values = [*((gamma, False) for gamma in gammas), (admissible_gamma(problem), True)]
     for gamma, admissible in sorted(values):
         point, smallest, status = follow(problem.objective(gamma), point)
-        row: Row = {"scanned_gamma": gamma, "admissible": admissible}
+        row = {"scanned_gamma": gamma, "admissible": admissible}
         row["error_data"] = float((point - problem.data).norm() / size)
         row["predicted"] = problem.predicted_shift(gamma)
         row["norm_share"] = float(point.norm() / size)
@@ -76,8 +77,10 @@ def theorem_row(problem: Problem) -> Row:
     coordinate directions tried.
     """
     d, n = problem.x.shape
-    data, size = problem.data, problem.data.norm()
-    radius, gamma = theorem_radius(problem), admissible_gamma(problem)
+    data = problem.data
+    size = problem.data.norm()
+    radius = theorem_radius(problem)
+    gamma = admissible_gamma(problem)
     objective = problem.objective(gamma)
     minimiser, convexity, status = follow_scaled(problem, gamma)
     lipschitz = BOUNDS["H.10"].printed(n, d, radius)

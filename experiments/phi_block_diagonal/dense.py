@@ -17,8 +17,6 @@ instead, where N is 4 n for K = 100 classes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
@@ -31,10 +29,12 @@ def dense_curvature(model: nn.Sequential, x: Tensor, y: Tensor) -> tuple[Tensor,
     model: any modules that act on each example alone, and an nn.Linear with bias as the last one. x
     (B, ...), y (B,).
     """
-    trunk, head = model[:-1], model[-1]
+    trunk = model[:-1]
+    head = model[-1]
     assert isinstance(head, nn.Linear)
     named = {name: p.detach() for name, p in trunk.named_parameters()}
-    weight, count = head.weight.detach(), len(x)
+    weight = head.weight.detach()
+    count = len(x)
     with torch.no_grad():
         h = trunk(x)
         p = torch.softmax(h @ weight.mT + head.bias, 1)
@@ -65,7 +65,7 @@ def _jacobian(trunk: nn.Module, named: dict[str, Tensor], x: Tensor) -> Tensor:
     def one(parameters: dict[str, Tensor], example: Tensor) -> Tensor:
         return functional_call(trunk, parameters, (example.unsqueeze(0),)).squeeze(0)
 
-    found: dict[str, Any] = vmap(jacrev(one), (None, 0))(named, x)
+    found = vmap(jacrev(one), (None, 0))(named, x)
     return torch.cat([found[name].flatten(2) for name in named], 2).detach()
 
 

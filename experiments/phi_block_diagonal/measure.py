@@ -25,10 +25,12 @@ def measure(experiment: PhiBlockDiagonal, cell: Cell, ctx: Context) -> dict[str,
     """Tables phi (step, part, partition), layers (step, layer) and certificate (step)."""
     classes = int(cell.params["classes"])
     x, y = mixture(experiment, classes, ctx)
-    architecture, residual = str(cell.params["architecture"]), bool(cell.params["residual"])
+    architecture = str(cell.params["architecture"])
+    residual = bool(cell.params["residual"])
     generator = ctx.torch_generator("network")
     model = network(architecture, residual, classes, experiment.width, generator)
-    loss, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters(), experiment.rate)
+    loss = nn.CrossEntropyLoss()
+    optimizer = torch.optim.Adam(model.parameters(), experiment.rate)
     tables: dict[str, list[Row]] = {"phi": [], "layers": [], "certificate": []}
     for step in range(experiment.steps[-1] + 1):
         if step in experiment.steps:
@@ -91,9 +93,10 @@ def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
     rows = []
     for name, at in parameters.groups.items():
         block = hessian[at, at]
-        own, whole = float(block.square().sum()), float(hessian[at].square().sum())
+        own = float(block.square().sum())
+        whole = float(hessian[at].square().sum())
         diagonal = float(block.diagonal().square().sum())
-        row: Row = {"layer": name, "parameters": len(block), "trace": float(block.trace())}
+        row = {"layer": name, "parameters": len(block), "trace": float(block.trace())}
         row["norm"] = math.sqrt(own)
         row["diagonal_share"] = diagonal / own if own > 0 else math.nan
         row["outside_share"] = 1 - own / whole if whole > 0 else math.nan
@@ -142,13 +145,14 @@ def labels(layout: Layout, partition: str) -> Tensor:
     a layer, with its bias; "output neuron": those of the last layer, all other parameters held
     fixed."""
     if partition == "output neuron":
-        neurons, last = labels(layout, "neuron"), list(layout.groups.values())[-1]
+        neurons = labels(layout, "neuron")
+        last = list(layout.groups.values())[-1]
         own = torch.full_like(neurons, -1)
         own[last] = neurons[last] - neurons[last].min()
         return own
     if partition == "parameter":
         return torch.arange(layout.size)
-    found: list[Tensor] = []
+    found = []
     start = 0
     for names in layout.members.values():
         shapes = [layout.parameters[name].shape for name in names]
@@ -170,10 +174,13 @@ class Block(nn.Module):
 
     def __init__(self, branch: nn.Module, residual: bool) -> None:
         super().__init__()
-        self.branch, self.residual = branch, residual
+        self.branch = branch
+        self.residual = residual
 
     def forward(self, h: Tensor) -> Tensor:
-        return h + self.branch(h) if self.residual else self.branch(h)
+        if self.residual:
+            return h + self.branch(h)
+        return self.branch(h)
 
 
 class SelfAttention(nn.Module):

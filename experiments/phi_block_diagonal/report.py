@@ -52,7 +52,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         return [claim for state in STATES for claim in self._claims_of(state)]
 
     def _claims_of(self, state: str) -> Iterator[Claim]:
-        setup, when = self.experiment, STATES[state]
+        setup = self.experiment
+        when = STATES[state]
         yield self._each(
             f"order-one error of layer blocks, {state}",
             "a block-diagonal approximation by layers discards an order-one share of the curvature "
@@ -108,11 +109,13 @@ class PhiBlockDiagonalAnalysis(Analysis):
         furthest beyond.
         """
         claim = Claim(name, statement, WHERE, decide(None), math.nan, threshold)
-        seeds, needed = values.shape[1], self.experiment.data_sets
+        seeds = values.shape[1]
+        needed = self.experiment.data_sets
         if values.empty or seeds < needed:
             return replace(claim, detail=f"{seeds} of {needed} seeds", seeds_needed=float(needed))
         held = values.map(holds).where(values.notna())
-        always, never = held.eq(True).all(axis=1), held.eq(False).all(axis=1)
+        always = held.eq(True).all(axis=1)
+        never = held.eq(False).all(axis=1)
         medians = values.median(axis=1)
         counts = (
             f"holds in every seed for {int(always.sum())} of {len(held)} networks, in none for "
@@ -143,7 +146,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
             networks = values.groupby(level=["architecture", "residual"])
             for (architecture, residual), rows in networks:
                 label = f"{architecture} {'residual' if residual else 'plain'}"
-                classes, mean = rows.index.get_level_values("classes"), rows.mean(axis=1)
+                classes = rows.index.get_level_values("classes")
+                mean = rows.mean(axis=1)
                 below = (mean - rows.min(axis=1)).clip(lower=0)  # rounding
                 above = (rows.max(axis=1) - mean).clip(lower=0)
                 style = STYLES.style(label) | {"capsize": 2, "label": label.replace("mlp", "MLP")}

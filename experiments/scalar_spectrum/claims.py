@@ -41,7 +41,7 @@ Made = Iterator[tuple[str, Claim]]
 def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
     """One claim per statement that the tables at hand can speak to."""
     says = statements("scalar_spectrum")
-    makers: list[tuple[str, Callable[[ScalarSpectrum, Tables, Says], Made]]] = [
+    makers = [
         ("scaling", _scaling),
         ("relu_cells", _cells),
         ("pairs", _closed_form),
@@ -60,7 +60,9 @@ def claims(setup: ScalarSpectrum, tables: Tables) -> list[Claim]:
 
 def _minor_error(claim: Claim, holds: set[tuple[str, str]]) -> Claim:
     case, where = MINOR_ERRORS.get(claim.name, ("", ""))
-    return judge.minor_error(claim, where) if (claim.name, case) in holds else claim
+    if (claim.name, case) in holds:
+        return judge.minor_error(claim, where)
+    return claim
 
 
 def _protocol_unknown(claim: Claim) -> Claim:
@@ -92,7 +94,8 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
 
     votes: columns seed and shown.
     """
-    found, share = {}, math.nan
+    found = {}
+    share = math.nan
     if len(votes):
         share = float(votes["shown"].mean())
         for seed, of_runs in votes.groupby("seed")["shown"].mean().items():
@@ -110,7 +113,8 @@ def _relative_range(values: pd.Series[float]) -> float:
 
 
 def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    frame, networks = tables["scaling"], ["scaled_width", "seed"]
+    frame = tables["scaling"]
+    networks = ["scaled_width", "seed"]
     fixed = chosen(frame, targets="fixed")
     top = fixed.groupby([*networks, "sigma"])["eigenvalue"].max().unstack()
     low = top.columns.min()
@@ -126,7 +130,8 @@ def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 
 def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    frame, density = tables["relu_cells"], tables["density"]
+    frame = tables["relu_cells"]
+    density = tables["density"]
     largest = frame.groupby("seed")["dense"].transform(lambda s: s.abs().max())
     error = float(((frame["eigenvalue"] - frame["dense"]).abs() / largest).max())
     unit = density.assign(unit=density["eigenvalue"] / density["share"])
@@ -139,7 +144,8 @@ def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
 
 def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     for network, part in tables["pairs"].groupby("network"):
-        steps, error = f"{len(part)} steps", float(part["dense_error"].max())
+        steps = f"{len(part)} steps"
+        error = float(part["dense_error"].max())
         yield str(network), _exact(says["closed_form_in_training"], error, steps)
         slack = ((part["bound"] - part["smallest"]) / part["trace"]).max()
         yield str(network), _exact(says["smallest_bound"], float(slack), steps)
@@ -150,7 +156,9 @@ def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
     rows."""
     if part.empty:
         return -math.inf
-    target, slope, trace = part["target"], part["slope"], part["trace"]
+    target = part["target"]
+    slope = part["slope"]
+    trace = part["trace"]
     late = (slope >= target / 3) & (slope <= target) if printed else part["phase"] == "late"
     side = np.where(late, -1.0, 1.0)
     wrong = np.maximum(side * (trace - part["first"]), side * part["second"])
@@ -196,7 +204,7 @@ def _ballot(votes: Sequence[tuple[object, bool]]) -> pd.DataFrame:
 def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Claim:
     """When a low rate is low enough for the second outlier to reach zero from above: an overdamped
     heavy ball."""
-    votes: list[tuple[object, bool]] = []
+    votes = []
     for (_, _, seed), run in frame.groupby(["network", "left", "seed"]):
         if run["phase"].iloc[0] == "early":
             limit = (1 - setup.momentum**0.5) ** 2 / run["rate"].iloc[-1]
@@ -208,7 +216,9 @@ def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Cla
 
 def wedge_name(left: float) -> str:
     """The data y = x for x > 0, −left·x for x <= 0 in words."""
-    return "y = |x|" if left == 1 else f"left slope {-left:g}"
+    if left == 1:
+        return "y = |x|"
+    return f"left slope {-left:g}"
 
 
 def _seen(second: np.ndarray) -> np.ndarray:
@@ -234,12 +244,14 @@ HIGH: dict[str, Callable[[np.ndarray], bool]] = {
 
 
 def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    frame, width = tables["bias"], setup.bias_width
+    frame = tables["bias"]
+    width = setup.bias_width
     inside = chosen(frame, mix=0)
     wrong = inside["zeros"] != width - 1
     wrong |= (inside["plus"] != width - 2) | (inside["minus"] != width - 2)
     triple = chosen(inside, member="triple")
-    below, above = triple["lower"] - triple["theorem"], triple["theorem"] - triple["upper"]
+    below = triple["lower"] - triple["theorem"]
+    above = triple["theorem"] - triple["upper"]
     networks = f"{inside['seed'].nunique()} networks, m = {width}"
     error = float(frame["dense_error"].max())
     yield "", _exact(says["theorem6"], float(inside["gap"].max()), networks)
@@ -267,9 +279,11 @@ def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _edge(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
-    runs, residual = edge_runs(tables["edge"]), tables["edge_runs"]["residual"]
+    runs = edge_runs(tables["edge"])
+    residual = tables["edge_runs"]["residual"]
     settled = runs[runs["settled"]]
-    highest, count = float(settled["high"].max()), f"{len(settled)} settled runs"
+    highest = float(settled["high"].max())
+    count = f"{len(settled)} settled runs"
     yield "", _exact(says["settled_below_threshold"], highest, count)
     widest = f"widths up to {int(runs['width'].max()):,}"
     yield "", _exact(says["live_meter"], float(residual.max()), widest)
@@ -281,7 +295,8 @@ def _edge_of(setup: ScalarSpectrum, network: str, runs: pd.DataFrame, says: Says
     """The statements on runs of one network, whose factors are within a statement's limits."""
 
     def within(start: str, name: str) -> pd.DataFrame:
-        limits, part = says[name], chosen(runs, start=start)
+        limits = says[name]
+        part = chosen(runs, start=start)
         return part[(part["factor"] > limits.low) & (part["factor"] < limits.high)]
 
     for width, part in within("large", "catapult").groupby("width"):

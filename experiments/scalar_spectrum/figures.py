@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from runner.contract import Tables
 from runner.report.figures import (
     COLOURS,
     DASHES,
@@ -38,7 +38,7 @@ def _expand(group: pd.DataFrame) -> np.ndarray:
     ]
 
 
-def data_scaling(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def data_scaling(tables: Tables) -> Figure:
     """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with
     σ²."""
     frame = tables["scaling"]
@@ -94,10 +94,8 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
         look |= {"linewidth": 0.8, "linestyle": "none" if bulk else "-"}
         text = f"{'bulk' if bulk else 'largest'}, targets fixed"
         if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
-            look, text = (
-                {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0},
-                "all, targets scaled",
-            )
+            look = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}
+            text = "all, targets scaled"
         for k, (_, run) in enumerate(runs.iterrows()):
             ax.plot(run.index, run, **look, label=text if k == 0 else None)
     ax.set_xscale("log")
@@ -114,10 +112,11 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_ylabel("relative to σ = 1, one line a run")
 
 
-def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def relu_cells(tables: Tables) -> Figure:
     """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the
     cell."""
-    frame, density = _first_seed(tables["relu_cells"]), _first_seed(tables["density"])
+    frame = _first_seed(tables["relu_cells"])
+    density = _first_seed(tables["density"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(
         figure,
@@ -183,7 +182,7 @@ def relu_cells(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
+def outlier_pairs(tables: Tables, left: float) -> Figure:
     """Fig. 3: both outliers through training, linear and ReLU (positive cell), low and high rate,
     on one wedge."""
     from experiments.scalar_spectrum.claims import wedge_name
@@ -205,7 +204,9 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
             look: dict[str, Any] = (
                 {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
             )
-            which = "first seed" if i == 0 else "other seeds"
+            which = "other seeds"
+            if i == 0:
+                which = "first seed"
             look |= {
                 "color": COLOURS[value == "second"],
                 "label": f"{value} outlier {symbols[value]}, {which}",
@@ -248,7 +249,7 @@ def outlier_pairs(tables: Mapping[str, pd.DataFrame], left: float) -> Figure:
     return figure
 
 
-def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def phases(tables: Tables) -> Figure:
     """Second outlier against ⟨w,v⟩/θ*: positive exactly in the late phase, for either sign of
     θ*."""
     frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
@@ -287,10 +288,11 @@ def phases(tables: Mapping[str, pd.DataFrame]) -> Figure:
     return figure
 
 
-def bias_outliers(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def bias_outliers(tables: Tables) -> Figure:
     """The five outliers of the network with bias next to Theorem 6's values while its ⟨v,b⟩ = 0 is
     given up."""
-    exact, theorem = _first_seed(tables["bias_outliers"]), _first_seed(tables["bias"])
+    exact = _first_seed(tables["bias_outliers"])
+    theorem = _first_seed(tables["bias"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(figure, "drawn: the first seed")
     ax = axes[0, 0]
@@ -372,7 +374,7 @@ def _ratio_axis(ax: Axes, low: float, high: float) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def edge_of_stability(tables: Mapping[str, pd.DataFrame]) -> Figure:
+def edge_of_stability(tables: Tables) -> Figure:
     """Sharpness over 2/rate along gradient descent at the largest width, from small and from large
     weights."""
     frame = _first_seed(_ratio(tables["edge"]))

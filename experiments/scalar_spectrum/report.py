@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.scalar_spectrum import claims, figures as draw, wedge_scale
 from experiments.scalar_spectrum.alternatives import ALTERNATIVES
 from experiments.scalar_spectrum.settings import ScalarSpectrum
-from runner.contract import Analysis, Claim, Tables
+from runner.contract import Analysis, Claim, Figures
 
 
 class ScalarSpectrumAnalysis(Analysis):
@@ -21,8 +19,8 @@ class ScalarSpectrumAnalysis(Analysis):
     experiment: ScalarSpectrum
     alternatives = ALTERNATIVES
 
-    def figures(self) -> dict[str, Callable[[], Figure]]:
-        makers: dict[str, tuple[str, Callable[[Tables], Figure]]] = {
+    def figures(self) -> Figures:
+        makers = {
             "fig1_data_scaling": ("scaling", draw.data_scaling),
             "fig2_relu_cells": ("relu_cells", draw.relu_cells),
             "phases": ("pairs", draw.phases),
@@ -33,7 +31,7 @@ class ScalarSpectrumAnalysis(Analysis):
             ),
             "edge_of_stability": ("edge", draw.edge_of_stability),
         }
-        found: dict[str, Callable[[], Figure]] = {
+        found = {
             name: partial(make, self.tables)
             for name, (table, make) in makers.items()
             if len(self.tables.get(table, ()))
@@ -43,11 +41,10 @@ class ScalarSpectrumAnalysis(Analysis):
             if len(self.tables.get("pairs", ()))
             else ()
         ):
-            name = (
-                "fig3_outlier_pairs"
-                if left == 1
-                else f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
-            )
+            if left == 1:
+                name = "fig3_outlier_pairs"
+            else:
+                name = f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
             found[name] = partial(draw.outlier_pairs, self.tables, left)
         return dict(sorted(found.items()))
 

@@ -66,7 +66,8 @@ def certified(
     def applied(z: Tensor) -> Tensor:
         return vectors @ (spectrum.expanded() * (vectors.mT @ z))
 
-    loss, theta = squared_error(output, layers, x, y), torch.cat(list(layers))
+    loss = squared_error(output, layers, x, y)
+    theta = torch.cat(list(layers))
     return of_hessian("eigenvalues and eigenvectors", applied, loss, theta, ctx)
 
 
@@ -88,12 +89,14 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
     x0, y0 = (torch.from_numpy(a) for a in linear(setup.samples, generator, slope=0.0, noise=1.0))
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
-    w, v = normal(m, ctx, "scaling.w") / m**0.5, normal(m, ctx, "scaling.v") / m**0.5
-    rows: list[dict[str, Any]] = []
+    w = normal(m, ctx, "scaling.w") / m**0.5
+    v = normal(m, ctx, "scaling.v") / m**0.5
+    rows = []
     start = scalar.linear_spectrum(w, v, x0, y0)
     certificate = [certified(start, linear_output, [v, w], x0, y0, ctx)]
     for targets, scale in product(("fixed", "scaled"), setup.scales):
-        x, y = scale * x0, (scale * y0 if targets == "scaled" else y0)
+        x = scale * x0
+        y = scale * y0 if targets == "scaled" else y0
         spectrum = scalar.linear_spectrum(w, v, x, y)
         dense = dense_eigenvalues(linear_output, [v, w], x, y)
         error = {"dense_error": relative_gap(spectrum.expanded(), dense)}
@@ -114,13 +117,15 @@ def group_row(group: Any) -> dict[str, Any]:
 def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """A ReLU network's spectrum by cell; again with the samples x <= 0 repeated, which changes n±/n
     alone."""
-    q, m = setup.positive_neurons, setup.positive_neurons + setup.negative_neurons
-    w, v = normal(m, ctx, "cells.w"), normal(m, ctx, "cells.v").abs()
+    q = setup.positive_neurons
+    m = setup.positive_neurons + setup.negative_neurons
+    w = normal(m, ctx, "cells.w")
+    v = normal(m, ctx, "cells.v").abs()
     v[q:] = -v[q:]
     generator = ctx.numpy_generator("scalar_spectrum.cells.data")
     x, y = (torch.from_numpy(a) for a in wedge(setup.samples, generator, noise=setup.wedge_noise))
     rows: list[dict[str, Any]] = []
-    density: list[dict[str, Any]] = []
+    density = []
     spectrum = scalar.relu_spectrum(w, v, x, y)
     dense = dense_eigenvalues(relu_output, [v, w], x, y)
     values = iter(zip(spectrum.expanded().tolist(), dense.tolist(), strict=True))
@@ -149,7 +154,9 @@ def bias(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     across = other - torch.dot(other, v) / length**2 * v
     across = across * length / torch.linalg.vector_norm(across)
     x, y = _uncorrelated(setup.samples, ctx)
-    rows, outliers, certificate = [], [], []
+    rows = []
+    outliers = []
+    certificate = []
     for i in range(setup.mix_points):
         mix = i / (setup.mix_points - 1)
         angle = torch.tensor(0.5 * torch.pi * mix, dtype=torch.float64)

@@ -49,5 +49,6 @@ def triple_bounds(w: Tensor, v: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 def _invariants(w: Tensor, v: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """s = ‖v‖² + ‖w‖², r² = ⟨w, v⟩² + ⟨w, b⟩², ‖w‖², ‖v‖²."""
-    ww, vv = torch.dot(w, w), torch.dot(v, v)
+    ww = torch.dot(w, w)
+    vv = torch.dot(v, v)
     return vv + ww, torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2, ww, vv

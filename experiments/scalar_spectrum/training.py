@@ -77,7 +77,8 @@ class Network:
 
     def __init__(self, kind: str, x: Tensor, y: Tensor) -> None:
         self.relu = kind == "relu"
-        self.x, self.y = x, y
+        self.x = x
+        self.y = y
         self.split = scalar.CellMoments.of(x, y)
         self.all = scalar.Moments.of(x, y)
         self.moments = (
@@ -87,11 +88,10 @@ class Network:
     def read(self, step: int, w: Tensor, v: Tensor) -> State:
         """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow
         from them."""
-        pairs = (
-            relu_pairs(w, v, self.split)
-            if self.relu
-            else {"": scalar.PairProblem.of(w, v, self.all)}
-        )
+        if self.relu:
+            pairs = relu_pairs(w, v, self.split)
+        else:
+            pairs = {"": scalar.PairProblem.of(w, v, self.all)}
         slopes = {
             name: pairs[name].slope if name in pairs else torch.zeros_like(self.all.xx)
             for name in self.moments
@@ -101,7 +101,9 @@ class Network:
 
     def neurons(self, v: Tensor) -> dict[str, Tensor]:
         """Mask over the neurons, by cell."""
-        return {"+": v > 0, "-": v < 0} if self.relu else {"": torch.ones_like(v, dtype=torch.bool)}
+        if self.relu:
+            return {"+": v > 0, "-": v < 0}
+        return {"": torch.ones_like(v, dtype=torch.bool)}
 
     def covariance(self, state: State, v: Tensor) -> Tensor:
         """mean xδ of the cell of each neuron v: the gradient is (this · v, this · w)."""
@@ -117,8 +119,10 @@ class Network:
         """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): mean xδ of the neuron's cell times (v, w) (Eqs. 7, 8, 35, 36).
         O(m)."""
         if self.relu:
-            plus, minus = torch.dot(w, v.clamp_min(0.0)), torch.dot(w, v.clamp_max(0.0))
-            above, below = self.split.plus, self.split.minus
+            plus = torch.dot(w, v.clamp_min(0.0))
+            minus = torch.dot(w, v.clamp_max(0.0))
+            above = self.split.plus
+            below = self.split.minus
             d = above.residual_covariance(plus) * (v > 0) + below.residual_covariance(minus) * (
                 v < 0
             )
@@ -153,15 +157,19 @@ def descend(
             w, v = _plain_step(network, state, rate)
         else:
             d = network.covariance(state, v)
-            velocity_w, velocity_v = momentum * velocity_w + d * v, momentum * velocity_v + d * w
-            w, v = w - rate * velocity_w, v - rate * velocity_v
+            velocity_w = momentum * velocity_w + d * v
+            velocity_v = momentum * velocity_v + d * w
+            w = w - rate * velocity_w
+            v = v - rate * velocity_v
 
 
 def _plain_step(network: Network, state: State, rate: float) -> tuple[Tensor, Tensor]:
     """Weights after one step without momentum, in blocks that stay in cache."""
-    w, v = torch.empty_like(state.w), torch.empty_like(state.v)
+    w = torch.empty_like(state.w)
+    v = torch.empty_like(state.v)
     for part in scalar.blocks(len(w)):
-        old_w, old_v = state.w[part], state.v[part]
+        old_w = state.w[part]
+        old_v = state.v[part]
         step = network.covariance(state, old_v) * -rate
         torch.addcmul(old_w, step, old_v, out=w[part])
         torch.addcmul(old_v, step, old_w, out=v[part])
@@ -171,7 +179,9 @@ def _plain_step(network: Network, state: State, rate: float) -> tuple[Tensor, Te
 def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Both outliers of each cell along training on the wedge, with phase, trace and the bound of
     the smallest value."""
-    m, kind, rate = setup.pair_width, str(cell.params["network"]), float(cell.params["rate"])
+    m = setup.pair_width
+    kind = str(cell.params["network"])
+    rate = float(cell.params["rate"])
     generator = ctx.numpy_generator("scalar_spectrum.wedge")
     data = wedge(setup.samples, generator, left=float(cell.params["left"]), noise=setup.wedge_noise)
     x, y = (torch.from_numpy(a) for a in data)
@@ -180,7 +190,7 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     # torch's default for Linear(1, m) and Linear(m, 1): uniform up to 1/sqrt(fan in)
     v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
     w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
-    rows: list[dict[str, Any]] = []
+    rows = []
     limit = setup.diverged * network.read(0, w, v).loss
     for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
         ctx.progress(state.step, setup.pair_steps)
@@ -194,7 +204,8 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
 
 def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
     """One row per cell, also for a cell without neurons."""
-    w, v = state.w, state.v
+    w = state.w
+    v = state.v
     spectrum = network.spectrum(w, v)
     output = relu_output if network.relu else linear_output
     # From the residuals, not the moments: these lose half the digits of a loss near zero, and the
@@ -215,9 +226,10 @@ def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[di
     }
     rows = []
     for name, mask in network.neurons(v).items():
-        moments, pair = network.moments[name], state.pairs.get(name)
+        moments = network.moments[name]
+        pair = state.pairs.get(name)
         target = float(moments.xy / moments.xx)
-        row: dict[str, Any] = {**shared, "cell": name, "neurons": int(mask.sum()), "target": target}
+        row = {**shared, "cell": name, "neurons": int(mask.sum()), "target": target}
         if pair is None:
             nothing = dict.fromkeys(("slope", "trace", "first", "second"), float("nan"))
             row |= {**nothing, "phase": "", "status": "no neuron in this cell"}
@@ -242,11 +254,9 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     reference: sharpness of the start (start=large), or of the flattest solution (start=small),
     which the sharpness climbs to from below.
     """
-    m, kind, start = (
-        int(cell.params["width"]),
-        str(cell.params["network"]),
-        str(cell.params["start"]),
-    )
+    m = int(cell.params["width"])
+    kind = str(cell.params["network"])
+    start = str(cell.params["start"])
     generator = ctx.numpy_generator("scalar_spectrum.edge.data")
     if kind == "relu":
         slope = setup.edge_slope
@@ -255,7 +265,8 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         data = linear(setup.samples, generator, slope=setup.edge_slope, noise=setup.edge_noise)
     network = Network(kind, *(torch.from_numpy(a) for a in data))
     size = (setup.large_scale if start == "large" else setup.small_scale) / m**0.5
-    w, v = size * normal(m, ctx, "edge.w"), size * normal(m, ctx, "edge.v")
+    w = size * normal(m, ctx, "edge.w")
+    v = size * normal(m, ctx, "edge.v")
     begin = network.read(0, w, v)
     reference = begin.sharpness if start == "large" else network.flattest()
     rate = 2 * float(cell.params["factor"]) / reference
@@ -266,7 +277,9 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         ctx.progress(state.step, setup.edge_steps)
         recent = [row["loss"] for row in rows[-STILL:]] + [state.loss]
         still = len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent)
-        status = "settled" if still else "ok"
+        status = "ok"
+        if still:
+            status = "settled"
         if not state.loss <= limit:
             status = "diverged"
         rows.append(
@@ -332,11 +345,15 @@ def phase_of_slope(slope: float, target: float) -> str:
     every slope but zero is beyond the solution.
     """
     if target == 0:
-        return "late" if slope == 0 else "divergent"
+        if slope == 0:
+            return "late"
+        return "divergent"
     share = slope / target
     if share > 1:
         return "divergent"
-    return "late" if share >= 1 / 3 else "early"
+    if share >= 1 / 3:
+        return "late"
+    return "early"
 
 
 def smallest_eigenvalue_bound(loss: Tensor, xx: Tensor) -> Tensor:

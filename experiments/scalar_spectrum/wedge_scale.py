@@ -49,17 +49,21 @@ def _run(
 ) -> dict[str, Any]:
     """Second outlier (ReLU: of the positive cell) along one training at the highest rate of the
     settings."""
-    m, kind = setup.pair_width, str(cell.params["network"])
+    m = setup.pair_width
+    kind = str(cell.params["network"])
     generator = ctx.numpy_generator(f"scalar_spectrum.wedge_scale/{start}")
     data = wedge(setup.samples, generator, left=float(cell.params["left"]))
     network = Network(kind, *(sigma * torch.from_numpy(a) for a in data))
     stream = ctx.torch_generator(f"scalar_spectrum.wedge_scale.weights/{start}")
     v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
     w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
-    name = "+" if network.relu else ""
+    name = ""
+    if network.relu:
+        name = "+"
     moments = network.moments[name]
-    target, limit = float(moments.xy / moments.xx), setup.diverged * network.read(0, w, v).loss
-    second: list[float] = []
+    target = float(moments.xy / moments.xx)
+    limit = setup.diverged * network.read(0, w, v).loss
+    second = []
     away = 0
     status = "no neuron in this cell"
     for state in descend(network, w, v, max(setup.rate), setup.momentum, STEPS, limit):
@@ -69,7 +73,9 @@ def _run(
         second.append(float(pair.outliers()[1]))
         near = abs(float(pair.slope) - target) <= STILL * abs(target)
         away = 0 if near else state.step
-        status = "settled" if near else "moving"
+        status = "moving"
+        if near:
+            status = "settled"
         if not state.loss <= limit:
             status = "diverged"
         if state.step - away > LAST:

@@ -16,9 +16,11 @@ def contour_length(z: Tensor) -> Tensor:
         z[..., 1:, :-1],
     )  # counter-clockwise
     place = z.new_tensor([[0, 0], [1, 0], [1, 1], [0, 1]])
-    crossings, present = [], []
+    crossings = []
+    present = []
     for k in range(4):
-        a, b = corners[k], corners[(k + 1) % 4]
+        a = corners[k]
+        b = corners[(k + 1) % 4]
         present.append((a > 0) != (b > 0))
         share = torch.where(present[-1], a / (a - b), 0.0)
         crossings.append(place[k] + share[..., None] * (place[(k + 1) % 4] - place[k]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import pandas as pd
@@ -145,7 +145,7 @@ def values_with_mean(
     gains = sorted(values)
     spread = [place + 0.4 * (k / max(1, len(gains) - 1) - 0.5) for k in range(len(gains))]
     sample = Sample.of(gains)
-    interval: Sequence[float] = sample.interval(0.95)
+    interval = sample.interval(0.95)
     if horizontal:
         ax.scatter(gains, spread, s=10, alpha=0.6, linewidths=0, color=colour)
         ax.plot(interval, [place, place], color="black", linewidth=2.4)

@@ -55,7 +55,8 @@ def stretched(function: Smooth) -> Smooth:
     """
 
     def hessian(u: Tensor) -> Tensor:
-        theta, scale = to_theta(u), SCALE * u.cosh()
+        theta = to_theta(u)
+        scale = SCALE * u.cosh()
         own = torch.diag_embed(function.gradient(theta) * theta)
         return function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2) + own
 
@@ -90,7 +91,8 @@ def polish_further(
     how: dict[str, Any] = {"far": far, "tolerance": tolerance, "steps": steps, "rounding": rounding}
     away = polish(stretched(function), from_theta(found.theta[left]), goal, **how)
     ended = polish(function, to_theta(away.theta), goal, **how)
-    kinds, led = list(found.kind), zip(away.kind, ended.kind, strict=True)
+    kinds = list(found.kind)
+    led = zip(away.kind, ended.kind, strict=True)
     for i, pair in zip(left.nonzero()[:, 0].tolist(), led, strict=True):
         kinds[i] = pair[0] if pair[1] == "unfinished" else pair[1]
         if "infinity" in pair:
@@ -213,7 +215,7 @@ def led_columns(
         "lambda_min": found.eigenvalues[:, 0],
         "lambda_sup": tl.upper_bound(found.theta, x, q, activation),
     }
-    columns: dict[str, Any] = {"kind": found.kind, "polish_steps": found.steps}
+    columns = {"kind": found.kind, "polish_steps": found.steps}
     return columns | {name: short(values) for name, values in measured.items()}
 
 
@@ -234,7 +236,8 @@ def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
     """
     scores = []
     for positive in (True, False):
-        said, true = predicted == positive, actual == positive
+        said = predicted == positive
+        true = actual == positive
         hits = 2.0 * (said & true).sum(-1, dtype=torch.float64)
         scores.append(hits / (said.sum(-1) + true.sum(-1)).clamp(min=1))
     return (scores[0] + scores[1]) / 2

@@ -60,7 +60,8 @@ class _Data(NamedTuple):
 def _data(x: Tensor, q: Tensor) -> _Data:
     inputs = with_bias(x.t()).t().contiguous()
     first, second = torch.triu_indices(inputs.shape[1], inputs.shape[1])
-    products, diagonal = inputs[:, first] * inputs[:, second], first == second
+    products = inputs[:, first] * inputs[:, second]
+    diagonal = first == second
     return _Data(
         inputs, products, torch.where(diagonal, products, 2 * products), q[:, None], diagonal
     )
@@ -83,14 +84,17 @@ class _State(NamedTuple):
 
 
 def _state(theta: Tensor, data: _Data, activation: str) -> _State:
-    columns, width = data.inputs.shape[1], theta.shape[1]
+    columns = data.inputs.shape[1]
+    width = theta.shape[1]
     units = hidden_width(theta.shape[0], columns - 1)
     count = units * columns
     weights = theta[count + 1 :]
     y = (data.inputs @ theta[:count].reshape(columns, units * width)).view(-1, units, width)
     value, slope1, slope2, slope3 = get_activation(activation).derivatives(y, 3)
     z = ((value * weights).sum(1) + theta[count])[:, None]
-    p, miss, target = torch.sigmoid(z), torch.sigmoid(-z), data.target[..., None]
+    p = torch.sigmoid(z)
+    miss = torch.sigmoid(-z)
+    target = data.target[..., None]
     variance = p * miss
     error = (
         1 - target
@@ -130,7 +134,8 @@ def _contraction_gradient(data: _Data, state: _State, found: _Contraction) -> Te
     quadratic, through_slope, through_hidden, kappa, tau = found
     curved = (state.weights * state.slope2 * kappa).add_(state.slope1 * tau, alpha=2)
     by_logit = state.third * quadratic + state.variance * curved.sum(1, keepdim=True)
-    slope_part, bend_part = 2 * state.variance * through_slope, state.error * kappa
+    slope_part = 2 * state.variance * through_slope
+    bend_part = state.error * kappa
     by_y = (slope_part * state.slope2).addcmul_(bend_part, state.slope3).mul_(state.weights)
     by_y.addcmul_(state.variance * through_hidden, state.slope1, value=2)
     by_y.addcmul_(state.error * tau, state.slope2, value=2).addcmul_(by_logit, state.slope)
@@ -170,7 +175,8 @@ class _Blocks(NamedTuple):
 def _hessian(data: _Data, state: _State) -> _Blocks:
     """H. Products of derivatives of each sample first, then one matrix product over the samples."""
     samples, units, width = state.slope.shape
-    weighted, read = state.variance * state.slope, state.variance * state.hidden
+    weighted = state.variance * state.slope
+    read = state.variance * state.hidden
     ww = weighted[:, :, None] * state.slope[:, None]
     ww.diagonal(dim1=1, dim2=2).add_((state.error * state.weights * state.slope2).transpose(1, 2))
     wv = weighted.new_empty(samples, units, units + 1, width)
@@ -205,7 +211,8 @@ def _bound_matrix(data: _Data, blocks: _Blocks, dimension: int) -> _Blocks:
     for part in blocks:
         part.div_(scale + (scale == 0))
     counted = torch.where(data.diagonal, 1.0, 2.0).to(mean.dtype)[:, None, None, None]
-    ww, wv = (counted * blocks.ww.square()).sum((0, 1, 2)), 2 * blocks.wv.square().sum((0, 1, 2))
+    ww = (counted * blocks.ww.square()).sum((0, 1, 2))
+    wv = 2 * blocks.wv.square().sum((0, 1, 2))
     norm = (ww + wv + blocks.vv.square().sum((0, 1))).sqrt()
     factor = math.sqrt((dimension - 1) / dimension) / (norm + (norm == 0))
     for part in blocks:
@@ -230,12 +237,11 @@ def _bound_contraction(data: _Data, state: _State) -> _Contraction:
     wv = (data.inputs @ matrix.wv.view(-1, units * (units + 1) * width)).view(
         samples, units, units + 1, width
     )
-    through_slope, through_read = (
-        wv[:, :, 0].clone(),
-        matrix.vv[:, 0].expand(samples, -1, -1).clone(),
-    )
+    through_slope = wv[:, :, 0].clone()
+    through_read = matrix.vv[:, 0].expand(samples, -1, -1).clone()
     for unit in range(units):
-        slope, hidden = state.slope[:, unit : unit + 1], state.hidden[:, unit : unit + 1]
+        slope = state.slope[:, unit : unit + 1]
+        hidden = state.hidden[:, unit : unit + 1]
         through_slope.addcmul_(ww[:, :, unit], slope).addcmul_(wv[:, :, unit + 1], hidden)
         through_read.addcmul_(wv[:, unit], slope).addcmul_(matrix.vv[:, unit + 1], hidden)
     through_hidden = through_read[:, 1:]
@@ -313,7 +319,8 @@ class AdaptiveSam:
 
     def bind(self, width: int) -> Step:
         loss = LossGradient(self.x, self.q, self.activation)
-        here, there = loss.bind(width), loss.bind(width)  # two sets of buffers
+        here = loss.bind(width)
+        there = loss.bind(width)  # two sets of buffers
 
         def step(theta: Tensor, number: int) -> tuple[Tensor, Tensor]:
             gradient = here(theta, number)[0]
@@ -354,4 +361,6 @@ def training_direction(
         early = AdaptiveSam(x, q, activation, radius)
     else:
         early = Regularised(x, q, "trace" if method == "trace" else "bound", activation, strength)
-    return early if until is None else Switch(early, plain, until)
+    if until is None:
+        return early
+    return Switch(early, plain, until)

@@ -27,7 +27,9 @@ class Products:
     """Hessian products of float64 vectors, counted."""
 
     def __init__(self, hessian: ParameterHessian) -> None:
-        self.hessian, self.size, self.count = hessian, hessian.sizes["parameters"], 0
+        self.hessian = hessian
+        self.size = hessian.sizes["parameters"]
+        self.count = 0
 
     def __call__(self, v: Tensor) -> Tensor:
         self.count += 1
@@ -46,7 +48,8 @@ class Basis:
     """Orthonormal float64 vectors of one length."""
 
     def __init__(self, size: int) -> None:
-        self.size, self.vectors = size, list[Tensor]()
+        self.size = size
+        self.vectors = list[Tensor]()
 
     def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
         """COLUMNS components of all vectors, which the next piece overwrites."""
@@ -76,7 +79,9 @@ class Basis:
 def exponent_of(values: Tensor) -> int:
     """e with max |values| about 2**e; 0 for zeros and values that are not finite."""
     largest = float(values.abs().max())
-    return max(-1000, min(1000, math.frexp(largest)[1])) if math.isfinite(largest) else 0
+    if math.isfinite(largest):
+        return max(-1000, min(1000, math.frexp(largest)[1]))
+    return 0
 
 
 @full_precision()
@@ -87,7 +92,8 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
     steps = min(steps, product.size)
     basis = Basis(product.size)
     start = torch.randn(product.size, generator=generator).to(hessian.dtype).double()
-    current, before = start / start.norm(), torch.zeros(0)
+    current = start / start.norm()
+    before = torch.zeros(0)
     alphas: list[float] = []
     betas: list[float] = []
     exponent = 0
@@ -106,7 +112,8 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
         betas.append(float(w.norm()))
         if not betas[-1] > 10 * EPS * (max(map(abs, alphas)) + max(betas)):
             break
-        before, current = current, w.div_(betas[-1])
+        before = current
+        current = w.div_(betas[-1])
     values, _ = eigh_tridiagonal(alphas, betas[:-1])
     return float(2.0**exponent * torch.from_numpy(values)[-1])
 
@@ -134,7 +141,8 @@ def largest_eigenvalue(
     if not math.isfinite(size):
         return Largest(math.nan, math.nan, False)
     if size == 0:
-        value, vector = 0.0, torch.eye(product.size, 1, dtype=torch.float64)[:, 0]
+        value = 0.0
+        vector = torch.eye(product.size, 1, dtype=torch.float64)[:, 0]
     else:
         value, vector = _restarted(product, start, tolerance / 10, generator)
     residual = float((product(vector) - value * vector).norm())
@@ -145,8 +153,10 @@ def _restarted(
     product: Products, start: Tensor, tolerance: float, generator: torch.Generator
 ) -> tuple[float, Tensor]:
     """The largest Ritz value and its vector."""
-    most, limit = min(product.size, 40), max(10 * product.size, 1000)
-    basis, matrix = Basis(product.size), torch.zeros(most, most, dtype=torch.float64)
+    most = min(product.size, 40)
+    limit = max(10 * product.size, 1000)
+    basis = Basis(product.size)
+    matrix = torch.zeros(most, most, dtype=torch.float64)
     basis.vectors.append(start / start.norm())
     arrow = torch.zeros(
         0, dtype=torch.float64
@@ -167,17 +177,17 @@ def _restarted(
         if not math.isfinite(beta):
             return math.nan, v
         if not beta > 10 * EPS * (float(matrix.abs().max()) + beta):
-            beta, w = (
-                0.0,
-                product.gaussian(generator),
-            )  # an invariant subspace: go on in another direction
+            beta = 0.0
+            w = product.gaussian(generator)  # an invariant subspace: go on in another direction
             basis.remove(w)
             basis.remove(w)
-        full, last = j + 1 == most, product.count >= limit
+        full = j + 1 == most
+        last = product.count >= limit
         if full or last or (j % 4 == 0 and j >= 1 and beta > 0):
             values, vectors = torch.linalg.eigh(matrix[: j + 1, : j + 1])
             best = (-values).argsort()
-            values, vectors = values[best], vectors[:, best]
+            values = values[best]
+            vectors = vectors[:, best]
             residual = float(beta * vectors[-1, 0].abs())
             if last or residual <= tolerance * float(values.abs().max()):
                 basis.combine(vectors[:, :1])
@@ -204,7 +214,8 @@ class Bound(NamedTuple):
 def bound_from_probes(hessian: ParameterHessian, probes: int, generator: torch.Generator) -> Bound:
     """λ_sup = μ + σ √(n−1) from zᵀHz and |Hz|² of sign vectors z; interval: jackknife with
     Student's factor."""
-    product, rows = Products(hessian), []
+    product = Products(hessian)
+    rows = []
     for _ in range(probes):
         z = product.signs(generator)
         image = product(z)
@@ -236,7 +247,9 @@ def _upper(n: int, trace: Tensor, square: Tensor) -> Tensor:
 def _student(freedom: int) -> float:
     """The 97.5 % point of Student's t over that of the normal distribution, by Fisher's
     expansion."""
-    z, n = 1.959964, freedom
-    first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
+    z = 1.959964
+    n = freedom
+    first = (z**2 + 1) / 4
+    second = (5 * z**4 + 16 * z**2 + 3) / 96
     third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
     return 1 + first / n + second / n**2 + third / n**3

@@ -161,10 +161,14 @@ class _Walk:
         tolerance: float,
         rounding: bool,
     ) -> None:
-        self.function, self.goal, self.far, self.tolerance = function, goal, far, tolerance
+        self.function = function
+        self.goal = goal
+        self.far = far
+        self.tolerance = tolerance
         self.theta = start.clone()
         self.entry = start.clone()  # where the gradient was last above √tolerance
-        self.gradient, self.value = function.gradient(start), function.value(start)
+        self.gradient = function.gradient(start)
+        self.value = function.value(start)
         self.eigenvalues, self.vectors = torch.linalg.eigh(function.hessian(start))
         self.scale = self.eigenvalues.abs().amax(
             -1
@@ -200,7 +204,8 @@ class _Walk:
     def _isolated(self, index: Tensor) -> Tensor:
         size = self.eigenvalues[index].abs()
         step = self._newton(index) / (1 + self.theta[index].norm(dim=-1))
-        least, most = size.amin(-1), size.amax(-1)
+        least = size.amin(-1)
+        most = size.amax(-1)
         within = (
             (step <= ISOLATED) & (step * most <= CONTRACTION * least) & (least > REGULAR * most)
         )
@@ -216,14 +221,17 @@ class _Walk:
     def step(self) -> None:
         """One trial of every point that goes on."""
         index = self.going.nonzero()[:, 0]
-        b, curvature = self._along(index), self.eigenvalues[index]
+        b = self._along(index)
+        curvature = self.eigenvalues[index]
         downhill = self.goal == "downhill"
         c, e = (curvature, b) if downhill else (curvature.square(), curvature * b)
         p = ball_minimiser(c, e, self.radius[index])
         predicted = -(e * p).sum(-1) - 0.5 * (c * p.square()).sum(-1)
         trial = self.theta[index] + (self.vectors[index] @ p.unsqueeze(-1)).squeeze(-1)
-        value, gradient = self.function.value(trial), self.function.gradient(trial)
-        old, new = self.gradient[index].square().sum(-1), gradient.square().sum(-1)
+        value = self.function.value(trial)
+        gradient = self.function.gradient(trial)
+        old = self.gradient[index].square().sum(-1)
+        new = gradient.square().sum(-1)
         gained = self.value[index] - value if downhill else (old - new) / 2
         # once f cannot resolve the gain, a smaller gradient is the better point
         blind = predicted <= 1e-12 * (self.value[index].abs() if downhill else 0 * old)
@@ -262,11 +270,9 @@ class _Walk:
     def ended(self) -> Polished:
         """The result, every point with its kind."""
         every = torch.arange(len(self.theta))
-        norm, isolated, least = (
-            self.gradient.norm(dim=-1),
-            self._isolated(every),
-            self.eigenvalues[:, 0],
-        )
+        norm = self.gradient.norm(dim=-1)
+        isolated = self._isolated(every)
+        least = self.eigenvalues[:, 0]
         way = self._flat_part(self.theta - self.entry)
         further = self.theta + way
         level = self.function.value(further) <= self.value + self.tolerance
@@ -297,13 +303,15 @@ def ball_minimiser(c: Tensor, e: Tensor, radius: Tensor) -> Tensor:
     lowest, place = c.min(-1)
     shift = (-lowest).clamp(min=0)
     inside = (lowest > 0) & (_shifted(c, e, torch.zeros_like(shift)).norm(dim=-1) <= radius)
-    low, high = shift.clone(), shift + e.norm(dim=-1) / radius
+    low = shift.clone()
+    high = shift + e.norm(dim=-1) / radius
     mu = (low + high) / 2
     for _ in range(SECULAR_STEPS):
         p = _shifted(c, e, mu)
         length = p.norm(dim=-1)
         long = length > radius
-        low, high = torch.where(long, mu, low), torch.where(long, high, mu)
+        low = torch.where(long, mu, low)
+        high = torch.where(long, high, mu)
         bent = (p * _shifted(c, p, mu)).sum(-1)  # −½ d||p||²/dμ, with the sign of _shifted
         mu = mu + (length / radius - 1) * length.square() / -bent
         mu = torch.where((mu > low) & (mu < high), mu, (low + high) / 2)

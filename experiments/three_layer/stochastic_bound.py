@@ -85,7 +85,8 @@ class ParameterHessian(SymmetricOperator):
             loss, self.parameters, create_graph=True, materialize_grads=True
         )
         self.sizes = {"parameters": sum(p.numel() for p in self.parameters)}
-        self.dtype, self.device = self.parameters[0].dtype, self.parameters[0].device
+        self.dtype = self.parameters[0].dtype
+        self.device = self.parameters[0].device
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """H times every row of directions["parameters"], (K, D)."""

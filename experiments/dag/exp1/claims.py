@@ -36,7 +36,8 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     decide = Judge(says, published_start(tables))
     networks = first(tables["networks"])
     curves = Groups(at_ends(first(tables["distances"])), VARIANT, TEXT)
-    plain, residual = curves.only(arch="plain"), curves.only(arch="residual")
+    plain = curves.only(arch="plain")
+    residual = curves.only(arch="residual")
     return [
         *resonance(plain, residual, decide),
         *coupling(plain, residual, decide),
@@ -54,7 +55,8 @@ def at_ends(table: pd.DataFrame) -> pd.DataFrame:
 
 def resonance(plain: Groups, residual: Groups, decide: Judge) -> list[Claim]:
     """How R falls with distance."""
-    name, slow = "residual slower than plain", {}
+    name = "residual slower than plain"
+    slow = {}
     for checkpoint in ENDS:
         ratios = slower(plain.only(checkpoint=checkpoint), residual)
         if ratios:
@@ -74,7 +76,8 @@ def residual_slope(residual: Groups, decide: Judge) -> Claim:
     fitting suggests, no evidence.
     """
     name = "residual slope"
-    says, curves = decide.says[name], residual.each(rates)
+    says = decide.says[name]
+    curves = residual.each(rates)
     made = decide.on_own(name, curves)
     seeds = {tuple(sorted(set(rows["seed"]))) for _, rows in residual.items()}
     verdicts = {*made.variants.values(), *made.other_seeds.values()}
@@ -95,7 +98,8 @@ def residual_slope(residual: Groups, decide: Judge) -> Claim:
 
 def coupling(plain: Groups, residual: Groups, decide: Judge) -> list[Claim]:
     """How C falls with distance: at init, after training (a variant) and from one to the other."""
-    name, falls = "plain C monotone", {}
+    name = "plain C monotone"
+    falls = {}
     for checkpoint in ENDS:
         steps = plain.only(checkpoint=checkpoint).each(largest_step, "C")
         falls[checkpoint] = decide.on_own(name, steps)
@@ -134,7 +138,8 @@ def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> list
     0."""
     init = by_variant(chosen(networks, arch="plain", checkpoint="init"))
     final = by_variant(chosen(networks, checkpoint="final"))
-    readings, cancels = {}, {}
+    readings = {}
+    cancels = {}
     for definition, column in EXPONENTS.items():
         values = init.each(over_seeds, column)
         readings[definition] = decide.on_own("negative exponent at init", values)
@@ -187,7 +192,7 @@ def log_fall(rows: pd.DataFrame, column: str) -> pd.Series[float]:
 
 def shifts(curves: Groups, arch: str) -> Parts:
     """Mean of C(d) over d >= 1, final less init, paired by seed."""
-    found: Parts = {}
+    found = {}
     init, final = (Groups(curves.only(checkpoint=c).table, ["depth"], "L={depth}") for c in ENDS)
     for name, before, later in init.pairs(final):
         found[f"{name} {arch}"] = list(mean_coupling(later) - mean_coupling(before))
@@ -247,7 +252,8 @@ def scale(rows: pd.DataFrame) -> list[float]:
 
 def decades(part: pd.DataFrame, depth: int) -> list[float]:
     """log10 R(0)/R(L−1) of each seed."""
-    start, end = values_at(part, "R", 0), values_at(part, "R", depth - 1)
+    start = values_at(part, "R", 0)
+    end = values_at(part, "R", depth - 1)
     ratios = {}
     for seed in start:
         if seed in end:
@@ -302,7 +308,8 @@ def accuracies(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
 
 def dynamics(networks: Groups, decide: Judge) -> list[Claim]:
     """rho and λ₁ by depth and checkpoint."""
-    init, final = networks.only(checkpoint="init"), networks.only(checkpoint="final")
+    init = networks.only(checkpoint="init")
+    final = networks.only(checkpoint="final")
     after = final.only(depth=SHALLOW).each(over_seeds, "rho")
     return [
         decide.on_own("contracting", networks.each(over_seeds, "lyapunov_1")),
@@ -315,7 +322,8 @@ def dynamics(networks: Groups, decide: Judge) -> list[Claim]:
 
 def decay(curves: Groups, decide: Judge) -> list[Claim]:
     """R(d) by depth and checkpoint."""
-    init, final = curves.only(checkpoint="init"), curves.only(checkpoint="final")
+    init = curves.only(checkpoint="init")
+    final = curves.only(checkpoint="final")
     shallow = final.only(depth=SHALLOW)
     deeper = Groups(final.table[final.table["depth"] > SHALLOW], VARIANT, TEXT)
     return [
@@ -329,5 +337,6 @@ def decay(curves: Groups, decide: Judge) -> list[Claim]:
 
 def losses(rows: pd.DataFrame) -> list[float]:
     """Share of R(0) that is lost at the largest distance, seed by seed."""
-    start, end = values_at(rows, "R", 0), values_at(rows, "R", int(rows["distance"].max()))
+    start = values_at(rows, "R", 0)
+    end = values_at(rows, "R", int(rows["distance"].max()))
     return [1 - end[seed] / start[seed] for seed in start if seed in end]

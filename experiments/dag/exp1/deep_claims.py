@@ -43,7 +43,8 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
     decide = Judge(says)
     curves = Groups(at_ends(first(tables["distances"])), VARIANT, TEXT)
-    plain, residual = curves.only(arch="plain"), curves.only(arch="residual")
+    plain = curves.only(arch="plain")
+    residual = curves.only(arch="residual")
     estimates = Groups(tables["estimates"], VARIANT, TEXT).only(depth=DEEPEST, arch="plain")
     own = published_start(tables, depth=DEEPEST, arch="plain")
     exact = plain.only(depth=DEEPEST, checkpoint="init") if own else None
@@ -67,7 +68,8 @@ def decay(plain: Groups, start: Groups, exact: Groups | None, decide: Judge) -> 
     """
     tails = decide.bound("norms at L=32", plain.only(depth=DEEPEST).each(log_end))
     straight = plain.only(checkpoint="init").each(fit_of_means, "R")
-    own_falls, own_ends = {}, {}
+    own_falls = {}
+    own_ends = {}
     for name, _, rows in start.pairs(exact) if exact else ():
         own_falls[name] = falls(rows)
         own_ends[name] = at_end(rows, "C")
@@ -134,7 +136,9 @@ def places(rows: pd.DataFrame) -> list[float]:
 
 def place_of(curve: pd.Series[float]) -> float:
     """The distance at which a curve is smallest; NaN where it has an infinite or missing value."""
-    return float(curve.idxmin()) if np.isfinite(curve).all() else math.nan  # type: ignore[arg-type]
+    if np.isfinite(curve).all():
+        return float(curve.idxmin())  # type: ignore[arg-type]
+    return math.nan
 
 
 def coupling(plain: Groups, decide: Judge) -> list[Claim]:
@@ -182,7 +186,8 @@ def self_curvature(tables: Tables, *, peak: bool = False) -> Parts:
     if wide is None:
         return {}
     cut = wide.shape[1] - wide.shape[1] // 3
-    last, rest = wide.iloc[:, cut:], wide.iloc[:, :cut]
+    last = wide.iloc[:, cut:]
+    rest = wide.iloc[:, :cut]
     ratio = last.mean(axis=1) / rest.mean(axis=1)
     if peak:
         ratio = last.max(axis=1) / wide.iloc[:, wide.shape[1] // 2]
@@ -257,7 +262,8 @@ def ends(distances: pd.DataFrame) -> pd.DataFrame:
 
 def notes(tables: Tables) -> list[str]:
     """Findings in plain words."""
-    distances, estimates = first(tables["distances"]), tables["estimates"]
+    distances = first(tables["distances"])
+    estimates = tables["estimates"]
     keys = [*VARIANT, "seed", "distance"]
     both = distances.merge(estimates, on=keys, suffixes=("", "_estimate"))
     start = chosen(both, checkpoint="init")

@@ -74,7 +74,7 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
     No exact value is below 1 (black line); an estimate can be.
     """
     plain, own = (chosen(t, arch="plain", checkpoint="init") for t in (first(distances), table))
-    looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
+    looks = (
         (plain, "D", "exact", STYLES.style("exact")),
         (own, "D", "estimate, mean over pairs", STYLES.style("stochastic") | HOLLOW),
         (

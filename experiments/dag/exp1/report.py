@@ -73,11 +73,9 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         }
 
     def figures(self) -> Figures:
-        distances, networks, pairs = (
-            self.tables["distances"],
-            self.tables["networks"],
-            self.tables["pairs"],
-        )
+        distances = self.tables["distances"]
+        networks = self.tables["networks"]
+        pairs = self.tables["pairs"]
         deepest = chosen(pairs, depth=pairs["depth"].max())
         of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
         paper = printed(self.experiment.claimed), PRINTED
@@ -104,9 +102,10 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
                 yield depth, distance, self.experiment.says[name].number, self.plain
 
     def statistics(self) -> list[Statistic]:
-        distances, networks = self.tables["distances"], self.tables["networks"]
+        distances = self.tables["distances"]
+        networks = self.tables["networks"]
         where = [*VARIANT, "checkpoint"]
-        rows: list[Statistic] = []
+        rows = []
         for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
             rows += summary.decay_fits(distances, value, keys=where, figure=figure)
             compared = distances[distances["checkpoint"] != "mid"]
@@ -203,7 +202,8 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
         for checkpoint in ENDS if table is not None else ():
             rows = first(table)
             part = chosen(rows, depth=depth, arch="plain_sn", checkpoint=checkpoint)
-            fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
+            fall = decades(part, depth)
+            end = logs(values_at(part, "R", depth - 1))
             if fall:
                 said.append(
                     f"L = {depth} {checkpoint}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} "
@@ -216,7 +216,9 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
         "LayerNorm (findings of exp1_resonance) and the spectrally normalised ones of this "
         "experiment: "
     )
-    return [text + "; ".join(said) + "."] if said else []
+    if said:
+        return [text + "; ".join(said) + "."]
+    return []
 
 
 SMALL = 1e-12
@@ -260,7 +262,8 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
     if any."""
     said = []
     for (depth,), part in groups(first(distances), ["depth"]) if distances is not None else ():
-        fall, end = decades(part, depth), logs(values_at(part, "R", depth - 1))
+        fall = decades(part, depth)
+        end = logs(values_at(part, "R", depth - 1))
         said.append(
             f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})"
         )
@@ -272,4 +275,6 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
         "Spectrally normalised networks are the other explanation (findings of "
         "exp1b_spectral_norm)."
     )
-    return [f"{text}{'; '.join(said)}. {other}"] if said else []
+    if said:
+        return [f"{text}{'; '.join(said)}. {other}"]
+    return []

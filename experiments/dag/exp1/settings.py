@@ -50,7 +50,8 @@ class Exp1Resonance(InterLayer):
         return [self.priced(c.Cell(params), int(params["depth"])) for params in wanted]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
-        depth, arch = int(cell.params["depth"]), str(cell.params["arch"])
+        depth = int(cell.params["depth"])
+        arch = str(cell.params["arch"])
         outputs = self.dataset.classes
         return self.model.network(
             outputs=outputs, depth=depth, arch=arch, activation=self.activation

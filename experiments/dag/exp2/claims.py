@@ -110,7 +110,8 @@ def spread(means: pd.Series[float]) -> float:
 
 def slope(means: pd.Series[float]) -> float:
     """Slope of the logarithm on log d_u."""
-    x, y = np.log(means.index.to_numpy(float)), np.log(means.to_numpy())
+    x = np.log(means.index.to_numpy(float))
+    y = np.log(means.to_numpy())
     return stats.linear(x, y, name="").slope
 
 
@@ -179,9 +180,12 @@ def shares(table: pd.DataFrame, classes: int) -> list[float]:
 def deeper(stable_rank: Configurations, decide: Judge) -> list[Claim]:
     """How many percent D_far at L = 8 lies below L = 6, width by width and on average over the
     widths."""
-    wide_ones, final, average = {}, {}, {}
+    wide_ones = {}
+    final = {}
+    average = {}
     for checkpoint in ENDS:
-        shallow, deep = stable_rank.get((SHALLOW, checkpoint)), stable_rank.get((DEEP, checkpoint))
+        shallow = stable_rank.get((SHALLOW, checkpoint))
+        deep = stable_rank.get((DEEP, checkpoint))
         if shallow is None or deep is None:
             continue
         both = joined(shallow, deep)
@@ -222,7 +226,8 @@ def ranks(table: pd.DataFrame, classes: int, says: Mapping[str, Statement]) -> l
     excess = narrow.assign(excess=narrow["rank"] - narrow["d_u"].clip(upper=classes - 1))
     found = []
     for block in ("example", "mean"):
-        largest, listed = {}, []
+        largest = {}
+        listed = []
         by = Groups(chosen(excess, block=block), ["depth", "checkpoint"], "L={depth} {checkpoint}")
         for name, rows in by.items():
             of_seeds = rows.groupby("seed")["excess"].max()

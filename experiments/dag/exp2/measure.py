@@ -84,7 +84,9 @@ def measure_trained(
 
 def status_of(pair: Row) -> str:
     """Whether a pair has a stable rank."""
-    return "zero block" if math.isnan(pair["D"]) else "ok"
+    if math.isnan(pair["D"]):
+        return "zero block"
+    return "ok"
 
 
 def far_pairs(nodes: Sequence[str]) -> list[Pair]:
@@ -128,9 +130,10 @@ def rank_rows(
     first `examples` examples (the largest is kept) and for the mean over all of them; "total": of
     the whole block of one example.
     """
-    dag, x = dag.to(torch.float64), x.double()
+    dag = dag.to(torch.float64)
+    x = x.double()
     factors = gauss_newton_factors(dag, x, y, nodes).factors
-    ranks: dict[Pair, int] = dict.fromkeys(far_pairs(nodes), 0)
+    ranks = dict.fromkeys(far_pairs(nodes), 0)
     # one example at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
     for n in range(examples):
         one = slice(n, n + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -35,8 +34,9 @@ class BottleneckAnalysis(WithAuthors):
     results = Results("exp2_unified", ("depth", "d_u", "checkpoint"))
 
     def figures(self) -> Figures:
-        far, classes = self.tables["far"], self.experiment.dataset.classes
-        found: dict[str, Any] = {
+        far = self.tables["far"]
+        classes = self.experiment.dataset.classes
+        found = {
             "fig4_stable_rank": lambda: stable_rank(far, classes),
             "coupling_and_resonance": lambda: coupling_and_resonance(far),
             "ranks": lambda: ranks(self.tables["ranks"], classes),
@@ -52,8 +52,9 @@ class BottleneckAnalysis(WithAuthors):
         return found
 
     def statistics(self) -> list[Statistic]:
-        far, keys = self.tables["far"], ["depth", "d_u"]
-        rows: list[Statistic] = []
+        far = self.tables["far"]
+        keys = ["depth", "d_u"]
+        rows = []
         for value in ("D", "C", "R"):
             rows += summary.variance_rows(
                 far, value, keys=[*keys, "checkpoint"], figure="image_sets"
@@ -80,7 +81,8 @@ class BottleneckAnalysis(WithAuthors):
 def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
     """D_far against d_u: a panel per depth, estimates as published with ± std over seeds; dotted:
     min(d_u, K−1)."""
-    table, paper = first(far), chosen(exp2_claims.printed_values(), metric="D_far")
+    table = first(far)
+    paper = chosen(exp2_claims.printed_values(), metric="D_far")
 
     def draw(ax: Axes, depth: int) -> None:
         _lines(ax, chosen(table, depth=depth), "D_estimate", chosen(paper, depth=depth))
@@ -92,7 +94,8 @@ def stable_rank(far: pd.DataFrame, classes: int) -> Figure:
 
 def coupling_and_resonance(far: pd.DataFrame) -> Figure:
     """C_far and R_far against d_u: a column per depth."""
-    table, paper = first(far), chosen(exp2_claims.printed_values(), metric="C_far")
+    table = first(far)
+    paper = chosen(exp2_claims.printed_values(), metric="C_far")
     heads = titles(table, "depth")
     names = {"C": r"coupling $C_{\mathrm{far}}$", "R": r"resonance $R_{\mathrm{far}}$"}
 

@@ -60,7 +60,7 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
     found = []
     for checkpoint in CHECKPOINTS:
         points = gap_and_curvature(gaps, networks, checkpoint)
-        about: stats.About = {"name": "gap against E[σ''²]", "group": f"checkpoint={checkpoint}"}
+        about = {"name": "gap against E[σ''²]", "group": f"checkpoint={checkpoint}"}
         about |= {"figure": "fig5_gap_and_curvature", "where": f"Fig. 5, {SECTION}"}
         found.append(stats.linear(points["curvature"], points["gap"], **about))
         about["name"] = "rank of gap and E[σ''²]"
@@ -125,10 +125,12 @@ def without_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statemen
 
 def with_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """The claims of Exp. 3b."""
-    networks, judged = tables["networks"], Judge(says)
+    networks = tables["networks"]
+    judged = Judge(says)
     final = by_activation(chosen(first(gaps), checkpoint="final")).each(seed_values, "gap")
     relu = final.get("relu", {})
-    flat, added = {}, {}
+    flat = {}
+    added = {}
     for activation, values in final.items():
         if activation in PIECEWISE_LINEAR:
             flat[activation] = list(values.values())
@@ -221,7 +223,7 @@ def rank_claim(
     Confirmed when ρ keeps the statement's limits for all seeds and without each, refuted when it
     never does, inconclusive between the two or below `judge.FEWEST_SEEDS` seeds.
     """
-    found: dict[str, Claim] = {}
+    found = {}
     listed = []
     for checkpoint in checkpoints:
         gap, curvature = wide_points(gaps, networks, checkpoint)
@@ -250,7 +252,9 @@ def _unanimous(kept: Sequence[bool]) -> Verdict:
     """Confirmed where all hold, refuted where none does."""
     if all(kept):
         return decide(True)
-    return decide(None) if any(kept) else decide(False)
+    if any(kept):
+        return decide(None)
+    return decide(False)
 
 
 def agrees(says: Statement, value: float) -> bool:
@@ -279,7 +283,8 @@ def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) ->
 def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """H^T = 0 without smooth nonlinearities: by products that know nothing of it, where they are
     stored."""
-    norm, ratio = says[ZERO_TENSOR], says["gap of piecewise linear networks"]
+    norm = says[ZERO_TENSOR]
+    ratio = says["gap of piecewise linear networks"]
     pairs = piecewise_linear(tables["pairs"])
     zero = judge.constructed(norm, ZERO)
     if (pairs["frob_tensor"] != 0).any():
@@ -337,7 +342,8 @@ def stochastic(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim
     30 probes with 30; the other number is a variant. Its discrepancies are of means over five
     seeds, so that one draw of every seed is one repetition of Table N.6.
     """
-    means, judged = of_means(draws), Judge(says)
+    means = of_means(draws)
+    judged = Judge(says)
     enough = draws["seed"].nunique() >= judge.FEWEST_SEEDS
     known = set(means["probes"]) if enough else set()
     found = []
@@ -376,7 +382,9 @@ def in_one_table(says: Statement, means: pd.DataFrame, checkpoint: str) -> Claim
         f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
     )
     # it is one table of the paper that is asked about
-    needed = math.inf if verdict == "inconclusive" else math.nan
+    needed = math.nan
+    if verdict == "inconclusive":
+        needed = math.inf
     return judge.claim(says, verdict, float(part["percent"].mean()), detail, seeds_needed=needed)
 
 
@@ -400,7 +408,7 @@ def sizes(draws: pd.DataFrame, checkpoint: str) -> list[float]:
 def exponents(draws: pd.DataFrame) -> Parts:
     """Slope of log error on log m: a value for each seed, the mean over its activations, which
     share no probes."""
-    found: Parts = {}
+    found = {}
     for checkpoint in ENDS:
         slopes: dict[object, list[float]] = {}
         kept = chosen(draws, status="ok", checkpoint=checkpoint)
@@ -422,7 +430,7 @@ def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...],
         spread = spreads(rows).groupby("probes")["percent"].mean()
         spread = spread[spread > 0]
         if len(spread) > 1:
-            about: stats.About = {"name": "error against probes", "group": label(keys, values)}
+            about = {"name": "error against probes", "group": label(keys, values)}
             found.append((values, stats.linear(np.log(spread.index), np.log(spread), **about)))
     return found
 

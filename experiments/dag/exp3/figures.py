@@ -39,7 +39,9 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
     def draw(ax: Axes, checkpoint: str) -> str:
         points = claims.gap_and_curvature(gaps, networks, checkpoint)
         for row in points.itertuples():
-            size = 4 if row.activation == "leaky_relu" else 6  # on top of ReLU, which stays visible
+            size = 6
+            if row.activation == "leaky_relu":
+                size = 4  # on top of ReLU, which stays visible
             style = STYLES.point_style(row.activation) | {
                 "linestyle": "none",
                 "capsize": 2,
@@ -92,7 +94,9 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
             rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
             if len(rows):  # Exp. 3b has no such table
                 hollow(ax, list(rows["distance"]), rows, value)
-        zero = " ($H^T = 0$)" if (own["tensor"] == 0).all() else ""
+        zero = ""
+        if (own["tensor"] == 0).all():
+            zero = " ($H^T = 0$)"
         return f"{label(activation)}{zero}"
 
     heads = dict.fromkeys(table["activation"], "")
@@ -155,10 +159,8 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
 
     Hollow marks: the one repetition that the paper publishes (without sign).
     """
-    means, paper = (
-        claims.of_means(draws),
-        chosen(printed("exp3_stochastic"), metric="abs_rel_discrepancy_percent"),
-    )
+    means = claims.of_means(draws)
+    paper = chosen(printed("exp3_stochastic"), metric="abs_rel_discrepancy_percent")
     known = set(means["probes"])
     counts = [c for c in (claims.TEXT_PROBES, claims.PAPER_PROBES) if c in known] or sorted(known)[
         :2
@@ -191,7 +193,8 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
                 .mean()
             )
             style = STYLES.style(str(activation))
-            marker, name = style.pop("marker"), label(activation)
+            marker = style.pop("marker")
+            name = label(activation)
             ax.plot(line.index, line, **style, label=f"{name}, predicted")
             ax.plot(
                 measured.index, measured, marker, color=style["color"], label=f"{name}, measured"

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from experiments.certificates import of_blocks
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
-from experiments.dag.protocol.averages import Row
 from experiments.dag.protocol.measure import (
     blocks_of,
     measure_trained,
@@ -43,7 +42,9 @@ def gn_gap_of_sums(tensor_norms: Iterable[float], gauss_newton_norms: Iterable[f
     """sum ||H^T||_F / sum ||H^GN||_F over pairs: what the tables of the DAG paper report, from
     norms as `resonance` gives them. NaN when the denominator is 0; nothing is raised."""
     total = math.fsum(gauss_newton_norms)
-    return math.fsum(tensor_norms) / total if total > 0 else math.nan
+    if total > 0:
+        return math.fsum(tensor_norms) / total
+    return math.nan
 
 
 def measure(experiment: Exp3GnGap, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -110,9 +111,12 @@ def compare(
     Every draw has probes of its own, independent of those of other activations, checkpoints and
     numbers of probes.
     """
-    rows, predicted, certificate = [], [], []
+    rows = []
+    predicted = []
+    certificate = []
     for at in on_papers_images(trained, experiment.metric):
-        checkpoint, nodes = at.checkpoint, at.network.measured
+        checkpoint = at.checkpoint
+        nodes = at.network.measured
         blocks = blocks_of(at.dag, nodes, at.x, at.y, experiment.metric)
         certificate += of_blocks(at.dag, at.x, at.y, blocks, ctx, checkpoint=checkpoint)
         exact = exact_gap(blocks, nodes)
@@ -121,10 +125,12 @@ def compare(
             generator = ctx.torch_generator(f"probes/{activation}/{checkpoint}/{count}")
             where = {"checkpoint": checkpoint, "probes": count}
             for draw in range(experiment.draws):
-                row: Row = {**where, "draw": draw, "gap_exact": exact}
+                row = {**where, "draw": draw, "gap_exact": exact}
                 row["gap_stochastic"] = estimate(blocks, nodes, count, generator)
                 rows.append(row | {"status": status})
-            percent = 100 * predicted_error(blocks, nodes, count) if exact > 0 else math.nan
+            percent = math.nan
+            if exact > 0:
+                percent = 100 * predicted_error(blocks, nodes, count)
             predicted.append({**where, "percent": percent, "status": status})
         ctx.progress(CHECKPOINTS.index(checkpoint) + 1, len(CHECKPOINTS), checkpoint)
     return {"draws": rows, "predicted": predicted, "certificate": certificate}
@@ -132,7 +138,9 @@ def compare(
 
 def part_of(blocks: BlockSplit, part: str) -> Mapping[Pair, Tensor]:
     """The blocks of one of `PARTS`."""
-    return blocks.tensor if part == "tensor" else blocks.gauss_newton
+    if part == "tensor":
+        return blocks.tensor
+    return blocks.gauss_newton
 
 
 def norms_of(blocks: BlockSplit, nodes: Sequence[str], part: str) -> list[float]:

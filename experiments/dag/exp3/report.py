@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
@@ -25,7 +24,7 @@ from experiments.dag.protocol.summary import (
     long_format,
     variance_components,
 )
-from runner.contract import Analysis, Claim, Figures, Statement
+from runner.contract import Analysis, Claim, Figures, Statement, Tables
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
@@ -53,7 +52,7 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     def figures(self) -> Figures:
         tables = self.tables
-        found: dict[str, Any] = {
+        found = {
             "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(
                 self.gaps, tables["networks"], self.paper
             ),
@@ -68,7 +67,8 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         return {**found, **self.further_figures()}
 
     def statistics(self) -> list[Statistic]:
-        where, parts = ["activation", "checkpoint"], "tableN5_parts"
+        where = ["activation", "checkpoint"]
+        parts = "tableN5_parts"
         rows = claims.correlations(self.gaps, self.tables["networks"])
         rows += summary.through_training(
             self.gaps, "gap", keys=["activation"], figure="tables 4, 5"
@@ -139,9 +139,10 @@ class StochasticGapAnalysis(Analysis):
         return stochastic_values(self.tables)
 
 
-def gap_values(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def gap_values(gaps: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Values of Tables 4, 5 and N.5, one row per seed."""
-    keys, variant = ["activation", "checkpoint"], ["activation"]
+    keys = ["activation", "checkpoint"]
+    variant = ["activation"]
     networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
     sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
     curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
@@ -167,7 +168,7 @@ def changes(gaps: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def stochastic_values(tables: Tables) -> pd.DataFrame:
     """Table N.6 from the first draw of 100 probes, as published, and of the 30 that the text names.
 
     Discrepancies are of the means over seeds, without sign. Only the exact gaps can be the
@@ -200,11 +201,12 @@ def stochastic_values(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     )
 
 
-def gap_notes(gaps: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def gap_notes(gaps: pd.DataFrame, tables: Tables) -> list[str]:
     """Findings in plain words."""
     found = []
     for (activation,), part in groups(chosen(gaps, checkpoint="init"), ["activation"]):
-        own, c = first(part)["gap"].mean(), variance_components(part, "gap")
+        own = first(part)["gap"].mean()
+        c = variance_components(part, "gap")
         random = part[part["images"] != 0].groupby("images")["gap"].mean()
         if own > 0 and not math.isnan(c.images):
             found.append(

@@ -36,7 +36,8 @@ class Exp3GnGap(InterLayer):
         ]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
-        activation, arch = str(cell.params["activation"]), self.model.archs[0]
+        activation = str(cell.params["activation"])
+        arch = self.model.archs[0]
         outputs = self.dataset.classes
         return self.model.network(
             outputs=outputs, depth=self.depth, arch=arch, activation=activation

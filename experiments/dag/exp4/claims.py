@@ -48,7 +48,8 @@ def claims(
     without_norm: `distances` of untrained networks without LayerNorm, if any.
     """
     decide = Judge(says, published_start(tables))
-    networks, cross = first(tables["networks"]), across(first(tables["distances"]))
+    networks = first(tables["networks"])
+    cross = across(first(tables["distances"]))
     final = chosen(networks, checkpoint="final")
     percent = configurations(final.assign(percent=100 * final["test_accuracy"]))
     return [
@@ -181,7 +182,7 @@ def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
     """(branch depth, merge, activation, d) -> pseudovalues of R(d+1)/R(d) of the means over seeds
     at init."""
     cross = chosen(first(distances), relation="cross", checkpoint="init")
-    found: dict[tuple[Any, ...], Pseudovalues] = {}
+    found = {}
     for keys, part in groups(cross, VARIANT):
         wide = part.pivot(index="seed", columns="distance", values="R")
         for d in wide.columns:
@@ -204,9 +205,10 @@ def weakened(init: Groups, final: Groups, *, growth: bool) -> Parts:
     growth: of the largest distance over d = 2, for it is growth with distance that the sentence
     explains; otherwise the share at the largest distance itself.
     """
-    found: Parts = {}
+    found = {}
     for group, before, after in init.pairs(final):
-        start, end = survivals(before, growth=growth), survivals(after, growth=growth)
+        start = survivals(before, growth=growth)
+        end = survivals(after, growth=growth)
         both = start.index.intersection(end.index)
         found[group] = list(end[both] / start[both])
     return found
@@ -221,7 +223,9 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> pd.Series[float]:
     shares = part.assign(share=part["R"] / part["R_examples"])
     wide = shares.pivot(index="seed", columns="distance", values="share")
     far = wide[wide.columns.max()]
-    return far / wide[2] if growth else far
+    if growth:
+        return far / wide[2]
+    return far
 
 
 def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:
@@ -235,7 +239,7 @@ def jacobians(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
     """The spectral norms that H4.2 is explained by; configurations that share their values are one
     part."""
     above: Parts = {}
-    grown: Parts = {}
+    grown = {}
     for group, part in configurations(networks).items():
         init = seed_values(chosen(part, checkpoint="init"), "rho")
         final = seed_values(chosen(part, checkpoint="final"), "rho")
@@ -263,7 +267,9 @@ def at_the_merge(merge: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
         elif statement == "separation":
             yield decide.bound(statement, {"": separation(first(merge))})
         else:
-            column = "tensor" if statement == wrong else "gap"
+            column = "gap"
+            if statement == wrong:
+                column = "tensor"
             by = Groups(first(rows), [*VARIANT, "checkpoint"], TEXT + " {checkpoint}")
             yield decide.bound(statement, by.each(lambda part, c=column: list(part[c])))
     init = chosen(first(merge[curved]), checkpoint="init")
@@ -281,7 +287,7 @@ def separation(merge: pd.DataFrame) -> list[float]:
 
 def over_depths(curved: pd.DataFrame, decide: Judge) -> list[Claim]:
     """Appendix N.3: how much the gap of cat+SiLU depends on the branch depth."""
-    ranges: dict[str, Sequence[float]] = {}
+    ranges = {}
     for checkpoint in ENDS:
         rows = chosen(curved, checkpoint=checkpoint)
         wide = rows.pivot(index="seed", columns="branch_depth", values="gap")

@@ -157,11 +157,9 @@ def image_sets(merge: pd.DataFrame) -> Figure:
             part = chosen(table, branch_depth=depth, checkpoint=checkpoint)
             one_set(ax, i, over_seeds(part, ["images"], "gap"), STYLES.colour("init"))
             c = variance_components(part, "gap")
-            std = (
-                f"\nstd {c.images**0.5:.2g} sets\n{c.seeds**0.5:.2g} seeds"
-                if c.images == c.images
-                else ""
-            )
+            std = ""
+            if c.images == c.images:
+                std = f"\nstd {c.images**0.5:.2g} sets\n{c.seeds**0.5:.2g} seeds"
             ticks.append(f"k = {depth}{std}")
         ax.set_xticks(range(len(depths)), ticks)
         ax.set_ylim(bottom=0)

@@ -61,7 +61,8 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
 def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
     """R, ‖H^GN‖_F, ‖H^T‖_F and gap of the block of the last nodes of both branches."""
     last = (f"a{depth - 1}", f"b{depth - 1}")
-    tensor, gauss_newton = blocks.tensor[last], blocks.gauss_newton[last]
+    tensor = blocks.tensor[last]
+    gauss_newton = blocks.gauss_newton[last]
     return {
         "R": resonance(blocks.total[last]),
         "gn": resonance(gauss_newton),
@@ -84,7 +85,8 @@ def by_relation(pairs: Sequence[Row], depth: int) -> list[Row]:
     for relation in RELATIONS:
         related = []
         for pair in pairs:
-            v, w = pair["v"], pair["w"]
+            v = pair["v"]
+            w = pair["w"]
             if relation_of(v, w) == relation:
                 related.append(pair | {"distance": distance(v, w, depth)})
         rows += [{"relation": relation, **row} for row in by_distance(related)]
@@ -93,10 +95,15 @@ def by_relation(pairs: Sequence[Row], depth: int) -> list[Row]:
 
 def relation_of(v: str, w: str) -> str:
     """The branch of two nodes, or "cross"."""
-    return v[0] if v[0] == w[0] else "cross"
+    if v[0] == w[0]:
+        return v[0]
+    return "cross"
 
 
 def distance(v: str, w: str, depth: int) -> int:
     """|i − j| within a branch, the distance through the merge across."""
-    i, j = int(v[1:]), int(w[1:])
-    return abs(i - j) if v[0] == w[0] else graph_distance(depth, i, j)
+    i = int(v[1:])
+    j = int(w[1:])
+    if v[0] == w[0]:
+        return abs(i - j)
+    return graph_distance(depth, i, j)

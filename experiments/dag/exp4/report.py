@@ -24,7 +24,7 @@ from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first
-from runner.contract import Claim, Figures, Statement
+from runner.contract import Claim, Figures, Statement, Tables
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
@@ -58,13 +58,13 @@ class DiamondAnalysis(WithAuthors):
         }
 
     def statistics(self) -> list[Statistic]:
-        distances, merge, networks = (
-            self.tables["distances"],
-            self.tables["merge"],
-            self.tables["networks"],
-        )
-        variant, where = list(VARIANT), [*VARIANT, "checkpoint"]
-        cross, curved = chosen(distances, relation="cross"), merge[merge["tensor"] > 0]
+        distances = self.tables["distances"]
+        merge = self.tables["merge"]
+        networks = self.tables["networks"]
+        variant = list(VARIANT)
+        where = [*VARIANT, "checkpoint"]
+        cross = chosen(distances, relation="cross")
+        curved = merge[merge["tensor"] > 0]
         deep = cross[cross["branch_depth"] > 1]
         rows = summary.decay_fits(deep, "R", keys=where, figure="figN2_across_branches")
         rows += summary.through_training(
@@ -142,11 +142,10 @@ def two_blocks(distances: pd.DataFrame, checkpoint: str = "init") -> dict[tuple[
     return found
 
 
-def across_notes(
-    tables: Mapping[str, pd.DataFrame], without_norm: pd.DataFrame | None = None
-) -> Iterator[str]:
+def across_notes(tables: Tables, without_norm: pd.DataFrame | None = None) -> Iterator[str]:
     """What of the printed ratios can be said."""
-    kept, own = two_blocks(tables["distances"]), list(shares(tables["merge"]).values())
+    kept = two_blocks(tables["distances"])
+    own = list(shares(tables["merge"]).values())
     curved = [v for k, v in kept.items() if k[1:3] == ("cat", "silu")]
     flat = [v for k, v in kept.items() if k[1:3] != ("cat", "silu")]
     if not (own and flat and curved):

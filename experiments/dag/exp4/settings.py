@@ -40,7 +40,8 @@ class Exp4Diamond(InterLayer):
         ]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
-        depth, activation = int(cell.params["branch_depth"]), str(cell.params["activation"])
+        depth = int(cell.params["branch_depth"])
+        activation = str(cell.params["activation"])
         return self.model.network(
             outputs=self.dataset.classes,
             branch_depth=depth,

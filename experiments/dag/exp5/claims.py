@@ -128,7 +128,9 @@ def authors_own(tables: Tables) -> bool:
 
 def mean_of(values: Sequence[float]) -> float:
     """The statistic over all seeds: of pseudovalues the whole one, else the mean."""
-    return values.whole if isinstance(values, Pseudovalues) else sum(values) / len(values)
+    if isinstance(values, Pseudovalues):
+        return values.whole
+    return sum(values) / len(values)
 
 
 def gaps(attention: pd.DataFrame) -> Parts:
@@ -169,7 +171,8 @@ def structural(blocks: pd.DataFrame, says: Mapping[str, Statement]) -> Iterator[
         return
     recovered = chosen(blocks, protocol=RECOVERED)
     wide = recovered.pivot(index=["checkpoint", "seed"], columns="network", values="gap")
-    flat, ratio = {}, {}
+    flat = {}
+    ratio = {}
     for checkpoint, rows in wide.groupby("checkpoint"):
         flat[str(checkpoint)] = list(rows["flat_mlp"])
         ratio[str(checkpoint)] = list(rows["flat_mlp"] / rows["attention"])

@@ -29,7 +29,8 @@ from runner.training.trained import Trained, train_regression
 
 def measure(experiment: Exp5Attention, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Train the network of a cell under its protocol and measure its block."""
-    network, protocol = str(cell.params["network"]), str(cell.params["protocol"])
+    network = str(cell.params["network"])
+    protocol = str(cell.params["protocol"])
     dataset, training = experiment.under(protocol)
     trained = train_regression(experiment.network_settings(network), dataset, training, ctx)
     metric = experiment.metric
@@ -53,7 +54,7 @@ def measure_trained(
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}
-        row: Row = {**here, **scores_at(trained, at.checkpoint, ("test_loss",))}
+        row = {**here, **scores_at(trained, at.checkpoint, ("test_loss",))}
         row |= {"parameters": at.network.parameter_count, **value_path(at.network), "status": "ok"}
         certificate = of_blocks(at.dag, at.x, y, blocks, ctx, **here)
         return {**found, "networks": [row], "certificate": certificate}
@@ -65,7 +66,8 @@ def measure_trained(
 
 def block_row(blocks: BlockSplit, pair: tuple[str, str]) -> dict[str, float]:
     """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block."""
-    tensor, gauss_newton = blocks.tensor[pair], blocks.gauss_newton[pair]
+    tensor = blocks.tensor[pair]
+    gauss_newton = blocks.gauss_newton[pair]
     return {
         "full": resonance(blocks.total[pair]),
         "gn": resonance(gauss_newton),
@@ -81,6 +83,7 @@ def value_path(network: Network) -> dict[str, float]:
     if "v" not in network.stages:
         return {"value_path": math.nan, "bias": math.nan}
     stages: Any = network.stages
-    values, head = stages["v"].weight.detach(), stages["head"].linear
+    values = stages["v"].weight.detach()
+    head = stages["head"].linear
     path = head.weight.detach() @ values
     return {"value_path": float(path.norm()), "bias": float(head.bias.detach())}

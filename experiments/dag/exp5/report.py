@@ -4,7 +4,6 @@ targets."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -53,7 +52,8 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
         }
 
     def statistics(self) -> list[Statistic]:
-        blocks, where = self.tables["blocks"], ["protocol", "checkpoint"]
+        blocks = self.tables["blocks"]
+        where = ["protocol", "checkpoint"]
         attention = chosen(
             blocks, network="attention"
         )  # the gap of the ReLU network is an exact zero
@@ -129,9 +129,7 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     def draw(ax: Axes, checkpoint: str) -> None:
         for i, protocol in enumerate(protocols):
             part = chosen(table, protocol=protocol, checkpoint=checkpoint)
-            points: dict[str, Any] = STYLES.point_style(protocol) | {
-                "label": f"{label(protocol)}, a seed"
-            }
+            points = STYLES.point_style(protocol) | {"label": f"{label(protocol)}, a seed"}
             ax.scatter([i] * len(part), part["gap"], s=14, **points)
             mean = [part["gap"].mean()] * 2
             ax.plot([i - 0.3, i + 0.3], mean, color="black", linewidth=1.2, label="mean over seeds")

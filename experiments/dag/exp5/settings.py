@@ -104,9 +104,9 @@ class Exp5Attention(Judged):
         """Builder of `runner.models` and its arguments."""
         if network == "flat_mlp":
             return self.model.flat_control(self.dataset.tokens, self.flat_width, self.mlp_depth)
-        return (
-            self.model.network() if network == "attention" else self.model.control(self.mlp_depth)
-        )
+        if network == "attention":
+            return self.model.network()
+        return self.model.control(self.mlp_depth)
 
     def companions(self) -> Mapping[str, c.Companion]:
         """Further seeds, which take networks and orders from named streams and are no part of the

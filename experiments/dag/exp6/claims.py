@@ -168,7 +168,8 @@ def decays(published: pd.DataFrame, engine: pd.DataFrame, decide: Judge) -> list
     published: estimates as the paper's; engine: values without probes of the paper's own networks,
     if they are.
     """
-    means, exact = start_decays(published), start_decays(engine)
+    means = start_decays(published)
+    exact = start_decays(engine)
     rows = []
     for name, network in DECAYS.items():
         without_probes = {"init": exact[network]} if network in exact else {}
@@ -208,7 +209,9 @@ def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]
 
 def ratio_of_means(wide: pd.DataFrame) -> float:
     """R(0) over R(4), both means over seeds, as printed; NaN where a distance is not measured."""
-    return float(wide[0].mean() / wide[LAST].mean()) if LAST in wide else math.nan
+    if LAST in wide:
+        return float(wide[0].mean() / wide[LAST].mean())
+    return math.nan
 
 
 def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
@@ -238,7 +241,7 @@ def negligible(pairs: pd.DataFrame) -> Parts:
     """Share in Σ‖H‖_F² over all pairs of the blocks with ‖H‖₂² < 1e-12, by network that has any and
     seed."""
     known = pairs.assign(top=pairs["R"] ** 2 / pairs["D"], square=pairs["R"] ** 2)
-    found: Parts = {}
+    found = {}
     for name, part in by_network(known[known["top"].notna()]).items():
         small = part[part["top"] < NEGLIGIBLE].groupby("seed")["square"].sum()
         if len(small):
@@ -252,7 +255,8 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
     and averages."""
     parts = []
     if "distances" in tables:
-        keys, own = [*KEYS, "distance"], {}
+        keys = [*KEYS, "distance"]
+        own = {}
         for estimator in ("published", "engine"):
             rows = gaps(leaving_out(tables, estimator, negligible))
             own[estimator] = long_format(rows, keys, METRICS)

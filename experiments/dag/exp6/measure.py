@@ -108,14 +108,17 @@ def by_estimator(
     _, x, y = next(image_sets(at.data.test, experiment.metric, ctx.device))
     dag = network.to_dag()
     if experiment.metric.double:
-        dag, x = dag.to(torch.float64), x.double()
+        dag = dag.to(torch.float64)
+        x = x.double()
     images = dag, x, y, network.measured
     generator = ctx.torch_generator(f"probes/engine/{statistics}")
     budget = memory_of(experiment.metric)
     yield "engine", engine_rows(*images, experiment.relative_error, budget, generator)
     if statistics == "running":
         generator = ctx.torch_generator("probes/published")
-        steps = experiment.power_steps if at.trained else 0
+        steps = 0
+        if at.trained:
+            steps = experiment.power_steps
         yield "published", published_rows(*images, experiment.probes, steps, generator)
 
 
@@ -135,7 +138,7 @@ def engine_rows(
     )
     rows = []
     for (v, w), m in metrics.items():
-        row: Row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v)}
+        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v)}
         row |= {"R": m.R.value, "C": m.C.value, "D": m.D.value}
         row |= {"gn": m.gauss_newton.value, "tensor": m.tensor.value}
         row |= {"R_error": m.R.error, "D_error": m.D.error, "tensor_error": m.tensor.error}
@@ -161,16 +164,18 @@ def published_rows(
     pairs = list(combinations_with_replacement(nodes, 2))
     parts = part_norms(dag, x, y, nodes, pairs, probes, generator)
     norms = {pair: part.total.value for pair, part in parts.items()}
-    tops: dict[Pair, float] = dict.fromkeys(pairs, 0.0)
+    tops = dict.fromkeys(pairs, 0.0)
     zero = "D not estimated"
     if steps:
         tops = spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
         zero = "zero block"
     rows = []
     for v, w in pairs:
-        part, norm, top = parts[v, w], norms[v, w], tops[v, w]
+        part = parts[v, w]
+        norm = norms[v, w]
+        top = tops[v, w]
         scale = math.sqrt(norms[v, v] * norms[w, w])
-        row: Row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
+        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
         row["C"] = norm / scale if scale > 0 else math.nan
         row["D"] = (norm / top) ** 2 if top > 0 else math.nan
         row |= {"gn": part.gauss_newton.value, "tensor": part.tensor.value}
@@ -185,7 +190,7 @@ def by_distance(rows: Sequence[Row]) -> list[Row]:
     tensor."""
     found = []
     for d, alike in by_column(rows, "distance"):
-        row: Row = {"distance": d, "pairs": len(alike)}
+        row = {"distance": d, "pairs": len(alike)}
         row |= means(alike, ("R", "C", "D")) | sums(alike, ("gn", "tensor"))
         found.append(row | {"status": "ok"})
     return found
@@ -267,7 +272,8 @@ def batch_norms(network: Network) -> list[nn.BatchNorm2d]:
 def identity_of_statistics(network: Network) -> bool:
     """Whether every BatchNorm still has the running mean 0 and variance 1 that it was made with."""
     for norm in batch_norms(network):
-        mean, variance = norm.running_mean, norm.running_var
+        mean = norm.running_mean
+        variance = norm.running_var
         if mean is None or variance is None:
             return False
         if not bool((mean == 0).all() and (variance == 1).all()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -38,9 +37,10 @@ class ResNetAnalysis(WithAuthors):
     results = Results("exp6", ("activation", "arch", "checkpoint"))
 
     def figures(self) -> Figures:
-        found: dict[str, Any] = {}
+        found = {}
         if "distances" in self.tables:
-            distances, pairs = self.tables["distances"], self.tables["pairs"]
+            distances = self.tables["distances"]
+            pairs = self.tables["pairs"]
             kept = exp6_claims.leaving_out(self.tables, "engine", self.experiment.negligible)
             bent = exp6_claims.gaps(exp6_claims.selected(distances, "engine"))
             bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
@@ -91,7 +91,8 @@ class ResNetAnalysis(WithAuthors):
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     """R, C, D or gap against distance: a row per activation, a column per checkpoint, a line per
     architecture."""
-    table, paper = gaps(selected(distances, "engine")), chosen(printed(NAME), metric=value)
+    table = gaps(selected(distances, "engine"))
+    paper = chosen(printed(NAME), metric=value)
     heads = {
         (activation, checkpoint): f"{head}, {label(checkpoint)}"
         for activation, head in titles(table, "activation").items()
@@ -149,7 +150,8 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
     """R of every pair from 30 probes over the engine's value, minus one: every network and pair is
     a dot."""
     keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
-    estimated, exact = selected(pairs, "published"), selected(pairs, "engine")
+    estimated = selected(pairs, "published")
+    exact = selected(pairs, "engine")
     both = estimated.merge(exact, on=keys, suffixes=("", "_engine"))
     both["percent"] = 100 * (both["R"] / both["R_engine"] - 1)
     networks = dict(groups(both, ["activation", "arch"]))

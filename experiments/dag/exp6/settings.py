@@ -48,7 +48,9 @@ class Exp6ResNet18(InterLayer):
             smooth = params["activation"] not in ("relu", "leaky_relu")
             seconds = (35.0 + 20.0 * smooth) * self.metric.examples / 32
             if params["checkpoint"] != "init" and not self.folder:
-                share = 0.5 if "mid" in self.checkpoint else 1.0
+                share = 1.0
+                if "mid" in self.checkpoint:
+                    share = 0.5
                 seconds += 65.0 * share * self.training.epochs * self.dataset.train / 50000
             memory = 1.4 + min(self.metric.memory_gib, self.metric.examples / 16)
             cells.append(c.Cell(params, round(seconds, 1), memory))

@@ -17,12 +17,11 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from runner.contract import Analysis, Claim, Statement
+from runner.contract import Analysis, Claim, Statement, Tables
 from runner.report.collect import REFERENCE
 from runner.report.reference import unrounded
 from runner.stats import judge
 
-Tables = Mapping[str, "pd.DataFrame"]
 Rows = list[dict[str, Any]]
 SEEDS = range(judge.FEWEST_SEEDS)
 ABOUT = 0.05
@@ -84,7 +83,8 @@ class Results:
             match = DISTANCE.fullmatch(rest)
             if (match is not None) != by_distance:
                 continue
-            about, name = dict(keys), rest
+            about = dict(keys)
+            name = rest
             if match is not None:
                 about["distance"], name = int(match["distance"]), match["of"]
                 about["relation"] = RELATIONS.get(match["relation"] or "", "")
@@ -140,7 +140,9 @@ def by_value(says: Mapping[str, Statement]) -> dict[str, Statement]:
 
 def about(says: Statement) -> float:
     """How far the authors' own value may lie from the number that their text gives."""
-    return max(says.rounding, ABOUT * abs(says.number)) if math.isnan(says.margin) else says.margin
+    if math.isnan(says.margin):
+        return max(says.rounding, ABOUT * abs(says.number))
+    return says.margin
 
 
 class WithAuthors(Analysis):

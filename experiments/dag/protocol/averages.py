@@ -12,7 +12,9 @@ Row = dict[str, Any]
 def mean_of(values: Iterable[float]) -> float:
     """Mean of the values that are not NaN; NaN where there are none."""
     finite = [value for value in values if not math.isnan(value)]
-    return math.fsum(finite) / len(finite) if finite else math.nan
+    if finite:
+        return math.fsum(finite) / len(finite)
+    return math.nan
 
 
 def means(rows: Sequence[Row], names: Iterable[str]) -> dict[str, float]:

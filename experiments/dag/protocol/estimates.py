@@ -74,7 +74,7 @@ def estimated_metrics(
     rows = []
     for v, w in pairs:
         norm = norms[v, w]
-        row: Row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
+        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
         row["C"] = _ratio(norm, math.sqrt(norms[v, v] * norms[w, w]))
         row["D"] = _ratio(norm, tops[v, w]) ** 2
         rows.append(row)
@@ -87,7 +87,7 @@ def estimates_by_distance(rows: Sequence[Row]) -> list[Row]:
     found = []
     for d, alike in by_column(rows, "distance"):
         stable_ranks = [row["D"] for row in alike if not math.isnan(row["D"])]
-        row: Row = {"distance": d, "pairs": len(alike)}
+        row = {"distance": d, "pairs": len(alike)}
         row |= means(alike, ("R", "C", "D"))
         row["D_smallest"] = min(stable_ranks, default=math.nan)
         found.append(row)
@@ -95,4 +95,6 @@ def estimates_by_distance(rows: Sequence[Row]) -> list[Row]:
 
 
 def _ratio(a: float, b: float) -> float:
-    return a / b if b > 0 else math.nan
+    if b > 0:
+        return a / b
+    return math.nan

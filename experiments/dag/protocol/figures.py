@@ -122,7 +122,8 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     ax.plot(x, rows["mean"], label=PAPER, **marker)
     printed = rows["std"].notna().to_numpy()
     if printed.any():
-        places, shown = np.asarray(x, dtype=float)[printed], rows[printed]
+        places = np.asarray(x, dtype=float)[printed]
+        shown = rows[printed]
         bars = style | {"elinewidth": 0.8, "capsize": 4}
         ax.errorbar(places, shown["mean"], yerr=shown["std"], **bars)
 
@@ -135,7 +136,8 @@ def image_sets(
 
     means: columns images, mean, std.
     """
-    random, own = means[means["images"] != 0]["mean"], chosen(means, images=0)
+    random = means[means["images"] != 0]["mean"]
+    own = chosen(means, images=0)
     spread = np.zeros(len(random))
     if len(random) > 1:
         spread = jitter * np.linspace(-1, 1, len(random))
@@ -271,7 +273,8 @@ def through_training(
     paper: published values, and column of ours -> metric of theirs; black hollow marks around ours.
     """
     table = first(networks)
-    kinds, heads = list(dict.fromkeys(table[variant])), titles(table, panel)
+    kinds = list(dict.fromkeys(table[variant]))
+    heads = titles(table, panel)
     at = {(value, key): heads[key] for value, key in product(values, heads)}
     printed, metrics = (None, {}) if paper is None else paper
 
@@ -310,7 +313,9 @@ def checkpoint_ticks(ax: Axes) -> None:
 def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:
     """Means by epoch as a line, mean ± std as a band that stays above zero. means: columns epoch,
     mean, std."""
-    x, mean, std = means["epoch"], means["mean"], means["std"].fillna(0)
+    x = means["epoch"]
+    mean = means["mean"]
+    std = means["std"].fillna(0)
     ax.plot(x, mean, label=text, markevery=max(1, len(x) // 12), **style)
     low = (mean - std).clip(lower=1e-3 * mean)
     ax.fill_between(x, low, mean + std, color=style["color"], alpha=0.18, linewidth=0)

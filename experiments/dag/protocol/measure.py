@@ -103,7 +103,8 @@ def point(
     network = trained.at(checkpoint)
     dag = network.to_dag(trained.loss)
     if metric.double:
-        dag, x = dag.to(torch.float64), x.double()
+        dag = dag.to(torch.float64)
+        x = x.double()
     return Point(trained, checkpoint, images, network, dag, x, y)
 
 
@@ -247,7 +248,7 @@ def by_distance(pairs: Sequence[Row]) -> list[Row]:
     for d, alike in by_column(pairs, "distance"):
         if d < 0:
             continue
-        row: Row = {"distance": d, "pairs": len(alike)}
+        row = {"distance": d, "pairs": len(alike)}
         row |= means(alike, ("R", "C", "D", *added(alike[0])))
         row["gn"] = math.fsum(pair["frob_gn"] for pair in alike)
         row["tensor"] = math.fsum(pair["frob_tensor"] for pair in alike)
@@ -362,4 +363,6 @@ def second_derivative(act: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
         if not first.requires_grad:
             return torch.zeros_like(z)
         (second,) = torch.autograd.grad(first.sum(), z, allow_unused=True)
-    return torch.zeros_like(z) if second is None else second
+    if second is None:
+        return torch.zeros_like(z)
+    return second

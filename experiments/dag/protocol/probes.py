@@ -88,7 +88,8 @@ def root_mean(images: Tensor) -> Estimate:
     """√mean |image|² over the rows, with its standard error (delta method), widened for few of
     them."""
     squares = squares_of(images)
-    count, mean = len(squares.values), float(squares.values.mean())
+    count = len(squares.values)
+    mean = float(squares.values.mean())
     if mean == 0:
         return Estimate(0.0, 0.0, count)
     error = float(squares.values.std()) / math.sqrt(count) * student(count - 1)
@@ -109,7 +110,7 @@ def spectral_norms(
     for v, w in pairs:
         start = operator.gaussian(operator.sizes[w], streams.of(f"{v}->{w}"))
         q[v, w] = unit(start)
-    sigma: dict[Pair, float] = {}
+    sigma = {}
     for _ in range(steps):
         forward = _products(operator, {(v, w): (w, q[v, w], v) for v, w in pairs})
         sigma = {pair: norm_of(image) for pair, image in forward.items()}
@@ -127,7 +128,7 @@ def _products(
 ) -> dict[Pair, Tensor]:
     """For each pair (source node, direction, target node): the target's part of H times the
     direction, in one call."""
-    directions: dict[str, Tensor] = {}
+    directions = {}
     for k, (source, direction, _) in enumerate(requests.values()):
         if source not in directions:
             directions[source] = direction.new_zeros(len(requests), operator.sizes[source])
@@ -142,7 +143,9 @@ class Streams:
     the calls."""
 
     def __init__(self, generator: torch.Generator, kind: Stream = "node") -> None:
-        self.generator, self.kind, self.seed = generator, kind, 0
+        self.generator = generator
+        self.kind = kind
+        self.seed = 0
         if kind == "node":
             self.seed = int(torch.randint(0, 2**62, (), generator=generator, device="cpu"))
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.summary import first, long_format, variance_components
+from runner.contract import Tables
 from runner.report.collect import reference_path
 from runner.report.reference import read_reference
 from runner.stats import linear, log_linear
@@ -23,7 +24,6 @@ from runner.stats.intervals import Pseudovalues
 from runner.stats.tables import chosen, groups
 from runner.training.streams import PUBLISHED_SEEDS
 
-Tables = Mapping[str, "pd.DataFrame"]
 OFFICIAL = "official"
 ROUNDING = 1e-20
 """Relative variance below which what images add is the rounding of sums."""
@@ -181,7 +181,8 @@ def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pse
     fits = (log_linear, linear) if either else (log_linear,)
 
     def best(rows: pd.DataFrame) -> float:
-        d, means = rows.columns.to_numpy(float), rows.mean().to_numpy()
+        d = rows.columns.to_numpy(float)
+        means = rows.mean().to_numpy()
         return max(fit(d, means, name="").r2 for fit in fits)
 
     return jackknife(part.pivot(index="seed", columns="distance", values=value), best)

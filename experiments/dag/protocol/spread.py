@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, islice
@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from scipy.stats import t
 
 from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING
-from runner.contract import Analysis
+from runner.contract import Analysis, Figures
 from runner.report import figures
 from runner.report.collect import reference_path
 from runner.report.labels import row_label
@@ -44,24 +44,31 @@ class SpreadAnalysis(Analysis):
     def measured_of(self, companion: str) -> pd.DataFrame | None:
         """The measured values of a companion; None where it has no cells."""
         tables = self.beside.get(companion)
-        return None if tables is None else replace(self, tables=tables, beside={}).measured()
+        if tables is None:
+            return None
+        return replace(self, tables=tables, beside={}).measured()
 
     def rounded(self, measured: pd.DataFrame) -> pd.DataFrame:
         """Measured values with the columns `rounding_std` and `rounding_df`, where trainings were
         repeated."""
         values = self.measured_of(ROUNDING)
-        return measured if values is None else with_rounding(measured, values)
+        if values is None:
+            return measured
+        return with_rounding(measured, values)
 
     @cached_property
     def further(self) -> list[Statistic]:
         """Rows of kind "typical"."""
-        values, path = self.measured_of(FURTHER), reference_path(self.reference)
+        values = self.measured_of(FURTHER)
+        path = reference_path(self.reference)
         if values is None or path is None:
             return []
         return list(further_rows(values, read_reference(path), "further_seeds"))
 
-    def further_figures(self) -> Mapping[str, Callable[[], Figure]]:
-        return {"further_seeds": lambda: draw_further_seeds(self.further)} if self.further else {}
+    def further_figures(self) -> Figures:
+        if self.further:
+            return {"further_seeds": lambda: draw_further_seeds(self.further)}
+        return {}
 
 
 FEWEST = 3
@@ -120,7 +127,8 @@ def further_rows(
     """
     for row, values in matched(measured, reference):
         number = published(row)
-        n, m = len(values), number.n
+        n = len(values)
+        m = number.n
         mean = math.fsum(values) / n
         std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
         if std == 0 or n < max(FEWEST_FURTHER, m + 1):
@@ -213,11 +221,9 @@ def draw_further_seeds(rows: Sequence[Statistic]) -> Figure:
     ax.plot(x, range(len(shown)), "o", color="black", markerfacecolor="none", label="printed mean")
     ax.set_xlabel("printed mean − mean of the further seeds, in half widths of the interval")
     figures.shared_legend(figure)
-    more = (
-        f"; the {len(shown)} farthest of {len(rows)} printed means"
-        if len(rows) > len(shown)
-        else ""
-    )
+    more = ""
+    if len(rows) > len(shown):
+        more = f"; the {len(shown)} farthest of {len(rows)} printed means"
     figures.note(figure, f"n = {max(s.n_a for s in rows)} further seeds of named streams{more}")
     return figure
 

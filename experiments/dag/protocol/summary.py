@@ -66,10 +66,13 @@ def variance_components(table: pd.DataFrame, value: str) -> Components:
     random = table[table["images"] != FIRST]
     y = random.pivot(index="seed", columns="images", values=value).dropna().to_numpy(dtype=float)
     n, k = y.shape
-    mean = float(y.mean()) if y.size else math.nan
+    mean = math.nan
+    if y.size:
+        mean = float(y.mean())
     if n < 2 or k < 2:
         return Components(mean, math.nan, math.nan, math.nan, n, k)
-    rows, columns = y.mean(1) - mean, y.mean(0) - mean
+    rows = y.mean(1) - mean
+    columns = y.mean(0) - mean
     rest = y - mean - rows[:, None] - columns[None, :]
     ms_seeds = k * float(np.sum(rows**2)) / (n - 1)
     ms_images = n * float(np.sum(columns**2)) / (k - 1)
@@ -127,7 +130,7 @@ def between(
     found = []
     for values, part in groups(first(distances), keys):
         x, y = (list(seed_values(part[part[column] == name], value).values()) for name in (a, b))
-        about: stats.About = {"name": f"{value}: {a} against {b}", "group": label(keys, values)}
+        about = {"name": f"{value}: {a} against {b}", "group": label(keys, values)}
         about |= {"figure": figure, "where": where, "label_a": a, "label_b": b}
         found.append(stats.mann_whitney(x, y, **about))
     return found
@@ -141,7 +144,7 @@ def through_training(
     for values, part in groups(first(distances), keys):
         init, final = (seed_values(chosen(part, checkpoint=c), value) for c in ("init", "final"))
         seeds = sorted(set(init) & set(final))
-        about: stats.About = {"name": f"{value}: final against init", "group": label(keys, values)}
+        about = {"name": f"{value}: final against init", "group": label(keys, values)}
         about |= {"figure": figure, "where": where, "label_a": "final", "label_b": "init"}
         found.append(stats.wilcoxon([final[s] for s in seeds], [init[s] for s in seeds], **about))
     return found
@@ -213,5 +216,7 @@ def _relative(spread: Statistic) -> Statistic:
     """The statistic with std/|mean|, or with the reason why there is no std."""
     if math.isnan(spread.std):
         return replace(spread, statistic=math.nan, note="needs two seeds and two sets of images")
-    share = spread.std / abs(spread.mean) if spread.mean else math.nan
+    share = math.nan
+    if spread.mean:
+        share = spread.std / abs(spread.mean)
     return replace(spread, statistic=share, method="two-way random effects")

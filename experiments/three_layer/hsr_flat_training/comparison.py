@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.three_layer.hsr_flat_training.settings import BUDGETS, ENTRIES, HALF, RULES
+from runner.contract import Tables
 from runner.stats.intervals import Sample
 from runner.stats.judge import LEVEL
 from runner.stats.tables import chosen
@@ -71,11 +72,13 @@ class Comparison:
 
     def __init__(
         self,
-        tables: Mapping[str, pd.DataFrame],
+        tables: Tables,
         chosen: Mapping[str, Sequence[int]],
         data: str = "",
     ) -> None:
-        self.table, self.chosen, self.data = tables["ends"], chosen, data
+        self.table = tables["ends"]
+        self.chosen = chosen
+        self.data = data
 
     def ends(self, entry: Entry, method: str) -> pd.DataFrame:
         """One row per seed; empty where nothing is stored."""
@@ -92,10 +95,13 @@ class Comparison:
     def values(self, entry: Entry, method: str, quantity: str) -> pd.Series:
         """The quantity by seed, as a logarithm where it is compared by ratios."""
         values = self.ends(entry, method)[quantity].astype(float)
-        return np.log(values.where(values > 0)) if quantity in LOGARITHMIC else values
+        if quantity in LOGARITHMIC:
+            return np.log(values.where(values > 0))
+        return values
 
     def differences(self, entry: Entry, a: str, b: str, quantity: str) -> list[float]:
         """`a` less `b`, one for each seed that both have; NaN where one diverged."""
-        first, second = self.values(entry, a, quantity), self.values(entry, b, quantity)
+        first = self.values(entry, a, quantity)
+        second = self.values(entry, b, quantity)
         shared = first.index.intersection(second.index)
         return [float(v) for v in first[shared] - second[shared]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -61,7 +60,7 @@ def _interval(
     shown = np.exp(shown) if quantity == "lambda_max" else 100 * shown
     if not math.isfinite(shown[0]):
         return
-    style: dict[str, Any] = STYLES.style(baseline) | {"linestyle": "none", "markersize": 4.5}
+    style = STYLES.style(baseline) | {"linestyle": "none", "markersize": 4.5}
     arms = None
     if math.isfinite(shown[1]):
         arms = [[shown[0] - shown[1]], [shown[2] - shown[0]]]

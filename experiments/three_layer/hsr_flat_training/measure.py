@@ -63,7 +63,8 @@ def _parts(
 def network(experiment: FlatContest, inputs: int, ctx: Context) -> list[Tensor]:
     """Weight (1, out, in) and bias (1, out) of every layer; Glorot's initial values."""
     generator = ctx.torch_generator("network")
-    sizes, parameters = [inputs, *experiment.widths, experiment.dataset.classes], []
+    sizes = [inputs, *experiment.widths, experiment.dataset.classes]
+    parameters = []
     for a, b in itertools.pairwise(sizes):
         limit = math.sqrt(6 / (a + b))
         weight = (2 * torch.rand(b, a, generator=generator) - 1) * limit
@@ -111,7 +112,9 @@ def epochs_of(experiment: FlatContest, settings: Settings, budget: str) -> int:
 
 def look_epochs(total: int, count: int) -> set[int]:
     """`count` epochs evenly spaced on the scale of logarithms, and the beginning."""
-    return {0, *(round(total ** (i / count)) for i in range(count + 1))} if count else set()
+    if count:
+        return {0, *(round(total ** (i / count)) for i in range(count + 1))}
+    return set()
 
 
 def run(
@@ -122,7 +125,8 @@ def run(
     parameters = network(experiment, data.train[0].shape[1], ctx)
     stepper = Stepper([settings], parameters, ctx.torch_generator("probes"), experiment.memory)
     record = _Record(experiment, epochs_of(experiment, settings, budget), parameters, data, ctx)
-    batches, seconds = ctx.torch_generator("batches"), 0.0
+    batches = ctx.torch_generator("batches")
+    seconds = 0.0
     record.look(0, stepper.price, 0.0)
     for epoch in range(1, record.total + 1):
         began = time.process_time()
@@ -161,8 +165,11 @@ class _Record:
         data: Data,
         ctx: Context,
     ) -> None:
-        self.experiment, self.total, self.parameters = experiment, total, parameters
-        self.data, self.ctx = data, ctx
+        self.experiment = experiment
+        self.total = total
+        self.parameters = parameters
+        self.data = data
+        self.ctx = ctx
         self.looks = look_epochs(total, experiment.looks)
         self.accuracy: dict[int, tuple[float, float]] = {}
         self.curve: list[Row] = []
@@ -186,7 +193,8 @@ class _Record:
         """Of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands
         apart."""
         own, loss = self._own()
-        generator, largest = self.ctx.torch_generator(f"look/{epoch}"), math.nan
+        generator = self.ctx.torch_generator(f"look/{epoch}")
+        largest = math.nan
         if torch.isfinite(loss):
             operator = ParameterHessian(loss, own)
             largest = largest_after(operator, self.experiment.look_steps, generator)
@@ -201,7 +209,8 @@ class _Record:
         own, loss = self._own()
         if not (torch.isfinite(loss) and all(bool(torch.isfinite(p).all()) for p in own)):
             return {**dict.fromkeys(MEASURED, math.nan), "status": "diverged"}
-        operator, generator = ParameterHessian(loss, own), self.ctx.torch_generator("end")
+        operator = ParameterHessian(loss, own)
+        generator = self.ctx.torch_generator("end")
         top = largest_eigenvalue(operator, self.experiment.tolerance, generator)
         bound = bound_from_probes(operator, self.experiment.bound_probes, generator)
         near = range(max(0, self.total - self.experiment.last_epochs + 1), self.total + 1)
@@ -210,7 +219,9 @@ class _Record:
         curvature = (top.value, top.residual, *bound)
         means = (validation / len(near), test / len(near))
         measured = (float(loss.detach()), *means, *curvature)
-        status = "ok" if top.converged else "λ₁ has not converged"
+        status = "λ₁ has not converged"
+        if top.converged:
+            status = "ok"
         return {**dict(zip(MEASURED, measured, strict=True)), "status": status}
 
 

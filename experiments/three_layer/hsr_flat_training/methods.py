@@ -63,7 +63,9 @@ class Settings:
         """
         if self.method in RADII:
             return 2.0
-        return 2.0 + 4 * self.probes if self.probes else 1.0
+        if self.probes:
+            return 2.0 + 4 * self.probes
+        return 1.0
 
     @property
     def mean_price(self) -> float:
@@ -79,7 +81,9 @@ def trial(method: str, number: int) -> Settings:
     if method not in METHODS:
         raise ValueError(f"method: expected one of {', '.join(METHODS)}, found {method!r}")
     plain = method.removesuffix(HALF)
-    end = 1.0 if plain == method else 0.5
+    end = 0.5
+    if plain == method:
+        end = 1.0
     first, second, third = _point(number)
     rate = _log_uniform(RATES, first)
     if plain == "sgd":
@@ -133,13 +137,18 @@ class Stepper:
         probes: torch.Generator,
         memory: float,
     ) -> None:
-        self.method, self.count, self.end = settings[0].method, settings[0].probes, settings[0].end
+        self.method = settings[0].method
+        self.count = settings[0].probes
+        self.end = settings[0].end
         self.active_price = settings[0].price
-        self.parameters, self.probes, self.memory = list(parameters), probes, memory
+        self.parameters = list(parameters)
+        self.probes = probes
+        self.memory = memory
         self.rate = self.parameters[0].new_tensor([s.rate for s in settings])
         self.radius = self.parameters[0].new_tensor([s.radius for s in settings])
         self.weight = self.parameters[0].new_tensor([s.weight for s in settings])
-        self.squared, self.remembered = torch.zeros_like(self.rate), 0.0
+        self.squared = torch.zeros_like(self.rate)
+        self.remembered = 0.0
         self.price = 0.0
 
     def step(self, losses: Losses, progress: float) -> None:
@@ -187,7 +196,8 @@ class Stepper:
     def _penalty(self, values: Tensor) -> Tensor:
         """tr H, or λ_sup, of each network, (K,), from probes and with graph."""
         gradients = torch.autograd.grad(values.sum(), self.parameters, create_graph=True)
-        forms, squares = [], []
+        forms = []
+        squares = []
         for _ in range(self.count):
             probe = signs(self.parameters, self.probes)
             image = hessian_vector_product(gradients, self.parameters, probe, graph=True)
@@ -205,10 +215,12 @@ class Stepper:
         """
         dimension = sum(p[0].numel() for p in self.parameters)
         if forms.shape[1] == 1:
-            trace, variance = forms[:, 0], squares[:, 0] / dimension
+            trace = forms[:, 0]
+            variance = squares[:, 0] / dimension
         else:
             estimate = combine(forms, squares, dimension)
-            trace, variance = estimate.trace, estimate.variance
+            trace = estimate.trace
+            variance = estimate.variance
         value = variance.detach()
         self.squared = self.memory * self.squared + (1 - self.memory) * value
         self.remembered = self.memory * self.remembered + (1 - self.memory)

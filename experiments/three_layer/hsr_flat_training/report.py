@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-
-from matplotlib.figure import Figure
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_flat_training import figures
@@ -21,7 +19,7 @@ from experiments.three_layer.hsr_flat_training.comparison import (
 )
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, NAMES, FlatContest
 from runner import stats
-from runner.contract import Analysis, Claim, Statement, Verdict
+from runner.contract import Analysis, Claim, Figures, Statement, Verdict
 from runner.stats import Statistic, judge
 from runner.stats.intervals import Sample, seeds_for_limit
 
@@ -53,7 +51,7 @@ class ContestAnalysis(Analysis):
     @cached_property
     def differences(self) -> dict[Key, list[float]]:
         """HSR less a baseline, by seed, of all that is stored."""
-        found: dict[Key, list[float]] = {}
+        found = {}
         for entry in CONTEST:
             for quantity in TESTED:
                 for baseline in BASELINES:
@@ -94,7 +92,8 @@ class ContestAnalysis(Analysis):
         """Whether HSR is better than a baseline in every entry; None where nothing is stored."""
         level = self.experiment.level
         verdicts: dict[str, Verdict] = {}
-        shifts, needed = [], []
+        shifts = []
+        needed = []
         for (entry, tested, other), test in self.tests.items():
             if (tested, other) != (quantity, baseline):
                 continue
@@ -213,7 +212,7 @@ class ContestAnalysis(Analysis):
             f"{median['cpu_seconds']:.2g} |"
         )
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         if not self.differences:
             return {}
         return {"contest": partial(figures.contest, self.differences, self.data)}

@@ -108,7 +108,8 @@ class FlatContest(c.Experiment):
 
     def _seconds(self, method: str, budget: str) -> float:
         """Of one training."""
-        steps, price = self.epochs * self.train / self.batch, self.price
+        steps = self.epochs * self.train / self.batch
+        price = self.price
         if budget == "steps":
             prices = {"sgd": 1.0, **dict.fromkeys(RADII, 2.0)}
             price = prices.get(method.removesuffix(HALF), 10.0)

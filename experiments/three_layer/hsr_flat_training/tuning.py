@@ -69,7 +69,8 @@ def measured(
     ]
     settings = [one for _, one in group]
     stepper = Stepper(settings, parameters, ctx.torch_generator("probes"), experiment.memory)
-    batches, total = ctx.torch_generator("batches"), epochs_of(experiment, settings[0], budget)
+    batches = ctx.torch_generator("batches")
+    total = epochs_of(experiment, settings[0], budget)
     shares = []
     for epoch in range(total):
         train_epoch(experiment, stepper, data.train, batches, epoch / total)
@@ -120,7 +121,7 @@ def main(path: Path) -> None:
     """Search for both contests; what is in the file already is kept."""
     from runner.run.config import build_job
 
-    rows: list[dict[str, Any]] = []
+    rows = []
     done = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=KEYS)
     known = set(zip(done["contest"], done["budget"], done["method"], strict=True))
     for contest, budget, method in product(CONTESTS, BUDGETS, METHODS):

@@ -61,7 +61,8 @@ def time(tables: Tables, tests: Tests) -> Figure:
 
 def agreement(tables: Tables) -> Figure:
     """Fig. 3: entry by entry, analytic against numerical."""
-    rows, norms = first_seed(tables["agreement"]), tables["difference_norms"]
+    rows = first_seed(tables["agreement"])
+    norms = tables["difference_norms"]
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         part, found = (chosen(t, of=key[0], block=key[1]) for t in (rows, norms))
@@ -75,7 +76,8 @@ def agreement(tables: Tables) -> Figure:
         ax.plot(part["entry"], part["analytic"], label="analytic", **analytic)
         ax.set_xlabel(f"entry of ${key[1]}$")
         ax.set_ylabel(rf"$\partial\,{OF[key[0]]} / \partial {key[1]}$")
-        least, most = found["difference_norm"].min(), found["difference_norm"].max()
+        least = found["difference_norm"].min()
+        most = found["difference_norm"].max()
         return f"norm of difference {least:.1e} to {most:.1e}"
 
     draws = len(norms[["seed", "draw"]].drop_duplicates())
@@ -100,9 +102,11 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
     """Fig. 4: |δ_i| of a sample against the norm of its contribution to a gradient, one trained
     network; last row: the limit of Proposition 1.
     """
-    rows, limit = first_seed(tables["influence"]), first_seed(tables["vanishing_error"])
+    rows = first_seed(tables["influence"])
+    limit = first_seed(tables["vanishing_error"])
     rows = chosen(rows, start=rows["start"].min())
-    seed, start = rows["seed"].iloc[0], rows["start"].iloc[0]
+    seed = rows["seed"].iloc[0]
+    start = rows["start"].iloc[0]
     names = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "the bound"}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
@@ -151,7 +155,8 @@ def covariance(tables: Tables) -> Figure:
 
     def panel(ax: Axes, key: tuple[float, str]) -> str:
         part = chosen(rows, half_range=key[0], activation=key[1])
-        low, high = part["q25"].min(), part["q75"].max()
+        low = part["q25"].min()
+        high = part["q75"].max()
         scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
         band(ax, part["covariance"], scaled["q50"], scaled["q25"], scaled["q75"], key[1], key[1])
         ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()

@@ -37,7 +37,8 @@ class _Problem:
 
     def __init__(self, experiment: HsrGradient, ctx: Context, units: int) -> None:
         data = experiment.dataset
-        self.ctx, self.half_range = ctx, experiment.training.half_range
+        self.ctx = ctx
+        self.half_range = experiment.training.half_range
         self.x, self.q = sample(data, data.train, ctx, "data/train")
         self.dimension = tl.parameter_count(data.inputs, units)
         self.split = units * (data.inputs + 1)
@@ -67,8 +68,8 @@ def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """
     p = _Problem(experiment, ctx, experiment.compared_hidden)
     thetas = p.thetas("agreement", experiment.draws, experiment.compared_range)
-    entries: list[tuple[Any, ...]] = []
-    norms: list[tuple[Any, ...]] = []
+    entries = []
+    norms = []
     for (draw, theta), name in product(enumerate(thetas), FORMS):
         value, gradient = FORMS[name]
         exact = gradient(theta, p.x, p.q)
@@ -88,7 +89,8 @@ def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 
 def _bound_matrix(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
     """G with ∇λ_sup = ∇⟨G, H⟩ for constant G: 1/D + √((D−1)/D) (H − μ 1)/||H − μ 1||_F."""
-    hessian, dimension = tl.hessian(theta, x, q), theta.shape[-1]
+    hessian = tl.hessian(theta, x, q)
+    dimension = theta.shape[-1]
     unit = torch.eye(dimension, dtype=theta.dtype)
     deviation = hessian - unit * hessian.diagonal().mean()
     share = math.sqrt((dimension - 1) / dimension)
@@ -120,7 +122,8 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 4 at trained networks, and Proposition 1: the contributions of a sample whose |delta| is
     made to vanish.
     """
-    p, fixed = _Problem(experiment, ctx, experiment.hidden), experiment.fixed_sample
+    p = _Problem(experiment, ctx, experiment.hidden)
+    fixed = experiment.fixed_sample
     ends = descend(
         p.thetas("starts", experiment.influence_starts),
         LossGradient(p.x, p.q),
@@ -130,8 +133,8 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     ).final
     met = ends.converged.nonzero()[:, 0]
     unique = met[~duplicates(ends.theta[met])][: experiment.networks].tolist()
-    rows: list[tuple[Any, ...]] = []
-    limit: list[tuple[Any, ...]] = []
+    rows = []
+    limit = []
     for start in unique:
         theta = ends.theta[start]
         errors = (tl.predict(theta, p.x) - p.q).abs().tolist()
@@ -168,7 +171,8 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     draws = experiment.covariance_draws
     shape = (draws, experiment.covariance_samples, 2)
     noise = torch.randn(shape, dtype=DTYPE, generator=ctx.torch_generator("covariance/data"))
-    first, second = noise[..., 0], noise[..., 1]
+    first = noise[..., 0]
+    second = noise[..., 1]
     q = (first >= 0).to(DTYPE)
     levels = torch.tensor([0.25, 0.5, 0.75], dtype=DTYPE)
     dimension = tl.parameter_count(2, experiment.hidden)
@@ -191,7 +195,7 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 6: norms of ∇μ and √(D−1) ∇σ at random networks."""
     p = _Problem(experiment, ctx, experiment.hidden)
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for half_range in experiment.half_range:
         thetas = p.thetas(f"terms/{half_range:g}", experiment.term_draws, half_range)
         mean = tl.mean_gradient(thetas, p.x, p.q).norm(dim=1)
@@ -213,7 +217,7 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         record=range(experiment.bound_starts),
         record_every=experiment.record_every,
     )
-    rows: list[tuple[float, ...]] = []
+    rows = []
     for start, path in result.trajectories.items():
         args = (path.theta, p.x, p.q)
         spectrum = torch.linalg.eigvalsh(tl.hessian(*args)).flip(-1)

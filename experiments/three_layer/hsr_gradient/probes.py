@@ -5,7 +5,6 @@ measurement and report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from experiments.three_layer.ends import columns
 from experiments.three_layer.hsr_gradient.settings import HsrStochastic
 from experiments.three_layer.stochastic_bound import combine
 from runner import stats
-from runner.contract import Analysis, Cell, Claim, Context, Table, Tables
+from runner.contract import Analysis, Cell, Claim, Context, Figures, Table, Tables
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import gaussian_classes
 from runner.kinds.dataset import GaussianData
@@ -49,7 +48,8 @@ def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Ta
     theta = (
         4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
     )
-    hessian, exact = tl.hessian(theta, x, q), float(tl.upper_bound(theta, x, q))
+    hessian = tl.hessian(theta, x, q)
+    exact = float(tl.upper_bound(theta, x, q))
     rows = []
     for count in experiment.probe_counts:
         generator = ctx.torch_generator(f"estimate/{count}")
@@ -85,7 +85,8 @@ WHERE = "extension of Section VII"
 def rate(rows: pd.DataFrame, seed: int) -> Statistic:
     """Exponent of the root mean square error in the number of probes."""
     name = "exponent of the error in probes"
-    x, y = np.log(rows["probes"]), np.log(rows["rms_error"])
+    x = np.log(rows["probes"])
+    y = np.log(rows["rms_error"])
     return stats.linear(x, y, name=name, group=f"seed={seed}", where=WHERE)
 
 
@@ -108,7 +109,7 @@ class HsrStochasticAnalysis(Analysis):
     def statistics(self) -> list[Statistic]:
         return self._rates
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         return {"estimate": partial(estimate, self.tables)}
 
 
@@ -133,10 +134,8 @@ def estimate(tables: Tables) -> Figure:
                     own["probes"], own["rms_error"] / own["exact"], label=f"seed {seed}", **look
                 )
             else:
-                bias, bars = (
-                    (own["mean"] - own["exact"]) / own["exact"],
-                    2 * own["standard_error"] / own["exact"],
-                )
+                bias = (own["mean"] - own["exact"]) / own["exact"]
+                bars = 2 * own["standard_error"] / own["exact"]
                 ax.errorbar(own["probes"], bias, yerr=bars, capsize=2, elinewidth=0.8, **look)
         if part == "error":
             rate = [start * (k / counts[0]) ** -0.5 for k in counts]

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from experiments.three_layer.alternatives import GRADIENT
 from experiments.three_layer.hsr_gradient import figures
@@ -18,7 +16,7 @@ from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims, secon
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Study, data_sets
 from runner import stats
-from runner.contract import Claim
+from runner.contract import Claim, Figures
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
@@ -136,7 +134,7 @@ class HsrGradientAnalysis(Study):
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
-        rows: list[dict[str, Any]] = []
+        rows = []
         if "difference_norms" in self.tables:
             norms = self.tables["difference_norms"].groupby(["seed", "of", "block"])[
                 "difference_norm"
@@ -173,10 +171,11 @@ class HsrGradientAnalysis(Study):
             )
         return found
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         """Figures that the stored tables allow; each is drawn when it is called."""
-        tables, experiment = self.tables, self.experiment
-        makers: dict[str, tuple[str, Callable[[], Figure]]] = {
+        tables = self.tables
+        experiment = self.experiment
+        makers = {
             "cost": ("fig02_time", partial(figures.time, tables, self.tests)),
             "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
             "influence": (

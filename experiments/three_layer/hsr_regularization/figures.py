@@ -71,7 +71,7 @@ def _boxes_of_methods(
         if size_of_least < 1e-4 * rows["lambda_max"].median():
             shown.pop("lambda_min")
 
-    tops: dict[tuple[str, str], dict[tuple[int, str], tuple[float, float]]] = {}
+    tops = {}
     seeds = [seed for seed, _ in data_sets(rows)]
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
@@ -146,7 +146,9 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
             ]
             look = STYLES.point_style(a)
             for slot, test in enumerate(found):
-                filled = look["color"] if test.p_holm < experiment.level else "white"
+                filled = "white"
+                if test.p_holm < experiment.level:
+                    filled = look["color"]
                 height = place + 0.12 * (slot - (len(found) - 1) / 2)
                 ax.scatter(
                     test.effect,
@@ -232,7 +234,9 @@ def data(tables: Tables) -> Figure:
     def panel(ax: Axes, kind: str) -> None:
         for label, name in ((0, "low"), (1, "high")):
             points = chosen(rows, set=kind, label=label)
-            size = 22 if kind == "train" else 9
+            size = 9
+            if kind == "train":
+                size = 22
             dots(ax, points["x1"], points["x2"], name, f"class {label}", s=size, alpha=0.7)
 
     names = {"train": "training", "test": "test"}
@@ -251,7 +255,8 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
     titles = []
     for row, protocol in zip(axes, protocols, strict=True):
         part, search = (chosen(tables[t], protocol=protocol) for t in ("critical_points", "search"))
-        part, first = part.infer_objects(), first_seed(search).iloc[0]
+        part = part.infer_objects()
+        first = first_seed(search).iloc[0]
         ratio = (part["lambda_sup"] / part["lambda_max"]).median()
         dots(
             row[0],
@@ -286,7 +291,8 @@ def bound(experiment: HsrRegularization, tables: Tables, protocols: Sequence[str
         row[1].set_ylabel("number of end points")
         for ax in row:
             draw.legend(ax)
-        sets, stop = part["seed"].nunique(), "calibrated" if protocol == "fitted" else protocol
+        sets = part["seed"].nunique()
+        stop = "calibrated" if protocol == "fitted" else protocol
         titles += [
             f"{stop} stop rule: {len(part)} points of {sets} data sets, median of bound / λ₁ "
             f"{ratio:.3f}",

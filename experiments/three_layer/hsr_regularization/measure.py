@@ -8,7 +8,6 @@ share its data: what decides a statement about data is their number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -67,7 +66,7 @@ def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> 
     found: dict[str, list[Columns]] = {
         name: [] for name in ("endpoints", "nearest", "dynamics", "profiles")
     }
-    finals: dict[str, Tensor] = {}
+    finals = {}
     for number, method in enumerate(METHODS):
         ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
         result, tables = measure_method(experiment, problem, method, chosen, names)
@@ -126,8 +125,10 @@ def search_summary(
     experiment: HsrRegularization, ends: Endpoints, points: dict[str, Any]
 ) -> dict[str, Any]:
     """One row: the counts of Section VI-A and the thresholds of Fig. 9."""
-    bound, group = points["lambda_sup"], points["group"]
-    known, share = len(bound) > 0, experiment.group_share
+    bound = points["lambda_sup"]
+    group = points["group"]
+    known = len(bound) > 0
+    share = experiment.group_share
     row = {
         "starts": len(ends.steps),
         "converged": int(ends.converged.sum()),
@@ -162,8 +163,10 @@ def polished(
 
     Converged is what polishing has finished.
     """
-    finite, count = (~ends.diverged).nonzero()[:, 0], len(ends.theta)
-    theta, limits = ends.theta[finite], _limits(experiment, problem)
+    finite = (~ends.diverged).nonzero()[:, 0]
+    count = len(ends.theta)
+    theta = ends.theta[finite]
+    limits = _limits(experiment, problem)
     down = lead(theta, *problem.args, limits)
     near = lead(theta, *problem.args, limits, "nearest")
     columns: dict[str, Any] = {"kind": _named(down.kind, finite, count)}
@@ -185,7 +188,9 @@ def _named(names: list[str], place: Tensor, count: int) -> list[str]:
 
 
 def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
-    theta, steps, done = ends.theta.clone(), ends.steps.clone(), torch.zeros_like(ends.converged)
+    theta = ends.theta.clone()
+    steps = ends.steps.clone()
+    done = torch.zeros_like(ends.converged)
     theta[place], steps[place] = found.theta, found.steps
     done[place] = torch.tensor([kind != "unfinished" for kind in found.kind], dtype=torch.bool)
     return Endpoints(theta, steps, done, ends.diverged)
@@ -248,7 +253,8 @@ def endpoint_rows(
 
 def data_table(problem: Problem) -> dict[str, Any]:
     """Training and test data (Fig. 8)."""
-    x, q = torch.cat([problem.x, problem.test_x]), torch.cat([problem.q, problem.test_q])
+    x = torch.cat([problem.x, problem.test_x])
+    q = torch.cat([problem.q, problem.test_q])
     kind = ["train"] * len(problem.q) + ["test"] * len(problem.test_q)
     return {"set": kind, "x1": x[:, 0], "x2": x[:, 1], "label": q.long()}
 
@@ -306,7 +312,7 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
     rate = float(cell.params["search_rate"])
     ctx.progress(0, 1, f"search at rate {rate:g} and {len(METHODS)} methods")
     ends = Ends(experiment, drawn(experiment, ctx, "scan", experiment.printed_ratio), rate)
-    about: Columns = {
+    about = {
         "starts": experiment.draw_starts,
         "converged": int(ends.search.converged.sum()),
         "unique": ends.unique,
@@ -325,14 +331,16 @@ def measure_scan(experiment: HsrRegularization, cell: Cell, ctx: Context) -> dic
 
 
 def _nanmedian(values: Tensor) -> float:
-    return float(values.nanmedian()) if len(values) else math.nan
+    if len(values):
+        return float(values.nanmedian())
+    return math.nan
 
 
 def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Table]:
     """Table `draws`: for every draw, group and pair of methods the mean difference of F1 and of log
     λ₁ over the starts from which both reach a critical point.
     """
-    rows: list[Mapping[str, Any]] = []
+    rows = []
     for number in range(experiment.draws):
         ctx.progress(number, experiment.draws, f"draw {number + 1}")
         problem = drawn(experiment, ctx, f"draw/{number}", experiment.fitted_ratio)
@@ -345,7 +353,8 @@ def measure_draws(experiment: HsrRegularization, ctx: Context) -> dict[str, Tabl
 
 def _difference(ends: Ends, of: Tensor, a: str, b: str) -> dict[str, Any]:
     both = of & ends.reached[a] & ends.reached[b]
-    gain, ratio = ends.f1[a] - ends.f1[b], (ends.lambda_max[a] / ends.lambda_max[b]).log()
+    gain = ends.f1[a] - ends.f1[b]
+    ratio = (ends.lambda_max[a] / ends.lambda_max[b]).log()
     return {
         "a": a,
         "b": b,

@@ -102,7 +102,8 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
             ]
             where = "at infinity" if kind.iloc[0] == "infinity" else kind.iloc[0]
             return f"{NAMES[method]}\nnearest stationary point: {where}"
-        fall, rise = max(0.0, -float(part["q50"].min())), float(of(method, "u_1")["q50"].max())
+        fall = max(0.0, -float(part["q50"].min()))
+        rise = float(of(method, "u_1")["q50"].max())
         if fall < FLAT * rise:
             return f"{NAMES[method]}\nflat: falls by less than {100 * FLAT:g} % of that rise"
         return (
@@ -129,7 +130,9 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
             ax.set_ylabel(rf"$L(\theta + t\,{direction}) - L(\theta)$")
         which = ("largest", "smallest")[column]
         axes[-1].set_xlabel(f"$t$ along ${direction}$, {which} eigenvalue")
-    place = "at the nearest point without gradient" if at == "nearest" else "where the method stops"
+    place = "where the method stops"
+    if at == "nearest":
+        place = "at the nearest point without gradient"
     draw.note(figure, f"drawn: one end of each method, {place}, flat seeds of the first data set")
     return figure
 
@@ -138,7 +141,8 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
     """Fig. 15: p(x) without regularisation and with HSR from the same starts, those of the sharpest
     points.
     """
-    rows, data = _first(tables, "boundaries", protocol), _first(tables, "data", protocol)
+    rows = _first(tables, "boundaries", protocol)
+    data = _first(tables, "data", protocol)
     starts = list(dict.fromkeys(rows["start"]))
     train = chosen(data, set="train")
     images = []

@@ -4,12 +4,9 @@ and figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import REGULARIZATION
@@ -18,7 +15,7 @@ from experiments.three_layer.hsr_regularization.analysis import variants
 from experiments.three_layer.hsr_regularization.claims import claims
 from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
 from experiments.three_layer.study import Study
-from runner.contract import Claim
+from runner.contract import Claim, Figures
 from runner.stats import Statistic
 
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
@@ -42,7 +39,7 @@ class HsrRegularizationAnalysis(Study):
         columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
         if "search" not in self.tables:
             return pd.DataFrame(columns=columns)
-        rows: list[dict[str, Any]] = []
+        rows = []
         fitted = {
             "protocol": "fitted",
             "calibrated": "the stop ratio was chosen by these numbers",
@@ -79,11 +76,12 @@ class HsrRegularizationAnalysis(Study):
             )
         return found + unchecked("hsr")
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         """The counterparts of Figs. 8-15, and what five data sets say of the comparisons
         together."""
-        experiment, tables = self.experiment, self.tables
-        found: dict[str, Callable[[], Figure]] = {}
+        experiment = self.experiment
+        tables = self.tables
+        found = {}
         if "data" in tables:
             found["fig08_data"] = partial(figures.data, tables)
         points = tables.get("critical_points")

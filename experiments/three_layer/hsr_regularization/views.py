@@ -45,16 +45,15 @@ def dynamics(
         path = result.trajectories[start]
         last = torch.searchsorted(path.steps, steps, right=True) - 1
         paths.append(path.theta[last])
-    theta = (
-        torch.stack(paths)
-        if paths
-        else problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
-    )
+    if paths:
+        theta = torch.stack(paths)
+    else:
+        theta = problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
     values = {
         "loss": tl.loss(theta, *problem.args),
         "lambda_max": torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())[..., -1],
     }
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for group in GROUPS:
         of = torch.tensor([name == group for name in names], dtype=torch.bool)
         for quantity, value in values.items() if bool(of.any()) else ():
@@ -125,7 +124,8 @@ def profiles(
         add(f"{group} group", "u_1", -1, _along(problem, theta, vectors[..., -1], offsets))
         if group == "flat":
             least = values[:, 0]
-            low, high = least.quantile(0.25), least.quantile(0.75)
+            low = least.quantile(0.25)
+            high = least.quantile(0.75)
             inside = least.where(least >= low - 1.5 * (high - low), torch.inf)
             tip = int(inside.argmin())
             for direction, column in (("u_1", -1), ("u_D", 0)):
@@ -158,7 +158,9 @@ def boundary_length(experiment: HsrRegularization, problem: Problem, theta: Tens
         hidden = tl.hidden_representation(part, points, problem.activation)
         logit = (hidden @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
         lengths.append(contour_length(logit.unflatten(-1, (side, side))) * distance)
-    return torch.cat(lengths) if lengths else theta.new_zeros(0)
+    if lengths:
+        return torch.cat(lengths)
+    return theta.new_zeros(0)
 
 
 def boundaries(
@@ -178,7 +180,7 @@ def boundaries(
     sharp = [k for k, name in enumerate(names) if name == "sharp"]
     ranked = sorted(sharp, key=lambda k: -bound[int(chosen[k])])[: experiment.boundary_starts]
     plane, _ = _grid(experiment, problem.x.dtype)
-    rows: list[tuple[Any, ...]] = []
+    rows = []
     for method in ("gd", "hsr"):
         for k in ranked:
             p = tl.predict(finals[method][k], plane, problem.activation).tolist()

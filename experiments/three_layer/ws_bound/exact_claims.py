@@ -46,10 +46,13 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
     rows = c.variant.rows(c.tables[table], every_rate=True)
     for name in INEQUALITIES:
         own = rows[(rows["inequality"] == name) & (rows["points"] > 0)]
-        points, holding = int(own["points"].sum()), int(own["holding"].sum())
+        points = int(own["points"].sum())
+        holding = int(own["holding"].sum())
         threshold = "slack >= 0 up to rounding"
         if not points or (own["slack_min"] == INFINITE).all():
-            why = "the bound is infinite for this activation" if points else "no point to test"
+            why = "no point to test"
+            if points:
+                why = "the bound is infinite for this activation"
             yield judge.claim(c.says[name], "not run", detail=why, threshold=threshold)
             continue
         detail = (
@@ -80,17 +83,17 @@ def _constants(activation: str) -> str:
 
     known = get_activation(activation)
     text = f"with ζ₁ = sup f'² = {known.sup_slope**2:.6g} and ζ₂ = sup |f''| = {known.sup_bend:.6g}"
-    return (
-        f"{text}; the printed ζ₁ = 1.272 is below the true constant"
-        if activation == "gelu"
-        else text
-    )
+    if activation == "gelu":
+        return f"{text}; the printed ζ₁ = 1.272 is below the true constant"
+    return text
 
 
 def _equality(c: Case) -> Claim:
-    rows, statement = c.variant.rows(c.tables["equality"], every_rate=True), c.says["Prop. 1"]
+    rows = c.variant.rows(c.tables["equality"], every_rate=True)
+    statement = c.says["Prop. 1"]
     gap = (rows["lambda_sup"] / rows["lambda_max"] - 1).abs()
-    given, others = rows["condition"] == 1, rows["condition"] == 0
+    given = rows["condition"] == 1
+    others = rows["condition"] == 0
     attained = rows.loc[others & (gap <= statement.high), "case"].unique()
     strict = rows.loc[others & (gap > statement.high), "case"].unique()
     detail = f"{int(given.sum())} constructed spectra and networks of rank one"
@@ -123,7 +126,9 @@ def _closed_forms(c: Case) -> Iterator[Claim]:
         f"{len(relative)} points; mean ||ΔH|| {points['hessian_error'].mean():.3g}, the error of "
         "the differences"
     )
-    largest = float(relative.max()) if len(relative) else math.nan
+    largest = math.nan
+    if len(relative):
+        largest = float(relative.max())
     yield judge.exact(c.says["Hessian agrees with differences"], {"": largest}, detail)
     if "traces" not in c.tables:
         return

@@ -252,7 +252,9 @@ def _tested_boxes(
             text = "p < 10⁻⁴"
         if p != p:
             text = "no test"
-        weight = "bold" if p < 0.01 else "normal"
+        weight = "normal"
+        if p < 0.01:
+            weight = "bold"
         ax.text(
             place,
             y * 1.05 if logarithmic else y + 0.7 * step,
@@ -301,7 +303,8 @@ def generalisation(
 
 def width(experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[Variant]) -> Figure:
     """Fig. 11: the bound of the narrow and the wide network, data set by data set."""
-    narrow, wide = experiment.portrait_hidden, experiment.compared_hidden
+    narrow = experiment.portrait_hidden
+    wide = experiment.compared_hidden
 
     def panel(ax: Axes, variant: Variant) -> None:
         samples = {}
@@ -405,6 +408,8 @@ def scan(tables: Tables) -> Figure:
 
 def _ranged(ax: Axes, grouped: pd.core.groupby.SeriesGroupBy, label: str, name: str) -> None:
     """Mean over data sets as a line, their range as a band."""
-    mean, low, high = grouped.mean(), grouped.min(), grouped.max()
+    mean = grouped.mean()
+    low = grouped.min()
+    high = grouped.max()
     ax.plot(mean.index, mean, label=name, **STYLES.style(label))
     ax.fill_between(mean.index, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)

@@ -70,7 +70,7 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
     """
     ends = search.ends
     status = ["ok" if s == "converged" else s for s in ends.status]
-    columns: dict[str, Any] = {
+    columns = {
         "start": range(len(status)),
         "status": status,
         "converged": ends.converged.to(torch.int64),
@@ -135,8 +135,10 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
 
     Gradient descent leaves any point with λ_1 > 2/η, so large rates cannot end at sharp points.
     """
-    ends, chosen = search.ends, search.unique
-    bounds, largest = points["lambda_sup"][chosen].sort().values, points["lambda_max"][chosen]
+    ends = search.ends
+    chosen = search.unique
+    bounds = points["lambda_sup"][chosen].sort().values
+    largest = points["lambda_max"][chosen]
     limit = 2 / search.rate
     f1 = points[f"f1_test{max(search.test)}"][chosen]
     found = {
@@ -173,12 +175,16 @@ def _unsettled(search: Search) -> float:
 
 
 def _quantile(values: Tensor, level: float) -> float:
-    return float(values.quantile(level)) if len(values) else math.nan
+    if len(values):
+        return float(values.quantile(level))
+    return math.nan
 
 
 def _median(values: Tensor) -> float:
     """The lower of the two middle values."""
-    return float(values.median()) if len(values) else math.nan
+    if len(values):
+        return float(values.median())
+    return math.nan
 
 
 def _limits(experiment: WsBound, search: Search) -> Limits:
@@ -192,9 +198,10 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     """
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
-    theta, limits = search.ends.theta[search.unique], _limits(experiment, search)
+    theta = search.ends.theta[search.unique]
+    limits = _limits(experiment, search)
     led = lead(theta, *search.args, limits)
-    table: dict[str, Any] = {"start": search.unique} | led_columns(led, theta, *search.args)
+    table = {"start": search.unique} | led_columns(led, theta, *search.args)
     for name, f1 in f1_on_test_sets(search, led.theta).items():
         table[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
@@ -222,7 +229,7 @@ def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Ta
     """Table `draws`: the search of the fitted protocol with the paper's network on further draws of
     data and starts.
     """
-    rows: list[dict[str, Any]] = []
+    rows = []
     for draw in range(experiment.draws):
         ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
         search = _drawn(experiment, draw, ctx)
@@ -236,7 +243,9 @@ def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Ta
 
 
 def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
-    data, hidden, role = experiment.dataset, experiment.portrait_hidden, f"draw/{draw}"
+    data = experiment.dataset
+    hidden = experiment.portrait_hidden
+    role = f"draw/{draw}"
     train = sample(data, data.train, ctx, f"{role}/train")
     test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
     protocol = ("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio)
@@ -253,7 +262,8 @@ def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict
     bound = tl.upper_bound(theta, *search.args)
     order = bound.argsort(stable=True)
     count = int(experiment.low_share * len(order))
-    low, high = order[:count], order[count:]
+    low = order[:count]
+    high = order[count:]
     rows = []
     for size, f1 in zip(search.test, f1_on_test_sets(search, theta).values(), strict=True):
         effect = math.nan

@@ -50,7 +50,8 @@ def extremes(tables: Tables, variant: Variant, side: str) -> Figure:
         _decision(axes[0, column], grid, samples, name)
         _loss_lines(axes[1, column], lines, name)
     every = [column for column in lines.columns if column.startswith(("sharpest", "flattest"))]
-    low, high = float(lines[every].min().min()), float(lines[every].max().max())
+    low = float(lines[every].min().min())
+    high = float(lines[every].max().max())
     axes[1, 0].set_ylim(low - 0.05 * (high - low), high)  # one scale for Figs. 3 and 4
     axes[0, 0].set_ylabel(r"input $x_2$")
     axes[1, 0].set_ylabel(r"loss $L(\theta^* + \alpha u_d)$ (nats)")
@@ -98,7 +99,7 @@ def _direction_colours(count: int) -> Any:
 def _loss_lines(ax: Axes, lines: pd.DataFrame, name: str) -> None:
     colours = _direction_colours(lines["direction"].max())
     for direction, rows in reversed(list(lines.groupby("direction", sort=True))):
-        look: dict[str, Any] = {"color": colours.to_rgba(direction), "linewidth": 1}
+        look = {"color": colours.to_rgba(direction), "linewidth": 1}
         if direction == 1:
             look = {"color": "black", "linewidth": 2, "linestyle": "--", "label": "along $u_1$"}
         ax.plot(rows["alpha"], rows[name], **look)
@@ -197,7 +198,8 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     axes[0, 0].set_subplotspec(axes[0, 0].get_gridspec()[0, :])
     _kinds(axes[0, 0], tables)
     left_ax, ax = axes[1]
-    narrow, keys = experiment.portrait_hidden, ["seed", "start"]
+    narrow = experiment.portrait_hidden
+    keys = ["seed", "start"]
     before = chosen.rows(tables["critical_points"], narrow)[[*keys, "lambda_sup"]]
     after = chosen.rows(tables["polished"], narrow)
     left = chosen.rows(tables["gradients"], narrow).merge(after[keys], on=keys)
@@ -216,7 +218,8 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     draw.note(
         figure, f"all data sets; (b), (c): {chosen.title}, N = {narrow}; line in (c): equality"
     )
-    kinds, left = "classification after continued descent", "gradient left by the stop rule"
+    kinds = "classification after continued descent"
+    left = "gradient left by the stop rule"
     draw.letter([axes[0, 0], left_ax, ax], [kinds, left, f"rank correlation {rank:.2f}"])
     return figure
 
@@ -229,11 +232,10 @@ def _kinds(ax: Axes, tables: Tables) -> None:
     searches = where_led(tables).groupby(["protocol", "activation", "hidden"], sort=False)
     for (protocol, activation, hidden), rows in searches:
         stop = "calibrated" if protocol == "fitted" else protocol
-        own = (
-            draw.named(str(activation))
-            if activation != PAPER_ACTIVATION
-            else f"{activation}, {stop}"
-        )
+        if activation != PAPER_ACTIVATION:
+            own = draw.named(str(activation))
+        else:
+            own = f"{activation}, {stop}"
         shares[f"{own}, N = {hidden}"] = rows["kind"].value_counts(normalize=True)
     left = [0.0] * len(shares)
     for number, kind in enumerate(KINDS):

@@ -31,8 +31,10 @@ def portraits(experiment: WsBound, search: Search) -> dict[str, Table]:
     Loss lines and decision boundaries, the largest tables, are kept for the activation whose
     figures draw them.
     """
-    chosen, step = portrayed(search), experiment.difference_step
-    points, half_range = experiment.line_points, experiment.line_half_range
+    chosen = portrayed(search)
+    step = experiment.difference_step
+    points = experiment.line_points
+    half_range = experiment.line_half_range
     drawn: dict[str, Table] = {}
     if search.activation == PAPER_ACTIVATION:
         drawn["landscapes"] = landscapes(search, chosen, points, half_range)
@@ -123,7 +125,7 @@ def landscapes(
     steps = 2 * torch.arange(points, dtype=search.x.dtype) - (points - 1)
     alpha = half_range * steps / (points - 1)
     dimension = search.starts.shape[1]
-    table: dict[str, Any] = {
+    table = {
         "direction": torch.arange(1, dimension + 1).repeat_interleave(points),
         "alpha": alpha.repeat(dimension),
     }
@@ -143,12 +145,13 @@ def boundaries(search: Search, chosen: dict[str, int], step: float) -> dict[str,
     The first two inputs vary, any others are zero. The logit rather than p: it stays informative
     where p is flat.
     """
-    low, high = (search.x.min() - MARGIN).floor(), (search.x.max() + MARGIN).ceil()
+    low = (search.x.min() - MARGIN).floor()
+    high = (search.x.max() + MARGIN).ceil()
     line = torch.arange(float(low), float(high) + step / 2, step, dtype=search.x.dtype)
     plane = torch.cartesian_prod(line, line)
     grid = torch.zeros(len(plane), search.x.shape[1], dtype=search.x.dtype)
     grid[:, :2] = plane[:, : grid.shape[1]]
-    table: dict[str, Any] = {"x1": plane[:, 0], "x2": plane[:, 1]}
+    table = {"x1": plane[:, 0], "x2": plane[:, 1]}
     for name, start in chosen.items():
         theta = search.ends.theta[start]
         V = tl.split(theta, search.x.shape[1]).V

@@ -4,12 +4,11 @@ figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import WS_BOUND
@@ -23,7 +22,7 @@ from experiments.three_layer.ws_bound.analysis import (
 )
 from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
-from runner.contract import Claim, Tables
+from runner.contract import Claim, Figures, Tables
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
@@ -103,7 +102,7 @@ class WsBoundAnalysis(Study):
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
-        rows: list[dict[str, Any]] = []
+        rows = []
         for variant in variants(self.experiment, self.tables, paper_only=True):
             about = {
                 "protocol": variant.protocol,
@@ -131,15 +130,16 @@ class WsBoundAnalysis(Study):
         found = [_nearest_rate(self.tables), _lost(self.tables)]
         return [line for line in found if line] + unchecked("ws_bound")
 
-    def figures(self) -> Mapping[str, Callable[[], Figure]]:
+    def figures(self) -> Figures:
         """The counterpart of every figure of the paper that the stored tables allow, and the
         scanned rate.
         """
-        tables, narrow = self.tables, self.experiment.portrait_hidden
+        tables = self.tables
+        narrow = self.experiment.portrait_hidden
         about = (self.experiment, tables)
         paper = [v for v in variants(*about, paper_only=True) if len(unique_points(tables, v))]
         at_narrow = [v for v in paper if len(unique_points(tables, v, narrow))]
-        found: dict[str, Callable[[], Figure]] = {}
+        found: dict[str, Any] = {}
         if paper:
             found["fig02_bound_and_eigenvalue"] = partial(
                 figures.bound_and_eigenvalue, *about, paper
@@ -166,12 +166,12 @@ class WsBoundAnalysis(Study):
             found["scan_of_the_rate"] = partial(figures.scan, tables)
         return dict(sorted(found.items()))
 
-    def _portraits(self, paper: list[Variant]) -> dict[str, Callable[[], Figure]]:
+    def _portraits(self, paper: list[Variant]) -> Figures:
         """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in
         detail.
         """
         tables = self.tables
-        found: dict[str, Callable[[], Figure]] = {}
+        found: dict[str, Any] = {}
         drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
         for variant in drawn:
             for name, side in (("fig03", "sharpest"), ("fig04", "flattest")):

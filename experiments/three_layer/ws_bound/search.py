@@ -76,7 +76,8 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     Data and starts of a seed are the same under every protocol and activation, so that their
     differences are theirs.
     """
-    hidden, activation = int(cell.params["hidden"]), str(cell.params["activation"])
+    hidden = int(cell.params["hidden"])
+    activation = str(cell.params["activation"])
     protocol = activation, hidden, float(cell.params["rate"]), experiment.ratio(cell)
     splits = load_gaussian(experiment.dataset, ctx)
     ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")

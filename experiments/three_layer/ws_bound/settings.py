@@ -126,7 +126,9 @@ class WsBound(ThreeLayerStudy):
 
     def ratio(self, cell: c.Cell) -> float:
         """Stop ratio epsilon of the cell's protocol."""
-        return self.fitted_ratio if cell.params["protocol"] == "fitted" else self.printed_ratio
+        if cell.params["protocol"] == "fitted":
+            return self.fitted_ratio
+        return self.printed_ratio
 
     def has_portraits(self, cell: c.Cell) -> bool:
         """Whether the cell's sharpest and flattest points are followed in detail."""

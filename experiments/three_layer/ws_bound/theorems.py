@@ -80,7 +80,7 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
     Hessian when its prediction equals its (soft) label, delta = 0, on copies of one sample: H =
     s'(z) Σ_i j jᵀ then has rank one.
     """
-    rows: list[tuple[str, int, int, float, float]] = []
+    rows = []
 
     def add(case: str, condition: bool, hessian: Tensor, bound: Tensor) -> None:
         largest = float(torch.linalg.eigvalsh(hessian)[-1])
@@ -107,11 +107,10 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
         ("network, one sample, hard label", False, 1, False),
     ):
         x = search.x[:1].expand(copies, -1).contiguous()
-        q = (
-            tl.predict(theta, x, search.activation)
-            if soft
-            else search.q[:1].expand(copies).contiguous()
-        )
+        if soft:
+            q = tl.predict(theta, x, search.activation)
+        else:
+            q = search.q[:1].expand(copies).contiguous()
         args = (theta, x, q, search.activation)
         add(case, condition, tl.hessian(*args), tl.upper_bound(*args))
     return columns(("case", "condition", "dimension", "lambda_max", "lambda_sup"), rows)
