@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -125,7 +125,7 @@ def theorem_claims(
     ]
 
 
-def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """Order within the ball, convergence of what is certified, and the size of the ball."""
     table = tables["balls"]
     inside = table[table["multiple"] < 1]
@@ -156,12 +156,13 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Cl
         ratios = ball_ratios(table, tables["theorem"])
         found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size"))
     far = chosen(table, multiple=100)
-    return [*found, judge.bound(says["tight ball"], by_size(far, "converged", "starts"))]
+    yield from found
+    yield judge.bound(says["tight ball"], by_size(far, "converged", "starts"))
 
 
 def contest_claims(
     setup: AttentionNewton, tables: Tables, says: Mapping[str, Statement]
-) -> list[Claim]:
+) -> Iterator[Claim]:
     """What blind starts find, at what cost, and how often it is something else."""
     contest = tables["contest"]
     solutions = tables["solutions"]
@@ -170,14 +171,12 @@ def contest_claims(
     solved = leader.assign(solved=(leader["recovered"] > 0).astype(int), problems=1)
     late = contest.groupby(["method", "seed"], sort=False)[["late", "starts"]].sum()
     shares = (late["late"] / late["starts"]).groupby("method", sort=False)
-    return [
-        judge.bound(says["blind recovery"], by_size(solved, "solved", "problems")),
-        judge.bound(says["equal work"], lead(blind)),
-        judge.bound(says["caps"], {str(name): list(values) for name, values in shares}),
-        judge.bound(says["unique"], by_size(blind[blind["exact"] > 0], "wrong", "exact")),
-        judge.bound(says["symmetry"], by_size(solutions, "wrong_by_symmetry", "wrong")),
-        judge.bound(says["proven"], by_size(solutions, "wrong_certified", "wrong")),
-    ]
+    yield judge.bound(says["blind recovery"], by_size(solved, "solved", "problems"))
+    yield judge.bound(says["equal work"], lead(blind))
+    yield judge.bound(says["caps"], {str(name): list(values) for name, values in shares})
+    yield judge.bound(says["unique"], by_size(blind[blind["exact"] > 0], "wrong", "exact"))
+    yield judge.bound(says["symmetry"], by_size(solutions, "wrong_by_symmetry", "wrong"))
+    yield judge.bound(says["proven"], by_size(solutions, "wrong_certified", "wrong"))
 
 
 def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:

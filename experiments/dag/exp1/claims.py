@@ -4,7 +4,7 @@ from the tables."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -31,21 +31,19 @@ EXPONENTS = {"QR": "lyapunov_1", "Eq. 8": "lyapunov_log_norm"}
 Parts = dict[str, list[float]]
 
 
-def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
     decide = Judge(says, published_start(tables))
     networks = first(tables["networks"])
     curves = Groups(at_ends(first(tables["distances"])), VARIANT, TEXT)
     plain = curves.only(arch="plain")
     residual = curves.only(arch="residual")
-    return [
-        *resonance(plain, residual, decide),
-        *coupling(plain, residual, decide),
-        decide.on_own("scale of R at init", plain.only(checkpoint="init").each(scale)),
-        decide.on_own("scale of R at the end", plain.only(checkpoint="final").each(scale)),
-        *chain(networks, decide),
-        *after_training(networks, plain, decide),
-    ]
+    yield from resonance(plain, residual, decide)
+    yield from coupling(plain, residual, decide)
+    yield decide.on_own("scale of R at init", plain.only(checkpoint="init").each(scale))
+    yield decide.on_own("scale of R at the end", plain.only(checkpoint="final").each(scale))
+    yield from chain(networks, decide)
+    yield from after_training(networks, plain, decide)
 
 
 def at_ends(table: pd.DataFrame) -> pd.DataFrame:
@@ -53,7 +51,7 @@ def at_ends(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["checkpoint"].isin(ENDS)]
 
 
-def resonance(plain: Groups, residual: Groups, decide: Judge) -> list[Claim]:
+def resonance(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]:
     """How R falls with distance."""
     name = "residual slower than plain"
     slow = {}
@@ -62,12 +60,10 @@ def resonance(plain: Groups, residual: Groups, decide: Judge) -> list[Claim]:
         if ratios:
             slow[checkpoint] = decide.on_own(name, ratios)
     deep = decide.on_own("norms at L=12", plain.only(depth=12).each(fall))
-    return [
-        decide.on_own("plain R² of log R", plain.each(fit_of_means, "R")),
-        residual_slope(residual, decide),
-        decide.together(name, slow, "init"),
-        judge.minor_error(deep, TABLES),
-    ]
+    yield decide.on_own("plain R² of log R", plain.each(fit_of_means, "R"))
+    yield residual_slope(residual, decide)
+    yield decide.together(name, slow, "init")
+    yield judge.minor_error(deep, TABLES)
 
 
 def residual_slope(residual: Groups, decide: Judge) -> Claim:
@@ -96,7 +92,7 @@ def residual_slope(residual: Groups, decide: Judge) -> Claim:
     return replace(made, verdict="not comparable", detail=f"{why}; {made.detail}")
 
 
-def coupling(plain: Groups, residual: Groups, decide: Judge) -> list[Claim]:
+def coupling(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]:
     """How C falls with distance: at init, after training (a variant) and from one to the other."""
     name = "plain C monotone"
     falls = {}
@@ -105,15 +101,13 @@ def coupling(plain: Groups, residual: Groups, decide: Judge) -> list[Claim]:
         falls[checkpoint] = decide.on_own(name, steps)
     far = plain.only(depth=12, checkpoint="init").each(values_of, "C", 11)
     moved = shifts(plain, "plain") | shifts(residual, "residual")
-    return [
-        decide.on_own("plain C at the largest distance", far),
-        judge.together(falls, main="init"),
-        decide.on_own("residual C", residual.each(by_seed, "C", "min")),
-        decide.bound("C shifts upward", moved),
-    ]
+    yield decide.on_own("plain C at the largest distance", far)
+    yield judge.together(falls, main="init")
+    yield decide.on_own("residual C", residual.each(by_seed, "C", "min"))
+    yield decide.bound("C shifts upward", moved)
 
 
-def chain(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
+def chain(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """Statements about the Jacobians of plain networks at init."""
     init = chosen(networks, arch="plain", checkpoint="init")
     depths = Groups(init, ["depth"], "L={depth}")
@@ -125,15 +119,13 @@ def chain(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
     for definition, column in EXPONENTS.items():
         values = {f"L={CHAIN}": list(seed_values(at_chain.table, column).values())}
         readings[definition] = decide.on_own("Lyapunov exponent", values)
-    return [
-        decide.on_own("rho at init", depths.each(over_seeds, "rho")),
-        decide.on_own("rho of residual networks", skips.each(over_seeds, "rho")),
-        decide.on_own("norm of the chain", norms),
-        judge.together(readings, main="QR"),
-    ]
+    yield decide.on_own("rho at init", depths.each(over_seeds, "rho"))
+    yield decide.on_own("rho of residual networks", skips.each(over_seeds, "rho"))
+    yield decide.on_own("norm of the chain", norms)
+    yield judge.together(readings, main="QR")
 
 
-def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> list[Claim]:
+def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> Iterator[Claim]:
     """Section 7: the decay is guaranteed at init by λ₁ < 0 and persists after training, where λ₁ >
     0."""
     init = by_variant(chosen(networks, arch="plain", checkpoint="init"))
@@ -150,12 +142,10 @@ def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> list
     if cancels:
         cancelled = judge.together(cancels, main="final")
     positive = final.each(over_seeds, "lyapunov_1")
-    return [
-        judge.together(readings, main="QR"),
-        decide.bound("positive exponent after training", positive),
-        decide.bound("decay after training", plain.only(checkpoint="final").each(rates)),
-        cancelled,
-    ]
+    yield judge.together(readings, main="QR")
+    yield decide.bound("positive exponent after training", positive)
+    yield decide.bound("decay after training", plain.only(checkpoint="final").each(rates))
+    yield cancelled
 
 
 def by_variant(networks: pd.DataFrame) -> Groups:
@@ -272,15 +262,13 @@ SHALLOW, DEEP = 8, 16
 orders."""
 
 
-def spectral_norm_claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def spectral_norm_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """The claims of Exp. 1b, one per statement; depths and checkpoints are its parts."""
     decide = Judge(says, published_start(tables))
     networks = first(tables["networks"])
-    return [
-        *dynamics(normalised(networks), decide),
-        *decay(normalised(first(tables["distances"])), decide),
-        *accuracies(networks, decide),
-    ]
+    yield from dynamics(normalised(networks), decide)
+    yield from decay(normalised(first(tables["distances"])), decide)
+    yield from accuracies(networks, decide)
 
 
 def normalised(table: pd.DataFrame) -> Groups:
@@ -288,7 +276,7 @@ def normalised(table: pd.DataFrame) -> Groups:
     return Groups(at_ends(chosen(table, arch=PLAIN)), VARIANT, TEXT)
 
 
-def accuracies(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
+def accuracies(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """Accuracy of the spectrally normalised networks by depth, and of the residual ones."""
     final = chosen(networks, checkpoint="final")
     plain = Groups(chosen(final, arch=PLAIN), ["depth"], "L={depth}").each(
@@ -300,39 +288,33 @@ def accuracies(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
         shares[name] = [values[seed] / start[seed] for seed in values if seed in start]
     residual = chosen(final, arch="residual").assign(percent=lambda t: 100 * t["test_accuracy"])
     percent = Groups(residual, ["depth"], "L={depth}").each(over_seeds, "percent")
-    return [
-        decide.bound("accuracy drops", shares),
-        decide.number("accuracy of residual networks", percent),
-    ]
+    yield decide.bound("accuracy drops", shares)
+    yield decide.number("accuracy of residual networks", percent)
 
 
-def dynamics(networks: Groups, decide: Judge) -> list[Claim]:
+def dynamics(networks: Groups, decide: Judge) -> Iterator[Claim]:
     """rho and λ₁ by depth and checkpoint."""
     init = networks.only(checkpoint="init")
     final = networks.only(checkpoint="final")
     after = final.only(depth=SHALLOW).each(over_seeds, "rho")
-    return [
-        decide.on_own("contracting", networks.each(over_seeds, "lyapunov_1")),
-        decide.on_own("exponent at init", init.each(over_seeds, "lyapunov_1")),
-        decide.bound("exponent after training", final.each(over_seeds, "lyapunov_1")),
-        decide.on_own("rho below 1", init.each(over_seeds, "rho")),
-        decide.bound("rho after training", after),
-    ]
+    yield decide.on_own("contracting", networks.each(over_seeds, "lyapunov_1"))
+    yield decide.on_own("exponent at init", init.each(over_seeds, "lyapunov_1"))
+    yield decide.bound("exponent after training", final.each(over_seeds, "lyapunov_1"))
+    yield decide.on_own("rho below 1", init.each(over_seeds, "rho"))
+    yield decide.bound("rho after training", after)
 
 
-def decay(curves: Groups, decide: Judge) -> list[Claim]:
+def decay(curves: Groups, decide: Judge) -> Iterator[Claim]:
     """R(d) by depth and checkpoint."""
     init = curves.only(checkpoint="init")
     final = curves.only(checkpoint="final")
     shallow = final.only(depth=SHALLOW)
     deeper = Groups(final.table[final.table["depth"] > SHALLOW], VARIANT, TEXT)
-    return [
-        decide.on_own("R² of log R", init.each(fit_of_means, "R")),
-        decide.on_own("decay in orders", init.only(depth=DEEP).each(fall)),
-        decide.bound("decay after training", deeper.each(fall)),
-        decide.number("plateau of R", shallow.each(by_seed, "R", "mean")),
-        decide.bound("flatness of R", shallow.each(losses)),
-    ]
+    yield decide.on_own("R² of log R", init.each(fit_of_means, "R"))
+    yield decide.on_own("decay in orders", init.only(depth=DEEP).each(fall))
+    yield decide.bound("decay after training", deeper.each(fall))
+    yield decide.number("plateau of R", shallow.each(by_seed, "R", "mean"))
+    yield decide.bound("flatness of R", shallow.each(losses))
 
 
 def losses(rows: pd.DataFrame) -> list[float]:

@@ -8,7 +8,7 @@ scorecard; statements on shapes against the exact blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ SHALLOWEST = 12
 """Stable ranks below 1 are reported of deeper networks."""
 
 
-def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """One claim per statement; depths and checkpoints are its parts."""
     decide = Judge(says)
     curves = Groups(at_ends(first(tables["distances"])), VARIANT, TEXT)
@@ -49,18 +49,16 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     own = published_start(tables, depth=DEEPEST, arch="plain")
     exact = plain.only(depth=DEEPEST, checkpoint="init") if own else None
     far = decide.bound("residual C of the ends", residual.each(at_end, "C"))
-    return [
-        *decay(plain, estimates.only(checkpoint="init"), exact, decide),
-        *u_shape(plain, estimates.only(checkpoint="final"), decide),
-        near_output(tables, decide),
-        *coupling(plain, decide),
-        judge.contradicted(far, TABLES),
-        decide.bound("residual R is stable", residual.each(kept)),
-        seen_below_one(says["D below 1"], smallest_stable_ranks(tables["estimates"])),
-    ]
+    yield from decay(plain, estimates.only(checkpoint="init"), exact, decide)
+    yield from u_shape(plain, estimates.only(checkpoint="final"), decide)
+    yield near_output(tables, decide)
+    yield from coupling(plain, decide)
+    yield judge.contradicted(far, TABLES)
+    yield decide.bound("residual R is stable", residual.each(kept))
+    yield seen_below_one(says["D below 1"], smallest_stable_ranks(tables["estimates"]))
 
 
-def decay(plain: Groups, start: Groups, exact: Groups | None, decide: Judge) -> list[Claim]:
+def decay(plain: Groups, start: Groups, exact: Groups | None, decide: Judge) -> Iterator[Claim]:
     """How far R and C fall in plain networks.
 
     start: estimates at L = 32 before training; exact: values without probes of the paper's own
@@ -73,12 +71,10 @@ def decay(plain: Groups, start: Groups, exact: Groups | None, decide: Judge) -> 
     for name, _, rows in start.pairs(exact) if exact else ():
         own_falls[name] = falls(rows)
         own_ends[name] = at_end(rows, "C")
-    return [
-        judge.contradicted(tails, TABLES),
-        decide.bound("R² of log R", straight),
-        decide.number("fall of R", start.each(falls), without_probes=own_falls),
-        decide.number("coupling of the ends", start.each(at_end, "C"), without_probes=own_ends),
-    ]
+    yield judge.contradicted(tails, TABLES)
+    yield decide.bound("R² of log R", straight)
+    yield decide.number("fall of R", start.each(falls), without_probes=own_falls)
+    yield decide.number("coupling of the ends", start.each(at_end, "C"), without_probes=own_ends)
 
 
 def falls(rows: pd.DataFrame) -> list[float]:
@@ -101,7 +97,7 @@ def at_end(rows: pd.DataFrame, value: str) -> list[float]:
     return values_of(rows, value, depth_of(rows) - 1)
 
 
-def u_shape(plain: Groups, final: Groups, decide: Judge) -> list[Claim]:
+def u_shape(plain: Groups, final: Groups, decide: Judge) -> Iterator[Claim]:
     """R(d) rises beyond L/2, after training (before it is a variant); at L = 32 the four published
     points, of the estimates after training.
 
@@ -113,13 +109,11 @@ def u_shape(plain: Groups, final: Groups, decide: Judge) -> list[Claim]:
     for checkpoint in ("final", "init"):
         slopes = plain.only(checkpoint=checkpoint).each(rise)
         rises[checkpoint] = decide.bound("rise of R", slopes)
-    return [
-        judge.together(rises, main="final"),
-        decide.number("start of the U", final.each(values_of, "R", 0)),
-        decide.number("bottom of the U", final.each(bottom)),
-        decide.number("place of the bottom", final.each(places)),
-        decide.number("end of the U", final.each(at_end, "R")),
-    ]
+    yield judge.together(rises, main="final")
+    yield decide.number("start of the U", final.each(values_of, "R", 0))
+    yield decide.number("bottom of the U", final.each(bottom))
+    yield decide.number("place of the bottom", final.each(places))
+    yield decide.number("end of the U", final.each(at_end, "R"))
 
 
 def bottom(rows: pd.DataFrame) -> list[float]:
@@ -141,14 +135,12 @@ def place_of(curve: pd.Series[float]) -> float:
     return math.nan
 
 
-def coupling(plain: Groups, decide: Judge) -> list[Claim]:
+def coupling(plain: Groups, decide: Judge) -> Iterator[Claim]:
     """How C(d) falls, of means over seeds as in the paper."""
     deepest = plain.only(depth=DEEPEST, checkpoint="final")
-    return [
-        decide.bound("C monotone", plain.each(largest_step, "C")),
-        decide.bound("R² of C", plain.each(best_fit)),
-        decide.bound("R² of C at L=32", deepest.each(best_fit)),
-    ]
+    yield decide.bound("C monotone", plain.each(largest_step, "C"))
+    yield decide.bound("R² of C", plain.each(best_fit))
+    yield decide.bound("R² of C at L=32", deepest.each(best_fit))
 
 
 def best_fit(rows: pd.DataFrame) -> list[float]:

@@ -3,7 +3,7 @@ values, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -125,7 +125,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
         return rows + self.further
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:
@@ -148,7 +148,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     coupling_figure = "coupling"
     dynamics_figure = "tableN2_dynamics"
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.spectral_norm_claims(self.tables, says)
 
     def notes(self) -> list[str]:
@@ -184,7 +184,7 @@ class DeepAnalysis(ResonanceAnalysis):
             "estimates": lambda: draw.estimates(distances, self.tables["estimates"]),
         }
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return deep_claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:

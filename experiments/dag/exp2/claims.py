@@ -8,7 +8,7 @@ means over seeds, as the tables print them; their errors are by the jackknife.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
@@ -41,24 +41,22 @@ Configurations = Mapping[tuple[int, str], "pd.DataFrame"]
 """(depth, checkpoint) -> rows seed, columns d_u."""
 
 
-def claims(tables: Tables, classes: int, says: Mapping[str, Statement]) -> list[Claim]:
+def claims(tables: Tables, classes: int, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """One claim per statement; depths, checkpoints and widths are its parts."""
     decide = Judge(says)
     far = first(tables["far"])
     far = far[far["checkpoint"].isin(ENDS)]
     d, c, r = (wide(far, f"{name}_estimate") for name in ("D", "C", "R"))
     highest = {text(keys): shares(table, classes) for keys, table in d.items()}
-    return [
-        decide.number("suppression of D_far", suppression(d)),
-        decide.bound("D_far monotone", of_means(d, smallest_step, "init")),
-        decide.bound("D_far below the bound", highest),
-        *ranks(tables["ranks"], classes, says),
-        judge.contradicted(twofold(c, says["range of C_far"]), TABLES),
-        less_sensitive(d, c, decide),
-        decide.bound("R_far constant", of_means(r, spread, "init")),
-        decide.bound("R_far falls", of_means(r, slope, "final")),
-        *deeper(d, decide),
-    ]
+    yield decide.number("suppression of D_far", suppression(d))
+    yield decide.bound("D_far monotone", of_means(d, smallest_step, "init"))
+    yield decide.bound("D_far below the bound", highest)
+    yield from ranks(tables["ranks"], classes, says)
+    yield judge.contradicted(twofold(c, says["range of C_far"]), TABLES)
+    yield less_sensitive(d, c, decide)
+    yield decide.bound("R_far constant", of_means(r, spread, "init"))
+    yield decide.bound("R_far falls", of_means(r, slope, "final"))
+    yield from deeper(d, decide)
 
 
 def wide(far: pd.DataFrame, column: str) -> dict[tuple[int, str], pd.DataFrame]:
@@ -177,7 +175,7 @@ def shares(table: pd.DataFrame, classes: int) -> list[float]:
     return list(table.div(bounds, axis=1).max(axis=1, skipna=False))
 
 
-def deeper(stable_rank: Configurations, decide: Judge) -> list[Claim]:
+def deeper(stable_rank: Configurations, decide: Judge) -> Iterator[Claim]:
     """How many percent D_far at L = 8 lies below L = 6, width by width and on average over the
     widths."""
     wide_ones = {}
@@ -197,11 +195,9 @@ def deeper(stable_rank: Configurations, decide: Judge) -> list[Claim]:
                 wide_ones[f"d_u={d}"] = below
         if checkpoint == "final":
             average = {"": jackknife(both, lambda t: float(percent_below(t).mean()))}
-    return [
-        decide.bound("D_far of the deeper net", wide_ones),
-        judge.contradicted(decide.bound("D_far after training", final), TABLES),
-        decide.bound("no direction after training", average),
-    ]
+    yield decide.bound("D_far of the deeper net", wide_ones)
+    yield judge.contradicted(decide.bound("D_far after training", final), TABLES)
+    yield decide.bound("no direction after training", average)
 
 
 def percent_below(both: pd.DataFrame) -> pd.Series[float]:

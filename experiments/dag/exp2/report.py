@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ class BottleneckAnalysis(WithAuthors):
             )
         return rows
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return exp2_claims.claims(self.tables, self.experiment.dataset.classes, says)
 
     def measured(self) -> pd.DataFrame:

@@ -4,7 +4,7 @@ N.6), decided."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -90,7 +90,9 @@ def percents(networks: pd.DataFrame) -> Parts:
     return by_activation(final).each(lambda rows: list(seed_values(rows, "percent").values()))
 
 
-def without_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def without_norm(
+    gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement]
+) -> Iterator[Claim]:
     """The claims of Exp. 3."""
     networks = tables["networks"]
     same = published_start(tables)
@@ -106,24 +108,22 @@ def without_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statemen
         percent,
         same=printed_again(percent) if same else {},
     )
-    return [
-        *zero_tensor(tables, says),
-        judge.number(says["linear fit of the gap"], start, same=at_start),
-        judge.bound(says["R² above 0.9"], start, same=at_start),
-        rank_claim(says["rank correlation"], gaps, networks, ("init",)),
-        p_of_ranking(says["p of the ranking"], gaps, networks),
-        judged.bound("correlation persists", fits),
-        judge.minor_error(judged.on_own("scaling of H^T", power), SCALING),
-        judged.on_own("decay of the parts", falls),
-        judge.constructed(
-            says["H^T at the largest distance"], "the recursion has no tensor term there"
-        ),
-        accuracy,
-        judged.bound("gap stabilises", late_changes(gaps)),
-    ]
+    yield from zero_tensor(tables, says)
+    yield judge.number(says["linear fit of the gap"], start, same=at_start)
+    yield judge.bound(says["R² above 0.9"], start, same=at_start)
+    yield rank_claim(says["rank correlation"], gaps, networks, ("init",))
+    yield p_of_ranking(says["p of the ranking"], gaps, networks)
+    yield judged.bound("correlation persists", fits)
+    yield judge.minor_error(judged.on_own("scaling of H^T", power), SCALING)
+    yield judged.on_own("decay of the parts", falls)
+    yield judge.constructed(
+        says["H^T at the largest distance"], "the recursion has no tensor term there"
+    )
+    yield accuracy
+    yield judged.bound("gap stabilises", late_changes(gaps))
 
 
-def with_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
+def with_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """The claims of Exp. 3b."""
     networks = tables["networks"]
     judged = Judge(says)
@@ -137,13 +137,11 @@ def with_norm(gaps: pd.DataFrame, tables: Tables, says: Mapping[str, Statement])
         else:
             added[activation] = [values[seed] - relu[seed] for seed in values if seed in relu]
     rank = says["gap ranks as E[σ''²]"]
-    return [
-        rank_claim(rank, smooth(gaps), networks, CHECKPOINTS, main="final"),
-        judged.number("gap of piecewise linear networks", flat),
-        judged.bound("smooth activations add", added),
-        judged.bound("accuracy", percents(networks)),
-        judged.bound("gap stabilises", late_changes(gaps)),
-    ]
+    yield rank_claim(rank, smooth(gaps), networks, CHECKPOINTS, main="final")
+    yield judged.number("gap of piecewise linear networks", flat)
+    yield judged.bound("smooth activations add", added)
+    yield judged.bound("accuracy", percents(networks))
+    yield judged.bound("gap stabilises", late_changes(gaps))
 
 
 def printed_again(percent: Parts) -> dict[str, float]:

@@ -4,7 +4,7 @@ its estimates."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -78,7 +78,7 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
             rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
         return rows + self.further
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.without_norm(self.gaps, self.tables, says)
 
     def claims(self) -> list[Claim]:
@@ -108,7 +108,7 @@ class LayerNormAnalysis(GapAnalysis):
     alternatives = LAYER_NORM
     results = Results("exp3_ln", ("activation", "checkpoint"))
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.with_norm(self.gaps, self.tables, says)
 
 

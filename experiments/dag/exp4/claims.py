@@ -42,7 +42,7 @@ Parts = dict[str, list[float]]
 
 def claims(
     tables: Tables, says: Mapping[str, Statement], without_norm: pd.DataFrame | None = None
-) -> list[Claim]:
+) -> Iterator[Claim]:
     """One claim per statement; configurations and checkpoints are its parts.
 
     without_norm: `distances` of untrained networks without LayerNorm, if any.
@@ -52,15 +52,13 @@ def claims(
     cross = across(first(tables["distances"]))
     final = chosen(networks, checkpoint="final")
     percent = configurations(final.assign(percent=100 * final["test_accuracy"]))
-    return [
-        *within_branches(tables["distances"], says),
-        *across_branches(cross, decide),
-        printed_ratio(cross, without_norm, decide),
-        *jacobians(networks, decide),
-        *at_the_merge(tables["merge"], decide),
-        *over_depths(chosen(first(tables["merge"]), merge="cat", activation="silu"), decide),
-        decide.number("accuracy", percent.each(over_seeds, "percent")),
-    ]
+    yield from within_branches(tables["distances"], says)
+    yield from across_branches(cross, decide)
+    yield printed_ratio(cross, without_norm, decide)
+    yield from jacobians(networks, decide)
+    yield from at_the_merge(tables["merge"], decide)
+    yield from over_depths(chosen(first(tables["merge"]), merge="cat", activation="silu"), decide)
+    yield decide.number("accuracy", percent.each(over_seeds, "percent"))
 
 
 def name(keys: Sequence[Any]) -> str:
@@ -124,7 +122,7 @@ def _count_falling(changes: Mapping[str, float]) -> int:
     return sum(change < 0 for change in changes.values())
 
 
-def across_branches(cross: pd.DataFrame, decide: Judge) -> list[Claim]:
+def across_branches(cross: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H4.2a and H4.2b: R across the branches against the graph distance.
 
     At init R is the paper's own quantity on its own networks: of the pair at d = 2 Tables 6 and N.4
@@ -142,13 +140,11 @@ def across_branches(cross: pd.DataFrame, decide: Judge) -> list[Claim]:
     for reading in ("growth", "level"):
         shares = weakened(growing(init), growing(final), growth=reading == "growth")
         readings[reading] = decide.bound("weakened cancellation", shares)
-    return [
-        decide.on_own("H4.2a decay", ratio),
-        decide.on_own("H4.2a cancellation", cancelled),
-        decide.bound("H4.2b", growing(final).each(ratios, "R")),
-        decide.bound("H4.2b growth", final.only(branch_depth=2).each(ratios, "R", 4)),
-        judge.together(readings, main="growth"),
-    ]
+    yield decide.on_own("H4.2a decay", ratio)
+    yield decide.on_own("H4.2a cancellation", cancelled)
+    yield decide.bound("H4.2b", growing(final).each(ratios, "R"))
+    yield decide.bound("H4.2b growth", final.only(branch_depth=2).each(ratios, "R", 4))
+    yield judge.together(readings, main="growth")
 
 
 def growing(groups_of: Groups) -> Groups:
@@ -235,7 +231,7 @@ def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[
     return list(wide[far] / wide[2])
 
 
-def jacobians(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
+def jacobians(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """The spectral norms that H4.2 is explained by; configurations that share their values are one
     part."""
     above: Parts = {}
@@ -250,7 +246,8 @@ def jacobians(networks: pd.DataFrame, decide: Judge) -> list[Claim]:
         for twin in twins[:1]:
             del above[twin]
         above[" = ".join([*twins[:1], group])] = values
-    return [decide.on_own("rho above 1", above), decide.bound("rho grows", grown)]
+    yield decide.on_own("rho above 1", above)
+    yield decide.bound("rho grows", grown)
 
 
 def at_the_merge(merge: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
@@ -285,17 +282,15 @@ def separation(merge: pd.DataFrame) -> list[float]:
     return list(largest.drop(columns=[CURVED]).max(axis=1) / largest[CURVED])
 
 
-def over_depths(curved: pd.DataFrame, decide: Judge) -> list[Claim]:
+def over_depths(curved: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """Appendix N.3: how much the gap of cat+SiLU depends on the branch depth."""
     ranges = {}
     for checkpoint in ENDS:
         rows = chosen(curved, checkpoint=checkpoint)
         wide = rows.pivot(index="seed", columns="branch_depth", values="gap")
         ranges[checkpoint] = jackknife(wide, _range) if wide.shape[1] >= DEPTHS else []
-    return [
-        decide.on_own("gap over branch depths, init", {"": ranges["init"]}),
-        decide.number("gap over branch depths, final", {"": ranges["final"]}),
-    ]
+    yield decide.on_own("gap over branch depths, init", {"": ranges["init"]})
+    yield decide.number("gap over branch depths, final", {"": ranges["final"]})
 
 
 def _range(gaps: pd.DataFrame) -> float:

@@ -10,7 +10,7 @@ the authors' own ‖H^GN‖ = R(2), with which ours is compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -88,7 +88,7 @@ class DiamondAnalysis(WithAuthors):
             merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge"
         )
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self._without_norm)
 
     def measured(self) -> pd.DataFrame:

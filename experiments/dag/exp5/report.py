@@ -3,7 +3,7 @@ targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -72,7 +72,7 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
             )
         return rows + self.further
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self.experiment.control)
 
     def measured(self) -> pd.DataFrame:

@@ -92,7 +92,7 @@ def largest_step(rows: pd.DataFrame, column: str) -> list[float]:
     return [float(curve.diff().max()) for _, curve in steps]
 
 
-def zeros(published: pd.DataFrame, decide: Judge) -> list[Claim]:
+def zeros(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H6.1 and Remark 39: where the tensor part is zero, by estimates from products.
 
     Remark 39 is proved for every network (the audit has it): untrained networks decide, of which
@@ -106,11 +106,9 @@ def zeros(published: pd.DataFrame, decide: Judge) -> list[Claim]:
         parts = of_networks.each(lambda rows: list(rows["gap"]))
         before[str(checkpoint)] = decide.bound("gap before the head", parts)
     final = relu.only(checkpoint="final").each(by_seed, "gap", "max")
-    return [
-        at_every_checkpoint("gap of ReLU", relu, decide, "max"),
-        decide.bound("gap of ReLU, final", final),
-        decide.together("gap before the head", before, "init"),
-    ]
+    yield at_every_checkpoint("gap of ReLU", relu, decide, "max")
+    yield decide.bound("gap of ReLU, final", final)
+    yield decide.together("gap before the head", before, "init")
 
 
 def at_every_checkpoint(name: str, networks: Groups, decide: Judge, statistic: str) -> Claim:
@@ -121,7 +119,7 @@ def at_every_checkpoint(name: str, networks: Groups, decide: Judge, statistic: s
     return judge.incomplete(made, [c for c in CHECKPOINTS if c not in there])
 
 
-def smooth(engine: pd.DataFrame, decide: Judge) -> list[Claim]:
+def smooth(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H6.2 and Appendix N.8: the gap of SiLU networks before the last segment, and how it changes
     in training."""
     silu = chosen(engine[engine["distance"] < LAST], activation="silu")
@@ -129,14 +127,12 @@ def smooth(engine: pd.DataFrame, decide: Judge) -> list[Claim]:
     falls = networks.only(arch=RESNET, checkpoint="final").each(largest_step, "gap")
     init = chosen(silu[silu["distance"] > 0], arch=RESNET, checkpoint="init")
     start = Groups(init, ["distance"], "d={distance}").each(lambda rows: list(rows["gap"]))
-    return [
-        at_every_checkpoint("gap of SiLU", networks, decide, "min"),
-        decide.bound("gap falls", falls),
-        decide.bound("gap of the SiLU ResNet at init", start),
-        decide.bound("ResNet gap falls in training", changes(silu, RESNET, (1, 2, 3), -1)),
-        decide.bound("plain gap grows in training", changes(silu, PLAIN, (0, 1), 1)),
-        decide.bound("plain gap declines in training", changes(silu, PLAIN, (2, 3), -1)),
-    ]
+    yield at_every_checkpoint("gap of SiLU", networks, decide, "min")
+    yield decide.bound("gap falls", falls)
+    yield decide.bound("gap of the SiLU ResNet at init", start)
+    yield decide.bound("ResNet gap falls in training", changes(silu, RESNET, (1, 2, 3), -1))
+    yield decide.bound("plain gap grows in training", changes(silu, PLAIN, (0, 1), 1))
+    yield decide.bound("plain gap declines in training", changes(silu, PLAIN, (2, 3), -1))
 
 
 def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int) -> Parts:
@@ -162,7 +158,7 @@ def decay_of(part: pd.DataFrame) -> dict[int, float]:
     return {int(s): float(r) for s, r in (table[0] / table[LAST]).items()}
 
 
-def decays(published: pd.DataFrame, engine: pd.DataFrame, decide: Judge) -> list[Claim]:
+def decays(published: pd.DataFrame, engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H6.3: R(0)/R(4) of the four networks at init, and what skips make of it.
 
     published: estimates as the paper's; engine: values without probes of the paper's own networks,
@@ -175,10 +171,11 @@ def decays(published: pd.DataFrame, engine: pd.DataFrame, decide: Judge) -> list
         without_probes = {"init": exact[network]} if network in exact else {}
         parts: Parts = {"init": means.get(network, [])}
         rows.append(decide.number(name, parts, without_probes=without_probes))
-    return [*rows, *contrasts(published, decide)]
+    yield from rows
+    yield from contrasts(published, decide)
 
 
-def contrasts(published: pd.DataFrame, decide: Judge) -> list[Claim]:
+def contrasts(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """The decay of plain networks over that of ResNets."""
     found = {keys: decay_of(rows) for keys, rows in groups(published, KEYS)}
     contrast: dict[str, dict[str, dict[int, float]]] = {}
@@ -192,10 +189,8 @@ def contrasts(published: pd.DataFrame, decide: Judge) -> list[Claim]:
         stabilised[checkpoint] = decide.bound("skips stabilise R", parts)
     start = contrast.get("init", {})
     stronger = ratio(start.get("silu", {}), start.get("relu", {}))
-    return [
-        decide.bound("stronger contrast for SiLU", {"init": list(stronger.values())}),
-        decide.together("skips stabilise R", stabilised, "init"),
-    ]
+    yield decide.bound("stronger contrast for SiLU", {"init": list(stronger.values())})
+    yield decide.together("skips stabilise R", stabilised, "init")
 
 
 def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]:
@@ -219,7 +214,7 @@ def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
     return {seed: a[seed] / b[seed] for seed in a if seed in b}
 
 
-def coupling(engine: pd.DataFrame, decide: Judge) -> list[Claim]:
+def coupling(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     """H6.3: C falls with distance, and more slowly with skips (C(4) of ResNet less that of the
     plain twin)."""
     gain: dict[str, Parts] = {}
@@ -230,11 +225,9 @@ def coupling(engine: pd.DataFrame, decide: Judge) -> list[Claim]:
             values = list(wide[RESNET] - wide[PLAIN])
             gain.setdefault(str(checkpoint), {})[f"{activation} {checkpoint}"] = values
     slower = {c: decide.bound("skips slow the decay", parts) for c, parts in gain.items()}
-    return [
-        decide.bound("C monotone", by_network(engine).each(largest_step, "C")),
-        # Table 9, of which the sentence speaks, is the initial checkpoint.
-        decide.together("skips slow the decay", slower, "init"),
-    ]
+    yield decide.bound("C monotone", by_network(engine).each(largest_step, "C"))
+    # Table 9, of which the sentence speaks, is the initial checkpoint.
+    yield decide.together("skips slow the decay", slower, "init")
 
 
 def negligible(pairs: pd.DataFrame) -> Parts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import pandas as pd
@@ -78,7 +78,7 @@ class ResNetAnalysis(WithAuthors):
             "stable_rank": f"Stable rank D {of}; {small}",
         }
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return exp6_claims.claims(self.tables, says)
 
     def measured(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -155,7 +155,7 @@ class WithAuthors(Analysis):
     rounding: ClassVar[tuple[str, ...]] = ()
     """Statements on an exact zero, of which their float32 has the rounding."""
 
-    def decided(self, says: Mapping[str, Statement]) -> list[Claim]:
+    def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         """The claims from this analysis's tables."""
         raise NotImplementedError
 

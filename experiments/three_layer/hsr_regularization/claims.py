@@ -42,7 +42,7 @@ OPEN = (("refuted", "confirmed"), ("refuted", "inconclusive"), ("inconclusive", 
 SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "std of the spectrum"))
 
 
-def claims(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[Claim]:
+def claims(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
     says = statements("hsr_regularization")
     found = []
@@ -55,7 +55,8 @@ def claims(experiment: HsrRegularization, tables: Tables, tests: Tests) -> list[
     if "draws" in tables:
         found = decided_by_draws(found, claims_over_draws(experiment, tables["draws"], says))
     rows = [open_protocol(claim) for claim in judge.gathered(found, main="fitted")]
-    return [*_counts(tables, says), *rows]
+    yield from _counts(tables, says)
+    yield from rows
 
 
 def open_protocol(claim: Claim) -> Claim:

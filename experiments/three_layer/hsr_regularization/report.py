@@ -31,7 +31,7 @@ class HsrRegularizationAnalysis(Study):
         return analysis.statistics(self.experiment, self.tables)
 
     def claims(self) -> list[Claim]:
-        return claims(self.experiment, self.tables, self.tests)
+        return list(claims(self.experiment, self.tables, self.tests))
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed,

@@ -46,7 +46,7 @@ NO_RELATION = "ws.fig10, class B"
 """Root cause, in the errata, of the sentence on the norm of W in Fig. 10."""
 
 
-def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
+def claims(experiment: WsBound, tables: Tables, tests: Tests) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
     says = statements("ws_bound")
     found: list[tuple[str, Claim]] = []
@@ -67,7 +67,9 @@ def claims(experiment: WsBound, tables: Tables, tests: Tests) -> list[Claim]:
     if "W norm" in by_name:
         by_name["W norm"] = judge.minor_error(by_name["W norm"], NO_RELATION)
     rows = [by_name[row.name] for row in rows]
-    return [*rows, *_counts(tables, says), *judge.gathered(exact)]
+    yield from rows
+    yield from _counts(tables, says)
+    yield from judge.gathered(exact)
 
 
 def of_the_fit_alone(claim: Claim) -> Claim:

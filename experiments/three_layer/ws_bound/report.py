@@ -98,7 +98,7 @@ class WsBoundAnalysis(Study):
         return analysis.statistics(self.experiment, self.tables)
 
     def claims(self) -> list[Claim]:
-        return claims(self.experiment, self.tables, self.tests)
+        return list(claims(self.experiment, self.tables, self.tests))
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
