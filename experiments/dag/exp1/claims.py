@@ -103,7 +103,7 @@ def coupling(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]:
     moved = shifts(plain, "plain") | shifts(residual, "residual")
     yield decide.on_own("plain C at the largest distance", far)
     yield judge.together(falls, main="init")
-    yield decide.on_own("residual C", residual.each(by_seed, "C", "min"))
+    yield decide.on_own("residual C", residual.values("C", "min"))
     yield decide.bound("C shifts upward", moved)
 
 
@@ -119,8 +119,8 @@ def chain(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     for definition, column in EXPONENTS.items():
         values = {f"L={CHAIN}": list(seed_values(at_chain.table, column).values())}
         readings[definition] = decide.on_own("Lyapunov exponent", values)
-    yield decide.on_own("rho at init", depths.each(over_seeds, "rho"))
-    yield decide.on_own("rho of residual networks", skips.each(over_seeds, "rho"))
+    yield decide.on_own("rho at init", depths.values("rho"))
+    yield decide.on_own("rho of residual networks", skips.values("rho"))
     yield decide.on_own("norm of the chain", norms)
     yield judge.together(readings, main="QR")
 
@@ -133,7 +133,7 @@ def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> Iter
     readings = {}
     cancels = {}
     for definition, column in EXPONENTS.items():
-        values = init.each(over_seeds, column)
+        values = init.values(column)
         readings[definition] = decide.on_own("negative exponent at init", values)
     for checkpoint in dict.fromkeys(plain.table["checkpoint"]):
         shares = plain.only(checkpoint=checkpoint).each(cancellation)
@@ -141,7 +141,7 @@ def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> Iter
     cancelled = decide.bound("cancellation", {})
     if cancels:
         cancelled = judge.together(cancels, main="final")
-    positive = final.each(over_seeds, "lyapunov_1")
+    positive = final.values("lyapunov_1")
     yield judge.together(readings, main="QR")
     yield decide.bound("positive exponent after training", positive)
     yield decide.bound("decay after training", plain.only(checkpoint="final").each(rates))
@@ -151,16 +151,6 @@ def after_training(networks: pd.DataFrame, plain: Groups, decide: Judge) -> Iter
 def by_variant(networks: pd.DataFrame) -> Groups:
     """Groups named 'L=8 plain init'."""
     return Groups(networks, VARIANT, "L={depth} {arch} {checkpoint}")
-
-
-def over_seeds(rows: pd.DataFrame, column: str) -> list[float]:
-    """A column by seed."""
-    return list(seed_values(rows, column).values())
-
-
-def by_seed(rows: pd.DataFrame, column: str, statistic: str) -> list[float]:
-    """A statistic of each seed's rows."""
-    return [float(value) for value in rows.groupby("seed")[column].agg(statistic)]
 
 
 def depth_of(rows: pd.DataFrame) -> int:
@@ -287,7 +277,7 @@ def accuracies(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     for name, values in plain.items():
         shares[name] = [values[seed] / start[seed] for seed in values if seed in start]
     residual = chosen(final, arch="residual").assign(percent=lambda t: 100 * t["test_accuracy"])
-    percent = Groups(residual, ["depth"], "L={depth}").each(over_seeds, "percent")
+    percent = Groups(residual, ["depth"], "L={depth}").values("percent")
     yield decide.bound("accuracy drops", shares)
     yield decide.number("accuracy of residual networks", percent)
 
@@ -296,11 +286,11 @@ def dynamics(networks: Groups, decide: Judge) -> Iterator[Claim]:
     """rho and λ₁ by depth and checkpoint."""
     init = networks.only(checkpoint="init")
     final = networks.only(checkpoint="final")
-    after = final.only(depth=SHALLOW).each(over_seeds, "rho")
-    yield decide.on_own("contracting", networks.each(over_seeds, "lyapunov_1"))
-    yield decide.on_own("exponent at init", init.each(over_seeds, "lyapunov_1"))
-    yield decide.bound("exponent after training", final.each(over_seeds, "lyapunov_1"))
-    yield decide.on_own("rho below 1", init.each(over_seeds, "rho"))
+    after = final.only(depth=SHALLOW).values("rho")
+    yield decide.on_own("contracting", networks.values("lyapunov_1"))
+    yield decide.on_own("exponent at init", init.values("lyapunov_1"))
+    yield decide.bound("exponent after training", final.values("lyapunov_1"))
+    yield decide.on_own("rho below 1", init.values("rho"))
     yield decide.bound("rho after training", after)
 
 
@@ -313,7 +303,7 @@ def decay(curves: Groups, decide: Judge) -> Iterator[Claim]:
     yield decide.on_own("R² of log R", init.each(fit_of_means, "R"))
     yield decide.on_own("decay in orders", init.only(depth=DEEP).each(fall))
     yield decide.bound("decay after training", deeper.each(fall))
-    yield decide.number("plateau of R", shallow.each(by_seed, "R", "mean"))
+    yield decide.number("plateau of R", shallow.values("R", "mean"))
     yield decide.bound("flatness of R", shallow.each(losses))
 
 

@@ -19,7 +19,6 @@ from experiments.dag.exp1.claims import (
     VARIANT,
     Parts,
     at_ends,
-    by_seed,
     depth_of,
     fall,
     largest_step,
@@ -203,7 +202,7 @@ def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:
     1."""
     plain = at_ends(chosen(estimates, arch="plain"))
     far = plain[(plain["distance"] > plain["depth"] // 2) & (plain["depth"] > SHALLOWEST)]
-    return Groups(far, ["depth", "checkpoint"], TEXT).each(by_seed, "D_smallest", "min")
+    return Groups(far, ["depth", "checkpoint"], TEXT).values("D_smallest", "min")
 
 
 def seen_below_one(says: Statement, smallest: Parts) -> Claim:

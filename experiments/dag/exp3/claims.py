@@ -87,7 +87,7 @@ def percents(networks: pd.DataFrame) -> Parts:
     """Accuracy after training in percent, by activation and seed."""
     final = chosen(first(networks), checkpoint="final")
     final = final.assign(percent=100 * final["test_accuracy"])
-    return by_activation(final).each(lambda rows: list(seed_values(rows, "percent").values()))
+    return by_activation(final).values("percent")
 
 
 def without_norm(
@@ -286,18 +286,13 @@ def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     pairs = piecewise_linear(tables["pairs"])
     zero = judge.constructed(norm, ZERO)
     if (pairs["frob_tensor"] != 0).any():
-        largest = by_activation(pairs).each(largest_of, "frob_tensor")
+        largest = by_activation(pairs).values("frob_tensor", "max")
         zero = judge.bound(norm, largest, known=1)
     if "stochastic" not in tables:
         return [zero]
     part = piecewise_linear(tables["stochastic"])
     networks = Groups(part, ["activation", "checkpoint"], "{activation} {checkpoint}")
-    return [zero, judge.bound(ratio, networks.each(largest_of, "gap_stochastic"), known=2)]
-
-
-def largest_of(rows: pd.DataFrame, column: str) -> list[float]:
-    """The largest value of each seed."""
-    return list(rows.groupby("seed")[column].max())
+    return [zero, judge.bound(ratio, networks.values("gap_stochastic", "max"), known=2)]
 
 
 def decays(distances: pd.DataFrame) -> dict[str, list[float]]:

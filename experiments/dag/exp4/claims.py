@@ -58,7 +58,7 @@ def claims(
     yield from jacobians(networks, decide)
     yield from at_the_merge(tables["merge"], decide)
     yield from over_depths(chosen(first(tables["merge"]), merge="cat", activation="silu"), decide)
-    yield decide.number("accuracy", percent.each(over_seeds, "percent"))
+    yield decide.number("accuracy", percent.values("percent"))
 
 
 def name(keys: Sequence[Any]) -> str:
@@ -75,11 +75,6 @@ def across(distances: pd.DataFrame) -> pd.DataFrame:
     """The pairs between branches of more than one block."""
     cross = chosen(distances, relation="cross")
     return cross[cross["branch_depth"] > 1]
-
-
-def over_seeds(rows: pd.DataFrame, column: str) -> list[float]:
-    """A column by seed."""
-    return list(seed_values(rows, column).values())
 
 
 def steps(distances: pd.DataFrame) -> dict[str, float]:
@@ -271,7 +266,7 @@ def at_the_merge(merge: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
             yield decide.bound(statement, by.each(lambda part, c=column: list(part[c])))
     init = chosen(first(merge[curved]), checkpoint="init")
     depths = Groups(init, ["branch_depth"], "k={branch_depth}")
-    yield decide.on_own("H4.3 curved merge", depths.each(over_seeds, "gap"))
+    yield decide.on_own("H4.3 curved merge", depths.values("gap"))
 
 
 def separation(merge: pd.DataFrame) -> list[float]:

@@ -136,7 +136,7 @@ def mean_of(values: Sequence[float]) -> float:
 def gaps(attention: pd.DataFrame) -> Parts:
     """The gap by checkpoint."""
     checkpoints = Groups(attention, ["checkpoint"], "{checkpoint}")
-    return checkpoints.each(lambda rows: list(seed_values(rows, "gap").values()))
+    return checkpoints.values("gap")
 
 
 def shares(attention: pd.DataFrame) -> Parts:

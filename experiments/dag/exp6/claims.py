@@ -81,11 +81,6 @@ def by_network(table: pd.DataFrame) -> Groups:
     return Groups(table, KEYS, "{activation} {arch} {checkpoint}")
 
 
-def by_seed(rows: pd.DataFrame, column: str, statistic: str) -> list[float]:
-    """A statistic of each seed's rows."""
-    return list(rows.groupby("seed")[column].agg(statistic))
-
-
 def largest_step(rows: pd.DataFrame, column: str) -> list[float]:
     """The largest step from one distance to the next, by seed."""
     steps = rows.sort_values("distance").groupby("seed")[column]
@@ -105,7 +100,7 @@ def zeros(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
         of_networks = by_network(chosen(head, checkpoint=checkpoint))
         parts = of_networks.each(lambda rows: list(rows["gap"]))
         before[str(checkpoint)] = decide.bound("gap before the head", parts)
-    final = relu.only(checkpoint="final").each(by_seed, "gap", "max")
+    final = relu.only(checkpoint="final").values("gap", "max")
     yield at_every_checkpoint("gap of ReLU", relu, decide, "max")
     yield decide.bound("gap of ReLU, final", final)
     yield decide.together("gap before the head", before, "init")
@@ -114,7 +109,7 @@ def zeros(published: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def at_every_checkpoint(name: str, networks: Groups, decide: Judge, statistic: str) -> Claim:
     """A statement on the gap at all checkpoints (Tables 8 and N.8 have the three) stays open while
     some are not measured."""
-    made = decide.bound(name, networks.each(by_seed, "gap", statistic))
+    made = decide.bound(name, networks.values("gap", statistic))
     there = set(networks.table["checkpoint"])
     return judge.incomplete(made, [c for c in CHECKPOINTS if c not in there])
 

@@ -12,7 +12,7 @@ import pandas as pd
 from experiments.dag.protocol.scores import PartName, facts
 from runner.contract import Claim, Statement
 from runner.stats import judge
-from runner.stats.tables import chosen, groups
+from runner.stats.tables import chosen, groups, seed_values
 
 Parts = Mapping[str, Sequence[float]]
 """Name of a part (a depth, a checkpoint, …) -> its values over seeds."""
@@ -45,6 +45,17 @@ class Groups:
     def each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Name -> function(rows, *arguments) of every group."""
         return {name: function(rows, *arguments) for name, rows in self.items()}
+
+    def values(self, column: str, statistic: str = "") -> dict[str, list[float]]:
+        """Name -> a column by seed; of several rows of a seed the named statistic."""
+        found = {}
+        for name, rows in self.items():
+            if statistic:
+                by_seed = rows.groupby("seed")[column].agg(statistic)
+                found[name] = [float(value) for value in by_seed]
+            else:
+                found[name] = list(seed_values(rows, column).values())
+        return found
 
     def pairs(self, other: Groups) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
         """(name, rows, rows of the other) of the groups that both have."""
