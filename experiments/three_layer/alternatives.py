@@ -49,10 +49,12 @@ REGULARIZATION: Alternatives = (
         "HSR and plain descent exchange their places",
         exchanged("method", "gd", "hsr"),
         (
-            *("spectrum narrower", "HSR lowers λ₁ from sharp seeds"),
-            *("HSR lowers mean of the spectrum from sharp seeds",),
-            *("HSR lowers std of the spectrum from sharp seeds",),
-            *("HSR simplifies decision boundaries", "conclusions with all ends"),
+            "spectrum narrower",
+            "HSR lowers λ₁ from sharp seeds",
+            "HSR lowers mean of the spectrum from sharp seeds",
+            "HSR lowers std of the spectrum from sharp seeds",
+            "HSR simplifies decision boundaries",
+            "conclusions with all ends",
         ),
     ),
     Alternative(
@@ -91,7 +93,9 @@ GRADIENT: Alternatives = (
         "the last step of the descent is the first",
         reversed_order("step"),
         (
-            *("largest eigenvalue falls", "lower bound rises", "smallest eigenvalue rises to 0"),
+            "largest eigenvalue falls",
+            "lower bound rises",
+            "smallest eigenvalue rises to 0",
             "spectrum narrows",
         ),
     ),

@@ -74,8 +74,15 @@ class SpreadAnalysis(Analysis):
 FEWEST = 3
 """Pairs of trainings below which no spread is given."""
 ABOUT = (
-    *("value", "image_variance", "image_df", "paired", "rounding_std", "rounding_df"),
-    *("comparable", "calibrated", "constructed"),
+    "value",
+    "image_variance",
+    "image_df",
+    "paired",
+    "rounding_std",
+    "rounding_df",
+    "comparable",
+    "calibrated",
+    "constructed",
 )
 """Columns of measured values that name no value."""
 
