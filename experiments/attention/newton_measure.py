@@ -60,8 +60,13 @@ def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:
             x = trained.data.test.inputs[index].double().mT
             generator = ctx.torch_generator(f"attention_newton layer starts {index}")
             start = torch.randn(setup.target_starts, x.numel(), generator=generator, dtype=x.dtype)
-            row: Row = {"target": "regression layer", "view": checkpoint, "input": index}
-            row |= {"characters": math.nan, "loss": math.nan}
+            row: Row = {
+                "target": "regression layer",
+                "view": checkpoint,
+                "input": index,
+                "characters": math.nan,
+                "loss": math.nan,
+            }
             rows.append(row | attack(setup, layer, x, start))
             ctx.progress(len(rows), 2 * setup.sequences)
     return rows

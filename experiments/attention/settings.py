@@ -94,8 +94,12 @@ class AttentionHessian(c.Experiment):
             if ascent and tokens * width > self.ascent_entries:
                 continue
             for radius in self.ascent_radius if ascent else self.radius:
-                params: dict[str, c.Scalar] = {"search": search, "tokens": tokens}
-                params |= {"width": width, "radius": radius}
+                params: dict[str, c.Scalar] = {
+                    "search": search,
+                    "tokens": tokens,
+                    "width": width,
+                    "radius": radius,
+                }
                 found.append(c.Cell(params, self._seconds(tokens * width, ascent), 0.4))
         return found
 

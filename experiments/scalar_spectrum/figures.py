@@ -90,8 +90,9 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
             "color": "black" if bulk else "0.55",
             "marker": MARKERS[5 + bulk],
             "markersize": 4,
+            "linewidth": 0.8,
+            "linestyle": "none" if bulk else "-",
         }
-        look |= {"linewidth": 0.8, "linestyle": "none" if bulk else "-"}
         text = f"{'bulk' if bulk else 'largest'}, targets fixed"
         if targets == "scaled":  # proportional to σ² as it must be: one line for all of them
             look = {"color": COLOURS[4], "linewidth": 3, "alpha": 0.5, "zorder": 0}

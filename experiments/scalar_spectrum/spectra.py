@@ -179,8 +179,12 @@ def _theorem6_rows(
     pair, triple = theorem6_outliers(w, v, b, tolerance=float("inf"))
     lower, upper = triple_bounds(w, v, b)
     bulk = torch.sqrt(torch.dot(w, v) ** 2 + torch.dot(w, b) ** 2)
-    shared = {"lower": float(lower), "upper": float(upper)}
-    shared |= {"dense_error": relative_gap(spectrum.expanded(), dense), **_counts(dense, bulk)}
+    shared = {
+        "lower": float(lower),
+        "upper": float(upper),
+        "dense_error": relative_gap(spectrum.expanded(), dense),
+        **_counts(dense, bulk),
+    }
     rows = []
     for member, values in (("pair", pair), ("triple", triple)):
         for value in values:

@@ -301,12 +301,12 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
         "what": "top eigenpair, |H z - lambda z| / lambda",
         "ok": int(error <= EXACT),
         "error": error,
-    }
-    certificate |= {"where": "all", "tolerance": EXACT, "difference_step": float("nan")}
-    certificate |= {
+        "where": "all",
+        "tolerance": EXACT,
+        "difference_step": float("nan"),
         "status": "ok"
         if error <= EXACT
-        else "the closed-form pair is none of the differentiated gradient"
+        else "the closed-form pair is none of the differentiated gradient",
     }
     end = {
         "rate": [rate],

@@ -118,19 +118,19 @@ def over_draws(
     excluded. per_seed: draws of each seed, in which the number of seeds that would decide is
     counted.
     """
-    chosen = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
+    made = judge.bound(replace(statement, low=0.0, strict=True), values, over="draws of the data")
     test = wilcoxon(values, name=statement.name)
     above = sum(v > 0 for v in values)
     below = sum(v < 0 for v in values)
     detail = (
         f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift "
         f"{test.shift:.3g} "
+        f"[{test.shift_low:.3g}, {test.shift_high:.3g}]; {made.detail}"
     )
-    detail += f"[{test.shift_low:.3g}, {test.shift_high:.3g}]; {chosen.detail}"
-    needed = chosen.seeds_needed
+    needed = made.seeds_needed
     seeds = math.ceil(needed / per_seed) if math.isfinite(needed) else needed
     threshold = "interval > 0; refuted below 0"
-    return replace(chosen, detail=detail, threshold=threshold, seeds_needed=seeds)
+    return replace(made, detail=detail, threshold=threshold, seeds_needed=seeds)
 
 
 def decided_by_draws(

@@ -269,8 +269,8 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
         )
     text = (
         "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms "
+        "(3 to 4 orders at L = 12, 1e-14 at L = 32): "
     )
-    text += "(3 to 4 orders at L = 12, 1e-14 at L = 32): "
     other = (
         "Spectrally normalised networks are the other explanation (findings of "
         "exp1b_spectral_norm)."

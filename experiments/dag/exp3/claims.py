@@ -60,8 +60,12 @@ def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Stati
     found = []
     for checkpoint in CHECKPOINTS:
         points = gap_and_curvature(gaps, networks, checkpoint)
-        about = {"name": "gap against E[σ''²]", "group": f"checkpoint={checkpoint}"}
-        about |= {"figure": "fig5_gap_and_curvature", "where": f"Fig. 5, {SECTION}"}
+        about = {
+            "name": "gap against E[σ''²]",
+            "group": f"checkpoint={checkpoint}",
+            "figure": "fig5_gap_and_curvature",
+            "where": f"Fig. 5, {SECTION}",
+        }
         found.append(stats.linear(points["curvature"], points["gap"], **about))
         about["name"] = "rank of gap and E[σ''²]"
         found.append(stats.spearman(points["curvature"], points["gap"], **about))

@@ -54,8 +54,13 @@ def measure_trained(
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}
-        row = {**here, **scores_at(trained, at.checkpoint, ("test_loss",))}
-        row |= {"parameters": at.network.parameter_count, **value_path(at.network), "status": "ok"}
+        row = {
+            **here,
+            **scores_at(trained, at.checkpoint, ("test_loss",)),
+            "parameters": at.network.parameter_count,
+            **value_path(at.network),
+            "status": "ok",
+        }
         certificate = of_blocks(at.dag, at.x, y, blocks, ctx, **here)
         return {**found, "networks": [row], "certificate": certificate}
 

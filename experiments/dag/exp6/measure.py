@@ -138,11 +138,21 @@ def engine_rows(
     )
     rows = []
     for (v, w), m in metrics.items():
-        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v)}
-        row |= {"R": m.R.value, "C": m.C.value, "D": m.D.value}
-        row |= {"gn": m.gauss_newton.value, "tensor": m.tensor.value}
-        row |= {"R_error": m.R.error, "D_error": m.D.error, "tensor_error": m.tensor.error}
-        row |= {"method": m.method, "status": m.D.reason or "ok"}
+        row = {
+            "v": v,
+            "w": w,
+            "distance": nodes.index(w) - nodes.index(v),
+            "R": m.R.value,
+            "C": m.C.value,
+            "D": m.D.value,
+            "gn": m.gauss_newton.value,
+            "tensor": m.tensor.value,
+            "R_error": m.R.error,
+            "D_error": m.D.error,
+            "tensor_error": m.tensor.error,
+            "method": m.method,
+            "status": m.D.reason or "ok",
+        }
         rows.append(row)
     return rows
 
@@ -178,9 +188,15 @@ def published_rows(
         row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
         row["C"] = norm / scale if scale > 0 else math.nan
         row["D"] = (norm / top) ** 2 if top > 0 else math.nan
-        row |= {"gn": part.gauss_newton.value, "tensor": part.tensor.value}
-        row |= {"R_error": part.total.error, "D_error": math.nan, "tensor_error": part.tensor.error}
-        row |= {"method": "probes", "status": "ok" if top > 0 else zero}
+        row |= {
+            "gn": part.gauss_newton.value,
+            "tensor": part.tensor.value,
+            "R_error": part.total.error,
+            "D_error": math.nan,
+            "tensor_error": part.tensor.error,
+            "method": "probes",
+            "status": "ok" if top > 0 else zero,
+        }
         rows.append(row)
     return rows
 

@@ -150,8 +150,15 @@ def image_sets(
         linewidths=0,
         color=colour,
     )
-    diamond: dict[str, Any] = {"marker": "D", "color": "black", "linestyle": "none", "zorder": 3}
-    diamond |= {"capsize": 3, "markersize": 4, "label": "the paper's images, ± std over seeds"}
+    diamond: dict[str, Any] = {
+        "marker": "D",
+        "color": "black",
+        "linestyle": "none",
+        "zorder": 3,
+        "capsize": 3,
+        "markersize": 4,
+        "label": "the paper's images, ± std over seeds",
+    }
     ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **diamond)
 
 

@@ -130,8 +130,14 @@ def between(
     found = []
     for values, part in groups(first(distances), keys):
         x, y = (list(seed_values(part[part[column] == name], value).values()) for name in (a, b))
-        about = {"name": f"{value}: {a} against {b}", "group": label(keys, values)}
-        about |= {"figure": figure, "where": where, "label_a": a, "label_b": b}
+        about = {
+            "name": f"{value}: {a} against {b}",
+            "group": label(keys, values),
+            "figure": figure,
+            "where": where,
+            "label_a": a,
+            "label_b": b,
+        }
         found.append(stats.mann_whitney(x, y, **about))
     return found
 
@@ -144,8 +150,14 @@ def through_training(
     for values, part in groups(first(distances), keys):
         init, final = (seed_values(chosen(part, checkpoint=c), value) for c in ("init", "final"))
         seeds = sorted(set(init) & set(final))
-        about = {"name": f"{value}: final against init", "group": label(keys, values)}
-        about |= {"figure": figure, "where": where, "label_a": "final", "label_b": "init"}
+        about = {
+            "name": f"{value}: final against init",
+            "group": label(keys, values),
+            "figure": figure,
+            "where": where,
+            "label_a": "final",
+            "label_b": "init",
+        }
         found.append(stats.wilcoxon([final[s] for s in seeds], [init[s] for s in seeds], **about))
     return found
 

@@ -141,8 +141,8 @@ def _agreement(c: Case) -> Iterator[Claim]:
         detail = (
             f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the "
             "difference is that of "
+            "the step"
         )
-        detail += "the step"
         yield judge.claim(says, "not comparable", median(norms), detail)
 
 

@@ -58,8 +58,8 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
         detail = (
             f"{c.variant.group}: holds at {holding} of {points} points; slack (bound - value) / "
             "bound at least "
+            f"{own['slack_min'].min():.3g}, typically {own['slack_median'].median():.3g}"
         )
-        detail += f"{own['slack_min'].min():.3g}, typically {own['slack_median'].median():.3g}"
         if name == "Theorem 4":
             detail += f"; {_constants(c.variant.activation)}"
         if name == "Prop. 8, right":

@@ -269,10 +269,16 @@ def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict
         effect = math.nan
         if count and len(high):
             effect = float((f1[low][:, None] - f1[high]).sign().mean())
-        row: dict[str, Any] = {"test_samples": size, "low": len(low), "high": len(high)}
-        row |= {"f1_low": float(f1[low].mean()), "f1_high": float(f1[high].mean())}
-        row |= {"effect": effect}
-        row |= {"spread_low": float(f1[low].std()), "spread_high": float(f1[high].std())}
+        row: dict[str, Any] = {
+            "test_samples": size,
+            "low": len(low),
+            "high": len(high),
+            "f1_low": float(f1[low].mean()),
+            "f1_high": float(f1[high].mean()),
+            "effect": effect,
+            "spread_low": float(f1[low].std()),
+            "spread_high": float(f1[high].std()),
+        }
         rows.append(row)
     return rows
 
