@@ -37,6 +37,8 @@ ROUNDING = 1e-9
 """Relative size at which a violated inequality is the rounding of float64 sums."""
 EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2": 6, "I.3": 8}
 """Power of R in the printed bound."""
+SIZE_EXPONENT = {"H.10": 3, "I.3": 1}
+"""Power of n d in the printed bound."""
 
 
 def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
@@ -92,38 +94,31 @@ def statistics(tables: Tables) -> list[Statistic]:
     if "bounds" not in tables:
         return []
     random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
-    found = []
+    random = random.assign(**{"R": random["radius"], "n d": random["tokens"] * random["width"]})
+    fits = []
     for name, power in EXPONENT.items():
-        rows = chosen(random, bound=name)
-        sizes = rows.groupby(["tokens", "width"])["largest"].transform("max")
-        found.append(
-            linear(
-                np.log(rows["radius"]),
-                np.log(rows["largest"] / sizes),
-                name=f"exponent of R, {name}",
-                figure="growth",
-                where=BOUNDS[name].place,
-                label_a="log R",
-                label_b="log largest value",
-                note=f"the bound has exponent {power}",
-            )
-        )
-    for name, power in (("H.10", 3), ("I.3", 1)):
-        rows = chosen(random, bound=name)
-        scale = rows.groupby("radius")["largest"].transform("max")
-        found.append(
-            linear(
-                np.log(rows["tokens"] * rows["width"]),
-                np.log(rows["largest"] / scale),
-                name=f"exponent of n d, {name}",
-                figure="growth",
-                where=BOUNDS[name].place,
-                label_a="log n d",
-                label_b="log largest value",
-                note=f"the bound has exponent {power}",
-            )
-        )
-    return found
+        fits.append(_exponent(random, name, "R", ["tokens", "width"], power))
+    for name, power in SIZE_EXPONENT.items():
+        fits.append(_exponent(random, name, "n d", ["radius"], power))
+    return fits
+
+
+def _exponent(
+    random: pd.DataFrame, name: str, varied: str, fixed: list[str], power: int
+) -> Statistic:
+    """The fitted exponent of one bound's values in R or n d, with the other sizes fixed."""
+    rows = chosen(random, bound=name)
+    scale = rows.groupby(fixed)["largest"].transform("max")
+    return linear(
+        np.log(rows[varied]),
+        np.log(rows["largest"] / scale),
+        name=f"exponent of {varied}, {name}",
+        figure="growth",
+        where=BOUNDS[name].place,
+        label_a=f"log {varied}",
+        label_b="log largest value",
+        note=f"the bound has exponent {power}",
+    )
 
 
 def notes(tables: Tables) -> list[str]:

@@ -18,25 +18,25 @@ from experiments.three_layer.study import Study, data_sets
 from runner import stats
 from runner.contract import Claim, Figures
 from runner.stats import Statistic
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, groups
+
+
+def _of_figure(number: int, name: str, group: str) -> stats.About:
+    """Name, place and family of a test of one of the paper's figures."""
+    family = f"fig{number:02d}"
+    return {"name": name, "figure": family, "where": f"Fig. {number}", "group": group}
 
 
 def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
     """Slope of log seconds against log size over the last doublings, where calls no longer cost:
     the exponent.
     """
-    known = chosen(table, status="ok")
-    for seed, rows in data_sets(known):
-        for (varied, form), whole in rows.groupby(["varied", "form"], sort=False):
+    for seed, rows in data_sets(chosen(table, status="ok")):
+        for (varied, form), whole in groups(rows, ["varied", "form"]):
             part = whole.sort_values(varied).iloc[-(experiment.octaves + 1) :]
-            yield stats.linear(
-                np.log(part[varied]),
-                np.log(part["seconds"]),
-                name=f"exponent in {SIZES[str(varied)]}, {form}",
-                figure="fig02",
-                where="Fig. 2",
-                group=f"seed={seed}",
-            )
+            name = f"exponent in {SIZES[varied]}, {form}"
+            about = _of_figure(2, name, f"seed={seed}")
+            yield stats.linear(np.log(part[varied]), np.log(part["seconds"]), **about)
 
 
 def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
@@ -47,59 +47,34 @@ def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
     medians.
     """
     for seed, rows in data_sets(table):
-        for (name, block), part in rows.groupby(["of", "block"], sort=False):
-            found = [
-                stats.spearman(
-                    p["error"],
-                    p["norm"],
-                    name=f"|delta| and {name} {block}",
-                    figure="fig04",
-                    where="Fig. 4",
-                    group=f"seed={seed} start={start}",
-                )
-                for start, p in part.groupby("start")
-            ]
-            yield from found
-            yield stats.summary(
-                [s.effect for s in found],
-                name=f"ρ of |delta| and {name} {block}",
-                figure="fig04",
-                where="Fig. 4",
-                group=f"seed={seed}",
-            )
+        for (quantity, block), part in groups(rows, ["of", "block"]):
+            name = f"|delta| and {quantity} {block}"
+            effects = []
+            for start, samples in part.groupby("start"):
+                about = _of_figure(4, name, f"seed={seed} start={start}")
+                test = stats.spearman(samples["error"], samples["norm"], **about)
+                effects.append(test.effect)
+                yield test
+            yield stats.summary(effects, **_of_figure(4, f"ρ of {name}", f"seed={seed}"))
 
 
 def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in data_sets(table):
-        for half_range, part in rows.groupby("half_range", sort=False):
-            yield stats.wilcoxon(
-                part["std_term"],
-                part["mean_term"],
-                name=f"std term - mean term, range {half_range:g}",
-                figure="fig06",
-                where="Fig. 6",
-                group=f"seed={seed}",
-                label_a="std term",
-                label_b="mean term",
-            )
+        for (half_range,), part in groups(rows, ["half_range"]):
+            name = f"std term - mean term, range {half_range:g}"
+            about = _of_figure(6, name, f"seed={seed}")
+            about |= {"label_a": "std term", "label_b": "mean term"}
+            yield stats.wilcoxon(part["std_term"], part["mean_term"], **about)
 
 
 def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
     """Rank correlation of |covariance| and the median norm: inner products grow with either
     sign."""
     for seed, rows in data_sets(table):
-        for (activation, half_range), part in rows.groupby(
-            ["activation", "half_range"], sort=False
-        ):
+        for (activation, half_range), part in groups(rows, ["activation", "half_range"]):
             name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
-            yield stats.spearman(
-                part["covariance"].abs(),
-                part["q50"],
-                name=name,
-                figure="fig05",
-                where="Fig. 5",
-                group=f"seed={seed}",
-            )
+            about = _of_figure(5, name, f"seed={seed}")
+            yield stats.spearman(part["covariance"].abs(), part["q50"], **about)
 
 
 def _fastest(cost: pd.DataFrame) -> str:
@@ -114,6 +89,10 @@ def _fastest(cost: pd.DataFrame) -> str:
     return f"Fastest form of the gradient of the bound: {'; '.join(listed)}."
 
 
+TESTS = {"influence": _influence, "terms": _terms, "covariance": _covariance}
+"""Table -> its tests."""
+
+
 class HsrGradientAnalysis(Study):
     """The parts of the study that are stored."""
 
@@ -122,35 +101,25 @@ class HsrGradientAnalysis(Study):
 
     def tested(self) -> list[Statistic]:
         """Every row of stats.csv, without Holm's correction."""
-        parts = {"influence": _influence, "terms": _terms, "covariance": _covariance}
-        tables = self.tables
-        exponents = list(_exponents(self.experiment, tables["cost"])) if "cost" in tables else []
-        return exponents + [
-            row for name, make in parts.items() if name in tables for row in make(tables[name])
-        ]
+        tests: list[Statistic] = []
+        if "cost" in self.tables:
+            tests += _exponents(self.experiment, self.tables["cost"])
+        for name, make in TESTS.items():
+            if name in self.tables:
+                tests += make(self.tables[name])
+        return tests
 
     def claims(self) -> list[Claim]:
         return claims(self.experiment, self.tables, self.tests)
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
-        rows = []
+        columns = ["seed", "of", "block", "value"]
+        values = pd.DataFrame(columns=columns)
         if "difference_norms" in self.tables:
-            norms = self.tables["difference_norms"].groupby(["seed", "of", "block"])[
-                "difference_norm"
-            ]
-            for (seed, name, block), value in norms.median().items():
-                rows.append(
-                    {
-                        "metric": "difference_norm",
-                        "of": name,
-                        "block": block,
-                        "seed": seed,
-                        "value": value,
-                    }
-                )
-        found = pd.DataFrame(rows, columns=["metric", "of", "block", "seed", "value"])
-        return found.assign(comparable=UNPRINTED)
+            norms = self.tables["difference_norms"].groupby(columns[:3])["difference_norm"]
+            values = norms.median().rename("value").reset_index()
+        return values.assign(metric="difference_norm", comparable=UNPRINTED)
 
     def notes(self) -> list[str]:
         """Findings for the report."""
@@ -174,20 +143,16 @@ class HsrGradientAnalysis(Study):
     def figures(self) -> Figures:
         """Figures that the stored tables allow; each is drawn when it is called."""
         tables = self.tables
-        experiment = self.experiment
+        tests = self.tests
         makers = {
-            "cost": ("fig02_time", partial(figures.time, tables, self.tests)),
+            "cost": ("fig02_time", partial(figures.time, tables, tests)),
             "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
             "influence": (
                 "fig04_influence",
-                partial(figures.influence, experiment, tables, self.tests),
+                partial(figures.influence, self.experiment, tables, tests),
             ),
             "covariance": ("fig05_covariance", partial(figures.covariance, tables)),
-            "terms": ("fig06_terms", partial(figures.terms, tables, self.tests)),
+            "terms": ("fig06_terms", partial(figures.terms, tables, tests)),
             "bound_descent": ("fig07_bound_descent", partial(figures.bound_descent, tables)),
         }
-        return {
-            name: make
-            for table, (name, make) in makers.items()
-            if table in tables and len(tables[table])
-        }
+        return dict(make for table, make in makers.items() if len(tables.get(table, ())))
