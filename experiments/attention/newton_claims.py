@@ -108,17 +108,14 @@ def theorem_claims(
     good = chosen(theorem, status="ok")
     if good.empty:
         return []
-    count = f"{len(good)} problems" + (
-        f", {len(theorem) - len(good)} left out" if len(good) < len(theorem) else ""
-    )
+    count = f"{len(good)} problems"
+    if len(good) < len(theorem):
+        count += f", {len(theorem) - len(good)} left out"
     small = f"|X*| / |X_true| at most {good['norm_share'].max():.1e}: the minimiser is not the data"
     close = replace(says["recovery"], high=setup.recovered)
+    convexity = (good["convexity"] / (2 * good["admissible_gamma"])).min()
     return [
-        judge.exact(
-            says["convexity"],
-            {"": float((good["convexity"] / (2 * good["admissible_gamma"])).min())},
-            count,
-        ),
+        judge.exact(says["convexity"], {"": float(convexity)}, count),
         judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
         judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
         judge.constructed(says["time of an iteration"], DENSE),
@@ -131,32 +128,25 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterato
     inside = table[table["multiple"] < 1]
     orders = inside["order"].dropna()
     detail = f"{len(orders)} spheres in the certified balls"
-    found = [
-        judge.exact(says["order"], {"": float(orders.median())}, detail)
-        if len(orders) >= FEWEST
-        else judge.claim(
-            says["order"], "inconclusive", detail=f"{detail}; at least {FEWEST} needed"
-        )
-    ]
+    if len(orders) >= FEWEST:
+        yield judge.exact(says["order"], {"": float(orders.median())}, detail)
+    else:
+        detail += f"; at least {FEWEST} needed"
+        yield judge.claim(says["order"], "inconclusive", detail=detail)
     sure = table[table["certified"] > 0]
-    shares = {
-        "in the ball": float((inside["converged"] / inside["starts"]).min())
-        if len(inside)
-        else float("nan"),
-        "certified itself": float((sure["certified_solved"] / sure["certified"]).min())
-        if len(sure)
-        else float("nan"),
+    shares = {  # NaN without any
+        "in the ball": float((inside["converged"] / inside["starts"]).min()),
+        "certified itself": float((sure["certified_solved"] / sure["certified"]).min()),
     }
     counted = (
         f"{inside['starts'].sum()} starts in the ball, {sure['certified'].sum()} that certify "
         "themselves"
     )
-    found.append(judge.exact(says["certified"], shares, counted))
+    yield judge.exact(says["certified"], shares, counted)
     if "theorem" in tables:
         ratios = ball_ratios(table, tables["theorem"])
-        found.append(judge.exact(says["larger ball"], ratios, "smallest ratio of each size"))
+        yield judge.exact(says["larger ball"], ratios, "smallest ratio of each size")
     far = chosen(table, multiple=100)
-    yield from found
     yield judge.bound(says["tight ball"], by_size(far, "converged", "starts"))
 
 
@@ -188,17 +178,15 @@ def layer_claims(targets: pd.DataFrame, says: Mapping[str, Statement]) -> list[C
     left, late = (
         float(rows[column].sum() / rows["starts"].sum()) for column in ("given_up", "late")
     )
-    decided = judge.bound(says["trained layer"], list(shares))
-    note = (
+    made = judge.bound(says["trained layer"], list(shares))
+    detail = (
         f"{left:.0%} of the starts were given up, {late:.0%} recover when they are followed; "
-        f"{decided.detail}"
+        f"{made.detail}"
     )
-    decided = replace(decided, detail=note)
-    if late > LATE and decided.verdict == "refuted":
-        decided = replace(
-            decided, verdict="inconclusive", seeds_needed=float("inf")
-        )  # rounds, not seeds
-    return [decided]
+    made = replace(made, detail=detail)
+    if late > LATE and made.verdict == "refuted":  # rounds would decide it, not seeds
+        made = replace(made, verdict="inconclusive", seeds_needed=float("inf"))
+    return [made]
 
 
 # ------------------------------------------------------------------ notes

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pandas as pd
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
-from experiments.three_layer.study import Case, Tests
+from experiments.three_layer.study import Case, Tests, column
 from runner.contract import Claim, Tables
-from runner.stats import Statistic, judge
+from runner.stats import judge
 from runner.stats.judge import by_seed, median
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, groups
 
 STRENGTHS = ("trace", "pair", "bound")
 LINEAR, QUADRATIC = 1.0, 2.0
@@ -59,37 +59,35 @@ def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]
 def _cost(c: Case) -> Iterator[Claim]:
     """Fig. 2, judged on the paper's algorithm; this project's form is a statement of its own."""
     known = chosen(c.tables["cost"], status="ok")
-
-    def slowest(form: str, rows: pd.DataFrame) -> float:
-        pairs = rows.pivot_table(
-            index=["varied", "samples", "dimension"], columns="form", values="seconds"
-        )
-        return float((pairs["numerical"] / pairs[form]).min())
-
-    faster = {
-        form: c.evidence.compared(c.says["analytic faster"], by_seed(known, partial(slowest, form)))
-        for form in (PAPER_FORM, "own")  # the differences are of the value in its matrix form
-    }
+    faster = {}
+    for form in (PAPER_FORM, "own"):  # the differences are of the value in its matrix form
+        faster[form] = c.compared("analytic faster", known, partial(_least_gain, form=form))
     yield judge.together(faster, main=PAPER_FORM)
-    exponents = (
+    for name, varied, stated in (
         ("analytic time linear in D", "dimension", LINEAR),
         ("analytic time quadratic in I", "samples", QUADRATIC),
-    )
-    for name, varied, stated in exponents:
-        found = {form: _exponent(c, name, varied, stated, form) for form in FORMS}
-        claim = judge.together(found, main=PAPER_FORM)
+    ):
+        by_form = {form: _exponent(c, name, varied, stated, form) for form in FORMS}
+        claim = judge.together(by_form, main=PAPER_FORM)
         detail = f"{claim.detail}; {_local_exponents(known, varied)}; {SIZES_OPEN}"
         yield replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
     yield _exponent(c, "own form linear in I", "samples", LINEAR, "own")
-    yield c.evidence.compared(c.says["row by row is never fastest"], by_seed(known, _lead))
+    yield c.compared("row by row is never fastest", known, _lead)
+
+
+SIZE = ["varied", "samples", "dimension"]
+
+
+def _least_gain(rows: pd.DataFrame, form: str) -> float:
+    """The smallest ratio of the time of the differences to that of a form."""
+    pairs = rows.pivot_table(index=SIZE, columns="form", values="seconds")
+    return float((pairs["numerical"] / pairs[form]).min())
 
 
 def seconds_by_form(known: pd.DataFrame) -> pd.DataFrame:
     """Seconds of each analytic form, one row for each size."""
-    index = ["varied", "samples", "dimension"]
-    return known.pivot_table(index=index, columns="form", values="seconds").drop(
-        columns="numerical", errors="ignore"
-    )
+    seconds = known.pivot_table(index=SIZE, columns="form", values="seconds")
+    return seconds.drop(columns="numerical", errors="ignore")
 
 
 def _lead(rows: pd.DataFrame) -> float:
@@ -114,35 +112,27 @@ def _local_exponents(known: pd.DataFrame, varied: str) -> str:
 def _exponent(c: Case, name: str, varied: str, stated: float, form: str) -> Claim:
     """The interval over data sets of an exponent against the stated one and its margin."""
     margin = c.experiment.exponent_margin
-    slopes = {
-        seed: t.slope
-        for seed, t in c.evidence.of_seeds(f"exponent in {SIZES[varied]}, {form}").items()
-    }
-    says = replace(c.says[name], low=stated - margin, high=stated + margin)
-    found = judge.bound(says, list(slopes.values()))
-    return replace(
-        found,
-        detail=f"{form}, exponent over the last {c.experiment.octaves} doublings; {found.detail}",
-    )
+    fits = c.evidence.of_seeds(f"exponent in {SIZES[varied]}, {form}").values()
+    says = c.statement(name, low=stated - margin, high=stated + margin)
+    made = judge.bound(says, [fit.slope for fit in fits])
+    octaves = c.experiment.octaves
+    detail = f"{form}, exponent over the last {octaves} doublings; {made.detail}"
+    return replace(made, detail=detail)
 
 
 def _agreement(c: Case) -> Iterator[Claim]:
+    """Fig. 3, relative to the gradient; and the printed difference, whose step is not printed."""
     table = c.tables["difference_norms"]
-    relative = by_seed(
-        table, lambda rows: float((rows["difference_norm"] / rows["gradient_norm"]).max())
-    )
-    yield c.evidence.compared(c.says["analytic gradient agrees"], relative)
+    table = table.assign(relative=table["difference_norm"] / table["gradient_norm"])
+    yield c.compared("analytic gradient agrees", table, column("relative", "max"))
     for name, text in (("trace", "tr H"), ("trace_of_square", "tr H²")):
-        norms = by_seed(
-            chosen(table, of=name), lambda rows: float(rows["difference_norm"].median())
-        )
-        listed = ", ".join(f"{v:.2g}" for v in norms.values())
-        says = c.says[f"difference of about 1e-9, {text}"]
+        norms = by_seed(chosen(table, of=name), column("difference_norm", "median"))
+        listed = ", ".join(f"{value:.2g}" for value in norms.values())
         detail = (
             f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the "
-            "difference is that of "
-            "the step"
+            "difference is that of the step"
         )
+        says = c.says[f"difference of about 1e-9, {text}"]
         yield judge.claim(says, "not comparable", median(norms), detail)
 
 
@@ -150,13 +140,10 @@ def _influence(c: Case) -> Iterator[Claim]:
     """One statement for the six parts of the gradient that the figure shows; and how much confident
     samples carry.
     """
-    carried = by_seed(c.tables["influence"], _carried)
-    yield c.evidence.compared(c.says["confident samples can be left out"], carried)
-    parts = {
-        f"{name} {block}": _of_part(c, f"{name} {block}")
-        for name in STRENGTHS
-        for block in ("w", "v")
-    }
+    yield c.compared("confident samples can be left out", c.tables["influence"], _carried)
+    parts = {}
+    for name, block in product(STRENGTHS, ("w", "v")):
+        parts[f"{name} {block}"] = _of_part(c, f"{name} {block}")
     yield judge.together(parts)
 
 
@@ -165,58 +152,56 @@ def _carried(rows: pd.DataFrame) -> float:
     to ∇λ_sup: the median over networks, of those that have such samples.
     """
     bound = chosen(rows, of="bound")
-    norm = (bound["norm"] ** 2).groupby(
-        [bound["start"], bound["sample"], bound["error"]]
-    ).sum() ** 0.5
-    found = norm.reset_index()
-    sure = found[found["error"] < CONFIDENT].groupby("start")["norm"].sum()
-    return float((sure / found.groupby("start")["norm"].sum()).dropna().median())
+    squares = bound.assign(square=bound["norm"] ** 2)
+    norms = squares.groupby(["start", "sample", "error"])["square"].sum() ** 0.5
+    samples = norms.rename("norm").reset_index()
+    sure = samples[samples["error"] < CONFIDENT].groupby("start")["norm"].sum()
+    return float((sure / samples.groupby("start")["norm"].sum()).dropna().median())
 
 
 def _of_part(c: Case, part: str) -> Claim:
-    rows = [(g, t) for (n, g), t in c.tests.items() if n == f"|delta| and {part}"]
-    by_data: dict[int, list[Statistic]] = {}
-    for group, test in rows:
-        by_data.setdefault(int(group.split()[0].removeprefix("seed=")), []).append(test)
-    found = {}
-    for seed, row in by_data.items():
-        found[seed] = "no"
-        if sum(t.effect < 0 for t in row) / len(row) >= c.experiment.share:
-            found[seed] = "opposite"
-        if sum(t.effect > 0 for t in row) / len(row) >= c.experiment.share:
-            found[seed] = "yes"
-    effects = {i: t.effect for i, (_, t) in enumerate(rows)}
+    """Whether contributions to one part of the gradient grow with |delta|, network by network."""
+    effects: dict[int, float] = {}
+    by_data: dict[int, list[float]] = {}
+    for (name, group), test in c.tests.items():
+        if name == f"|delta| and {part}":
+            seed = int(group.split()[0].removeprefix("seed="))
+            by_data.setdefault(seed, []).append(test.effect)
+            effects[len(effects)] = test.effect
+    findings = {}
+    share = c.experiment.share
+    for seed, of_networks in by_data.items():
+        findings[seed] = "no"
+        if sum(effect < 0 for effect in of_networks) / len(of_networks) >= share:
+            findings[seed] = "opposite"
+        if sum(effect > 0 for effect in of_networks) / len(of_networks) >= share:
+            findings[seed] = "yes"
     span = ""
     if effects:
         span = f"ρ from {min(effects.values()):.2f} to {max(effects.values()):.2f}"
-    threshold = f"ρ > 0 in {c.experiment.share:.0%} of the networks"
-    return c.evidence.claim(
-        c.says["small |delta|, small gradient"], found, effects, threshold, f"{part}: {span}"
-    )
+    says = c.says["small |delta|, small gradient"]
+    threshold = f"ρ > 0 in {share:.0%} of the networks"
+    return c.evidence.claim(says, findings, effects, threshold, f"{part}: {span}")
 
 
 def _vanishing(c: Case) -> Iterator[Claim]:
     """Proposition 1 is about a limit: the exponent of the norm in |delta| over the last recorded
     decades.
     """
-
-    def exponent(rows: pd.DataFrame) -> float:
-        slopes = []
-        for _, part in rows.groupby(["start", "of"]):
-            part = part.sort_values("error")
-            first = part.iloc[0]
-            last = part.iloc[LAST_DECADES]
-            if first["norm"] > 0 and last["norm"] > 0:
-                slopes.append(
-                    math.log(last["norm"] / first["norm"])
-                    / math.log(last["error"] / first["error"])
-                )
-        if slopes:
-            return min(slopes)
-        return math.nan
-
-    exponents = by_seed(c.tables["vanishing_error"], exponent)
+    exponents = by_seed(c.tables["vanishing_error"], _last_exponent)
     yield judge.constructed(c.says["Proposition 1"], WEIGHTS_HELD, median(exponents))
+
+
+def _last_exponent(rows: pd.DataFrame) -> float:
+    slopes = []
+    for _, path in rows.groupby(["start", "of"]):
+        path = path.sort_values("error")
+        first = path.iloc[0]
+        last = path.iloc[LAST_DECADES]
+        if first["norm"] > 0 and last["norm"] > 0:
+            fall = math.log(last["norm"] / first["norm"])
+            slopes.append(fall / math.log(last["error"] / first["error"]))
+    return min(slopes) if slopes else math.nan
 
 
 def _covariance(c: Case) -> Iterator[Claim]:
@@ -224,24 +209,23 @@ def _covariance(c: Case) -> Iterator[Claim]:
     table = c.tables["covariance"]
     found = []
     for half_range in sorted(set(table["half_range"]), reverse=True):
-        part = chosen(table, half_range=half_range)
         mark = f"±{half_range:g}"
-        rises = {str(a): by_seed(rows, _rise) for a, rows in part.groupby("activation", sort=False)}
-        says = c.says["similar samples, larger gradient"]
-        own = judge.together(
-            {f"{mark} {a}": c.evidence.compared(says, values) for a, values in rises.items()}
-        )
-        found.append((mark, own))
+        similar = {}
+        rises = {}
+        for (activation,), rows in groups(chosen(table, half_range=half_range), ["activation"]):
+            name = f"{mark} {activation}"
+            similar[name] = c.compared("similar samples, larger gradient", rows, _rise)
+            rises[activation] = by_seed(rows, _rise)
+        found.append((mark, judge.together(similar)))
         if {"linear", "sigmoid"} <= set(rises):
             ratio = {seed: rises["linear"][seed] / v for seed, v in rises["sigmoid"].items()}
-            found.append((mark, c.evidence.compared(c.says["weaker under saturation"], ratio)))
+            weaker = c.says["weaker under saturation"]
+            found.append((mark, c.evidence.compared(weaker, ratio)))
     for claim in judge.gathered(found):
-        split = claim.verdict == "refuted" and "confirmed" in claim.variants.values()
-        yield (
-            replace(claim, verdict="not comparable", detail=f"{claim.detail}; {OPEN_RANGE}")
-            if split
-            else claim
-        )
+        if claim.verdict == "refuted" and "confirmed" in claim.variants.values():
+            detail = f"{claim.detail}; {OPEN_RANGE}"
+            claim = replace(claim, verdict="not comparable", detail=detail)
+        yield claim
 
 
 def _rise(rows: pd.DataFrame) -> float:
@@ -253,44 +237,46 @@ def _rise(rows: pd.DataFrame) -> float:
 
 def _terms(c: Case) -> Iterator[Claim]:
     ranges = sorted(set(c.tables["terms"]["half_range"]), reverse=True)
-    by = {
-        f"±{r:g}": c.evidence.tested(
-            c.says["std term dominates"], f"std term - mean term, range {r:g}", sign=1
-        )
-        for r in ranges
-    }
-    yield judge.together(by, main=f"±{ranges[0]:g}")
+    by_range = {}
+    for half_range in ranges:
+        test = f"std term - mean term, range {half_range:g}"
+        by_range[f"±{half_range:g}"] = c.tested("std term dominates", test, sign=1)
+    yield judge.together(by_range, main=f"±{ranges[0]:g}")
 
 
 def _descent(c: Case) -> Iterator[Claim]:
     """Fig. 7: shares of starts, since the paper shows one."""
     table = c.tables["bound_descent"]
-    last = f"lambda_{sum(c.startswith('lambda_') and c[7:].isdigit() for c in table.columns)}"
+    least = f"lambda_{sum(name[7:].isdigit() for name in table if name.startswith('lambda_'))}"
+    table = table.assign(
+        width=table["lambda_1"] - table[least], least=table[least], off_zero=table[least].abs()
+    )
+    falls = median(by_seed(table, partial(_share_of_starts, falling="lambda_sup")))
+    lowered = c.statement("bound falls", low=c.experiment.share)
+    yield judge.constructed(lowered, OWN_GRADIENT, falls)
+    for name, reading in {
+        "largest eigenvalue falls": partial(_share_of_starts, falling="lambda_1"),
+        "lower bound rises": partial(_share_of_starts, rising="lambda_inf"),
+        "smallest eigenvalue rises to 0": partial(
+            _share_of_starts, falling="off_zero", negative="least"
+        ),
+        "spectrum narrows": partial(_share_of_starts, falling="width"),
+    }.items():
+        yield c.compared(name, table, reading, low=c.experiment.share)
 
-    def part(condition: Callable[[pd.Series, pd.Series], bool]) -> Callable[[pd.DataFrame], float]:
-        def of(rows: pd.DataFrame) -> float:
-            ends = [
-                (p.sort_values("step").iloc[0], p.sort_values("step").iloc[-1])
-                for _, p in rows.groupby("start")
-            ]
-            return sum(condition(a, b) for a, b in ends) / len(ends)
 
-        return of
-
-    conditions = {
-        "bound falls": lambda a, b: b["lambda_sup"] < a["lambda_sup"],
-        "largest eigenvalue falls": lambda a, b: b["lambda_1"] < a["lambda_1"],
-        "lower bound rises": lambda a, b: b["lambda_inf"] > a["lambda_inf"],
-        "smallest eigenvalue rises to 0": lambda a, b: a[last] <= 0 and abs(b[last]) < abs(a[last]),
-        "spectrum narrows": lambda a, b: b["lambda_1"] - b[last] < a["lambda_1"] - a[last],
-    }
-    for name, condition in conditions.items():
-        says = replace(c.says[name], low=c.experiment.share)
-        shares = by_seed(table, part(condition))
-        if name == "bound falls":
-            yield judge.constructed(says, OWN_GRADIENT, median(shares))
-        else:
-            yield c.evidence.compared(says, shares)
+def _share_of_starts(
+    rows: pd.DataFrame, falling: str = "", rising: str = "", negative: str = ""
+) -> float:
+    """Share of the descents in which a column falls or rises from the first to the last step, and
+    another is not positive at the first."""
+    steps = rows.sort_values("step").groupby("start")
+    first = steps.first()
+    last = steps.last()
+    shown = last[rising] > first[rising] if rising else last[falling] < first[falling]
+    if negative:
+        shown &= first[negative] <= 0
+    return float(shown.mean())
 
 
 def _narrowed(c: Case) -> Iterator[Claim]:
