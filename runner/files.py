@@ -20,7 +20,9 @@ from pathlib import Path
 
 MARKER = ".hess-run.json"
 """Says, in a folder, what this program made it for."""
-STORES = ("cells.zip", "*/cells.zip", "cells/*/cell.json", "*/cells/*/cell.json")
+CELLS = ("cells/*.zip", "cells/*/cell.json")
+"""Where the folder of an experiment has its cells: files, or folders of earlier versions."""
+STORES = ("cells.zip", "*/cells.zip", *CELLS, *(f"*/{cell}" for cell in CELLS))
 """Where a folder with measured cells has them."""
 SCRATCH = re.compile(r"\..+\.(\d+)@([\w.-]+)\.hess-run")
 
@@ -59,6 +61,16 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last through a power cut, where the file system can."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def remove(path: Path, is_ours: Callable[[Path], bool]) -> list[Path]:

@@ -169,15 +169,17 @@ def test_links_are_neither_followed_nor_removed(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["root", "home", "above home", "working", "repository", "store", "archive", "cells"]
+    "kind",
+    ["root", "home", "above home", "working", "repository", "store", "archive", "cells", "old"],
 )
 def test_some_folders_are_never_removed_from(folder, tmp_path, monkeypatch, kind):
     home = {"above home": folder / "deep", "home": folder}.get(kind, tmp_path)
     monkeypatch.setenv("HOME", str(home))
     cell = {
-        "store": "toy/cells/x/cell.json",
+        "store": "toy/cells/x.zip",
         "archive": "toy/cells.zip",
-        "cells": "cells/x/cell.json",
+        "cells": "cells/x.zip",
+        "old": "toy/cells/x/cell.json",
     }.get(kind)
     if cell:
         (folder / cell).parent.mkdir(parents=True)
@@ -303,8 +305,8 @@ def test_a_zip_file_that_somebody_added_to_is_not_replaced(reports, tmp_path):
 
 
 def test_a_store_is_no_place_for_a_site_and_a_site_none_for_results(reports, tmp_path, monkeypatch):
-    (tmp_path / "outputs" / "exp3" / "cells" / "x").mkdir(parents=True)
-    (tmp_path / "outputs" / "exp3" / "cells" / "x" / "cell.json").touch()
+    (tmp_path / "outputs" / "exp3" / "cells").mkdir(parents=True)
+    (tmp_path / "outputs" / "exp3" / "cells" / "x.zip").touch()
     claim_outputs(tmp_path / "outputs")
     before = contents(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -23,6 +23,7 @@ from runner.run.console import Progress
 from runner.run.loop import close_log, loop, open_log
 from runner.store.job import Job, claim_outputs
 from runner.store.store import DIAGNOSIS, Stored
+from runner.store.upkeep import make_ready
 from runner.training.allocator import keep_freed_memory
 
 WORDS = {
@@ -187,7 +188,7 @@ class _Run:
             stored = len(named) - len(missing)
             experiment: Diagnosis = job.experiment  # type: ignore[assignment]
             experiment.costs.update(predict(problem, missing, stored, self.tell))
-        store.prepare(clean=self.job is None)
+        make_ready(store, clean=self.job is None)
         log = open_log(store, job)
         try:
             outcome = loop(job, store, log, Progress())

@@ -18,6 +18,7 @@ from runner.run.command_line import Call
 from runner.store.archive import CELLS, published_root, report_folders, where_published
 from runner.store.job import check_outputs
 from runner.store.store import Store
+from runner.store.upkeep import cell_of, unfinished
 
 
 def store_command(call: Call) -> int:
@@ -56,11 +57,10 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
                 else f"{experiment}: damaged cell {name} ({reason})"
             )
         lines += store.published_damage()
-        for folder in store.unfinished():
-            with store.lock(folder.name.split("-")[1]) as mine:
-                left += [
-                    f"{folder}: left of a write that was killed; the next run removes it"
-                ] * mine
+        for path in unfinished(store):
+            with store.lock(cell_of(path)) as mine:
+                if mine:
+                    left.append(f"{path}: left of a write that was killed; the next run removes it")
     reports = [line for folder in report_folders(root) for line in _changed_report(folder)]
     if start := changed_start(root):
         found = ", ".join(start)

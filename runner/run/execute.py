@@ -28,6 +28,7 @@ from runner.run.console import LimitReached, Progress, limit, open_progress, pro
 from runner.run.loop import Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
 from runner.store.job import Job
 from runner.store.store import Store
+from runner.store.upkeep import make_ready
 
 ORPHAN_CHECK_SECONDS = 1.0
 POLITE = (signal.SIGINT, signal.SIGTERM)
@@ -310,7 +311,7 @@ def run(job: Job) -> Outcome:
     """Measure every cell of the job that is not stored yet. Raises LimitReached at a limit of the
     system."""
     store = job.store
-    store.prepare(clean=store.root not in _CLEANED)
+    make_ready(store, clean=store.root not in _CLEANED)
     _CLEANED.add(store.root)
     log = open_log(store, job)
     try:

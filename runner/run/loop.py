@@ -20,9 +20,10 @@ from typing import Any
 from runner.contract import Cell, Context, measure as measure_cell
 from runner.run.console import LimitReached, Progress, limit, say
 from runner.store import code, tables as csv
+from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import software
 from runner.store.job import Job
-from runner.store.store import DiskCheckpoints, Store
+from runner.store.store import Store
 
 WAIT_FOR_OTHERS = (
     0.05,

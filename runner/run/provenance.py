@@ -18,9 +18,8 @@ from runner.report.manifest import read_manifest
 from runner.report.page import Page
 from runner.run.config import experiment_names, preview
 from runner.store.archive import published_folder
-from runner.store.cells import CELL_JSON, Damaged, Folder
+from runner.store.cells import CELL_JSON, MOST_META, CellFiles, Damaged
 from runner.store.store import Store
-from runner.store.tables import read_json
 
 Record = Mapping[str, Any]
 NOT_HERE = "its cells are not here; give the output folder that it was made from: outputs=PATH"
@@ -106,12 +105,12 @@ def of_row(folder: Path, page: Page, row: Record) -> Answer:
     return Answer(f"{row['id']}: {page.name}, {page.title}", facts)
 
 
-def of_cell(folder: Path) -> Answer:
-    """Of a cell in a folder of its own, whole or damaged."""
+def of_cell(files: CellFiles, name: str) -> Answer:
+    """Of a cell by its place, whole or damaged."""
     try:
-        return of_meta(Folder(folder.parent).cell(folder.name).meta, folder.name)
+        return of_meta(files.cell(name).meta, name)
     except Damaged as error:
-        return of_meta(_json(folder / CELL_JSON), folder.name, f"damaged: {error}")
+        return of_meta(_as_it_is(files, name), name, f"damaged: {error}")
 
 
 def of_meta(meta: Record, name: str, state: str = "whole") -> Answer:
@@ -285,9 +284,10 @@ def as_typed(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _as_it_is(files: CellFiles, name: str) -> dict[str, Any]:
+    """What the cell.json of a damaged cell says."""
     try:
-        record = read_json(path)
-    except (OSError, ValueError):
+        record = json.loads(files.read(name, CELL_JSON, MOST_META))
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

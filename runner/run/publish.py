@@ -24,7 +24,7 @@ from runner.run.command_line import Call
 from runner.run.reports import report_jobs
 from runner.store import code, tables
 from runner.store.archive import CELLS, archive_bytes, published_root, where_published
-from runner.store.cells import MOST_META, CellFiles, Stored
+from runner.store.cells import Stored
 from runner.store.identity import Identity
 from runner.store.job import Job
 from runner.store.store import Store
@@ -106,7 +106,8 @@ def _publish(job: Job, folder: Path, show: bool) -> list[str]:
     if not show:
         if added or replaced:
             cells = {**before, **{cell.id: cell for cell in (*added, *replaced)}}
-            write_bytes(folder / CELLS, archive_bytes(_files(cells.values())))
+            entries = [entry for cell in cells.values() for entry in cell.entries()]
+            write_bytes(folder / CELLS, archive_bytes(entries))
         code.publish(folder, job.experiment)
         _copy(place, target, files)
     if not (added or replaced or files):
@@ -144,14 +145,12 @@ def _changes(
     """(new cells, cells with other tables than the published ones) of the working folder, of these
     settings."""
     added, replaced = [], []
-    working: CellFiles = store.working
-    for name in sorted(working.names()):
-        cell = working.usable(name)
-        if cell is None or cell.meta["settings_key"] not in keys:
+    for cell in store.all(published=False):
+        if cell.meta["settings_key"] not in keys:
             continue
-        if name not in before:
+        if cell.id not in before:
             added.append(cell)
-        elif _tables(cell) != _tables(before[name]):
+        elif _tables(cell) != _tables(before[cell.id]):
             replaced.append(cell)
     return added, replaced
 
@@ -173,15 +172,6 @@ def _refuse_changed_trees(cells: Sequence[Stored]) -> None:
 
 def _clean(commit: str) -> bool:
     return len(commit) >= 12 and "+" not in commit
-
-
-def _files(cells: Collection[Stored]) -> list[tuple[str, bytes]]:
-    """Every file of some cells, as (name in the archive, content)."""
-    found = []
-    for cell in cells:
-        for file in ("cell.json", *(f"{name}.csv.gz" for name in cell.meta["tables"])):
-            found.append((f"{cell.id}/{file}", cell.files.read(cell.id, file, MOST_META)))
-    return found
 
 
 def _named(what: str, cells: Sequence[Stored]) -> list[str]:

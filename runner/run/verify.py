@@ -19,6 +19,7 @@ from runner.store.archive import where_published
 from runner.store.compare import compare
 from runner.store.job import Job
 from runner.store.store import Store
+from runner.store.upkeep import make_ready
 
 TOLERANCE = 1e-6
 """Relative: what float32 trainings on another processor may differ by before anything else is
@@ -101,7 +102,7 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
     kept = job.store.get(cell_id)
     with tempfile.TemporaryDirectory() as folder:
         again = Store(Path(folder), job.name)
-        again.prepare()
+        make_ready(again)
         tables, meta = measure(job, again, cell, logging.getLogger("hess_run.verify"), Progress())
         again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
         cell_again = again.get(cell_id)

@@ -19,8 +19,8 @@ from runner.run.console import did_you_mean
 from runner.run.places import of_place, place_name
 from runner.run.provenance import Answer, of_cell, of_file, of_meta, of_row
 from runner.store.archive import report_folders, where_published
-from runner.store.cells import CELL_JSON
 from runner.store.store import Store
+from runner.store.working import cell_at
 
 EXPECTED = (
     'a file of a report, a place ("Table 5"), or the name of a row, figure, experiment or cell'
@@ -60,9 +60,8 @@ def why(word: str, outputs: Path = Path("outputs")) -> list[Answer]:
     path, line = _file_and_line(word)
     if os.path.exists(path):
         path = path.resolve()
-        for folder in (path, *path.parents):
-            if (folder / CELL_JSON).is_file():
-                return [of_cell(folder)]
+        if (cell := cell_at(path)) is not None:
+            return [of_cell(*cell)]
         return [of_file(path, line, outputs)]
     place = place_name(word)
     pages = [page for page in map(Page.read, report_folders(outputs)) if page is not None]

@@ -1,9 +1,9 @@
-"""The published layer: outputs/published/<experiment>/ of the clone that contains the package,
-read-only at run time.
+"""Cells in zip files, and the published layer: outputs/published/<experiment>/ of the clone that
+contains the package, read-only at run time.
 
-Published cells are in one zip file: `<id>/cell.json` and `<id>/<table>.csv.gz`, byte for byte as
-they were measured. Entries are not compressed again, are sorted by name and have a fixed date, so
-that the same cells give the same bytes.
+Published cells are in one file: `<id>/cell.json` and `<id>/<table>.csv.gz`, byte for byte as they
+were measured. Entries are not compressed again, are sorted by name and have a fixed date, so that
+the same cells give the same bytes; a cell of one's own has its entries in a file of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Collection, Iterable
@@ -40,9 +41,19 @@ class _File(io.RawIOBase):
     """A file for zipfile whose position is this object's own: processes that are forked share that
     of the system."""
 
+    _number = -1
+
     def __init__(self, path: Path) -> None:
-        self._number = os.open(path, os.O_RDONLY)
-        self._size, self._at = os.fstat(self._number).st_size, 0
+        self._number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for
+        found = os.fstat(self._number)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("expected a file")
+        self._size, self._at = found.st_size, 0
+
+    def close(self) -> None:
+        if self._number >= 0 and not self.closed:
+            os.close(self._number)
+        super().close()
 
     def readinto(self, buffer: Any) -> int:
         content = os.pread(self._number, len(buffer), self._at)
@@ -65,7 +76,7 @@ class _File(io.RawIOBase):
 
 
 class Archive(CellFiles):
-    """The cells in a zip file, which is opened once, kept open as long as the process, and never
+    """The cells in a zip file, which is opened once, kept open as long as this object, and never
     written.
 
     error: why the file as a whole cannot be read; it then has no cells.
@@ -94,10 +105,14 @@ class Archive(CellFiles):
     def has(self, name: str) -> bool:
         return name in self._entries
 
+    def entries(self) -> list[str]:
+        """Name of every entry, of a cell or not."""
+        return self._zip.namelist()
+
     def read(self, name: str, file: str, most: int) -> bytes:
-        entry = self._entries[name].get(file)
+        entry = self._entries.get(name, {}).get(file)
         if entry is None:
-            raise Damaged(f"{file}: is not in the archive")
+            raise Damaged(self.error or f"{file}: is not in the archive")
         if entry.file_size > most or entry.compress_size > entry.file_size + 1024:
             raise Damaged(f"{file}: expected {most} bytes at most, found {entry.file_size}")
         try:

@@ -1,5 +1,4 @@
-"""Stored cells: what makes one unusable, and where their files are read from (working folder or
-archive).
+"""Stored cells: what makes one unusable, and how it is read, wherever its files are.
 
 A cell is used only if its cell.json says what it must, its id is the hash of its content, and every
 table has the SHA-256 that was recorded when it was written. Neither a place nor a name is trusted.
@@ -9,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import stat
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Experiment, short
@@ -100,9 +96,7 @@ def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
         _KEYS[key] = content
     expected = digest([key, meta["params"], meta["seed"]])
     if expected != name or meta.get("id", name) != name:
-        raise Damaged(
-            f"expected the folder and id {expected} for its settings, parameters and seed"
-        )
+        raise Damaged(f"expected the name and id {expected} for its settings, parameters and seed")
 
 
 def most_bytes(meta: Mapping[str, Any], table: str) -> tuple[int, int]:
@@ -185,7 +179,7 @@ class CellFiles(ABC):
 
     @abstractmethod
     def size(self, name: str) -> int:
-        """Bytes that a cell takes as a folder; 0 where there is none."""
+        """Bytes that a cell takes; 0 where there is none."""
 
     @abstractmethod
     def stamp(self, name: str) -> Any:
@@ -214,7 +208,8 @@ class CellFiles(ABC):
         try:
             cell = self.cell(name, tables=tables)
         except Damaged as error:
-            self.damaged[name] = str(error)
+            if self.has(name):  # else another process has moved it away meanwhile
+                self.damaged[name] = str(error)
             return None
         self.damaged.pop(name, None)
         return cell
@@ -228,6 +223,16 @@ class Stored:
     meta: Mapping[str, Any]
     files: CellFiles
 
+    def file_names(self) -> list[str]:
+        """Names of its files."""
+        return [CELL_JSON, *(f"{name}.csv.gz" for name in self.meta["tables"])]
+
+    def entries(self) -> list[tuple[str, bytes]]:
+        """Every file, by its name in an archive. Raises Damaged."""
+        return [
+            (f"{self.id}/{f}", self.files.read(self.id, f, MOST_META)) for f in self.file_names()
+        ]
+
     def content(self, name: str) -> bytes:
         """A table as it is stored (.csv.gz). Raises Damaged."""
         return self.files.read(self.id, f"{name}.csv.gz", most_bytes(self.meta, name)[0])
@@ -238,58 +243,6 @@ class Stored:
 
     def table(self, name: str) -> pd.DataFrame:
         return csv.read_many([self.text(name)])
-
-
-class Folder(CellFiles):
-    """Cells as folders below `root`."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__()
-        self.root = root
-
-    def names(self) -> list[str]:
-        try:
-            found = os.listdir(self.root)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [name for name in found if not name.startswith(".")]
-
-    def has(self, name: str) -> bool:
-        return os.path.lexists(self.root / name)
-
-    def read(self, name: str, file: str, most: int) -> bytes:
-        path = f"{self.root}/{name}/{file}"
-        try:
-            found = os.stat(path)
-            if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
-                raise Damaged(f"{file}: expected a file")
-            if found.st_size > most:
-                raise Damaged(f"{file}: expected {most} bytes at most, found {found.st_size}")
-            with open(path, "rb") as stream:
-                return stream.read()
-        except NotADirectoryError as error:
-            raise Damaged("expected a folder") from error
-        except OSError as error:
-            if error.errno in csv.EXHAUSTED:
-                raise
-            raise Damaged(f"{file}: cannot be read ({error.strerror})") from error
-
-    def size(self, name: str) -> int:
-        try:
-            with os.scandir(self.root / name) as entries:
-                return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
-        except OSError:
-            return 0
-
-    def stamp(self, name: str) -> tuple[int, ...]:
-        """() where there is no cell.json."""
-        try:
-            found = os.stat(f"{self.root}/{name}/{CELL_JSON}")
-        except OSError as error:
-            if error.errno in csv.EXHAUSTED:
-                raise
-            return ()
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def merge(cells: Iterable[Stored], names: Collection[str] | None = None) -> dict[str, pd.DataFrame]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from runner.contract import Cell, Experiment, SettingError, short
-from runner.files import MARKER, is_scratch, write_bytes
+from runner.files import CELLS as IN_EXPERIMENT, MARKER, is_scratch, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
@@ -162,5 +162,6 @@ def _check_content(root: Path) -> None:
 
 
 def _cells(root: Path) -> Iterator[Path]:
-    yield from root.glob("*/cells/*/cell.json")
+    for cell in IN_EXPERIMENT:
+        yield from root.glob(f"*/{cell}")
     yield from root.glob(f"{PUBLISHED}/*/{CELLS}")  # outputs/ of a clone

@@ -1,8 +1,8 @@
-"""Where measured cells are: the working folder, one folder a cell, and below it the published
+"""Where measured cells are: the working folder, one zip file a cell, and below it the published
 cells.
 
     <outputs>/.hess-run.json                    says that this folder belongs to hess-run
-    <outputs>/<experiment>/cells/<id>/          cell.json and <table>.csv.gz, by one rename
+    <outputs>/<experiment>/cells/<id>.zip       cell.json and <table>.csv.gz, by one rename
     <outputs>/<experiment>/quarantine/          damaged cells with the reason; never used or deleted
     <outputs>/<experiment>/failures/<id>.json   the error of a cell that failed; it is tried again
     <outputs>/<experiment>/checkpoints/         states of long trainings
@@ -11,107 +11,38 @@ cells.
 
 An id is a hash of everything that decides the numbers (`identity`), so a stored cell never has to
 be measured again. A cell that is not in the working folder is looked for in the archive of
-published cells (`archive`), which is never written here.
-
-States of long trainings are replaced by one rename each, and used only if their SHA-256 is right.
+published cells (`archive`), which is never written here. Up to version 0.3.0 a cell was a folder,
+cells/<id>/; it is read, and put into a zip file by the first command that measures or publishes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import SettingError
-from runner.files import is_scratch, remove, set_aside, sweep, write_bytes
+from runner.files import remove, set_aside, sync_folder, write_bytes
 from runner.store import tables as csv
-from runner.store.archive import published_cells
-from runner.store.cells import CELL_JSON, CellFiles, Damaged, Folder, Stored, merge
+from runner.store.archive import archive_bytes, published_cells
+from runner.store.cells import CELL_JSON, CellFiles, Stored, merge
+from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import digest, settings
+from runner.store.working import Folders, Working
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-class DiskCheckpoints:
-    """Named torch states in one folder, each replaced by one rename
-    (`runner.contract.experiment.Checkpoints`)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.loaded = False
-        """Whether a state has been taken up: the training is then not part of a cell's time."""
-
-    def load(self, name: str) -> Any | None:
-        import pickle
-        import zipfile
-
-        import torch
-
-        path = self.folder / f"{name}.pt"
-        if not path.is_file():
-            return None
-        content = path.read_bytes()
-        try:
-            state = torch.load(io.BytesIO(_checked(content)), map_location="cpu", weights_only=True)
-        except (
-            Damaged,
-            RuntimeError,
-            EOFError,
-            pickle.UnpicklingError,
-            zipfile.BadZipFile,
-        ) as error:
-            if "allocate" in str(error):  # not enough memory says nothing about the file
-                raise
-            place = set_aside(path, path.with_suffix(".damaged"))
-            LOGGER.warning("checkpoint %s is damaged (%s); moved to %s", path, error, place)
-            return None
-        self.loaded = True
-        return state
-
-    def save(self, name: str, state: Any) -> None:
-        import torch
-
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        content = buffer.getvalue()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{name}.pt"
-        if path.is_file() and not path.read_bytes().startswith(CHECKED):
-            set_aside(path, path.with_suffix(".damaged"))
-        write_bytes(path, CHECKED + hashlib.sha256(content).digest() + content)
-
-
-CHECKED = b"hess-run checkpoint 1\n"
-
-
-def _checked(content: bytes) -> bytes:
-    """The state in a checkpoint file, whose SHA-256 stands before it; torch itself does not look.
-    Raises Damaged."""
-    start = len(CHECKED) + hashlib.sha256().digest_size
-    if (
-        not content.startswith(CHECKED)
-        or hashlib.sha256(content[start:]).digest() != content[len(CHECKED) : start]
-    ):
-        raise Damaged("SHA-256 differs")
-    return content[start:]
-
-
 __all__ = ["Store", "Stored", "merge"]
 
 QUARANTINE = "quarantine"
-OWNER = ".owner.json"
-"""Says what the folder of an experiment holds."""
 EXPERIMENT, DIAGNOSIS = "the cells of an experiment", "a diagnosis"
 """Kinds of folders, in the words of messages."""
-UNFINISHED = re.compile(r"\.tmp-\w+-\d+(-old)?")
 LOGGER = logging.getLogger("hess_run")
 
 
@@ -129,16 +60,16 @@ class Store:
         self.logs = self.root / "logs"
         self.locks = self.root / ".locks"
         self.experiment = experiment
-        self.working = Folder(self.cells)
+        self.working = Working(self.cells)
+        self.folders = Folders(self.cells)
         self.archive = published_cells(experiment) if published else None
-        self.layers: tuple[CellFiles, ...] = (
-            (self.working, self.archive) if self.archive else (self.working,)
-        )
+        self.own = (self.working, self.folders)
+        self.layers: tuple[CellFiles, ...] = (*self.own, *([self.archive] if self.archive else ()))
 
     @property
     def damaged(self) -> dict[str, str]:
-        """Name in cells/ -> why it cannot be used: what this object has read and not moved away."""
-        return self.working.damaged
+        """Cell -> why it cannot be used: what this object has read and not moved away."""
+        return {**self.folders.damaged, **self.working.damaged}
 
     def published_damage(self) -> list[str]:
         """One line for each thing in the archive that cannot be used; such cells count as not
@@ -172,89 +103,6 @@ class Store:
                 lines.append(f"{self.experiment}: damaged cell {name} ({reasons[0]})")
         return lines
 
-    def prepare(self, *, clean: bool = True) -> None:
-        """Make the folders; clean: and remove what killed writers left behind.
-
-        Raises SettingError for a file in the way, for a folder that cannot be written, and for one
-        of another kind.
-        """
-        self._check_owner()
-        for folder in (self.cells, self.failures, self.logs, self.locks):
-            self._make(folder)
-        for folder in (self.cells, self.failures, self.logs, self.locks, self.root / QUARANTINE):
-            if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-                raise SettingError(_no_access(folder))
-        if not (self.root / OWNER).exists():
-            write_bytes(self.root / OWNER, json.dumps({"kind": self.kind}).encode() + b"\n")
-        if clean:
-            sweep(self.root)
-            for scratch in self.unfinished():
-                self._finish(scratch)
-
-    def _make(self, folder: Path) -> None:
-        """Make a folder, or raise SettingError for what is in the way."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            file = self.root if self.root.is_file() else folder
-            raise SettingError(
-                f"outputs: expected a folder, found the file {file}; move it away"
-            ) from error
-        except PermissionError as error:
-            raise SettingError(_no_access(folder)) from error
-
-    def _finish(self, scratch: Path) -> None:
-        """Put back or remove what a killed writer left of a cell, unless another one holds it."""
-        cell_id = scratch.name.split("-")[1]
-        final = self.cells / cell_id
-        with self.lock(cell_id) as mine:
-            if mine and scratch.name.endswith("-old") and not final.exists():
-                scratch.rename(final)  # killed between the two renames of a replacement
-            elif mine:
-                self._discard(scratch)
-
-    def _check_owner(self) -> None:
-        """Refuse a folder of this name that holds something else: an experiment and a diagnosis may
-        share a name."""
-        owner = self._owner()
-        if owner not in ("", self.kind):
-            key = "name" if self.kind == DIAGNOSIS else "outputs"
-            raise SettingError(f"{key}: {self.root} holds {owner}; choose another with {key}=")
-
-    def _owner(self) -> str:
-        """What the folder holds, as it says itself, else by its cells or its report; "" for
-        nothing."""
-        record = _json(self.root / OWNER)
-        if record.get("kind") in (EXPERIMENT, DIAGNOSIS):
-            return str(record["kind"])
-        for path in (*self.cells.glob("*/cell.json"), self.root / "manifest.json"):
-            settings = _json(path).get("settings")
-            if isinstance(settings, dict):
-                return DIAGNOSIS if "content" in settings else EXPERIMENT
-        return ""
-
-    def unfinished(self) -> list[Path]:
-        """Folders of cells that were being written or replaced."""
-        return sorted(path for path in self.cells.glob(".tmp-*") if UNFINISHED.fullmatch(path.name))
-
-    def _discard(self, folder: Path) -> None:
-        """Remove a half-written or replaced cell; what is not a cell's is kept in quarantine/."""
-        if not remove(folder, _cell_files(folder)):
-            return
-        try:
-            (self.root / QUARANTINE).mkdir(exist_ok=True)
-            reason = (
-                "left of a cell that was replaced: not this program's, or no access to remove it"
-            )
-            place = set_aside(folder, self.root / QUARANTINE / folder.name.lstrip("."), reason)
-            LOGGER.warning(
-                "%s holds files that are not a cell's, or cannot be removed; moved to %s",
-                folder,
-                place,
-            )
-        except OSError as error:
-            LOGGER.warning("%s cannot be removed (%s); its cell is stored", folder, error.strerror)
-
     def has(self, cell_id: str, run: str = "") -> bool:
         """Whether the cell is stored whole; run: by the run of this id.
 
@@ -272,11 +120,12 @@ class Store:
         """A stored cell. Raises `runner.store.cells.Damaged` for one that cannot be used."""
         return self.find(cell_id) or self.working.cell(cell_id)
 
-    def all(self, *, tables: bool = True) -> Iterator[Stored]:
+    def all(self, *, tables: bool = True, published: bool = True) -> Iterator[Stored]:
         """Every usable cell, in the order of ids; tables=False does not compute the checksums of
         the tables."""
-        for name in self.names():
-            cell = self.find(name, tables=tables)
+        layers = self.layers if published else self.own
+        for name in sorted({name for layer in layers for name in layer.names()}):
+            cell = _first(layers, name, tables)
             if cell is not None:
                 yield cell
 
@@ -286,18 +135,20 @@ class Store:
 
     def find(self, name: str, *, tables: bool = True) -> Stored | None:
         """The cell of the first layer that has it whole; None where none has."""
-        found = (layer.usable(name, tables=tables) for layer in self.layers)
-        return next((cell for cell in found if cell is not None), None)
+        return _first(self.layers, name, tables)
 
     def quarantine(self, name: str) -> str:
         """Move what lies under a cell's name away, with the reason next to it; returns one line
         that says so."""
-        reason = self.damaged.pop(name, "")
         folder = self.root / QUARANTINE
         folder.mkdir(parents=True, exist_ok=True)
-        target = set_aside(self.cells / name, folder / name, reason or "cannot be used")
+        moved = []
+        for layer in self.own:
+            if layer.has(name) and name in layer.damaged:
+                reason, place = layer.damaged.pop(name), layer.path(name)
+                moved.append(f"{set_aside(place, folder / place.name, reason)} ({reason})")
         return (
-            f"{self.experiment}: damaged cell {name} moved to {target} ({reason}); "
+            f"{self.experiment}: damaged cell {name} moved to {', '.join(moved)}; "
             "it counts as not measured"
         )
 
@@ -335,30 +186,33 @@ class Store:
     ) -> None:
         """Store a cell by one rename; the caller holds its lock. An earlier cell of the id is
         replaced whole."""
-        scratch = self.cells / f".tmp-{cell_id}-{os.getpid()}"
-        old = self.cells / f".tmp-{cell_id}-{os.getpid()}-old"
-        final = self.cells / cell_id
-        try:
-            scratch.mkdir(parents=True)
-            sums, sizes = {}, {}
-            for name, table in tables.items():
-                text = csv.to_bytes(table)
-                content = csv.compressed(text)
-                write_bytes(scratch / f"{name}.csv.gz", content)
-                sums[name] = hashlib.sha256(content).hexdigest()
-                sizes[name] = [len(content), len(text)]
-            rows = {k: len(v) for k, v in tables.items()}
-            about = {"tables": rows, "sha256": sums, "sizes": sizes, "status": "ok"}
-            record = json.dumps({**meta, "id": cell_id, **about}, indent=1, sort_keys=True)
-            write_bytes(scratch / CELL_JSON, record.encode() + b"\n")
-            if final.exists():
-                final.rename(old)
-            scratch.rename(final)
-        finally:
-            for left in (scratch, old):
-                if os.path.lexists(left):
-                    self._discard(left)
+        entries, sums, sizes = [], {}, {}
+        for name, table in tables.items():
+            text = csv.to_bytes(table)
+            content = csv.compressed(text)
+            entries.append((f"{cell_id}/{name}.csv.gz", content))
+            sums[name] = hashlib.sha256(content).hexdigest()
+            sizes[name] = [len(content), len(text)]
+        rows = {k: len(v) for k, v in tables.items()}
+        about = {"tables": rows, "sha256": sums, "sizes": sizes, "status": "ok"}
+        record = json.dumps({**meta, "id": cell_id, **about}, indent=1, sort_keys=True)
+        self.put(cell_id, [*entries, (f"{cell_id}/{CELL_JSON}", record.encode() + b"\n")])
         remove(self.failures / f"{cell_id}.json", lambda file: _record(file) is not None)
+
+    def put(self, cell_id: str, entries: Iterable[tuple[str, bytes]]) -> None:
+        """Write the zip file of a cell, whose lock the caller holds. What it replaces is kept,
+        unless it is a whole cell of this id and nothing else."""
+        path = self.working.path(cell_id)
+        if os.path.lexists(path) and not self.working.is_replaceable(cell_id):
+            self.keep(path, "replaced, and not a cell that is whole, alone and one's own")
+        write_bytes(path, archive_bytes(entries))
+        sync_folder(self.cells)
+
+    def keep(self, path: Path, reason: str) -> None:
+        """Move what is neither used nor deleted to quarantine/, and say so."""
+        place = self.root / QUARANTINE / path.name.lstrip(".")
+        place.parent.mkdir(exist_ok=True)
+        LOGGER.warning("%s: %s; moved to %s", path, reason, set_aside(path, place, reason))
 
     def record_failure(self, cell_id: str, record: Mapping[str, Any]) -> None:
         """Remember why a cell failed; it will be tried again by the next run."""
@@ -377,28 +231,13 @@ class Store:
         return DiskCheckpoints(self.root / "checkpoints" / digest(settings(dict(key))))
 
 
-def _cell_files(folder: Path) -> Callable[[Path], bool]:
-    """Recognises the files of a cell: the tables that its cell.json names; before it is written,
-    any table."""
-    record = _json(folder / CELL_JSON).get("tables")
-    tables = set(record) if isinstance(record, dict) else None
-
-    def of_cell(path: Path) -> bool:
-        name, _, suffix = path.name.partition(".")
-        table = suffix == "csv.gz" and (tables is None or name in tables)
-        return path.parent == folder and (table or path.name == CELL_JSON or is_scratch(path))
-
-    return of_cell
+def _first(layers: Iterable[CellFiles], name: str, tables: bool) -> Stored | None:
+    """The cell of the first of some layers that has it whole."""
+    found = (layer.usable(name, tables=tables) for layer in layers)
+    return next((cell for cell in found if cell is not None), None)
 
 
-def _no_access(folder: Path) -> str:
-    return (
-        f"outputs: {folder} cannot be written (permission denied); "
-        "get access to it or choose outputs=PATH"
-    )
-
-
-def _json(path: Path) -> dict[str, Any]:
+def json_of(path: Path) -> dict[str, Any]:
     """Content of a JSON file of keys and values; empty for any other."""
     try:
         record = csv.read_json(path)
@@ -410,5 +249,5 @@ def _json(path: Path) -> dict[str, Any]:
 def _record(path: Path) -> dict[str, Any] | None:
     """A record of a failure; None for one that cannot be read, which is no loss: the cell is tried
     again anyway."""
-    record = _json(path)
+    record = json_of(path)
     return record if "error" in record else None

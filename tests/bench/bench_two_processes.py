@@ -31,7 +31,7 @@ def took(seeds: int, processes: int, outputs: Path) -> tuple[float, float]:
     begin = time.time()
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
     last = max(
-        path.stat().st_mtime for path in (outputs / "exp1_resonance" / "cells").glob("*/cell.json")
+        path.stat().st_mtime for path in (outputs / "exp1_resonance" / "cells").glob("*.zip")
     )
     return last - begin, time.time() - begin
 

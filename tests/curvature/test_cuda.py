@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
-from runner.store.store import DiskCheckpoints
+from runner.store.checkpoints import DiskCheckpoints
 from tests.curvature import test_double_backward as cases
 from tests.curvature.cases import GRAPHS, make, relative_error, seeded
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet

@@ -17,6 +17,7 @@ from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
 from runner.store.cells import Stored
 from runner.store.job import Job
+from runner.store.upkeep import make_ready
 
 NAMES = experiment_names()
 QUICK_TO_JUDGE = ("exp5_attention", "phi_block_diagonal")
@@ -69,7 +70,7 @@ def grow(job: Job, cells: list[Stored]) -> None:
 
 def keep(job: Job, made: Iterable[tuple[dict[str, Any], dict[str, pd.DataFrame]]]) -> None:
     """Store cells in the working folder of a job."""
-    job.store.prepare()
+    make_ready(job.store)
     for meta, tables in made:
         job.store.write(job.identity.cell_id(Cell(meta["params"]), meta["seed"]), tables, meta)
 

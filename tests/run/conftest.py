@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import filelock  # noqa: F401  (a fork of this process need not import these)
@@ -26,6 +27,7 @@ from runner import cli
 from runner.kinds.dataset import GaussianData
 from runner.run.config import compose, files
 from runner.run.execute import run
+from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from tests.run.toy import Toy
 
@@ -158,16 +160,48 @@ def forked(
 
 
 def cell_tables(outputs: Path) -> dict[str, bytes]:
-    """Every table of the toy's cells, by path."""
-    cells = outputs / "toy" / "cells"
-    return {str(p.relative_to(cells)): p.read_bytes() for p in sorted(cells.rglob("*.csv.gz"))}
+    """Every table of the toy's cells, by its name in an archive."""
+    return {
+        name: content
+        for name, content in packed(outputs / "toy" / "cells")
+        if name.endswith(".csv.gz")
+    }
 
 
 def packed(cells: Path) -> list[tuple[str, bytes]]:
     """Every file of the cells of a folder, as an archive takes them."""
-    return [
-        (p.relative_to(cells).as_posix(), p.read_bytes()) for p in cells.rglob("*") if p.is_file()
-    ]
+    return [entry for path in sorted(cells.glob("*.zip")) for entry in entries_of(path)]
+
+
+def entries_of(path: Path) -> list[tuple[str, bytes]]:
+    """Every file in a zip file."""
+    with zipfile.ZipFile(path) as archive:
+        return [(name, archive.read(name)) for name in archive.namelist()]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """The cell of a zip file as a folder, whose files are put into it again."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = unpacked(path, Path(name))
+        yield folder
+        files = [(f"{folder.name}/{file.name}", file.read_bytes()) for file in folder.iterdir()]
+        path.write_bytes(archive_bytes(files))
+
+
+def unpacked(path: Path, place: Path) -> Path:
+    """A cell as a folder below `place`, as earlier versions stored it."""
+    for name, content in entries_of(path):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_bytes(content)
+    return place / path.stem
+
+
+def as_folders(cells: Path) -> None:
+    """Store every cell as earlier versions did."""
+    for path in list(cells.glob("*.zip")):
+        unpacked(path, cells)
+        path.unlink()
 
 
 @pytest.fixture(scope="session")

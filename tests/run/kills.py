@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import is_scratch
-from runner.store import tables
 from runner.store.archive import Archive, archive_bytes
-from tests.run.conftest import command_environment, toy_configuration
+from runner.store.store import Store
+from tests.run.conftest import command_environment, packed, toy_configuration
 
 WAYS: dict[str, tuple[str, ...]] = {
     "jobs=1": (),
@@ -99,8 +99,10 @@ class Command:
 
     def content(self) -> dict[str, bytes]:
         """Every table, of cells and of the report, by path."""
-        found = sorted([*self.outputs.rglob("*.csv.gz"), *self.outputs.rglob("*.csv")])
-        return {str(path.relative_to(self.outputs)): path.read_bytes() for path in found}
+        tables = sorted(self.outputs.rglob("*.csv"))
+        reports = {str(path.relative_to(self.outputs)): path.read_bytes() for path in tables}
+        cells = packed(self.outputs / "toy" / "cells")
+        return {**reports, **{name: table for name, table in cells if name.endswith(".csv.gz")}}
 
     def phase(self) -> str:
         """How far the command has come, from what it has written."""
@@ -169,14 +171,9 @@ def kill_and_resume(
 
 def publish_first(outputs: Path, layer: Path) -> Path:
     """Pack the cells of the smallest width, as published ones are; their archive."""
-    metas = {
-        path.parent: tables.read_json(path)
-        for path in (outputs / "toy" / "cells").glob("[!.]*/cell.json")
-    }
-    cells = [cell for cell, meta in metas.items() if meta["params"]["width"] == 1]
-    files = [
-        (f"{cell.name}/{path.name}", path.read_bytes()) for cell in cells for path in cell.iterdir()
-    ]
+    stored = Store(outputs, "toy", published=False).all()
+    cells = [cell for cell in stored if cell.meta["params"]["width"] == 1]
+    files = [entry for cell in cells for entry in cell.entries()]
     archive = layer / "toy" / "cells.zip"
     archive.parent.mkdir(parents=True)
     archive.write_bytes(archive_bytes(files))

@@ -15,7 +15,7 @@ from runner.report.collect import collect
 from runner.run import config
 from runner.store import tables
 from runner.store.store import Store
-from tests.run.conftest import cell_tables, command_environment
+from tests.run.conftest import cell_tables, command_environment, opened
 
 
 @pytest.mark.parametrize(
@@ -233,13 +233,19 @@ def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
     assert [(cell["experiment"], cell["seed"], cell["agrees"]) for cell in record["cells"]] == [
         ("toy", 42, True)
     ]
-    folder = Store(Path("outputs"), "toy").cells / record["cells"][0]["cell"]
-    meta, table = tables.read_json(folder / "cell.json"), tables.read(folder / "numbers.csv.gz")
-    tables.write(
-        table.assign(value=table["value"].where(table.index != 3, 0.5)), folder / "numbers.csv.gz"
-    )
-    meta["sha256"]["numbers"] = sha256((folder / "numbers.csv.gz").read_bytes()).hexdigest()
-    (folder / "cell.json").write_text(json.dumps(meta))
+    path = Store(Path("outputs"), "toy").working.path(record["cells"][0]["cell"])
+
+    def described(folder, **about):
+        meta = tables.read_json(folder / "cell.json")
+        meta["sha256"]["numbers"] = sha256((folder / "numbers.csv.gz").read_bytes()).hexdigest()
+        meta["software"] |= about
+        (folder / "cell.json").write_text(json.dumps(meta))
+
+    with opened(path) as folder:
+        table = tables.read(folder / "numbers.csv.gz")
+        changed = table.assign(value=table["value"].where(table.index != 3, 0.5))
+        tables.write(changed, folder / "numbers.csv.gz")
+        described(folder)
     status, out, _ = stored(*words)
     (cell,) = json.loads(out)["cells"]
     assert (
@@ -248,8 +254,8 @@ def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):
         and "differs: numbers.value row 3: 0.5 stored" in cell["found"]
     )
     assert stored(*words[:4])[1].endswith("2 of 2 stored cells measured again: 1 agree, 1 differ\n")
-    meta["software"]["cpu"] = "another"
-    (folder / "cell.json").write_text(json.dumps(meta))
+    with opened(path) as folder:
+        described(folder, cpu="another")
     assert "Another processor or torch rounds differently" in stored(*words[:4])[1]
 
 

@@ -21,9 +21,11 @@ from runner.run.launch import without_stored
 from runner.run.planning import survey
 from runner.run.provenance import figure_record
 from runner.run.why import why
-from runner.store.cells import Folder, Stored
+from runner.store.cells import Stored
 from runner.store.job import Job
+from runner.store.working import Working
 from tests.report.test_site import report
+from tests.run.conftest import unpacked
 from tests.run.toy import Toy
 
 
@@ -41,7 +43,7 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
         assert not verdicts & {"inconclusive", "not run"}
     assert [path.stem for path in shown.rglob("figures/*.png")] == [FIGURE]
     assert (shown / "index.html").is_file()
-    before = {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")}
+    before = {path: path.stat().st_mtime_ns for path in shown.rglob("cells/*.zip")}
     assert len(before) == 10 and demo(shown) == 0
     lines = capsys.readouterr().out.splitlines()
     sides = {line.split()[0]: line for line in lines if line.strip()}
@@ -51,7 +53,7 @@ def test_the_demo_measures_its_cells_prints_both_sides_and_a_second_call_only_dr
     assert len(published) == 2 and published == pytest.approx(ours, rel=1e-10)
     assert sides["verdict"].startswith("verdict    confirmed: ") and "<= 1e-10" in sides["verdict"]
     assert all(Path(sides[place].split()[1]).is_file() for place in ("figure", "page"))
-    assert {path: path.stat().st_mtime_ns for path in shown.rglob("cell.json")} == before
+    assert {path: path.stat().st_mtime_ns for path in shown.rglob("cells/*.zip")} == before
 
 
 def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
@@ -94,10 +96,14 @@ def test_why_of_a_line_and_of_a_cell(shown, tmp_path):
     for wrong in (f"{table}:99999", "nowhere.png", __file__):
         with pytest.raises(SettingError, match="why: .*line" if ":" in wrong else "why: "):
             why(wrong)
-    cell = next(folder.rglob("relu_cells.csv.gz"))
-    assert ", whole" in why(str(cell))[0].title
+    cell = min((folder / "cells").glob("*.zip"))
+    earlier = unpacked(cell, tmp_path)
+    whole = why(str(cell))[0]
+    assert ", whole" in whole.title and why(str(earlier / "cell.json"))[0] == whole
+    (earlier / "relu_cells.csv.gz").write_bytes(b"")
+    assert "damaged: relu_cells.csv.gz" in why(str(earlier))[0].title
     cell.write_bytes(b"")
-    assert "damaged" in why(str(cell.parent))[0].title
+    assert "damaged" in why(str(cell))[0].title
 
 
 def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
@@ -147,7 +153,7 @@ def test_costs_are_those_of_cells_that_trained(seen, predicted):
         Stored(
             "x",
             about | {"cpu_seconds": seconds} | ({} if resumed is None else {"resumed": resumed}),
-            Folder(Path()),
+            Working(Path()),
         )
         for seconds, resumed in seen
     ]

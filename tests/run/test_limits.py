@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.conftest import command_environment, forked
+from tests.run.conftest import cell_tables, command_environment, forked
 
 RUN = ("experiment=toy", "samples=100")
 NOBODY = (
@@ -63,10 +63,9 @@ CASES = {
 
 def content(work: Path) -> dict[str, bytes]:
     """Every table and figure, of cells and of the report, by path."""
-    found = [
-        path for ending in ("*.csv.gz", "*.csv", "*.png", "*.md") for path in work.rglob(ending)
-    ]
-    return {str(path.relative_to(work)): path.read_bytes() for path in found}
+    found = [path for ending in ("*.csv", "*.png", "*.md") for path in work.rglob(ending)]
+    cells = cell_tables(work / "outputs")
+    return {**cells, **{str(path.relative_to(work)): path.read_bytes() for path in found}}
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
 """Commands in folders with other people's files: none of these is changed."""
 
 import json
-import shutil
+import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from runner.contract import SettingError
+from runner.files import scratch_path
 from runner.report.update import draw
 from runner.report.write import write_overview
 from runner.run import config
@@ -15,7 +17,8 @@ from runner.run.execute import run
 from runner.run.publish import publish
 from runner.run.reports import report_jobs
 from runner.store.job import claim_outputs
-from runner.store.store import DIAGNOSIS, OWNER, Store
+from runner.store.store import DIAGNOSIS, Store
+from runner.store.upkeep import OWNER, make_ready, unfinished
 from tests.run.test_publish import TOY, committed
 
 THEIRS = (
@@ -82,26 +85,21 @@ def test_runs_reports_and_publications_leave_other_files_alone(outputs, tmp_path
         assert changed(theirs) == []
 
 
-def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs, caplog):
+def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs):
     run(jobs(outputs)[0])
     store = Store(outputs, "toy")
-    names = store.names()
-    (store.cells / names[0] / "notes.txt").write_text("mine")
-    (store.cells / names[0] / "mine.csv.gz").write_text("mine")
-    elsewhere = outputs / "elsewhere"
-    (store.cells / names[1]).rename(elsewhere)
-    (store.cells / names[1]).symlink_to(elsewhere)
-    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    one, two = (store.working.path(name) for name in store.names())
+    with zipfile.ZipFile(one, "a") as archive:
+        archive.writestr("notes.txt", "mine")
+    elsewhere = two.rename(outputs / "elsewhere.zip")
+    two.symlink_to(elsewhere)
+    before = [path.read_bytes() for path in (one, elsewhere)]
+    assert all(store.has(name) for name in store.names())
     assert not run(jobs(outputs, "force=true")[0]).failed
-    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
-    kept = [p for p in (store.root / "quarantine").iterdir() if p.suffix != ".txt"]
-    assert sorted(p.name for p in kept if not p.is_symlink() for p in p.iterdir()) == [
-        "mine.csv.gz",
-        "notes.txt",
-    ]
-    assert [p.resolve() for p in kept if p.is_symlink()] == [elsewhere]
-    assert all(store.has(name) for name in names) and not store.unfinished()
-    assert caplog.text.count("moved to") == 2
+    kept = [store.root / "quarantine" / path.name for path in (one, two)]
+    assert [kept[0].read_bytes(), elsewhere.read_bytes()] == before
+    assert kept[1].is_symlink() and kept[1].resolve() == elsewhere
+    assert all(store.has(name) for name in store.names()) and not unfinished(store)
 
 
 def test_a_file_in_place_of_a_checkpoint_is_kept(outputs):
@@ -152,26 +150,27 @@ def test_a_folder_has_one_owner(outputs):
         if not known:
             (outputs / "toy" / OWNER).unlink()
         with pytest.raises(SettingError, match=r"^name: .*toy holds the cells of an experiment"):
-            theirs.prepare()
+            make_ready(theirs)
     for cell in (outputs / "toy" / "cells").iterdir():
-        shutil.rmtree(cell)
+        cell.unlink()
     report = {"experiment": "toy", "settings": {"content": "x"}}
     (outputs / "toy" / "manifest.json").write_text(json.dumps(report))
-    theirs.prepare()
+    make_ready(theirs)
     with pytest.raises(SettingError, match=r"^outputs: .*toy holds a diagnosis"):
         run(jobs(outputs)[0])
 
 
-def test_what_a_killed_or_refused_write_left_is_named_by_the_check(outputs, capsys):
+def test_what_a_killed_write_left_is_named_by_the_check(outputs, capsys):
     run(jobs(outputs)[0])
     store = Store(outputs, "toy")
-    left = store.cells / f".tmp-{store.names()[0]}-999999-old"
-    left.mkdir()
-    (store.cells / ".tmp-mine").mkdir()
+    half = scratch_path(store.working.path(store.names()[0]))
+    left = half.with_name(half.name.replace(f"{os.getpid()}@", "999999@"))
+    left.touch()
+    (store.cells / ".mine.zip").touch()
     assert check_store(outputs) == 0
     said = capsys.readouterr().out
-    assert f"{left}: left of a write that was killed" in said and "tmp-mine" not in said
-    run(jobs(outputs, "seed=43")[0])
+    assert f"{left}: left of a write" in said and "mine.zip" not in said
+    make_ready(Store(outputs, "toy"))
     check_store(outputs)
-    assert "left of a write" not in capsys.readouterr().out or left.exists()
-    assert (store.cells / ".tmp-mine").is_dir()
+    assert "left of a write" not in capsys.readouterr().out and not left.exists()
+    assert (store.cells / ".mine.zip").exists()

@@ -16,7 +16,7 @@ from runner.store import tables
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
-from tests.run.conftest import packed
+from tests.run.conftest import opened, packed
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
@@ -75,7 +75,8 @@ def test_a_published_cell_stands_in_for_a_damaged_one(archive, tmp_path):
     run(job(tmp_path, force=True))
     store = Store(tmp_path, "toy")
     name = store.names()[0]
-    (store.cells / name / "numbers.csv.gz").write_bytes(b"")
+    with opened(store.working.path(name)) as cell:
+        (cell / "numbers.csv.gz").write_bytes(b"")
     assert store.has(name) and store.damaged[name]
     assert hasattr(store.get(name).files, "path")
 

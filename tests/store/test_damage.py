@@ -7,7 +7,10 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
+import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,12 +21,13 @@ from runner.files import MARKER, scratch_path
 from runner.kinds.dataset import GaussianData
 from runner.run.checks import check_store
 from runner.run.execute import run
-from runner.store.archive import Archive, archive_bytes
+from runner.store.archive import Archive
 from runner.store.cells import Damaged, Stored
 from runner.store.compare import compare
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
-from tests.run.conftest import cell_tables
+from runner.store.upkeep import make_ready
+from tests.run.conftest import as_folders, cell_tables, entries_of, opened
 from tests.run.toy import Toy
 
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
@@ -141,7 +145,59 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         c, lambda path: path.symlink_to(max(c.parent.iterdir()))
     ),
 }
-"""Kinds of damage to one cell of many; the last one in the order of names stays whole."""
+"""Kinds of damage to a cell that is a folder; the last one in the order of names stays whole."""
+
+
+def inside(change: Callable[[Path], object]) -> Callable[[Path], object]:
+    """The same damage to the files in a zip file."""
+
+    def damage(path: Path) -> None:
+        with opened(path) as folder:
+            change(folder)
+
+    return damage
+
+
+def bit_of(find: Callable[[bytes], int]) -> Callable[[Path], object]:
+    return lambda path: changed(path, lambda content: flipped(content, find(content)))
+
+
+def repacked(path: Path, method: int) -> None:
+    """A zip file whose first entry is there twice, the second time with another content."""
+    entries = entries_of(path)
+    with zipfile.ZipFile(path, "w", method) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, content in [*entries, (entries[0][0], b"{}")]:
+            archive.writestr(name, content)
+
+
+NO_FILE = re.compile("a folder|a pipe|link|in place of the cell")
+ZIP_DAMAGE: dict[str, Callable[[Path], object]] = {
+    **{kind: inside(change) for kind, change in DAMAGE.items() if not NO_FILE.search(kind)},
+    "zip empty": lambda z: z.write_bytes(b""),
+    "zip garbage": lambda z: z.write_bytes(os.urandom(500)),
+    "zip cut off in its entries": lambda z: changed(z, lambda content: content[:200]),
+    "zip cut off in its directory": lambda z: changed(z, lambda content: content[:-40]),
+    "zip zeros": lambda z: changed(z, lambda content: bytes(len(content))),
+    "zip with zeros behind its first half": lambda z: changed(
+        z, lambda content: content[: len(content) // 2] + bytes(len(content) - len(content) // 2)
+    ),
+    "zip a bit of cell.json": bit_of(lambda content: content.index(b'"settings_key"') + 3),
+    "zip a bit of a table": bit_of(lambda content: content.index(b"numbers.csv.gz") + 40),
+    "zip a bit of a name": bit_of(lambda content: content.rindex(b"numbers.csv.gz")),
+    "zip a bit of a size": bit_of(lambda content: content.rindex(b"PK\1\2") + 24),
+    "zip an entry twice": lambda z: repacked(z, zipfile.ZIP_STORED),
+    "zip a text": lambda z: z.write_text("version https://git-lfs.github.com/spec/v1\n"),
+    "zip a folder": lambda z: instead(z, Path.mkdir),
+    "zip a folder with files": lambda z: instead(z, lambda p: (p / "inside").mkdir(parents=True)),
+    "zip a pipe": lambda z: instead(z, os.mkfifo),
+    "zip a dangling link": lambda z: instead(z, lambda path: path.symlink_to("nowhere")),
+    "zip a loop of links": lambda z: instead(z, lambda path: path.symlink_to(path.name)),
+    "zip of another cell": lambda z: shutil.copy(max(z.parent.glob("*.zip")), z),
+    "zip a link to another cell": lambda z: instead(
+        z, lambda path: path.symlink_to(max(z.parent.glob("*.zip")))
+    ),
+}
 
 
 @pytest.fixture(scope="module")
@@ -158,45 +214,56 @@ def outputs(calm, tmp_path) -> Path:
     return Path(shutil.copytree(calm, tmp_path / "outputs"))
 
 
-def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys):
-    toy = dataclasses.replace(TOY, width=list(range(1, len(DAMAGE) + 2)))
+@pytest.mark.parametrize("layout", ["zip files", "folders"])
+def test_damage_is_named_moved_away_and_measured_again(tmp_path, capsys, layout):
+    kinds, suffix = (ZIP_DAMAGE, ".zip") if layout == "zip files" else (DAMAGE, "")
+    toy = dataclasses.replace(TOY, width=list(range(1, len(kinds) + 2)))
     wanted, job = (Job("toy", toy, 42, tmp_path / name) for name in ("wanted", "outputs"))
     run(wanted)
     shutil.copytree(wanted.outputs, job.outputs)
     store = Store(job.outputs, "toy")
-    damaged = dict(zip(store.names(), DAMAGE, strict=False))
+    if layout == "folders":
+        as_folders(store.cells)
+    damaged = dict(zip(store.names(), kinds, strict=False))
     for name, kind in damaged.items():
-        DAMAGE[kind](store.cells / name)
-    assert [kind for name, kind in damaged.items() if store.has(name)] == [] and len(
-        list(store.all())
-    ) == 1
+        kinds[kind](store.cells / f"{name}{suffix}")
+    assert [kind for name, kind in damaged.items() if store.has(name)] == []
+    assert len(list(store.all())) == 1
     assert [kind for name, kind in damaged.items() if not store.damaged.get(name)] == []
     capsys.readouterr()
     assert check_store(job.outputs) == 1
     out = capsys.readouterr().out
     assert [kind for name, kind in damaged.items() if f"damaged cell {name}" not in out] == []
     outcome = run(job)
-    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(DAMAGE), 1, 0)
+    assert (len(outcome.measured), len(outcome.stored), len(outcome.failed)) == (len(kinds), 1, 0)
     err = capsys.readouterr().err
-    assert [
-        kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err
-    ] == []
+    unsaid = [kind for name, kind in damaged.items() if f"damaged cell {name} moved to" not in err]
+    assert unsaid == []
     assert cell_tables(job.outputs) == cell_tables(wanted.outputs)
     quarantined = {p.name for p in (store.root / "quarantine").iterdir()}
-    assert quarantined == {file for name in damaged for file in (name, f"{name}.txt")}
+    assert quarantined == {f"{name}{suffix}{end}" for name in damaged for end in ("", ".txt")}
     assert check_store(job.outputs) == 0
 
 
 def test_cells_and_tables_that_were_swapped_or_copied_are_not_used(outputs, calm):
     cells = outputs / "toy" / "cells"
     a, b, _ = sorted(cells.iterdir())
-    shutil.copytree(a, cells / ("f" * 16))
-    for x, y in ((a, b), (a / "keys.csv.gz", b / "keys.csv.gz")):
-        x.rename(cells / ".swap")
-        y.rename(x)
-        (cells / ".swap").rename(y)
+    shutil.copy(a, cells / f"{'f' * 16}.zip")
+    a.rename(cells / ".swap")
+    b.rename(a)
+    (cells / ".swap").rename(b)
     store = Store(outputs, "toy")
-    assert len(list(store.all())) == 1 and set(store.damaged) == {a.name, b.name, "f" * 16}
+    assert len(list(store.all())) == 1 and set(store.damaged) == {a.stem, b.stem, "f" * 16}
+    a.rename(cells / ".swap")
+    b.rename(a)
+    (cells / ".swap").rename(b)
+    with opened(a) as one, opened(b) as two:
+        for path, content in zip(
+            (one, two), [(p / "keys.csv.gz").read_bytes() for p in (two, one)], strict=True
+        ):
+            (path / "keys.csv.gz").write_bytes(content)
+    store = Store(outputs, "toy")
+    assert len(list(store.all())) == 1 and set(store.damaged) == {a.stem, b.stem, "f" * 16}
     assert check_store(outputs, repair=True) == 1
     run(Job("toy", TOY, 42, outputs))
     assert cell_tables(outputs) == cell_tables(calm)
@@ -213,7 +280,7 @@ def test_records_and_locks_that_cannot_be_read(outputs):
     shutil.rmtree(store.logs)
     store.logs.write_text("")
     with pytest.raises(SettingError, match="found the file"):
-        store.prepare()
+        make_ready(store)
 
 
 @pytest.mark.parametrize("folder", ["cells", "failures", "logs", ".locks", "quarantine"])
@@ -255,19 +322,15 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
 def test_a_cell_that_is_replaced_is_checked_again_and_each_damaged_copy_is_kept(outputs):
     store = Store(outputs, "toy")
     name = store.names()[0]
-    cell = store.cells / name
+    path = store.working.path(name)
+    whole = path.read_bytes()
     for number in range(3):
-        assert store.has(name) or number
-        (cell / "numbers.csv.gz").write_bytes(b"%d" % number)
-        described(cell)  # cell.json as it was, written anew
+        path.write_bytes(whole)
+        assert store.has(name)
+        path.write_bytes(b"%d" % number)
         assert not store.has(name)
-        shutil.copytree(cell, outputs / "copy")
         store.quarantine(name)
-        (outputs / "copy").rename(cell)
-    kept = [
-        outputs / "toy" / "quarantine" / found / "numbers.csv.gz"
-        for found in (name, f"{name}-1", f"{name}-2")
-    ]
+    kept = [store.root / "quarantine" / f"{name}.zip{end}" for end in ("", "-1", "-2")]
     assert [path.read_bytes() for path in kept] == [b"0", b"1", b"2"]
 
 
@@ -337,26 +400,23 @@ BOMB = gzip.compress(b"value\n" + b"0\n" * (8 << 20), 9)
 """A table of 16 MiB in 16 KiB, for a cell whose cell.json says otherwise."""
 
 
-@pytest.mark.parametrize("place", ["folder", "archive"])
+@pytest.mark.parametrize("place", ["folder", "zip file", "archive"])
 @pytest.mark.parametrize("sizes", ["stated", "none"])
-def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, monkeypatch, place, sizes):
+def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, place, sizes):
     import tracemalloc
 
     store = Store(outputs, "toy", published=False)
     name = store.names()[0]
-    cell = store.cells / name
-    (cell / "numbers.csv.gz").write_bytes(BOMB)
-    sums = {**json.loads((cell / "cell.json").read_text())["sha256"]}
-    sums["numbers"] = hashlib.sha256(BOMB).hexdigest()
-    described(cell, sha256=sums, sizes={"numbers": [1 << 20, 1000]} if sizes == "stated" else None)
-    if place == "archive":
-        path = tmp_path / "cells.zip"
-        path.write_bytes(
-            archive_bytes([(f"{name}/{f.name}", f.read_bytes()) for f in cell.iterdir()])
-        )
-        files = Archive(path)
-    else:
-        files = store.working
+    with opened(store.working.path(name)) as cell:
+        (cell / "numbers.csv.gz").write_bytes(BOMB)
+        sums = {**json.loads((cell / "cell.json").read_text())["sha256"]}
+        sums["numbers"] = hashlib.sha256(BOMB).hexdigest()
+        stated = {"numbers": [1 << 20, 1000]} if sizes == "stated" else None
+        described(cell, sha256=sums, sizes=stated)
+    files = {"archive": Archive(store.working.path(name)), "zip file": store.working}.get(place)
+    if files is None:
+        as_folders(store.cells)
+        files = store.folders
     tracemalloc.start()
     try:
         assert files.usable(name) is None and "bytes at most" in files.damaged[name]
@@ -369,10 +429,15 @@ def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, monkeypat
 
 def test_a_file_larger_than_stated_is_not_read(outputs):
     store = Store(outputs, "toy", published=False)
-    name = store.names()[0]
-    with (store.cells / name / "numbers.csv.gz").open("ab") as stream:
+    first, second = store.names()[:2]
+    with store.working.path(second).open("ab") as stream:
         stream.truncate(1 << 40)  # a hole: it takes no space
-    assert store.find(name) is None and "bytes at most, found" in store.damaged[name]
+    assert store.find(second) is None and store.damaged[second]
+    store.working.path(second).unlink()
+    as_folders(store.cells)
+    with (store.cells / first / "numbers.csv.gz").open("ab") as stream:
+        stream.truncate(1 << 40)
+    assert store.find(first) is None and "bytes at most, found" in store.damaged[first]
 
 
 def test_every_cell_states_the_bytes_of_its_tables(outputs):
