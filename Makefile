@@ -110,11 +110,11 @@ readme: $(READY) ## numbers of README and docs/reproduction/, and docs/experimen
 recipes: $(READY) ## the pages of docs/recipes, by running each script
 	$(BIN)/python -m docs.recipes
 
-docs: $(READY) ## the documentation with the result pages, into docs/_build/html (not committed)
+docs: $(READY) ## the documentation with the result pages, into docs/_build/html (FIGURES=pdf: with figures as PDF, minutes)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	rm -rf docs/generated
 	$(BIN)/python -m sphinx -q -b html docs docs/_build/html
-	$(BIN)/hess-run site to=docs/_build/html/results figures=pdf
+	$(BIN)/hess-run site to=docs/_build/html/results $(if $(FIGURES),figures=$(FIGURES))
 
 clean: ## caches and the virtual environment; results stay
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -25,10 +25,10 @@ from runner.files import (
     write_bytes,
 )
 from runner.report.documents import write_documents
-from runner.report.manifest import warnings_of
+from runner.report.manifest import read_manifest, warnings_of
 from runner.report.navigation import IN_DOCUMENTATION, SITE, Surroundings
 from runner.report.page import Page
-from runner.report.write import write_overview, write_page
+from runner.report.write import write_manifest, write_overview, write_page
 from runner.store.archive import archive_bytes, is_marked
 from runner.store.job import FORMAT, check_place
 from runner.store.tables import read_json
@@ -115,6 +115,22 @@ def _build(
         write_documents(work)
     write_overview(work, around)
     return left_out
+
+
+def keep_drawn(page: Page, place: Path, earlier: Path, suffix: str) -> bool:
+    """Copy the figures in a format of vectors from an earlier site's folder of the same report;
+    False where it has not all of them."""
+    record = read_manifest(earlier)
+    if record is None or record["fingerprint"] != page.manifest["fingerprint"]:
+        return False
+    files = [str(Path(figure.file).with_suffix(f".{suffix}")) for figure in page.figures]
+    if not set(files) <= set(record["files"]):
+        return False
+    for file in files:
+        write_bytes(place / file, (earlier / file).read_bytes())
+    listed = page.manifest["files"] | {file: record["files"][file] for file in files}
+    write_manifest(place, {**page.manifest, "files": listed})
+    return True
 
 
 def _check_target(target: Path) -> dict[str, str]:

@@ -3,17 +3,19 @@
 import json
 import os
 import re
+import shutil
 import zipfile
 from pathlib import Path
 
 from runner.report.documents import write_documents
-from runner.report.export import export_site
+from runner.report.export import export_site, keep_drawn
 from runner.report.formulas import mathml
-from runner.report.manifest import checksums
+from runner.report.manifest import checksums, read_manifest
 from runner.report.page import Page
 from runner.report.rendering import island, markdown
 from runner.report.site import build_experiment
 from runner.report.start import Place, build_start, place_index, start_rows
+from runner.report.write import write_manifest
 from tests.report.made_up import FILES, built, report, written
 
 
@@ -118,6 +120,25 @@ def test_a_site_is_one_folder_and_one_zip_of_whole_reports(tmp_path):
         '<a href="figures/gap.pdf" download>PDF</a>'
         in (tmp_path / "site" / "exp3" / "index.html").read_text()
     )
+
+
+def test_figures_of_an_earlier_site_are_kept_while_the_report_is_the_same(tmp_path):
+    folder = report(tmp_path / "outputs")
+    page, place, earlier = Page.read(folder), tmp_path / "new", tmp_path / "earlier"
+    for copied in (place, earlier):
+        shutil.copytree(folder, copied)
+    assert not keep_drawn(page, place, earlier, "pdf") and not list(place.rglob("*.pdf"))
+    record = read_manifest(earlier)
+    for figure in page.figures:
+        drawn = earlier / Path(figure.file).with_suffix(".pdf")
+        drawn.write_bytes(figure.name.encode())
+        record["files"] |= checksums(earlier, [drawn.relative_to(earlier).as_posix()])
+    write_manifest(earlier, record)
+    assert keep_drawn(page, place, earlier, "pdf")
+    assert all(figure.vector for figure in Page.read(place).figures)
+    assert not keep_drawn(page, place, earlier, "svg")
+    write_manifest(earlier, record | {"fingerprint": "another"})
+    assert not keep_drawn(page, place, earlier, "pdf")
 
 
 def test_rows_and_places_of_the_start_page_lead_to_the_pages(tmp_path):
