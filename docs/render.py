@@ -190,11 +190,11 @@ def _total(key: str, experiments: tuple[str, ...], verdict: str) -> int:
 # ------------------------------------------------------------------ errata and costs
 
 
-def clauses(paper: str, verdict: str = "") -> int:
-    """How many counted clauses of a paper (its short title) have the verdict; all of them, without
-    one."""
+def clauses(paper: str = "", verdict: str = "") -> int:
+    """How many counted clauses of a paper (its short title), or of all, have the verdict; all of
+    them, without one."""
     claims = _csv("paper_audit", "claims")
-    claims = claims[claims["group"] == paper]
+    claims = claims[claims["group"].isin([paper] if paper else known_papers())]
     return int(claims["verdict"].isin((verdict,) if verdict else COUNTED).sum())
 
 

@@ -264,8 +264,8 @@ def _remark(entry: Row) -> str:
 
 
 EXPLANATION = """
-A to D count distinct errors, each of which can affect several clauses; E also counts places without
-a check. **A**, major error: a theorem, definition, formula or conclusion is false as printed, and
+The columns before A count clauses; a clause of class C is a minor error. A to D count distinct
+errors, each of which can affect several clauses; E also counts places without a check. **A**, major error: a theorem, definition, formula or conclusion is false as printed, and
 the paper rests on it or nowhere has it right. **B**, minor error: false as printed, but the paper
 has it right elsewhere and nothing rests on the printed form, or it is in a display, remark or step
 of a proof. **C**, notation and wording. **D**, an error of our text only. **E**, open or not
@@ -302,10 +302,11 @@ def _totals(papers: Papers) -> list[str]:
     for key, rows, listed in papers:
         classes = Counter(entry["class"] for entry in listed)
         verdicts = Counter(row["verdict"] for row in rows)
-        counted = len(rows) - verdicts["not counted"]
-        numbers = [counted, verdicts["holds"], *(classes[kind] for kind in CLASSES)]
+        counts = [verdicts[verdict] for verdict in ("holds", "minor error", "major error")]
+        numbers = [sum(counts), *counts, *(classes[kind] for kind in CLASSES)]
         body.append([_link(key), *map(str, numbers)])
-    return table(("paper", "clauses counted", "hold", *CLASSES), body)
+    head = ("paper", "clauses counted", "hold", "minor error", "major error")
+    return table((*head, *CLASSES), body)
 
 
 def as_json(listed: list[Row]) -> str:

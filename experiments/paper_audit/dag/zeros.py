@@ -245,6 +245,6 @@ def claims(table: list[dict[str, Any]]) -> list[Claim]:
         threshold=f"{ZERO:g}",
         detail=f"{len(flat)} untrained networks, one for each cell; "
         f"where H^T is no zero, its share is at least {least:.2g}",
-        group="DAG",
+        group="DAG, Exp. 4 and 5",
     )
     return [claim]
