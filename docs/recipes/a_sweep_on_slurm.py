@@ -2,7 +2,8 @@
 
 `hydra/launcher=local_jobs` starts the jobs that Slurm would start, as processes of this machine. On
 a cluster write `hydra/launcher=slurm hydra.launcher.partition=NAME` in its place: one job a seed,
-over one store in a shared folder.
+over one store in a shared folder. Both need the extra `slurm`: `pip install -e '.[slurm]'` in the
+clone.
 """
 
 # needs: hydra_plugins.hydra_submitit_launcher
