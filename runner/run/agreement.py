@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from runner.contract.records import CERTIFICATE
@@ -17,30 +18,60 @@ FULL_PRECISION = 16
 """Digits of a value that is the same to the last bit."""
 SAME_VALUE = 6
 """Digits from which two values are counted as the same."""
+NAMED = 3
+"""Columns with other values that are named."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Agreement:
-    """digits: for every compared number, the leading digits in which both agree. others: of the
-    fields that are not numbers, how many there are; differing: how many of them differ."""
+    """digits: for every compared number, the leading digits in which both agree, by "table.column".
+    others: of the entries that are not numbers, how many there are; differing: how many differ."""
 
-    cells: int
-    digits: Sequence[int]
-    others: int
-    differing: int
+    cells: int = 0
+    digits: dict[str, list[int]] = field(default_factory=dict)
+    others: int = 0
+    differing: int = 0
 
     @property
     def line(self) -> str:
         """The comparison in one line, for the console."""
-        same = sum(digits >= SAME_VALUE for digits in self.digits)
-        median = sorted(self.digits)[len(self.digits) // 2]
-        bits = sum(digits == FULL_PRECISION for digits in self.digits)
-        text = f"{self.differing:,} of {self.others:,} other entries differ"
+        every = sorted(digits for of_column in self.digits.values() for digits in of_column)
+        same = sum(digits >= SAME_VALUE for digits in every)
+        bits = sum(digits == FULL_PRECISION for digits in every)
         return (
-            f"compared with the published cells: {same:,} of {len(self.digits):,} numbers in "
-            f"{self.cells} cells agree to {SAME_VALUE} digits or more (median {median}, "
-            f"{bits:,} in every bit); {text}"
+            f"compared with the published cells: {same:,} of {len(every):,} numbers in "
+            f"{self.cells} cells agree to {SAME_VALUE} digits or more (median "
+            f"{every[len(every) // 2]}, {bits:,} in every bit){self._fewer}; "
+            f"{self.differing:,} of {self.others:,} other entries differ"
         )
+
+    @property
+    def _fewer(self) -> str:
+        """The columns with most numbers that agree to fewer digits, and how many these are."""
+        counts: Counter[str] = Counter()
+        for name, digits in self.digits.items():
+            counts[name] = sum(number < SAME_VALUE for number in digits)
+        named = [f"{name} ({count})" for name, count in counts.most_common(NAMED) if count]
+        return f", fewer digits mostly in {', '.join(named)}" if named else ""
+
+    def add(self, table: str, measured: pd.DataFrame, published: pd.DataFrame) -> None:
+        """Compare two tables, times apart."""
+        if len(measured) != len(published):
+            entries = max(measured.size, published.size)
+            self.others += entries
+            self.differing += entries
+            return
+        for column in published.columns:
+            if "seconds" in str(column) or column not in measured.columns:
+                continue
+            digits = self.digits.setdefault(f"{table}.{column}", [])
+            for ours, theirs in zip(measured[column], published[column], strict=True):
+                if _finite(ours) and _finite(theirs):
+                    digits.append(common_digits(ours, theirs))
+                else:
+                    both_missing = ours != ours and theirs != theirs
+                    self.others += 1
+                    self.differing += not (ours == theirs or both_missing)
 
 
 def agreement(jobs: Iterable[Job]) -> Agreement | None:
@@ -49,8 +80,7 @@ def agreement(jobs: Iterable[Job]) -> Agreement | None:
 
     Times are no results and numerical checks measure rounding: neither is compared.
     """
-    digits: list[int] = []
-    cells = others = differing = 0
+    found = Agreement()
     for job in jobs:
         store = job.store
         for cell_id, _ in job.cells():
@@ -58,35 +88,11 @@ def agreement(jobs: Iterable[Job]) -> Agreement | None:
             published = store.archive.usable(cell_id) if store.archive else None
             if measured is None or published is None:
                 continue
-            cells += 1
+            found.cells += 1
             for name in sorted(set(measured.meta["tables"]) & set(published.meta["tables"])):
-                if name == CERTIFICATE:
-                    continue
-                of_table = compare_tables(measured.table(name), published.table(name))
-                digits += of_table[0]
-                others += of_table[1]
-                differing += of_table[2]
-    return Agreement(cells, digits, others, differing) if digits else None
-
-
-def compare_tables(measured: pd.DataFrame, published: pd.DataFrame) -> tuple[list[int], int, int]:
-    """Digits of the numbers, and counts of the other entries and of those that differ."""
-    if len(measured) != len(published):
-        entries = max(measured.size, published.size)
-        return [], entries, entries
-    digits: list[int] = []
-    others = differing = 0
-    for column in published.columns:
-        if "seconds" in str(column) or column not in measured.columns:
-            continue
-        for ours, theirs in zip(measured[column], published[column], strict=True):
-            if _finite(ours) and _finite(theirs):
-                digits.append(common_digits(ours, theirs))
-            else:
-                both_missing = ours != ours and theirs != theirs
-                others += 1
-                differing += not (ours == theirs or both_missing)
-    return digits, others, differing
+                if name != CERTIFICATE:
+                    found.add(name, measured.table(name), published.table(name))
+    return found if any(found.digits.values()) else None
 
 
 def _finite(value: object) -> bool:

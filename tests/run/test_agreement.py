@@ -1,11 +1,13 @@
 """`force=true` says how well cells measured again agree with the published ones."""
 
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from runner.run import config, loop
-from runner.run.agreement import agreement, common_digits, compare_tables
+from runner.run.agreement import Agreement, agreement, common_digits
 from runner.run.execute import run
 from runner.run.publish import publish
 from runner.store.job import claim_outputs
@@ -30,8 +32,8 @@ def job(toy_conf, tmp_path, monkeypatch):
 def test_cells_measured_again_are_compared_with_the_published_ones(job):
     found = agreement([job])
     assert found is not None and found.cells == 2
-    assert set(found.digits) == {16} and found.differing == 0
-    assert "2 cells agree to 6 digits or more" in found.line
+    assert {16} == set(chain(*found.digits.values())) and found.differing == 0
+    assert "2 cells agree to 6 digits or more" in found.line and "fewer" not in found.line
 
 
 def test_without_published_cells_nothing_is_compared(job, monkeypatch, tmp_path):
@@ -42,8 +44,13 @@ def test_without_published_cells_nothing_is_compared(job, monkeypatch, tmp_path)
 def test_every_number_that_differs_is_counted():
     published = pd.DataFrame({"x": [1.0, 2.0, np.nan, np.inf], "text": ["a", "b", "c", "d"]})
     measured = pd.DataFrame({"x": [1.0, 2.002, np.nan, 4.0], "text": ["a", "b", "c", "e"]})
-    assert compare_tables(measured, published) == ([16, 3], 6, 2)
-    assert compare_tables(measured[:3], published) == ([], 8, 8)
+    found = Agreement()
+    found.add("numbers", measured, published)
+    assert found == Agreement(0, {"numbers.x": [16, 3], "numbers.text": []}, 6, 2)
+    assert "1 of 2 numbers" in found.line
+    assert found.line.endswith("fewer digits mostly in numbers.x (1); 2 of 6 other entries differ")
+    found.add("numbers", measured[:3], published)
+    assert (found.others, found.differing) == (14, 10)
 
 
 @pytest.mark.parametrize(
