@@ -1,22 +1,22 @@
 """A published figure at another width.
 
 Fig. 1 of the scalar-spectrum paper has networks of width 5 and 20. Any setting can be changed on
-the command line; `hess-run show experiment=NAME` lists them. The run measures only what is not
-stored, in a folder of its own, and its report says that the run is not the paper's.
+the command line; `hess-run why "Fig. 1 of scalar"` names those that a figure depends on, and
+`hess-run show scalar_spectrum` lists all. The run measures only what is not stored, in a folder of
+its own, and its report says that the run is not the paper's.
+
+`figure_width` and `figure_height` are the size of the picture, in inches. A picture in another size
+is a file of its own; nothing is measured for it.
 """
 
 import shutil
 import subprocess
 from pathlib import Path
 
-command = [
-    "hess-run",
-    "experiment=scalar_spectrum",
-    "part=[scaling]",
-    "scaled_width=[8]",
-    "outputs=outputs",
-]
-done = subprocess.run(command, capture_output=True, text=True, check=True)
-print(done.stdout)
-figure = next(Path("outputs").rglob("fig1_data_scaling.png"))
+settings = ["experiment=scalar_spectrum", "part=[scaling]", "scaled_width=[8]", "outputs=outputs"]
+size = ["figure=fig1_data_scaling", "figure_width=10"]
+for command in (["hess-run", *settings], ["hess-run", "report", *settings, *size]):
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(done.stdout)
+figure = next(Path("outputs").rglob("fig1_data_scaling_10in.png"))
 shutil.copyfile(figure, "recipe.png")

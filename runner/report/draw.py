@@ -11,15 +11,17 @@ import io
 import json
 import logging
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.contract import Figures
+from runner.contract import Figures, SettingError
 from runner.files import write_bytes
 from runner.report.captions import Caption, Drawing, caption, place_of, read_drawing
-from runner.report.figures import NothingToDraw, head
+from runner.report.figures import NothingToDraw, drawn_in, head
 from runner.report.findings import Failures, Findings
 from runner.report.manifest import stamp
 from runner.report.page import VECTOR
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 DPI = 160
 FORMATS = ("png", *VECTOR)
+LEAST_PANEL = 0.4
+"""Width and height of a panel in inches below which a size that was asked for is refused."""
 
 
 def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = "png") -> Path:
@@ -113,6 +117,23 @@ def palette_png(content: bytes) -> bytes:
     return out.getvalue()
 
 
+def check_room(figure: Figure) -> None:
+    """Raise SettingError where the size that was asked for leaves too little for a panel."""
+    with warnings.catch_warnings(record=True) as collapsed:
+        warnings.simplefilter("always")
+        figure.draw_without_rendering()
+    least = figure.dpi
+    for ax in figure.axes:
+        if ax.get_label() != "<colorbar>":
+            box = ax.get_window_extent()
+            least = min(least, box.width, box.height)
+    if collapsed or least < LEAST_PANEL * figure.dpi:
+        raise SettingError(
+            "figure_width, figure_height: expected a larger figure: labels and legend leave a "
+            f"panel less than {LEAST_PANEL:g} inches"
+        )
+
+
 def _fix_layout(figure: Figure) -> None:
     """Lay the figure out once, and fix its own legends where the layout puts them.
 
@@ -133,7 +154,8 @@ class Gallery:
     """The figures of one report.
 
     directory: of the report. manifest, warnings: of the report. partial: cells are missing, so that
-    a figure may have nothing to show. suffix: one of `FORMATS`. written: every file; captions,
+    a figure may have nothing to show. suffix: one of `FORMATS`. size: width and height in inches, 0
+    for the figure's own; a size that is given is in the file name. written: every file; captions,
     sources (file and line of the code): by figure; left_out: figures of which nothing is measured.
     """
 
@@ -144,6 +166,7 @@ class Gallery:
     failures: Failures
     partial: bool = False
     suffix: str = "png"
+    size: tuple[float, float] = (0.0, 0.0)
     written: list[Path] = field(default_factory=list)
     captions: dict[str, Caption] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -166,7 +189,9 @@ class Gallery:
 
     def _made(self, name: str, maker: Any) -> Figure | None:
         """The figure; None where it failed, or where nothing of it is measured."""
-        return self.failures.guard("figure", lambda: made(maker, partial=self.partial), None, name)
+        with drawn_in(*self.size):
+            make = partial(made, maker, partial=self.partial)
+            return self.failures.guard("figure", make, None, name)
 
     def _save(self, name: str, maker: Any, figure: Figure) -> None:
         """Write a figure into figures/, and describe it."""
@@ -176,15 +201,22 @@ class Gallery:
         about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
         try:
             head(figure, Scope.of(self.manifest).heading(place_of(name), str(title or name)))
-            path = save(figure, folder / name, about, suffix=self.suffix)
+            if any(self.size):
+                check_room(figure)
+            path = save(figure, folder / self._file(name), about, suffix=self.suffix)
             self._describe(name, maker, read_drawing(figure))
             self.written.append(path)
-        except OSError:  # a full disk is no fault of the figure
+        except (OSError, SettingError):  # a full disk, a size without room
             raise
         except Exception as error:  # text that cannot be typeset, data that cannot be shown
             self.failures.add("figure", error, name)
         finally:
             figure.clear()
+
+    def _file(self, name: str) -> str:
+        """fig2, fig2_5in or fig2_5x3in."""
+        size = "x".join(f"{length:g}" for length in self.size if length)
+        return f"{name}_{size}in" if size else name
 
     def _describe(self, name: str, maker: Any, read: Drawing) -> None:
         rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}

@@ -214,11 +214,13 @@ def draw(
     suffix: str = "png",
     any_seed: bool = False,
     to: Path | None = None,
+    size: tuple[float, float] = (0.0, 0.0),
 ) -> list[str]:
     """Draw one figure of a report, or all of them, and nothing else; returns one line for each
     file.
 
-    to: a folder for the files, in place of the report's own, whose page is made again.
+    to: a folder for the files, in place of the report's own, whose page is made again. size: width
+    and height in inches, 0 for the figure's own; figures of another size are no part of the report.
 
     Raises SettingError for a figure or a format that there is not.
     """
@@ -243,11 +245,11 @@ def draw(
     record = manifest(collection)
     warnings = warnings_of(record, [str(cell) for cell in collection.missing])
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    gallery = Gallery(folder, found, record, warnings, failures, suffix=suffix)
+    gallery = Gallery(folder, found, record, warnings, failures, suffix=suffix, size=size)
     gallery.draw({name: found.figures[name] for name in names})
     files = gallery.written
     earlier = read_manifest(folder)
-    if earlier is not None:  # the figures that it lists are the report's still
+    if earlier is not None and not any(size):  # the figures that it lists are the report's still
         drawn_files = [f"figures/{path.name}" for path in files]
         write_manifest(
             folder, {**earlier, "files": {**earlier["files"], **checksums(folder, drawn_files)}}

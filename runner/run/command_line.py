@@ -111,7 +111,11 @@ VERBS: Mapping[str, Verb] = {
     "list": Verb("runner.run.listing:list_command", "[PATTERN]", keys=("outputs",), json=True),
     "plan": Verb("runner.run.planning:plan_command", settings=True, json=True),
     "show": Verb("runner.run.show:show_command", "NAME"),
-    "report": Verb("runner.run.reports:report_command", keys=("figure", "figures"), settings=True),
+    "report": Verb(
+        "runner.run.reports:report_command",
+        keys=("figure", "figures", "figure_width", "figure_height"),
+        settings=True,
+    ),
     "why": Verb("runner.run.why:why_command", "FILE|ANCHOR", keys=("outputs",), json=True),
     "data": Verb("runner.run.data:data_command", "list|fetch|verify [NAME]"),
     "store": Verb(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,9 @@ from runner.run.config.overrides import Arguments
 from runner.run.console import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs
+
+SMALLEST, LARGEST = 1.5, 40.0
+"""Width and height of a figure in inches that can be asked for."""
 
 
 def read_jobs(call: Call) -> tuple[Arguments, list[Job]]:
@@ -105,13 +109,16 @@ def _progress(line: str) -> None:
 
 def report_command(call: Call) -> int:
     """hess-run report [experiment=NAME] [key=value ...] [figure=NAME] [figures=pdf|svg]
+    [figure_width=INCHES] [figure_height=INCHES]
 
     Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of
     settings or, without experiment, of every experiment that has any. Measures nothing, and leaves
     what is up to date as it is. figure: draw that one alone; figures: draw them as PDF or SVG, too.
+    figure_width, figure_height: in another size, into files of their own, not into the report.
 
       hess-run report                                everything below outputs/
       hess-run report experiment=ws_bound outputs=outputs/run
+      hess-run report experiment=ws_bound figure=fig11_width figure_width=5 figures=pdf
     """
     figure, suffix = call.keys.get("figure", ""), call.keys.get("figures", "png")
     one = any(word.startswith("experiment=") for word in call.settings)
@@ -129,12 +136,12 @@ def report_command(call: Call) -> int:
         from runner.report.update import draw
         from runner.report.write import write_overview
 
+        size = _inches(call, "figure_width"), _inches(call, "figure_height")
         for job in jobs:
-            print(
-                "\n".join(
-                    draw([job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed)
-                )
+            drawn = draw(
+                [job], config.protocol, figure=figure, suffix=suffix, any_seed=any_seed, size=size
             )
+            print("\n".join(drawn))
         for outputs in {job.outputs for job in jobs}:
             write_overview(outputs)
         return 0
@@ -143,6 +150,20 @@ def report_command(call: Call) -> int:
     say_damage(left_out, as_json=False)
     report_jobs(jobs, any_seed)
     return 1 if left_out else 0
+
+
+def _inches(call: Call, key: str) -> float:
+    """A length of a figure, 0 where none is given."""
+    text = call.keys.get(key, "")
+    try:
+        length = float(text or 0)
+    except ValueError:
+        length = math.nan
+    if text and not SMALLEST <= length <= LARGEST:
+        raise SettingError(
+            f"{key}: expected inches from {SMALLEST:g} to {LARGEST:g}, found {short(text)}"
+        )
+    return length
 
 
 def _stored_jobs(call: Call) -> list[Job]:
@@ -247,9 +268,9 @@ def site_command(call: Call) -> int:
     Builds the complete static site (reports, pages, start page) into DIR (default: site) and into
     DIR.zip: the reports below PATH, and the published ones of every other experiment. It needs no
     server and loads nothing from outside. figures: draws every figure in that format, too, for
-    download (some minutes).
+    download (some minutes), unless an earlier site in DIR has them of the same report.
     """
-    from runner.report.export import export_site
+    from runner.report.export import export_site, keep_drawn
     from runner.report.page import VECTOR, Page
     from runner.report.update import draw
     from runner.store.archive import report_folders
@@ -268,7 +289,7 @@ def site_command(call: Call) -> int:
 
     def add_figures(page: Page, place: Path) -> None:
         job = jobs.get(page.manifest["settings_key"])
-        if job is not None:
+        if job is not None and not keep_drawn(page, place, target / page.name, suffix):
             _progress(f"figures of {page.name}")
             draw([job], config.protocol, suffix=suffix, any_seed=True, to=place)
 

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from PIL import Image
 from experiments.dag.protocol import figures as dag
 from experiments.three_layer import drawing as three_layer
 from runner import stats
+from runner.contract import SettingError
 from runner.report import draw as saving, figures
 from runner.report.figures import COLOURS, PlotStyles
 from runner.report.scope import Scope
@@ -230,3 +232,17 @@ def test_a_picture_gets_a_palette_once_and_keeps_what_it_says_of_itself():
     image = Image.open(io.BytesIO(small))
     assert (image.mode, image.text) == ("P", {"Description": "{}"}) and image.size == (64, 64)
     assert saving.palette_png(small) is small
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "fits"), [(1.5, 0, False), (7, 1, False), (7, 3, True)]
+)
+def test_a_size_that_leaves_a_panel_no_room_is_refused(width, height, fits):
+    titles = {key: f"panel {key}" for key in range(3)}
+    plot = lambda ax, key: ax.plot([0, 1], [key, 1], label=f"line {key}") and None  # noqa: E731
+    with figures.drawn_in(width, height):
+        figure = figures.panels(titles, plot, x="a long label of the axis", y="y")
+    assert figure.get_figwidth() == width
+    with nullcontext() if fits else pytest.raises(SettingError, match="expected a larger figure"):
+        saving.check_room(figure)
+    assert figures.panels(titles, plot).get_figwidth() == figures.WIDEST

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from runner.report.collect import collect
+from runner.report.draw import DPI
 from runner.run import config
 from runner.store import tables
 from runner.store.store import Store
@@ -221,6 +223,31 @@ def test_the_command_of_a_published_row_names_no_published_folder(stored, publis
         "hess-run -m experiment=exp3_gn_gap activation=gelu seed=42,43,44,45,46"
         in out.splitlines()[-1]
     )
+
+
+def test_a_figure_in_another_size_is_a_file_of_its_own(stored, monkeypatch):
+    monkeypatch.setenv("TOY_FIGURES", "1")
+    report = Path("outputs/toy")
+    stored("report", "experiment=toy")
+    before = {path: path.read_bytes() for path in report.iterdir() if path.is_file()}
+    figure = next(report.glob("figures/*.png"))
+    words = ("report", "experiment=toy", f"figure={figure.stem}")
+    status, out, _ = stored(*words, "figure_width=5.5", "figure_height=4", "figures=pdf")
+    drawn = figure.with_name(f"{figure.stem}_5.5x4in.pdf")
+    assert status == 0 and drawn.is_file() and str(drawn) in out
+    assert stored(*words, "figure_width=2.5")[0] == 0
+    with (
+        Image.open(figure) as own,
+        Image.open(figure.with_name(f"{figure.stem}_2.5in.png")) as narrow,
+    ):
+        assert own.width < 1.2 * DPI and 2.2 * DPI < narrow.width < 2.6 * DPI
+    assert before == {path: path.read_bytes() for path in before}
+    for size, message in {
+        "figure_width=1": "figure_width: expected inches from 1.5 to 40, found 1",
+        "figure_height=tall": "figure_height: expected inches from 1.5 to 40, found tall",
+    }.items():
+        status, _, err = stored(*words, size)
+        assert status == 2 and message in err and err.count("\n") == 1
 
 
 def test_verify_has_json_for_cells_that_agree_and_that_differ(stored):

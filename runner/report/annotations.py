@@ -1,0 +1,130 @@
+"""What is written on a figure: letters and titles of panels, legends, notes, results of tests."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from runner.report.labels import name as named
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+    from runner.stats import Statistic
+
+
+def letter(axes: ArrayLike | Sequence[Axes], titles: Sequence[str] = ()) -> None:
+    """Head the panels "(a) …", "(b) …" in reading order, with their titles if given."""
+    import numpy as np
+
+    for i, ax in enumerate(np.asarray(axes, dtype=object).ravel()):
+        title = f" {titles[i]}" if i < len(titles) else ""
+        ax.set_title(_wrap(ax, f"({_alphabet(i)}){title}"), loc="left")
+
+
+def _wrap(ax: Axes, text: str) -> str:
+    """`text` broken into lines about as wide as the panel, so that neighbours do not run into each
+    other."""
+    figure: Any = ax.figure
+    letters = max(
+        12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85)
+    )  # 15 an inch at 9 points
+    return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
+
+
+def _alphabet(i: int) -> str:
+    return chr(ord("a") + i) if i < 26 else _alphabet(i // 26 - 1) + _alphabet(i % 26)
+
+
+def legend(ax: Axes, *, title: str | None = None) -> None:
+    """A legend of `ax` below the panel, where it hides no data."""
+    handles, labels = ax.get_legend_handles_labels()
+    if not labels:
+        return
+    names = [named(label) for label in labels]
+    columns = 1 if max(map(len, names)) > 24 else 2
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+    ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
+
+
+def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
+    """One legend below all panels, every label once, in rows of about equal length."""
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        rows = -(-len(entries) // 5)
+        even = columns or -(-len(entries) // rows)
+        figure.legend(
+            list(entries.values()),
+            [named(label) for label in entries],
+            loc="outside lower center",
+            ncols=even,
+        )
+
+
+def head(figure: Figure, text: str) -> None:
+    """Write which paper and figure this is above the panels, before a title that the figure already
+    has."""
+    own = figure.get_suptitle()
+    figure.suptitle(f"{text}: {own}" if own else text, x=0.01, ha="left", fontsize=8, color="0.35")
+
+
+def note(figure: Figure, text: str) -> None:
+    """Words for the caption: what bars, bands and hollow marks are, and how many values."""
+    said = str(figure.get_label() or "")
+    if text not in said:
+        figure.set_label(f"{said}; {text}" if said else text)
+
+
+def annotate_test(ax: Axes, statistic: Statistic) -> None:
+    """Write a test below the panel, under the x label: p, Holm's p, effect, shift with interval, or
+    the reason."""
+    ax.set_xlabel(
+        "\n".join(part for part in (ax.get_xlabel(), _wrap(ax, describe(statistic))) if part)
+    )
+
+
+TESTS = {"mann_whitney": "Mann–Whitney", "wilcoxon": "Wilcoxon", "spearman": "Spearman"}
+
+
+def describe(statistic: Statistic) -> str:
+    """Short lines for a test or fit; a test that cannot reach 0.05 says so instead of looking like
+    "no difference"."""
+    s = statistic
+    name = TESTS.get(s.kind, s.kind)
+    if s.kind in ("linear", "log_linear"):
+        return f"slope {s.slope:.3g}, R² = {s.r2:.3f}, n = {s.n_a}"
+    if s.kind == "summary":
+        return f"mean {s.mean:.3g} ± {s.std:.2g}, median {s.median:.3g}, n = {s.n_a}"
+    if math.isnan(s.p):
+        return f"{name}: {s.note or 'no test'}"
+    equals = "" if s.p < LEAST_P else "= "
+    parts = [f"{name} p {equals}{_p(s.p)}"]
+    if not math.isnan(s.p_holm):
+        parts.append(f"Holm {_p(s.p_holm)}")
+    effect = f"{'ρ' if s.kind == 'spearman' else 'r'} = {s.effect:.2f}"
+    if not math.isnan(s.shift):
+        interval = "(no interval)"
+        if math.isfinite(s.shift_low):
+            interval = f"[{s.shift_low:.3g}, {s.shift_high:.3g}]"
+        effect += f", shift {s.shift:.3g} {interval}"
+    lines = [", ".join(parts), effect]
+    if not s.has_power:
+        lines.append(f"n too small: p cannot fall below {s.p_min:.3g}")
+    return "\n".join(lines)
+
+
+LEAST_P = 1e-4
+"""Below it a figure says no more than that."""
+
+
+def _p(p: float) -> str:
+    if p < LEAST_P:
+        return f"< {LEAST_P:.0e}".replace("e-0", "e-")
+    return f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
