@@ -265,11 +265,12 @@ def _remark(entry: Row) -> str:
 
 EXPLANATION = """
 The columns before A count clauses; a clause of class C is a minor error. A to D count distinct
-errors, each of which can affect several clauses; E also counts places without a check. **A**, major error: a theorem, definition, formula or conclusion is false as printed, and
-the paper rests on it or nowhere has it right. **B**, minor error: false as printed, but the paper
-has it right elsewhere and nothing rests on the printed form, or it is in a display, remark or step
-of a proof. **C**, notation and wording. **D**, an error of our text only. **E**, open or not
-checked. Only A counts as refuted; D and E do not count.
+errors, each of which can affect several clauses; E also counts places without a check. **A**, major
+error: a theorem, definition, formula or conclusion is false as printed, and the paper rests on it
+or nowhere has it right. **B**, minor error: false as printed, but the paper has it right elsewhere
+and nothing rests on the printed form, or it is in a display, remark or step of a proof. **C**,
+notation and wording. **D**, an error of our text only. **E**, open or not checked. Only A counts as
+refuted; D and E do not count.
 
 A clause *holds* when it agrees with float64 automatic differentiation on random instances of
 several sizes to 1e-9 relative, or, for an inequality, when neither random instances nor a search
