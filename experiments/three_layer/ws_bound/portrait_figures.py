@@ -23,6 +23,7 @@ from experiments.three_layer.ws_bound.figures import SMALLEST
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
+from runner.report.labels import name as named
 from runner.stats.tables import chosen
 
 KINDS = ("minimum", "saddle", "infinity", "degenerate", "unfinished")
@@ -232,11 +233,10 @@ def _kinds(ax: Axes, tables: Tables) -> None:
     searches = where_led(tables).groupby(["protocol", "activation", "hidden"], sort=False)
     for (protocol, activation, hidden), rows in searches:
         stop = "calibrated" if protocol == "fitted" else protocol
+        search = f"{activation}, {stop}"
         if activation != PAPER_ACTIVATION:
-            own = draw.named(str(activation))
-        else:
-            own = f"{activation}, {stop}"
-        shares[f"{own}, N = {hidden}"] = rows["kind"].value_counts(normalize=True)
+            search = named(str(activation))
+        shares[f"{search}, N = {hidden}"] = rows["kind"].value_counts(normalize=True)
     left = [0.0] * len(shares)
     for number, kind in enumerate(KINDS):
         width = [float(s.get(kind, 0.0)) for s in shares.values()]
