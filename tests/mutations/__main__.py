@@ -163,7 +163,7 @@ def noticed(folder: Path, files: list[str], limit: float) -> str:
             cwd=folder,
             env=environment,
             capture_output=True,
-            timeout=20 * limit,
+            timeout=5 * limit,
         )
     except subprocess.TimeoutExpired:
         return "time limit"
