@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,28 +22,23 @@ from runner.report.figures import (
     panels,
     shared_legend,
 )
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, first_seed
 
 CELL = {"+": (COLOURS[0], MARKERS[0]), "-": (COLOURS[1], MARKERS[1]), "": (COLOURS[2], MARKERS[2])}
 NAMES = {"linear": "linear", "relu": "ReLU", "+": "positive cell", "-": "negative cell"}
 
 
-def _first_seed(frame: pd.DataFrame) -> pd.DataFrame:
-    return chosen(frame, seed=frame["seed"].min())
-
-
 def _expand(group: pd.DataFrame) -> np.ndarray:
     """Eigenvalues as often as they occur, descending."""
-    return np.sort(np.repeat(group["eigenvalue"].to_numpy(), group["multiplicity"].to_numpy()))[
-        ::-1
-    ]
+    values = np.repeat(group["eigenvalue"].to_numpy(), group["multiplicity"].to_numpy())
+    return np.sort(values)[::-1]
 
 
 def data_scaling(tables: Tables) -> Figure:
     """Fig. 1: spectra of two networks under scaling of the inputs, and how far they scale with
     σ²."""
     frame = tables["scaling"]
-    shown = _first_seed(chosen(frame, targets="fixed"))
+    shown = first_seed(chosen(frame, targets="fixed"))
 
     def draw(ax: Axes, width: int) -> None:
         if width == 0:
@@ -116,8 +112,8 @@ def _per_variance(ax: Axes, frame: pd.DataFrame) -> None:
 def relu_cells(tables: Tables) -> Figure:
     """Fig. 2: the ReLU spectrum coloured by cell, and its dependence on the share of samples in the
     cell."""
-    frame = _first_seed(tables["relu_cells"])
-    density = _first_seed(tables["density"])
+    frame = first_seed(tables["relu_cells"])
+    density = first_seed(tables["density"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(
         figure,
@@ -188,13 +184,9 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
     on one wedge."""
     from experiments.scalar_spectrum.claims import wedge_name
 
-    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
-    frame = frame[
-        (frame["cell"] != "-") & (frame["status"] == "ok") & (frame["left"] == left)
-    ].sort_values("step")
-    runs = [
-        (n, r) for n in sorted(frame["network"].unique()) for r in sorted(frame["rate"].unique())
-    ]
+    frame = chosen(paired_steps(tables), left=left)
+    frame = frame[frame["cell"] != "-"].sort_values("step")
+    runs = list(product(sorted(frame["network"].unique()), sorted(frame["rate"].unique())))
     names = {"first": "λ₁ and trace of H", "second": "λ₂"}
     symbols = {"first": "λ₁", "second": "λ₂"}
 
@@ -202,25 +194,25 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
         value, network, rate = key
         part = chosen(frame, network=network, rate=rate)
         for i, (_, run) in enumerate(part.groupby("seed")):
-            look: dict[str, Any] = (
-                {"linewidth": 1.6, "alpha": 1.0} if i == 0 else {"linewidth": 0.6, "alpha": 0.6}
-            )
             which = "other seeds"
+            width = 0.6
+            alpha = 0.6
             if i == 0:
                 which = "first seed"
-            look |= {
-                "color": COLOURS[value == "second"],
-                "label": f"{value} outlier {symbols[value]}, {which}",
-            }
-            ax.plot(run["step"], run[value], **look)
+                width = 1.6
+                alpha = 1.0
+            text = f"{value} outlier {symbols[value]}, {which}"
+            colour = COLOURS[value == "second"]
+            ax.plot(run["step"], run[value], color=colour, label=text, linewidth=width, alpha=alpha)
             if i == 0 and value == "first":
+                trace = "trace of H, first seed"
                 ax.plot(
                     run["step"],
                     run["trace"],
                     color="black",
                     linestyle="--",
                     linewidth=1,
-                    label="trace of H, first seed",
+                    label=trace,
                 )
         if value == "second":
             ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
@@ -250,17 +242,20 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
     return figure
 
 
+def paired_steps(tables: Tables) -> pd.DataFrame:
+    """The recorded steps of the runs that did not diverge; cell: "" for linear networks."""
+    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
+    return chosen(frame, status="ok")
+
+
 def phases(tables: Tables) -> Figure:
     """Second outlier against ⟨w,v⟩/θ*: positive exactly in the late phase, for either sign of
     θ*."""
-    frame = tables["pairs"].assign(cell=tables["pairs"]["cell"].fillna(""))
-    frame = frame[(frame["status"] == "ok") & (frame["target"].abs() > 1e-6)]
+    frame = paired_steps(tables)
+    frame = frame[frame["target"].abs() > 1e-6]
     frame = frame.assign(share=frame["slope"] / frame["target"])
-    frame = frame[
-        (frame["network"] == "relu")
-        & (frame["left"] == frame["left"].max())
-        & frame["share"].between(-0.6, 1.8)
-    ]
+    frame = chosen(frame, network="relu", left=frame["left"].max())
+    frame = frame[frame["share"].between(-0.6, 1.8)]
 
     def draw(ax: Axes, cell: str) -> None:
         colour, marker = CELL[cell]
@@ -292,8 +287,8 @@ def phases(tables: Tables) -> Figure:
 def bias_outliers(tables: Tables) -> Figure:
     """The five outliers of the network with bias next to Theorem 6's values while its ⟨v,b⟩ = 0 is
     given up."""
-    exact = _first_seed(tables["bias_outliers"])
-    theorem = _first_seed(tables["bias"])
+    exact = first_seed(tables["bias_outliers"])
+    theorem = first_seed(tables["bias"])
     figure, axes = new_figure(1, 2, width=8.2, height=3.6)
     note(figure, "drawn: the first seed")
     ax = axes[0, 0]
@@ -378,7 +373,7 @@ def _ratio_axis(ax: Axes, low: float, high: float) -> None:
 def edge_of_stability(tables: Tables) -> Figure:
     """Sharpness over 2/rate along gradient descent at the largest width, from small and from large
     weights."""
-    frame = _first_seed(_ratio(tables["edge"]))
+    frame = first_seed(_ratio(tables["edge"]))
     frame = chosen(frame, width=frame["width"].max())
     factors = sorted(frame["factor"].unique())
 

@@ -16,7 +16,6 @@ from experiments.three_layer.settings import ThreeLayerStudy
 from runner.contract import Analysis, Claim, Statement, Tables
 from runner.stats import Statistic, correct, judge, wilcoxon
 from runner.stats.judge import Evidence, by_seed
-from runner.stats.tables import chosen
 
 Tests = Mapping[tuple[str, str], Statistic]
 """(name, group) -> the test, with Holm's correction within its figure."""
@@ -96,11 +95,6 @@ def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """(seed, rows) of each data set, in order."""
     for seed, rows in table.groupby("seed", sort=True):
         yield int(str(seed)), rows
-
-
-def first_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the first data set."""
-    return chosen(rows, seed=rows["seed"].min())
 
 
 def listed_kinds(kinds: pd.Series) -> str:

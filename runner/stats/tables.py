@@ -17,6 +17,11 @@ def chosen(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
     return table
 
 
+def first_seed(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the smallest seed."""
+    return chosen(table, seed=table["seed"].min())
+
+
 def groups(
     table: pd.DataFrame, keys: Sequence[str]
 ) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:

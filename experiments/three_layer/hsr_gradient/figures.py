@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import STYLES, band, dots, line, plain_log
 from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
-from experiments.three_layer.study import Tests, first_seed
+from experiments.three_layer.study import Tests
 from runner.contract import Tables
 from runner.report import figures as draw
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, first_seed
 
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
 

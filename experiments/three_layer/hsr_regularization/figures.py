@@ -29,10 +29,10 @@ from experiments.three_layer.hsr_regularization.settings import (
     PAIRS,
     HsrRegularization,
 )
-from experiments.three_layer.study import Tests, data_sets, first_seed
+from experiments.three_layer.study import Tests, data_sets
 from runner.contract import Tables
 from runner.report import figures as draw
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, first_seed
 
 SPECTRUM = {
     "lambda_max": EIGENVALUE,

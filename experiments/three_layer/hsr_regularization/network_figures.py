@@ -10,10 +10,9 @@ from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import EIGENVALUE, band, line
 from experiments.three_layer.hsr_regularization.settings import NAMES
-from experiments.three_layer.study import first_seed
 from runner.contract import Tables
 from runner.report import figures as draw
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, first_seed
 
 FLAT = 1e-4
 """A fall along u_D below this share of the rise along u_1 is called flat."""

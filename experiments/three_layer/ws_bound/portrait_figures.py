@@ -17,14 +17,13 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.printed import printed_number
 from experiments.three_layer.drawing import BOUND, STYLES, dots, line, values_with_mean
-from experiments.three_layer.study import first_seed
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION, Variant, where_led
 from experiments.three_layer.ws_bound.figures import SMALLEST
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Tables
 from runner.report import figures as draw
 from runner.report.labels import name as named
-from runner.stats.tables import chosen
+from runner.stats.tables import chosen, first_seed
 
 KINDS = ("minimum", "saddle", "infinity", "degenerate", "unfinished")
 """In the order of the bars; named by `experiments.three_layer.polish`."""
