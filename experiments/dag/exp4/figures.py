@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from experiments.dag.protocol.figures import (
     BARS,
     STYLES,
+    checkpoint_ticks,
     error_line,
     hollow,
     image_sets as one_set,
@@ -48,28 +49,24 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
         for i, kind in enumerate(kinds):
             for shift, checkpoint in zip((-0.25, 0, 0.25), CHECKPOINTS, strict=True):
                 rows = chosen(part, kind=kind["kind"], checkpoint=checkpoint)
-                style = STYLES.point_style(checkpoint) | {
-                    "s": 16,
-                    "alpha": 0.8,
-                    "label": label(checkpoint),
-                }
-                ax.scatter([i + shift] * len(rows), rows["gap"].clip(lower=ZERO), **style)
+                style = STYLES.point_style(checkpoint)
+                x = i + shift
+                gaps = rows["gap"].clip(lower=ZERO)
+                text = label(checkpoint)
+                ax.scatter([x] * len(rows), gaps, s=16, alpha=0.8, label=text, **style)
                 where = {"branch_depth": depth, "checkpoint": checkpoint, "metric": "gap_merge"}
                 where |= {name: kind[name] for name in ("merge", "activation")}
                 own = chosen(paper, **where)
-                hollow(ax, [i + shift] * len(own), own, checkpoint)
+                hollow(ax, [x] * len(own), own, checkpoint)
                 rest = chosen(roundings, **where)
-                style = {
-                    "marker": style["marker"],
-                    "facecolors": "none",
-                    "edgecolors": "0.5",
-                    "s": 40,
-                }
                 ax.scatter(
-                    [i + shift] * len(rest),
+                    [x] * len(rest),
                     rest["mean"],
                     label="published: rounding of a zero",
-                    **style,
+                    marker=style["marker"],
+                    facecolors="none",
+                    edgecolors="0.5",
+                    s=40,
                 )
         ax.set_yscale("log")
         ax.set_ylim(ZERO / 5, 30)
@@ -185,7 +182,7 @@ def jacobians(networks: pd.DataFrame) -> Figure:
                 text=kind,
                 **STYLES.style(kind),
             )
-        ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
+        checkpoint_ticks(ax)
 
     y = r"$\rho_{\max}$ of the branch blocks"
     return figures.panels(titles(table, "branch_depth"), draw, x="training", y=y, caption=BARS)

@@ -4,6 +4,7 @@ targets."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.figures import STYLES, band, hollow, titles
+from experiments.dag.protocol.figures import STYLES, band, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, over_seeds
@@ -93,21 +94,17 @@ def norms(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         for shift, (part, text) in zip((-0.06, 0.0, 0.06), PARTS.items(), strict=True):
             means = over_seeds(own[own[part] > 0], ["checkpoint"], part)
             place = means["checkpoint"].map(CHECKPOINTS.index) + shift
-            ax.errorbar(
-                place,
-                means["mean"],
-                yerr=means["std"].fillna(0),
-                capsize=2,
-                label=text,
-                **STYLES.style(part),
-            )
+            std = means["std"].fillna(0)
+            style = STYLES.style(part)
+            ax.errorbar(place, means["mean"], yerr=std, capsize=2, label=text, **style)
             rows = chosen(paper, network=network, metric=f"frob_{part}").dropna(subset=["mean"])
-            rows = rows.drop_duplicates(
-                "checkpoint"
-            )  # each published value is listed once for every protocol
+            # each published value is listed once for every protocol
+            rows = rows.drop_duplicates("checkpoint")
             hollow(ax, [CHECKPOINTS.index(c) + shift for c in rows["checkpoint"]], rows, part)
-        ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
-        return label(network) + (f" ({', '.join(zero)} = 0)" if zero else "")
+        checkpoint_ticks(ax)
+        if zero:
+            return f"{label(network)} ({', '.join(zero)} = 0)"
+        return label(network)
 
     said = "marks and bars: mean ± sample std over the seeds"
     return figures.panels(
@@ -122,41 +119,25 @@ def by_protocol(blocks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     Black bars: means; grey band: the published mean ± std; dotted: 1, where the tensor part is as
     large as the other.
     """
-    table = first(blocks)
-    table = chosen(table, network="attention")
+    table = chosen(first(blocks), network="attention")
+    gaps = chosen(paper, network="attention", metric="gap")
     protocols = list(dict.fromkeys(table["protocol"]))
 
     def draw(ax: Axes, checkpoint: str) -> None:
         for i, protocol in enumerate(protocols):
-            part = chosen(table, protocol=protocol, checkpoint=checkpoint)
-            points = STYLES.point_style(protocol) | {"label": f"{label(protocol)}, a seed"}
-            ax.scatter([i] * len(part), part["gap"], s=14, **points)
-            mean = [part["gap"].mean()] * 2
+            part = chosen(table, protocol=protocol, checkpoint=checkpoint)["gap"]
+            style = STYLES.point_style(protocol)
+            ax.scatter([i] * len(part), part, s=14, label=f"{label(protocol)}, a seed", **style)
+            mean = [part.mean()] * 2
             ax.plot([i - 0.3, i + 0.3], mean, color="black", linewidth=1.2, label="mean over seeds")
         one = "1: tensor part as large as Gauss–Newton part"
         ax.axhline(1, color="black", linewidth=0.7, linestyle=":", label=one)
-        for row in (
-            chosen(paper, network="attention", metric="gap", checkpoint=checkpoint)
-            .head(1)
-            .itertuples()
-        ):
+        for row in chosen(gaps, checkpoint=checkpoint).head(1).itertuples():
             std = 0.0 if row.std != row.std else float(row.std)
-            ax.axhspan(
-                row.mean - std,
-                row.mean + std,
-                label="published mean ± std",
-                color="0.75",
-                alpha=0.5,
-                zorder=0,
-            )
-            ax.axhline(
-                row.mean,
-                label="published mean",
-                zorder=1,
-                color="black",
-                linewidth=0.9,
-                linestyle="--",
-            )
+            grey: dict[str, Any] = {"color": "0.75", "alpha": 0.5, "zorder": 0}
+            ax.axhspan(row.mean - std, row.mean + std, label="published mean ± std", **grey)
+            dashed: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "--"}
+            ax.axhline(row.mean, label="published mean", zorder=1, **dashed)
         ax.set_xticks(range(len(protocols)), [label(p) for p in protocols], rotation=60, ha="right")
 
     return figures.panels(TIMES, draw, y=GAP, log="y", legend_columns=3, height=3.8)
