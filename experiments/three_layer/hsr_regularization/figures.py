@@ -139,11 +139,10 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
         quantity, group = key
         for place, (a, b) in enumerate(PAIRS):
             name = f"{quantity}, {a} - {b}, {group} seeds"
-            found = [
-                s
-                for (n, g), s in tests.items()
-                if n == name and g.startswith(f"{variant.group} seed=")
-            ]
+            found = []
+            for (n, g), s in tests.items():
+                if n == name and g.startswith(f"{variant.group} seed="):
+                    found.append(s)
             look = STYLES.point_style(a)
             for slot, test in enumerate(found):
                 filled = "white"

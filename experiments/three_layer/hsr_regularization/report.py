@@ -84,29 +84,23 @@ class HsrRegularizationAnalysis(Study):
         found = {}
         if "data" in tables:
             found["fig08_data"] = partial(figures.data, tables)
-        points = tables.get("critical_points")
-        with_points = [
-            p for p in experiment.protocol if points is not None and p in set(points["protocol"])
-        ]
+        with_points = []
+        if "critical_points" in tables:
+            stored = set(tables["critical_points"]["protocol"])
+            with_points = [p for p in experiment.protocol if p in stored]
         if with_points:
             found["fig09_bound"] = partial(figures.bound, experiment, tables, with_points)
         known = variants(experiment, tables)
         for protocol in dict.fromkeys(v.protocol for v in known):
-            found[f"fig10_dynamics_{protocol}"] = partial(
-                network_figures.dynamics, tables, protocol
-            )
-            found[f"fig11_along_u1_{protocol}"] = partial(
-                network_figures.along_u1, tables, protocol
-            )
-            found[f"fig13_saddle_check_{protocol}"] = partial(
-                network_figures.saddle_check, tables, protocol, "nearest"
-            )
-            found[f"fig13_where_stopped_{protocol}"] = partial(
-                network_figures.saddle_check, tables, protocol, "stopped"
-            )
-            found[f"fig15_boundaries_{protocol}"] = partial(
-                network_figures.boundaries, tables, protocol
-            )
+            about = (tables, protocol)
+            saddles = network_figures.saddle_check
+            found |= {
+                f"fig10_dynamics_{protocol}": partial(network_figures.dynamics, *about),
+                f"fig11_along_u1_{protocol}": partial(network_figures.along_u1, *about),
+                f"fig13_saddle_check_{protocol}": partial(saddles, *about, "nearest"),
+                f"fig13_where_stopped_{protocol}": partial(saddles, *about, "stopped"),
+                f"fig15_boundaries_{protocol}": partial(network_figures.boundaries, *about),
+            }
         if "draws" in tables:
             found["fig14_draws"] = partial(figures.draws, experiment, tables)
         for variant in known:

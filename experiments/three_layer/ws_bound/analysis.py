@@ -105,25 +105,22 @@ def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -
     """
     if "search" not in tables:
         return []
-    found: dict[tuple[str, str], list[float]] = {}
-    for row in (
-        tables["search"][["protocol", "activation", "rate"]]
-        .drop_duplicates()
-        .itertuples(index=False)
-    ):
-        found.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))
-    chosen = [
-        Variant(
-            protocol,
-            activation,
-            experiment.portrait_rate if experiment.portrait_rate in rates else rates[0],
-        )
-        for (protocol, activation), rates in found.items()
-        if activation == PAPER_ACTIVATION or not paper_only
-    ]
-    return sorted(
-        chosen, key=lambda v: v.activation != PAPER_ACTIVATION
-    )  # stable: the stored order otherwise
+    rates: dict[tuple[str, str], list[float]] = {}
+    stored = tables["search"][["protocol", "activation", "rate"]].drop_duplicates()
+    for row in stored.itertuples(index=False):
+        rates.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))
+    of_paper = []
+    others = []
+    for (protocol, activation), scanned in rates.items():
+        rate = scanned[0]
+        if experiment.portrait_rate in scanned:
+            rate = experiment.portrait_rate
+        variant = Variant(protocol, activation, rate)
+        if activation == PAPER_ACTIVATION:
+            of_paper.append(variant)
+        elif not paper_only:
+            others.append(variant)
+    return of_paper + others
 
 
 def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:

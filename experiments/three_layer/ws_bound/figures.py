@@ -121,10 +121,9 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
             dots(ax, points[column], points["lambda_sup"], f"N={experiment.portrait_hidden}")
             draw.log_axis(ax, "y")
             ax.set_xlabel(label)
-            ranks = [
-                rows[column].corr(rows["lambda_sup"], method="spearman")
-                for _, rows in data_sets(points)
-            ]
+            ranks = []
+            for _, rows in data_sets(points):
+                ranks.append(rows[column].corr(rows["lambda_sup"], method="spearman"))
             listed = ", ".join(f"{rank:+.2f}" for rank in ranks).replace("-", "−")
             titles.append(f"{variant.title}\nSpearman's ρ of the {len(ranks)} data sets: {listed}")
         note_points(figure, variant, points)
