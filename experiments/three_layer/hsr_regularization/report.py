@@ -18,6 +18,7 @@ from experiments.three_layer.study import Study
 from runner.contract import Claim, Figures
 from runner.stats import Statistic
 
+CALIBRATED = "the stop ratio was chosen by these numbers"
 COUNTS = ("starts", "converged", "unique", "sharp", "flat")
 
 
@@ -36,22 +37,15 @@ class HsrRegularizationAnalysis(Study):
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed,
         value."""
-        columns = ["metric", "protocol", "seed", "value", "calibrated", "comparable"]
-        if "search" not in self.tables:
-            return pd.DataFrame(columns=columns)
         rows = []
-        fitted = {
-            "protocol": "fitted",
-            "calibrated": "the stop ratio was chosen by these numbers",
-            "comparable": "",
-        }
-        for row in self.tables["search"].to_dict("records"):
-            about = fitted | {"seed": row["seed"]}
-            rows += [about | {"metric": name, "value": row[name]} for name in COUNTS]
-            rows.append(about | {"metric": "seeds", "value": row["sharp"] + row["flat"]})
-        for (seed, kind), count in self.tables["data"].groupby(["seed", "set"]).size().items():
-            rows.append(fitted | {"metric": f"{kind}_samples", "seed": seed, "value": count})
-        return pd.DataFrame(rows, columns=columns)
+        if "search" in self.tables:
+            for row in self.tables["search"].to_dict("records"):
+                rows += [(name, row["seed"], row[name]) for name in COUNTS]
+                rows.append(("seeds", row["seed"], row["sharp"] + row["flat"]))
+            sizes = self.tables["data"].groupby(["seed", "set"]).size()
+            rows += [(f"{kind}_samples", seed, count) for (seed, kind), count in sizes.items()]
+        values = pd.DataFrame(rows, columns=["metric", "seed", "value"])
+        return values.assign(protocol="fitted", calibrated=CALIBRATED, comparable="")
 
     def notes(self) -> list[str]:
         """Findings for the report."""

@@ -31,47 +31,39 @@ STEP = "the step of the differences was chosen by this number"
 UNPRINTED = "the learning rate of the search is not printed"
 
 
-def _counts(experiment: WsBound, tables: Tables, variant: Variant) -> Iterator[dict[str, Any]]:
-    copied = (
-        "converged",
-        "unique",
-        "lambda_sup_smallest",
-        "lambda_sup_second_smallest",
-        "hessian_error_mean",
-    )
+COPIED = (
+    "converged",
+    "unique",
+    "lambda_sup_smallest",
+    "lambda_sup_second_smallest",
+    "hessian_error_mean",
+)
+"""Columns of the table `search` whose values the paper prints."""
+
+
+def _counts(
+    experiment: WsBound, tables: Tables, variant: Variant
+) -> Iterator[tuple[str, int, int, float]]:
+    """(metric, hidden, seed, value)."""
     for row in variant.rows(tables["search"]).to_dict("records"):
-        for metric in copied:
-            yield {
-                "metric": metric,
-                "hidden": row["hidden"],
-                "seed": row["seed"],
-                "value": row[metric],
-            }
+        for metric in COPIED:
+            yield metric, row["hidden"], row["seed"], row[metric]
     narrow = experiment.portrait_hidden
     for seed, rows in data_sets(unique_points(tables, variant, narrow)):
         low, high = split_low_high(rows, experiment.low_share)
-        yield {"metric": "low_group", "hidden": narrow, "seed": seed, "value": len(low)}
-        yield {"metric": "high_group", "hidden": narrow, "seed": seed, "value": len(high)}
+        yield "low_group", narrow, seed, len(low)
+        yield "high_group", narrow, seed, len(high)
     if "hessian_entries" in tables:
         for seed, rows in data_sets(variant.rows(tables["hessian_entries"], narrow)):
-            yield {
-                "metric": "hessian_size",
-                "hidden": narrow,
-                "seed": seed,
-                "value": int(rows["row"].max()) + 1,
-            }
+            yield "hessian_size", narrow, seed, int(rows["row"].max()) + 1
 
 
 def _nearest_rate(tables: Tables) -> str:
     scan = chosen(tables["search"], protocol="printed")
     if scan.empty:
         return ""
-    share = (
-        (scan["converged"] / scan["starts"])
-        .groupby([scan["rate"], scan["hidden"]])
-        .mean()
-        .unstack()
-    )
+    shares = scan["converged"] / scan["starts"]
+    share = shares.groupby([scan["rate"], scan["hidden"]]).mean().unstack()
     lines = []
     for rate, row in share.iterrows():
         listed = ", ".join(f"{value:.2f} at N = {hidden}" for hidden, value in row.items())
@@ -104,24 +96,17 @@ class WsBoundAnalysis(Study):
         """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
         rows = []
         for variant in variants(self.experiment, self.tables, paper_only=True):
-            about = {
-                "protocol": variant.protocol,
-                "calibrated": FITTED if variant.protocol == "fitted" else "",
-            }
-            about["comparable"] = (
-                "" if variant.protocol == "fitted" else f"{UNPRINTED}; shown at {variant.rate:g}"
-            )
-            for row in _counts(self.experiment, self.tables, variant):
-                own = (
-                    {"calibrated": STEP}
-                    if about["calibrated"] and row["metric"] == "hessian_error_mean"
-                    else {}
-                )
-                rows.append(about | own | row)
-        return pd.DataFrame(
-            rows,
-            columns=["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"],
-        )
+            calibrated = FITTED
+            comparable = ""
+            if variant.protocol != "fitted":
+                calibrated = ""
+                comparable = f"{UNPRINTED}; shown at {variant.rate:g}"
+            for metric, *value in _counts(self.experiment, self.tables, variant):
+                by_step = calibrated and metric == "hessian_error_mean"
+                chosen_by = STEP if by_step else calibrated
+                rows.append((metric, variant.protocol, *value, chosen_by, comparable))
+        columns = ["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"]
+        return pd.DataFrame(rows, columns=columns)
 
     def notes(self) -> list[str]:
         """Findings for the report."""
