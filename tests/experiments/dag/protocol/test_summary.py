@@ -14,7 +14,6 @@ from experiments.dag.protocol.summary import (
     variance_components,
     variance_rows,
 )
-from runner.stats.tables import seed_values
 
 
 def two_way(seeds, images, rest, n=6, k=8, draw=0):
@@ -94,11 +93,6 @@ def test_pairing_drops_seeds_without_a_partner():
     assert {s.n_a for s in through_training(table, "R", keys=["arch", "distance"], figure="f")} == {
         4
     }
-
-
-def test_two_rows_of_a_seed_are_refused():
-    with pytest.raises(ValueError, match="one row per seed"):
-        seed_values(pd.DataFrame({"seed": [1, 1], "R": [1.0, 2.0]}), "R")
 
 
 def test_over_seeds_uses_the_sample_deviation():
