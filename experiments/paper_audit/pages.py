@@ -6,9 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from experiments.paper_audit.checks import Worked, worked
-from experiments.paper_audit.effects import EXAMPLES, NUMBERS
-from experiments.paper_audit.measure import NOT_WORKED, Row
+from experiments.paper_audit.measure import Row
 from experiments.paper_audit.papers import CLASSES, errata
 
 MADE = "`make errata` writes this page; `hess-run audit PLACE` recomputes one clause."
@@ -35,69 +33,6 @@ COUNTED = {
 ByClass = dict[str, list[Row]]
 Papers = Sequence[tuple[str, list[Row], list[Row]]]
 """Name of the package, rows and errata of every paper."""
-
-
-def entries(key: str, rows: list[Row]) -> list[Row]:
-    """The errata of one paper with the numbers of a run: classes A to E by root cause, then the
-    places not checked.
-
-    Keys: paper, id, place, class, verdict, printed, corrected, elsewhere (the paper's own right
-    line), consequence, experiments (what the correction changes there), also_affects (places),
-    authors_view, worked_checks.
-    """
-    by_root: dict[str, list[Row]] = {}
-    for row in rows:
-        by_root.setdefault(row["root"], []).append(row)
-    listed = []
-    for erratum in sorted(errata(key)["erratum"], key=lambda erratum: str(erratum["kind"])):
-        affected = by_root.get(erratum["id"], [])
-        listed.append(_entry(key, erratum, affected, _worst_verdict(affected)))
-    for place in errata(key)["unchecked"]:
-        unchecked = {"place": place["place"], "kind": "E", "view": place["reason"]}
-        listed.append(_entry(key, unchecked, [], "not checked"))
-    return listed
-
-
-def _entry(key: str, erratum: Row, rows: list[Row], verdict: str) -> Row:
-    name = erratum.get("id", "")
-    numbers = NUMBERS[name]() if name in NUMBERS else {}
-    return {
-        "paper": key,
-        "id": name,
-        "place": erratum["place"],
-        "class": erratum["kind"],
-        "verdict": verdict,
-        "printed": erratum.get("printed", ""),
-        "corrected": erratum.get("corrected", ""),
-        "elsewhere": erratum.get("elsewhere", ""),
-        "consequence": erratum.get("consequence", ""),
-        "experiments": erratum.get("experiments", "").format(**numbers),
-        "also_affects": [row["place"] for row in rows],
-        "authors_view": erratum["view"],
-        "worked_checks": _worked_checks(erratum, rows),
-    }
-
-
-def _worst_verdict(rows: list[Row]) -> str:
-    verdicts = [row["verdict"] for row in rows]
-    for verdict in ("major error", "minor error", "open"):
-        if verdict in verdicts:
-            return verdict
-    return "holds"
-
-
-def _worked_checks(erratum: Row, rows: list[Row]) -> list[Worked]:
-    """The example in words, else the erratum's own instance, else those of its first two clauses
-    that have one."""
-    if "example" in erratum:
-        return [worked(erratum["example"], "", "", "")]
-    if erratum.get("id") in EXAMPLES:
-        return [EXAMPLES[erratum["id"]]()]
-    shown: list[Worked] = []
-    for row in rows:
-        if row["instance"] and len(shown) < 2:
-            shown.append({column: row[column] for column in NOT_WORKED})
-    return shown
 
 
 def code(text: str) -> str:

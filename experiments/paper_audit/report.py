@@ -6,8 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from experiments.paper_audit.dag import zeros
+from experiments.paper_audit.entries import entries
 from experiments.paper_audit.measure import Row
-from experiments.paper_audit.pages import as_json, entries, overview, paper_page
+from experiments.paper_audit.pages import as_json, overview, paper_page
 from experiments.paper_audit.papers import CLASSES, ZEROS, errata, keys, verdict
 from experiments.paper_audit.settings import PaperAudit
 from runner.contract import Analysis, Claim

@@ -16,6 +16,7 @@ from experiments.paper_audit.checks import (
     worked,
     worst,
 )
+from experiments.paper_audit.dag.comparison import blocks_agree, true_blocks, true_gauss_newton
 from experiments.paper_audit.dag.instances import (
     Instance,
     ScalarNode,
@@ -30,16 +31,12 @@ from experiments.paper_audit.dag.instances import (
 from experiments.paper_audit.dag.oracle import (
     Example,
     assembled,
-    blocks_agree,
     exact,
     examples,
     first_example,
     gauss_newton,
-    parameter_blocks,
-    parametric,
-    true_blocks,
-    true_gauss_newton,
 )
+from experiments.paper_audit.dag.parameter_oracle import parameter_blocks, parametric
 from experiments.paper_audit.tensors import gauss, seeded, total, unit, zeros
 from runner.curvature import Dag, Node
 

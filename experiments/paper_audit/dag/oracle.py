@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, jacrev
+from torch import Tensor
+from torch.func import grad, jacrev
 
-from experiments.paper_audit.checks import TOLERANCE, Outcome, Worked, digits, worked
-from experiments.paper_audit.dag.instances import Instance, relative_error
+from experiments.paper_audit.dag.instances import Instance
 from experiments.paper_audit.tensors import ones, zeros
 from runner.curvature import Dag, Node
 
@@ -196,134 +195,3 @@ def _local(node: Node, value: Named, delta: Tensor) -> tuple[dict[str, Tensor], 
     first = parents.columns(Jacobian(function, parents.point))
     second = Hessian(lambda flat: delta @ function(flat), parents.point)
     return first, parents.blocks(second)
-
-
-@dataclass(frozen=True, eq=False)
-class Parametric:
-    """Derivatives of one node of one example with respect to its own parameters.
-
-    d = ∂f_v/∂θ_v; own = Σ_i δ_i ∂²f_v,i/∂θ_v²; mixed[p] = Σ_i δ_i ∂²f_v,i/∂f_p∂θ_v, (d_p, p_v).
-    """
-
-    d: Tensor
-    own: Tensor
-    mixed: Named
-
-
-@cache
-def parametric(case: Instance, b: int) -> Mapping[str, Parametric]:
-    """By node with a module, of example b."""
-    example = examples(case)[b]
-    nodes = {name: case.dag.nodes[name] for name in case.dag.order}
-    return {
-        name: _parametric(node, example.value, example.delta[name])
-        for name, node in nodes.items()
-        if node.parameters()
-    }
-
-
-def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:
-    function, theta = flat_function(node)
-    parents = _parents(node, value)
-
-    def at(flat: Tensor, own: Tensor) -> Tensor:
-        arguments = parents.tensors(flat)
-        return function(own, tuple(arguments[p] for p in node.parents)).flatten()
-
-    def weighted_gradient(flat: Tensor) -> Tensor:
-        return Jacobian(lambda own: delta @ at(flat, own), theta, create_graph=True)
-
-    d = Jacobian(lambda own: at(parents.point, own), theta)
-    own = Hessian(lambda own: delta @ at(parents.point, own), theta)
-    cross = Jacobian(weighted_gradient, parents.point)  # (p_v, d)
-    mixed = {p: block.T for p, block in parents.columns(cross).items()}
-    return Parametric(d.detach(), own.detach(), mixed)
-
-
-def flat_function(node: Node) -> tuple[Callable[[Tensor, tuple[Tensor, ...]], Tensor], Tensor]:
-    """(node's function of its flattened parameters and arguments, the parameters flattened)."""
-    parameters = Flat({name: p.detach() for name, p in node.parameters().items()})
-
-    def function(flat: Tensor, arguments: tuple[Tensor, ...]) -> Tensor:
-        named = parameters.tensors(flat)
-        if isinstance(node.fn, nn.Module):
-            result = functional_call(node.fn, named, arguments)
-        else:
-            result = node.fn(*arguments, **named)
-        assert isinstance(result, Tensor)
-        return result
-
-    return function, parameters.point
-
-
-@cache
-def parameter_blocks(case: Instance) -> Blocks:
-    """∂²L/∂θ_v∂θ_w of the mean loss for every pair of nodes with parameters, by differentiating it
-    twice."""
-    nodes = {v: case.dag.nodes[v] for v in case.dag.order}
-    functions = {v: flat_function(node) for v, node in nodes.items() if node.parameters()}
-    parameters = Flat({v: theta for v, (_, theta) in functions.items()})
-
-    def loss(flat: Tensor) -> Tensor:
-        theta = parameters.vectors(flat)
-        values = {"input": case.x}
-        for v, node in nodes.items():
-            arguments = tuple(values[p] for p in node.parents)
-            if v in theta:
-                values[v] = functions[v][0](theta[v], arguments)
-            else:
-                values[v] = node(*arguments)
-        return case.dag.loss.per_example(values[case.dag.output], case.y).mean()
-
-    return parameters.blocks(Hessian(loss, parameters.point))
-
-
-Recursion = Callable[[Instance, Example], Blocks]
-
-
-def averaged(case: Instance, recursion: Recursion) -> Blocks:
-    """Batch mean of a recursion's blocks, one example at a time."""
-    return mean(stacked([recursion(case, e) for e in examples(case)]))
-
-
-def blocks_agree(
-    cases: Iterable[Instance],
-    exact: Recursion,
-    printed: Recursion,
-    corrected: Recursion | None = None,
-) -> Outcome:
-    """Largest relative error of any block (of the pairs that `printed` gives); the witness is the
-    worst block."""
-    worst, right, count, witness = 0.0, 0.0, 0, None
-    for case in cases:
-        truth, found = averaged(case, exact), averaged(case, printed)
-        if not found:
-            continue
-        count += 1
-        better = averaged(case, corrected) if corrected else None
-        if better is not None:
-            right = max(right, relative_error({pair: better[pair] for pair in found}, truth))
-        error = relative_error(found, truth)
-        worst = max(worst, error)
-        if error > TOLERANCE and witness is None:
-            witness = _worst_block(case, truth, found, better)
-    return Outcome(worst, right if corrected else None, count, witness)
-
-
-def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
-    v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
-    corrected = "" if better is None else digits(better[v, w])
-    where = f"{case}: block ({v}, {w})"
-    return worked(where, digits(found[v, w]), corrected, digits(truth[v, w]))
-
-
-def true_blocks(_: Instance, e: Example) -> Blocks:
-    return e.blocks
-
-
-def true_gauss_newton(case: Instance, e: Example) -> Blocks:
-    return e.gauss_newton(case.dag.output)
-
-
-def true_tensor(case: Instance, e: Example) -> Blocks:
-    return e.tensor(case.dag.output)

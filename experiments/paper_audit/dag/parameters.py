@@ -16,21 +16,18 @@ from experiments.paper_audit.checks import (
     worst,
 )
 from experiments.paper_audit.dag import recursion
+from experiments.paper_audit.dag.comparison import averaged, blocks_agree
 from experiments.paper_audit.dag.instances import Instance, chain, diamond, layer, skip
 from experiments.paper_audit.dag.oracle import (
     Blocks,
     Example,
     Flat,
     Hessian,
-    Parametric,
     assembled,
-    averaged,
-    blocks_agree,
     examples,
     first_example,
-    parameter_blocks,
-    parametric,
 )
+from experiments.paper_audit.dag.parameter_oracle import Parametric, parameter_blocks, parametric
 from experiments.paper_audit.tensors import gauss, ones, seeded, spectral_norm, total
 from runner.curvature import Dag, Node
 

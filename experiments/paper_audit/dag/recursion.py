@@ -11,6 +11,12 @@ from experiments.paper_audit.checks import (
     Checks,
     Outcome,
 )
+from experiments.paper_audit.dag.comparison import (
+    blocks_agree,
+    true_blocks,
+    true_gauss_newton,
+    true_tensor,
+)
 from experiments.paper_audit.dag.instances import (
     Instance,
     by_hand,
@@ -19,14 +25,7 @@ from experiments.paper_audit.dag.instances import (
     smooth,
     smooth_and_piecewise_linear,
 )
-from experiments.paper_audit.dag.oracle import (
-    Blocks,
-    Example,
-    blocks_agree,
-    true_blocks,
-    true_gauss_newton,
-    true_tensor,
-)
+from experiments.paper_audit.dag.oracle import Blocks, Example
 from experiments.paper_audit.tensors import zeros
 from runner.curvature import Dag
 

@@ -18,6 +18,7 @@ from experiments.paper_audit.checks import (
     relative_error,
     worked,
 )
+from experiments.paper_audit.dag.comparison import blocks_agree, true_blocks
 from experiments.paper_audit.dag.instances import (
     Instance,
     ScalarNode,
@@ -29,14 +30,7 @@ from experiments.paper_audit.dag.instances import (
     scalar_nodes,
     skip,
 )
-from experiments.paper_audit.dag.oracle import (
-    Blocks,
-    Example,
-    blocks_agree,
-    first_example,
-    reaches,
-    true_blocks,
-)
+from experiments.paper_audit.dag.oracle import Blocks, Example, first_example, reaches
 from experiments.paper_audit.dag.recursion import (
     between_children,
     everything,

@@ -10,8 +10,8 @@ from statistics import mean
 
 from scipy.stats import spearmanr
 
-from experiments.paper_audit import effects
 from experiments.paper_audit.checks import Checks, Outcome, apart, worked
+from experiments.paper_audit.published import rows
 from experiments.printed import printed_number
 
 CHECKS = Checks()
@@ -23,7 +23,7 @@ ACTIVATIONS = ("relu", "leaky_relu", "softplus", "silu", "gelu")
 def gaps_of_attention(protocol: str) -> list[float]:
     """Mean gap at init, mid and final over the published seeds of Exp. 5."""
     gaps: dict[str, list[float]] = {checkpoint: [] for checkpoint in CHECKPOINTS}
-    for row in effects.rows("exp5_attention", "blocks", protocol=protocol, network="attention"):
+    for row in rows("exp5_attention", "blocks", protocol=protocol, network="attention"):
         if row["images"] == "0":
             gaps[row["checkpoint"]].append(float(row["gap"]))
     return [mean(values) for values in gaps.values()]

@@ -13,16 +13,9 @@ from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import Check, Checks, equality
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.tensors import total, zeros
-from experiments.paper_audit.three_layer import (
-    Instance,
-    Sample,
-    inequality,
-    instances,
-    loss,
-    omega_range,
-    opposed_gelu,
-)
+from experiments.paper_audit.three_layer import Instance, Sample, instances, loss, opposed_gelu
 from experiments.paper_audit.three_layer_pairs import Pair, pairs
+from experiments.paper_audit.three_layer_search import inequality, omega_range
 
 CHECKS = Checks()
 SMALL = ((1, 1, 1), (2, 3, 2))

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from experiments.paper_audit import effects
+from experiments.paper_audit import published
 from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.paper_audit.hsr.gradients import gradient_of, squared
 from experiments.paper_audit.hsr.propositions import papers_network
@@ -40,7 +40,7 @@ def bounds_and_eigenvalues(group: str, seed: int) -> tuple[list[float], list[flo
     """λ_inf = 2 μ − λ_sup and λ_D where HSR, with the penalty throughout, ended from one kind of
     start."""
     low, least = [], []
-    for row in effects.rows("hsr_regularization", "endpoints", seed=seed):
+    for row in published.rows("hsr_regularization", "endpoints", seed=seed):
         kept = row["reading"] == "every_step" and row["status"] == "ok"
         if kept and (row["method"], row["group"]) == ("hsr", group):
             low.append(2 * float(row["mean"]) - float(row["lambda_sup"]))
@@ -55,7 +55,7 @@ def lower_bound_and_saddles() -> Outcome:
     fails by the share of the ten in which it is not positive at 1 %; corrected: it is in none."""
     positive, shown, ratios = [], [], []
     for group in ("flat", "sharp"):
-        for seed in effects.PUBLISHED_SEEDS:
+        for seed in published.PUBLISHED_SEEDS:
             low, least = bounds_and_eigenvalues(group, seed)
             ratios += [abs(a / b) for a, b in zip(low, least, strict=True)]
             test = spearmanr(low, least)
@@ -75,8 +75,8 @@ def lower_bound_and_saddles() -> Outcome:
 @cache
 def falls() -> list[float]:
     """Share of the descents on λ_sup alone in which λ_1, ..., λ_D are lower at the end."""
-    by_start: dict[tuple[str, str], list[effects.Row]] = {}
-    for row in effects.rows("hsr_gradient", "bound_descent"):
+    by_start: dict[tuple[str, str], list[published.Row]] = {}
+    for row in published.rows("hsr_gradient", "bound_descent"):
         by_start.setdefault((row["seed"], row["start"]), []).append(row)
     shares = [0.0] * 13
     for steps in by_start.values():

@@ -8,10 +8,10 @@ import math
 import torch
 from scipy.stats import f as f_distribution
 
-from experiments.paper_audit import effects
 from experiments.paper_audit.checks import Checks, Outcome, apart, worked
 from experiments.paper_audit.hsr.gradients import gradient_of, squared
 from experiments.paper_audit.hsr.propositions import papers_network
+from experiments.paper_audit.published import PUBLISHED_SEEDS, critical_points
 from experiments.paper_audit.tensors import seeded
 from experiments.paper_audit.three_layer import Instance
 
@@ -94,10 +94,10 @@ def one_data_set() -> Outcome:
     each from the same search: F between the data sets over its 99 % quantile, less 1; corrected:
     independent given the data set, F between odd and even starts of each."""
     groups, within, means = [], [], []
-    for seed in effects.PUBLISHED_SEEDS:
+    for seed in PUBLISHED_SEEDS:
         even: list[float] = []
         odd: list[float] = []
-        for row in effects.critical_points("fitted", seed):
+        for row in critical_points("fitted", seed):
             half = odd if int(row["start"]) % 2 else even
             half.append(math.log(float(row["lambda_sup"])))
         groups.append(even + odd)

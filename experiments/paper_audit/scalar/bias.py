@@ -12,14 +12,12 @@ from torch import Tensor, outer
 
 from experiments.paper_audit.checks import Checks
 from experiments.paper_audit.scalar.cases import (
-    Bias,
-    autodiff_gradient,
     bias_cases,
-    bias_network,
     dense_hessian,
     matches,
     plain_bias_cases,
 )
+from experiments.paper_audit.scalar.networks import Bias, autodiff_gradient, bias_network
 from experiments.paper_audit.tensors import block_matrix, matrix, ones, real, unit, zeros
 
 CHECKS = Checks()

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, dot, outer
 
 from experiments.paper_audit.checks import Checks
-from experiments.paper_audit.scalar.cases import Linear, dense_hessian, linear_cases, matches
-from experiments.paper_audit.scalar.linear import dense_gradient, trace
+from experiments.paper_audit.scalar.cases import dense_hessian, linear_cases, matches
+from experiments.paper_audit.scalar.linear import trace
+from experiments.paper_audit.scalar.linear_vectors import dense_gradient
+from experiments.paper_audit.scalar.networks import Linear
 from experiments.paper_audit.tensors import block_matrix, unit
 
 CHECKS = Checks()

@@ -9,18 +9,20 @@ from torch import Tensor, dot, sqrt
 from experiments.paper_audit.checks import Checks, Outcome, outcome_of, relative_error
 from experiments.paper_audit.scalar.bias import dense_sextic
 from experiments.paper_audit.scalar.cases import (
-    Bias,
-    Linear,
     ascending,
-    autodiff_hessian,
     dense_eigenvalues,
     distance_to_spectrum,
     errors,
     linear_cases,
     matches,
-    multi_input_network,
     plain_bias_cases,
     theorem6_cases,
+)
+from experiments.paper_audit.scalar.networks import (
+    Bias,
+    Linear,
+    autodiff_hessian,
+    multi_input_network,
 )
 from experiments.paper_audit.tensors import gauss, seeded, zeros
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from scipy.stats import spearmanr
 
-from experiments.paper_audit import effects
 from experiments.paper_audit.checks import Checks, Outcome, worked
+from experiments.paper_audit.published import PUBLISHED_SEEDS, critical_points
 
 CHECKS = Checks()
 LEVEL = 0.01
@@ -17,8 +17,8 @@ SEARCHES = (CALIBRATED, ("printed", 0.02), ("printed", 0.05), ("printed", 0.1))
 def correlations(column: str, protocol: str, rate: float) -> list[tuple[float, float]]:
     """Rank correlation of a column with λ_sup, and its p-value, for each data set."""
     tests = []
-    for seed in effects.PUBLISHED_SEEDS:
-        points = effects.critical_points(protocol, seed, rate)
+    for seed in PUBLISHED_SEEDS:
+        points = critical_points(protocol, seed, rate)
         values = [float(row[column]) for row in points]
         test = spearmanr(values, [float(row["lambda_sup"]) for row in points])
         tests.append((float(test.statistic), float(test.pvalue)))

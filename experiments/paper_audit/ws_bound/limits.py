@@ -1,5 +1,4 @@
-"""WS-bound paper: the equality condition, the limits of normalised data, Theorem 7 and Proposition
-8."""
+"""WS-bound paper: the equality condition, the limits of normalised data, Theorem 7."""
 
 from __future__ import annotations
 
@@ -12,14 +11,15 @@ from experiments.paper_audit.checks import (
     Checks,
     Outcome,
     attack,
-    exists,
     outcome_of,
     worked,
 )
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, zeros
-from experiments.paper_audit.three_layer import Instance, inequality, instances, omega_range
+from experiments.paper_audit.three_layer import Instance, instances
+from experiments.paper_audit.three_layer_search import inequality, omega_range
 from experiments.paper_audit.ws_bound.activations import gelu_slope
-from experiments.paper_audit.ws_bound.traces import excess_ww, near_ww, value, ww
+from experiments.paper_audit.ws_bound.trace_bounds import excess_ww, near_ww, value
+from experiments.paper_audit.ws_bound.traces import ww
 
 CHECKS = Checks()
 Size = tuple[int, int, int]
@@ -149,18 +149,6 @@ def hidden_values() -> Outcome:
     return outcome_of(excess)
 
 
-@CHECKS.clause("ws.discussion.sizes")
-def sizes_raise() -> Outcome:
-    """sup ||J + XᵀX||² and ||J + RᵀR||², attacked, at sizes (I, M) and one larger: how far it
-    falls."""
-    falls = []
-    for samples, width in ((1, 1), (2, 3), (4, 2)):
-        smaller = attacked_gram(samples, width)
-        falls.append(smaller / attacked_gram(samples + 1, width) - 1)
-        falls.append(smaller / attacked_gram(samples, width + 1) - 1)
-    return outcome_of(falls, instances=len(falls) * 160)
-
-
 def cancelling(k: float) -> Instance:
     """Linear, x = ±1, hidden weights 1, Ṽ = (K, −K, log K): two units that cancel, one that
     separates."""
@@ -241,68 +229,3 @@ def gelu_constant() -> Outcome:
     )
     right = max((trace - right_limit) / trace, searched.printed)
     return Outcome((trace - printed_limit) / trace, right, 1 + searched.instances, witness)
-
-
-def traces(hessian: Tensor) -> tuple[float, float]:
-    """tr H and tr H²."""
-    return float(hessian.trace()), float(hessian.square().sum())
-
-
-@CHECKS.clause("ws.proposition8")
-def proposition_eight(semidefinite: bool = True) -> Outcome:
-    """tr(H)²/D <= tr H² <= tr(H)² where H is positive semi-definite, and the left half wherever."""
-    excess = []
-    for instance in instances():
-        for case in (instance, at_its_label(instance)):
-            trace, square = traces(case.hessian)
-            excess.append((trace**2 / len(case.theta) - square) / square)
-            if case is not instance or not semidefinite:
-                excess.append((square - trace**2) / square)
-    return outcome_of(excess)
-
-
-CHECKS.without["ws.proposition8", "H >= 0"] = lambda: proposition_eight(semidefinite=False)
-
-
-@CHECKS.clause("ws.eq67")
-def variance_limit() -> Outcome:
-    """max p(1 − p) = 1/4 at p = 1/2."""
-    p = torch.linspace(0, 1, 1001, dtype=torch.float64)
-    return Outcome(abs(float((p * (1 - p)).max()) - 0.25), instances=len(p))
-
-
-def bound_from_traces(trace: float, square: float, dimension: int) -> float:
-    """λ_sup of Theorem 1 from tr H and tr H²."""
-    mean = trace / dimension
-    return mean + math.sqrt((dimension - 1) * max(square / dimension - mean**2, 0.0))
-
-
-@CHECKS.clause("ws.discussion.square")
-def square_raises() -> Outcome:
-    """λ_sup at equal tr H and a tr H² larger by 1 %, over λ_sup: how far it falls (<= 0: it
-    rises)."""
-    changes = []
-    for instance in instances():
-        hessian = instance.hessian
-        trace, square = traces(hessian)
-        reference = bound(hessian)
-        before = bound_from_traces(trace, square, len(hessian))
-        after = bound_from_traces(trace, 1.01 * square, len(hessian))
-        changes.append((before - after) / abs(reference))
-        changes.append(abs(before - reference) / abs(reference))
-    return outcome_of(changes)
-
-
-@CHECKS.clause("ws.discussion.trace")
-def trace_does_both() -> Outcome:
-    """dλ_sup/dtr H at equal tr H² of the instances: largest and smallest, which must have both
-    signs."""
-    slopes, step = [], 1e-5
-    for instance in instances():
-        trace, square = traces(instance.hessian)
-        dimension = len(instance.theta)
-        above = bound_from_traces(trace + step, square, dimension)
-        below = bound_from_traces(trace - step, square, dimension)
-        slopes.append((above - below) / (2 * step))
-    where = "random networks: dλ_sup/dtr H at equal tr H²"
-    return exists(where, min(max(slopes), -min(slopes)), "both signs")

@@ -19,22 +19,11 @@ from experiments.paper_audit.checks import (
     relative_error,
 )
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, zeros
-from experiments.paper_audit.three_layer import (
-    Instance,
-    Sample,
-    equality,
-    inequality,
-    instances,
-)
+from experiments.paper_audit.three_layer import Instance, Sample, equality, instances
 from experiments.paper_audit.three_layer_pairs import Pair, kron, pairs
-from experiments.paper_audit.ws_bound.traces import (
-    block_vv,
-    block_vw,
-    block_wv,
-    block_ww,
-    stacked,
-    value,
-)
+from experiments.paper_audit.three_layer_search import inequality
+from experiments.paper_audit.ws_bound.trace_bounds import value
+from experiments.paper_audit.ws_bound.traces import block_vv, block_vw, block_wv, block_ww, stacked
 
 CHECKS = Checks()
 PAIRED = ((1, 1, 2), (2, 3, 3))

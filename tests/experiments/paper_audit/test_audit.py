@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from experiments.paper_audit import checks, effects, three_layer
+from experiments.paper_audit import checks, published as cells, three_layer, three_layer_search
 from experiments.paper_audit.checks import Outcome
 from experiments.paper_audit.dag import zeros
+from experiments.paper_audit.entries import entries
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.measure import audit, check
-from experiments.paper_audit.pages import entries
 from experiments.paper_audit.papers import CLASSES, Clause, clauses, errata, keys, verdict
 from experiments.paper_audit.report import claims, judged
 from experiments.paper_audit.ws_bound import squares
@@ -55,13 +55,14 @@ def _evaluated_once() -> Iterator[None]:
     derivatives. Searches take a third of the audit's steps: they find here what a change breaks,
     there what a paper got wrong."""
     with pytest.MonkeyPatch.context() as patch:
-        attack, ladder = checks.attack, three_layer._ladder
+        attack, starts = checks.attack, three_layer_search._ladder
+        ladder = functools.cache(lambda name: tuple(starts(name)))
         patch.setattr(
             checks, "attack", lambda f, start, steps=80, *rest: attack(f, start, steps // 3, *rest)
         )
         patch.setattr(squares, "grams", once(squares.grams))
         patch.setattr(gradients, "gradient_of", once(gradients.gradient_of))
-        patch.setattr(three_layer, "_ladder", functools.cache(lambda name: tuple(ladder(name))))
+        patch.setattr(three_layer_search, "_ladder", ladder)
         for of, names in (
             (three_layer.Instance, ("samples", "hessian")),
             (three_layer.Sample, ("p", "s1", "s2")),
@@ -182,7 +183,7 @@ def test_cells_beside_the_protocol_enter_no_erratum() -> None:
         own | {"seed": 100},
         own | {"params": {"activation": "gelu"}},
     ]
-    assert [effects._in_protocol(meta, {"activation": "silu"}) for meta in (own, *beside)] == [
+    assert [cells._in_protocol(meta, {"activation": "silu"}) for meta in (own, *beside)] == [
         True,
         *[False] * 4,
     ]

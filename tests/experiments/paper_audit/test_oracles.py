@@ -28,7 +28,8 @@ from experiments.paper_audit.dag.instances import (
     relative_error as block_error,
     smooth,
 )
-from experiments.paper_audit.scalar import cases as scalar
+from experiments.paper_audit.dag.parameter_oracle import parameter_blocks
+from experiments.paper_audit.scalar import cases as scalar, networks
 from runner.curvature import ParameterOperator, exact_blocks, split_blocks
 from runner.curvature.closed_form import attention as att, three_layer as tl
 
@@ -76,7 +77,7 @@ def test_parameter_blocks_agree_with_the_engine() -> None:
     vectors = {v: parameters_to_vector(layer.parameters()) for v, layer in layers.items()}
     parameters = dag.Flat(vectors)
     found = parameters.blocks(operator.dense())
-    assert block_error(found, dag.parameter_blocks(case)) < 1e-9
+    assert block_error(found, parameter_blocks(case)) < 1e-9
 
 
 def test_block_error_sees_a_wrong_block() -> None:
@@ -95,7 +96,7 @@ def test_three_layer_oracle_agrees_with_the_closed_forms() -> None:
 
 def test_scalar_oracle_agrees_with_finite_differences() -> None:
     (w, v), x, y = scalar.random_instance(0, 3, 4)
-    loss = scalar.autodiff_loss(scalar.relu_network, [v, w], x, y)
+    loss = networks.autodiff_loss(networks.relu_network, [v, w], x, y)
     theta, step = torch.cat([v, w]), 1e-4
 
     def second(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -105,7 +106,7 @@ def test_scalar_oracle_agrees_with_finite_differences() -> None:
 
     steps = step * torch.eye(6, dtype=torch.float64)
     entries = [second(a, b) for a, b in itertools.product(steps, repeat=2)]
-    found = scalar.autodiff_hessian(scalar.relu_network, [v, w], x, y)
+    found = networks.autodiff_hessian(networks.relu_network, [v, w], x, y)
     torch.testing.assert_close(found, torch.stack(entries).view(6, 6), rtol=0, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ from experiments.dag.exp4 import report
 from experiments.dag.exp4.measure import by_relation, distance, relation_of
 from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.measure import pairs_of
-from experiments.paper_audit.effects import cells
+from experiments.paper_audit.published import cells
 from experiments.printed import statements
 from runner.contract import analyse
 from runner.curvature import split_blocks

@@ -1,0 +1,59 @@
+"""How a recursion of the DAG paper is compared with the blocks of the references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from experiments.paper_audit.checks import TOLERANCE, Outcome, Worked, digits, worked
+from experiments.paper_audit.dag.instances import Instance, relative_error
+from experiments.paper_audit.dag.oracle import Blocks, Example, examples, mean, stacked
+
+Recursion = Callable[[Instance, Example], Blocks]
+
+
+def averaged(case: Instance, recursion: Recursion) -> Blocks:
+    """Batch mean of a recursion's blocks, one example at a time."""
+    return mean(stacked([recursion(case, e) for e in examples(case)]))
+
+
+def blocks_agree(
+    cases: Iterable[Instance],
+    exact: Recursion,
+    printed: Recursion,
+    corrected: Recursion | None = None,
+) -> Outcome:
+    """Largest relative error of any block (of the pairs that `printed` gives); the witness is the
+    worst block."""
+    worst, right, count, witness = 0.0, 0.0, 0, None
+    for case in cases:
+        truth, found = averaged(case, exact), averaged(case, printed)
+        if not found:
+            continue
+        count += 1
+        better = averaged(case, corrected) if corrected else None
+        if better is not None:
+            right = max(right, relative_error({pair: better[pair] for pair in found}, truth))
+        error = relative_error(found, truth)
+        worst = max(worst, error)
+        if error > TOLERANCE and witness is None:
+            witness = _worst_block(case, truth, found, better)
+    return Outcome(worst, right if corrected else None, count, witness)
+
+
+def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | None) -> Worked:
+    v, w = max(found, key=lambda pair: float((found[pair] - truth[pair]).abs().max()))
+    corrected = "" if better is None else digits(better[v, w])
+    where = f"{case}: block ({v}, {w})"
+    return worked(where, digits(found[v, w]), corrected, digits(truth[v, w]))
+
+
+def true_blocks(_: Instance, e: Example) -> Blocks:
+    return e.blocks
+
+
+def true_gauss_newton(case: Instance, e: Example) -> Blocks:
+    return e.gauss_newton(case.dag.output)
+
+
+def true_tensor(case: Instance, e: Example) -> Blocks:
+    return e.tensor(case.dag.output)
