@@ -85,6 +85,11 @@ def _largest(
     return outcome_of(shares)
 
 
+def small(seed: int, **settings: Any) -> Network:
+    """A fully connected network of width 7 without normalisation."""
+    return mlp(inputs=9, outputs=CLASSES, width=7, norm=False, generator=seeded(seed), **settings)
+
+
 PAIRS_OF_CHAINS = (("block0", "block0"), ("block0", "block3"), ("block2", "block3"))
 
 
@@ -92,15 +97,7 @@ def chains(*activations: str) -> Outcome:
     """Exp. 3: every third pair of a plain network without LayerNorm."""
     networks = []
     for activation, seed in itertools.product(activations, (0, 1)):
-        network = mlp(
-            inputs=9,
-            outputs=CLASSES,
-            width=7,
-            depth=5,
-            activation=activation,
-            norm=False,
-            generator=seeded(seed),
-        )
+        network = small(seed, depth=5, activation=activation)
         networks += [(network, v, w) for v, w in PAIRS_OF_CHAINS]
     return _largest(networks, (9,), cross_entropy)
 
@@ -136,17 +133,7 @@ def before_the_head(v: str, w: str) -> Outcome:
     output."""
     networks = []
     for seed in (0, 1, 2):
-        network = mlp(
-            inputs=9,
-            outputs=CLASSES,
-            width=7,
-            depth=4,
-            activation="silu",
-            norm=False,
-            residual=True,
-            generator=seeded(seed),
-        )
-        networks.append((network, v, w))
+        networks.append((small(seed, depth=4, activation="silu", residual=True), v, w))
     return _largest(networks, (9,), cross_entropy)
 
 

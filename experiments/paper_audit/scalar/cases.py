@@ -82,14 +82,14 @@ def relu_cases(samples: int = 0) -> tuple[Relu, ...]:
 def bias_cases(centred: bool = True, unit: bool = True) -> tuple[Bias, ...]:
     """One by hand, then random networks with bias; centred: mean x = 0; unit: mean x² = 1 as
     well."""
-    cases = [Bias(vector(1, 2), vector(1, 0), vector(1, 1), vector(1, -1), vector(0, 1))]
+    cases = [Bias(vector(1, 2), vector(1, 0), vector(1, -1), vector(0, 1), vector(1, 1))]
     for seed, (m, n) in enumerate(((2, 3), (3, 5), (4, 9), (8, 12))):
         (w, v, b), x, y = random_instance(80 + seed, m, n, layers=3)
         if centred:
             x = x - x.mean()
         if unit:
             x = x / (x**2).mean().sqrt()
-        cases.append(Bias(w, v, b, x, y))
+        cases.append(Bias(w, v, x, y, b))
     return tuple(cases)
 
 
@@ -100,7 +100,7 @@ def plain_bias_cases() -> tuple[Bias, ...]:
     for case in bias_cases():
         y = case.y - case.y.mean()
         y = y - (case.x * y).mean() * case.x
-        cases.append(Bias(case.w, case.v, case.b, case.x, y))
+        cases.append(Bias(case.w, case.v, case.x, y, case.b))
     return tuple(cases)
 
 
@@ -111,7 +111,7 @@ def theorem6_cases() -> tuple[Bias, ...]:
     for case in plain_bias_cases():
         b = case.b - dot(case.b, case.v) / case.vv * case.v
         b = b * torch.linalg.vector_norm(case.v) / torch.linalg.vector_norm(b)
-        cases.append(Bias(case.w, case.v, b, case.x, case.y))
+        cases.append(Bias(case.w, case.v, case.x, case.y, b))
     return tuple(cases)
 
 

@@ -123,35 +123,19 @@ class Relu(Linear):
 
 
 @dataclass(frozen=True, eq=False)
-class Bias:
-    """One linear network with bias and its data; inner products as properties. Parameters ordered
-    (w, v, b)."""
+class Bias(Linear):
+    """One linear network with bias and its data. Parameters ordered (w, v, b)."""
 
-    w: Tensor
-    v: Tensor
     b: Tensor
-    x: Tensor
-    y: Tensor
 
-    ww = property(lambda c: dot(c.w, c.w))
-    vv = property(lambda c: dot(c.v, c.v))
     bb = property(lambda c: dot(c.b, c.b))
-    wv = property(lambda c: dot(c.w, c.v))
     wb = property(lambda c: dot(c.w, c.b))
     vb = property(lambda c: dot(c.v, c.b))
-
-    @property
-    def m(self) -> int:
-        return len(self.w)
+    dx = property(lambda c: c.d)
 
     @property
     def residual(self) -> Tensor:
         return self.wv * self.x + self.wb - self.y
-
-    @property
-    def dx(self) -> Tensor:
-        """mean xδ."""
-        return (self.residual * self.x).mean()
 
     @property
     def d0(self) -> Tensor:
@@ -171,10 +155,6 @@ class Bias:
     @cached_property
     def hessian(self) -> Tensor:
         return autodiff_hessian(bias_network, [self.w, self.v, self.b], self.x, self.y)
-
-    @cached_property
-    def eigenvalues(self) -> Tensor:
-        return torch.linalg.eigvalsh(self.hessian)
 
     def describe(self) -> str:
         entries = numbers(w=self.w, v=self.v, b=self.b, x=self.x, y=self.y)

@@ -104,17 +104,17 @@ def theorem6(c: Bias) -> Tensor:
 def oblique_cases() -> list[Bias]:
     """‖v‖ = ‖b‖ without ⟨v, b⟩ = 0."""
     cases = plain_bias_cases()
-    return [Bias(c.w, c.v, c.b / c.b.norm() * c.v.norm(), c.x, c.y) for c in cases]
+    return [Bias(c.w, c.v, c.x, c.y, c.b / c.b.norm() * c.v.norm()) for c in cases]
 
 
 def unequal_cases() -> list[Bias]:
     """⟨v, b⟩ = 0 without ‖v‖ = ‖b‖."""
-    return [Bias(c.w, c.v, 1.7 * c.b, c.x, c.y) for c in theorem6_cases()]
+    return [Bias(c.w, c.v, c.x, c.y, 1.7 * c.b) for c in theorem6_cases()]
 
 
 def correlated_cases() -> list[Bias]:
     """⟨v, b⟩ = 0 and ‖v‖ = ‖b‖ with targets as they come."""
-    return [Bias(c.w, c.v, c.b, c.x, c.y + 1 + c.x) for c in theorem6_cases()]
+    return [Bias(c.w, c.v, c.x, c.y + 1 + c.x, c.b) for c in theorem6_cases()]
 
 
 CHECKS["scalar.thm6"] = matches(theorem6_cases, dense_eigenvalues, theorem6)
@@ -196,7 +196,7 @@ def generalises() -> Outcome:
             continue
         basis = torch.linalg.qr(torch.stack([c.v, c.w], 1)).Q
         b = c.b - basis @ (basis.T @ c.b)
-        case = Bias(c.w, c.v, b * c.v.norm() / b.norm(), c.x, c.y)
+        case = Bias(c.w, c.v, c.x, c.y, b * c.v.norm() / b.norm())
         found += [relative_error(pair(case), pair_without_bias(case)), pair_error(case)]
     return outcome_of(found)
 
