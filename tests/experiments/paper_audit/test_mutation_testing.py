@@ -55,5 +55,6 @@ def test_the_readme_quotes_the_runs() -> None:
         own = [row for row in rows if row["sample"] == sample]
         caught = sum(row["caught"] == "True" for row in own)
         assert f"{caught} of {len(own)}" in page, sample
+        assert len({row["version"] for row in own}) == 1, sample
     assert all(bool(row["why_not"]) == (row["caught"] == "False") for row in rows)
     assert f"{len(audit.WRONG)} wrong constants" in page
