@@ -147,8 +147,8 @@ def _minor(listed: list[Row]) -> list[str]:
         formulas.append((label, entry["place"], code(entry["printed"]), _latex(entry["corrected"])))
         remarks.append((label, entry["consequence"], _worked(entry), _view(entry)))
     lines = ["## B. Minor errors", ""]
-    lines += [*table(("", "place", "printed", "corrected"), formulas), ""]
-    details = table(("", "consequence", "worked check", "authors' view"), remarks)
+    lines += [*table(("error", "place", "printed", "corrected"), formulas), ""]
+    details = table(("error", "consequence", "worked check", "authors' view"), remarks)
     return lines + folded("B: consequences, worked checks and the authors' view", details)
 
 
@@ -188,7 +188,7 @@ def _others(by_class: ByClass) -> list[str]:
             body.append((f"{kind}{number}", entry["place"], printed, corrected, remark))
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]
     reasons = [(entry["place"], entry["authors_view"]) for entry in unchecked]
-    lines = table(("", "place", "printed", "corrected", "remark"), body)
+    lines = table(("error", "place", "printed", "corrected", "remark"), body)
     return [*lines, "", *table(("not checked", "why"), reasons)]
 
 

@@ -197,10 +197,11 @@ class Gallery:
         """Write a figure into figures/, and describe it."""
         folder = self.directory / "figures"
         folder.mkdir(exist_ok=True)
-        experiment, title = str(self.manifest.get("experiment", "")), self.manifest.get("title")
+        experiment = str(self.manifest.get("experiment", ""))
+        words = f"{experiment}, {name.replace('_', ' ')}"
         about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
         try:
-            head(figure, Scope.of(self.manifest).heading(place_of(name), str(title or name)))
+            head(figure, Scope.of(self.manifest).heading(place_of(name), words))
             if any(self.size):
                 check_room(figure)
             path = save(figure, folder / self._file(name), about, suffix=self.suffix)

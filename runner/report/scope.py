@@ -119,31 +119,30 @@ class Scope:
             return f"with {changes[0]} and {len(changes) - 1} more changed settings"
         return f"with {' and '.join(changes)}"
 
-    def heading(self, place: str, title: str) -> str:
+    def heading(self, place: str, words: str) -> str:
         """The line above a figure: a picture is copied alone.
 
         Parameters
         ----------
         place
             The paper's figure or table that it redraws, "" for none.
-        title
-            Title of the experiment.
+        words
+            Experiment and name of the figure, in words.
 
         Examples
         --------
-        >>> Scope(paper="DAG").heading("Fig. 3", "Decay"), Scope(paper="DAG").heading("", "Decay")
-        ('DAG paper, Fig. 3, reproduced', 'DAG paper: Decay')
-        >>> Scope(paper="DAG", profile="quick").heading("Fig. 3", "Decay")
+        >>> Scope(paper="DAG").heading("Fig. 3", "exp1, decay")
+        'DAG paper, Fig. 3, reproduced'
+        >>> Scope(paper="DAG").heading("", "exp1, training")
+        'DAG paper: exp1, training'
+        >>> Scope(paper="DAG", profile="quick").heading("Fig. 3", "exp1, decay")
         'DAG paper, as Fig. 3, quick run'
         """
         source = f"{self.paper[0].upper()}{self.paper[1:]} paper" if self.paper else "hess-run"
-        if place:
-            return (
-                f"{source}, as {place}, {self.how}"
-                if self.how
-                else f"{source}, {place}, reproduced"
-            )
-        return f"{source}: {title}, {self.how}" if self.how else f"{source}: {title}"
+        if place and not self.how:
+            return f"{source}, {place}, reproduced"
+        what = f"{source}, as {place}" if place else f"{source}: {words}"
+        return f"{what}, {self.how}" if self.how else what
 
     def unjudged(self, place: str) -> str:
         """What a caption says in place of verdicts; "" in the paper's scope."""
