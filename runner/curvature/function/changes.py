@@ -28,20 +28,28 @@ class Changes:
     ) -> None:
         self.loss, self.tensors, self.eps = loss, tensors, eps
         self.first = first if first is not None and math.isfinite(first) else None
-        self.marks = self._marks()
+        self._mark()
 
-    def _marks(self) -> list[tuple[int, int, int]]:
-        """What tells cheaply that tensors may have changed: which they are, and how often each was
-        written to."""
-        found = [t for t in self.tensors() if not t.is_inference()]
-        return [(id(t), t._version, t.data_ptr()) for t in found]
+    def _mark(self) -> None:
+        """Keeps what tells cheaply that tensors may have changed: which they are, and how often
+        each was written to."""
+        self.held = list(self.tensors())
+        self.marked = [t for t in self.held if not t.is_inference()]
+        self.written = self._written()
+
+    def _written(self) -> list[int]:
+        return [t._version for t in self.marked] + [t.data_ptr() for t in self.marked]
+
+    def _untouched(self) -> bool:
+        now = map(id, self.tensors())
+        return [*now] == [*map(id, self.held)] and self._written() == self.written
 
     def refuse(self, always: bool = True) -> None:
         """Raises ValueError where the loss is another one. always=False: only where a tensor was
         written to."""
-        if self.first is None or not (always or self._marks() != self.marks):
+        if self.first is None or (not always and self._untouched()):
             return
         now = self.loss()
         if not abs(now - self.first) <= 64 * self.eps * abs(self.first):
             raise MeasurementError(CHANGED.format(self.first, now))
-        self.marks = self._marks()
+        self._mark()

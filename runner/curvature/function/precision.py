@@ -12,6 +12,7 @@ import torch
 from torch.backends import cuda, cudnn, mkldnn
 
 _KINDS: Any = {cuda: ("matmul",), cudnn: ("conv", "rnn"), mkldnn: ("matmul", "conv", "rnn")}
+_ON_CPU = [getattr(mkldnn, kind) for kind in _KINDS[mkldnn]]
 _FULL = ("none", "ieee")
 _OLDER: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
     (lambda: cudnn.allow_tf32, partial(setattr, cudnn, "allow_tf32"), False),
@@ -49,7 +50,7 @@ def needs_settings(dtype: torch.dtype, device: torch.device) -> bool:
         return False
     if device.type != "cpu" or _INSIDE:
         return True
-    return not all(getattr(mkldnn, kind).fp32_precision in _FULL for kind in _KINDS[mkldnn])
+    return any(setting.fp32_precision not in _FULL for setting in _ON_CPU)
 
 
 def _nothing() -> None:

@@ -14,6 +14,8 @@ from runner.curvature.function.function import Point
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.products import FactoredGraph, linearized
 
+TIMED = 5
+"""Products with one direction whose time is taken: the clock is slow next to a small network."""
 TOGETHER = 4
 """Directions from which on they may go through the graph together."""
 _WARM: list[bool] = []
@@ -26,31 +28,31 @@ def clock(device: torch.device) -> float:
 
 
 class Multiplication:
-    """Rows z (k, n) to H z, by graphs or from stored gradients of all examples.
+    """z (n,), or rows z (k, n), to H z, by graphs or from stored gradients of all examples.
 
     batched: whether several rows go through a graph together, None before it was tried. seconds:
-    the shortest product with one row.
+    the shortest product with one row. count: products with one row.
     """
 
     def __init__(self, graphs: Graphs) -> None:
         self.graphs, self.device = graphs, graphs.flat.device
         self.batched: bool | None = None
         self.why_not = ""
-        self.seconds, self.spent, self.linear = math.inf, 0.0, ""
+        self.seconds, self.count, self.linear = math.inf, 0, ""
         self.gradients: Tensor | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
         if self.graphs.part == "empirical_fisher" and self._fits():
             each = self.gradients_of_examples()
-            return (rows @ each.mT) @ each
+            return (rows @ each.mT) @ each if rows.dim() > 1 else each.mT @ (each @ rows)
         if self.graphs.part in ("gauss_newton", "fisher"):
             self._linearize()
-        if len(rows) == 1:
-            return self._timed(rows[0]).unsqueeze(0)
+        if rows.dim() == 1:
+            return self._one(rows)
         if len(rows) >= TOGETHER and self.batched is None:
             self.batched = self._pays(rows)
         if len(rows) < TOGETHER or not self.batched:  # the same bits for the same rows
-            return torch.stack([self._timed(row) for row in rows])
+            return torch.stack([self._one(row) for row in rows])
         width = self.graphs.planned.width
         return torch.cat([self.graphs.apply(some, True) for some in rows.split(width)])
 
@@ -70,12 +72,12 @@ class Multiplication:
             found.append(f"one vector at a time ({self.why_not})")
         return found
 
-    def _timed(self, row: Tensor) -> Tensor:
-        start = clock(self.device)
-        image = self.graphs.apply(row, False)
-        spent = clock(self.device) - start
+    def _one(self, row: Tensor) -> Tensor:
+        self.count += 1
+        if self.count > TIMED:
+            return self.graphs.apply(row, False)
+        image, spent = self._best(row, False, 1)
         self.seconds = min(self.seconds, spent)
-        self.spent += spent
         return image
 
     def _best(self, rows: Tensor, batched: bool, rounds: int) -> tuple[Tensor, float]:
@@ -93,7 +95,7 @@ class Multiplication:
         if width < 2:
             self.why_not = "memory"
             return False
-        one = torch.stack([self._timed(row) for row in rows[:2]])
+        one = torch.stack([self._one(row) for row in rows[:2]])
         try:
             with warnings.catch_warnings():  # torch's about operations without a batching rule
                 warnings.simplefilter("ignore")
@@ -110,7 +112,8 @@ class Multiplication:
     def _linearize(self) -> None:
         """J v by `linearize` after as much time in products as it takes to make."""
         graphs, costs = self.graphs, 1.0 if _WARM else 4.0
-        if self.linear or self.spent < costs or not graphs.planned.keep or len(graphs.kept) != 1:
+        spent = self.count * self.seconds if self.count else 0.0
+        if self.linear or spent < costs or not graphs.planned.keep or len(graphs.kept) != 1:
             return
         (graph,) = graphs.kept.values()
         assert isinstance(graph, FactoredGraph)

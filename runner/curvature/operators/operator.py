@@ -6,8 +6,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -199,16 +199,22 @@ class FunctionOperator(SymmetricOperator):
     # ------------------------------------------------------------------ products
 
     def _products(self, rows: Tensor) -> Tensor:
-        """H z for rows z (k, n)."""
-        with ONE_AT_A_TIME, torch.inference_mode(False), self._precision():
-            self.products += len(rows)
+        """H z for z (n,), or rows z (k, n)."""
+        with ONE_AT_A_TIME, self._settings():
+            self.products += 1 if rows.dim() == 1 else len(rows)
             return self.processes.sum(lambda: self._checked_rows(rows.detach()), rows)
 
-    def _precision(self) -> AbstractContextManager[None]:
-        return full_precision() if needs_settings(self.dtype, self.device) else nullcontext()
+    def _settings(self) -> AbstractContextManager[object]:
+        """Sets torch as products need it, where it is not so already."""
+        if not (torch.is_inference_mode_enabled() or needs_settings(self.dtype, self.device)):
+            return nullcontext()
+        stack = ExitStack()
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(full_precision())
+        return stack
 
     def _checked_rows(self, rows: Tensor) -> Tensor:
-        self.changes.refuse(always=sums_of(self.spread) != self.sums)
+        self.changes.refuse(always=bool(self.spread) and sums_of(self.spread) != self.sums)
         return self._of_rows(rows)
 
     def _of_rows(self, rows: Tensor) -> Tensor:
@@ -227,19 +233,12 @@ class FunctionOperator(SymmetricOperator):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z of z (n,) or k columns (n, k). Raises ValueError for another shape."""
-        rows = columns_of(z, self.shape[0]).mT
-        images = self._products(rows.to(self.device, self.dtype).contiguous())
-        return images.mT if z.dim() == 2 else images.squeeze(0)
+        if isinstance(z, Tensor) and z.shape == (self.flat.size,):
+            return self._products(z.to(self.device, self.dtype))
+        columns = columns_of(z, self.flat.size).to(self.device, self.dtype)
+        return self._products(columns.mT.contiguous()).mT
 
     rmatvec = matvec
-
-    def column(
-        self, group: str, z: Tensor, groups: Sequence[str] | None = None
-    ) -> dict[str, Tensor]:
-        """H[g, group] z for every group g (or `groups`) from one product; z: (n_group,)."""
-        self.require([group, *(groups or ())])
-        found = self.apply({group: z.unsqueeze(0)})
-        return {g: found[g][0] for g in groups or self.nodes}
 
     def blocks(self) -> dict[tuple[str, str], Tensor]:
         """Every block H[v, w], (n_v, n_w), from n products."""
