@@ -1,6 +1,7 @@
 """memory_budget is kept: bytes of tensors every day, peaks of a process of its own in the slow run,
 plans of networks too large for a test."""
 
+import gc
 import subprocess
 import sys
 import warnings
@@ -63,6 +64,30 @@ def test_tensors_of_parameter_products_stay_within_the_budget(part):
     )
     live = max(allocations(lambda: operator @ torch.ones(operator.shape[0])))
     assert 0.2 * 4 * MIB < live <= 1.2 * 4 * MIB / planning.UNSEEN
+
+
+def cycle() -> None:
+    """Leaves a tensor that is released when Python happens to collect."""
+    held: list = [torch.ones(1000)]
+    held.append(held)
+
+
+def test_garbage_that_is_collected_meanwhile_does_not_count():
+    """torch knows the sizes of what was made while an earlier product was measured."""
+    before = gc.get_threshold()
+
+    def product() -> None:
+        gc.set_threshold(1)
+        assert len([[] for _ in range(100)]) == 100
+        torch.ones(10).exp()
+
+    gc.set_threshold(10**6)
+    try:
+        allocations(cycle)
+        live = allocations(product)
+    finally:
+        gc.set_threshold(*before)
+    assert live == [40, 80, 40, 0], "of the two tensors made inside alone"
 
 
 RESIDENT = pytest.mark.skipif(

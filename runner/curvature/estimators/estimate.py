@@ -62,14 +62,6 @@ def on_sphere(
     return (z * (shape[1] ** 0.5 / z.norm(dim=1, keepdim=True))).to(dtype)
 
 
-def own_stream(generator: torch.Generator | None) -> torch.Generator:
-    """The generator, or one that torch's global one seeds: a measurement that leaves the global one
-    as it was must not give the same probes to the next."""
-    if generator is not None:
-        return generator
-    return torch.Generator().manual_seed(int(torch.randint(0, 2**62, (), device="cpu")))
-
-
 class Squares(NamedTuple):
     """|H z_k|^2 of every probe as values * 4**exponent, float64: squares of 1e±160 have no other
     form."""

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.traces import trace_estimate
+from runner.curvature.function.context import random_state
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.operators.between import operator_metrics
 from runner.curvature.operators.users import LayerOperator, ParameterOperator
@@ -214,16 +213,12 @@ def untouched(module: nn.Module, evaluation: bool) -> Iterator[None]:
     modes = {m: m.training for m in module.modules()}
     buffers = [(b, b.detach().clone()) for b in module.buffers()]
     gradients = [(p, p.grad) for p in module.parameters()]
-    python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     try:
-        with torch.random.fork_rng(devices):
+        with random_state(None):
             if evaluation:
                 module.eval()
             yield
     finally:
-        random.setstate(python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
         for m, training in modes.items():
             m.training = training
         with torch.no_grad():

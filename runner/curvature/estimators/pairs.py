@@ -35,8 +35,9 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.by_factors import PROBES, FactorMetrics
-from runner.curvature.estimators.estimate import own_stream, rademacher
+from runner.curvature.estimators.estimate import rademacher
 from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
+from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.ratios import (
     MOST_PROBES,
     Asked,
@@ -218,7 +219,7 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     nodes: default all. pairs: default every pair of `nodes`, v at or before w. relative_error:
     asked of every value (default: exact where that costs at most three times as much, else 8 probes
     a node); a value that would need more than 4096 probes comes with the error it has. generator:
-    of the probes (default: a new one, seeded by torch's). ranks: False leaves D out (NaN), which is
+    of the probes (default: a new one). ranks: False leaves D out (NaN), which is
     more than half of the cost of smooth networks. memory_budget: bytes for the factors or the exact
     blocks, or for products under way; directions on each node with their images, of which sigma_1
     is made, come on top.
@@ -240,7 +241,7 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     require_dag(dag)
     names, asked = _asked(dag, nodes, pairs)
     require_tensors(x=x, y=y)
-    request = Asked(asked, relative_error, own_stream(generator), ranks)
+    request = Asked(asked, relative_error, own_generator(generator), ranks)
     return _measured(dag, x, y, names, request, memory_budget, check)
 
 

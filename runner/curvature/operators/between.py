@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.estimate import Estimate, own_stream
+from runner.curvature.estimators.estimate import Estimate
+from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.pairs import (
     SWEPT,
     WITHOUT_FACTORS,
@@ -126,7 +127,7 @@ def operator_metrics(
     by_probes = len(used) * (WITHOUT_FACTORS + (SWEPT if ranks else 0))
     room = operator.settings.memory_budget / (operator.shape[0] * operator.dtype.itemsize)
     together = 0 if ranks else max(1, int(room / VECTORS))
-    request = Asked(asked, error, own_stream(generator), ranks, together)
+    request = Asked(asked, error, own_generator(generator), ranks, together)
     if 6 * columns <= room and columns <= max(by_probes, FEW_COLUMNS):
         found = _exact(operator, smooth, used, request)
     else:

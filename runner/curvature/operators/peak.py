@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 from runner.curvature.function.errors import MeasurementError
@@ -28,10 +29,14 @@ def allocations(function: Callable[[], object]) -> list[int]:
             "a profiler is running, and the memory of products is found with torch's own: "
             "build the operator before it"
         ) from error
+    collects = gc.isenabled()
+    gc.disable()  # what others left in cycles would be released meanwhile, or not, by chance
     try:
         function()
     finally:
         records = _disable_profiler_legacy()
+        if collects:
+            gc.enable()
     live, found = 0, []
     for event in (
         event for thread in records for event in thread if event.kind() == "memory_alloc"
