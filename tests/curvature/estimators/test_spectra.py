@@ -18,7 +18,7 @@ from runner.curvature.estimators.bounds import (
     wolkowicz_styan_upper,
 )
 from tests.curvature.cases import seeded
-from tests.curvature.test_coverage import NETWORKS
+from tests.curvature.estimators.test_coverage import NETWORKS
 
 
 def symmetric(values: Tensor, seed: int = 0) -> Tensor:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.multiprocessing import start_processes
 
 from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
-from tests.curvature.distributed import checked
+from tests.curvature.operators.distributed import checked
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -23,7 +23,7 @@ def test_processes_agree_with_the_whole_data(tmp_path, count):
 
 @pytest.mark.slow
 def test_the_example_of_the_guide(tmp_path):
-    guide = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(encoding="utf-8")
     (tmp_path / "measure.py").write_text(
         re.search(r"```python\n(# measure\.py\n.*?)```", guide, re.DOTALL)[1]
     )

@@ -171,7 +171,7 @@ class Logged(nn.Linear):
 
 
 def test_the_page_runs_and_its_callbacks_fit_the_protocols(monkeypatch, tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "estimators.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     libraries = {
         "lightning": SimpleNamespace(Callback=object),
