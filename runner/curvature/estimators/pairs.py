@@ -28,7 +28,7 @@ product."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -70,14 +70,30 @@ def metrics_from_blocks(
     scale = max((float(split.total[v, v].abs().max()) for v in nodes), default=0.0)
     unit = scale if scale > 0 else 1.0
     parts = (split.total, split.gauss_newton, split.tensor)
-    found = {}
-    for v, w in asked.with_diagonals:
-        blocks = [part[v, w].double() / unit for part in parts]
-        total, gauss_newton, tensor = (Square(float(block.square().sum())) for block in blocks)
-        sigma = _spectral_norm(blocks[0], v == w)
-        found[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0)
+
+    def scaled(pair: Pair) -> list[Tensor]:
+        return [part[pair].double() / unit for part in parts]
+
     eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
-    return pair_metrics(found, asked.pairs, scale, eps, "exact blocks")
+    return metrics_of_blocks(scaled, asked, scale, eps)
+
+
+def metrics_of_blocks(
+    parts: Callable[[Pair], Sequence[Tensor]],
+    asked: Asked,
+    scale: float,
+    eps: float,
+    products: int = 0,
+) -> InterLayerMetrics:
+    """Exact metrics from each block, its Gauss-Newton and its tensor part, in float64 and in units
+    of `scale`."""
+    measured = {}
+    for v, w in asked.with_diagonals:
+        blocks = parts((v, w))
+        total, gauss_newton, tensor = (Square(float(block.square().sum())) for block in blocks)
+        sigma = _spectral_norm(blocks[0], v == w) if asked.ranks else math.nan
+        measured[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0, products)
+    return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks")
 
 
 def _spectral_norm(block: Tensor, symmetric: bool) -> float:

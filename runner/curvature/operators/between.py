@@ -8,7 +8,6 @@ asked.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,14 +21,12 @@ from runner.curvature.estimators.pairs import (
     WITHOUT_FACTORS,
     inter_layer_metrics as of_graph,
     metrics_from_products,
+    metrics_of_blocks,
 )
 from runner.curvature.estimators.ratios import (
     Asked,
     InterLayerMetrics,
-    Measured,
     Pair,
-    Square,
-    pair_metrics,
 )
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.graphs.dag import Dag
@@ -161,16 +158,16 @@ def _exact(
     gauss_newton = total if smooth is None else _columns(smooth, used)
     cost = sum(operator.sizes[u] for u in used) * (1 if smooth is None else 2)
     eps = float(torch.finfo(operator.dtype).eps)
-    found = {}
-    for v, w in asked.with_diagonals:
-        h, gn = total[v, w], gauss_newton[v, w]
-        tensor = float((h - gn).square().sum())
-        rounding = 64 * eps * float(h.norm() + gn.norm())
-        whole, flat = Square(float(h.square().sum())), Square(float(gn.square().sum()))
-        sigma = float(torch.linalg.matrix_norm(h, 2)) if asked.ranks else math.nan
-        rest = Square(tensor if tensor > rounding**2 else 0.0)
-        found[v, w] = Measured(whole, flat, rest, sigma, 0.0, cost)
-    return pair_metrics(found, asked.pairs, 1.0, eps, "exact blocks")
+
+    def parts(pair: Pair) -> list[Tensor]:
+        whole, smooth_part = total[pair], gauss_newton[pair]
+        rest = whole - smooth_part
+        rounding = 64 * eps * float(whole.norm() + smooth_part.norm())
+        if float(rest.norm()) <= rounding:
+            rest = torch.zeros_like(rest)
+        return [whole, smooth_part, rest]
+
+    return metrics_of_blocks(parts, asked, 1.0, eps, cost)
 
 
 def _columns(operator: FunctionOperator, used: list[str]) -> dict[Pair, Tensor]:

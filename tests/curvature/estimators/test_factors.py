@@ -257,7 +257,7 @@ def test_students_factor():
         assert 1.959964 * student(freedom) == pytest.approx(point, rel=2e-3)
 
 
-def test_probes_without_a_generator_are_new_ones_and_follow_torchs_seed():
+def test_probes_without_a_generator_leave_torchs_random_stream():
     torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Linear(6, 40), torch.nn.SiLU(), torch.nn.Linear(40, 40), torch.nn.SiLU()
@@ -268,11 +268,11 @@ def test_probes_without_a_generator_are_new_ones_and_follow_torchs_seed():
     def measured() -> float:
         return inter_layer_metrics(dag, x, y, ["0"], ranks=False)["0", "0"].R.value
 
+    before = torch.get_rng_state()
+    first = measured()
+    assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(1)
-    first, second = measured(), measured()
-    assert first != second
-    torch.manual_seed(1)
-    assert [measured(), measured()] == [first, second]
+    assert measured() == first
 
 
 CHANGED_IN_PLACE = {
