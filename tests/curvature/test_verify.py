@@ -370,6 +370,17 @@ def test_products_over_parameters_are_certified_beside_a_kink():
     assert found.ok and max(found.nodes.values()) < 1e-6
 
 
+def test_the_gradients_that_are_allowed_end_the_search():
+    net, x, y = chain(dtype=torch.float64)
+    operator = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y))
+    right = operator._of_rows
+    operator._of_rows = lambda rows: 1.01 * right(rows)
+    cheap = rc.verify(operator, generator=seeded(), gradients=1)
+    thorough = rc.verify(operator, generator=seeded())
+    assert not cheap.ok and cheap.gradients < thorough.gradients
+    assert "1.01 times" in cheap.reasons[0] and "1.01 times" in thorough.reasons[0]
+
+
 @pytest.mark.parametrize("graph", ["chain", "attention", "convolution", "residual", "wide"])
 def test_a_certificate_costs_at_most_sixty_gradients(graph):
     """By operations, the exact blocks and the products of parameters included."""

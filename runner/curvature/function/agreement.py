@@ -60,7 +60,8 @@ class Comparison:
         self.gradients = 0.0
 
     def run(self, products: Sequence[Product], most: float) -> None:
-        """Steps until every node agrees at one of them, or `most` gradients are spent."""
+        """Steps until every node agrees at one of them, or `most` gradients are spent; at least two
+        where none agrees."""
         for step in self.differences.steps:
             self._at(step)
             newest = self.tried[-1]
@@ -68,7 +69,8 @@ class Comparison:
             for product in products:
                 now = self.errors(product, value)
                 product.errors = {v: min(now[v], product.errors[v]) for v in now}
-            if self.agree(products) or self.gradients > most:
+            spent = self.gradients > most and len(self.tried) > 1
+            if self.agree(products) or spent:
                 break
 
     def _at(self, step: float, centre: float = 0.0) -> Difference:
@@ -103,12 +105,10 @@ class Comparison:
     def settled(self) -> Settled:
         """Each piece at the step whose neighbour agrees best with it."""
         scales = self._scales()
-        gap = torch.stack(
-            [
-                _relative(one.value, scales, other.value)
-                for one, other in zip(self.tried, self.tried[1:], strict=False)
-            ]
-        )
+        gaps = []
+        for one, other in zip(self.tried, self.tried[1:], strict=False):
+            gaps.append(_relative(one.value, scales, other.value))
+        gap = torch.stack(gaps)
         turn = torch.stack([_relative(one.turn, scales) for one in self.tried])
         bends = turn[:-1] > 10 * gap.clamp_min(self.tolerance / 4)
         kinked = bends & (turn[1:] > turn[:-1] / 2)
