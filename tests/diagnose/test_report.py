@@ -96,7 +96,7 @@ def test_a_wrong_certificate_comes_first(tmp_path, monkeypatch):
     right = ParameterOperator.matvec
     monkeypatch.setattr(ParameterOperator, "__matmul__", lambda self, z: 1.1 * right(self, z))
     said, folder = run("batch", tmp_path, "parts=certificate", "nodes=0,2")
-    wrong = "parameters: NOT certified; products are wrong at group"
+    wrong = "parameters: NOT certified; products are wrong: first at group"
     assert any(wrong in line for line in said)
     lines = (folder / "report.md").read_text().splitlines()
     assert lines[0].startswith("# Diagnosis of ") and lines[0].endswith("targets.py:batch")
