@@ -17,7 +17,8 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 
-from runner.curvature import Eigenpairs, ParameterOperator, top_eigenpairs
+from runner.curvature import ParameterOperator, top_eigenpairs
+from runner.curvature.estimators.eigenpairs import Eigenpairs
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
 

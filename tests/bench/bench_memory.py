@@ -16,7 +16,7 @@ from tests.bench.machine import alone
 from tests.bench.table import Row
 
 GOAL = 1.2
-PARTS = ("hessian", "gauss_newton", "fisher", "fisher_sampled")
+PARTS = ("hessian", "gauss_newton", "fisher")
 
 
 class Case(NamedTuple):
@@ -42,7 +42,6 @@ from runner.curvature import ParameterOperator
 from runner.models.resnet import resnet18
 
 kind, part, budget, batches = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20, int(sys.argv[4])
-samples = 2 if part == "fisher_sampled" else None
 
 def layers(inputs, outputs):
     return nn.Linear(inputs, outputs), nn.LayerNorm(outputs), nn.SiLU()
@@ -65,8 +64,8 @@ y = torch.randint(10, (len(x),))
 
 def measured(examples, budget, batches=1):
     data = list(zip(x[:examples].chunk(batches), y[:examples].chunk(batches)))
-    loss, kind = nn.CrossEntropyLoss(), part.removesuffix("_sampled")
-    operator = ParameterOperator(net, loss, data, part=kind, samples=samples, memory_budget=budget)
+    loss = nn.CrossEntropyLoss()
+    operator = ParameterOperator(net, loss, data, part=part, memory_budget=budget)
     first = operator @ torch.ones(operator.shape[0])
     operator @ first
     return operator

@@ -77,10 +77,6 @@ def _hooked(module: nn.Module) -> bool:
     return bool(module._backward_hooks or module._backward_pre_hooks or tensors)
 
 
-def _named_in(outcome: Outcome, name: str) -> bool:
-    return name in outcome.what
-
-
 _CAUSES: list[tuple[str, Test, str]] = [
     ("1", lambda f, o: next(_named(f, _draws), None) if "draws" in o.what else None,
      "{} draws at random in training mode: call .eval()"),

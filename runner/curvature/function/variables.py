@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.groups import GroupSpec, layout
 from runner.curvature.function.layers import Nodes, Pick, chosen, picked, submodules
-from runner.curvature.function.trees import slices_of, tree_flatten, tree_leaves, tree_unflatten
+from runner.curvature.function.trees import slices_of, tree_flatten, tree_unflatten
 
 Values = dict[str, Tensor]
 
@@ -253,9 +253,3 @@ def _place(
     ):  # also a layer that sees some rows: e is added to every one
         return Perturbed((*shape[:dim], *shape[dim + 1 :]), dim, False)
     return Perturbed((*shape[:dim], rows, *shape[dim + 1 :]), dim, True)
-
-
-def named_leaves(tree: Any) -> list[Tensor]:
-    """The tensors of real or complex numbers that have a dimension."""
-    leaves = [t for t in tree_leaves(tree) if isinstance(t, Tensor) and t.dim()]
-    return [t for t in leaves if t.is_floating_point() or t.is_complex()]
