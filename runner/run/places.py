@@ -55,7 +55,7 @@ def place_name(text: str) -> PlaceName | None:
     kind, appendix, number = named.groups()
     letter = f"{appendix.upper()}." if appendix else ""
     place = f"{KINDS[kind.lower()]} {letter}{int(number)}"
-    around = f"{text[: named.start()]} {text[named.end() :]}".replace(",", " ")
+    around = re.sub(r"[,-]", " ", f"{text[: named.start()]} {text[named.end() :]}")
     words = [word for word in around.split() if word.lower() not in FILLERS]
     if not words:
         return PlaceName(place)

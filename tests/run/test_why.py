@@ -50,6 +50,7 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
         ("Theorem 34(a)", "Theorem 34", ""),
         ("Thm. 2 in the HSR paper", "Theorem 2", "HSR"),
         ("DAG Table 5", "Table 5", "DAG"),
+        ("Figure 3 of the WS-bound paper", "Fig. 3", "WS bound"),
         ("Table 5 of DAG", "Table 5", "DAG"),
         ("DAG paper, Table 5", "Table 5", "DAG"),
         ("ws fig. 2", "Fig. 2", "WS bound"),
