@@ -301,7 +301,7 @@ def measured(case: Case, clock: Clock, parts: Collection[str] = PARTS) -> None:
     orthogonal = orthogonal_seconds(operator, (k + 3 * held) / 4) if "eigenpairs" in parts else 0.0
     products = eigenpair_products(k, operator.shape[0])
     estimate("eigenpairs", f"{k} eigenpairs", products, lambda: top_eigenpairs(
-        operator, k, max_products=most, memory_budget=budget, generator=seeded(5)
+        operator, k, budget=most, memory_budget=budget, generator=seeded(5)
     ), orthogonal)  # fmt: skip
 
 

@@ -22,9 +22,9 @@ import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
 from runner.store.checkpoints import DiskCheckpoints
-from tests.curvature import test_double_backward as cases
 from tests.curvature.cases import GRAPHS, make, relative_error, seeded
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet
+from tests.curvature.operators import test_double_backward as cases
 
 if not torch.cuda.is_available():
     pytest.skip("torch finds no CUDA device", allow_module_level=True)

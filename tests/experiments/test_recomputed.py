@@ -74,7 +74,7 @@ def comparisons():
     for d_u in (4, 256):
         for name in "DC":
             cell = {"depth": 6, "d_u": d_u}
-            keys = cell | {"metric": f"{name}_far", "checkpoint": "final"}
+            keys = cell | {"metric": f"{name}_far", "checkpoint": "final", "base_width": 512}
             column = "C_cut_estimate" if name == "C" else "D_estimate"
             yield "exp2_bottleneck", "far", cell | {"phase": "trained"}, keys, column
     for at in ("init", "mid", "final"):

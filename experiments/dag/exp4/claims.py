@@ -145,8 +145,8 @@ def across_branches(cross: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
 def growing(groups_of: Groups) -> Groups:
     """Those of the configurations `GROWING`."""
     table = groups_of.table
-    pairs = list(zip(table["merge"], table["activation"], strict=True))
-    return configurations(table[[pair in GROWING for pair in pairs]])
+    pairs = pd.MultiIndex.from_frame(table[["merge", "activation"]])
+    return configurations(table[pairs.isin(GROWING)])
 
 
 def printed_ratio(cross: pd.DataFrame, without_norm: pd.DataFrame | None, decide: Judge) -> Claim:

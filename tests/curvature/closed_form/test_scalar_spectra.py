@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from experiments.paper_audit.checks import relative_error
-from experiments.paper_audit.scalar import cases as oracle
+from experiments.paper_audit.scalar import networks as oracle
+from experiments.paper_audit.scalar.cases import random_instance
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
 from experiments.scalar_spectrum.training import (
     Network,
@@ -56,7 +57,7 @@ DEGENERATE = {
 @pytest.mark.parametrize("m,n", SIZES)
 def test_spectra_equal_dense(m, n):
     for seed in (m * 100 + n, 1000 + m * 100 + n):
-        (w, v), x, y = oracle.random_instance(seed, m, n)
+        (w, v), x, y = random_instance(seed, m, n)
         linear, relu = scalar.linear_spectrum(w, v, x, y), scalar.relu_spectrum(w, v, x, y)
         assert_same_spectrum(linear, oracle.autodiff_hessian(oracle.linear_network, [v, w], x, y))
         assert_same_spectrum(relu, oracle.autodiff_hessian(oracle.relu_network, [v, w], x, y))
@@ -65,7 +66,7 @@ def test_spectra_equal_dense(m, n):
         assert int(relu.select("bulk", "+").multiplicities.sum() if q > 1 else 0) == max(
             2 * (q - 1), 0
         )
-    (w, v, b), x, y = oracle.random_instance(2000 + m * 100 + n, m, n, layers=3)
+    (w, v, b), x, y = random_instance(2000 + m * 100 + n, m, n, layers=3)
     spectrum = scalar.bias_spectrum(w, v, b, x, y)
     assert_same_spectrum(spectrum, oracle.autodiff_hessian(oracle.bias_network, [w, v, b], x, y))
     if m > 2:
@@ -77,7 +78,7 @@ def test_spectra_equal_dense(m, n):
 @pytest.mark.parametrize("data", ["random", "negated", "zero x", "zero y", "solved"])
 def test_linear_degenerate_cases(kind, data):
     w, v = DEGENERATE[kind]
-    _, x, y = oracle.random_instance(3, 5, 9)
+    _, x, y = random_instance(3, 5, 9)
     if data == "solved":  # zero residual on every sample
         y = torch.dot(w, v) * x
     x, y = (0 * x if data == "zero x" else x), {"negated": -y, "zero y": 0 * y}.get(data, y)
@@ -91,7 +92,7 @@ def test_linear_degenerate_cases(kind, data):
 )
 def test_relu_degenerate_cells(kind, case):
     w, v = DEGENERATE[kind]
-    _, x, y = oracle.random_instance(5, 5, 9)
+    _, x, y = random_instance(5, 5, 9)
     v = {
         "all +": v.abs(),
         "none +": -v.abs(),
@@ -115,7 +116,7 @@ PAIRS = [
 @pytest.mark.parametrize(("bias", "data"), PAIRS)
 def test_bias_degenerate_cases(kind, bias, data):
     w, v = DEGENERATE[kind]
-    free, x, y = oracle.random_instance(7, 5, 9)
+    free, x, y = random_instance(7, 5, 9)
     b = {"zero": torch.zeros_like(w), "like v": -0.5 * v, "like w": w, "free": free[0]}[bias]
     x = {"constant x": torch.full_like(x, 0.7), "zero x": 0 * x}.get(data, x)
     if data == "solved":
@@ -142,7 +143,7 @@ def test_theorem6_equals_dense_and_stays_in_its_bounds():
 
 def theorem6_instance(seed, m):
     """⟨v, b⟩ = 0, ‖v‖ = ‖b‖; mean x = mean y = mean xy = 0, mean x² = 1."""
-    (w, v, b), x, y = oracle.random_instance(seed, m, 10, layers=3)
+    (w, v, b), x, y = random_instance(seed, m, 10, layers=3)
     b = b - torch.dot(v, b) / torch.dot(v, v) * v
     b = b * torch.linalg.vector_norm(v) / torch.linalg.vector_norm(b)
     x = x - x.mean()
@@ -152,7 +153,7 @@ def theorem6_instance(seed, m):
 
 
 def test_theorem6_refuses_other_weights():
-    (w, v, b), _, _ = oracle.random_instance(0, 4, 3, layers=3)
+    (w, v, b), _, _ = random_instance(0, 4, 3, layers=3)
     with pytest.raises(ValueError, match="use bias_spectrum"):
         theorem6_outliers(w, v, b)
 
@@ -165,7 +166,7 @@ def largest_of_cells(w, v, x, y):
 
 def test_larger_outliers_of_the_pairs_equal_the_sharpness_of_the_spectrum():
     for seed in range(6):
-        (w, v), x, y = oracle.random_instance(seed, 1 + 3 * seed, 6)
+        (w, v), x, y = random_instance(seed, 1 + 3 * seed, 6)
         linear = scalar.PairProblem.of(w, v, scalar.Moments.of(x, y)).outliers()[0]
         torch.testing.assert_close(
             linear, scalar.linear_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0
@@ -174,7 +175,7 @@ def test_larger_outliers_of_the_pairs_equal_the_sharpness_of_the_spectrum():
         torch.testing.assert_close(
             found, scalar.relu_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0
         )
-    (w, v), x, y = oracle.random_instance(1, 4, 6)
+    (w, v), x, y = random_instance(1, 4, 6)
     y = torch.where(x < 0, 100 * x, y)  # a large residual of a cell that no neuron sees
     hessian = oracle.autodiff_hessian(oracle.relu_network, [v.abs(), w], x, y)
     assert (
@@ -186,7 +187,7 @@ def test_larger_outliers_of_the_pairs_equal_the_sharpness_of_the_spectrum():
 
 def test_gradients_equal_autodiff():
     for seed in range(4):
-        (w, v), x, y = oracle.random_instance(seed, 5, 7)
+        (w, v), x, y = random_instance(seed, 5, 7)
         for kind, network in (("linear", oracle.linear_network), ("relu", oracle.relu_network)):
             in_w, in_v = Network(kind, x, y).gradient(w, v)
             expected = oracle.autodiff_gradient(network, [v, w], x, y)
@@ -195,7 +196,7 @@ def test_gradients_equal_autodiff():
 
 @pytest.mark.parametrize("network", ["linear", "relu"])
 def test_million_neurons_top_eigenpair_has_no_residual(network):
-    (w, v), x, y = oracle.random_instance(11, 10**6, 20)
+    (w, v), x, y = random_instance(11, 10**6, 20)
     w, v = w / 1e3, v / 1e3
     spectrum = (scalar.linear_spectrum if network == "linear" else scalar.relu_spectrum)(w, v, x, y)
     top = spectrum.select("outlier").eigenvectors()[:, 0]
@@ -219,7 +220,7 @@ def test_smallest_eigenvalue_bound_holds_and_is_attained():
         return smallest_eigenvalue_bound(loss, (x**2).mean())
 
     for seed in range(10):
-        (w, v), x, y = oracle.random_instance(seed, 4, 3)
+        (w, v), x, y = random_instance(seed, 4, 3)
         assert scalar.linear_spectrum(w, v, x, y).smallest >= bound(oracle.linear_network)
         assert scalar.relu_spectrum(w, v, x, y).smallest >= bound(oracle.relu_network)
     y = (torch.dot(w, v) - 0.5) * x  # residual proportional to x: Cauchy–Schwarz is an equality
@@ -229,7 +230,7 @@ def test_smallest_eigenvalue_bound_holds_and_is_attained():
 
 @pytest.mark.parametrize("target", [1.5, -1.5])
 def test_phases_tell_the_sign_of_the_second_outlier(target):
-    (w, v), x, _ = oracle.random_instance(2, 6, 8)
+    (w, v), x, _ = random_instance(2, 6, 8)
     y = target * x
     slope = torch.dot(w, v)
     for share, expected in [
@@ -267,7 +268,7 @@ def test_wrong_shapes_are_named(call):
 
 
 def test_float32_arguments_are_computed_in_float64():
-    (w, v), x, y = oracle.random_instance(0, 4, 5)
+    (w, v), x, y = random_instance(0, 4, 5)
     single = scalar.linear_spectrum(w.float(), v.float(), x.float(), y.float())
     double = scalar.linear_spectrum(
         w.float().double(), v.float().double(), x.float().double(), y.float().double()
