@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.measure import check
 from experiments.paper_audit.papers import ROOM, Clause, clauses, keys, read
 from tests.mutations.formulas import Mutation, mutations
 
@@ -236,10 +237,7 @@ def noticed(error: Wrong) -> bool:
         error.paper, error.module, ast.parse(source.replace(error.text, error.wrong))
     ) as mutant:
         formula = next(f for f in mutant if f.id == error.clause)
-        try:
-            return formula.check().agreement != formula.expected
-        except (ArithmeticError, LookupError, ValueError):
-            return True  # the audit stops there
+        return check(formula)["agreement"] != formula.expected
 
 
 def main() -> int:
