@@ -174,13 +174,9 @@ def report(
     What the report covers, and lines for the console.
     """
     job, collection = jobs[0], collect(jobs, protocol, any_seed)
-    todo = "".join(f"; to fill: {command}" for command in collection.fill_commands)
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
-        return collection, [
-            f"{job.name}: no stored cells for these settings{todo}; {where_published()}",
-            *damage,
-        ]
+        return collection, [f"{job.name}: {_nothing_stored(collection)}", *damage]
     claim_outputs(job.outputs)
     update = Update(collection, files)
     head = f"{job.name}: {len(collection.cells)} cells, report in {update.folder}"
@@ -195,8 +191,17 @@ def report(
         ]
     lines = [head, *update.make(only_figure, say), *damage]
     if collection.missing:
-        lines.append(f"  missing: {len(collection.missing)} cells{todo}")
+        lines.append(f"  missing: {len(collection.missing)} cells{_to_fill(collection)}")
     return collection, lines
+
+
+def _nothing_stored(collection: Collection) -> str:
+    """That no cell of the settings is stored, and what measures or reads them."""
+    return f"no stored cells for these settings{_to_fill(collection)}; {where_published()}"
+
+
+def _to_fill(collection: Collection) -> str:
+    return "".join(f"; to fill: {command}" for command in collection.fill_commands)
 
 
 def _found(folder: Path) -> list[str]:
@@ -222,7 +227,7 @@ def draw(
     to: a folder for the files, in place of the report's own, whose page is made again. size: width
     and height in inches, 0 for the figure's own; figures of another size are no part of the report.
 
-    Raises SettingError for a figure or a format that there is not.
+    Raises SettingError for a figure or a format that there is not, and where no cell is stored.
     """
     if suffix not in FORMATS:
         raise SettingError(f"figures: expected one of {', '.join(FORMATS)}, found {short(suffix)}")
@@ -233,6 +238,8 @@ def draw(
             f"found {short(figure)}"
         )
     collection, failures = collect(jobs, protocol, any_seed), Failures()
+    if not collection.cells:
+        raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
     job, folder = collection.job, to or collection.place.folder
     found = ask(material_of(collection, None), failures, only_figures=True)
     names = [figure] if figure else list(found.figures)

@@ -20,7 +20,7 @@ from runner.run.config import experiment_names, files
 from runner.run.config.overrides import Arguments
 from runner.run.console import say
 from runner.store.archive import published_folder, where_published
-from runner.store.job import Job, check_outputs
+from runner.store.job import Job, check_outputs, is_claimed
 
 SMALLEST, LARGEST = 1.5, 40.0
 """Width and height of a figure in inches that can be asked for."""
@@ -66,7 +66,7 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
         sweep(outputs)
     complete = [_report_one(members, any_seed) for members in groups.values()]
     for outputs in folders:
-        if outputs.is_dir():
+        if is_claimed(outputs):  # a folder without any report has no start page
             write_overview(outputs)
     return all(complete)
 

@@ -72,13 +72,11 @@ def claim_outputs(root: Path) -> None:
     """Make `root` an output folder of hess-run, or refuse: it must be new, empty, or already ours,
     and writable."""
     check_outputs(root)
-    marker = root / MARKER
     try:
         root.mkdir(parents=True, exist_ok=True)
-        if not _is_marker(marker):
-            write_bytes(
-                marker, json.dumps({"project": "hess-run", "format": FORMAT}).encode() + b"\n"
-            )
+        if not is_claimed(root):
+            mark = json.dumps({"project": "hess-run", "format": FORMAT})
+            write_bytes(root / MARKER, mark.encode() + b"\n")
     except OSError as error:
         reason = f"{root} cannot be written ({error.strerror})"
         raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
@@ -88,7 +86,7 @@ def check_outputs(root: Path) -> None:
     """Raise SettingError when `root` cannot serve as output folder; writes nothing."""
     try:
         check_place(root, "outputs")
-        if not _is_marker(root / MARKER) and root.exists():
+        if not is_claimed(root) and root.exists():
             _check_content(root)
     except OSError as error:
         raise SettingError(
@@ -123,9 +121,10 @@ def check_place(root: Path, key: str) -> None:
         )
 
 
-def _is_marker(marker: Path) -> bool:
+def is_claimed(root: Path) -> bool:
     """Whether the folder says that it is ours. Raises SettingError where it says that it is another
     program's."""
+    marker = root / MARKER
     if not marker.exists():
         return False
     try:

@@ -204,6 +204,15 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     assert not Path("empty").exists()
 
 
+@pytest.mark.parametrize(("figure", "status"), [("", 0), ("figure=numbers", 2)])
+def test_a_report_of_nothing_says_so_and_leaves_an_empty_folder_empty(command, figure, status):
+    Path("mine").mkdir()
+    words = ["report", "experiment=toy", "width=3", "outputs=mine", *([figure] if figure else [])]
+    code, out, error = command(*words)
+    assert code == status and "no stored cells for these settings; to fill: hess-run" in out + error
+    assert not any(Path("mine").iterdir())
+
+
 def test_the_plan_sums_time_memory_and_disk_of_one_experiment_and_of_all(stored):
     cells = [path for path in Path("outputs/toy/cells").rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in cells)

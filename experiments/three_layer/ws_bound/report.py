@@ -123,13 +123,16 @@ class WsBoundAnalysis(Study):
         narrow = self.experiment.portrait_hidden
         about = (self.experiment, tables)
         paper = [v for v in variants(*about, paper_only=True) if len(unique_points(tables, v))]
+        wide = self.experiment.compared_hidden
         at_narrow = [v for v in paper if len(unique_points(tables, v, narrow))]
+        at_both = [v for v in at_narrow if wide != narrow and len(unique_points(tables, v, wide))]
         found: dict[str, Any] = {}
         if paper:
             found["fig02_bound_and_eigenvalue"] = partial(
                 figures.bound_and_eigenvalue, *about, paper
             )
-            found["fig11_width"] = partial(figures.width, *about, self.tests, paper)
+        if at_both:
+            found["fig11_width"] = partial(figures.width, *about, self.tests, at_both)
         if at_narrow:
             found["fig06_distribution"] = partial(figures.distribution, *about, at_narrow)
             found["fig07_generalisation"] = partial(

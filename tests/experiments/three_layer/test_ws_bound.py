@@ -2,6 +2,7 @@
 figure can be drawn."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -339,6 +340,8 @@ def test_values_statistics_and_figures(experiment, tables):
         f"fig{n:02d}" for n in range(2, 14)
     }
     assert {"scan_of_the_rate", "critical_points", "fig07_draws"} <= figures
+    one_width = replace(experiment, portrait_hidden=experiment.compared_hidden)
+    assert figures - set(analyse(one_width, tables).figures()) == {"fig11_width"}
 
 
 def test_a_search_with_one_point_has_no_flattest(experiment, tables):
