@@ -11,11 +11,13 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from experiments.paper_audit.papers import clauses, keys
 from experiments.printed import FOLDER as CLAIMS, statements
 from runner.run.config import experiment_names, preview
 
@@ -104,6 +106,9 @@ def changed() -> Iterator[tuple[str, str, str, str]]:
         printed = statements(name) if (CLAIMS / f"{name}.csv").is_file() else {}
         says = getattr(preview(name), "says", printed)
         yield from ((name, s.name, s.reason, s.history) for s in says.values() if s.history)
+    for clause in chain.from_iterable(map(clauses, keys())):
+        if clause.history:
+            yield "paper_audit", clause.id, clause.criterion, clause.history
 
 
 SHARPNESS = """

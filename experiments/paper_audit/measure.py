@@ -50,6 +50,8 @@ def check(clause: Clause) -> Row:
         "correction": clause.correction,
         "expected": clause.expected,
         "uncounted": clause.uncounted,
+        "criterion": clause.criterion,
+        "history": clause.history,
         "hypotheses_dropped": len(clause.without),
     }
 

@@ -42,8 +42,9 @@ class Clause:
     the clause in plain text; check: recomputes the numbers; expected: the agreement that tests
     require of the check; root: id of the erratum behind it ("" for none); kind: class of that
     erratum; correction: what to use instead; uncounted: why the clause is no evidence (a
-    definition, true by construction), "" where it is; without: the check without each of its
-    hypotheses.
+    definition, true by construction), "" where it is; criterion: what a word of the clause is taken
+    for; history: when that was chosen, where the numbers were in view; without: the check without
+    each of its hypotheses.
     """
 
     id: str
@@ -55,6 +56,8 @@ class Clause:
     kind: str = ""
     correction: str = ""
     uncounted: str = ""
+    criterion: str = ""
+    history: str = ""
     without: Mapping[str, Check] = field(default_factory=dict)
 
 

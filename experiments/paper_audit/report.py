@@ -80,8 +80,8 @@ def _claim(row: Row, title: str) -> Claim:
         detail.append(f"judged is the corrected line: {row['correction']}")
     elif restored:
         detail.append(f"our text is blank; our own form holds to {row['corrected_error']:.2g}")
-    if row["uncounted"]:
-        detail.append(row["uncounted"])
+    remarks = [row.get(column, "") for column in ("uncounted", "criterion", "history")]
+    detail += [text for text in remarks if text]
     return Claim(
         name=row["id"],
         statement=row["statement"],

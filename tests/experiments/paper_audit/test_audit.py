@@ -136,7 +136,8 @@ def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path
     it; a line that is blank is not confirmed."""
     if stored:
         table = results.load("paper_audit")["formulas"]
-        texts = table.fillna({"class": "", "uncounted": "", "correction": ""})
+        columns = ("class", "uncounted", "correction", "criterion", "history")
+        texts = table.fillna(dict.fromkeys(columns, ""))
         rows = [judged(row) for row in texts.to_dict("records")]
     else:
         rows = []
@@ -152,6 +153,7 @@ def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path
             assert claim.statistic > float(claim.threshold), name
     assert made["attention.c.14.part_2"].verdict == "not comparable"
     assert "rho^7" in made["dag.remark27.number"].detail
+    assert made["dag.remark52"].detail.endswith("chosen when the values had been seen")
 
 
 def evaluated(clause: Clause) -> Clause:
