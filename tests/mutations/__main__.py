@@ -1,13 +1,14 @@
 """Mutation testing: random changes of the code of ROOMS, and whether a test notices each.
 
     python -m tests.mutations [--count 100] [--seed 0] [--limit 120] [--tests 4] [FILE[:LINE] ...]
+    python -m tests.mutations --share 1/2          the first, third, fifth, ... of the draw
 
 Each mutation changes one comparison, operator, constant, condition or call in a copy of the
 project, and runs the test files that belong to the changed module: those named after it, those
 that import it, and those of its folder that name it; if none notices, the rest of its folder. A
-mutation is caught when a test fails or runs into the time limit. FILE restricts the draw to some
-files or lines. Exit status 1 if a mutation survives. A survivor is either equivalent (no input
-tells the two programs apart) or a missing test.
+mutation is caught when a test fails or runs into the time limit; slow tests are not asked. FILE
+restricts the draw to some files or lines. Exit status 1 if a mutation survives. A survivor is
+either equivalent (no input tells the two programs apart) or a missing test.
 """
 
 import argparse
@@ -155,6 +156,7 @@ def tested(folder: Path, file: str, index: int, limit: float, most: int) -> tupl
 def noticed(folder: Path, files: list[str], limit: float) -> str:
     """ "caught", "survived" or "time limit": what the test files say of the project in a folder."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    pytest += ["-m", "not slow"]
     limited = ["bash", "-c", f'ulimit -t {limit:.0f}; exec "$@"', "bash"]  # processor time
     environment = os.environ | {"PYTHONPATH": str(folder)}
     try:
@@ -187,12 +189,14 @@ def main() -> int:
         "--limit", type=float, default=120.0, help="processor seconds for the tests of one mutation"
     )
     parser.add_argument("--tests", type=int, default=4, help="test files for one mutation")
+    parser.add_argument("--share", default="1/1", help="k/n: every n-th of the draw, from the k-th")
     parser.add_argument("places", nargs="*", metavar="FILE[:LINE]")
     options = parser.parse_args()
     counts: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as name:
         project(Path(name))
-        for file, index in draw(options.count, options.seed, options.places):
+        first, step = map(int, options.share.split("/"))
+        for file, index in draw(options.count, options.seed, options.places)[first - 1 :: step]:
             outcome, change = tested(Path(name), file, index, options.limit, options.tests)
             counts[outcome] = counts.get(outcome, 0) + 1
             print(f"{outcome}: {change}", flush=True)
