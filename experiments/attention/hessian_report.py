@@ -4,6 +4,7 @@ figures."""
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -253,11 +254,11 @@ class AttentionHessianAnalysis(Analysis):
         tables = self.tables
         drawn = {}
         if "bounds" in tables:
-            drawn["tightness"] = lambda: tightness(tables["bounds"])
+            drawn["tightness"] = partial(tightness, tables["bounds"])
         if "cases" in tables:
-            drawn["index_cases"] = lambda: index_cases(tables["cases"])
+            drawn["index_cases"] = partial(index_cases, tables["cases"])
         if "convexity" in tables:
-            drawn["convexity"] = lambda: convexity(tables["convexity"])
+            drawn["convexity"] = partial(convexity, tables["convexity"])
         return drawn
 
     def statistics(self) -> list[Statistic]:

@@ -4,6 +4,7 @@ and noise."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -312,17 +313,17 @@ class AttentionNewtonAnalysis(Analysis):
         tables = self.tables
         drawn = {}
         if "contest" in tables:
-            drawn["contest"] = lambda: contest(setup, tables["contest"])
-            drawn["cost"] = lambda: cost(setup, tables["contest"])
-            drawn["outcomes"] = lambda: outcomes(setup, tables["contest"])
+            drawn["contest"] = partial(contest, setup, tables["contest"])
+            drawn["cost"] = partial(cost, setup, tables["contest"])
+            drawn["outcomes"] = partial(outcomes, setup, tables["contest"])
         if "balls" in tables:
             theorem = tables.get("theorem", pd.DataFrame())
-            drawn["certificate"] = lambda: certificate(setup, tables["balls"], theorem)
+            drawn["certificate"] = partial(certificate, setup, tables["balls"], theorem)
         if "scan" in tables:
-            drawn["recovery"] = lambda: recovery(setup, tables["scan"])
+            drawn["recovery"] = partial(recovery, setup, tables["scan"])
         if "targets" in tables:
             layer = chosen(tables["targets"], target=newton_claims.LAYER)
-            drawn["targets"] = lambda: targets(setup, layer)
+            drawn["targets"] = partial(targets, setup, layer)
         return drawn
 
     def claims(self) -> list[Claim]:

@@ -25,10 +25,7 @@ class ScalarSpectrumAnalysis(Analysis):
             "fig2_relu_cells": ("relu_cells", draw.relu_cells),
             "phases": ("pairs", draw.phases),
             "bias_outliers": ("bias", draw.bias_outliers),
-            "fig3_scale_of_the_data": (
-                "wedge_scale",
-                lambda tables: wedge_scale.figure(tables["wedge_scale"]),
-            ),
+            "fig3_scale_of_the_data": ("wedge_scale", wedge_scale.figure),
             "edge_of_stability": ("edge", draw.edge_of_stability),
         }
         found = {

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.training import Network, descend
-from runner.contract import Cell, Claim, Context, Table
+from runner.contract import Cell, Claim, Context, Table, Tables
 from runner.data.synthetic import wedge
 from runner.stats.tables import chosen
 
@@ -162,7 +162,7 @@ def notes(table: pd.DataFrame) -> Iterator[str]:
     )
 
 
-def figure(table: pd.DataFrame) -> Figure:
+def figure(tables: Tables) -> Figure:
     """Fig. 3's two patterns against the scale of the wedge data, at the printed rate and momentum.
 
     Share of the runs whose second outlier starts negative: it turns positive once and stays so (the
@@ -171,7 +171,7 @@ def figure(table: pd.DataFrame) -> Figure:
     from experiments.scalar_spectrum.claims import wedge_name
     from runner.report.figures import COLOURS, DASHES, MARKERS, panels
 
-    found = shares(table)
+    found = shares(tables["wedge_scale"])
 
     def draw(ax: Axes, name: str) -> None:
         for i, ((network, left), part) in enumerate(found.groupby(["network", "left"])):

@@ -252,17 +252,9 @@ def source_of(maker: Any) -> str:
 
 
 def _drawing(maker: Any) -> Any:
-    """The function behind a maker: itself, what a partial holds, or the first one that a lambda
-    calls."""
+    """The function behind a maker: what a partial holds, or itself; None for a figure."""
     function = getattr(maker, "func", maker)
-    if getattr(function, "__name__", "") != "<lambda>":
-        return function if callable(function) else None
-    found: Any = None
-    for name in function.__code__.co_names:
-        found = getattr(found, name, None) or function.__globals__.get(name)
-        if callable(found) and getattr(found, "__doc__", None):
-            return found
-    return None
+    return function if callable(function) else None
 
 
 def made(maker: Any, *, partial: bool) -> Any:

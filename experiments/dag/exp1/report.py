@@ -3,7 +3,8 @@ values, figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -80,26 +81,29 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
         of: dict[str, Any] = {"panel": "depth", "variant": "arch"}
         paper = printed(self.experiment.claimed), PRINTED
         return {
-            self.coupling_figure: lambda: draw.coupling(distances, self._points("C")),
-            self.resonance_figure: lambda: draw.resonance(
-                distances, self._points("R"), self.printed_ends
+            self.coupling_figure: partial(draw.coupling, distances, self._points("C")),
+            self.resonance_figure: partial(
+                draw.resonance, distances, self._points("R"), self.printed_ends
             ),
-            "remark38_examples": lambda: figures.decay(distances, "R_examples", log=True, **of),
-            "stable_rank": lambda: figures.decay(distances, "D", **of),
-            self.dynamics_figure: lambda: figures.through_training(
-                networks, DYNAMICS, paper=paper, **of
+            "remark38_examples": partial(figures.decay, distances, "R_examples", log=True, **of),
+            "stable_rank": partial(figures.decay, distances, "D", **of),
+            self.dynamics_figure: partial(
+                figures.through_training, networks, DYNAMICS, paper=paper, **of
             ),
-            "coupling_map": lambda: figures.pair_maps(deepest, "C", variant="arch"),
-            "training": lambda: figures.learning_curves(self.tables["history"], **of),
+            "coupling_map": partial(figures.pair_maps, deepest, "C", variant="arch"),
+            "training": partial(figures.learning_curves, self.tables["history"], **of),
             **self.further_figures(),
         }
 
-    def _points(self, value: str) -> Iterator[tuple[int, int, float, str]]:
+    def _points(self, value: str) -> list[tuple[int, int, float, str]]:
         """(depth, distance, number, architecture) of the values that the paper publishes in
         words."""
+        says = self.experiment.says
+        found = []
         for of, depth, distance, name in self.points:
             if of == value:
-                yield depth, distance, self.experiment.says[name].number, self.plain
+                found.append((depth, distance, says[name].number, self.plain))
+        return found
 
     def statistics(self) -> list[Statistic]:
         distances = self.tables["distances"]
@@ -181,7 +185,7 @@ class DeepAnalysis(ResonanceAnalysis):
         distances = self.tables["distances"]
         return {
             **super().figures(),
-            "estimates": lambda: draw.estimates(distances, self.tables["estimates"]),
+            "estimates": partial(draw.estimates, distances, self.tables["estimates"]),
         }
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -37,17 +38,17 @@ class BottleneckAnalysis(WithAuthors):
         far = self.tables["far"]
         classes = self.experiment.dataset.classes
         found = {
-            "fig4_stable_rank": lambda: stable_rank(far, classes),
-            "coupling_and_resonance": lambda: coupling_and_resonance(far),
-            "ranks": lambda: ranks(self.tables["ranks"], classes),
-            "image_sets": lambda: image_sets(far),
+            "fig4_stable_rank": partial(stable_rank, far, classes),
+            "coupling_and_resonance": partial(coupling_and_resonance, far),
+            "ranks": partial(ranks, self.tables["ranks"], classes),
+            "image_sets": partial(image_sets, far),
         }
         if "history" in self.tables:
             history = self.tables["history"].assign(
                 width=lambda t: "$d_u$ = " + t["d_u"].astype(str)
             )
-            found["training"] = lambda: figures.learning_curves(
-                history, panel="depth", variant="width"
+            found["training"] = partial(
+                figures.learning_curves, history, panel="depth", variant="width"
             )
         return found
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import pandas as pd
 
@@ -53,17 +53,17 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     def figures(self) -> Figures:
         tables = self.tables
         found = {
-            "fig5_gap_and_curvature": lambda: draw.gap_and_curvature(
-                self.gaps, tables["networks"], self.paper
+            "fig5_gap_and_curvature": partial(
+                draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
             ),
-            "tableN5_parts": lambda: draw.parts(tables["distances"], self.paper),
-            "image_sets": lambda: draw.image_sets(self.gaps),
-            "training": lambda: figures.learning_curves(
-                tables["history"], panel=None, variant="activation"
+            "tableN5_parts": partial(draw.parts, tables["distances"], self.paper),
+            "image_sets": partial(draw.image_sets, self.gaps),
+            "training": partial(
+                figures.learning_curves, tables["history"], panel=None, variant="activation"
             ),
         }
         if "stochastic" in tables:
-            found["tableN6_stochastic"] = lambda: draw.stochastic(tables["stochastic"])
+            found["tableN6_stochastic"] = partial(draw.stochastic, tables["stochastic"])
         return {**found, **self.further_figures()}
 
     def statistics(self) -> list[Statistic]:
@@ -125,8 +125,8 @@ class StochasticGapAnalysis(Analysis):
 
     def figures(self) -> Figures:
         return {
-            "tableN6_discrepancy": lambda: draw.discrepancies(self.draws),
-            "error_against_probes": lambda: draw.rates(self.draws, self.tables["predicted"]),
+            "tableN6_discrepancy": partial(draw.discrepancies, self.draws),
+            "error_against_probes": partial(draw.rates, self.draws, self.tables["predicted"]),
         }
 
     def statistics(self) -> list[Statistic]:

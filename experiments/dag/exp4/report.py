@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -45,15 +46,15 @@ class DiamondAnalysis(WithAuthors):
         tables = self.tables
         history = draw.variant(tables["history"])
         return {
-            "fig6_merge_gap": lambda: draw.merge_gap(
-                tables["merge"], printed(NAME), printed_roundings()
+            "fig6_merge_gap": partial(
+                draw.merge_gap, tables["merge"], printed(NAME), printed_roundings()
             ),
-            "figN2_across_branches": lambda: draw.cross(tables["distances"]),
-            "within_branches": lambda: draw.within(tables["distances"]),
-            "rho": lambda: draw.jacobians(tables["networks"]),
-            "image_sets": lambda: draw.image_sets(tables["merge"]),
-            "training": lambda: figures.learning_curves(
-                history, panel="branch_depth", variant="kind"
+            "figN2_across_branches": partial(draw.cross, tables["distances"]),
+            "within_branches": partial(draw.within, tables["distances"]),
+            "rho": partial(draw.jacobians, tables["networks"]),
+            "image_sets": partial(draw.image_sets, tables["merge"]),
+            "training": partial(
+                figures.learning_curves, history, panel="branch_depth", variant="kind"
             ),
         }
 

@@ -4,6 +4,7 @@ targets."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -46,9 +47,9 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
         paper = printed(self.experiment.claimed)
         of_paper = claims.of_paper(blocks, self.experiment.control)
         return {
-            "table7_norms": lambda: norms(chosen(of_paper, protocol=claims.RECOVERED), paper),
-            "gap_by_protocol": lambda: by_protocol(blocks, paper),
-            "loss_by_protocol": lambda: losses(self.tables["history"]),
+            "table7_norms": partial(norms, chosen(of_paper, protocol=claims.RECOVERED), paper),
+            "gap_by_protocol": partial(by_protocol, blocks, paper),
+            "loss_by_protocol": partial(losses, self.tables["history"]),
             **self.further_figures(),
         }
 

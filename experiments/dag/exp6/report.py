@@ -46,11 +46,11 @@ class ResNetAnalysis(WithAuthors):
             bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
             final = chosen(bent, checkpoint="final")
             found = {
-                "fig7_resonance": lambda: by_distance(distances, "R", log=True),
-                "table9_coupling": lambda: by_distance(distances, "C", log=False),
-                "stable_rank": lambda: by_distance(kept, "D", log=False),
-                "batchnorm_statistics": lambda: calibration(distances),
-                "probe_error": lambda: probe_error(pairs),
+                "fig7_resonance": partial(by_distance, distances, "R", log=True),
+                "table9_coupling": partial(by_distance, distances, "C", log=False),
+                "stable_rank": partial(by_distance, kept, "D", log=False),
+                "batchnorm_statistics": partial(calibration, distances),
+                "probe_error": partial(probe_error, pairs),
             }
             for name, rows in (("table8_gap", final), ("tableN8_gap", bent)):
                 if len(rows):
@@ -59,8 +59,8 @@ class ResNetAnalysis(WithAuthors):
             history = self.tables["history"].drop_duplicates(
                 ["activation", "arch", "seed", "epoch"]
             )
-            found["training"] = lambda: figures.learning_curves(
-                history, panel="activation", variant="arch"
+            found["training"] = partial(
+                figures.learning_curves, history, panel="activation", variant="arch"
             )
         return found
 

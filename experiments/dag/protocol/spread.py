@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, islice
 from typing import Any, ClassVar
 
@@ -67,7 +67,7 @@ class SpreadAnalysis(Analysis):
 
     def further_figures(self) -> Figures:
         if self.further:
-            return {"further_seeds": lambda: draw_further_seeds(self.further)}
+            return {"further_seeds": partial(draw_further_seeds, self.further)}
         return {}
 
 
