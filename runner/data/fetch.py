@@ -255,7 +255,7 @@ def _download(
                 ValueError,
             ) as error:
                 reasons.append(f"{url}: {error}")
-                refused = isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500
+                refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
                 if refused or isinstance(error, ValueError):
                     break  # asking again will not help
                 continue

@@ -2,6 +2,7 @@
 seeds."""
 
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -95,6 +96,33 @@ def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
             assert part in str(error.value)
 
 
+def test_only_the_published_records_are_read_in_whatever_order(root):
+    sums = []
+    for name, count in (("train", 5), ("test", 3)):
+        rows = np.fromfile(root / "bin" / f"{name}.bin", np.uint8).reshape(count, 3074)
+        digests = [sha256(row[1:].tobytes()).digest() for row in rows]  # without the coarse class
+        total = sum(int.from_bytes(digest, "big") for digest in digests)
+        sums.append(f"{total % 2**128:032x}")
+    published = replace(SPEC, records=tuple(sums))
+    before = read(published, root / "bin").train.targets
+    rows = np.fromfile(root / "bin" / "train.bin", np.uint8).reshape(5, 3074)
+    rows[::-1].tofile(root / "bin" / "train.bin")
+    assert torch.equal(read(published, root / "bin").train.targets, before.flip(0))
+    rows[2, 100] ^= 1
+    rows.tofile(root / "bin" / "train.bin")
+    with pytest.raises(DataError, match=r"expected the published records in train.bin of"):
+        read(published, root / "bin")
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "size"), [("cifar10", 5 * 30_730_000, 3073), ("cifar100", 153_700_000, 3074)]
+)
+def test_the_archives_have_the_published_sizes(name, train, size):
+    spec = archive(name)
+    assert sum(spec.sizes[file] for file in spec.train) == train
+    assert sum(spec.sizes[file] for file in spec.test) == 10_000 * size
+
+
 def test_unknown_names_are_refused():
     with pytest.raises(DataError, match="cifar10, cifar100"):
         archive("mnist")
@@ -170,6 +198,8 @@ def test_wedge_and_linear():
     x, y = wedge(1000, np.random.default_rng(0), noise=0.3)
     assert np.std(y - np.abs(x)) == pytest.approx(0.3, rel=0.1)
     x, y = linear(20000, np.random.default_rng(1), slope=3.0, scale=2.0, noise=0.5)
+    draws = np.random.default_rng(1).standard_normal((2, 20000))
+    np.testing.assert_allclose(y, 6 * draws[0] + 0.5 * draws[1], rtol=1e-12)
     assert np.std(y - 3 * x) == pytest.approx(0.5, rel=0.03) and np.std(x) == pytest.approx(
         2, rel=0.03
     )

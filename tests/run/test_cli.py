@@ -199,6 +199,9 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     page.unlink()
     status, out, _ = stored("open", "toy")  # made again from the cells
     assert status == 0 and out.endswith(f"{page}\nopened {page.as_uri()}\n") and page.is_file()
+    assert stored("experiment=toy", "width=1", "seed=45", "outputs=another_seed")[0] == 0
+    Path("another_seed/toy/index.html").unlink()
+    assert stored("open", "toy", "outputs=another_seed")[0] == 0
     status, out, err = stored("open", "outputs=empty")
     assert status == 2 and "hess-run report" in err and err.count("\n") == 1
     assert not Path("empty").exists()

@@ -393,6 +393,11 @@ def test_shifts_against_limits():
 def test_absence_is_refuted_by_significance_alone():
     assert evidence(*[(0.5, -0.2)] * 5).unharmed(SAYS, "t").verdict == "confirmed"
     assert evidence(*[(0.001, -0.9)] * 5).unharmed(SAYS, "t").verdict == "refuted"
+    for effect in (0.9, -0.9):
+        assert evidence(*[(0.001, effect)] * 5).unrelated(SAYS, "t").verdict == "refuted"
+        assert evidence(*[(0.5, effect)] * 5).unrelated(SAYS, "t").verdict == "confirmed"
+    without_power = evidence(*[(0.5, 0.2)] * 5, p_min=0.5)
+    assert without_power.unrelated(SAYS, "t").verdict == "inconclusive"
 
 
 def test_numbers_of_data_sets():
