@@ -100,3 +100,13 @@ def test_a_run_with_other_code_says_so_in_one_line(toy_conf, tmp_path, monkeypat
         (_, line) = survey([place])[0]
         assert "stored cells were measured by other code" in line and "and " in line
         assert line.endswith("more files; force=true measures again")
+
+
+def test_the_code_of_an_experiment_is_that_of_its_paper_and_of_what_measures():
+    names = code._files(type(preview("exp1_resonance")).__module__)
+    assert "experiments/dag/exp1/settings.py" in names and "runner/curvature/verify.py" in names
+    places = {"/".join(name.split("/")[:2]) for name in names}
+    assert {place for place in places if place.startswith("experiments/")} == {"experiments/dag"}
+    assert {place.removeprefix("runner/") for place in places if place.startswith("runner/")} == {
+        *code.MEASURING
+    }
