@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from torch import nn
 
+from runner.curvature.function.context import changes_gradients
 from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.function import Function
 from runner.curvature.function.identities import Outcome
@@ -72,11 +73,7 @@ def _draws(module: nn.Module) -> bool:
     )
 
 
-def _hooked(module: nn.Module) -> bool:
-    tensors = any(p is not None and p._backward_hooks for p in module._parameters.values())
-    return bool(module._backward_hooks or module._backward_pre_hooks or tensors)
-
-
+_HOOKS = "{} has hooks that change gradients: remove them while it is measured"
 _CAUSES: list[tuple[str, Test, str]] = [
     ("1", lambda f, o: next(_named(f, _draws), None) if "draws" in o.what else None,
      "{} draws at random in training mode: call .eval()"),
@@ -86,7 +83,7 @@ _CAUSES: list[tuple[str, Test, str]] = [
     ("1", lambda f, o: "" if "state" in o.what else None,
      "the module or the loss keeps values from one call to the next (counters, hidden states): "
      "reset them in forward"),
-    ("0", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
+    ("0", _first(changes_gradients), _HOOKS),
     ("0", lambda f, o: some(map(repr, o.what), 3) if o.what else None,
      "{} is held outside of the module's parameters, in a list, a closure or a cached product: "
      "read it from the module at each call"),
@@ -94,8 +91,8 @@ _CAUSES: list[tuple[str, Test, str]] = [
      "the loss reads the parameters other than through the module's output (a penalty): a "
      "Gauss-Newton or Fisher matrix has no part for that; leave the penalty out, or use "
      "part='hessian'"),
-    ("2", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
-    ("3", _first(_hooked), "{} has hooks that change gradients: remove them while it is measured"),
+    ("2", _first(changes_gradients), _HOOKS),
+    ("3", _first(changes_gradients), _HOOKS),
     ("3", lambda f, o: "" if "examples" in o.what else None,
      "the gradient of one example cannot be told from the rows of the output, or the loss is no "
      "plain mean over them: let the module return (B, ...) and the loss a mean, or use "

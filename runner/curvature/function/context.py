@@ -4,12 +4,12 @@ back."""
 from __future__ import annotations
 
 import random
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -59,32 +59,33 @@ def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Itera
             table[name] = tensor
 
 
+def reseed(seed: int) -> None:
+    """Seeds the global generators of torch, numpy and Python."""
+    random.seed(seed)
+    # torch.manual_seed formats a stack trace for every device
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    np.random.seed(seed)  # noqa: NPY002 (what users' code may draw from)
+
+
 @contextmanager
 def random_state(seed: int | None) -> Iterator[None]:
     """The global generators of torch, numpy and Python are as before when the block ends. seed:
     theirs inside."""
-    numpy: Any = getattr(sys.modules.get("numpy"), "random", None)
     python, on_cpu = random.getstate(), torch.get_rng_state()
+    of_numpy = np.random.get_state()  # noqa: NPY002
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    of_numpy = None if numpy is None else numpy.get_state()
     try:
         if seed is not None:
-            random.seed(seed)
-            torch.default_generator.manual_seed(
-                seed
-            )  # torch.manual_seed formats a stack trace for every device
-            if on_devices is not None:
-                torch.cuda.manual_seed_all(seed)
-            if numpy is not None:
-                numpy.seed(seed)
+            reseed(seed)
         yield
     finally:
         random.setstate(python)
         torch.set_rng_state(on_cpu)
         if on_devices is not None:
             torch.cuda.set_rng_state_all(on_devices)
-        if numpy is not None:
-            numpy.set_state(of_numpy)
+        np.random.set_state(of_numpy)  # noqa: NPY002
 
 
 class Widened(TorchFunctionMode):
@@ -117,6 +118,12 @@ def double_precision(mixes: bool) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+def changes_gradients(module: nn.Module) -> bool:
+    """Whether hooks of a module, without its parts, may change gradients."""
+    tensors = any(p is not None and p._backward_hooks for p in module._parameters.values())
+    return bool(module._backward_hooks or module._backward_pre_hooks or tensors)
 
 
 def has_python(tensors: Iterable[Tensor]) -> bool:

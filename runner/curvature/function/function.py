@@ -3,8 +3,8 @@ differentiates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from runner.curvature.function.context import (
     modules_of,
     placed,
     random_state,
+    reseed,
     widen,
 )
 from runner.curvature.function.data import Batch, arguments_of, fresh
@@ -30,7 +31,8 @@ from runner.curvature.function.errors import (
 from runner.curvature.function.layers import Pick, picked
 from runner.curvature.function.repairs import measurable
 from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
-from runner.curvature.function.variables import Parameters, Perturbations, Values
+from runner.curvature.function.variables import Parameters, Perturbations
+from runner.curvature.function.vectors import Values, divided, joined
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
@@ -72,34 +74,50 @@ class Function:
         self.rows_checked: dict[tuple[int, ...], bool] = {}
         self.mixes = False
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""
+        self._inside = False
+        self._held: dict[bool, dict[int, Tensor]] = {}
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Inside, torch is set as `at` needs it: several points are then evaluated quickly. The
+        random state is as before when the block ends."""
+        with ONE_AT_A_TIME:
+            if self._inside:
+                yield
+                return
+            self._inside = True
+            try:
+                with torch.inference_mode(False), random_state(None), measurable(self.module):
+                    yield
+            finally:
+                self._inside = False
+                self._held.clear()
 
     @contextmanager
     def at(self, point: Point, graph: bool = True) -> Iterator[None]:
         """Inside, the module and the loss have the variables of `point`: run, differentiate and
         multiply there."""
         modules = modules_of((self.module, self.loss))
-        tensors: dict[int, Tensor] = {}
-        for m in modules:
-            for p in m._parameters.values():
-                if p is not None and not point.own:
-                    tensors[id(p)] = widen(p.detach()) if point.wide else p.detach()
-            for b in m._buffers.values():
-                if b is not None:
-                    tensors[id(b)] = (widen(b.detach()) if point.wide else b.detach()).clone()
-        if not point.own:
-            tensors |= self.variables.replaced(point.values)
         seed = self.seed if point.seed is None else point.seed
-        with ExitStack() as stack:
-            stack.enter_context(ONE_AT_A_TIME)
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.set_grad_enabled(graph))
-            stack.enter_context(random_state(seed))
-            stack.enter_context(measurable(self.module))
-            if point.wide:
-                stack.enter_context(double_precision(self.mixes))
-            stack.enter_context(placed(modules, tensors))
-            stack.enter_context(self.variables.attached(point.values))
-            yield
+        wide = double_precision(self.mixes) if point.wide else nullcontext()
+        with self.prepared(), torch.set_grad_enabled(graph), wide:
+            tensors = _buffers(modules, point.wide)
+            if not point.own:
+                tensors |= self._constants(modules, point.wide)
+                tensors |= self.variables.replaced(point.values)
+            if seed is not None:
+                reseed(seed)
+            with placed(modules, tensors), self.variables.attached(point.values):
+                yield
+
+    def _constants(self, modules: Sequence[nn.Module], wide: bool) -> dict[int, Tensor]:
+        """What stands in for the parameters that are no variables, the same for several points."""
+        if wide not in self._held:
+            variable = {id(p) for p in self.variables.originals.values()}
+            found = [p for m in modules for p in m._parameters.values() if p is not None]
+            fixed = {id(p): p.detach() for p in found if id(p) not in variable}
+            self._held[wide] = {k: widen(p) for k, p in fixed.items()} if wide else fixed
+        return self._held[wide]
 
     # ------------------------------------------------------------------ inside of `at`
 
@@ -161,26 +179,27 @@ class Function:
         with self.at(point):  # the module takes gradients itself
             return self.evaluate(batch, point.wide)[1].detach()
 
-    def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensors] = ()) -> Evaluated:
+    def gradient(self, point: Point, batch: Batch, directions: Sequence[Tensor] = ()) -> Evaluated:
         """L, its gradient and products of its Hessian with directions, for one batch."""
         leaves = {name: t.detach().requires_grad_() for name, t in point.values.items()}
         with self.at(point._replace(values=leaves)), second_derivatives(NETWORK):
             loss = self.evaluate(batch, point.wide)[1]
             wrt = list(leaves.values())
             slopes = gradients(loss, wrt, graph=bool(directions))
-            products = [second(slopes, wrt, v) for v in directions]
-        return Evaluated(loss.detach(), [g.detach() for g in slopes], products)
+            flat = joined(slopes)
+            products = [joined(gradients(flat, wrt, v)) for v in directions]
+        return Evaluated(loss.detach(), flat.detach(), products)
 
 
 NETWORK = "the network or its loss"
 
 
 class Evaluated(NamedTuple):
-    """The loss, its gradient, and products with directions: one tensor for each variable."""
+    """The loss, its gradient, and products with directions, as vectors."""
 
     loss: Tensor
-    gradient: Tensors
-    products: list[Tensors]
+    gradient: Tensor
+    products: Tensors
 
 
 class NotScalar(MeasurementError):
@@ -244,41 +263,12 @@ def _of_gradient(error: RuntimeError) -> Exception:
     return MeasurementError(f"the gradient of the loss fails: {first_line(error)}")
 
 
-def second(slopes: Tensors, wrt: Tensors, direction: Tensors) -> Tensors:
-    """The derivative of the gradient along a direction."""
-    used = [(g, v) for g, v in zip(slopes, direction, strict=True) if g.requires_grad]
-    if not used:
-        return [torch.zeros_like(t) for t in wrt]
-    rows, weights = zip(*used, strict=True)
-    found = torch.autograd.grad(rows, wrt, weights, retain_graph=True, allow_unused=True)
-    return [
-        torch.zeros_like(t) if g is None else g.detach() for t, g in zip(wrt, found, strict=True)
-    ]
-
-
-def dot(one: Tensors, other: Tensors) -> float:
-    """Inner product in float64."""
-    terms = [
-        torch.dot(a.reshape(-1).double(), b.reshape(-1).double())
-        for a, b in zip(one, other, strict=True)
-    ]
-    return float(torch.stack(terms).sum())
-
-
-def norm(tensors: Tensors) -> float:
-    """Euclidean norm in float64."""
-    return float(
-        torch.stack([torch.linalg.vector_norm(t, dtype=torch.float64) for t in tensors]).norm()
-    )
-
-
-def less(one: Tensors, other: Tensors) -> Tensors:
-    """The difference."""
-    return [a - b for a, b in zip(one, other, strict=True)]
-
-
-def moved(values: Mapping[str, Tensor], step: Tensors, size: float = 1.0) -> Values:
+def moved(values: Values, step: Tensor, size: float = 1.0) -> Values:
     """values + size * step, in the dtype of the values."""
-    return {
-        name: t + size * d.to(t.dtype) for (name, t), d in zip(values.items(), step, strict=True)
-    }
+    return divided(torch.add(joined([*values.values()]), step, alpha=size), values)
+
+
+def _buffers(modules: Iterable[nn.Module], wide: bool) -> dict[int, Tensor]:
+    """Copies of the buffers, which a call may change."""
+    buffers = [b for m in modules for b in m._buffers.values() if b is not None]
+    return {id(b): (widen(b.detach()) if wide else b.detach()).clone() for b in buffers}

@@ -18,25 +18,16 @@ neither; it is named and never refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from runner.curvature.function.data import Batch
-from runner.curvature.function.function import (
-    Evaluated,
-    Function,
-    Point,
-    Tensors,
-    dot,
-    gradients,
-    less,
-    moved,
-    norm,
-)
-from runner.curvature.function.variables import Parameters, Values
+from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
+from runner.curvature.function.vectors import Flat, Values, divided, dot, joined, norm
 
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
@@ -58,19 +49,16 @@ class Outcome:
     what: tuple[str, ...] = ()
 
 
-def noise(function: Function, values: Values, seed: int) -> Tensors:
+def noise(function: Function, values: Values, seed: int) -> Tensor:
     """One direction, normal with the root mean square of each variable, the same at every call."""
+    like = Flat(values)
     generator = torch.Generator().manual_seed(seed)
-    found = []
-    for name, value in values.items():
-        period = min(value.numel(), PERIOD)
-        drawn = torch.randn(period, generator=generator, dtype=torch.float64, device="cpu")
-        drawn = drawn.repeat(-(-value.numel() // max(1, period)))[: value.numel()].reshape(
-            value.shape
-        )
-        step = drawn.to(value.device, value.dtype) * function.variables.scale(name, value)
-        found.append(function.variables.moving(name, step))
-    return found
+    count = min(like.size, PERIOD)
+    drawn = torch.randn(count, generator=generator, dtype=torch.float64, device="cpu")
+    step = drawn.to(like.device, like.dtype).repeat(-(-like.size // count))[: like.size]
+    for (name, value), piece in zip(values.items(), step.split(like.numbers), strict=True):
+        function.variables.scale(name, piece.view(value.shape), value)
+    return step
 
 
 def displaced(function: Function, values: Values) -> Values:
@@ -91,40 +79,29 @@ Own = tuple[Tensor, dict[str, Tensor]]
 
 
 def same_function(function: Function, values: Values, batch: Batch, own: Own) -> list[Outcome]:
-    """Identities 0 and 1, on one batch. own: of a plain call."""
-    outcomes = []
-    first = function.gradient(Point(values, seed=function.seed or 1), batch)
+    """Identities 0 and 1, on one batch. own: of a plain call, with another seed."""
+    ours = function.gradient(Point(values, seed=function.seed or 2), batch)
     allowed = _tolerance(values)
-    wrong = _differing(function, own, first, allowed)
-    if wrong is not None:
-        outcomes.append(wrong)
-    if function.seed is None:
+    wrong = _differing(function, values, own, ours, allowed)
+    error = 0.0
+    if function.seed is None and (wrong is not None or len(own[1]) < len(values)):
+        error = _apart(ours, function.gradient(Point(values, seed=1), batch))
+    if error > allowed:
         again = function.gradient(Point(values, seed=2), batch)
-        error = max(_relative(first.loss, again.loss), _apart(first.gradient, again.gradient))
-        if error > allowed:
-            same_seed = function.gradient(Point(values, seed=1), batch)
-            drawn = (
-                max(
-                    _relative(first.loss, same_seed.loss),
-                    _apart(first.gradient, same_seed.gradient),
-                )
-                <= allowed
-            )
-            outcomes = [
-                Outcome("1 repeatable", "wrong", error, ("draws",) if drawn else ("state",))
-            ]
-    return outcomes or [
-        Outcome("0 same function", "right", 0.0),
-        Outcome("1 repeatable", "right", 0.0),
-    ]
+        what = "draws" if _apart(ours, again) <= allowed else "state"
+        return [Outcome("1 repeatable", "wrong", error, (what,))]
+    if wrong is not None:
+        return [wrong]
+    return [Outcome("0 same function", "right", 0.0), Outcome("1 repeatable", "right", 0.0)]
 
 
 def own_parameters(function: Function, batch: Batch) -> Own:
     """The loss, and the gradients of parameters, of a plain call with the module's own
     parameters."""
-    originals: Mapping[str, Tensor] = getattr(function.variables, "originals", {})
     live = {
-        k: p for k, p in originals.items() if p.requires_grad and p.is_leaf and not p.is_inference()
+        k: p
+        for k, p in function.variables.originals.items()
+        if p.requires_grad and p.is_leaf and not p.is_inference()
     }
     with function.at(Point({}, seed=function.seed or 1, own=True)):
         loss = function.evaluate(batch)[1]
@@ -135,23 +112,20 @@ def own_parameters(function: Function, batch: Batch) -> Own:
     }
 
 
-def _differing(function: Function, own: Own, ours: Evaluated, allowed: float) -> Outcome | None:
+def _differing(
+    function: Function, values: Values, own: Own, ours: Evaluated, allowed: float
+) -> Outcome | None:
     loss, slopes = own
-    error = _relative(ours.loss, loss)
-    names: list[str] = []
-    if isinstance(function.variables, Parameters):
-        mine = dict(zip(function.variables.values, ours.gradient, strict=True))
-        pairs = {name: (mine[name], slope) for name, slope in slopes.items()}
-        size = (
-            max(norm([a for a, _ in pairs.values()]), norm([b for _, b in pairs.values()]))
-            if pairs
-            else 0.0
-        )
-        apart = {name: norm([a - b]) / size for name, (a, b) in pairs.items()} if size > 0 else {}
-        names = [
-            name for name, e in sorted(apart.items(), key=lambda item: -item[1]) if e > allowed
-        ]
-        error = max([error, *apart.values()])
+    error, names = _relative(ours.loss, loss), list[str]()
+    if slopes:
+        mine = divided(ours.gradient, values)
+        one, other = joined([mine[name] for name in slopes]), joined([*slopes.values()])
+        size = max(norm(one), norm(other), 1e-300)
+        if norm(one - other) > allowed * size:
+            apart = {name: norm(mine[name] - slope) / size for name, slope in slopes.items()}
+            far = [name for name, e in apart.items() if e > allowed]
+            names = sorted(far, key=lambda name: -apart[name])
+            error = max([error, *apart.values()])
     return Outcome("0 same function", "wrong", error, tuple(names)) if error > allowed else None
 
 
@@ -165,43 +139,58 @@ def _relative(one: Tensor, other: Tensor) -> float:
     return abs(a - b) / max(abs(a), abs(b), 1e-300) if a != b else 0.0
 
 
-def _apart(one: Tensors, other: Tensors) -> float:
-    return norm(less(one, other)) / max(norm(one), norm(other), 1e-300)
+def _apart(one: Evaluated, other: Evaluated) -> float:
+    """Of losses or gradients."""
+    size = max(norm(one.gradient), norm(other.gradient), 1e-300)
+    return max(_relative(one.loss, other.loss), norm(one.gradient - other.gradient) / size)
 
 
 # ------------------------------------------------------------------ identities 2 and 3
 
 
-@dataclass
+Pieces = Mapping[str, Tensor]
+
+
 class Comparison:
-    """One derivative next to differences at several steps, in pieces by name."""
+    """One derivative next to differences at several steps, in pieces by name. floors: what errors
+    are relative to at least. eps: rounding of what is differentiated."""
 
-    identity: str
-    derivative: Mapping[str, Tensors]
-    floors: Mapping[str, float]
-    tolerance: float = AGREES
-
-    def __post_init__(self) -> None:
-        self.found: list[tuple[dict[str, float], dict[str, float], Mapping[str, Tensors]]] = []
-        self.open = set(self.derivative)
-        self.best = dict.fromkeys(self.derivative, math.inf)
-
-    def add(
-        self, difference: Mapping[str, Tensors], gap: Mapping[str, float], live: Mapping[str, bool]
+    def __init__(
+        self,
+        identity: str,
+        derivative: Pieces,
+        floors: Mapping[str, float],
+        eps: float,
+        tolerance: float = AGREES,
     ) -> None:
-        """The difference at one more step; gap: how far its two sides differ; live: whether it
-        rises above rounding."""
-        errors, gaps = {}, {}
-        for name, derivative in self.derivative.items():
-            scale = max(norm(derivative), self.floors[name], 1e-300)
-            apart = norm(less(difference[name], derivative)) / scale
-            errors[name] = apart if live[name] else math.inf
-            gaps[name] = gap[name] / scale
+        self.identity, self.derivative, self.tolerance = identity, derivative, tolerance
+        self.eps = eps
+        self.norms = {name: norm(piece) for name, piece in derivative.items()}
+        self.scales = {k: max(size, floors[k], 1e-300) for k, size in self.norms.items()}
+        self.found: list[tuple[dict[str, float], dict[str, float], Pieces]] = []
+        self.open = set(derivative)
+        self.best = dict.fromkeys(derivative, math.inf)
+
+    def add(self, values: Iterable[Pieces], t: float) -> None:
+        """What is differentiated, at u' + td, u' and u' - td."""
+        above, here, below = values
+        errors, gaps = dict.fromkeys(self.derivative, math.inf), dict[str, float]()
+        slopes = {}
+        for name in set(self.open):
+            difference = above[name] - below[name]
+            size = norm(difference)
+            slopes[name] = difference.div_(2 * t)
+            apart = norm(slopes[name] - self.derivative[name]) / self.scales[name]
+            live = size > 100 * self.eps * norm(here[name])
+            if live:
+                errors[name] = apart
             self.best[name] = min(self.best[name], errors[name])
-            zero = norm(derivative) == 0 == norm(difference[name])
-            if apart <= self.tolerance and (live[name] or zero):
+            if apart <= self.tolerance and (live or self.norms[name] == 0 == size):
                 self.open.discard(name)
-        self.found.append((errors, gaps, {name: difference[name] for name in self.open}))
+            else:
+                bend = (above[name] + below[name]).sub_(here[name], alpha=2)
+                gaps[name] = norm(bend) / (t * self.scales[name])  # large where a kink lies between
+        self.found.append((errors, gaps, {name: slopes[name] for name in self.open}))
 
     def outcome(self) -> Outcome:
         """The verdict over all pieces."""
@@ -218,46 +207,22 @@ class Comparison:
     def _wrong(self, name: str) -> float | None:
         """The error, where two steps agree with each other and not with the derivative, or that is
         not finite."""
-        if not math.isfinite(norm(self.derivative[name])):
+        if not math.isfinite(self.norms[name]):
             return math.inf
-        scale = max(norm(self.derivative[name]), self.floors[name], 1e-300)
         for i, (errors, gaps, one) in enumerate(self.found):
             for other_errors, other_gaps, other in self.found[:i]:
                 error = min(errors[name], other_errors[name])
-                if (
-                    not math.isfinite(max(errors[name], other_errors[name]))
-                    or name not in one
-                    or name not in other
-                ):
+                if not math.isfinite(max(errors[name], other_errors[name])):
                     continue
-                agree = norm(less(one[name], other[name])) / scale < error / 10
+                agree = norm(one[name] - other[name]) / self.scales[name] < error / 10
                 if agree and min(gaps[name], other_gaps[name]) < error / 10:
                     return error
         return None
 
 
-def by_group(function: Function, tensors: Tensors) -> dict[str, Tensors]:
-    """One tensor for each variable, by group."""
-    named = dict(zip(function.variables.values, tensors, strict=True))
-    groups = {}
-    for group, members in function.variables.members.items():
-        groups[group] = [named[k] for k in members]
-    return groups
-
-
-def divided(tensors: Tensors, by: float) -> Tensors:
-    """Each of the tensors over a number."""
-    return [t / by for t in tensors]
-
-
-def scalar(value: float) -> Tensor:
+def scalar(value: float | Tensor) -> Tensor:
     """A number in float64, whatever the default device is."""
-    return torch.tensor([value], dtype=torch.float64, device="cpu")
-
-
-def bend_of(above: Tensors, here: Tensors, below: Tensors) -> Tensors:
-    """The second difference, which is large where a kink lies between."""
-    return [u - 2 * v + w for u, v, w in zip(above, here, below, strict=True)]
+    return torch.tensor([float(value)], dtype=torch.float64, device="cpu")
 
 
 class SecondOrder:
@@ -265,77 +230,73 @@ class SecondOrder:
 
     def __init__(self, function: Function, values: Values, batch: Batch, wide: bool) -> None:
         self.function, self.batch, self.wide = function, batch, wide
-        start = in_double(values) if wide else values
-        self.point = displaced(function, start)
-        self.d, self.c = noise(function, start, 2), noise(function, start, 3)
+        self.start = in_double(values) if wide else values
+        self.point = displaced(function, self.start)
+        self.flat = joined([*self.point.values()])
+        self.d = noise(function, self.start, 2)
         self.here = Point(self.point, wide, function.seed or 1)
-        self.double = wide or next(iter(values.values())).dtype == torch.float64
+        self.double = wide or self.d.dtype == torch.float64
         self.steps: Sequence[float] = STEPS if self.double else STEPS_IN_FLOAT32
         self.eps = 2.2e-16 if self.double else 1.2e-7
         self.tolerance = AGREES if self.double else 2e-2
 
+    @cached_property
+    def c(self) -> Tensor:
+        """A second direction."""
+        return noise(self.function, self.start, 3)
+
     def moved(self, t: float) -> Point:
         """u' + t d."""
-        return self.here._replace(values=moved(self.point, self.d, t))
+        at = torch.add(self.flat, self.d, alpha=t)
+        return self.here._replace(values=divided(at, self.point))
+
+    def groups(self, vector: Tensor) -> dict[str, Tensor]:
+        """A vector by groups."""
+        return {name: vector[place] for name, place in self.function.variables.groups.items()}
+
+    def product(self, derivative: Pieces, here: Pieces) -> Comparison:
+        """Identity 3: the derivative of something that is `here` at u'."""
+        floors = {name: 1e3 * self.eps * norm(piece) for name, piece in here.items()}
+        return Comparison("3 product", derivative, floors, self.eps, self.tolerance)
 
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
         whole = self.function.gradient(self.here, self.batch, (self.d,))
-        (hd,) = whole.products
-        slope, g = dot(whole.gradient, self.d), whole.gradient
-        size = max(abs(slope), norm(g) * norm(self.d) / math.sqrt(sum(t.numel() for t in g)))
-        first = Comparison("2 gradient", {"": [scalar(slope)]}, {"": size}, self.tolerance)
-        groups = by_group(self.function, g)
-        floors = {name: 1e3 * self.eps * norm(part) for name, part in groups.items()}
-        next_one = Comparison("3 product", by_group(self.function, hd), floors, self.tolerance)
+        (hd,), g = whole.products, whole.gradient
+        slope, floor = scalar(dot(g, self.d)), norm(g) * norm(self.d) / math.sqrt(len(g))
+        first = Comparison("2 gradient", {"": slope}, {"": floor}, self.eps, self.tolerance)
+        next_one = self.product(self.groups(hd), self.groups(g))
         for t in self.steps:
             above, below = (self.function.gradient(self.moved(s * t), self.batch) for s in (1, -1))
-            a, b, here = float(above.loss), float(below.loss), float(whole.loss)
-            live = abs(a - b) > 100 * self.eps * abs(here)
-            bend = abs(a - 2 * here + b) / t
-            first.add({"": [scalar((a - b) / (2 * t))]}, {"": bend}, {"": live})
-            difference = by_group(self.function, less(above.gradient, below.gradient))
-            bends = by_group(self.function, bend_of(above.gradient, g, below.gradient))
-            above_rounding = {
-                name: norm(part) > 100 * self.eps * norm(groups[name])
-                for name, part in difference.items()
-            }
-            slopes = {name: divided(part, 2 * t) for name, part in difference.items()}
-            next_one.add(
-                slopes, {name: norm(part) / t for name, part in bends.items()}, above_rounding
-            )
+            ends = above, whole, below
+            first.add(({"": scalar(point.loss)} for point in ends), t)
+            next_one.add((self.groups(point.gradient) for point in ends), t)
             if not first.open and not next_one.open:
                 break
         outcome = next_one.outcome()
         if outcome.status == "inconclusive":
             (hc,) = self.function.gradient(self.here, self.batch, (self.c,)).products
             outcome = self.with_symmetry(outcome, hd, hc)
-        outcomes = [first.outcome(), outcome]
-        return outcomes + self.not_reached(groups, float(whole.loss))
+        return [first.outcome(), outcome, *self.not_reached(whole)]
 
-    def with_symmetry(self, outcome: Outcome, hd: Tensors, hc: Tensors) -> Outcome:
+    def with_symmetry(self, outcome: Outcome, hd: Tensor, hc: Tensor) -> Outcome:
         """What differences have not decided: wrong where <c, H d> differs from <d, H c>."""
         size = norm(self.c) * norm(hd) + norm(self.d) * norm(hc)
         skew = abs(dot(self.c, hd) - dot(self.d, hc)) / max(size, 1e-300)
         allowed = 1e-8 if self.double else 1e-3
         return Outcome("3 product", "wrong", skew, ("symmetry",)) if skew > allowed else outcome
 
-    def not_reached(self, groups: Mapping[str, Tensors], loss: float) -> list[Outcome]:
+    def not_reached(self, whole: Evaluated) -> list[Outcome]:
         """Groups without a gradient are moved together: they must not move the loss."""
-        still = [name for name, part in groups.items() if norm(part) == 0]
+        loss, step = float(whole.loss), torch.zeros_like(whole.gradient)
+        still = [name for name, part in self.groups(whole.gradient).items() if not part.any()]
         if not still:
             return []
-        members = {k for name in still for k in self.function.variables.members[name]}
-        step = [
-            v if k in members else torch.zeros_like(v)
-            for k, v in zip(self.point, self.c, strict=True)
-        ]
-        after = float(
-            self.function.value(
-                self.here._replace(values=moved(self.point, step, 1e-2)), self.batch
-            )
-        )
-        error = abs(after - loss) / max(abs(loss), 1e-300)
+        for name in still:
+            place = self.function.variables.groups[name]
+            step[place] = self.c[place]
+        after = self.here._replace(values=moved(self.point, step, 1e-2))
+        error = abs(float(self.function.value(after, self.batch)) - loss) / max(abs(loss), 1e-300)
         if error > max(1e-9, 100 * self.eps):
             return [Outcome("2 gradient", "wrong", error, tuple(still))]
         return [Outcome("reached", "inconclusive", 0.0, tuple(still))]

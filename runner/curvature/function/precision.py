@@ -20,6 +20,13 @@ _OLDER: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
 )
 
 
+class _Here(threading.local):
+    """Whether this thread is inside of `full_precision`: a block within another does nothing."""
+
+    inside = False
+
+
+_HERE = _Here()
 _LOCK = threading.Lock()
 _INSIDE: list[Callable[[], None]] = []
 """Functions that restore the settings, one for each block that is inside, of all threads."""
@@ -32,11 +39,16 @@ def full_precision() -> Iterator[None]:
     TF32, torch's default for convolutions on a GPU, has relative errors of 1e-4 to 1e-2, and so has
     bfloat16, which torch.set_float32_matmul_precision allows.
     """
+    if _HERE.inside:
+        yield
+        return
     with _LOCK:
         _INSIDE.append(_INSIDE[-1] if _INSIDE else _set())
+    _HERE.inside = True
     try:
         yield
     finally:
+        _HERE.inside = False
         with _LOCK:
             put_back = _INSIDE.pop()
             if not _INSIDE:
@@ -45,8 +57,9 @@ def full_precision() -> Iterator[None]:
 
 def needs_settings(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether operations there need `full_precision`: never of float64, and on a CPU only where its
-    library is told that less will do. Settings that another block puts back do not count."""
-    if dtype == torch.float64:
+    library is told that less will do. Settings that a block of another thread puts back do not
+    count."""
+    if dtype == torch.float64 or _HERE.inside:
         return False
     if device.type != "cpu" or _INSIDE:
         return True

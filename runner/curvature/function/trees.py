@@ -86,7 +86,12 @@ def _open(value: Any) -> Any:
     return tree_unflatten([_Opened(leaf) if _opens(leaf) else leaf for leaf in leaves], spec)
 
 
+_LEAF = pytree.tree_flatten(None)[1]
+
+
 def tree_flatten(value: Any) -> tuple[list[Any], TreeSpec]:
+    if isinstance(value, Tensor):  # the most frequent tree, quickly
+        return [value], _LEAF
     return pytree.tree_flatten(_open(value))
 
 
@@ -95,7 +100,7 @@ def tree_flatten_with_path(value: Any) -> tuple[list[tuple[Any, Any]], TreeSpec]
 
 
 def tree_leaves(value: Any) -> list[Any]:
-    return pytree.tree_leaves(_open(value))
+    return tree_flatten(value)[0]
 
 
 def tree_map(function: Any, value: Any) -> Any:

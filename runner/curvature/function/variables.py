@@ -15,8 +15,7 @@ from runner.curvature.function.errors import MeasurementError, some
 from runner.curvature.function.groups import GroupSpec, layout
 from runner.curvature.function.layers import Nodes, Pick, chosen, picked, submodules
 from runner.curvature.function.trees import slices_of, tree_flatten, tree_unflatten
-
-Values = dict[str, Tensor]
+from runner.curvature.function.vectors import Values, norm
 
 
 class Parameters:
@@ -33,6 +32,7 @@ class Parameters:
         self.groups, self.members = found.groups, found.members
         self.originals = {name: module.get_parameter(name) for name in found.parameters}
         self.fixed_rows = _padding_rows(module, self.originals)
+        self.scales: dict[str, float] = {}
 
     @property
     def values(self) -> Values:
@@ -54,16 +54,14 @@ class Parameters:
     def attached(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         yield
 
-    def moving(self, name: str, step: Tensor) -> Tensor:
-        """The step without the rows whose gradient torch leaves out (`padding_idx`)."""
+    def scale(self, name: str, step: Tensor, value: Tensor) -> None:
+        """Gives a step the root mean square that the parameter had at first (1 where it is zero),
+        without the rows whose gradient torch leaves out (`padding_idx`)."""
+        if name not in self.scales:
+            self.scales[name] = norm(value) / max(1, value.numel()) ** 0.5 or 1.0
+        step.mul_(self.scales[name])
         for row in self.fixed_rows.get(name, ()):
             step[row] = 0
-        return step
-
-    def scale(self, name: str, value: Tensor) -> float:
-        """Root mean square of a parameter; 1 where it is zero."""
-        norm = float(torch.linalg.vector_norm(value, dtype=torch.float64))
-        return norm / max(1, value.numel()) ** 0.5 or 1.0
 
 
 def _real(p: Tensor) -> Tensor:
@@ -116,7 +114,7 @@ class Perturbations:
     """e_v, added to the output of layer v for all examples; "v#2" is the second call of v."""
 
     noun = "layer"
-    fixed_rows: Mapping[str, list[int]] = {}
+    originals: Mapping[str, Tensor] = {}
 
     def __init__(self, module: nn.Module, layers: Nodes) -> None:
         self.module = module
@@ -218,11 +216,8 @@ class Perturbations:
             for handle in handles:
                 handle.remove()
 
-    def moving(self, name: str, step: Tensor) -> Tensor:
-        return step
-
-    def scale(self, name: str, value: Tensor) -> float:
-        return 1.0
+    def scale(self, name: str, step: Tensor, value: Tensor) -> None:
+        """A perturbation has root mean square 1."""
 
 
 def _position(leaves: list[Any], output: Any, pick: Pick, layer: str) -> int:

@@ -10,8 +10,9 @@ import torch
 
 from runner.curvature.function.data import Batch, Layout, count_examples, count_labels
 from runner.curvature.function.errors import MeasurementError, first_line
-from runner.curvature.function.function import Evaluated, Function, Point, dot
+from runner.curvature.function.function import Evaluated, Function, Point
 from runner.curvature.function.identities import Outcome
+from runner.curvature.function.vectors import dot
 
 Weights = Callable[..., float] | Sequence[float] | None
 Rule = Callable[[Batch], float]

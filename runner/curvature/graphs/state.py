@@ -12,7 +12,11 @@ from torch import Tensor, nn
 from torch.nn.modules import module as room
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from runner.curvature.function.context import ONE_AT_A_TIME, random_state
+from runner.curvature.function.context import (
+    ONE_AT_A_TIME,
+    changes_gradients,
+    random_state,
+)
 from runner.curvature.function.errors import MeasurementError, describe
 from runner.curvature.function.precision import full_precision
 from runner.curvature.graphs.dag import Dag
@@ -63,8 +67,7 @@ def hooked(module: nn.Module) -> bool:
     if not all(getattr(hook, "watches", False) for hook in hooks):
         return True
     return any(
-        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
-        for m in module.modules()
+        m._forward_hooks or m._forward_pre_hooks or changes_gradients(m) for m in module.modules()
     )
 
 

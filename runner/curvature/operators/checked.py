@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from runner.curvature.function.causes import WrongFunction, message
 from runner.curvature.function.data import Batch, Layout
 from runner.curvature.function.errors import MeasurementError, second_derivatives
@@ -15,23 +18,12 @@ from runner.curvature.function.function import (
     Evaluated,
     Function,
     Point,
-    Tensors,
-    dot,
     gradients,
-    less,
-    norm,
 )
-from runner.curvature.function.identities import (
-    Comparison,
-    Outcome,
-    SecondOrder,
-    bend_of,
-    by_group,
-    displaced,
-    divided,
-)
+from runner.curvature.function.identities import Outcome, SecondOrder, displaced
 from runner.curvature.function.likelihood import Likelihood, likelihood
 from runner.curvature.function.trees import tree_flatten
+from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
 from runner.curvature.operators.products import FactoredGraph, Part
 
 
@@ -119,82 +111,77 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
     if part == "empirical_fisher":
         examples = 1 if layout is None else layout.examples
     leaves = {name: t.detach().requires_grad_() for name, t in at.point.items()}
-    whole = at.function.gradient(at.here, at.batch)
+    whole, flat = at.function.gradient(at.here, at.batch), Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
-        hd = _filled(at, graph.apply(at.d, False))
-        pulled = _filled(at, graph.pull([s.detach() for s in graph.slopes], False))
-        tangents, others = (graph.jacobian(v, False) for v in (at.d, at.c))
+        hd = flat.join(graph.apply(flat.split(at.d), False)).detach()
+        pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
+        tangents = graph.jacobian(flat.split(at.d), False)
         curved = graph.curved(tangents, False)
     outcomes = [_through_output(at, whole, pulled)]
     if part == "empirical_fisher":
         outcomes.append(_outer_products(at, layout, hd))
     else:
-        outcomes.append(_factors(at, graph, tangents, curved))
-        skew = abs(dot(at.c, hd) - dot(others, curved)) / max(norm(at.c) * norm(hd), 1e-300)
+        outcomes.append(_factors(at, graph, joined(tangents), joined(curved)))
+        with at.function.at(at.here._replace(values=leaves)):
+            others = graph.jacobian(flat.split(at.c), False)
+        skew = abs(dot(at.c, hd) - dot(joined(others), joined(curved)))
+        skew /= max(norm(at.c) * norm(hd), 1e-300)
         if skew > at.tolerance:
             outcomes.append(Outcome("3 product", "wrong", skew, ("symmetry",)))
-    return outcomes + at.not_reached(by_group(at.function, whole.gradient), float(whole.loss))
+    return outcomes + at.not_reached(whole)
 
 
-def _filled(at: SecondOrder, images: object) -> Tensors:
-    pairs = zip(at.point.values(), images, strict=True)  # type: ignore[call-overload]
-    return [t.new_zeros(t.shape) if image is None else image.detach() for t, image in pairs]
-
-
-def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensors) -> Outcome:
+def _through_output(at: SecondOrder, whole: Evaluated, pulled: Tensor) -> Outcome:
     """J^T of the loss's slope is the gradient, where the loss reads nothing but the output."""
-    error = norm(less(pulled, whole.gradient)) / max(norm(whole.gradient), norm(pulled), 1e-300)
+    error = _apart(pulled, whole.gradient)
     return Outcome("2 gradient", "right" if error <= at.tolerance else "wrong", error, ("output",))
 
 
-def _stepped(outputs: Tensors, tangents: Tensors, t: float) -> Tensors:
-    return [f + t * j for f, j in zip(outputs, tangents, strict=True)]
+def _apart(one: Tensor, other: Tensor) -> float:
+    return norm(one - other) / max(norm(one), norm(other), 1e-300)
 
 
-def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensors, curved: Tensors) -> Outcome:
+def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensor, curved: Tensor) -> Outcome:
     """J d and A J d next to differences of outputs, and of the loss's slope there."""
-    base = [t.detach() for t in graph.outputs]
-    slopes = [s.detach() for s in graph.slopes]
+    outputs, slopes = joined(graph.outputs).detach(), joined(graph.slopes).detach()
+    base = {"outputs": outputs, "loss": slopes}
     derivative = {"outputs": tangents, "loss": curved}
-    floors = {"outputs": 1e3 * at.eps * norm(base), "loss": 1e3 * at.eps * norm(slopes)}
-    compared = Comparison("3 product", derivative, floors, at.tolerance)
+    compared = at.product(derivative, base)
     for t in at.steps:
-        above, below = (_outputs(at, graph, s * t) for s in (1, -1))
-        high, low = (_slopes(at, graph, _stepped(base, tangents, s * t)) for s in (1, -1))
-        apart = {"outputs": less(above, below), "loss": less(high, low)}
-        sums = {"outputs": (above, base, below), "loss": (high, slopes, low)}
-        bends = {name: norm(bend_of(*three)) / t for name, three in sums.items()}
-        live = {
-            name: norm(part) > 100 * at.eps * norm(sums[name][1]) for name, part in apart.items()
-        }
-        quotients = {name: divided(part, 2 * t) for name, part in apart.items()}
-        compared.add(quotients, bends, live)
+        high, low = (
+            {
+                "outputs": _outputs(at, graph, s * t),
+                "loss": _slopes(at, graph, outputs + s * t * tangents),
+            }
+            for s in (1, -1)
+        )
+        compared.add((high, base, low), t)
         if not compared.open:
             break
     return compared.outcome()
 
 
-def _outputs(at: SecondOrder, graph: FactoredGraph, t: float) -> Tensors:
+def _outputs(at: SecondOrder, graph: FactoredGraph, t: float) -> Tensor:
     with at.function.at(at.moved(t)):
         found, _ = tree_flatten(at.function.output(at.batch.input, at.wide))
-    return [found[i].detach() for i in graph.places]
+    return joined([found[i].detach() for i in graph.places])
 
 
-def _slopes(at: SecondOrder, graph: FactoredGraph, outputs: Tensors) -> Tensors:
+def _slopes(at: SecondOrder, graph: FactoredGraph, outputs: Tensor) -> Tensor:
+    pieces = divided(outputs, dict(enumerate(graph.outputs)))
     with at.function.at(at.here):
-        leaves = [f.detach().requires_grad_() for f in outputs]
-        return [s.detach() for s in gradients(graph.loss_at(leaves), leaves)]
+        leaves = [f.detach().requires_grad_() for f in pieces.values()]
+        return joined(gradients(graph.loss_at(leaves), leaves)).detach()
 
 
-def _outer_products(at: SecondOrder, layout: Layout | None, hd: Tensors) -> Outcome:
+def _outer_products(at: SecondOrder, layout: Layout | None, hd: Tensor) -> Outcome:
     """The mean over examples of g (g . d), each gradient taken alone."""
     if layout is None:
         return Outcome("3 product", "inconclusive", 1.0, ("examples",))
-    total = [t.new_zeros(t.shape) for t in at.point.values()]
+    total = torch.zeros_like(hd)
     for i in range(layout.examples):
         g = at.function.gradient(at.here, layout.cut(at.batch, i, i + 1)).gradient
-        along = dot(g, at.d)
-        total = [s + along / layout.examples * u for s, u in zip(total, g, strict=True)]
-    error = norm(less(hd, total)) / max(norm(total), norm(hd), 1e-300)
+        total.add_(g, alpha=dot(g, at.d) / layout.examples)
+    error = _apart(hd, total)
     return Outcome("3 product", "right" if error <= at.tolerance else "wrong", error, ("examples",))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from runner.curvature.function.data import (
     Batch,
@@ -19,9 +19,11 @@ from runner.curvature.function.data import (
 from runner.curvature.function.errors import MeasurementError, first_line
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.likelihood import Likelihood
-from runner.curvature.function.variables import Perturbations
 from runner.curvature.function.weights import Rule, Weights
 
+T = TypeVar("T")
+CHECKED = 16
+"""Examples of the first batch with which identities 0 and 1 are compared, at most."""
 LOOKED_AT = 8
 """Batches, and parts of each, that a loss may be infinite or undefined in before it is refused."""
 
@@ -91,29 +93,25 @@ class Data:
 
     # ------------------------------------------------------------------ cut along the examples
 
-    def settle(self) -> None:
-        """Finds how batches are cut, by running the first with one example fewer."""
+    def settle(self, run: Callable[[Batch], T]) -> tuple[Batch, T] | None:
+        """Finds how batches are cut, by running some examples of the first, at least one fewer;
+        these, and what they gave."""
         for layout in layouts(self.first, self.settings.batch_dim):
-            if layout.examples > 1 and not self._runs(layout):
-                continue
+            some = layout.cut(self.first, 0, max(1, min(CHECKED, layout.examples - 1)))
+            given = None
+            try:
+                given = some, run(some)
+            except NotScalar:
+                pass
+            except Exception as error:  # of the user's code
+                self.why_uncut = first_line(error)
+                if layout.examples > 1:
+                    continue
             self.kind, self.layout = layout.kind, layout
-            return
-        self.layout = None
+            return given
+        return None
 
     layout: Layout | None = None
-
-    def _runs(self, layout: Layout) -> bool:
-        function = self.function
-        between = isinstance(function.variables, Perturbations)
-        point = Point({} if between else function.variables.values)
-        try:
-            function.value(point, layout.cut(self.first, 0, layout.examples - 1))
-        except NotScalar:
-            return True
-        except Exception as error:  # of the user's code
-            self.why_uncut = first_line(error)
-            return False
-        return True
 
     def layout_of(self, batch: Batch) -> Layout | None:
         """How a batch is cut: as the first is."""

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from runner.curvature.function.data import Batch
 from runner.curvature.function.differences import Difference, Differences, Rows
-from runner.curvature.function.function import Point, Tensors, dot, gradients, less, moved, norm
-from runner.curvature.function.identities import by_group, in_double, noise
+from runner.curvature.function.function import Point, gradients, moved
+from runner.curvature.function.identities import in_double, noise
 from runner.curvature.function.trees import tree_flatten
+from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
 from runner.curvature.operators.checked import rounding
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.operators.products import FactoredGraph
@@ -31,19 +34,16 @@ class FunctionDifferences(Differences):
 
     def product(self) -> Rows:
         """The operator's own, (d,) by group."""
-        flat = self.operator.flat
-        direction = flat.join([t.to(self.operator.dtype) for t in self.drawn])
-        return self._rows(flat.split(self.operator @ direction))
+        return self._rows(self.operator @ self.drawn.to(self.operator.dtype))
 
     def at(self, step: float, centre: float = 0.0) -> Difference:
         if self.operator.part == "hessian":
             return Difference.of(self._gradient, step, centre)
         if self.operator.part == "empirical_fisher":
             value = self._over_data(self._of_examples)
-            return Difference(self._row(value), self._row([0 * t for t in value]), 0.0)
-        both = self._over_data(lambda batch: self._of_outputs(batch, step, centre))
-        half = len(both) // 2
-        return Difference(self._row(both[:half]), self._row(both[half:]), 0.0)
+            return Difference(self._row(value), self._row(torch.zeros_like(value)), 0.0)
+        value, turn = self._over_data(lambda batch: self._of_outputs(batch, step, centre))
+        return Difference(self._row(value), self._row(turn), 0.0)
 
     def allowance(self) -> float:
         """Of a batch whose examples are fitted: its loss has few digits."""
@@ -52,24 +52,19 @@ class FunctionDifferences(Differences):
             self.function, Point(self.start, self.wide, 1), self.operator.data.first, eps
         )
 
-    def _rows(self, tensors: Tensors) -> Rows:
-        rows = {}
-        for group, members in by_group(self.function, tensors).items():
-            rows[group] = torch.cat([t.reshape(-1) for t in members])
-        return rows
+    def _rows(self, vector: Tensor) -> Rows:
+        return {group: vector[..., place] for group, place in self.operator.groups.items()}
 
-    def _row(self, tensors: Tensors) -> Rows:
-        return {group: row.unsqueeze(0) for group, row in self._rows(tensors).items()}
+    def _row(self, vector: Tensor) -> Rows:
+        return self._rows(vector.unsqueeze(0))
 
-    def _over_data(self, of_batch: Callable[[Any], Tensors]) -> Tensors:
+    def _over_data(self, of_batch: Callable[[Batch], Tensor]) -> Tensor:
         """The weighted sum over batches."""
-        total: Tensors = []
+        total = torch.zeros((), dtype=self.drawn.dtype, device=self.drawn.device)
         for batch, share in self.operator.data.weighed():
-            if share == 0:
-                continue
-            terms = [share * t for t in of_batch(batch)]
-            self.bar.update(share)
-            total = [a + b for a, b in zip(total, terms, strict=True)] if total else terms
+            if share > 0:
+                total = total + share * of_batch(batch)
+                self.bar.update(share)
         return total
 
     def _point(self, place: float) -> Point:
@@ -81,44 +76,39 @@ class FunctionDifferences(Differences):
             self._over_data(lambda batch: self.function.gradient(point, batch).gradient)
         )
 
-    def _of_examples(self, batch: Any) -> Tensors:
+    def _of_examples(self, batch: Batch) -> Tensor:
         """B^-1 sum_i g_i <g_i, d>, one example after the other."""
         layout = self.operator.data.require_layout(batch)
-        total = [torch.zeros_like(v) for v in self.start.values()]
+        point, total = self._point(0.0), torch.zeros_like(self.drawn)
         for i in range(layout.examples):
-            one = layout.cut(batch, i, i + 1)
-            slopes = self.function.gradient(self._point(0.0), one).gradient
-            along = dot(slopes, self.drawn) / layout.examples
-            total = [s + along * u for s, u in zip(total, slopes, strict=True)]
+            slope = self.function.gradient(point, layout.cut(batch, i, i + 1)).gradient
+            total.add_(slope, alpha=dot(slope, self.drawn) / layout.examples)
         return total
 
-    def _of_outputs(self, batch: Any, step: float, centre: float) -> Tensors:
-        """J^T (A J d): outputs and slopes by differences, and one backward pass; then the turn,
-        which is as large relative to it as that of the outputs is to J d."""
+    def _of_outputs(self, batch: Batch, step: float, centre: float) -> Tensor:
+        """J^T (A J d), (2, n): outputs and slopes by differences, and one backward pass; then the
+        turn, which is as large relative to it as that of the outputs is to J d."""
         point = self._point(centre)
         leaves = {k: v.detach().requires_grad_() for k, v in point.values.items()}
         with self.function.at(point._replace(values=leaves)):
             graph = FactoredGraph(self.function, leaves, batch, 1.0, None, self.wide)
+        shapes = dict(enumerate(graph.outputs))
 
-        def outputs(place: float) -> Tensors:
+        def outputs(place: float) -> Tensor:
             with self.function.at(self._point(place)):
                 tensors, _ = tree_flatten(self.function.output(batch.input, self.wide))
-            return [tensors[i].detach() for i in graph.places]
+            return joined([tensors[i].detach() for i in graph.places])
 
-        def slope(side: int) -> Tensors:
-            ends = [f + side * step * j for f, j in zip(base, tangents, strict=True)]
-            for end in ends:
-                end.requires_grad_()
-            return gradients(graph.loss_at(ends), ends)
+        def slope(end: Tensor) -> Tensor:
+            ends = [f.requires_grad_() for f in divided(end, shapes).values()]
+            return joined(gradients(graph.loss_at(ends), ends)).detach()
 
-        base = [f.detach() for f in graph.outputs]
+        base = joined(graph.outputs).detach()
         ahead, behind = outputs(centre + step), outputs(centre - step)
-        tangents = [t / (2 * step) for t in less(ahead, behind)]
+        apart = ahead - behind
         with self.function.at(point._replace(values=leaves)):
-            curved = [t.detach() / (2 * step) for t in less(slope(1), slope(-1))]
-            images = graph.pull(curved, False)
-        zeros = [torch.zeros_like(v) for v in self.start.values()]
-        value = [z if g is None else g for z, g in zip(zeros, images, strict=True)]
-        turns = [(u - 2 * f + w) / step for u, f, w in zip(ahead, base, behind, strict=True)]
-        share = norm(turns) / max(norm(tangents), 1e-300)
-        return [*value, *(share * g for g in value)]
+            curved = (slope(base + apart / 2) - slope(base - apart / 2)) / (2 * step)
+            images = graph.pull([*divided(curved, shapes).values()], False)
+        value = Flat(self.start).join(images).detach()
+        turn = 2 * norm(ahead + behind - 2 * base) / max(norm(apart), 1e-300)
+        return torch.stack([value, turn * value])

@@ -13,7 +13,7 @@ from torch import Tensor
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import MeasurementError, second_derivatives
 from runner.curvature.function.function import NETWORK, Function, Point
-from runner.curvature.function.variables import Values
+from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
 from runner.curvature.operators.planning import (
     FEW,
@@ -28,7 +28,6 @@ from runner.curvature.operators.planning import (
     small,
 )
 from runner.curvature.operators.products import FactoredGraph, HessianGraph, Images, Part
-from runner.curvature.operators.vectors import Flat
 
 Graph = HessianGraph | FactoredGraph
 
@@ -102,7 +101,7 @@ class Graphs:
         vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
         self.leaves, chosen = self._fresh_leaves(), None
         with suppress(MeasurementError), self._inside():  # torch.func allows no such hooks
-            of_few = saved(lambda: self._graph(self._piece(sizes[0])))
+            of_few = saved(lambda: self._graph(self._piece(sizes[0])), self.leaves.values())
             chosen = small(of_few, sizes[0], counts, vectors, budget)
         if chosen is None:
             line = Line(sizes, [self._need(size) for size in sizes])

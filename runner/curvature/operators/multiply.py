@@ -152,8 +152,9 @@ class Multiplication:
             for batch, share in graphs.data.weighed():
                 layout = graphs.data.require_layout(batch)
                 weight = math.sqrt(share / layout.examples)
-                for k in range(layout.examples):
-                    found = graphs.function.gradient(point, layout.cut(batch, k, k + 1))
-                    rows.append(graphs.flat.join(found.gradient) * weight)
+                with graphs.function.prepared():
+                    for k in range(layout.examples):
+                        found = graphs.function.gradient(point, layout.cut(batch, k, k + 1))
+                        rows.append(found.gradient * weight)
             self.gradients = torch.stack(rows)
         return self.gradients

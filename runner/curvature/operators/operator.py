@@ -7,7 +7,7 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor, nn
 
 from runner.curvature.function.changes import Changes
 from runner.curvature.function.context import ONE_AT_A_TIME
-from runner.curvature.function.data import Batch, layouts
+from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Function, Point
 from runner.curvature.function.identities import Own, displaced, own_parameters, same_function
 from runner.curvature.function.layers import Pick, unwrapped
 from runner.curvature.function.precision import full_precision, needs_settings
-from runner.curvature.function.variables import Parameters, Perturbations, Values
+from runner.curvature.function.variables import Parameters, Perturbations
+from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.building import (
     find_sample,
     loss_of,
@@ -29,19 +30,16 @@ from runner.curvature.operators.building import (
     require_weights,
 )
 from runner.curvature.operators.checked import Verdicts, require_likelihood, second_order
-from runner.curvature.operators.data import Data, Settings
+from runner.curvature.operators.data import CHECKED, Data, Settings
 from runner.curvature.operators.graphs import Graphs
 from runner.curvature.operators.multiply import Multiplication
 from runner.curvature.operators.planning import Plan
 from runner.curvature.operators.processes import Processes, gathered, sums_of
 from runner.curvature.operators.products import PARTS, Part
 from runner.curvature.operators.symmetric import SymmetricOperator, columns_of
-from runner.curvature.operators.vectors import Flat
 from runner.curvature.operators.weighing import Weigher
 
 MEMORY_BUDGET = 1 << 30
-CHECKED = 16
-"""Examples of the first batch with which identities 0 and 1 are compared."""
 TWINS = 4
 """Examples with which identities 2, 3 and 5 are compared."""
 T = TypeVar("T", bound="FunctionOperator")
@@ -78,17 +76,19 @@ class FunctionOperator(SymmetricOperator):
         self.function = Function(self.module, self.loss, make(self.module), output, seed)
         self.verdicts = Verdicts(self.function, part, settings.check)
         self.data = Data(data, self.function, settings)
-        own = self._plain_call()
-        self.data.settle()
-        if isinstance(self.function.variables, Perturbations):
-            record_layers(self.function, self.data)
-        required = (settings.check or part == "fisher") and self.processes.size == 1
-        find_sample(self.function, self.data, TWINS, bool(required))
-        self._check_first_batch(own)
-        self._prepare()
+        with self.function.prepared():
+            own = self._plain_call()
+            if isinstance(self.function.variables, Perturbations):
+                record_layers(self.function, self.data)
+            required = (settings.check or part == "fisher") and self.processes.size == 1
+            find_sample(self.function, self.data, TWINS, bool(required))
+            self._check_first_batch(own)
+            self._prepare()
         weigher = Weigher(self.function, self.data, self.verdicts)
         several, each = self.planned.chunk is not None, part == "empirical_fisher"
-        self.weighing = weigher.weigh(self.processes, several, each)
+        # a loader may draw at random, as it does for its user
+        with self.function.prepared() if self.data.listed else nullcontext():
+            self.weighing = weigher.weigh(self.processes, several, each)
         self.spread, self.sums = shares, sums_of(shares)
         tables = [t for m in self.module.modules() for t in (m._parameters, m._buffers)]
         self._places = [(table, name) for table in tables for name in table]
@@ -147,14 +147,10 @@ class FunctionOperator(SymmetricOperator):
 
     def _plain_call(self) -> tuple[Batch, Own] | None:
         """The module as it is, before anything of it is replaced: what it keeps of its first call
-        belongs to its own parameters. None where it fails on a part of the batch, or the loss is no
-        scalar."""
-        layout = next(layouts(self.data.first, self.settings.batch_dim), None)
-        if not self.settings.check or layout is None:
-            return None
-        batch = layout.cut(self.data.first, 0, min(CHECKED, layout.examples))
-        with suppress(MeasurementError):
-            return batch, own_parameters(self.function, batch)
+        belongs to its own parameters. None where the loss is no scalar, or nothing is checked."""
+        if self.settings.check:
+            return self.data.settle(lambda batch: own_parameters(self.function, batch))
+        self.data.settle(lambda batch: self.function.value(Point({}, own=True), batch))
         return None
 
     def _check(self) -> None:
@@ -255,7 +251,7 @@ class FunctionOperator(SymmetricOperator):
             self.changes.refuse(always=False)
             for piece in self.data.pieces(self.planned.chunk):
                 found = self.function.gradient(Point(self.values), piece.batch).gradient
-                total.add_(self.flat.join(found), alpha=piece.weight)
+                total.add_(found, alpha=piece.weight)
             return total
 
         return self.processes.sum(of_all, zero)
@@ -270,7 +266,7 @@ class FunctionOperator(SymmetricOperator):
                 weight = piece.weight / shares[place]
                 found = self.function.gradient(Point(self.values), piece.batch)
                 loss += weight * float(found.loss)
-                total.add_(self.flat.join(found.gradient), alpha=weight)
+                total.add_(found.gradient, alpha=weight)
             yield place, loss, total
 
     @torch.inference_mode(False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -50,13 +50,15 @@ def measured(make: Callable[[], object], product: Callable[[object], object]) ->
     return Need(kept, max([*made, *(kept + live for live in after)], default=0))
 
 
-def saved(make: Callable[[], object]) -> int:
-    """Bytes that a graph saves for its backward pass, some counted more than once."""
-    total = 0
+def saved(make: Callable[[], object], there: Iterable[Tensor]) -> int:
+    """Bytes that a graph saves for its backward pass, some counted more than once, besides those
+    of tensors that are `there`."""
+    total, known = 0, {t.untyped_storage().data_ptr() for t in there}
 
     def pack(t: Tensor) -> Tensor:
         nonlocal total
-        total += t.numel() * t.element_size()
+        if t.untyped_storage().data_ptr() not in known:
+            total += t.numel() * t.element_size()
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):

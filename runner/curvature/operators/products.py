@@ -26,11 +26,10 @@ from runner.curvature.function.errors import COMPLEX, MeasurementError
 from runner.curvature.function.function import Function, Point, Tensors
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
-from runner.curvature.function.variables import Values
+from runner.curvature.function.vectors import Images, Values
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
 PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
-Images = Sequence[Tensor | None]
 
 
 NO_OUTPUT = (
@@ -71,11 +70,9 @@ class HessianGraph:
     """The gradient of one batch's loss, times its weight, with its graph. Made inside of
     `function.at`."""
 
-    def __init__(
-        self, function: Function, leaves: Values, batch: Batch, weight: float, wide: bool = False
-    ) -> None:
+    def __init__(self, function: Function, leaves: Values, batch: Batch, weight: float) -> None:
         self.wrt = list(leaves.values())
-        loss = function.evaluate(batch, wide)[1]
+        loss = function.evaluate(batch)[1]
         slopes: Images = [None] * len(self.wrt)
         if loss.requires_grad:
             weighted = loss if weight == 1 else loss * weight
@@ -104,10 +101,8 @@ class FactoredGraph:
         weight: float,
         examples: int | None = None,
         wide: bool = False,
-        linear: bool = False,
     ) -> None:
-        """examples: of an empirical Fisher matrix; None: J^T A J. linear: J v is told by
-        `linearize` later."""
+        """examples: of an empirical Fisher matrix; None: J^T A J."""
         self.wrt, self.weight, self.examples = list(leaves.values()), weight, examples
         with Convolutions("tangents"):
             tensors, spec = tree_flatten(function.output(batch.input, wide))
@@ -142,14 +137,13 @@ class FactoredGraph:
             None  # a method here would be a cycle
         )
         self.python = has_python([*self.outputs, *self.slopes])
-        if not linear:
-            # J^T w is linear in w; at zero logcumsumexp has no derivative in torch.
-            self.weights = [torch.ones_like(t, requires_grad=True) for t in self.outputs]
-            pulled = torch.autograd.grad(
-                self.outputs, self.wrt, self.weights, create_graph=True, allow_unused=True
-            )
-            self.used = linked(pulled)
-            self.pulled = [kept(t) for t in pulled if t is not None and t.requires_grad]
+        # J^T w is linear in w; at zero logcumsumexp has no derivative in torch.
+        self.weights = [torch.ones_like(t, requires_grad=True) for t in self.outputs]
+        pulled = torch.autograd.grad(
+            self.outputs, self.wrt, self.weights, create_graph=True, allow_unused=True
+        )
+        self.used = linked(pulled)
+        self.pulled = [kept(t) for t in pulled if t is not None and t.requires_grad]
 
     def jacobian(self, directions: Tensors, batched: bool) -> Tensors:
         """J v, of k directions along a first dimension with batched."""

@@ -3,6 +3,7 @@ with such units."""
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -85,7 +86,9 @@ def test_products_on_a_cpu_need_settings_where_its_library_is_told_that_less_wil
     assert needs_settings(torch.float32, torch.device("cuda"))
     assert not needs_settings(torch.float64, cpu)
     with full_precision():
-        assert needs_settings(torch.float32, cpu)  # another thread may put them back
+        assert not needs_settings(torch.float32, cpu)
+        with ThreadPoolExecutor(1) as another:  # this thread may put them back meanwhile
+            assert another.submit(needs_settings, torch.float32, cpu).result()
 
 
 def network() -> tuple[nn.Module, Tensor, Tensor]:

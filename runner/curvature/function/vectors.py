@@ -1,0 +1,82 @@
+"""Flat vectors over all variables, and the tensors that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from runner.curvature.function.errors import MeasurementError
+
+K = TypeVar("K")
+Values = dict[str, Tensor]
+Images = Sequence[Tensor | None]
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors as one vector, in the widest of their types."""
+    if len(tensors) > 1 and all(t.dtype == tensors[0].dtype for t in tensors):
+        vector: Tensor = torch._C._nn.flatten_dense_tensors([*tensors])
+        return vector
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
+def divided(vector: Tensor, like: Mapping[K, Tensor]) -> dict[K, Tensor]:
+    """The pieces of a vector in the shapes and types of tensors, views where the types agree."""
+    pieces = zip(like.items(), vector.split([t.numel() for t in like.values()]), strict=True)
+    return {name: piece.view(t.shape).to(t.dtype) for (name, t), piece in pieces}
+
+
+def norm(vector: Tensor) -> float:
+    """Euclidean norm, in float64 where its square may leave the range of another type."""
+    size = float(torch.linalg.vector_norm(vector))
+    if 1e-15 < size < 1e15:
+        return size
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+
+
+def dot(one: Tensor, other: Tensor) -> float:
+    """Inner product in float64."""
+    return float(torch.dot(one.double(), other.double()))
+
+
+class Flat:
+    """The order, shapes and types of variables in a flat vector of `size` numbers of `dtype`."""
+
+    def __init__(self, values: Values) -> None:
+        tensors = list(values.values())
+        self.dtype, self.device = tensors[0].dtype, tensors[0].device
+        for t in tensors:
+            if t.device != self.device:
+                raise MeasurementError(
+                    f"variables are on {self.device} and {t.device}: use one device"
+                )
+            self.dtype = torch.promote_types(self.dtype, t.dtype)
+        self.shapes = [t.shape for t in tensors]
+        self.numbers = [t.numel() for t in tensors]
+        self.dtypes = [t.dtype for t in tensors]
+        self.mixed = any(dtype != self.dtype for dtype in self.dtypes)
+        self.size = sum(self.numbers)
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        """Vectors (n,) or (k, n) as one tensor for each variable."""
+        lead = rows.shape[:-1]
+        parts = zip(rows.split(self.numbers, -1), self.shapes, strict=True)
+        found = [part.view((*lead, *shape)) for part, shape in parts]
+        if self.mixed:
+            found = [part.to(dtype) for part, dtype in zip(found, self.dtypes, strict=True)]
+        return found
+
+    def join(self, images: Images, lead: Sequence[int] = ()) -> Tensor:
+        """Tensors of all variables, None for zeros, as vectors (*lead, n)."""
+        filled = [
+            torch.zeros(*lead, number, dtype=self.dtype, device=self.device)
+            if image is None
+            else image
+            for image, number in zip(images, self.numbers, strict=True)
+        ]
+        if not lead:
+            return joined(filled).to(self.dtype)
+        return torch.cat([image.reshape(*lead, -1) for image in filled], -1).to(self.dtype)
