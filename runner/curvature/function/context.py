@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,25 @@ def changes_gradients(module: nn.Module) -> bool:
     """Whether hooks of a module, without its parts, may change gradients."""
     tensors = any(p is not None and p._backward_hooks for p in module._parameters.values())
     return bool(module._backward_hooks or module._backward_pre_hooks or tensors)
+
+
+class Saved:
+    """`bytes` that graphs save for their backward pass, some counted more than once, besides those
+    of tensors that are `there`; itemsize: the most that a number counts."""
+
+    def __init__(self, there: Iterable[Tensor], itemsize: int) -> None:
+        self.there = {t.untyped_storage().data_ptr() for t in there}
+        self.itemsize, self.bytes = itemsize, 0
+
+    def counting(self) -> AbstractContextManager[object]:
+        """Counts the graphs that are made inside."""
+
+        def pack(t: Tensor) -> Tensor:
+            if t.untyped_storage().data_ptr() not in self.there:
+                self.bytes += t.numel() * min(t.element_size(), self.itemsize)
+            return t
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t)
 
 
 def has_python(tensors: Iterable[Tensor]) -> bool:

@@ -74,50 +74,50 @@ class Function:
         self.rows_checked: dict[tuple[int, ...], bool] = {}
         self.mixes = False
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""
-        self._inside = False
-        self._held: dict[bool, dict[int, Tensor]] = {}
+        self._modules: list[nn.Module] = []
+        self._constants: dict[bool, dict[int, Tensor]] = {}
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Inside, torch is set as `at` needs it: several points are then evaluated quickly. The
         random state is as before when the block ends."""
         with ONE_AT_A_TIME:
-            if self._inside:
+            if self._modules:
                 yield
                 return
-            self._inside = True
+            self._modules = modules_of((self.module, self.loss))
             try:
                 with torch.inference_mode(False), random_state(None), measurable(self.module):
                     yield
             finally:
-                self._inside = False
-                self._held.clear()
+                self._modules = []
+                self._constants.clear()
 
     @contextmanager
     def at(self, point: Point, graph: bool = True) -> Iterator[None]:
         """Inside, the module and the loss have the variables of `point`: run, differentiate and
         multiply there."""
-        modules = modules_of((self.module, self.loss))
         seed = self.seed if point.seed is None else point.seed
         wide = double_precision(self.mixes) if point.wide else nullcontext()
         with self.prepared(), torch.set_grad_enabled(graph), wide:
+            modules = self._modules
             tensors = _buffers(modules, point.wide)
             if not point.own:
-                tensors |= self._constants(modules, point.wide)
+                tensors |= self._fixed(point.wide)
                 tensors |= self.variables.replaced(point.values)
             if seed is not None:
                 reseed(seed)
             with placed(modules, tensors), self.variables.attached(point.values):
                 yield
 
-    def _constants(self, modules: Sequence[nn.Module], wide: bool) -> dict[int, Tensor]:
+    def _fixed(self, wide: bool) -> dict[int, Tensor]:
         """What stands in for the parameters that are no variables, the same for several points."""
-        if wide not in self._held:
+        if wide not in self._constants:
             variable = {id(p) for p in self.variables.originals.values()}
-            found = [p for m in modules for p in m._parameters.values() if p is not None]
+            found = [p for m in self._modules for p in m._parameters.values() if p is not None]
             fixed = {id(p): p.detach() for p in found if id(p) not in variable}
-            self._held[wide] = {k: widen(p) for k, p in fixed.items()} if wide else fixed
-        return self._held[wide]
+            self._constants[wide] = {k: widen(p) for k, p in fixed.items()} if wide else fixed
+        return self._constants[wide]
 
     # ------------------------------------------------------------------ inside of `at`
 

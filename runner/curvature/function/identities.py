@@ -18,17 +18,22 @@ neither; it is named and never refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from runner.curvature.function.context import Saved
 from runner.curvature.function.data import Batch
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
 from runner.curvature.function.vectors import Flat, Values, divided, dot, joined, norm
 
+T = TypeVar("T")
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
 AGREES = 1e-4
@@ -171,26 +176,39 @@ class Comparison:
         self.open = set(derivative)
         self.best = dict.fromkeys(derivative, math.inf)
 
-    def add(self, values: Iterable[Pieces], t: float) -> None:
+    def ahead(self, above: Pieces, here: Pieces, t: float) -> None:
+        """Settles the pieces that agree with the difference from u' to u' + td alone."""
+        for name in set(self.open):
+            self._slope(name, above[name], here[name], here[name], t)
+
+    def add(self, above: Pieces, here: Pieces, below: Pieces, t: float) -> None:
         """What is differentiated, at u' + td, u' and u' - td."""
-        above, here, below = values
         errors, gaps = dict.fromkeys(self.derivative, math.inf), dict[str, float]()
         slopes = {}
         for name in set(self.open):
-            difference = above[name] - below[name]
-            size = norm(difference)
-            slopes[name] = difference.div_(2 * t)
-            apart = norm(slopes[name] - self.derivative[name]) / self.scales[name]
-            live = size > 100 * self.eps * norm(here[name])
-            if live:
-                errors[name] = apart
-            self.best[name] = min(self.best[name], errors[name])
-            if apart <= self.tolerance and (live or self.norms[name] == 0 == size):
-                self.open.discard(name)
-            else:
+            slopes[name], errors[name] = self._slope(
+                name, above[name], here[name], below[name], 2 * t
+            )
+            if name in self.open:
                 bend = (above[name] + below[name]).sub_(here[name], alpha=2)
                 gaps[name] = norm(bend) / (t * self.scales[name])  # large where a kink lies between
         self.found.append((errors, gaps, {name: slopes[name] for name in self.open}))
+
+    def _slope(
+        self, name: str, one: Tensor, here: Tensor, other: Tensor, distance: float
+    ) -> tuple[Tensor, float]:
+        """A difference quotient, and its relative error, infinite below rounding; settles the piece
+        where it agrees."""
+        difference = one - other
+        size = norm(difference)
+        slope = difference.div_(distance)
+        apart = norm(slope - self.derivative[name]) / self.scales[name]
+        live = size > 100 * self.eps * norm(here)
+        error = apart if live else math.inf
+        self.best[name] = min(self.best[name], error)
+        if apart <= self.tolerance and (live or self.norms[name] == 0 == size):
+            self.open.discard(name)
+        return slope, error
 
     def outcome(self) -> Outcome:
         """The verdict over all pieces."""
@@ -226,13 +244,19 @@ def scalar(value: float | Tensor) -> Tensor:
 
 
 class SecondOrder:
-    """Identities 2 and 3 of one function at u', in float64 where the network allows it."""
+    """Identities 2 and 3 of one function at u', in float64 where the network allows it.
+
+    saved: bytes that the graph at u keeps for its backward pass, some counted more than once; NaN
+    where torch does not tell.
+    """
 
     def __init__(self, function: Function, values: Values, batch: Batch, wide: bool) -> None:
         self.function, self.batch, self.wide = function, batch, wide
         self.start = in_double(values) if wide else values
         self.point = displaced(function, self.start)
         self.flat = joined([*self.point.values()])
+        self.itemsize = max(t.element_size() for t in values.values())
+        self.saved = math.nan
         self.d = noise(function, self.start, 2)
         self.here = Point(self.point, wide, function.seed or 1)
         self.double = wide or self.d.dtype == torch.float64
@@ -250,6 +274,15 @@ class SecondOrder:
         at = torch.add(self.flat, self.d, alpha=t)
         return self.here._replace(values=divided(at, self.point))
 
+    def counted(self, make: Callable[[], T]) -> T:
+        """What `make` gives, whose graph `saved` is counted of."""
+        counter = Saved(self.point.values(), self.itemsize)
+        with suppress(MeasurementError), counter.counting():  # torch.func allows no such hooks
+            found = make()
+            self.saved = counter.bytes
+            return found
+        return make()
+
     def groups(self, vector: Tensor) -> dict[str, Tensor]:
         """A vector by groups."""
         return {name: vector[place] for name, place in self.function.variables.groups.items()}
@@ -261,16 +294,21 @@ class SecondOrder:
 
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
-        whole = self.function.gradient(self.here, self.batch, (self.d,))
+        whole = self.counted(lambda: self.function.gradient(self.here, self.batch, (self.d,)))
         (hd,), g = whole.products, whole.gradient
         slope, floor = scalar(dot(g, self.d)), norm(g) * norm(self.d) / math.sqrt(len(g))
         first = Comparison("2 gradient", {"": slope}, {"": floor}, self.eps, self.tolerance)
         next_one = self.product(self.groups(hd), self.groups(g))
+        loss, here = {"": scalar(whole.loss)}, self.groups(g)
         for t in self.steps:
-            above, below = (self.function.gradient(self.moved(s * t), self.batch) for s in (1, -1))
-            ends = above, whole, below
-            first.add(({"": scalar(point.loss)} for point in ends), t)
-            next_one.add((self.groups(point.gradient) for point in ends), t)
+            above = self._ends(t)
+            first.ahead(above[0], loss, t)
+            next_one.ahead(above[1], here, t)
+            if not first.open and not next_one.open:
+                break
+            below = self._ends(-t)
+            first.add(above[0], loss, below[0], t)
+            next_one.add(above[1], here, below[1], t)
             if not first.open and not next_one.open:
                 break
         outcome = next_one.outcome()
@@ -278,6 +316,11 @@ class SecondOrder:
             (hc,) = self.function.gradient(self.here, self.batch, (self.c,)).products
             outcome = self.with_symmetry(outcome, hd, hc)
         return [first.outcome(), outcome, *self.not_reached(whole)]
+
+    def _ends(self, t: float) -> tuple[Pieces, Pieces]:
+        """The loss and the gradient at u' + td."""
+        found = self.function.gradient(self.moved(t), self.batch)
+        return {"": scalar(found.loss)}, self.groups(found.gradient)
 
     def with_symmetry(self, outcome: Outcome, hd: Tensor, hc: Tensor) -> Outcome:
         """What differences have not decided: wrong where <c, H d> differs from <d, H c>."""

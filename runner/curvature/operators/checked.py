@@ -20,7 +20,7 @@ from runner.curvature.function.function import (
     Point,
     gradients,
 )
-from runner.curvature.function.identities import Outcome, SecondOrder, displaced
+from runner.curvature.function.identities import Outcome, Pieces, SecondOrder, displaced
 from runner.curvature.function.likelihood import Likelihood, likelihood
 from runner.curvature.function.trees import tree_flatten
 from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
@@ -70,8 +70,9 @@ def require_likelihood(
 
 def second_order(
     function: Function, values: dict, batch: Batch, part: Part, layout: Layout | None, wide: bool
-) -> list[Outcome]:
-    """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it."""
+) -> tuple[list[Outcome], float]:
+    """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it; and the
+    bytes that the graph of an example keeps (NaN where torch does not tell)."""
     for function.mixes in (False, True) if wide else ():
         try:
             return _second_order(SecondOrder(function, values, batch, True), part, layout)
@@ -83,15 +84,18 @@ def second_order(
     return _second_order(SecondOrder(function, values, batch, False), part, layout)
 
 
-def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
+def _second_order(
+    at: SecondOrder, part: Part, layout: Layout | None
+) -> tuple[list[Outcome], float]:
     outcomes = at.check() if part == "hessian" else _of_factors(at, part, layout)
+    saved = at.saved / (1 if layout is None else layout.examples)
     if any(outcome.status == "wrong" for outcome in outcomes):
         rounds = rounding(at.function, at.here, at.batch, at.eps)
-        return [
+        outcomes = [
             replace(o, status="inconclusive") if o.status == "wrong" and o.error <= rounds else o
             for o in outcomes
         ]
-    return outcomes
+    return outcomes, saved
 
 
 def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
@@ -113,7 +117,9 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
     leaves = {name: t.detach().requires_grad_() for name, t in at.point.items()}
     whole, flat = at.function.gradient(at.here, at.batch), Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
-        graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
+        graph = at.counted(
+            lambda: FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
+        )
         hd = flat.join(graph.apply(flat.split(at.d), False)).detach()
         pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
         tangents = graph.jacobian(flat.split(at.d), False)
@@ -149,17 +155,23 @@ def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensor, curved: Te
     derivative = {"outputs": tangents, "loss": curved}
     compared = at.product(derivative, base)
     for t in at.steps:
-        high, low = (
-            {
-                "outputs": _outputs(at, graph, s * t),
-                "loss": _slopes(at, graph, outputs + s * t * tangents),
-            }
-            for s in (1, -1)
-        )
-        compared.add((high, base, low), t)
+        above = _ends(at, graph, outputs, tangents, t)
+        compared.ahead(above, base, t)
+        if compared.open:
+            compared.add(above, base, _ends(at, graph, outputs, tangents, -t), t)
         if not compared.open:
             break
     return compared.outcome()
+
+
+def _ends(
+    at: SecondOrder, graph: FactoredGraph, outputs: Tensor, tangents: Tensor, t: float
+) -> Pieces:
+    """The outputs at u' + td, and the slope of the loss at the outputs moved by t J d."""
+    return {
+        "outputs": _outputs(at, graph, t),
+        "loss": _slopes(at, graph, outputs + t * tangents),
+    }
 
 
 def _outputs(at: SecondOrder, graph: FactoredGraph, t: float) -> Tensor:

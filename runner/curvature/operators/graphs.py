@@ -3,6 +3,7 @@ multiplied with."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import cast
@@ -10,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from runner.curvature.function.context import Saved
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import MeasurementError, second_derivatives
 from runner.curvature.function.function import NETWORK, Function, Point
@@ -24,7 +26,6 @@ from runner.curvature.operators.planning import (
     Plan,
     measured,
     plan,
-    saved,
     small,
 )
 from runner.curvature.operators.products import FactoredGraph, HessianGraph, Images, Part
@@ -35,11 +36,14 @@ Graph = HessianGraph | FactoredGraph
 class Graphs:
     """Of one part of the curvature of a function."""
 
-    def __init__(self, function: Function, data: Data, part: Part, flat: Flat) -> None:
+    def __init__(
+        self, function: Function, data: Data, part: Part, flat: Flat, saved: float = math.nan
+    ) -> None:
+        """saved: bytes that the graph of an example keeps, where they were counted."""
         self.function, self.data, self.part, self.flat = function, data, part, flat
         self.kept: dict[tuple[int, int], Graph] = {}
         self.leaves: Values = {}
-        self.planned = self._plan()
+        self.planned = self._plan(saved)
 
     def apply(self, rows: Tensor, batched: bool) -> Tensor:
         """Products of all pieces with one direction (n,), or with k at once (k, n)."""
@@ -90,7 +94,7 @@ class Graphs:
 
     # ------------------------------------------------------------------ memory
 
-    def _plan(self) -> Plan:
+    def _plan(self, saved: float) -> Plan:
         data, layout = self.data, self.data.layout
         budget = data.settings.memory_budget
         widest = 1 if layout is None else layout.examples
@@ -100,9 +104,14 @@ class Graphs:
             counts = [1 if layout is None else data.count(batch) for batch in data]
         vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
         self.leaves, chosen = self._fresh_leaves(), None
-        with suppress(MeasurementError), self._inside():  # torch.func allows no such hooks
-            of_few = saved(lambda: self._graph(self._piece(sizes[0])), self.leaves.values())
-            chosen = small(of_few, sizes[0], counts, vectors, budget)
+        if math.isnan(saved):
+            counter = Saved(self.leaves.values(), 8)
+            with suppress(MeasurementError), self._inside():  # torch.func allows no such hooks
+                with counter.counting():
+                    self._graph(self._piece(sizes[0]))
+                saved = counter.bytes / sizes[0]
+        if not math.isnan(saved):
+            chosen = small(saved, counts, vectors, budget)
         if chosen is None:
             line = Line(sizes, [self._need(size) for size in sizes])
             chosen = plan(line, counts, vectors, budget, layout is not None)

@@ -105,9 +105,9 @@ class FunctionOperator(SymmetricOperator):
         self.sizes = {g: s.stop - s.start for g, s in self.groups.items()}
         self.flat = Flat(self.values)
         self.dtype, self.device = self.flat.dtype, self.flat.device
-        if self.data.sampled is not None:
-            self._check()
-        self.multiplication = Multiplication(Graphs(self.function, self.data, self.part, self.flat))
+        saved = math.nan if self.data.sampled is None else self._check()
+        graphs = Graphs(self.function, self.data, self.part, self.flat, saved)
+        self.multiplication = Multiplication(graphs)
 
     @property
     def values(self) -> Values:
@@ -153,19 +153,21 @@ class FunctionOperator(SymmetricOperator):
         self.data.settle(lambda batch: self.function.value(Point({}, own=True), batch))
         return None
 
-    def _check(self) -> None:
-        """Identities 2 and 3, and for a Fisher matrix 5, whatever else is checked."""
-        if self.settings.check:
-            self._check_second_order()
+    def _check(self) -> float:
+        """Identities 2 and 3, and for a Fisher matrix 5, whatever else is checked. The bytes that
+        the graph of an example keeps, NaN where they were not counted."""
+        saved = self._check_second_order() if self.settings.check else math.nan
         if self.part == "fisher":
             batch, wanted = self.data.sample(TWINS)[0], self.settings.likelihood
             self.likelihood = require_likelihood(self.verdicts, self.values, batch, wanted)
+        return saved
 
-    def _check_second_order(self) -> None:
+    def _check_second_order(self) -> float:
         batch, layout = self.data.sample(TWINS)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
-        found = second_order(self.function, self.values, batch, self.part, layout, wide)
+        found, saved = second_order(self.function, self.values, batch, self.part, layout, wide)
         self.verdicts.take(found)
+        return saved
 
     def _check_first_batch(self, plain: tuple[Batch, Own] | None) -> None:
         if self.settings.check and self.data.sampled is not None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-import torch
-from torch import Tensor
 
 from runner.curvature.operators.peak import allocations
 
@@ -50,27 +47,10 @@ def measured(make: Callable[[], object], product: Callable[[object], object]) ->
     return Need(kept, max([*made, *(kept + live for live in after)], default=0))
 
 
-def saved(make: Callable[[], object], there: Iterable[Tensor]) -> int:
-    """Bytes that a graph saves for its backward pass, some counted more than once, besides those
-    of tensors that are `there`."""
-    total, known = 0, {t.untyped_storage().data_ptr() for t in there}
-
-    def pack(t: Tensor) -> Tensor:
-        nonlocal total
-        if t.untyped_storage().data_ptr() not in known:
-            total += t.numel() * t.element_size()
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        make()
-    return total
-
-
-def small(
-    bytes_of_few: int, few: int, counts: Sequence[int], vectors: int, budget: int
-) -> Plan | None:
-    """The plan where what is saved is so far below the budget that nothing needs to be measured."""
-    kept, most = bytes_of_few / few * sum(counts), bytes_of_few / few * max(counts)
+def small(saved: float, counts: Sequence[int], vectors: int, budget: int) -> Plan | None:
+    """The plan where the bytes that are saved of each example are so far below the budget that
+    nothing needs to be measured."""
+    kept, most = saved * sum(counts), saved * max(counts)
     total = int(UNSEEN * (kept + SAFE * most)) + vectors
     if SAFE * total > budget:
         return None
