@@ -266,7 +266,7 @@ def own_randomness(loader: Any = None) -> Iterator[None]:
     generators = [getattr(part, "generator", None) for part in parts]
     own = [(g, g.get_state()) for g in generators if isinstance(g, torch.Generator)]
     fresh = loader is not None and getattr(loader, "_iterator", loader) is None
-    with random_state(None):
+    with random_state():
         try:
             yield
         finally:

@@ -214,7 +214,7 @@ def untouched(module: nn.Module, evaluation: bool) -> Iterator[None]:
     buffers = [(b, b.detach().clone()) for b in module.buffers()]
     gradients = [(p, p.grad) for p in module.parameters()]
     try:
-        with random_state(None):
+        with random_state():
             if evaluation:
                 module.eval()
             yield

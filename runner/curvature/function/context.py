@@ -4,12 +4,12 @@ back."""
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -59,6 +59,11 @@ def placed(modules: Iterable[nn.Module], tensors: Mapping[int, Tensor]) -> Itera
             table[name] = tensor
 
 
+def _numpy() -> Any:
+    """numpy's random numbers, None where it was not imported."""
+    return getattr(sys.modules.get("numpy"), "random", None)
+
+
 def reseed(seed: int) -> None:
     """Seeds the global generators of torch, numpy and Python."""
     random.seed(seed)
@@ -66,26 +71,25 @@ def reseed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
-    np.random.seed(seed)  # noqa: NPY002 (what users' code may draw from)
+    if (numpy := _numpy()) is not None:
+        numpy.seed(seed)
 
 
 @contextmanager
-def random_state(seed: int | None) -> Iterator[None]:
-    """The global generators of torch, numpy and Python are as before when the block ends. seed:
-    theirs inside."""
-    python, on_cpu = random.getstate(), torch.get_rng_state()
-    of_numpy = np.random.get_state()  # noqa: NPY002
+def random_state() -> Iterator[None]:
+    """The global generators of torch, numpy and Python are as before when the block ends."""
+    python, on_cpu, numpy = random.getstate(), torch.get_rng_state(), _numpy()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    of_numpy = None if numpy is None else numpy.get_state()
     try:
-        if seed is not None:
-            reseed(seed)
         yield
     finally:
         random.setstate(python)
         torch.set_rng_state(on_cpu)
         if on_devices is not None:
             torch.cuda.set_rng_state_all(on_devices)
-        np.random.set_state(of_numpy)  # noqa: NPY002
+        if numpy is not None:
+            numpy.set_state(of_numpy)
 
 
 class Widened(TorchFunctionMode):

@@ -87,7 +87,7 @@ class Function:
                 return
             self._modules = modules_of((self.module, self.loss))
             try:
-                with torch.inference_mode(False), random_state(None), measurable(self.module):
+                with torch.inference_mode(False), random_state(), measurable(self.module):
                     yield
             finally:
                 self._modules = []

@@ -49,7 +49,7 @@ def untouched() -> Iterator[None]:
         handle = register_module_forward_pre_hook(watch)
         _INSIDE.append(True)
         try:
-            with random_state(None):
+            with random_state():
                 yield
         finally:
             _INSIDE.pop()
