@@ -55,7 +55,7 @@ ALLOWED = {
 }
 """Room of runner/ -> the other rooms it may use."""
 
-THIRD_PARTY: dict[str, set[str]] = {
+THIRD_PARTY = {
     "": set(),
     "curvature": {"torch"},
     "curvature/estimators": {"torch", "numpy", "scipy", "tqdm"},
@@ -77,12 +77,12 @@ functions."""
 
 
 @cache
-def tree(path: Path) -> ast.Module:
+def tree(path):
     return ast.parse(path.read_text())
 
 
 @cache
-def imports(path: Path) -> list[tuple[str, bool]]:
+def imports(path):
     """(module, only for types) of every import statement of a file, wherever it stands."""
     nodes = list(ast.walk(tree(path)))
     guards = [n for n in nodes if isinstance(n, ast.If) and isinstance(n.test, ast.Name)]
@@ -97,15 +97,15 @@ def imports(path: Path) -> list[tuple[str, bool]]:
 
 
 @cache
-def files(*folders: str) -> list[Path]:
+def files(*folders):
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def relative(path: Path) -> str:
+def relative(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def room(module: str) -> str:
+def room(module):
     """contract, curvature, … of a module or path below runner."""
     return module.replace("/", ".").removeprefix("runner.").split(".")[0]
 
@@ -157,28 +157,28 @@ def test_figures_come_from_the_report_alone():
     assert not importers("matplotlib.pyplot")
 
 
-def importers(package: str) -> set[Path]:
+def importers(package):
     """Files of the product that import a package."""
     paths = files("runner", "experiments")
     return {p for p in paths for module, _ in imports(p) if module.startswith(package)}
 
 
-def module_name(path: Path) -> str:
+def module_name(path):
     return relative(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def test_no_import_cycles_late_and_type_only_imports_included():
     paths = {module_name(p): p for p in files("runner", "experiments")}
-    graph: dict[str, set[str]] = defaultdict(set)
+    graph = defaultdict(set)
     for name, path in paths.items():
         for module, _ in imports(path):
             target = module if module in paths else module.rpartition(".")[0]
             if target in paths and target != name:
                 graph[name].add(target)
-    state: dict[str, int] = {}
+    state = {}
     cycles = []
 
-    def visit(name: str, trail: list[str]) -> None:
+    def visit(name, trail):
         state[name] = 1
         for other in sorted(graph[name]):
             if state.get(other) == 1:

@@ -74,7 +74,7 @@ ALLOWED = {
 }
 
 
-def removals(path: Path) -> set[str]:
+def removals(path):
     """Names of the calls in a file that can remove or replace a file."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -133,11 +133,11 @@ def folder(tmp_path):
     return place
 
 
-def ours(path: Path) -> bool:
+def ours(path):
     return path.name == "ours"
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()
     }

@@ -5,7 +5,6 @@ import subprocess
 import zipfile
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FACTS = ("git_commit", "cpu", "instructions", "blas", "torch", "numpy", "python", "machine")
 
 
-def git(*words: str) -> str:
+def git(*words):
     found = subprocess.run(
         ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
     )
@@ -21,7 +20,7 @@ def git(*words: str) -> str:
 
 
 @cache
-def committed() -> dict[str, dict[str, Any]]:
+def committed():
     """cell.json of every published cell that git holds, by experiment and id."""
     paths = git("ls-files", "outputs/published/*/cells.zip").split()
     if not paths:
@@ -34,7 +33,7 @@ def committed() -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_every_cell_names_commit_processor_instructions_and_blas() -> None:
+def test_every_cell_names_commit_processor_instructions_and_blas():
     lacking = []
     for path, cell in committed().items():
         software = cell["software"]
@@ -42,7 +41,7 @@ def test_every_cell_names_commit_processor_instructions_and_blas() -> None:
     assert len(committed()) > 500 and not lacking
 
 
-def test_every_cell_comes_from_a_clean_commit_of_this_history() -> None:
+def test_every_cell_comes_from_a_clean_commit_of_this_history():
     commits = {str(cell["software"]["git_commit"]) for cell in committed().values()}
     assert not [c for c in commits if "+" in c or len(c) < 12], "measured from a changed tree"
     if git("rev-parse", "--is-shallow-repository").strip() == "true":
@@ -53,7 +52,7 @@ def test_every_cell_comes_from_a_clean_commit_of_this_history() -> None:
     )
 
 
-def test_a_cell_lies_where_its_id_says() -> None:
+def test_a_cell_lies_where_its_id_says():
     for path, cell in committed().items():
         name = Path(path)
         assert (name.parts[0], name.parts[1]) == (cell["experiment"], cell["id"]), path

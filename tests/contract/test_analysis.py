@@ -41,7 +41,7 @@ class Counted(Analysis):
     experiment: Plain
 
     @cached_property
-    def mean(self) -> float:
+    def mean(self):
         self.tables["counter"]["calls"] += 1
         return self.tables["numbers"]["value"].mean()
 
@@ -97,7 +97,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("limits", "accepted", "refused", "text"), CASES)
+@pytest.mark.parametrize("limits, accepted, refused, text", CASES)
 def test_limits_refuse_and_say_what_they_expect(limits, accepted, refused, text):
     found = Limits(**limits)
     assert str(found) == text

@@ -3,9 +3,7 @@ compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +12,9 @@ from torch import Tensor, nn
 
 from runner.curvature import Dag, Node
 from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
-from tests.curvature.oracles import Blocks, blocks_of, gauss_newton_matrix, hessian_blocks, placed
+from tests.curvature.oracles import blocks_of, gauss_newton_matrix, hessian_blocks, placed
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"smooth": nn.SiLU, "relu": nn.ReLU}
+ACTIVATIONS = {"smooth": nn.SiLU, "relu": nn.ReLU}
 
 
 @dataclass(frozen=True)
@@ -27,12 +25,12 @@ class Case:
     y: Tensor
 
     @property
-    def nodes(self) -> tuple[str, ...]:
+    def nodes(self):
         return self.dag.order
 
 
-def block(i: int, o: int, act: Callable[[], nn.Module], norm: bool = False) -> nn.Sequential:
-    parts: list[nn.Module] = [nn.Linear(i, o), *([nn.LayerNorm(o)] if norm else []), act()]
+def block(i, o, act, norm=False):
+    parts = [nn.Linear(i, o), *([nn.LayerNorm(o)] if norm else []), act()]
     module = nn.Sequential(*parts).double()
     if norm:
         with torch.no_grad():
@@ -41,37 +39,37 @@ def block(i: int, o: int, act: Callable[[], nn.Module], norm: bool = False) -> n
     return module
 
 
-def linear(i: int, o: int) -> nn.Linear:
+def linear(i, o):
     return nn.Linear(i, o).double()
 
 
-def graph(loss: Any = "cross_entropy", **nodes: tuple[str, Callable[..., Tensor]]) -> Dag:
+def graph(loss="cross_entropy", **nodes):
     """Nodes by name, each with the names of its parents and its function."""
     return Dag(
         [Node(name, tuple(parents.split()), fn) for name, (parents, fn) in nodes.items()], loss
     )
 
 
-def chain(act: Callable[[], nn.Module]) -> Dag:
+def chain(act):
     return Dag.from_sequential(
         [block(5, 4, act), block(4, 6, act), block(6, 3, act), linear(3, 4)],
         names=["a", "b", "c", "out"],
     )
 
 
-def chain_layer_norm(act: Callable[[], nn.Module]) -> Dag:
+def chain_layer_norm(act):
     blocks = [block(i, o, act, norm=True) for i, o in ((5, 4), (4, 6), (6, 4))]
     return Dag.from_sequential([*blocks, linear(4, 3)], names=["h0", "h1", "h2", "out"])
 
 
-def residual(act: Callable[[], nn.Module]) -> Dag:
+def residual(act):
     nodes = [Node("proj", ("input",), block(5, 4, act, norm=True))]
     for i in range(3):
         nodes.append(Node(f"r{i}", (nodes[-1].name,), Residual(block(4, 4, act), scale=3**-0.5)))
     return Dag([*nodes, Node("out", (nodes[-1].name,), linear(4, 3))])
 
 
-def skip(act: Callable[[], nn.Module]) -> Dag:
+def skip(act):
     """A skip as an edge of the graph, into a nonlinear merge and into a linear one, and one
     straight to the output."""
     head = linear(4, 3)
@@ -84,7 +82,7 @@ def skip(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def diamond_sum(act: Callable[[], nn.Module]) -> Dag:
+def diamond_sum(act):
     return graph(
         stem=("input", block(5, 4, act, norm=True)),
         a0=("stem", block(4, 4, act, norm=True)),
@@ -96,7 +94,7 @@ def diamond_sum(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def diamond_cat(act: Callable[[], nn.Module]) -> Dag:
+def diamond_cat(act):
     return graph(
         out=("merge", linear(4, 3)),
         merge=("b0 a0", Concatenated(block(7, 4, act))),
@@ -106,7 +104,7 @@ def diamond_cat(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def shared_weights(act: Callable[[], nn.Module]) -> Dag:
+def shared_weights(act):
     """The same module in three nodes, one of them reached by a skip."""
     cell = block(4, 4, act)
     return graph(
@@ -120,13 +118,13 @@ def shared_weights(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def attention(act: Callable[[], nn.Module]) -> Dag:
+def attention(act):
     """Single-head attention on 3 tokens of width 2 (fan-in 3, node outputs with two dimensions),
     mean pool, scalar output."""
     q, k, v, head = linear(2, 2), linear(2, 2), linear(2, 2), linear(2, 1)
     mix = act()
 
-    def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(queries, keys, values):
         return torch.softmax(queries @ keys.transpose(1, 2) / 2**0.5, 2) @ values
 
     return graph(
@@ -140,11 +138,11 @@ def attention(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def nested_branches(act: Callable[[], nn.Module]) -> Dag:
+def nested_branches(act):
     """A diamond inside a branch of a diamond, an edge across, and a callable loss that returns the
     mean."""
 
-    def loss(output: Tensor, target: Tensor) -> Tensor:
+    def loss(output, target):
         return (output - target).pow(4).sum(1).mean() + torch.sin(output.sum(1)).mean()
 
     return graph(
@@ -160,7 +158,7 @@ def nested_branches(act: Callable[[], nn.Module]) -> Dag:
     )
 
 
-def convolution(act: Callable[[], nn.Module]) -> Dag:
+def convolution(act):
     """Convolution, evaluation-mode BatchNorm, pooling: node outputs with three dimensions."""
     stem = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), act()).double()
     with torch.no_grad():
@@ -184,12 +182,10 @@ KINDS = (
     shared_weights,
     attention,
 )
-GRAPHS: dict[str, Callable[[Callable[[], nn.Module]], Dag]] = {
-    made.__name__: made for made in (*KINDS, nested_branches, convolution)
-}
+GRAPHS = {made.__name__: made for made in (*KINDS, nested_branches, convolution)}
 
 
-def make(graph: str, activation: str = "smooth", batch: int = 3, seed: int = 0) -> Case:
+def make(graph, activation="smooth", batch=3, seed=0):
     torch.manual_seed(seed)
     dag = GRAPHS[graph](ACTIVATIONS[activation])
     shape = {"attention": (3, 2), "convolution": (1, 3, 3)}.get(graph, (5,))
@@ -212,13 +208,13 @@ ALL = [(graph, "smooth") for graph in GRAPHS] + [
 """(graph, activation): every graph with a smooth activation; with ReLU, three of them every day."""
 
 
-def shapes_of(case: Case, nodes: tuple[str, ...]) -> dict[str, torch.Size]:
+def shapes_of(case, nodes):
     with torch.no_grad():
         values = case.dag.forward(case.x)
     return {v: values[v].shape[1:] for v in nodes}
 
 
-def dense_hessian(case: Case, nodes: tuple[str, ...]) -> Blocks:
+def dense_hessian(case, nodes):
     """Blocks of the dense Hessian with respect to perturbations added to node outputs (the
     oracle)."""
     return hessian_blocks(
@@ -226,7 +222,7 @@ def dense_hessian(case: Case, nodes: tuple[str, ...]) -> Blocks:
     )
 
 
-def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> Blocks:
+def dense_gauss_newton(case, nodes):
     """Oracle of the Gauss-Newton blocks."""
     shapes = shapes_of(case, nodes)
     output, zero = placed(lambda shifts: case.dag.forward(case.x, shifts)[case.dag.output], shapes)
@@ -234,7 +230,7 @@ def dense_gauss_newton(case: Case, nodes: tuple[str, ...]) -> Blocks:
     return blocks_of(gauss_newton_matrix(output, zero, loss), shapes)
 
 
-def relative_error(found: dict, expected: dict) -> float:
+def relative_error(found, expected):
     """Largest entry of the difference over the largest entry of all expected blocks."""
     scale = max(float(b.abs().max()) for b in expected.values())
     return max(float((found[pair] - expected[pair]).abs().max()) for pair in expected) / scale

@@ -33,10 +33,10 @@ class Case:
     nodes: Sequence[str] = ()
     options: dict[str, Any] = field(default_factory=dict)
 
-    def full_loss(self, out: Any, target: Any) -> Tensor:
+    def full_loss(self, out, target):
         return self.loss(self.pick(out), target)
 
-    def expected(self, output: Tensor, tangent: Tensor, target: Tensor) -> Tensor:
+    def expected(self, output, tangent, target):
         """The curvature of the loss expected over the model's own targets, times a tangent: of
         cross-entropy (diag p - p p^T) / rows, of squared error 2 / entries."""
         if target.is_floating_point():
@@ -59,19 +59,19 @@ class Model:
     before: str = "not tried"
 
 
-def tokens(logits: Tensor, labels: Tensor) -> Tensor:
+def tokens(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def logits(out: Any) -> Tensor:
+def logits(out):
     return out.logits
 
 
-def images(count: int = 3, side: int = 32, channels: int = 3) -> tuple[Tensor, Tensor]:
+def images(count=3, side=32, channels=3):
     return torch.randn(count, channels, side, side), torch.arange(count) % 5
 
 
-def of_images(module: nn.Module, nodes: Sequence[str], pick: Any = None, side: int = 32) -> Case:
+def of_images(module, nodes, pick=None, side=32):
     x, y = images(side=side)
     for p in module.parameters():  # heads that start at zero
         if p.dim() > 1 and not bool(p.any()):
@@ -94,12 +94,12 @@ ROPE = {
 }
 
 
-def text(length: int = 7) -> tuple[Tensor, Tensor]:
+def text(length=7):
     ids = torch.randint(3, 40, (3, length + 1))
     return ids[:, :-1], ids[:, 1:]
 
 
-def gpt2() -> nn.Module:
+def gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(
@@ -107,14 +107,14 @@ def gpt2() -> nn.Module:
     ).eval()
 
 
-def gpt2_plain() -> Case:
+def gpt2_plain():
     ids, labels = text()
     return Case(
         gpt2(), {"input_ids": ids}, labels, logits, tokens, ["transformer.h.0", "transformer.h.1"]
     )
 
 
-def gpt2_masked() -> Case:
+def gpt2_masked():
     ids, labels = text()
     mask = torch.ones_like(ids)
     mask[0, 4:] = 0
@@ -130,7 +130,7 @@ def gpt2_masked() -> Case:
     )
 
 
-def gpt2_labels() -> Case:
+def gpt2_labels():
     ids, labels = text()
     nodes = ["transformer.h.0", "transformer.h.1"]
     return Case(
@@ -138,7 +138,7 @@ def gpt2_labels() -> Case:
     )
 
 
-def gpt2_cache() -> Case:
+def gpt2_cache():
     module, (ids, labels) = gpt2(), text()
     with torch.no_grad():
         cache = module(ids[:, :3], use_cache=True).past_key_values
@@ -148,7 +148,7 @@ def gpt2_cache() -> Case:
     )
 
 
-def bert() -> Case:
+def bert():
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(**TEXT, **ROPE, max_position_embeddings=16, num_labels=5)
@@ -161,7 +161,7 @@ def bert() -> Case:
     )
 
 
-def distilbert() -> Case:
+def distilbert():
     from transformers import DistilBertConfig, DistilBertForTokenClassification
 
     config = DistilBertConfig(
@@ -173,7 +173,7 @@ def distilbert() -> Case:
     return Case(module, {"input_ids": ids}, torch.randint(4, ids.shape), logits, tokens, nodes)
 
 
-def causal(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> Case:
+def causal(name, dtype=torch.float32, **options):
     import transformers
 
     config = getattr(transformers, f"{name}Config")(**TEXT, **{**ROPE, **options})
@@ -183,7 +183,7 @@ def causal(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> Cas
     return Case(module, {"input_ids": ids}, labels, logits, tokens, [f"{layers}.0", f"{layers}.1"])
 
 
-def t5() -> Case:
+def t5():
     from transformers import T5Config, T5ForConditionalGeneration
 
     sizes = {"d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 2}
@@ -194,7 +194,7 @@ def t5() -> Case:
     return Case(T5ForConditionalGeneration(config).eval(), given, labels, logits, tokens, nodes)
 
 
-def whisper() -> Case:
+def whisper():
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     sizes = {
@@ -214,7 +214,7 @@ def whisper() -> Case:
     )
 
 
-def vit() -> Case:
+def vit():
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(**ROPE, image_size=16, patch_size=8, num_labels=5)
@@ -223,7 +223,7 @@ def vit() -> Case:
     )
 
 
-def clip() -> Case:
+def clip():
     from transformers import CLIPConfig, CLIPModel
 
     config = CLIPConfig(
@@ -241,13 +241,13 @@ def clip() -> Case:
 # ---------------------------------------------------------------------- timm and torchvision
 
 
-def timm_model(name: str, nodes: Sequence[str], **options: Any) -> Case:
+def timm_model(name, nodes, **options):
     import timm
 
     return of_images(timm.create_model(name, num_classes=5, **options), nodes)
 
 
-def timm_resnet() -> Case:
+def timm_resnet():
     from timm.models.resnet import BasicBlock, ResNet
 
     options = {"stem_width": 4, "stem_type": "deep", "avg_down": True, "channels": (8, 8, 12, 12)}
@@ -256,7 +256,7 @@ def timm_resnet() -> Case:
     )
 
 
-def timm_mixer() -> Case:
+def timm_mixer():
     from timm.models.mlp_mixer import MlpMixer
 
     return of_images(
@@ -264,7 +264,7 @@ def timm_mixer() -> Case:
     )
 
 
-def vision(name: str) -> Case:
+def vision(name):
     from torchvision import models as m
     from torchvision.models import convnext, efficientnet, mobilenetv3, regnet, swin_transformer
 
@@ -308,7 +308,7 @@ def vision(name: str) -> Case:
     return of_images(net, ["features.1", "features.2"])
 
 
-def lraspp() -> Case:
+def lraspp():
     from torchvision.models.segmentation import lraspp_mobilenet_v3_large
 
     module = lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=5)
@@ -321,15 +321,15 @@ def lraspp() -> Case:
 # ---------------------------------------------------------------------- diffusers
 
 
-def squared(prediction: Tensor, target: Tensor) -> Tensor:
+def squared(prediction, target):
     return F.mse_loss(prediction, target)
 
 
-def sample(out: Any) -> Tensor:
+def sample(out):
     return out.sample
 
 
-def unet() -> Case:
+def unet():
     from diffusers import UNet2DModel
 
     module = UNet2DModel(
@@ -344,7 +344,7 @@ def unet() -> Case:
     )
 
 
-def unet_with_text() -> Case:
+def unet_with_text():
     from diffusers import UNet2DConditionModel
 
     module = UNet2DConditionModel(
@@ -364,7 +364,7 @@ def unet_with_text() -> Case:
     )
 
 
-def autoencoder() -> Case:
+def autoencoder():
     from diffusers import AutoencoderKL
 
     module = AutoencoderKL(
@@ -376,7 +376,7 @@ def autoencoder() -> Case:
     return Case(module.eval(), x, x.clone(), sample, squared, ["encoder", "decoder.mid_block"])
 
 
-def dit() -> Case:
+def dit():
     from diffusers import DiTTransformer2DModel
 
     module = DiTTransformer2DModel(
@@ -402,12 +402,12 @@ def dit() -> Case:
 # ---------------------------------------------------------------------- PyG
 
 
-def graph() -> tuple[Tensor, Tensor, Tensor]:
+def graph():
     edges = torch.randint(9, (2, 24))
     return torch.randn(9, 4), torch.cat([edges, edges.flip(0)], 1), torch.arange(9) % 3
 
 
-def pyg(name: str) -> Case:
+def pyg(name):
     import torch_geometric.nn as gnn
 
     x, edges, y = graph()
@@ -415,16 +415,16 @@ def pyg(name: str) -> Case:
     return Case(module, {"x": x, "edge_index": edges}, y, nodes=["convs.0", "convs.1"])
 
 
-def pyg_data() -> Case:
+def pyg_data():
     from torch_geometric.data import Data
     from torch_geometric.nn import GCN
 
     class OfData(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.gcn = GCN(4, 8, 2, 3)
 
-        def forward(self, data: Any) -> Tensor:
+        def forward(self, data):
             return self.gcn(data.x, data.edge_index)
 
     x, edges, y = graph()

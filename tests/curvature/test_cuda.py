@@ -5,18 +5,14 @@ Skipped where torch finds no CUDA device. Random vectors are drawn on the proces
 agree as products do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
@@ -32,7 +28,7 @@ CUDA = "cuda"
 MIB = 1 << 20
 
 
-def convnet() -> nn.Module:
+def convnet():
     torch.manual_seed(0)
     layers = [
         nn.Conv2d(3, 16, 3, 1, 1),
@@ -44,13 +40,11 @@ def convnet() -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 10)).eval()
 
 
-def images(count: int = 32) -> tuple[Tensor, Tensor]:
+def images(count=32):
     return torch.randn(count, 3, 16, 16, generator=seeded(1)), torch.arange(count) % 10
 
 
-def pair(
-    part: Any = "hessian", dtype: torch.dtype = torch.float64, **options: Any
-) -> list[ParameterOperator]:
+def pair(part="hessian", dtype=torch.float64, **options):
     """The same operator on the processor and on the GPU."""
     x, y = images()
     loss = nn.CrossEntropyLoss()
@@ -62,12 +56,12 @@ def pair(
     ]
 
 
-def far(one: Tensor, two: Tensor) -> float:
+def far(one, two):
     one, two = one.detach().cpu().double(), two.detach().cpu().double()
     return float((one - two).norm() / two.norm())
 
 
-@pytest.mark.parametrize(("module", "output", "loss", "given", "part"), cases.CASES)
+@pytest.mark.parametrize("module, output, loss, given, part", cases.CASES)
 def test_products_are_those_of_double_backward(module, output, loss, given, part, monkeypatch):
     monkeypatch.setattr(cases, "DEVICE", CUDA)
     monkeypatch.setattr(cases, "WEIGHTS", cases.WEIGHTS.to(CUDA))
@@ -75,7 +69,7 @@ def test_products_are_those_of_double_backward(module, output, loss, given, part
 
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton", "fisher", "empirical_fisher"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_products_agree_with_the_processor(part, dtype, tolerance):
     truth = pair(part)[0]
     found = pair(part, dtype)[1]
@@ -84,7 +78,7 @@ def test_products_agree_with_the_processor(part, dtype, tolerance):
     assert far(found.gradient(), truth.gradient()) < tolerance
 
 
-ESTIMATES: dict[str, Callable[[Any], Any]] = {
+ESTIMATES = {
     "trace": lambda o: rc.trace_estimate(o, generator=seeded(1)).value,
     "upper bound": lambda o: rc.upper_bound_estimate(o, generator=seeded(1)).value,
     "eigenvalues": lambda o: rc.top_eigenpairs(o, 3, generator=seeded(1)).values.tolist(),
@@ -211,16 +205,16 @@ class Scattered(nn.Module):
     """Sums over the edges of a graph with atomic additions, whose order differs from call to
     call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 3)
 
-    def forward(self, x: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, x, source, target):
         h = torch.tanh(self.first(x))
         return self.last(torch.zeros_like(h).index_add(0, target, h[source]))
 
 
-def graph_data(device: str) -> tuple[tuple[Tensor, ...], Tensor]:
+def graph_data(device):
     x, edges = (
         torch.randn(40, 8, generator=seeded(1)),
         torch.randint(40, (2, 4000), generator=seeded(2)),
@@ -260,11 +254,11 @@ def test_an_index_out_of_range_in_a_part_of_a_batch_does_not_end_the_process():
 class Pairs(nn.Module):
     """Scores of every first example with every second one: the label of a row is its number."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(8, 4), nn.Linear(8, 4)
 
-    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+    def forward(self, x, z):
         return self.a(x) @ self.b(z).mT
 
 

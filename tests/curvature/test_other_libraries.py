@@ -1,7 +1,5 @@
 """Operators handed to scipy, curvlinops and hessian-eigenthings, and theirs to the estimators."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +26,7 @@ def curvlinops():
     return pytest.importorskip("curvlinops")
 
 
-def network(dtype: torch.dtype = torch.float64) -> tuple:
+def network(dtype=torch.float64):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3)).to(dtype)
     return net, nn.CrossEntropyLoss(), (torch.randn(32, 8, dtype=dtype), torch.randint(3, (32,)))
@@ -41,7 +39,7 @@ def test_the_estimators_take_whatever_multiplies(form):
     class Product:
         shape = (80, 80)
 
-        def __matmul__(self, v: torch.Tensor) -> torch.Tensor:
+        def __matmul__(self, v):
             return matrix @ v
 
     forms = {
@@ -150,7 +148,7 @@ def test_the_example_of_the_guide_solves_its_system(curvlinops):
         re.search(rf"```{mark}\n(.*?)```", (docs / page).read_text(), re.S)[1]
         for mark, page in pages.items()
     )
-    names: dict = {"__name__": "guide"}
+    names = {"__name__": "guide"}
     exec(f"{setting}\n{example}", names)
     newton, step = names["newton"], names["step"]
     residual = newton @ step + 1e-3 * step - newton.gradient()

@@ -1,8 +1,6 @@
 """Results read alike: value, error, low, high, to_dict, one line, a table for notebooks, frames and
 figures."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -19,7 +19,7 @@ from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, 
 GRAPHS = [("nested_branches", "smooth"), ("attention", "smooth"), ("convolution", "relu")]
 
 
-@pytest.mark.parametrize(("graph", "activation"), GRAPHS)
+@pytest.mark.parametrize("graph, activation", GRAPHS)
 def test_right_numbers_are_certified(graph, activation):
     case = make(graph, activation, batch=2)
     found = rc.verify(case.dag, case.x, case.y, generator=seeded())
@@ -27,7 +27,7 @@ def test_right_numbers_are_certified(graph, activation):
     assert set(found.nodes) == set(case.nodes) and max(found.nodes.values()) < 1e-7
 
 
-@pytest.mark.parametrize(("part", "activation"), [("gauss_newton", "relu"), ("tensor", "smooth")])
+@pytest.mark.parametrize("part, activation", [("gauss_newton", "relu"), ("tensor", "smooth")])
 def test_operators_of_every_part_are_certified(part, activation):
     case = make("residual", activation, batch=2)
     assert rc.verify(
@@ -287,7 +287,7 @@ def measured(net, x, y, part, nodes=None):
     return dag, nodes, dict(getattr(rc.split_blocks(dag, x, y, nodes), part))
 
 
-@pytest.mark.parametrize(("part", "distance"), [("total", 1e-5), ("gauss_newton", 3e-7)])
+@pytest.mark.parametrize("part, distance", [("total", 1e-5), ("gauss_newton", 3e-7)])
 def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
     net, x, y = chain(dtype=torch.float64)
     near_zero(net, x, 2, distance)
@@ -301,7 +301,7 @@ def test_blocks_are_certified_in_a_step_that_avoids_the_kink(part, distance):
 
 
 @pytest.mark.parametrize(
-    ("part", "distance", "nodes", "reason"),
+    "part, distance, nodes, reason",
     [("total", 3e-7, ("0",), "blocks are wrong"), ("gauss_newton", 0.0, None, "1.002 times")],
 )
 def test_blocks_wrong_by_two_thousandths_are_caught_beside_a_kink(part, distance, nodes, reason):
@@ -401,7 +401,7 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
     assert 0 < operations(lambda: rc.verify(dag, x, y, generator=seeded())) <= 60 * one
 
 
-@pytest.mark.parametrize(("classes", "seed"), [(2, 21), (2, 25), (3, 13)])
+@pytest.mark.parametrize("classes, seed", [(2, 21), (2, 25), (3, 13)])
 def test_a_direction_without_curvature_is_certified(classes, seed):
     """Equal shifts of all logits, as signs of these seeds are, change no probability: they would
     show nothing."""

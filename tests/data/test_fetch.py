@@ -395,7 +395,7 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
     assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob(".*.part"))
 
 
-@pytest.mark.parametrize(("limit", "value"), [("SLOWEST", 1e12), ("LONGEST", -1.0)])
+@pytest.mark.parametrize("limit, value", [("SLOWEST", 1e12), ("LONGEST", -1.0)])
 def test_a_slow_server_is_given_up(tmp_path, official, monkeypatch, limit, value):
     for name, changed in (("PATIENCE", 0.0), ("ATTEMPTS", 1), (limit, value)):
         monkeypatch.setattr(f"runner.data.fetch.{name}", changed)

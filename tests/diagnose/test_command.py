@@ -86,7 +86,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
+    "words, expected", MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else ""
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(words, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_a_training_draws_the_same_numbers_whatever_is_stored(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("function", "message"),
+    "function, message",
     [
         ("twice", "step 3 was yielded twice"),
         ("breaks_later", "step 1: .* failed on .*ValueError"),

@@ -19,7 +19,7 @@ def test_the_code_of_the_guide(capsys):
 
 
 @pytest.mark.parametrize(
-    ("target", "words", "nodes"),
+    "target, words, nodes",
     [
         ("digits.py:convnet", ["steps=0", "parts=network,layers", "batches=1"], {"0", "2", "5"}),
         (

@@ -16,23 +16,23 @@ SCALE = 1.0
 class Net(nn.Module):
     """Attributes that no state dict holds."""
 
-    def __init__(self, act=torch.tanh, scale=1.0, shift=0.0) -> None:
+    def __init__(self, act=torch.tanh, scale=1.0, shift=0.0):
         super().__init__()
         torch.manual_seed(0)
         self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 3)
         self.act, self.scale, self.shift = act, scale, torch.tensor(shift)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.b(self.act(self.a(x) * self.scale + self.shift)) * SCALE
 
 
-def frozen() -> nn.Module:
+def frozen():
     module = Net()
     module.a.bias.requires_grad_(False)
     return module
 
 
-def key(module=None, loss=None, file=b"", rows=6) -> str:
+def key(module=None, loss=None, file=b"", rows=6):
     x, y = targets.data(rows)
     module = Net() if module is None else module
     loss = nn.CrossEntropyLoss() if loss is None else loss

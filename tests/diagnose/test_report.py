@@ -143,7 +143,7 @@ def test_an_interrupted_diagnosis_continues_where_it_stopped(tmp_path, monkeypat
         stop.partial = trace_estimate(torch.eye(5), 4)
         raise stop
 
-    said: list[str] = []
+    said = []
     monkeypatch.setitem(PARTS, "density", part._replace(tables=interrupted))
     with pytest.raises(KeyboardInterrupt):
         diagnose("batch", tmp_path, "parts=network,layers,density", tell=said.append)
@@ -196,7 +196,7 @@ class Watched(nn.Module):
     """BatchNorm with statistics that a forward pass in training mode would move, and a frozen
     weight."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)
         self.last.bias.requires_grad_(False)

@@ -68,7 +68,7 @@ def test_reading_a_loader_leaves_its_order_as_it_was(kind):
         },
     }.get(kind, {"shuffle": True, "batch_size": 3})
 
-    def order(read: bool) -> list[int]:
+    def order(read):
         own.manual_seed(5)
         torch.manual_seed(7)
         loader = DataLoader(data, **options)

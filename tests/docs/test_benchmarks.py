@@ -44,7 +44,7 @@ def test_a_page_names_the_pages_of_other_machines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("at_least", "goal", "met"), [(True, 4, True), (True, 4.1, False), (False, 0.25, True)]
+    "at_least, goal, met", [(True, 4, True), (True, 4.1, False), (False, 0.25, True)]
 )
 def test_a_ratio_is_of_the_medians_the_way_round_its_goal_is_stated(at_least, goal, met):
     row = Row("epoch", "a step", (3.0, 1.0, 2.0), (8.0,), goal, at_least=at_least)

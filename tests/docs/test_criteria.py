@@ -6,7 +6,7 @@ import pytest
 from docs.criteria import sharpness, swapped
 
 
-def scorecard(verdict: str = "reproduced") -> pd.DataFrame:
+def scorecard(verdict="reproduced"):
     """Printed 10, 11 and 40, measured 10, 12 and 40, each ± 1 (the last ± 10)."""
     rows = [(10, 2.5, 10, 1), (11, 2.75, 12, 1), (40, 10, 40, 10)]
     scores = pd.DataFrame(rows, columns=["paper_mean", "margin", "measured_mean", "half"])
@@ -14,7 +14,7 @@ def scorecard(verdict: str = "reproduced") -> pd.DataFrame:
     return scores.assign(source="Table", metric="R", way="", verdict=verdict, low=low, high=high)
 
 
-def test_pairs_are_those_counted_by_hand() -> None:
+def test_pairs_are_those_counted_by_hand():
     """Of six pairs, 10 for 11 and 12 for 10 are within the margin; 12 for 10, 2 ± 1, is not
     wholly."""
     (row,) = swapped("x", scorecard())
@@ -23,11 +23,11 @@ def test_pairs_are_those_counted_by_hand() -> None:
     assert row.reproduced == pytest.approx(100 * 1 / 6)
 
 
-def test_values_that_digits_decide_are_left_out() -> None:
+def test_values_that_digits_decide_are_left_out():
     assert not list(swapped("x", scorecard("exact match")))
 
 
-def test_direction_of_published_shares() -> None:
+def test_direction_of_published_shares():
     """R of Experiment 6 spans orders of magnitude, C and D do not."""
     shares = {(r.experiment, r.table, r.metric): r.within for r in sharpness()}
     table = ("exp6_resnet18", "DAG paper, Table N.7")

@@ -5,7 +5,6 @@ import doctest
 import importlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,12 +25,12 @@ def test_examples_in_docstrings_run(name, published):
     assert tried and not failed
 
 
-def run(name: str) -> dict[str, Any]:
+def run(name):
     """The names that the code cells of a notebook define."""
     cells = json.loads((ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))[
         "cells"
     ]
-    names: dict[str, Any] = {}
+    names = {}
     for cell in cells:
         if cell["cell_type"] == "code":
             assert not cell["outputs"], "store notebooks without outputs; `make docs` runs them"

@@ -65,7 +65,7 @@ def test_every_path_of_the_architecture_page_exists():
     }
     roots = [DOCS.parent / folder for folder in ("", "runner", "runner/curvature")]
 
-    def exists(path: str) -> bool:
+    def exists(path):
         return any((root / path).exists() or (root / f"{path}.py").exists() for root in roots)
 
     missing = [path for path in named if not exists(path)]

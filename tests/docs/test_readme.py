@@ -40,7 +40,7 @@ def test_the_engine_example_prints_what_the_page_shows(capsys):
 
 
 def test_the_results_example_loads_a_table(published):
-    names: dict[str, object] = {}
+    names = {}
     exec(compile(EXAMPLES[1], "README.md", "exec"), names)
     keys, networks = ["activation", "seed", "checkpoint"], names["networks"]
     assert set(keys) <= set(networks.columns) and not networks.duplicated(keys).any()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
+def site(tmp_path_factory):
     for package in ("sphinx", "myst_nb", "numpydoc"):
         pytest.importorskip(package, reason=f"{package} is not installed (extra: docs)")
     folder = tmp_path_factory.mktemp("docs") / "html"
@@ -32,7 +32,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-def links(page: Path) -> list[tuple[str, Path]]:
+def links(page):
     """(label, target) of the links of the header."""
     header = page.read_text(encoding="utf-8").partition('<header class="top">')[2]
     found = re.findall(r'<li><a href="([^"]+)"[^>]*>([^<]+)</a>', header.partition("</header>")[0])

@@ -51,14 +51,14 @@ OUTSIDE = (
 """Results, tests, quotations from the papers, and pages that a program writes from checked text."""
 
 
-def files() -> list[str]:
+def files():
     listed = subprocess.run(
         ["git", "ls-files", *TEXTS], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     return [file for file in listed.splitlines() if not file.startswith(OUTSIDE)]
 
 
-def texts(path: Path) -> list[tuple[int, str]]:
+def texts(path):
     """(line, text) of what a person reads: of Python its strings and comments, of other files every
     line."""
     content = path.read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ LENGTHS = {
 tables."""
 
 
-def words(path: Path) -> int:
+def words(path):
     text = FOLDS.sub("", path.read_text(encoding="utf-8"))
     if path.name == "report.md":
         text = (

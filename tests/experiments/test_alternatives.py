@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.contract import Analysis
 from runner.report.collect import collect
 from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, protocol
@@ -19,12 +18,12 @@ KEPT = ("confirmed", "true by construction", "not run")
 """Verdicts of a statement that does not fail."""
 
 
-def analysis_of(name: str, outputs: Path) -> Analysis:
+def analysis_of(name, outputs):
     job = build_job([f"experiment={name}", f"outputs={outputs}"])
     return material_of(collect([job], protocol), None).judged.analysis()
 
 
-def confirmed(name: str) -> set[str]:
+def confirmed(name):
     return {r["name"] for r in rows(OUTPUTS / name / "claims.csv") if r["verdict"] == "confirmed"}
 
 

@@ -20,7 +20,7 @@ NAMES = experiment_names()
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_listing_imports_nothing_heavy() -> None:
+def test_listing_imports_nothing_heavy():
     """Neither the runner nor composing and listing any experiment does, in a process that has
     imported nothing yet."""
     script = f"""
@@ -34,7 +34,7 @@ for name in ("", *experiment_names()):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_cells_are_distinct_and_cost_something(name: str) -> None:
+def test_cells_are_distinct_and_cost_something(name):
     cells = list(preview(name).cells())
     assert cells
     assert len({cell.label for cell in cells}) == len(cells)
@@ -44,20 +44,20 @@ def test_cells_are_distinct_and_cost_something(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_are_json(name: str) -> None:
+def test_settings_are_json(name):
     found = settings(preview(name))
     assert json.loads(json.dumps(found)) == found
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_paper_profile_is_what_listings_show(name: str) -> None:
+def test_paper_profile_is_what_listings_show(name):
     job = build_job([f"experiment={name}"])
     assert settings(job.experiment) == settings(preview(name))
     assert [c.label for c in job.experiment.cells()] == [c.label for c in preview(name).cells()]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_quick_profile_is_smaller(name: str) -> None:
+def test_quick_profile_is_smaller(name):
     quick = build_job([f"experiment={name}", "profile=quick"]).experiment
     assert sum(c.seconds for c in quick.cells()) <= sum(c.seconds for c in preview(name).cells())
 
@@ -92,14 +92,14 @@ exp6_resnet18 experiment.checkpoint=[start] | expected one of init
 
 
 @pytest.mark.parametrize("case", REFUSED.strip().splitlines())
-def test_settings_that_cannot_be_meant_are_refused(case: str) -> None:
+def test_settings_that_cannot_be_meant_are_refused(case):
     words, _, text = case.partition(" | ")
     with pytest.raises(SettingError, match=re.escape(text)):
         build_job([f"experiment={words.split()[0]}", *words.split()[1:]])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_reference_can_be_read(name: str) -> None:
+def test_reference_can_be_read(name):
     path = reference_path(name)
     if path is None:
         pytest.skip("the paper prints no number for this experiment")

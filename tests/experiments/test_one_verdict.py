@@ -73,7 +73,7 @@ def test_what_may_be_one_print_is_linked_or_told_apart():
     )  # nothing missing, and no reason left without its pair
 
 
-def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row: str) -> Reports:
+def with_verdict(outputs, experiment, table, verdict, **row):
     """A copy of the reports with another verdict in the row of a table that has these values."""
     for name in ("claims.csv", "scorecard.csv", "report.md", "manifest.json"):
         for path in OUTPUTS.glob(f"*/{name}"):
@@ -92,7 +92,7 @@ def with_verdict(outputs: Path, experiment: str, table: str, verdict: str, **row
 
 
 @pytest.mark.parametrize(
-    ("experiment", "table", "verdict", "row"),
+    "experiment, table, verdict, row",
     [
         ("exp1_deep", "claims", "confirmed", {"name": "start of the U"}),
         (
@@ -158,7 +158,7 @@ def test_the_table_of_experiments_is_made_from_the_reports():
     ]
 
 
-def audit_is_published() -> None:
+def audit_is_published():
     """Skips where the published report is of another version of the audit than the pages in
     docs/."""
     published = json.loads((OUTPUTS / "paper_audit" / "manifest.json").read_text())["version"]
@@ -201,7 +201,7 @@ def test_counts_of_the_audit_agree():
 def test_the_errata_say_what_the_audit_says():
     audit_is_published()
     entries = json.loads((OUTPUTS / "paper_audit" / "errata.json").read_text())
-    decided: dict[str, set[str]] = {}  # place -> verdicts of its clauses
+    decided = {}  # place -> verdicts of its clauses
     for row in rows(OUTPUTS / "paper_audit" / "claims.csv"):
         decided.setdefault(row["where"].partition(", ")[2], set()).add(row["verdict"])
     words = {"major error": "refuted", "minor error": "minor error"}

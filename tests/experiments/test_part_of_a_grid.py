@@ -4,7 +4,6 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,11 @@ from runner.store.store import Store, Stored, merge
 Parts = Callable[[list[Stored]], dict[str, list[Stored]]]
 
 
-def along_axes(cells: list[Stored]) -> dict[str, list[Stored]]:
+def along_axes(cells):
     """'axis=value' -> cells: the first, the middle and the last value of each axis that has
     several, of one seed."""
     seed = min(int(c.meta["seed"]) for c in cells)
-    by: dict[str, dict[str, list[Stored]]] = defaultdict(lambda: defaultdict(list))
+    by = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         if cell.meta["seed"] == seed:
             for axis, value in cell.meta["params"].items():
@@ -35,7 +34,7 @@ def along_axes(cells: list[Stored]) -> dict[str, list[Stored]]:
     return found
 
 
-def drawn(cells: list[Stored]) -> dict[str, list[Stored]]:
+def drawn(cells):
     """'any N' -> N cells of any seed: what an interrupted sweep may leave."""
     draws = random.Random(7)
     counts = (2, -(-len(cells) // 3))
@@ -45,9 +44,7 @@ def drawn(cells: list[Stored]) -> dict[str, list[Stored]]:
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("parts", [drawn, pytest.param(along_axes, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", experiment_names())
-def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(
-    name: str, parts: Parts, tmp_path: Path
-) -> None:
+def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name, parts, tmp_path):
     job = build_job([f"experiment={name}"])
     cells = [c for c in Store(tmp_path, name).all() if c.meta["settings_key"] == job.identity.key]
     if not cells:

@@ -17,7 +17,7 @@ EXPERIMENT = preview("phi_block_diagonal")
 
 
 @pytest.mark.parametrize(
-    ("architecture", "residual"),
+    "architecture, residual",
     [("mlp", False), ("mlp", True), ("convnet", True), ("transformer", False)],
 )
 def test_phi_of_every_partition_against_plain_sums(architecture, residual):

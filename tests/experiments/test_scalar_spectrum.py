@@ -52,7 +52,7 @@ def test_cell_counts_match_the_reference(setup, tables):
 
 
 @pytest.mark.parametrize("kind", ["linear", "relu"])
-def test_descent_follows_the_automatic_gradient(kind: str):
+def test_descent_follows_the_automatic_gradient(kind):
     generator = torch.Generator().manual_seed(0)
     x, y, w, v = (torch.randn(n, generator=generator, dtype=torch.float64) for n in (9, 9, 4, 4))
     network = Network(kind, x, y)

@@ -2,21 +2,15 @@
 experiment, with copies of published cells under one more value of each parameter and one more
 seed."""
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pandas as pd
 import pytest
 
 from runner.contract import Cell, analyse
-from runner.report.collect import Collection, collect, reference_path
-from runner.report.findings import Failures, Findings, ask
+from runner.report.collect import collect, reference_path
+from runner.report.findings import Failures, ask
 from runner.report.scope import Scope
 from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
-from runner.store.cells import Stored
-from runner.store.job import Job
 from runner.store.upkeep import make_ready
 
 NAMES = experiment_names()
@@ -28,20 +22,18 @@ MOST_SEEDS = 25
 """Seeds, the paper's included, of which a second verdict may take as many."""
 
 
-def published_job(name: str, outputs: Path) -> Job:
+def published_job(name, outputs):
     return build_job([f"experiment={name}", f"outputs={outputs}"])
 
 
-def other(value: Any) -> Any:
+def other(value):
     """A value of a parameter that no grid has."""
     if isinstance(value, bool):
         return f"{value}_copied"
     return value * 1000 + 7 if isinstance(value, int | float) else f"{value}_copied"
 
 
-def copied(
-    cell: Stored, params: dict[str, Any], seed: int
-) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
+def copied(cell, params, seed):
     """cell.json and tables of a cell under other parameters and another seed."""
     meta = {**cell.meta, "params": params, "seed": seed}
     tables = {}
@@ -53,7 +45,7 @@ def copied(
     return meta, tables
 
 
-def copies(cells: list[Stored]) -> Iterator[tuple[dict[str, Any], dict[str, pd.DataFrame]]]:
+def copies(cells):
     """Copies under one more value of each parameter, and under one more seed."""
     for name in cells[0].meta["params"]:
         for cell in cells[:COPIES]:
@@ -63,30 +55,30 @@ def copies(cells: list[Stored]) -> Iterator[tuple[dict[str, Any], dict[str, pd.D
         yield copied(cell, cell.meta["params"], SEED)
 
 
-def grow(job: Job, cells: list[Stored]) -> None:
+def grow(job, cells):
     """Store the copies in the working folder of a job."""
     keep(job, copies(cells))
 
 
-def keep(job: Job, made: Iterable[tuple[dict[str, Any], dict[str, pd.DataFrame]]]) -> None:
+def keep(job, made):
     """Store cells in the working folder of a job."""
     make_ready(job.store)
     for meta, tables in made:
         job.store.write(job.identity.cell_id(Cell(meta["params"]), meta["seed"]), tables, meta)
 
 
-def collected(job: Job) -> Collection:
+def collected(job):
     return collect([job], protocol, any_seed=True)
 
 
-def asked(found: Collection, name: str) -> Findings:
+def asked(found, name):
     failures = Failures()
     answers = ask(material_of(found, reference_path(name)), failures)
     assert not [line for line in failures.lines() if not line.startswith("figure")]
     return answers
 
 
-def papers_cells(found: Collection) -> list[Stored]:
+def papers_cells(found):
     """The cells of the paper's grid and seeds, by the experiment's own list of them."""
     params = [dict(cell.params) for cell in preview(found.job.name).cells()]
     seeds = preview(found.job.name).paper_seeds
@@ -181,7 +173,7 @@ def test_every_experiment_of_a_paper_declares_its_seeds_and_no_second_verdict_co
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize(
-    ("words", "how", "reason"),
+    "words, how, reason",
     [
         (["profile=quick"], "quick run", "profile=quick"),
         (

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import clauses
-from experiments.printed import FOLDER, KINDS, TEXTS, Said, said, statements, unchecked
+from experiments.printed import FOLDER, KINDS, TEXTS, said, statements, unchecked
 from runner import results
 from runner.report.collect import reference_path
 from runner.report.reference import read_reference
@@ -22,7 +22,7 @@ AUDITS = {"scalar_spectrum": "scalar"}
 """Name of a text -> its name in the audit, where the two differ."""
 
 
-def decided(paper: str, s: Said) -> bool:
+def decided(paper, s):
     """Whether what a statement points at is there."""
     if s.kind == "claim":
         return s.row in statements(s.experiment)

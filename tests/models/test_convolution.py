@@ -19,8 +19,8 @@ def gradients(out, *leaves):
     return torch.autograd.grad(out, leaves, torch.arange(float(out.numel())).to(out).view_as(out))
 
 
-@pytest.mark.parametrize(("shape", "size", "stride"), SHAPES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("shape, size, stride", SHAPES)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype, tolerance):
     generator = torch.Generator().manual_seed(0)
     x, weight = (

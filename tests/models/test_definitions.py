@@ -69,7 +69,7 @@ def test_residual_network_by_hand():
     assert all(network.stages[f"block{i}"].norm is None for i in range(4))
 
 
-@pytest.mark.parametrize(("merge", "extra"), [("sum", 0), ("cat", 2 * 32 * 32 + 32)])
+@pytest.mark.parametrize("merge, extra", [("sum", 0), ("cat", 2 * 32 * 32 + 32)])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_diamond_by_hand(merge, extra, k):
     network = diamond(branch_depth=k, merge=merge, generator=generator()).double()

@@ -48,7 +48,7 @@ def browser():
     driver.quit()
 
 
-def opened(browser, url: str, width: int = DESKTOP, theme: str = "light") -> None:
+def opened(browser, url, width=DESKTOP, theme="light"):
     """Open a page as a screen of that width and theme shows it."""
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
@@ -58,13 +58,13 @@ def opened(browser, url: str, width: int = DESKTOP, theme: str = "light") -> Non
     browser.get(url)
 
 
-def rows_of(browser) -> int:
+def rows_of(browser):
     return browser.execute_script(
         "return document.querySelectorAll('#table tbody tr:not(.detail)').length"
     )
 
 
-def typed(browser, text: str, field: str = "#filter [name=q]") -> float:
+def typed(browser, text, field="#filter [name=q]"):
     """Milliseconds that one change of a search field takes."""
     return browser.execute_script(
         "const f = document.querySelector(arguments[1]), t = performance.now();"
@@ -76,7 +76,7 @@ def typed(browser, text: str, field: str = "#filter [name=q]") -> float:
     )
 
 
-def waited(browser, script: str):
+def waited(browser, script):
     """What a script returns, as soon as that is true."""
     deadline = time.monotonic() + 10
     while not (value := browser.execute_script(f"return {script}")):
@@ -84,14 +84,14 @@ def waited(browser, script: str):
     return value
 
 
-def found(browser, text: str) -> str:
+def found(browser, text):
     """What the search of the header shows."""
     typed(browser, text, "#find [name=q]")
     answers = "document.getElementById('answers')"
     return waited(browser, f"{answers}.hidden ? '' : {answers}.innerText")
 
 
-def documentation(root: Path) -> Path:
+def documentation(root):
     """The result pages in a documentation of one page."""
     (root / "searchindex.js").write_text(f"Search.setIndex({json.dumps(INDEX)})")
     export_site([report(root / "outputs")], root / "results")

@@ -64,7 +64,7 @@ MANIFEST = {"seeds": [42, 43, 44], "cells": [{"git_commit": "abc"}, {"git_commit
 
 
 @pytest.mark.parametrize(
-    ("name", "what", "place"),
+    "name, what, place",
     [
         ("fig02_bound_and_eigenvalue", "", "Fig. 2"),
         ("figN1_resonance", "Fig. 9: not this", "Fig. N.1"),

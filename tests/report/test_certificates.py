@@ -30,7 +30,7 @@ def test_a_row_names_the_worst_node_and_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("carried", "found", "never", "expected"),
+    "carried, found, never, expected",
     [
         ([True, True], [GOOD, GOOD], "", ["2 of 2 cells carry a certificate"]),
         (
@@ -65,7 +65,7 @@ def test_a_wrong_certificate_of_the_first_version_of_the_check_is_said_to_be_one
         assert len(lines) == 3 and "neither support nor contradict the numbers" in lines[1]
 
 
-def table(certificate: Certificate) -> pd.DataFrame:
+def table(certificate):
     return pd.DataFrame([certificate_row("blocks", certificate)])
 
 

@@ -20,7 +20,7 @@ from runner.store.job import Job
 NAMES = experiment_names()
 
 
-def against_the_paper(name: str, *words: str) -> list[str]:
+def against_the_paper(name, *words):
     experiment = build_job(arguments([f"experiment={name}", *words]).overrides).experiment
     return list(map(str, departures(experiment, preview(name))))
 
@@ -32,7 +32,7 @@ def test_the_papers_own_settings_depart_in_nothing(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "expected"),
+    "name, words, expected",
     [
         ("ws_bound", ["training.starts=20"], ["training.starts=20 instead of 500"]),
         ("ws_bound", ["hidden=[3]", "tight=2.0", "line_points=11"], []),  # grid, report only, free
@@ -78,7 +78,7 @@ def test_every_quick_profile_that_changes_numbers_departs_unless_free(name):
     assert all(re.match(r"[\w.-]+=.* instead of .*", phrase) for phrase in found)
 
 
-SEEN: list[Analysis] = []
+SEEN = []
 
 
 class Seen(Analysis):
@@ -106,12 +106,12 @@ class Shifted(Experiment):
         }
 
 
-def job(outputs: Path, seed: int, shift: float = 0.0) -> Job:
+def job(outputs, seed, shift=0.0):
     return Job("shifted", Shifted(shift=shift), seed, outputs)
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stored(tmp_path_factory):
     root = tmp_path_factory.mktemp("stored")
     for seed, shift in ((1, 0.0), (2, 0.0), (5, 0.0), (6, 0.0), (1, 100.0), (9, 100.0)):
         run(job(root, seed, shift))
@@ -119,11 +119,11 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def outputs(stored: Path, tmp_path: Path) -> Path:
+def outputs(stored, tmp_path):
     return Path(shutil.copytree(stored, tmp_path, dirs_exist_ok=True))
 
 
-def protocol(name: str, profile: str) -> Experiment:
+def protocol(name, profile):
     return Shifted()
 
 

@@ -1,7 +1,6 @@
 """Verdicts of the scorecard on values whose answer is known by hand."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,19 +13,19 @@ from runner.report.reference import read_reference
 HEADER = "experiment,table,arch,checkpoint,metric,mean,std,upper_bound,n_seeds,source,note\n"
 
 
-def reference(tmp_path: Path, *rows: str, header: str = HEADER) -> pd.DataFrame:
+def reference(tmp_path, *rows, header=HEADER):
     path = tmp_path / "reference.csv"
     path.write_text(header + "\n".join(rows) + "\n")
     return read_reference(path)
 
 
-def measured(metric: str, values, **keys) -> pd.DataFrame:
+def measured(metric, values, **keys):
     return pd.DataFrame(
         {"metric": metric, "seed": range(42, 42 + len(values)), "value": values, **keys}
     )
 
 
-def score(tmp_path, row: str, values, reason: str = "", **keys):
+def score(tmp_path, row, values, reason="", **keys):
     keys = {"arch": "plain", "checkpoint": "init", **keys}
     return compare.scorecard(
         measured("gap", values, **keys), reference(tmp_path, row), reason
@@ -48,7 +47,7 @@ def test_z_is_the_difference_over_the_combined_standard_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"),
+    "values, verdict",
     [
         ([1.05, 1.0, 1.02, 0.98, 1.0], "reproduced"),
         ([2.0, 2.05, 1.95, 2.0, 2.1], "not reproduced"),
@@ -183,7 +182,7 @@ def test_digits_that_the_print_lacks_are_no_departure(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "resolution"),
+    "text, resolution",
     [("2.5", 0.05), ("2.50", 0.005), ("7.0e-08", 5e-10), ("0.000", 0.0005), ("460", 0.5)],
 )
 def test_printed_precision(tmp_path, text, resolution):
@@ -331,7 +330,7 @@ def test_values_that_keys_do_not_tell_apart_are_never_averaged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text, message",
     [
         ("", "expected a column 'metric', found an empty file"),
         ("metric,value\n", "expected a column 'mean', found metric, value"),

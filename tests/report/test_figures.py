@@ -20,14 +20,14 @@ from runner.report.figures import COLOURS, PlotStyles
 from runner.report.scope import Scope
 
 
-def pixels(figure) -> np.ndarray:
+def pixels(figure):
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=80)
     buffer.seek(0)
     return np.asarray(Image.open(buffer).convert("L"), dtype=float)
 
 
-def ink(figure) -> float:
+def ink(figure):
     return float((pixels(figure) < 250).mean())
 
 
@@ -35,9 +35,7 @@ PAPERS = {"dag": dag.STYLES, "three_layer": three_layer.STYLES}
 FAMILIES = [(paper, family) for paper, looks in PAPERS.items() for family in looks.families]
 
 
-@pytest.mark.parametrize(
-    ("paper", "family"), FAMILIES, ids=lambda x: x if isinstance(x, str) else x[0]
-)
+@pytest.mark.parametrize("paper, family", FAMILIES, ids=lambda x: x if isinstance(x, str) else x[0])
 def test_members_of_a_family_never_share_a_sign(paper, family):
     looks = [PAPERS[paper].style(label) for label in family]
     for key in ("color", "marker", "linestyle"):
@@ -237,9 +235,7 @@ def test_a_picture_gets_a_palette_once_and_keeps_what_it_says_of_itself():
     assert saving.palette_png(small) is small
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "fits"), [(1.5, 0, False), (7, 1, False), (7, 3, True)]
-)
+@pytest.mark.parametrize("width, height, fits", [(1.5, 0, False), (7, 1, False), (7, 3, True)])
 def test_a_size_that_leaves_a_panel_no_room_is_refused(width, height, fits):
     titles = {key: f"panel {key}" for key in range(3)}
     plot = lambda ax, key: ax.plot([0, 1], [key, 1], label=f"line {key}") and None  # noqa: E731

@@ -19,7 +19,7 @@ from runner.report.write import with_json
 from runner.stats import judge
 
 
-def text_of(summary: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes=()) -> str:
+def text_of(summary, claims, scorecard, notes=()):
     """report.md in the paper's scope."""
     found = SimpleNamespace(claims=claims, scorecard=scorecard, notes=list(notes))
     return report_text("x", summary, found)  # type: ignore[arg-type]
@@ -28,7 +28,7 @@ def text_of(summary: str, claims: pd.DataFrame, scorecard: pd.DataFrame, notes=(
 SEEDS = (42, 43, 44, 45, 46)
 
 
-def scores(*values: float) -> pd.DataFrame:
+def scores(*values):
     """A scorecard of one printed value for each of ours, all of them 1.0 ± 0.01 in print."""
     keys = range(len(values))
     reference = pd.DataFrame(
@@ -110,7 +110,7 @@ def test_places_name_the_number_that_is_farthest():
     assert place_rows(rows[:1]) == []
 
 
-@pytest.mark.parametrize(("same", "word"), [({"": 0.908}, True), (None, False)])
+@pytest.mark.parametrize("same, word", [({"": 0.908}, True), (None, False)])
 def test_a_statement_says_of_which_networks(same, word):
     says = Statement(name="s", text="R² > 0.9", where="Section 1", low=0.9)
     (row,) = claims_table([judge.bound(says, {"": [0.5, 1.5, 1.0, 0.7, 1.2]}, same=same)]).to_dict(
@@ -121,7 +121,7 @@ def test_a_statement_says_of_which_networks(same, word):
 
 
 @pytest.mark.parametrize(
-    ("variants", "other_seeds", "said"),
+    "variants, other_seeds, said",
     [
         (
             {"a": "confirmed"},
@@ -198,12 +198,12 @@ TREES = {
 }
 
 
-def tree(element: ElementTree.Element) -> str:
+def tree(element):
     inside = " ".join(map(tree, element))
     return f"{element.tag}({inside})" if inside else f"{element.tag}:{element.text}"
 
 
-@pytest.mark.parametrize(("formula", "expected"), TREES.items())
+@pytest.mark.parametrize("formula, expected", TREES.items())
 def test_a_formula_is_one_tree_of_elements(formula, expected):
     assert FORMULA.findall(f"a {formula}, and so on") == [formula]
     assert tree(ElementTree.fromstring(mathml(formula))) == expected

@@ -13,12 +13,12 @@ def paper():
     return build_job(["experiment=exp3_gn_gap"]).experiment
 
 
-def stored(seed: int, activation: str = "relu") -> SimpleNamespace:
+def stored(seed, activation="relu"):
     return SimpleNamespace(meta={"seed": seed, "params": {"activation": activation}})
 
 
 @pytest.mark.parametrize(
-    ("cells", "shown"),
+    "cells, shown",
     [
         ([stored(42)], ()),
         ([stored(42), stored(47)], ("seed 47",)),

@@ -113,7 +113,7 @@ FILES |= {
 
 
 @pytest.mark.parametrize(
-    ("file", "change"), [(file, change) for file in FILES for change in FILES[file]]
+    "file, change", [(file, change) for file in FILES for change in FILES[file]]
 )
 def test_a_changed_file_is_made_again(job, file, change):
     folder = job.store.root

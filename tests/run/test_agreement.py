@@ -54,7 +54,7 @@ def test_every_number_that_differs_is_counted():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "digits"), [(0.0, 0.0, 16), (0.0, 1e-300, 0), (1.0, 1.001, 3)]
+    "ours, theirs, digits", [(0.0, 0.0, 16), (0.0, 1e-300, 0), (1.0, 1.001, 3)]
 )
 def test_common_digits(ours, theirs, digits):
     assert common_digits(ours, theirs) == digits

@@ -21,7 +21,7 @@ from tests.run.conftest import cell_tables, command_environment, opened
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "expected"),
+    "right, wrong, expected",
     [
         ("samples: 20", "sampels: 3", "did you mean experiment.samples?"),
         ("samples: 20", "samples: lots", "expected a whole number"),

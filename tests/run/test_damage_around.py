@@ -5,7 +5,6 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def report(measured, command, monkeypatch):
     now = time.gmtime(0)
     monkeypatch.setattr(time, "gmtime", lambda *_: now)  # a report says when it was made
 
-    def call(*words: str) -> tuple[int, list[str]]:
+    def call(*words):
         status, _, err = command(*(words or ("report", "experiment=toy")))
         return status, err.splitlines()
 
@@ -34,7 +33,7 @@ def report(measured, command, monkeypatch):
     return call
 
 
-def written() -> dict[str, bytes]:
+def written():
     """Every file of the report."""
     found = (
         p
@@ -44,20 +43,20 @@ def written() -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in found}
 
 
-def folder(path: str) -> None:
+def folder(path):
     """A folder with something in it, in place of a file."""
     Path(path).unlink(missing_ok=True)
     (Path(path) / "inside").mkdir(parents=True)
 
 
-def file(path: str, content: bytes = b"") -> None:
+def file(path, content=b""):
     """A file in place of whatever is there."""
     if Path(path).is_dir():
         shutil.rmtree(path)
     Path(path).write_bytes(content)
 
 
-def lose() -> None:
+def lose():
     for name in ("figures/numbers.png", "numbers.csv", "index.html"):
         Path("outputs/toy", name).unlink()
     Path("outputs/not_run.md").write_bytes(b"- toy: \xff\n")
@@ -72,7 +71,7 @@ FILES = (
     "index.html",
 )
 MANIFESTS = {"a list": b"[1]", "nested beyond reading": b"[" * 200_000}
-DAMAGE: dict[str, tuple[Callable[[], object], str]] = {
+DAMAGE = {
     **{
         f"a folder in place of {name}": (partial(folder, f"outputs/{name}"), Path(name).name)
         for name in FILES
@@ -131,7 +130,7 @@ def test_a_disk_full_at_any_write_of_a_report_is_one_line_and_the_next_report_is
         shutil.copytree(measured, "outputs")
         writes = []
 
-        def full(number: int, at: int = at, writes: list[int] = writes) -> None:
+        def full(number, at=at, writes=writes):
             writes.append(number)
             if len(writes) > at:  # and it stays full
                 raise OSError(errno.ENOSPC, "No space left on device")

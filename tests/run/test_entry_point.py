@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ sys.exit(console.guarded(lambda: exec("raise KeyboardInterrupt")))
 """
 
 
-def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path: Path) -> None:
+def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path):
     """CPython 3.11 ends `python -m` by SIGINT instead, even where the exception was caught."""
     (tmp_path / "interrupted_import.py").write_text(INTERRUPTED_IN_A_STRING)
     ended = subprocess.run(
@@ -37,7 +36,7 @@ def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "line"),
+    "error, status, line",
     [
         (SettingError("expected 1, found 2"), 2, "hess-run: expected 1, found 2\n"),
         (KeyboardInterrupt(), 130, "hess-run: interrupted; finished cells are stored."),
@@ -46,8 +45,8 @@ def test_an_interruption_inside_an_executed_string_ends_with_130(tmp_path: Path)
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_each_kind_of_end_has_its_status_and_line(error, status, line, monkeypatch, capsys) -> None:
-    def action() -> int:
+def test_each_kind_of_end_has_its_status_and_line(error, status, line, monkeypatch, capsys):
+    def action():
         raise error
 
     monkeypatch.setattr(console, "FULL_ERROR", False)
@@ -75,7 +74,7 @@ def test_folders_with_the_names_of_our_packages_are_no_obstacle(crowded, toy_con
     place = os.pathsep.join([".", str(ROOT)])
     environment = {**os.environ, "PYTHONPATH": place}
 
-    def call(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def call(*words, **variables):
         command = [sys.executable, str(crowded / "bin" / "hess-run"), *words]
         return subprocess.run(
             command,
@@ -137,10 +136,10 @@ class Pipe(list[Any]):
 
     send = list.append
 
-    def poll(self) -> bool:
+    def poll(self):
         return bool(self)
 
-    def recv(self) -> Any:
+    def recv(self):
         return self.pop(0)
 
 
@@ -176,7 +175,7 @@ def test_hess_run_first_makes_room_for_the_package_in_python(tmp_path, kind):
         (tmp_path / "runner.py").write_text("")
     place = os.pathsep.join([str(tmp_path), str(ROOT)])
 
-    def python(code: str) -> subprocess.CompletedProcess[str]:
+    def python(code):
         return subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,

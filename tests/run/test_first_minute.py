@@ -124,7 +124,7 @@ def test_a_run_says_first_what_it_will_measure_stored_cells_apart(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"),
+    "seconds, shown",
     [
         *[(1.24, "1.2 s"), (99, "99 s"), (150, "2 min"), (5400, "1.5 h")],
         (10 * 365.25 * 86400, "10 years"),
@@ -135,7 +135,7 @@ def test_a_time_has_the_unit_that_suits_it(seconds, shown):
 
 
 @pytest.mark.parametrize(
-    ("seen", "predicted"),
+    "seen, predicted",
     [
         ([(4.0, False), (6.0, False), (0.1, True)], 5.0),  # those that trained
         ([(0.1, True), (0.2, True)], 60.0),  # none trained: what the experiment says

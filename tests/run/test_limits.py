@@ -7,7 +7,6 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -24,10 +23,10 @@ NOBODY = (
 root."""
 
 
-def files(more: int) -> Callable[[], None]:
+def files(more):
     """Let this process open so many files more."""
 
-    def prepare() -> None:
+    def prepare():
         lowest = os.dup(0)
         os.close(lowest)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + more, lowest + more))
@@ -35,10 +34,10 @@ def files(more: int) -> Callable[[], None]:
     return prepare
 
 
-def memory(mib: int) -> Callable[[], None]:
+def memory(mib):
     """Let this process take so much more memory."""
 
-    def prepare() -> None:
+    def prepare():
         size = (
             int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             + mib * 2**20
@@ -48,7 +47,7 @@ def memory(mib: int) -> Callable[[], None]:
     return prepare
 
 
-def size(limit: int) -> Callable[[], None]:
+def size(limit):
     """Let no file of this process grow beyond so many bytes: what a full disk does, without one."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -61,7 +60,7 @@ CASES = {
 }
 
 
-def content(work: Path) -> dict[str, bytes]:
+def content(work):
     """Every table and figure, of cells and of the report, by path."""
     found = [path for ending in ("*.csv", "*.png", "*.md") for path in work.rglob(ending)]
     cells = cell_tables(work / "outputs")
@@ -69,12 +68,12 @@ def content(work: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory) -> Path:
+def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept")
 
 
 @pytest.fixture
-def started(kept, toy_conf) -> Path:
+def started(kept, toy_conf):
     """A folder with a part of the grid and its report; made once."""
     folder = kept / "started"
     if not folder.exists():
@@ -84,7 +83,7 @@ def started(kept, toy_conf) -> Path:
 
 
 @pytest.fixture
-def undisturbed(kept, toy_conf) -> dict[str, bytes]:
+def undisturbed(kept, toy_conf):
     """What an undisturbed run writes; made once."""
     folder = kept / "undisturbed"
     if not folder.exists():
@@ -197,7 +196,7 @@ STREAM_CASES = [
 ]
 
 
-def replace_stream(number: int | None, how: str) -> None:
+def replace_stream(number, how):
     """A pipe without a reader, a full device or nothing in place of a standard stream (None: all)
     of this process."""
     if number is None:
@@ -214,7 +213,7 @@ def replace_stream(number: int | None, how: str) -> None:
         os.dup2(stream, number)
 
 
-@pytest.mark.parametrize(("name", "number", "how"), STREAM_CASES)
+@pytest.mark.parametrize("name, number, how", STREAM_CASES)
 def test_the_work_is_done_and_the_status_is_true(
     name, number, how, measured, toy_conf, tmp_path, monkeypatch
 ):

@@ -3,7 +3,6 @@
 import json
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -42,7 +41,7 @@ THEIRS = (
 )
 
 
-def put(folder: Path) -> dict[Path, bytes]:
+def put(folder):
     """Other people's files in a folder, with their contents."""
     contents = {folder / name: f"theirs: {name}".encode() for name in THEIRS}
     for path, content in contents.items():
@@ -51,7 +50,7 @@ def put(folder: Path) -> dict[Path, bytes]:
     return contents
 
 
-def changed(contents: dict[Path, bytes]) -> list[Path]:
+def changed(contents):
     return [
         path
         for path, content in contents.items()
@@ -68,7 +67,7 @@ def outputs(toy_conf, tmp_path, monkeypatch):
     return tmp_path / "outputs"
 
 
-def jobs(outputs: Path, *words: str):
+def jobs(outputs, *words):
     return [config.build_job([*TOY, *words, f"outputs={outputs}"])]
 
 

@@ -4,7 +4,6 @@ bytes twice."""
 import json
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -32,16 +31,16 @@ def places(toy_conf, tmp_path, monkeypatch):
     return outputs, root / "toy"
 
 
-def committed(monkeypatch, commit: str) -> None:
+def committed(monkeypatch, commit):
     software = {**loop.software(), "git_commit": commit}
     monkeypatch.setattr(loop, "software", lambda: software)
 
 
-def measure(outputs: Path, *words: str) -> None:
+def measure(outputs, *words):
     assert not run(config.build_job([*TOY, *words, f"outputs={outputs}"])).failed
 
 
-def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+def state(folder):
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {
         path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)

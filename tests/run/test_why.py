@@ -39,7 +39,7 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "paper"),
+    "text, place, paper",
     [
         ("table 5", "Table 5", ""),
         ("Tab. 5", "Table 5", ""),
@@ -88,7 +88,7 @@ def test_every_name_that_why_prints_is_one_that_it_takes(published, monkeypatch,
 
 
 @pytest.mark.parametrize(
-    ("verdicts", "sentence"),
+    "verdicts, sentence",
     [
         ({"calibrated": 2}, "Fig. 1: no row is judged. Not counted: 2 more."),
         (

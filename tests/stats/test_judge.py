@@ -23,7 +23,7 @@ from runner.stats.judge import Evidence, by_seed, median
 from runner.stats.statements import read_statements
 
 
-def statement(**limits) -> Statement:
+def statement(**limits):
     return Statement(name="s", text="a statement", where="Section 1", **limits)
 
 
@@ -45,7 +45,7 @@ def test_images_widen_the_interval_and_lower_its_degrees_of_freedom():
 
 
 @pytest.mark.parametrize(
-    ("mean", "std", "outcome"),
+    "mean, std, outcome",
     [
         (1.05, 0.05, "reproduced"),  # interval 1.05 ± 0.06 inside 1 ± 0.25
         (2.0, 0.05, "not reproduced"),  # wholly outside
@@ -101,7 +101,7 @@ def test_a_printed_bound_has_its_own_rule():
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"),
+    "values, verdict",
     [
         ([1.0, 1.1, 1.2], "confirmed"),
         ([0.1, 0.11, 0.12], "refuted"),
@@ -154,7 +154,7 @@ RULE = judge.DataSetRule(share=0.8, least=3)
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    "found, verdict",
     [
         (["yes"] * 5, "confirmed"),
         (["yes"] * 4 + ["no"], "confirmed"),
@@ -229,7 +229,7 @@ def test_what_was_not_measured_everywhere_is_not_confirmed():
 
 
 @pytest.mark.parametrize(
-    ("kept", "draws", "verdict"),
+    "kept, draws, verdict",
     [
         (0, 59, "refuted"),
         (0, 58, "inconclusive"),
@@ -338,7 +338,7 @@ def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refute
 SAYS = Statement(name="s", text="t", where="Fig. 1")
 
 
-def evidence(*tests: tuple[float, float], p_min: float = 0.001, **kept) -> Evidence:
+def evidence(*tests, p_min=0.001, **kept):
     """One test a data set: (p, effect)."""
     rows = {
         ("t", f"protocol=fitted seed={i}"): Statistic(
@@ -441,7 +441,7 @@ def test_the_variant_that_needs_most_seeds_gives_their_number():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "outcome"),
+    "low, high, outcome",
     [
         (-1.0, 1.0, "reproduced"),
         (-2.0, -1.0, "inconclusive"),  # its end is the margin, which is not beyond it

@@ -22,7 +22,7 @@ RANK = {"refuted": 0, "not reproduced": 0, "minor error": 0, "inconclusive": 1, 
 RULE = judge.DataSetRule(share=0.8, least=3)
 
 
-def says(**limits) -> Statement:
+def says(**limits):
     return Statement(name="s", text="a statement", where="Section 1", **limits)
 
 
@@ -132,7 +132,7 @@ TESTED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "method"), TESTED)
+@pytest.mark.parametrize("kind, method", TESTED)
 def test_no_lost_point_of_a_data_set_improves_a_verdict(kind, method):
     """Points of a data set that are lost count as if they spoke against the statement."""
     rng = np.random.default_rng(5)

@@ -29,7 +29,7 @@ def enumerate_wilcoxon(d):
     return min(1.0, 2 * min((sums <= seen).mean(), (sums >= seen).mean()))
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (3, 4), (5, 5), (8, 30), (40, 45), (4, 200)])
+@pytest.mark.parametrize("m, n", [(1, 1), (3, 4), (5, 5), (8, 30), (40, 45), (4, 200)])
 def test_mann_whitney_exact_is_scipys(m, n):
     rng = np.random.default_rng(m * 100 + n)
     a, b = rng.normal(0.5, 1, m), rng.normal(0, 1, n)
@@ -92,7 +92,7 @@ def test_shift_interval_inverts_the_test(m):
         assert outside <= 0.05 < inside
 
 
-@pytest.mark.parametrize(("m", "n"), [(20, 30), (45, 45)])
+@pytest.mark.parametrize("m, n", [(20, 30), (45, 45)])
 def test_the_normal_interval_agrees_with_the_exact_one(m, n):
     exact = ranks.interval_rank(ranks.untied_u_null(m, n), 0.05)
     deviation = ranks.tied_deviation(ranks.doubled_ranks(np.arange(m + n)), m, n)
@@ -253,7 +253,7 @@ def test_correction_is_within_a_figure_and_kind_over_all_groups():
     assert [r.p for r in corrected] == [r.p for r in rows]
 
 
-@pytest.mark.parametrize(("n", "method"), [(31, "exact"), (300, "exact"), (301, "asymptotic")])
+@pytest.mark.parametrize("n, method", [(31, "exact"), (300, "exact"), (301, "asymptotic")])
 def test_wilcoxon_is_exact_up_to_300_pairs(n, method):
     differences = np.where(np.arange(n) % 3, 1.0, -1.0) * np.arange(1, n + 1)
     found = stats.wilcoxon(differences, name="t")

@@ -3,7 +3,6 @@ written into it."""
 
 import io
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -23,14 +22,14 @@ TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> list[tuple[str, bytes]]:
+def files(tmp_path_factory):
     root = tmp_path_factory.mktemp("measured")
     run(Job("toy", TOY, 42, root))
     return packed(root / "toy" / "cells")
 
 
 @pytest.fixture
-def archive(files, tmp_path, monkeypatch) -> Path:
+def archive(files, tmp_path, monkeypatch):
     """Three published cells of the toy, and an empty working folder beside them."""
     path = tmp_path / "published" / "toy" / "cells.zip"
     path.parent.mkdir(parents=True)
@@ -40,7 +39,7 @@ def archive(files, tmp_path, monkeypatch) -> Path:
     return path
 
 
-def job(outputs: Path, seed: int = 42, **settings) -> Job:
+def job(outputs, seed=42, **settings):
     return Job("toy", TOY, seed, outputs, **settings)
 
 
@@ -81,7 +80,7 @@ def test_a_published_cell_stands_in_for_a_damaged_one(archive, tmp_path):
     assert hasattr(store.get(name).files, "path")
 
 
-def broken(content: bytes, file: str) -> bytes:
+def broken(content, file):
     """The archive with a bit of one entry's content changed; sizes and checksums as before."""
     with zipfile.ZipFile(io.BytesIO(content)) as found:
         entry = found.read(file)

@@ -24,7 +24,7 @@ MEASURE = '"""What is measured."""\nFACTOR = 2.0  # twice\n'
 
 
 @pytest.fixture
-def mine(tmp_path, monkeypatch) -> tuple[Path, object]:
+def mine(tmp_path, monkeypatch):
     """(folder of a package, an experiment of it)."""
     folder = tmp_path / "mine_of_code"
     folder.mkdir()
@@ -43,13 +43,13 @@ def mine(tmp_path, monkeypatch) -> tuple[Path, object]:
     forget()
 
 
-def forget() -> None:
+def forget():
     """As in a new process."""
     for cached in (code._files, code._bytes_of, code._tree):
         cached.cache_clear()
 
 
-def changed(mine, file: str, text: str, key: str = code.PUBLISHED) -> list[str]:
+def changed(mine, file, text, key=code.PUBLISHED):
     """Files that have changed after one has."""
     folder, experiment = mine
     (folder / file).write_text(text)

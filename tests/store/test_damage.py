@@ -11,7 +11,6 @@ import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,40 +32,40 @@ from tests.run.toy import Toy
 TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
 
 
-def edited(path: Path, change: Callable[[list[list[str]]], None]) -> None:
+def edited(path, change):
     """Change the rows of a stored table, as an editor would."""
     rows = [line.split(",") for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
     change(rows)
     path.write_bytes(gzip.compress("".join(",".join(row) + "\n" for row in rows).encode()))
 
 
-def described(cell: Path, **changes: object) -> None:
+def described(cell, **changes):
     """Change keys of cell.json; None removes one."""
     meta = json.loads((cell / "cell.json").read_text()) | changes
     (cell / "cell.json").write_text(json.dumps({k: v for k, v in meta.items() if v is not None}))
 
 
-def changed(path: Path, change: Callable[[bytes], bytes]) -> None:
+def changed(path, change):
     path.write_bytes(change(path.read_bytes()))
 
 
-def instead(path: Path, make: Callable[[Path], object]) -> None:
+def instead(path, make):
     """Something else in place of a file or folder."""
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     make(path)
 
 
-def flipped(content: bytes, at: int | None = None) -> bytes:
+def flipped(content, at=None):
     """One bit changed, in the middle if no place is given."""
     at = len(content) // 2 if at is None else at % len(content)
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-def last_digit(rows: list[list[str]]) -> None:
+def last_digit(rows):
     rows[1][4] = rows[1][4][:-1] + ("1" if rows[1][4][-1] == "0" else "0")
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {
+DAMAGE = {
     "json empty": lambda c: (c / "cell.json").write_text(""),
     "json garbage": lambda c: (c / "cell.json").write_bytes(os.urandom(200)),
     "json truncated": lambda c: changed(c / "cell.json", lambda content: content[:100]),
@@ -148,21 +147,21 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 """Kinds of damage to a cell that is a folder; the last one in the order of names stays whole."""
 
 
-def inside(change: Callable[[Path], object]) -> Callable[[Path], object]:
+def inside(change):
     """The same damage to the files in a zip file."""
 
-    def damage(path: Path) -> None:
+    def damage(path):
         with opened(path) as folder:
             change(folder)
 
     return damage
 
 
-def bit_of(find: Callable[[bytes], int]) -> Callable[[Path], object]:
+def bit_of(find):
     return lambda path: changed(path, lambda content: flipped(content, find(content)))
 
 
-def repacked(path: Path, method: int) -> None:
+def repacked(path, method):
     """A zip file whose first entry is there twice, the second time with another content."""
     entries = entries_of(path)
     with zipfile.ZipFile(path, "w", method) as archive, warnings.catch_warnings():
@@ -172,7 +171,7 @@ def repacked(path: Path, method: int) -> None:
 
 
 NO_FILE = re.compile("a folder|a pipe|link|in place of the cell")
-ZIP_DAMAGE: dict[str, Callable[[Path], object]] = {
+ZIP_DAMAGE = {
     **{kind: inside(change) for kind, change in DAMAGE.items() if not NO_FILE.search(kind)},
     "zip empty": lambda z: z.write_bytes(b""),
     "zip garbage": lambda z: z.write_bytes(os.urandom(500)),
@@ -201,7 +200,7 @@ ZIP_DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory) -> Path:
+def calm(tmp_path_factory):
     """An undisturbed store."""
     root = tmp_path_factory.mktemp("calm")
     claim_outputs(root)
@@ -210,7 +209,7 @@ def calm(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def outputs(calm, tmp_path) -> Path:
+def outputs(calm, tmp_path):
     return Path(shutil.copytree(calm, tmp_path / "outputs"))
 
 
@@ -356,7 +355,7 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path):
 class Evil:
     """What a foreign pickle may hold: a call, made when it is loaded."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
     def __reduce__(self):

@@ -86,7 +86,7 @@ def test_the_processor_has_the_name_that_the_system_gives_it(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("libraries", "kernel"),
+    "libraries, kernel",
     [
         ([{"internal_api": "openblas", "architecture": "Haswell"}], "Haswell"),
         ([{"internal_api": "openblas"}], ""),

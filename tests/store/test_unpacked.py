@@ -15,12 +15,12 @@ REPORT = ROOT / "outputs" / "published" / "hsr_stochastic"
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "hess-run"
 
 
-def packed(path: Path, prefix: str, more: tuple[str, ...] = ()) -> Path:
+def packed(path, prefix, more=()):
     with zipfile.ZipFile(path, "w") as archive:
         for file in REPORT.rglob("*"):
             if file.is_file():

@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture(scope="module")
-def calm(tmp_path_factory) -> Path:
+def calm(tmp_path_factory):
     root = tmp_path_factory.mktemp("calm")
     claim_outputs(root)
     run(Job("toy", TOY, 42, root))
@@ -34,16 +34,16 @@ def calm(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def job(calm, tmp_path) -> Job:
+def job(calm, tmp_path):
     return Job("toy", TOY, 42, Path(shutil.copytree(calm, tmp_path / "outputs")))
 
 
-def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+def files(folder):
     found = (path for path in folder.rglob("*") if path.is_file())
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
 
-def killed_at(monkeypatch, number: int) -> None:
+def killed_at(monkeypatch, number):
     """Let the step of this number to the disk be the last, from 0 on."""
     left = [number]
 

@@ -132,7 +132,7 @@ def test_learns_and_keeps_checkpoints():
     assert (loss, accuracy) == (history["test_loss"][-1], history["test_accuracy"][-1])
 
 
-def same_bits(a: Training, b: Training):
+def same_bits(a, b):
     assert a.status == b.status
     assert repr(a.history) == repr(b.history)
     for name in CHECKPOINTS:
@@ -300,7 +300,7 @@ def test_augmentation_moves_and_mirrors():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts page faults of glibc's allocator")
 def test_freed_memory_is_kept_for_the_next_step():
-    def faults() -> int:
+    def faults():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         _ = [torch.zeros(1 << 20) for _ in range(16)]  # 64 MiB, freed on return
         return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
@@ -316,7 +316,7 @@ IMAGES, OTHERS = pixels(70, 1, flat=False), pixels(30, 2, flat=False)
 class Recorder:
     """Stands for a CUDA graph: a step is recorded, which runs nothing, and replayed."""
 
-    def __init__(self, fails: bool = False) -> None:
+    def __init__(self, fails=False):
         self.captured = self.replayed = self.warmed = 0
         self.fails = fails
 

@@ -26,18 +26,18 @@ from tests.training.conftest import DATA, TRAINING, settings
 class Memory:
     """Checkpoints in memory."""
 
-    def __init__(self) -> None:
-        self.kept: dict = {}
+    def __init__(self):
+        self.kept = {}
 
     def load(self, name):
         return self.kept.get(name)
 
-    def save(self, name, state) -> None:
+    def save(self, name, state):
         self.kept[name] = copy.deepcopy(state)
 
 
 def test_a_key_opens_the_same_training_from_two_experiments():
-    stores: dict[str, Memory] = {}
+    stores = {}
     context = Context(seed=42, open_checkpoints=lambda key: stores.setdefault(str(key), Memory()))
     first = train_images(settings("residual"), DATA, TRAINING, context)
     again = train_images(settings("residual"), DATA, TRAINING, context)

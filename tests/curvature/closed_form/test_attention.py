@@ -1,10 +1,7 @@
 """Closed-form attention derivatives against float64 automatic differentiation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from torch import Tensor
 
 from runner.curvature.closed_form import attention as att
 
@@ -12,14 +9,14 @@ SIZES = [(1, 1), (1, 3), (2, 1), (3, 2), (4, 5), (6, 3)]
 GAMMA = 0.3
 
 
-def instance(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def instance(n, d, seed=0):
     generator = torch.Generator().manual_seed(seed)
     shapes = ((d, n), (d, d), (d, d), (n, d))
     x, w, v, b = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     return x, w, v, b
 
 
-def residual(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+def residual(flat, w, v, b):
     """c(X) straight from Definitions B.4-B.8, one row at a time."""
     x = flat.reshape(b.shape).T
     rows = []
@@ -29,21 +26,21 @@ def residual(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
     return torch.stack(rows) - b
 
 
-def objective(flat: Tensor, w: Tensor, v: Tensor, b: Tensor) -> Tensor:
+def objective(flat, w, v, b):
     return residual(flat, w, v, b).square().sum() + GAMMA * flat.square().sum()
 
 
-def relative(found: Tensor, expected: Tensor) -> float:
+def relative(found, expected):
     assert found.shape == expected.shape
     return float((found - expected).norm() / expected.norm().clamp_min(1e-3))
 
 
 @pytest.fixture(params=SIZES, ids=lambda size: f"n{size[0]}d{size[1]}")
-def problem(request: pytest.FixtureRequest) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def problem(request):
     return instance(*request.param)
 
 
-def test_vec_stacks_columns() -> None:
+def test_vec_stacks_columns():
     x = torch.arange(6.0).reshape(2, 3)
     assert att.vec(x).tolist() == [0, 3, 1, 4, 2, 5]
     assert torch.equal(att.unvec(att.vec(x), 2), x)
@@ -51,7 +48,7 @@ def test_vec_stacks_columns() -> None:
         att.unvec(att.vec(x), 4)
 
 
-def test_every_closed_form_against_autodiff(problem: tuple[Tensor, ...]) -> None:
+def test_every_closed_form_against_autodiff(problem):
     x, w, v, b = problem
     flat = att.vec(x)
     assert relative(att.loss(x, w, v, b, GAMMA), objective(flat, w, v, b)) < 1e-12
@@ -83,7 +80,7 @@ def test_every_closed_form_against_autodiff(problem: tuple[Tensor, ...]) -> None
     assert relative(att.vec(products), att.vec(directions) @ dense) < 1e-10
 
 
-def test_value_curvature_is_linear_and_the_sum_over_rows() -> None:
+def test_value_curvature_is_linear_and_the_sum_over_rows():
     x, w, _, b = instance(5, 3, seed=1)
     first, second = b, b.flip(0)
     combined = att.value_curvature(x, w, 2 * first - 3 * second)
@@ -94,7 +91,7 @@ def test_value_curvature_is_linear_and_the_sum_over_rows() -> None:
     )
 
 
-def test_batches_match_single_instances() -> None:
+def test_batches_match_single_instances():
     singles = [instance(4, 3, seed) for seed in range(3)]
     x, w, v, b = (torch.stack(parts) for parts in zip(*singles, strict=True))
     for function in (att.loss, att.gradient, att.residual, att.curvature, att.hessian):
@@ -107,7 +104,7 @@ def test_batches_match_single_instances() -> None:
     assert relative(shared[2], att.hessian(x[2], w[0], v[0], b[0])) < 1e-13
 
 
-def test_large_scores_stay_finite() -> None:
+def test_large_scores_stay_finite():
     """exp(X^T W X) overflows in Definition B.4; the softmax and every derivative do not."""
     x, w, v, b = instance(4, 3)
     scaled = 60 * x
@@ -116,7 +113,7 @@ def test_large_scores_stay_finite() -> None:
 
 
 @pytest.mark.parametrize("broken", ["W", "V", "B"])
-def test_shape_mistakes_are_named(broken: str) -> None:
+def test_shape_mistakes_are_named(broken):
     x, w, v, b = instance(4, 3)
     parts = {"W": w, "V": v, "B": b}
     parts[broken] = parts[broken][:-1]

@@ -113,7 +113,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("kind", DEGENERATE)
-@pytest.mark.parametrize(("bias", "data"), PAIRS)
+@pytest.mark.parametrize("bias, data", PAIRS)
 def test_bias_degenerate_cases(kind, bias, data):
     w, v = DEGENERATE[kind]
     free, x, y = random_instance(7, 5, 9)

@@ -1,7 +1,5 @@
 """The standard error over batches against the spread over many samples of data."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

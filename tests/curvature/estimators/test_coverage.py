@@ -4,23 +4,18 @@ of the seeds.
 The blocks of five networks are exact, and the estimators multiply with them instead of with the
 network, so that 200 seeds take a second."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from runner.curvature import Dag, Estimate, split_blocks
+from runner.curvature import Dag, split_blocks
 from runner.curvature.estimators.blocks import resonance, stable_rank
 from runner.curvature.estimators.by_factors import FactorMetrics
 from runner.curvature.estimators.factors import OutputFactors, Perturbed
 from runner.curvature.estimators.pairs import metrics_from_products
 from runner.curvature.estimators.ratios import Asked
-from runner.curvature.graphs.blocks import BlockSplit
 from runner.curvature.operators.symmetric import SymmetricOperator
 from tests.curvature.cases import make, seeded
 
@@ -29,14 +24,14 @@ SEEDS = 200
 Network = tuple[Dag, Tensor, Tensor, tuple[str, ...]]
 
 
-def perceptron(activation: nn.Module) -> Network:
+def perceptron(activation):
     torch.manual_seed(1)
     layers = [nn.Linear(8, 40), activation, nn.Linear(40, 32), activation, nn.Linear(32, 3)]
     dag = Dag.from_sequential([layer.double() for layer in layers])
     return dag, torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3, ("0", "1", "2")
 
 
-def convolutional() -> Network:
+def convolutional():
     torch.manual_seed(2)
     layers = [
         nn.Conv2d(2, 4, 3, 1, 1),
@@ -51,13 +46,13 @@ def convolutional() -> Network:
     return dag, torch.randn(6, 2, 6, 6, dtype=torch.float64), torch.arange(6) % 4, dag.order[:2]
 
 
-def small(graph: str) -> Network:
+def small(graph):
     """Nodes with three to six components."""
     case = make(graph)
     return case.dag, case.x, case.y, case.nodes[:4]
 
 
-NETWORKS: dict[str, Callable[[], Network]] = {
+NETWORKS = {
     "tanh": lambda: perceptron(nn.Tanh()),
     "gelu": lambda: perceptron(nn.GELU()),
     "convolution": convolutional,
@@ -71,11 +66,11 @@ class Dense(SymmetricOperator):
 
     reason = ""
 
-    def __init__(self, blocks: Mapping[Pair, Tensor], nodes: tuple[str, ...]) -> None:
+    def __init__(self, blocks, nodes):
         self.blocks, self.nodes, self.sizes = blocks, nodes, {v: len(blocks[v, v]) for v in nodes}
         self.dtype, self.device = torch.float64, torch.device("cpu")
 
-    def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def apply(self, directions):
         products = {}
         for v in self.nodes:
             terms = [r @ self.blocks[v, w].mT for w, r in directions.items()]
@@ -88,14 +83,14 @@ class DenseParts(Dense):
 
     part, scale = "tensor", 1.0
 
-    def __init__(self, split: BlockSplit, nodes: tuple[str, ...]) -> None:
+    def __init__(self, split, nodes):
         super().__init__(split.tensor, nodes)
 
 
 class Exact:
     """The exact values of a network, and its blocks as operators."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network):
         self.dag, self.x, self.y, self.nodes = network
         split = split_blocks(self.dag, self.x, self.y, self.nodes)
         self.hessian, self.tensor = Dense(split.total, self.nodes), DenseParts(split, self.nodes)
@@ -112,11 +107,9 @@ class Exact:
             },
         }
 
-    def require(
-        self, estimates: Callable[[torch.Generator], Mapping[str, Mapping[Pair, Estimate]]]
-    ) -> None:
+    def require(self, estimates):
         """Each quantity is within its interval in 90 to 99 % of all pairs and seeds."""
-        hits: dict[str, list[bool]] = {name: [] for name in self.values}
+        hits = {name: [] for name in self.values}
         for seed in range(SEEDS):
             for name, found in estimates(seeded(seed)).items():
                 for pair, e in found.items():
@@ -127,7 +120,7 @@ class Exact:
             assert 0.90 <= sum(inside) / len(inside) <= 0.99, (name, sum(inside) / len(inside))
 
 
-def every_day(cases: Iterable[tuple[Any, ...]], *daily: tuple[Any, ...]) -> list[Any]:
+def every_day(cases, *daily):
     return [
         case if case in daily else pytest.param(*case, marks=pytest.mark.slow) for case in cases
     ]
@@ -139,7 +132,7 @@ METHODS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), every_day(METHODS, ("gelu", "factors"), ("tanh", "products"))
+    "name, method", every_day(METHODS, ("gelu", "factors"), ("tanh", "products"))
 )
 def test_intervals_of_inter_layer_metrics_cover(name, method):
     exact = Exact(NETWORKS[name]())
@@ -147,9 +140,9 @@ def test_intervals_of_inter_layer_metrics_cover(name, method):
     factors = OutputFactors(network, exact.dag.loss.hessian(network.output.detach(), exact.y))
     curved = {v for v in exact.nodes if v != exact.dag.order[-1]}
 
-    def estimates(generator: torch.Generator) -> dict[str, dict[Pair, Estimate]]:
+    def estimates(generator):
         asked = Asked(exact.pairs, None, generator)
-        tensor: Any = exact.tensor
+        tensor = exact.tensor
         if method == "products":
             found = metrics_from_products(exact.hessian, tensor, asked)  # type: ignore[arg-type]
         else:

@@ -1,14 +1,12 @@
 """inter_layer_metrics by every method against the exact blocks, at every scale, with calibrated
 errors."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 import runner.curvature.estimators.by_factors as by_factors
 import runner.curvature.estimators.pairs as pairs
@@ -23,9 +21,7 @@ from tests.curvature.oracles import blocks_of
 VALUES = ("R", "C", "D", "gap")
 
 
-def truth(
-    dag: Dag, x: Tensor, y: Tensor, nodes: tuple[str, ...]
-) -> dict[tuple[str, str], dict[str, float]]:
+def truth(dag, x, y, nodes):
     split = split_blocks(dag, x, y, nodes)
     r = {pair: float(b.norm()) for pair, b in split.total.items()}
     found = {}
@@ -45,11 +41,11 @@ def truth(
 
 
 @pytest.fixture
-def no_exact_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_exact_blocks(monkeypatch):
     monkeypatch.setattr(pairs, "exact_price", lambda *_: math.inf)
 
 
-def compare(case: Case, expected: dict) -> set[str]:
+def compare(case, expected):
     found = inter_layer_metrics(case.dag, case.x, case.y, case.nodes, generator=seeded(1))
     assert list(found) == list(expected)
     for pair, row in expected.items():
@@ -65,7 +61,7 @@ def compare(case: Case, expected: dict) -> set[str]:
     return {m.method for m in found.values()}
 
 
-@pytest.mark.parametrize(("graph", "activation"), ALL)
+@pytest.mark.parametrize("graph, activation", ALL)
 def test_every_method_agrees_with_exact_blocks(graph, activation, monkeypatch):
     case = make(graph, activation)
     expected = truth(case.dag, case.x, case.y, case.nodes)
@@ -97,7 +93,7 @@ def test_a_loss_that_is_not_convex_has_signed_factors(no_exact_blocks):
 def test_ratios_do_not_depend_on_the_scale_of_the_loss(dtype, activation, no_exact_blocks):
     case = make("chain", activation)
 
-    def measured(c: float) -> dict:
+    def measured(c):
         loss = lambda o, t: c * F.cross_entropy(o, t, reduction="none")  # noqa: E731
         dag = Dag(list(case.dag.to(dtype).nodes.values()), loss)
         return inter_layer_metrics(dag, case.x.to(dtype), case.y, generator=seeded(3))
@@ -126,7 +122,7 @@ def test_zero_blocks_are_nan_with_a_reason():
     assert found["b", "b"].D.value > 0
 
 
-def wide(activation: nn.Module) -> tuple[Dag, Tensor, Tensor]:
+def wide(activation):
     torch.manual_seed(0)
     parts = [nn.Linear(8, 40), activation, nn.Linear(40, 40), activation, nn.Linear(40, 3)]
     net = nn.Sequential(*parts).double()
@@ -265,7 +261,7 @@ def test_probes_without_a_generator_leave_torchs_random_stream():
     dag = Dag.from_sequential([*net, torch.nn.Linear(40, 3)])
     x, y = torch.randn(8, 6), torch.randint(0, 3, (8,))
 
-    def measured() -> float:
+    def measured():
         return inter_layer_metrics(dag, x, y, ["0"], ranks=False)["0", "0"].R.value
 
     before = torch.get_rng_state()
@@ -296,7 +292,7 @@ SIZES = {"a": 90, "b": 60, "c": 40}
 PAIRS = [("a", "a"), ("a", "b"), ("a", "c"), ("b", "b"), ("b", "c"), ("c", "c")]
 
 
-def matrix(seed: int) -> dict[tuple[str, str], Tensor]:
+def matrix(seed):
     """Blocks of a symmetric matrix with eigenvalues +-i^-0.4: stable ranks of 10 to 30."""
     torch.manual_seed(seed)
     n = sum(SIZES.values())
@@ -308,10 +304,10 @@ def matrix(seed: int) -> dict[tuple[str, str], Tensor]:
     return blocks_of((basis * values) @ basis.mT, {v: [d] for v, d in SIZES.items()})
 
 
-def swept(blocks: dict[tuple[str, str], Tensor], tolerance: float, most: int = 40):
-    calls: list[int] = []
+def swept(blocks, tolerance, most=40):
+    calls = []
 
-    def apply(w: str, directions: Tensor) -> dict[str, Tensor]:
+    def apply(w, directions):
         calls.append(len(directions))
         return {v: directions @ blocks[w, v] for v in SIZES}
 

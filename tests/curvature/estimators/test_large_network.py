@@ -1,17 +1,11 @@
 """The bench of large networks on a tiny one: all quantities against double backward in float64, by
 torch alone."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from runner.curvature.estimators.bounds import wolkowicz_styan_upper
-from tests.bench.bench_large import CASES, Case, Clock, measured
+from tests.bench.bench_large import CASES, Clock, measured
 from tests.curvature.module_cases import ModuleCase, hessian_by_hooks
 from tests.curvature.oracles import parameter_matrix
 
@@ -19,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Iterator[tuple[Case, dict[str, Any]]]:
+def tiny():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     case, clock = CASES["tiny"](), Clock()
@@ -28,7 +22,7 @@ def tiny() -> Iterator[tuple[Case, dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def hessian(tiny) -> Tensor:
+def hessian(tiny):
     """By the parameters, in the order of the groups."""
     case, found = tiny
     names = found["operator, hessian"].layout.parameters

@@ -12,7 +12,7 @@ from tests.curvature.cases import GRAPHS, block, linear, make, relative_error
 from tests.curvature.oracles import assembled
 
 
-def diagonal(*values: float) -> torch.Tensor:
+def diagonal(*values):
     return torch.diag(torch.tensor(values, dtype=torch.float64))
 
 

@@ -1,14 +1,11 @@
 """Curvature during a training: right numbers, and a training that goes on as if nothing had
 happened."""
 
-from __future__ import annotations
-
 import math
 import random
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from torch import nn
 import runner.curvature as rc
 
 
-def network(dropout: float = 0.0) -> nn.Module:
+def network(dropout=0.0):
     torch.manual_seed(0)
     layers = [nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)]
     return nn.Sequential(*layers).double()
@@ -28,7 +25,7 @@ X = torch.randn(24, 4, generator=torch.Generator().manual_seed(1)).double()
 DATA = (X, torch.arange(24) % 3)
 
 
-def train(net: nn.Module, steps: int, after) -> list[float]:
+def train(net, steps, after):
     """Losses of a training whose batches, dropout and data augmentation are random."""
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
@@ -177,7 +174,7 @@ def test_the_page_runs_and_its_callbacks_fit_the_protocols(monkeypatch, tmp_path
         "lightning": SimpleNamespace(Callback=object),
         "transformers": SimpleNamespace(TrainerCallback=object),
     }
-    names: dict[str, Any] = dict(libraries)
+    names = dict(libraries)
     monkeypatch.chdir(tmp_path)
     callbacks = []
     for block in blocks:

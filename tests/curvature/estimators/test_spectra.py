@@ -1,7 +1,5 @@
 """Spectra of operators against dense matrices; errors by their coverage."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import LinearOperator, cg
-from torch import Tensor, nn
+from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.estimators.bounds import (
@@ -21,7 +19,7 @@ from tests.curvature.cases import seeded
 from tests.curvature.estimators.test_coverage import NETWORKS
 
 
-def symmetric(values: Tensor, seed: int = 0) -> Tensor:
+def symmetric(values, seed=0):
     q, _ = torch.linalg.qr(
         torch.randn(len(values), len(values), dtype=torch.float64, generator=seeded(seed))
     )
@@ -48,7 +46,7 @@ LOW_RANK = {
 SOUGHT = [(1, "largest"), (4, "smallest"), (4, "magnitude"), (100, "magnitude")]
 
 
-@pytest.mark.parametrize(("k", "which"), SOUGHT)
+@pytest.mark.parametrize("k, which", SOUGHT)
 @pytest.mark.parametrize("name", ["flat", "decaying", "indefinite"])
 def test_eigenpairs_against_the_dense_matrix(name, k, which):
     values = SPECTRA[name]
@@ -89,7 +87,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("vectors", "which", "dtype"), CASES)
+@pytest.mark.parametrize("vectors, which, dtype", CASES)
 def test_eigenpairs_in_little_memory(vectors, which, dtype):
     """Three pairs of a matrix of size 800 with restarts."""
     values = torch.cat([torch.linspace(-1, 1, 792), torch.tensor([5, 8, -6, -3, 3, 2, -4, 6])])
@@ -150,7 +148,7 @@ def test_a_budget_below_the_least_number_of_vectors_is_told():
         rc.top_eigenpairs(matrix, 5, memory_budget=8 * 150, generator=seeded(1))
 
 
-def parameters(dtype: torch.dtype = torch.float64) -> rc.ParameterOperator:
+def parameters(dtype=torch.float64):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
     return rc.ParameterOperator(
@@ -234,9 +232,7 @@ FEW = [(name, 4) for name in TABLE]
 MANY = [(n, m) for n in TABLE for m in (12, 60, 148) if m < len(TABLE[n])]
 
 
-@pytest.mark.parametrize(
-    ("name", "products"), [*FEW, *(pytest.param(*c, marks=SLOW) for c in MANY)]
-)
+@pytest.mark.parametrize("name, products", [*FEW, *(pytest.param(*c, marks=SLOW) for c in MANY)])
 def test_intervals_of_the_trace_and_of_the_bound_cover(name, products):
     """93 to 97 %, less four standard deviations of a share of 150 repeats, from 4 products on."""
     values, repeats, generator = TABLE[name], 150, seeded(3)
@@ -360,7 +356,7 @@ def test_density_against_the_eigenvalues():
     assert float(torch.trapezoid(found.density, found.grid)) == pytest.approx(1, abs=1e-3)
 
 
-def parameter_spectrum(network: str) -> Tensor:
+def parameter_spectrum(network):
     """Eigenvalues of the Hessian in all parameters of a network of test_coverage."""
     dag, x, y, _ = NETWORKS[network]()
     module = nn.Module()
@@ -378,7 +374,7 @@ BANDS = [("decaying", 4, 20), ("indefinite", 6, 20), ("wide", 10, 30), ("wide", 
 
 
 @pytest.mark.parametrize(
-    ("name", "probes", "steps"), [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)]
+    "name, probes, steps", [*BANDS, *(pytest.param(*case, marks=SLOW) for case in EVERY)]
 )
 def test_the_band_of_the_density_covers(name, probes, steps):
     """Point by point, where there is any density, on average; also where few steps see a flat
@@ -420,7 +416,7 @@ def test_the_density_in_little_memory_adds_up_the_copies_of_eigenvalues():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call, message",
     [
         (lambda m: rc.top_eigenpairs(m, 0), "k as a whole number of at least 1"),
         (lambda m: rc.top_eigenpairs(m, 2.0), "k as a whole number"),

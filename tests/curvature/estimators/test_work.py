@@ -1,7 +1,5 @@
 """What every estimator shares: budget, progress, Ctrl-C, and a random stream of its own."""
 
-from __future__ import annotations
-
 import io
 import math
 import sys

@@ -1,16 +1,12 @@
 """Functions that are wrong on purpose: each is refused with one line that names the cause, or
 measured right."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
@@ -21,12 +17,12 @@ from tests.curvature.oracles import parameter_matrix, relative
 CROSS = nn.CrossEntropyLoss()
 
 
-def mlp() -> nn.Sequential:
+def mlp():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
 
 
-def data(n: int = 6) -> tuple[Tensor, Tensor]:
+def data(n=6):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(n, 3, generator=generator).double(), torch.arange(n) % 3
 
@@ -35,11 +31,11 @@ class Straight(torch.autograd.Function):
     """The sign, with the derivative of the identity."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
+    def forward(ctx, t):
         return t.sign()
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
+    def backward(ctx, g):
         return g
 
 
@@ -47,25 +43,25 @@ class WrongSecond(torch.autograd.Function):
     """sin with a right first derivative, which is a constant for the second."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
+    def forward(ctx, t):
         ctx.save_for_backward(t)
         return t.sin()
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
+    def backward(ctx, g):
         (t,) = ctx.saved_tensors
         return g * t.detach().cos()
 
 
 class OnceOnly(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
+    def forward(ctx, t):
         ctx.save_for_backward(t)
         return t.exp()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, g: Tensor) -> Tensor:
+    def backward(ctx, g):
         (t,) = ctx.saved_tensors
         return g * t.exp()
 
@@ -73,11 +69,11 @@ class OnceOnly(torch.autograd.Function):
 class Counting(nn.Module):
     """Keeps a number from one call to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer, self.calls = nn.Linear(3, 3), 0
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         self.calls += 1
         return self.layer(t) * self.calls
 
@@ -85,11 +81,11 @@ class Counting(nn.Module):
 class Cached(nn.Module):
     """Computes a weight at its first call and keeps it, with its graph."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.raw, self.kept = nn.Parameter(torch.randn(3, 3)), None
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         if self.kept is None:
             self.kept = self.raw.sin()
         return t @ self.kept
@@ -98,31 +94,31 @@ class Cached(nn.Module):
 class InAList(nn.Module):
     """A parameter that is registered, and read from a list."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(3, 3))
         self.list = [self.weight]
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         return t @ self.list[0].sin()
 
 
-def dropping() -> nn.Module:
+def dropping():
     return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 3)).double().train()
 
 
-def between(function: Callable[[Tensor], Tensor]) -> nn.Module:
+def between(function):
     module = Own(
         lambda m, t: m.last(function(m.first(t))), first=nn.Linear(3, 4), last=nn.Linear(4, 3)
     )
     return module.double()
 
 
-def noisy_loss(f: Tensor, y: Tensor) -> Tensor:
+def noisy_loss(f, y):
     return F.cross_entropy(f, y) * (1 + 1e-4 * torch.rand(()))
 
 
-WRONG: dict[str, tuple[Callable[[], nn.Module], Any, str]] = {
+WRONG = {
     "dropout": (dropping, CROSS, r"1 \(Dropout\) draws at random in training mode: call .eval\(\)"),
     "a random draw of 1e-4": (mlp, noisy_loss, "draws at random"),
     "a counter": (lambda: Counting().double(), CROSS, "keeps values from one call to the next"),
@@ -185,7 +181,7 @@ def test_hooks_that_change_gradients_are_named(kind):
 
 def test_a_parametrization_that_is_cached_is_no_constant():
     class Squared(nn.Module):
-        def forward(self, t: Tensor) -> Tensor:
+        def forward(self, t):
             return t * t.abs()
 
     module, (x, y) = mlp(), data()
@@ -206,7 +202,7 @@ def test_changes_after_building_are_noticed(kind):
     module, (x, y) = nn.Sequential(mlp(), nn.Dropout(0.3)).eval(), data()
     settings = {"penalty": 1.0}
 
-    def loss(f: Tensor, t: Tensor) -> Tensor:
+    def loss(f, t):
         return F.cross_entropy(f, t) + settings["penalty"] * f.square().mean()
 
     operator = ParameterOperator(module, loss, [(x, y)])
@@ -259,11 +255,11 @@ def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
 
 def test_modules_that_take_derivatives_inside():
     class Energy(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
 
-        def forward(self, t: Tensor) -> Tensor:
+        def forward(self, t):
             return torch.func.vmap(torch.func.grad(lambda u: self.net(u).squeeze(-1)))(t)
 
     torch.manual_seed(0)
@@ -275,14 +271,14 @@ def test_modules_that_take_derivatives_inside():
     assert math.isfinite(float((layers @ torch.ones(4, dtype=torch.float64)).sum()))
 
 
-def _by_hand(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def _by_hand(module, x, y):
     wanted = [module.net[0].weight, module.net[0].bias]
     loss = F.mse_loss(module(x), y)
     slopes = flat_gradient(loss, wanted, create_graph=True)
     return torch.stack([flat_gradient(s, wanted) for s in slopes])
 
 
-def flat_gradient(value: Tensor, wanted: Iterable[Tensor], create_graph: bool = False) -> Tensor:
+def flat_gradient(value, wanted, create_graph=False):
     slopes = torch.autograd.grad(value, list(wanted), retain_graph=True, create_graph=create_graph)
     return torch.cat([slope.flatten() for slope in slopes])
 
@@ -291,7 +287,7 @@ def test_ties_two_names_and_checkpoints():
     torch.manual_seed(0)
     shared = nn.Linear(3, 3)
 
-    def run(m: nn.Module, t: Tensor) -> Tensor:
+    def run(m, t):
         h = torch.tanh(m.one(t))
         h = checkpoint(lambda u: torch.tanh(m.two(u)), h, use_reentrant=False)
         return F.linear(h, m.one.weight.mT)
@@ -333,7 +329,7 @@ def test_a_sum_is_named_where_batches_or_pieces_need_a_mean():
 def test_a_penalty_on_the_parameters():
     module, (x, y) = mlp(), data()
 
-    def loss(f: Tensor, t: Tensor) -> Tensor:
+    def loss(f, t):
         return F.cross_entropy(f, t) + 0.1 * sum(p.square().sum() for p in module.parameters())
 
     found = ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])]).dense()
@@ -345,11 +341,11 @@ def test_a_penalty_on_the_parameters():
 
 def test_a_module_that_returns_its_loss():
     class Own2(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.net = mlp()
 
-        def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        def forward(self, x, labels):
             f = self.net(x)
             return {"loss": F.cross_entropy(f, labels), "logits": f}
 
@@ -364,7 +360,7 @@ def test_a_module_that_returns_its_loss():
 # ------------------------------------------------------------------ weights
 
 
-def tokens(lengths: list[int], ignored: int = 0) -> list[tuple[Tensor, Tensor]]:
+def tokens(lengths, ignored=0):
     generator = torch.Generator().manual_seed(2)
     found = []
     for length in lengths:
@@ -375,11 +371,11 @@ def tokens(lengths: list[int], ignored: int = 0) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-def token_loss(f: Tensor, y: Tensor) -> Tensor:
+def token_loss(f, y):
     return F.cross_entropy(f.flatten(0, 1), y.flatten())
 
 
-def joined(module: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> Tensor:
+def joined(module, batches):
     """The Hessian of the mean over all labels that count."""
     x = torch.cat([x.flatten(0, 1) for x, _ in batches])
     y = torch.cat([y.flatten() for _, y in batches])
@@ -430,11 +426,11 @@ def test_a_root_of_a_mean_needs_one_batch():
 # ------------------------------------------------------------------ Fisher
 
 
-def gaussian(f: Tensor, y: Tensor) -> Tensor:
+def gaussian(f, y):
     return F.gaussian_nll_loss(f[:, 0], y, f[:, 1].exp())
 
 
-FISHER: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], str]] = {
+FISHER = {
     "a sigmoid in the module": (
         torch.sigmoid,
         lambda f, y: F.binary_cross_entropy(f[:, 0], (y > 0).double()),
@@ -495,7 +491,7 @@ def test_the_fisher_matrix_is_the_expected_outer_product(loss):
     assert relative(operator.dense(), total) < 1e-12
 
 
-def _jacobians(module: nn.Module, x: Tensor) -> Tensor:
+def _jacobians(module, x):
     rows = []
     for example in x:
         f = module(example[None])[0]

@@ -79,7 +79,7 @@ def test_targets_may_be_probabilities_and_a_repeated_parent_counts_twice():
 PARTS = ("total", "gauss_newton", "tensor")
 
 
-@pytest.mark.parametrize(("graph", "activation"), ALL)
+@pytest.mark.parametrize("graph, activation", ALL)
 def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation):
     case = make(graph, activation, seed=3)
     nodes, split = case.nodes, rc.split_blocks(case.dag, case.x, case.y)

@@ -17,7 +17,7 @@ def graph(*nodes, loss="cross_entropy"):
 
 
 @pytest.mark.parametrize(
-    ("made", "message"),
+    "made, message",
     [
         (lambda: graph(("a", ("b",)), ("b", ("a",))), "cycle"),
         (lambda: graph(("a", ("a",))), "cycle"),

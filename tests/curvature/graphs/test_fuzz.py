@@ -24,7 +24,7 @@ from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 from tests.curvature.oracles import assembled, placed
 
 GRAPHS, GROUPS = 200, 20
-ACTIVATIONS: dict[str, tuple[Callable[[], nn.Module], Callable[[Tensor], Tensor]]] = {
+ACTIVATIONS = {
     "tanh": (nn.Tanh, torch.tanh),
     "silu": (nn.SiLU, F.silu),
     "silu in place": (lambda: nn.SiLU(inplace=True), F.silu),
@@ -55,7 +55,7 @@ class Graph:
     y: Tensor
     dtype: torch.dtype
 
-    def evaluate(self, x: Tensor, shifts: dict[str, Tensor]) -> Tensor:
+    def evaluate(self, x, shifts):
         """Output of one example (1, d), float64."""
         values = {"input": x}
         for step in self.steps:
@@ -63,13 +63,13 @@ class Graph:
         return values[self.steps[-1].name]
 
 
-def linear(rng: random.Random, i: int, o: int, dtype: torch.dtype) -> tuple[nn.Linear, nn.Linear]:
+def linear(rng, i, o, dtype):
     """A layer and its copy in float64."""
     layer = nn.Linear(i, o, bias=rng.random() < 0.8).to(dtype)
     return layer, copy.deepcopy(layer).double()
 
 
-def one_parent(rng: random.Random, i: int, dtype: torch.dtype) -> tuple[Callable, Callable, int]:
+def one_parent(rng, i, dtype):
     """(engine's function, oracle's, width) of a node with one parent of width i."""
     kind = rng.choice(["layer", "layer", "activation", "residual", "product", "norm", "function"])
     module, act = ACTIVATIONS[rng.choice(list(ACTIVATIONS))]
@@ -92,9 +92,7 @@ def one_parent(rng: random.Random, i: int, dtype: torch.dtype) -> tuple[Callable
     return nn.Sequential(layer, module()), lambda h: act(wide(h)), o
 
 
-def merge(
-    rng: random.Random, widths: list[int], dtype: torch.dtype
-) -> tuple[Callable, Callable, int]:
+def merge(rng, widths, dtype):
     """The same for several parents."""
     kind = rng.choice(["cat", "varargs", "axis", "product", "sum"])
     if kind == "sum" and len(set(widths)) == 1:
@@ -121,14 +119,14 @@ def merge(
     return Concatenated(nn.Sequential(head, module())), oracle, o
 
 
-def draw(seed: int) -> Graph:
+def draw(seed):
     rng = random.Random(seed)
     torch.manual_seed(seed)
     dtype = torch.float32 if rng.random() < 0.25 else torch.float64
     batch, width = rng.choice([1, 2, 3]), rng.randint(1, 3)
-    steps: list[Step] = []
+    steps = []
     widths = {"input": width}
-    shared: dict[int, tuple[Callable, Callable]] = {}
+    shared = {}
     for i in range(rng.randint(1, 4)):
         known = list(widths)
         if len(known) > 2 and rng.random() < 0.5:
@@ -162,9 +160,7 @@ def draw(seed: int) -> Graph:
     return Graph(steps, *losses(rng, kind, batch, classes, dtype, x), dtype)
 
 
-def losses(
-    rng: random.Random, kind: str, batch: int, classes: int, dtype: torch.dtype, x: Tensor
-) -> tuple:
+def losses(rng, kind, batch, classes, dtype, x):
     """(loss for the engine, for the oracle, x, y)."""
     if kind == "cross_entropy":
         y = torch.randint(0, classes, (batch,)).to(
@@ -189,12 +185,12 @@ def losses(
     return nn.CrossEntropyLoss(reduction="none"), lambda f, t: F.cross_entropy(f, t), x, y
 
 
-def dense(graph: Graph) -> Tensor:
+def dense(graph):
     """Hessian of the mean of the examples' losses with respect to what is added to the nodes'
     outputs, float64."""
     y = graph.y.double() if graph.y.is_floating_point() else graph.y
 
-    def total(shifts: dict[str, Tensor]) -> Tensor:
+    def total(shifts):
         examples = zip(graph.x.double(), y, strict=True)
         return torch.stack(
             [graph.oracle_loss(graph.evaluate(x[None], shifts), t[None]) for x, t in examples]
@@ -205,7 +201,7 @@ def dense(graph: Graph) -> Tensor:
     )
 
 
-def far(found: Tensor, expected: Tensor) -> float:
+def far(found, expected):
     scale = float(expected.abs().max())
     error = float((found.double() - expected).abs().max())
     return error / scale if scale > 0 else error

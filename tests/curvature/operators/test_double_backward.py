@@ -30,7 +30,7 @@ DEVICE = "cpu"
 """Of modules, data and vectors; test_cuda.py has another one."""
 
 
-def x(*shape: int) -> Tensor:
+def x(*shape):
     return torch.randn(*shape, dtype=torch.float64).to(DEVICE)
 
 
@@ -42,14 +42,14 @@ class Core(nn.Module):
 
     tokens = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second, self.head = nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, K)
 
-    def hidden(self, t: Tensor) -> Tensor:
+    def hidden(self, t):
         return torch.tanh(self.second(F.silu(self.first(t))))
 
-    def run(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, t):
         h = self.hidden(t)
         return self.head(h), h
 
@@ -57,36 +57,36 @@ class Core(nn.Module):
 class Hard(Core):
     """Piecewise linear, without a second derivative in torch."""
 
-    def hidden(self, t: Tensor) -> Tensor:
+    def hidden(self, t):
         return F.hardsigmoid(self.second(torch.sin(self.first(t))))
 
 
 class Convolution(Core):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = nn.Conv1d(1, 3, 2)
 
-    def hidden(self, t: Tensor) -> Tensor:
+    def hidden(self, t):
         return torch.tanh(self.second(F.gelu(self.first(t.unsqueeze(1)).mean(2))))
 
 
 class Recurrent(Core):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.second = nn.GRU(3, 3, batch_first=True)
 
-    def hidden(self, t: Tensor) -> Tensor:
+    def hidden(self, t):
         return self.second(self.first(t).unsqueeze(1).expand(-1, 2, -1))[0][:, -1]
 
 
 class Spectral(Core):
     """A complex parameter."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.filter = nn.Parameter(torch.randn(2, dtype=torch.complex64))
 
-    def hidden(self, t: Tensor) -> Tensor:
+    def hidden(self, t):
         return torch.fft.irfft(
             torch.fft.rfft(torch.tanh(self.second(self.first(t)))) * self.filter, n=3
         )
@@ -97,7 +97,7 @@ class Language(Core):
 
     tokens = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second = nn.Embedding(K, 3, padding_idx=0), nn.Linear(3, 9)
         self.norm = nn.LayerNorm(3)
@@ -105,7 +105,7 @@ class Language(Core):
         self.head = nn.Linear(3, K, bias=False)
         self.head.weight = self.first.weight
 
-    def hidden(self, t: Tensor) -> Tensor:
+    def hidden(self, t):
         h = self.first(t)
         q, k, v = self.second(self.norm(h)).chunk(3, -1)
         return h + F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -132,7 +132,7 @@ class Pair(NamedTuple):
 class Ordered(OrderedDict):
     """Fields by name and by key, as the outputs of language models."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, **fields):
         super().__init__(fields)
         self.__dict__.update(fields)
 
@@ -145,7 +145,7 @@ class Kind(NamedTuple):
     tensors: Callable[[Any], Tensor | tuple[Tensor, ...]]
     join: Callable[..., Tensor] = lambda f: f
 
-    def read(self, output: Any) -> Tensor:
+    def read(self, output):
         found = self.tensors(output)
         return self.join(*found) if isinstance(found, tuple) else self.join(found)
 
@@ -169,12 +169,12 @@ OUTPUTS = {
 # ------------------------------------------------------ losses of f (B, ..., K) and labels (B, ...)
 
 
-def rows(f: Tensor, t: Tensor, **options: Any) -> Tensor:
+def rows(f, t, **options):
     return F.cross_entropy(f.flatten(0, -2), t.flatten(), **options)
 
 
 WEIGHTS = torch.tensor([0.5, 2.0, 1.0], dtype=torch.float64)
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+LOSSES = {
     "cross entropy": rows,
     "one each": lambda f, t: rows(f, t, reduction="none"),
     "smoothed": lambda f, t: rows(f, t, label_smoothing=0.2),
@@ -195,8 +195,8 @@ FISHER = {"cross entropy", "one each", "nll", "ignored", "squared", "binary"}
 class Cache:
     """What a language model keeps of the tokens it has seen: every call makes it longer."""
 
-    def __init__(self) -> None:
-        self.seen: list[Tensor] = []
+    def __init__(self):
+        self.seen = []
 
 
 @dataclass
@@ -205,13 +205,13 @@ class Batch:
     scale: float = 1.0
 
 
-def of_cache(net: Core, t: Tensor, cache: Cache) -> tuple[Tensor, Tensor]:
+def of_cache(net, t, cache):
     cache.seen.append(t)
     f, h = net.run(t)
     return f * len(cache.seen), h
 
 
-def in_place(net: Core, t: Tensor) -> tuple[Tensor, Tensor]:
+def in_place(net, t):
     return net.run(t.add_(1).sub_(0.5) if t.is_floating_point() else t.add_(1).remainder_(K))
 
 
@@ -235,11 +235,11 @@ INPUTS = {
 
 
 class Wrapped(nn.Module):
-    def __init__(self, core: Core, output: Kind, given: Given) -> None:
+    def __init__(self, core, output, given):
         super().__init__()
         self.core, self.output, self.given = core, output, given
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args, **kwargs):
         return self.output.make(*self.given.run(self.core, *args, **kwargs))
 
 
@@ -254,21 +254,21 @@ class Case:
     kind: Kind
     of: Callable[[Tensor, Tensor], Tensor]
 
-    def loss(self, output: Any, target: Tensor) -> Tensor:
+    def loss(self, output, target):
         return self.of(self.kind.read(output), target)
 
-    def run(self, parameters: dict[str, Tensor]) -> Any:
+    def run(self, parameters):
         with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
             return functional_call(self.module, parameters, *arguments(copy.deepcopy(self.given)))
 
     @cached_property
-    def leaves(self) -> dict[str, Tensor]:
+    def leaves(self):
         """The parameters, complex ones as pairs of real numbers."""
         named = {k: p.detach() for k, p in self.module.named_parameters()}
         real = {k: torch.view_as_real(p) if p.is_complex() else p for k, p in named.items()}
         return {k: p.clone().requires_grad_() for k, p in real.items()}
 
-    def output(self) -> Any:
+    def output(self):
         known = dict(self.module.named_parameters())
         return self.run(
             {
@@ -277,20 +277,20 @@ class Case:
             }
         )
 
-    def product(self, part: str, v: list[Tensor]) -> list[Tensor]:
+    def product(self, part, v):
         kind, wrt = self.kind, list(self.leaves.values())
         if part == "hessian":
             return twice(self.loss(self.output(), self.target).mean(), wrt, v)
         read = kind.tensors(self.output()) if part == "gauss_newton" else kind.read(self.output())
 
-        def curvature(leaves: list[Tensor], tangents: list[Tensor]) -> list[Tensor]:
+        def curvature(leaves, tangents):
             if part == "gauss_newton":
                 return twice(self.of(kind.join(*leaves), self.target).mean(), leaves, tangents)
             return [(self.expected(leaves[0].detach()) @ tangents[0].flatten()).view_as(leaves[0])]
 
         return factored(read if isinstance(read, tuple) else (read,), wrt, v, curvature)
 
-    def expected(self, at: Tensor) -> Tensor:
+    def expected(self, at):
         """E[g g^T] of the loss of each row, over targets of the model's distribution; means as the
         loss takes them."""
         flat = at.flatten(0, -2)
@@ -312,7 +312,7 @@ class Case:
         return torch.block_diag(*blocks)
 
 
-def case(module: str, output: str, loss: str, given: str) -> Case:
+def case(module, output, loss, given):
     torch.manual_seed(0)
     core = MODULES[module]()
     made = Wrapped(core, OUTPUTS[output], INPUTS[given]).eval()
@@ -325,7 +325,7 @@ def case(module: str, output: str, loss: str, given: str) -> Case:
     return Case(made, INPUTS[given].tree(t), target, OUTPUTS[output], LOSSES[loss])
 
 
-def margin(f: Tensor, t: Tensor) -> Tensor:
+def margin(f, t):
     f, t = f.flatten(0, -2), t.flatten()
     own = F.one_hot(t, K).bool()
     return (
@@ -336,7 +336,7 @@ def margin(f: Tensor, t: Tensor) -> Tensor:
 PARTS = ("hessian", "gauss_newton", "fisher", "activations")
 
 
-def refused(output: str, loss: str, part: str) -> bool:
+def refused(output, loss, part):
     """A Gauss-Newton matrix of an object that torch cannot open; a Fisher matrix of that, of a loss
     that reads several tensors, and of one that is not minus the logarithm of a density."""
     if part == "fisher":
@@ -344,7 +344,7 @@ def refused(output: str, loss: str, part: str) -> bool:
     return part == "gauss_newton" and output == "categorical"
 
 
-def cases() -> list[tuple[str, str, str, str, str]]:
+def cases():
     found = []
     modules, inputs = list(MODULES), list(INPUTS)
     for i, (output, loss, part) in enumerate(product(OUTPUTS, LOSSES, PARTS)):
@@ -352,7 +352,7 @@ def cases() -> list[tuple[str, str, str, str, str]]:
     return found
 
 
-def every_day(output: str, loss: str, part: str) -> bool:
+def every_day(output, loss, part):
     """A quarter of the cases, with every pair of output and loss, of output and part, and of loss
     and part."""
     return (list(OUTPUTS).index(output) + list(LOSSES).index(loss) + PARTS.index(part)) % 4 == 0
@@ -365,7 +365,7 @@ MARKED = [
 ]
 
 
-@pytest.mark.parametrize(("module", "output", "loss", "given", "part"), MARKED)
+@pytest.mark.parametrize("module, output, loss, given, part", MARKED)
 def test_products_are_right_or_refused(module, output, loss, given, part, monkeypatch):
     made = case(module, output, loss, given)
     before = copy.deepcopy(made.given)
@@ -381,7 +381,7 @@ def test_products_are_right_or_refused(module, output, loss, given, part, monkey
     assert same(made.given, before), "the user's batch has changed"
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a, b):
     if isinstance(a, Tensor):
         return torch.equal(a, b)
     if isinstance(a, tuple):
@@ -391,7 +391,7 @@ def same(a: Any, b: Any) -> bool:
     return not isinstance(a, Cache) or len(a.seen) == len(b.seen)
 
 
-def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
+def parameters(made, part, monkeypatch):
     data = [(made.given, made.target)]
     operator = ParameterOperator(made.module, made.loss, data, part=part)
     v = {k: x(*p.shape) for k, p in made.leaves.items()}
@@ -402,13 +402,13 @@ def parameters(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]
     return found, torch.cat([named[k].flatten() for k in operator.layout.parameters])
 
 
-def differentiable(monkeypatch: Any) -> None:
+def differentiable(monkeypatch):
     """Functions without a second derivative in torch, written with operations that have one."""
     monkeypatch.setattr(F, "hardsigmoid", lambda t: torch.clamp(t / 6 + 0.5, 0, 1))
     monkeypatch.setattr(F, "multi_margin_loss", lambda f, t, p: margin(f, t))
 
 
-def activations(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor]:
+def activations(made, part, monkeypatch):
     """Of e added to the outputs of `second` and `head` for every example."""
     names = ["core.second", "core.head"]
     picks = {
@@ -419,10 +419,10 @@ def activations(made: Case, part: str, monkeypatch: Any) -> tuple[Tensor, Tensor
     z = {v: x(1, operator.sizes[v]) for v in names}
     found = operator.apply(z)
     differentiable(monkeypatch)
-    shifts: dict[str, Tensor] = {}
+    shifts = {}
 
-    def hook(name: str) -> Callable[..., Any]:
-        def shift(t: Tensor) -> Tensor:
+    def hook(name):
+        def shift(t):
             return shifts.setdefault(name, torch.zeros_like(t[:1], requires_grad=True))
 
         return lambda _, __, out: shifted(out, shift)

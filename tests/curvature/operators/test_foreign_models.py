@@ -19,7 +19,7 @@ from runner.curvature import CurvatureOperator, LayerOperator, ParameterOperator
 from tests.curvature.cases import Own, X, Y, between, mlp, seeded
 
 
-def own(forward: Any, **parts: Any) -> Own:
+def own(forward, **parts):
     """forward(net, x) around an MLP."""
     return Own(forward, net=mlp(), **parts)
 
@@ -30,16 +30,14 @@ class Output:
     loss: Tensor | None = None
 
 
-def operator(
-    module: nn.Module, loss: Any = F.cross_entropy, given: Any = None, **options: Any
-) -> ParameterOperator:
+def operator(module, loss=F.cross_entropy, given=None, **options):
     return ParameterOperator(module, loss, (X if given is None else given, Y), **options)
 
 
 PLAIN = operator(mlp()).dense()
 
 
-def with_loss(net: Own, t: Tensor, labels: Tensor) -> Output:
+def with_loss(net, t, labels):
     logits = net.net(t)
     return Output(logits, F.cross_entropy(logits, labels))
 
@@ -101,7 +99,7 @@ class Drawing:
     generator: Any
     draw: Any
 
-    def __call__(self, m: Own, t: Tensor) -> Tensor:
+    def __call__(self, m, t):
         return m.net(t + 1e-3 * self.draw(self.generator))
 
 
@@ -159,7 +157,7 @@ class Doubles(TorchDispatchMode):
 
     largest = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         tensors = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
         sizes = [t.numel() for t in tensors if t.dtype.itemsize == 8]
@@ -177,15 +175,15 @@ def test_a_large_vocabulary_is_never_copied_to_float64():
     assert seen.largest < 12 * 1000 / 2
 
 
-def normal(s: Own, t: Tensor) -> torch.distributions.Normal:
+def normal(s, t):
     return torch.distributions.Normal(s.net(t), 1.0)
 
 
-def likelihood(out: torch.distributions.Normal, y: Tensor) -> Tensor:
+def likelihood(out, y):
     return -out.log_prob(F.one_hot(y, 3)).mean()
 
 
-def in_place(s: Own, t: Tensor) -> Tensor:
+def in_place(s, t):
     u = torch.tanh(s.net(t))
     u.exp_()
     return u

@@ -1,16 +1,13 @@
 """LayerOperator of modules as users write them, against dense Hessians in shifts that hooks add to
 layers' outputs."""
 
-from __future__ import annotations
-
 import copy
 from collections import OrderedDict
-from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.func import grad, jvp, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
@@ -25,30 +22,30 @@ from tests.curvature.module_cases import (
     ready,
     x,
 )
-from tests.curvature.oracles import Blocks, relative
+from tests.curvature.oracles import relative
 
 CROSS = nn.CrossEntropyLoss()
 
 
-def far(found: Blocks, expected: Blocks) -> float:
+def far(found, expected):
     """The largest error of a block, relative to the largest block."""
     scale = max(float(block.norm()) for block in expected.values())
     return max(float((found[p] - block).norm()) for p, block in expected.items()) / scale
 
 
-def agrees(case: ModuleCase, **options) -> LayerOperator:
+def agrees(case, **options):
     """The operator, whose blocks are those of the oracle."""
     operator = LayerOperator(case.module, case.loss, case.batch, case.nodes, **options)
     assert far(operator.blocks(), hessian_by_hooks(case, operator.nodes)) < 1e-10
     return operator
 
 
-def net() -> nn.Sequential:
+def net():
     torch.manual_seed(0)
     return ready(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
 
 
-def own(forward: Callable) -> Own:
+def own(forward):
     torch.manual_seed(0)
     return ready(Own(forward, a=nn.Linear(6, 5), b=nn.Linear(5, 5), c=nn.Linear(5, 3)))
 
@@ -108,7 +105,7 @@ class Switching(nn.Module):
     """A network that changes a number between two calls of one layer and puts it back at its end;
     or counts calls."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind):
         super().__init__()
         self.kind, self.calls = kind, 0
         self.a, self.b, self.h = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
@@ -117,7 +114,7 @@ class Switching(nn.Module):
         )
         self.register_buffer("level", torch.tensor(1.0).double())
 
-    def put(self, value: float) -> None:
+    def put(self, value):
         if self.kind == "dict":
             self.scale["s"] = value
         elif self.kind == "list":
@@ -128,14 +125,14 @@ class Switching(nn.Module):
             self.level = torch.tensor(value).double()
         self.calls += 1
 
-    def get(self) -> float | Tensor:
+    def get(self):
         if self.kind == "dict":
             return self.scale["s"]
         if self.kind == "list":
             return self.scale[0]
         return self.scale if self.kind == "tensor" else self.level
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         u = torch.tanh(self.get() * self.a(t))
         self.put(3.0)
         v = torch.tanh(self.get() * self.b(u))
@@ -146,11 +143,11 @@ class Switching(nn.Module):
 class Cyclic(nn.Module):
     """A layer that counts its calls, and starts again after the third."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.a, self.l, self.h, self.i = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2), 0
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         u = self.a(t)
         for _ in range(3):
             u = torch.tanh(self.l(u) * (0.5, 1.0, 3.0)[self.i])
@@ -158,7 +155,7 @@ class Cyclic(nn.Module):
         return self.h(u)
 
 
-def forgetting(m: Own, t: Tensor) -> Tensor:
+def forgetting(m, t):
     """A recurrent cell that forgets at its end what it keeps of its batch."""
     u = torch.tanh(m.a(t))
     m.kept = u if m.kept is None else m.kept + u
@@ -182,7 +179,7 @@ def test_a_module_that_puts_back_what_it_changes(name):
 # -------------------------------------------------------------- batches that cannot be cut, experts
 
 
-def routed(m: Own, t: Tensor) -> Tensor:
+def routed(m, t):
     h = torch.tanh(m.stem(t))
     chosen, out = m.gate(h).argmax(1), torch.zeros_like(h)
     for i, expert in enumerate(m.experts):
@@ -190,7 +187,7 @@ def routed(m: Own, t: Tensor) -> Tensor:
     return m.head(h + out)
 
 
-def sparing(m: Own, t: Tensor) -> Tensor:
+def sparing(m, t):
     """An expert for the one example whose first feature is barely above a bound: a small step
     leaves it none."""
     h = m.stem(t)
@@ -198,7 +195,7 @@ def sparing(m: Own, t: Tensor) -> Tensor:
     return m.head(h.index_add(0, rows, torch.tanh(m.expert(h[rows]))) if len(rows) else h)
 
 
-def experts() -> ModuleCase:
+def experts():
     torch.manual_seed(0)
     parts = {"stem": nn.Linear(6, 40), "gate": nn.Linear(40, 2), "head": nn.Linear(40, 3)}
     both = nn.ModuleList([nn.Linear(40, 40), nn.Linear(40, 40)])
@@ -206,12 +203,12 @@ def experts() -> ModuleCase:
     return ModuleCase(module, x(16, 6), classes(16), CROSS, ["stem", "experts.0", "experts.1"])
 
 
-def mixture() -> ModuleCase:
+def mixture():
     case, nodes = make_module("mixture"), ["stem", "gate", "experts.0", "experts.1"]
     return ModuleCase(case.module, case.given, case.target, case.loss, nodes)
 
 
-def fixed_batch() -> ModuleCase:
+def fixed_batch():
     """Of four examples and no other number."""
     torch.manual_seed(0)
     parts = {"a": nn.Linear(6, 5), "c": nn.Linear(5, 3), "gain": nn.Parameter(torch.rand(4, 5))}
@@ -219,7 +216,7 @@ def fixed_batch() -> ModuleCase:
     return ModuleCase(module, X, Y, CROSS, ["a", "c"])
 
 
-def table(name: str) -> ModuleCase:
+def table(name):
     """A table, with as many rows as there are examples, in which the module looks its tokens up."""
     torch.manual_seed(0)
     body = lambda m, tokens, table: m.head(torch.tanh(m.body(table[tokens].sum(1))))  # noqa: E731
@@ -306,22 +303,22 @@ class Both(OrderedDict):
         vars(self).update(fields)
 
 
-def masked(s: Own, t: Tensor) -> Both:
+def masked(s, t):
     """Logits next to a mask of the input."""
     return Both(logits=s.c(s.b(torch.tanh(s.a(t)))), keep=t[:, 0] > 0)
 
 
-def masked_loss(output: Both, target: Tensor) -> Tensor:
+def masked_loss(output, target):
     return (F.cross_entropy(output.logits, target, reduction="none") * output.keep).mean()
 
 
-def weighted(s: Own, t: Tensor) -> dict[str, Tensor]:
+def weighted(s, t):
     """Logits next to a weight that the loss detaches."""
     h = torch.tanh(s.a(t))
     return {"logits": s.c(s.b(h)), "keep": h[:, 0].exp()}
 
 
-def weighted_loss(output: dict[str, Tensor], target: Tensor) -> Tensor:
+def weighted_loss(output, target):
     each = F.cross_entropy(output["logits"], target, reduction="none")
     return (each * output["keep"].detach()).mean()
 
@@ -334,8 +331,8 @@ def test_a_mask_of_the_output_and_a_weight_that_the_loss_detaches():
         LayerOperator(case.module, weighted_loss, (X, Y), ["a", "c"])
 
 
-def keeping(how: str) -> ModuleCase:
-    def forward(s: Own, t: Tensor) -> Tensor:
+def keeping(how):
+    def forward(s, t):
         h = torch.tanh(s.a(t))
         s.kept = {"graph": h, "detached": h.detach()}[how].pow(4).sum(1).mean()
         return s.c(s.b(h))
@@ -435,12 +432,12 @@ def of(module, given=X, target=Y, loss="cross_entropy", nodes=None):
     return lambda: LayerOperator(module(), loss, (given, target), nodes)
 
 
-def calls(forward: Callable) -> Callable[[], nn.Module]:
+def calls(forward):
     parts = {"layer": nn.Linear(6, 4), "head": nn.Linear(4, 3), "unused": nn.Linear(6, 3)}
     return lambda: Own(forward, **parts, last=0.0).double()
 
 
-def stateful(m: Own, t: Tensor) -> Tensor:
+def stateful(m, t):
     h = m.layer(t)
     shifted, m.last = h + m.last, h.detach().mean()
     return m.head(shifted)

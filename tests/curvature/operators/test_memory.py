@@ -66,9 +66,9 @@ def test_tensors_of_parameter_products_stay_within_the_budget(part):
     assert 0.2 * 4 * MIB < live <= 1.2 * 4 * MIB / planning.UNSEEN
 
 
-def cycle() -> None:
+def cycle():
     """Leaves a tensor that is released when Python happens to collect."""
-    held: list = [torch.ones(1000)]
+    held = [torch.ones(1000)]
     held.append(held)
 
 
@@ -76,7 +76,7 @@ def test_garbage_that_is_collected_meanwhile_does_not_count():
     """torch knows the sizes of what was made while an earlier product was measured."""
     before = gc.get_threshold()
 
-    def product() -> None:
+    def product():
         gc.set_threshold(1)
         assert len([[] for _ in range(100)]) == 100
         torch.ones(10).exp()
@@ -206,7 +206,7 @@ def test_a_small_budget_gives_the_same_blocks(graph):
 
 @RESIDENT
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "budget"), [("hessian", 64), ("gauss_newton", 32)])
+@pytest.mark.parametrize("part, budget", [("hessian", 64), ("gauss_newton", 32)])
 def test_peaks_of_parameter_products_stay_within_the_budget(part, budget):
     """Before the memory of products was measured where they are planned: 6.2 and 3.3 times the
     budget of 64 MiB. With a check of the loss that evaluated the whole batch whatever the budget:
@@ -257,7 +257,7 @@ def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
         ParameterOperator(net, loss, [(torch.randn(40, 64), order)], memory_budget=1)
 
 
-@pytest.mark.parametrize(("examples", "budget"), [(1, MEMORY_BUDGET), (8, 1 << 20)])
+@pytest.mark.parametrize("examples, budget", [(1, MEMORY_BUDGET), (8, 1 << 20)])
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_building_an_operator_costs_at_most_twelve_gradients(part, examples, budget):
     """Counted in operations of matrix products."""
@@ -266,7 +266,7 @@ def test_building_an_operator_costs_at_most_twelve_gradients(part, examples, bud
     tokens = torch.randint(200, (examples, 17))
     x, y = tokens[:, :-1], tokens[:, 1:]
 
-    def loss(f: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    def loss(f, t):
         return nn.functional.cross_entropy(f.flatten(0, 1), t.flatten())
 
     one = operations(lambda: torch.autograd.grad(loss(net(x), y), list(net.parameters())))

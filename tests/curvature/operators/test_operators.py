@@ -1,13 +1,11 @@
 """Both operators of a user's network: modules as users write them against dense float64 oracles,
 and their laws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from scipy.sparse.linalg import eigsh
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from runner.curvature import (
@@ -25,12 +23,12 @@ from tests.curvature.oracles import PARTS, parameter_matrix, relative
 CROSS = nn.CrossEntropyLoss()
 
 
-def mlp() -> nn.Sequential:
+def mlp():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3)).double()
 
 
-def data(n: int = 7) -> tuple[Tensor, Tensor]:
+def data(n=7):
     generator = torch.Generator().manual_seed(1)
     return torch.randn(n, 4, generator=generator).double(), torch.arange(n) % 3
 
@@ -174,7 +172,7 @@ def test_one_example_and_a_second_call():
 
 def test_complex_outputs_of_layers_are_perturbed_as_pairs():
     class Fourier(nn.Module):
-        def forward(self, t: Tensor) -> Tensor:
+        def forward(self, t):
             return torch.fft.rfft(t)
 
     module = Own(
@@ -191,7 +189,7 @@ def test_complex_outputs_of_layers_are_perturbed_as_pairs():
 # ------------------------------------------------------------------ between layers
 
 
-def deep() -> nn.Sequential:
+def deep():
     torch.manual_seed(0)
     parts = nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 35), nn.Tanh(), nn.Linear(35, 3)
     return nn.Sequential(*parts).double()

@@ -1,15 +1,13 @@
 """ParameterOperator of modules as users write them: dense truth whole and split, right or one
 line."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runner.curvature import ParameterOperator, inter_layer_metrics, verify
@@ -18,7 +16,6 @@ from tests.curvature.cases import Own, seeded
 from tests.curvature.module_cases import (
     MODULES,
     LanguageModel,
-    ModuleCase,
     classes,
     logits_loss,
     make_module,
@@ -39,7 +36,7 @@ NAMES = [
 ]
 
 
-def build(case: ModuleCase, **options) -> ParameterOperator:
+def build(case, **options):
     known = {k: v for k, v in case.options.items() if k in ("batch_dim", "output")}
     return ParameterOperator(case.module, case.loss, case.batch, **{**known, **options})
 
@@ -111,7 +108,7 @@ def test_other_parts_of_structured_outputs_and_flat_targets(name, part):
 CLASS_WEIGHTS = torch.tensor([0.5, 2.0, 1.0, 3.0, 0.7], dtype=torch.float64)
 
 
-def counted(_: Tensor, target: Tensor) -> Tensor:
+def counted(_, target):
     """What the labels of a batch weigh."""
     return CLASS_WEIGHTS[target[target >= 0]].sum()
 
@@ -146,36 +143,36 @@ ZEROS = torch.zeros(4, 3)
 WEIGHTED = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 1.0]))
 
 
-def linear() -> nn.Module:
+def linear():
     torch.manual_seed(0)
     return nn.Linear(3, 3)
 
 
-def summed(output: Tensor, target: Tensor) -> Tensor:
+def summed(output, target):
     return F.mse_loss(output, target, reduction="sum")
 
 
-def two_means(output: Tensor, target: Tensor) -> Tensor:
+def two_means(output, target):
     """Over the labels that are not 2, and over those that are not 1."""
     first = F.cross_entropy(output, target, ignore_index=2)
     return first + F.cross_entropy(output, target, ignore_index=1)
 
 
-def mean_and_penalty(output: Tensor, target: Tensor) -> Tensor:
+def mean_and_penalty(output, target):
     """Over the labels that are not ignored, next to one over the examples."""
     return F.cross_entropy(output, target) + output.square().mean()
 
 
-def weighted_mean(output: Tensor, target: tuple[Tensor, Tensor]) -> Tensor:
+def weighted_mean(output, target):
     value, kept = target
     return ((output - value).square().mean(1) * kept).sum() / kept.sum()
 
 
-def kept_labels(output: Tensor, target: Tensor) -> Tensor:
+def kept_labels(output, target):
     return F.cross_entropy(output[target != -100], target[target != -100])
 
 
-def sum_over_count(output: Tensor, target: Tensor) -> Tensor:
+def sum_over_count(output, target):
     return F.cross_entropy(output, target, reduction="sum") / (target != -100).sum()
 
 
@@ -186,14 +183,14 @@ MASKED = (
 LABELLED = MASKED[0], torch.tensor([0, 2, 1, -100, 2, 1, -100, -100])
 
 
-def halves(batch: tuple) -> list[tuple]:
+def halves(batch):
     """Two batches of four."""
     given, target = batch
     cut = lambda t, s: tuple(u[s] for u in t) if isinstance(t, tuple) else t[s]  # noqa: E731
     return [(given[s], cut(target, s)) for s in (slice(4), slice(4, 8))]
 
 
-def turned(batches: list[tuple]) -> list[tuple]:
+def turned(batches):
     return batches[::-1]
 
 
@@ -257,19 +254,19 @@ class Skewed(torch.autograd.Function):
     does."""
 
     @staticmethod
-    def forward(ctx, v: Tensor) -> Tensor:
+    def forward(ctx, v):
         ctx.save_for_backward(v)
         ctx.norm = v.detach().norm()
         return v / ctx.norm
 
     @staticmethod
-    def backward(ctx, g: Tensor) -> Tensor:
+    def backward(ctx, g):
         (v,) = ctx.saved_tensors
         return g / ctx.norm - v * (v * g).sum() / ctx.norm**3
 
 
 def test_a_wrong_second_derivative_is_refused_and_named_by_verify():
-    def skewed(m: Own, t: Tensor) -> Tensor:
+    def skewed(m, t):
         return m.head(torch.tanh(F.linear(t, Skewed.apply(m.first.weight), m.first.bias)))
 
     torch.manual_seed(0)
@@ -296,13 +293,13 @@ class Counting(nn.Module):
     """Counts its calls in a buffer that its output depends on, and keeps numbers and tensors of
     them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner, self.outer, self.last, self.best = nn.Linear(3, 4), nn.Linear(4, 2), 0.0, np.nan
-        self.kept: dict[str, list[Tensor]] = {"out": []}
+        self.kept = {"out": []}
         self.register_buffer("count", torch.zeros(()))
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         self.count += 1
         hidden = torch.tanh(self.inner(t))
         self.last = float(hidden.detach().norm())
@@ -329,23 +326,23 @@ def test_a_module_that_changes_its_buffers_is_measured_as_it_was(part, budget):
 class Twice(nn.Module):
     """One module under two names."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = nn.Linear(4, 4)
         self.second, self.last = self.first, nn.Linear(4, 3)
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         return self.last(torch.tanh(self.second(torch.tanh(self.first(t)))))
 
 
 class Force(nn.Module):
     """Minus the gradient of an energy."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.energy = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
 
-    def forward(self, place: Tensor) -> Tensor:
+    def forward(self, place):
         place = place.detach().requires_grad_()
         return -torch.autograd.grad(self.energy(place).sum(), place, create_graph=True)[0]
 
@@ -353,46 +350,46 @@ class Force(nn.Module):
 class AtTime(nn.Module):
     """A first input of one row for all examples."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner = nn.Linear(4, 3)
 
-    def forward(self, time: Tensor, t: Tensor) -> Tensor:
+    def forward(self, time, t):
         return torch.tanh(self.inner(torch.cat([t, time.expand(len(t), 1)], 1)))
 
 
 class Correlated(nn.Module):
     """Of a parameter below one."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.share = nn.Parameter(torch.tensor([0.95]))
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         return self.share * t[:, :1] + torch.sqrt(1 - self.share**2) * t[:, 1:]
 
 
 class OneSize(nn.Module):
     """Refuses batches of another size in a way of its own."""
 
-    def __init__(self, error: type[Exception]) -> None:
+    def __init__(self, error):
         super().__init__()
         self.a, self.error = nn.Linear(3, 3), error
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         if len(t) != 4:
             raise self.error("expected four examples")
         return self.a(t)
 
 
-def fitted(margin: float = 15.0) -> nn.Module:
+def fitted(margin=15.0):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     module[2].bias.data.copy_(torch.tensor([margin, -margin]))
     return module
 
 
-def fits(module: nn.Module, t: Tensor) -> list[tuple[Tensor, Tensor]]:
+def fits(module, t):
     return [(part, module(part).detach()) for part in t.chunk(2)]
 
 
@@ -463,11 +460,11 @@ class Rounded(torch.autograd.Function):
 
 
 class Quantised(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner, self.step = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.1))
 
-    def forward(self, t: Tensor) -> Tensor:
+    def forward(self, t):
         return F.linear(torch.tanh(t), Rounded.apply(self.inner.weight, self.step), self.inner.bias)
 
 
@@ -484,10 +481,10 @@ def test_a_straight_through_estimator_is_named_and_measured_on_request():
 class AnyOrder(Sampler):
     """Batches of several sizes, in another order at every reading."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.readings = 0
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 3
 
     def __iter__(self):

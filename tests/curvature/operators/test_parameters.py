@@ -1,10 +1,6 @@
 """Operators over parameters: modules, groups and mistakes that the table of test_operators.py
 leaves out."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -21,24 +17,24 @@ CROSS = nn.CrossEntropyLoss()
 Case = tuple[nn.Module, nn.Module, Tensor, Tensor]
 
 
-def perceptron() -> Case:
+def perceptron():
     net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.LayerNorm(5), nn.Linear(5, 3))
     return net, nn.CrossEntropyLoss(), torch.randn(7, 4).double(), torch.randint(0, 3, (7,))
 
 
-def convolution() -> Case:
+def convolution():
     norm = nn.BatchNorm2d(2)
     net = nn.Sequential(nn.Conv2d(1, 2, 2), norm, nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
     return net, nn.MSELoss(), torch.randn(6, 1, 3, 3).double(), torch.randn(6, 2).double()
 
 
-def attention() -> Case:
+def attention():
     parts = {"attend": nn.MultiheadAttention(4, 2, batch_first=True), "head": nn.Linear(4, 3)}
     net = Own(lambda m, t: m.head(m.attend(t, t, t, need_weights=False)[0].mean(1)), **parts)
     return net, nn.BCEWithLogitsLoss(), torch.randn(5, 3, 4).double(), torch.rand(5, 3).double()
 
 
-def cumulative() -> Case:
+def cumulative():
     parts = {"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)}
     net = Own(lambda m, t: m.b(torch.logcumsumexp(m.a(t), -1)), **parts)
     return net, nn.CrossEntropyLoss(), torch.randn(4, 3).double(), torch.arange(4) % 3
@@ -58,18 +54,18 @@ class Odd(torch.autograd.Function):
         return g * t.cos()
 
 
-def without_forward_derivative() -> Case:
+def without_forward_derivative():
     net = Own(lambda m, t: m.b(Odd.apply(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2))
     return net, nn.CrossEntropyLoss(), torch.randn(4, 3).double(), torch.randint(0, 2, (4,))
 
 
-MODULES: dict[str, Callable[[], Case]] = {
+MODULES = {
     f.__name__: f
     for f in (perceptron, convolution, attention, cumulative, without_forward_derivative)
 }
 
 
-def build(name: str) -> Case:
+def build(name):
     torch.manual_seed(0)
     module, loss, x, y = MODULES[name]()
     return module.double().eval(), loss, x, y
@@ -157,7 +153,7 @@ def test_groups_without_components_are_left_out_or_refused():
 class Reordered:
     """Batches of the same examples in another order at each reading, or of other numbers."""
 
-    def __init__(self, x: Tensor, y: Tensor, shuffled: bool) -> None:
+    def __init__(self, x, y, shuffled):
         self.x, self.y, self.shuffled = x, y, shuffled
 
     def __iter__(self):
@@ -192,12 +188,12 @@ class Turning(torch.autograd.Function):
         return g * (1 + torch.rand(()))
 
 
-def turning() -> nn.Module:
+def turning():
     middle = Own(lambda m, t: Turning.apply(t))
     return nn.Sequential(nn.Linear(4, 5), middle, nn.Tanh(), nn.Linear(5, 3)).double()
 
 
-def noisy() -> nn.Module:
+def noisy():
     return Own(lambda m, t: m.a(t + torch.randn_like(t)), a=nn.Linear(4, 3)).double()
 
 
@@ -244,7 +240,7 @@ def test_mistakes_say_what_to_do(name):
 # ------------------------------------------------------------------ the coupling between groups
 
 
-def phi(dense: Tensor, groups: dict[str, slice]) -> float:
+def phi(dense, groups):
     kept = sum(float(dense[s, s].square().sum()) for s in groups.values())
     return 1 - kept / float(dense.square().sum())
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from experiments.attention import bounds
 from experiments.attention.certified import (
@@ -14,7 +13,7 @@ from experiments.attention.certified import (
 from runner.curvature.closed_form import attention as att
 
 
-def draw(n: int, d: int, radius: float, draws: int, seed: int = 0) -> tuple[Tensor, ...]:
+def draw(n, d, radius, draws, seed=0):
     generator = torch.Generator().manual_seed(seed)
     shapes = ((d, n), (d, n), (d, d), (d, d))
     raw = (torch.randn(draws, *shape, generator=generator, dtype=torch.float64) for shape in shapes)
@@ -22,13 +21,13 @@ def draw(n: int, d: int, radius: float, draws: int, seed: int = 0) -> tuple[Tens
     return (*(bounds.scale_to_norm(m, radius) for m in raw), b * radius**2)
 
 
-def test_attention_jacobian_matches_autodiff() -> None:
+def test_attention_jacobian_matches_autodiff():
     x, _, w, _, _ = (m[0] for m in draw(4, 3, 2.0, 1))
     expected = torch.func.jacrev(lambda flat: att.attention(att.unvec(flat, 3), w))(att.vec(x))
     assert (bounds.attention_jacobian(x, w) - expected).abs().max() < 1e-12
 
 
-def test_case_norms_are_those_of_the_blocks() -> None:
+def test_case_norms_are_those_of_the_blocks():
     x, _, w, v, _ = (m[0] for m in draw(3, 2, 1.5, 1))
     expected = [0.0] * 4
     blocks = att.output_hessians(x, w, v).unflatten(-2, (3, 2)).unflatten(-1, (3, 2))
@@ -51,8 +50,8 @@ def test_case_norms_are_those_of_the_blocks() -> None:
 
 
 @pytest.mark.parametrize("radius", [1.01, 2.0, 4.0])
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (2, 1), (2, 3), (4, 3)])
-def test_sharper_constants_hold_and_are_sharper(n: int, d: int, radius: float) -> None:
+@pytest.mark.parametrize("n, d", [(1, 1), (2, 1), (2, 3), (4, 3)])
+def test_sharper_constants_hold_and_are_sharper(n, d, radius):
     x, y, w, v, b = draw(n, d, radius, 50)
     near = 0.98 * x + 0.01 * y
     values = {name: bounds.left_side(name, x, near, w, v, b) for name in bounds.BOUNDS}
@@ -66,7 +65,7 @@ def test_sharper_constants_hold_and_are_sharper(n: int, d: int, radius: float) -
         assert values[name].max() <= constant * (1 + 1e-9), name
 
 
-def test_batches_are_independent() -> None:
+def test_batches_are_independent():
     x, _, w, v, b = draw(3, 2, 2.0, 4)
     for name in bounds.names_over("point"):
         alone = bounds.point_value(name, x[2], w[2], v[2], b[2])
@@ -77,13 +76,13 @@ def test_batches_are_independent() -> None:
 DTYPE = torch.float64
 
 
-def weights(n: int, d: int, seed: int, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+def weights(n, d, seed, scale=1.0):
     generator = torch.Generator().manual_seed(seed)
     x, w, v = (torch.randn(*s, generator=generator, dtype=DTYPE) for s in ((d, n), (d, d), (d, d)))
     return x, scale * w / d**0.5, v / d**0.5
 
 
-def third(x: Tensor, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
+def third(x, u, w, v):
     """|d^3 outputs(X + t U) / dt^3| at t = 0, |U|_F = 1, by nested forward differentiation."""
     u = u / u.norm()
     function = lambda t: att.outputs(x + t * u, w, v)  # noqa: E731
@@ -94,8 +93,8 @@ def third(x: Tensor, u: Tensor, w: Tensor, v: Tensor) -> Tensor:
     return function(torch.zeros((), dtype=DTYPE)).norm()
 
 
-@pytest.mark.parametrize(("n", "d", "scale"), [(2, 1, 1.0), (3, 2, 0.3), (3, 2, 3.0)])
-def test_no_ascent_breaks_the_bound_of_the_third_derivative(n: int, d: int, scale: float) -> None:
+@pytest.mark.parametrize("n, d, scale", [(2, 1, 1.0), (3, 2, 0.3), (3, 2, 3.0)])
+def test_no_ascent_breaks_the_bound_of_the_third_derivative(n, d, scale):
     x0, w, v = weights(n, d, 5, scale)
     radius = 0.3
     bound = third_derivative_bound(x0, w, v, radius)
@@ -116,7 +115,7 @@ def test_no_ascent_breaks_the_bound_of_the_third_derivative(n: int, d: int, scal
     assert 0 < best <= bound
 
 
-def test_norm_of_a_bilinear_map_is_bounded_from_above() -> None:
+def test_norm_of_a_bilinear_map_is_bounded_from_above():
     tensor = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(7), dtype=DTYPE)
     tensor = tensor + tensor.mT
     u = torch.randn(2000, 3, generator=torch.Generator().manual_seed(8), dtype=DTYPE)
@@ -129,7 +128,7 @@ def test_norm_of_a_bilinear_map_is_bounded_from_above() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_newton_converges_from_the_whole_certified_ball(seed: int) -> None:
+def test_newton_converges_from_the_whole_certified_ball(seed):
     x, w, v = weights(3, 2, seed)
     b, radius = att.outputs(x, w, v), certified_radius(x, w, v)
     assert 0 < radius < float(x.norm())
@@ -143,7 +142,7 @@ def test_newton_converges_from_the_whole_certified_ball(seed: int) -> None:
     torch.testing.assert_close(at, x.expand_as(at), rtol=0, atol=1e-9)
 
 
-def test_certificate_bounds_the_distance_to_the_solution() -> None:
+def test_certificate_bounds_the_distance_to_the_solution():
     x, w, v = weights(3, 2, 1)
     b, radius = att.outputs(x, w, v), certified_radius(x, w, v)
     start = x + 0.2 * radius / 6**0.5
@@ -153,7 +152,7 @@ def test_certificate_bounds_the_distance_to_the_solution() -> None:
     assert not far.certified and far.radius != far.radius
 
 
-def test_singular_problems_are_never_certified() -> None:
+def test_singular_problems_are_never_certified():
     x, w, _ = weights(3, 2, 2)
     v = torch.tensor([[1.0, 1.0], [1.0, 1.0]], dtype=DTYPE)
     assert certified_radius(x, w, v) == 0.0

@@ -27,7 +27,7 @@ def tables(setup):
 
 
 @pytest.mark.parametrize("aligned", [False, True])
-def test_random_instances_obey_the_assumption(setup, aligned: bool):
+def test_random_instances_obey_the_assumption(setup, aligned):
     x, y, w, v, b = draw(aligned, 3, 2, 2.0, setup, torch.Generator().manual_seed(0))
     for matrix in (x, w, v):
         assert torch.allclose(torch.linalg.matrix_norm(matrix, 2), torch.tensor(2.0, dtype=x.dtype))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from experiments.attention.layer import Heads
 from runner.curvature.closed_form import attention as att
@@ -10,15 +10,15 @@ from runner.curvature.closed_form import attention as att
 DTYPE = torch.float64
 
 
-def random(*shape: int, seed: int) -> Tensor:
+def random(*shape, seed):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DTYPE)
 
 
 @pytest.mark.parametrize(
-    ("heads", "n", "d", "k", "causal"),
+    "heads, n, d, k, causal",
     [(1, 4, 3, 3, False), (2, 5, 4, 2, True), (3, 3, 4, 1, False), (1, 1, 2, 2, True)],
 )
-def test_jacobian_is_that_of_autodiff(heads: int, n: int, d: int, k: int, causal: bool) -> None:
+def test_jacobian_is_that_of_autodiff(heads, n, d, k, causal):
     layer = Heads(random(heads, d, d, seed=1), random(heads, d, k, seed=2), causal)
     x = random(2, d, n, seed=3)
     found = layer.jacobian(x)
@@ -30,14 +30,14 @@ def test_jacobian_is_that_of_autodiff(heads: int, n: int, d: int, k: int, causal
         torch.testing.assert_close(found[i], wanted, rtol=1e-12, atol=1e-12)
 
 
-def test_one_head_is_the_paper_s() -> None:
+def test_one_head_is_the_paper_s():
     x, w, v = random(3, 4, seed=4), random(3, 3, seed=5), random(3, 3, seed=6)
     layer = Heads(w[None], v[None])
     torch.testing.assert_close(layer.outputs(x), att.outputs(x, w, v), rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(layer.jacobian(x), att.jacobian(x, w, v), rtol=1e-12, atol=1e-12)
 
 
-def test_outputs_are_torch_s_attention() -> None:
+def test_outputs_are_torch_s_attention():
     heads, d, k, n = 2, 4, 3, 5
     query, key, value = (random(heads, k, d, seed=s) for s in (7, 8, 9))
     x = random(d, n, seed=10)
@@ -50,14 +50,14 @@ def test_outputs_are_torch_s_attention() -> None:
     )
 
 
-def test_a_causal_row_depends_on_no_later_token() -> None:
+def test_a_causal_row_depends_on_no_later_token():
     layer = Heads(random(1, 3, 3, seed=11), random(1, 3, 3, seed=12), causal=True)
     blocks = layer.jacobian(random(3, 4, seed=13)).unflatten(-1, (4, 3))
     for i in range(4):
         assert not blocks[i, :, i + 1 :].any() and blocks[i, :, i].any()
 
 
-def test_mistakes_are_named() -> None:
+def test_mistakes_are_named():
     with pytest.raises(ValueError, match="W: expected"):
         Heads(torch.zeros(2, 3), torch.zeros(1, 3, 3))
     with pytest.raises(ValueError, match="V: expected"):

@@ -16,10 +16,10 @@ from experiments.attention.levenberg_marquardt import (
 DTYPE = torch.float64
 
 
-def rosenbrock() -> LeastSquares:
+def rosenbrock():
     """(10 (y - x^2), 1 - x), with its one zero at (1, 1)."""
 
-    def jacobian(p: torch.Tensor) -> torch.Tensor:
+    def jacobian(p):
         zero, one = torch.zeros_like(p[:, 0]), torch.ones_like(p[:, 0])
         return torch.stack(
             [torch.stack([-20 * p[:, 0], 10 * one], -1), torch.stack([-one, zero], -1)], -2
@@ -30,13 +30,13 @@ def rosenbrock() -> LeastSquares:
     )
 
 
-def linear(matrix: torch.Tensor, right: torch.Tensor) -> LeastSquares:
+def linear(matrix, right):
     return LeastSquares(
         lambda x: x @ matrix.T - right, lambda x: matrix.expand(len(x), *matrix.shape)
     )
 
 
-def test_finds_the_zero_from_every_start_as_scipy_does() -> None:
+def test_finds_the_zero_from_every_start_as_scipy_does():
     start = 3 * torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=DTYPE)
     problem = rosenbrock()
     ends = levenberg_marquardt(problem, start)
@@ -48,7 +48,7 @@ def test_finds_the_zero_from_every_start_as_scipy_does() -> None:
         np.testing.assert_allclose(end, theirs.x, atol=1e-6)
 
 
-def test_regularised_linear_problem_has_its_closed_form() -> None:
+def test_regularised_linear_problem_has_its_closed_form():
     generator = torch.Generator().manual_seed(1)
     matrix, right = (
         torch.randn(5, 3, generator=generator, dtype=DTYPE),
@@ -64,7 +64,7 @@ def test_regularised_linear_problem_has_its_closed_form() -> None:
     torch.testing.assert_close(ends.points[0], wanted, rtol=1e-6, atol=1e-6)
 
 
-def test_starts_do_not_depend_on_each_other() -> None:
+def test_starts_do_not_depend_on_each_other():
     start = torch.tensor([[-1.2, 1.0], [2.0, -2.0], [1.0, 1.0]], dtype=DTYPE)
     together = levenberg_marquardt(rosenbrock(), start)
     alone = torch.cat([levenberg_marquardt(rosenbrock(), row[None]).points for row in start])
@@ -72,7 +72,7 @@ def test_starts_do_not_depend_on_each_other() -> None:
     assert int(together.steps[2]) <= 2  # the solution itself: no step, or one that changes nothing
 
 
-def test_a_cap_is_reported_and_an_overflow_ends() -> None:
+def test_a_cap_is_reported_and_an_overflow_ends():
     start = torch.tensor([[-1.2, 1.0]], dtype=DTYPE)
     assert bool(levenberg_marquardt(rosenbrock(), start, max_steps=2).capped)
     lost = levenberg_marquardt(rosenbrock(), torch.tensor([[torch.inf, 1.0]], dtype=DTYPE))
@@ -81,7 +81,7 @@ def test_a_cap_is_reported_and_an_overflow_ends() -> None:
         levenberg_marquardt(rosenbrock(), torch.zeros(2, dtype=DTYPE))
 
 
-def test_the_ladder_counts_all_its_steps_and_leads_to_the_solution() -> None:
+def test_the_ladder_counts_all_its_steps_and_leads_to_the_solution():
     start = torch.tensor([[-1.2, 1.0], [3.0, 3.0]], dtype=DTYPE)
     ladder = along_ladder(rosenbrock(), start, [1e-1, 1e-3])
     ends = levenberg_marquardt(rosenbrock(), ladder.points)
@@ -91,7 +91,7 @@ def test_the_ladder_counts_all_its_steps_and_leads_to_the_solution() -> None:
     )
 
 
-def test_polishing_never_raises_the_residual_and_takes_the_shortest_step() -> None:
+def test_polishing_never_raises_the_residual_and_takes_the_shortest_step():
     matrix, right = (
         torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=DTYPE),
         torch.tensor([2.0, 0.0], dtype=DTYPE),

@@ -141,7 +141,7 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
     near = starts(setup, problem, Context(seed=42).torch_generator("starts"))["0.1"]
     objective = problem.objective(0.0).value
 
-    def run(method: str, steps: int, progress: float):
+    def run(method, steps, progress):
         limited = replace(setup, steps=dict.fromkeys(setup.steps, steps), progress=progress)
         return run_and_follow(limited, method, problem, near)[0]
 
@@ -153,7 +153,7 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
         whole = run(method, 500, 1e-300)
         torch.testing.assert_close(full.work, whole.work)  # rounds are the same path, charged once
 
-    def stuck(x: torch.Tensor, rounds: int) -> Round:
+    def stuck(x, rounds):
         return Round(
             x + rounds,
             torch.ones(len(x)),
@@ -183,7 +183,7 @@ def test_theorem_converges_but_does_not_recover(setup, tables):
 
 
 def test_claims_can_fail(setup, tables):
-    def verdict(name: str, **changed: pd.DataFrame) -> str:
+    def verdict(name, **changed):
         seeds = {}
         for key, table in (tables | changed).items():
             seeds[key] = pd.concat([table.assign(seed=s) for s in range(42, 47)])

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from experiments.attention import newton_method as newton
 from experiments.attention.newton_method import Objective, minimise, observed_order
@@ -10,32 +9,32 @@ from experiments.attention.problem import recovery_objective
 from runner.curvature.closed_form import attention as att
 
 
-def from_function(function) -> Objective:  # type: ignore[no-untyped-def]
+def from_function(function):  # type: ignore[no-untyped-def]
     """Objective of a scalar function of one point, differentiated automatically."""
     gradient, hessian = torch.func.grad(function), torch.func.hessian(function)
 
-    def product(points: Tensor, directions: Tensor) -> Tensor:
+    def product(points, directions):
         return torch.vmap(lambda x, p: torch.func.jvp(gradient, (x,), (p,))[1])(points, directions)
 
     batched = [torch.vmap(f) for f in (function, gradient, hessian)]
     return Objective(*batched, product)
 
 
-def rosenbrock(x: Tensor) -> Tensor:
+def rosenbrock(x):
     return ((1 - x[:-1]) ** 2 + 100 * (x[1:] - x[:-1] ** 2) ** 2).sum()
 
 
-def double_well(x: Tensor) -> Tensor:
+def double_well(x):
     """Minima at (+-1, 0), a saddle at the origin."""
     return (x[0] ** 2 - 1) ** 2 + x[1] ** 2
 
 
-def points(*rows: tuple[float, ...]) -> Tensor:
+def points(*rows):
     return torch.tensor(rows, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("step", newton.STEPS)
-def test_quadratic_is_solved_and_batched_starts_do_not_mix(step: newton.Step) -> None:
+def test_quadratic_is_solved_and_batched_starts_do_not_mix(step):
     generator = torch.Generator().manual_seed(0)
     root = torch.randn(5, 5, generator=generator, dtype=torch.float64)
     matrix, offset = (
@@ -56,7 +55,7 @@ def test_quadratic_is_solved_and_batched_starts_do_not_mix(step: newton.Step) ->
 
 
 @pytest.mark.parametrize("step", ["line search", "truncated CG"])
-def test_globalised_steps_reach_the_minimum_of_rosenbrock(step: newton.Step) -> None:
+def test_globalised_steps_reach_the_minimum_of_rosenbrock(step):
     start = points((-1.2, 1.0, -0.5), (0.0, 0.0, 0.0), (2.0, -1.0, 1.5))
     trace = minimise(from_function(rosenbrock), start, step, max_steps=300, tolerance=1e-9)
     assert trace.converged.all()
@@ -68,7 +67,7 @@ def test_globalised_steps_reach_the_minimum_of_rosenbrock(step: newton.Step) -> 
     assert (trace.points[-1, 1:] - 1).abs().max() < 1e-6
 
 
-def test_full_step_goes_to_the_saddle_and_says_so() -> None:
+def test_full_step_goes_to_the_saddle_and_says_so():
     start = points((0.2, 0.3), (1.4, 0.5))
     trace = minimise(from_function(double_well), start, "full")
     assert trace.points[-1, 0].norm() < 1e-8
@@ -78,20 +77,20 @@ def test_full_step_goes_to_the_saddle_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("step", ["line search", "truncated CG"])
-def test_globalised_steps_leave_the_saddle_region(step: newton.Step) -> None:
+def test_globalised_steps_leave_the_saddle_region(step):
     trace = minimise(from_function(double_well), points((0.2, 0.3)), step)
     assert newton.INDEFINITE in trace.status[:, 0]
     assert (trace.points[-1, 0] - points((1.0, 0.0))[0]).norm() < 1e-8
 
 
-def test_singular_hessian_takes_the_pseudo_inverse() -> None:
+def test_singular_hessian_takes_the_pseudo_inverse():
     """f = (x + y - 1)^2 has a line of minima; the nearest one is reached and the step is marked."""
     trace = minimise(from_function(lambda x: (x.sum() - 1) ** 2), points((2.0, 0.0)), "full")
     assert trace.status[0, 0] == newton.SINGULAR
     assert torch.allclose(trace.points[-1, 0], points((1.5, -0.5))[0])
 
 
-def test_overflow_is_recorded_and_stops_only_that_start() -> None:
+def test_overflow_is_recorded_and_stops_only_that_start():
     """log-cosh: the full step from beyond 1.09 overshoots ever further until the Hessian
     underflows."""
     objective = from_function(lambda x: (torch.cosh(x).log()).sum())
@@ -101,7 +100,7 @@ def test_overflow_is_recorded_and_stops_only_that_start() -> None:
     assert trace.converged[1] and trace.points[-1, 1].abs() < 1e-10
 
 
-def test_unbounded_objective_stalls_or_overflows_instead_of_looping() -> None:
+def test_unbounded_objective_stalls_or_overflows_instead_of_looping():
     trace = minimise(
         from_function(lambda x: -x.exp().sum()), points((650.0,)), "line search", max_steps=200
     )
@@ -109,7 +108,7 @@ def test_unbounded_objective_stalls_or_overflows_instead_of_looping() -> None:
     assert newton.STATUS[int(trace.status[-1, 0])] in ("stalled", "not finite")
 
 
-def test_spectral_step_floors_and_flips() -> None:
+def test_spectral_step_floors_and_flips():
     hessian = torch.diag_embed(points((2.0, -4.0), (1.0, 0.0)))
     g = points((2.0, 4.0), (1.0, 0.0))
     flipped, status = newton.spectral_step(hessian, g, absolute=True)
@@ -119,7 +118,7 @@ def test_spectral_step_floors_and_flips() -> None:
     assert torch.allclose(plain, points((-1.0, 1.0), (-1.0, 0.0)))
 
 
-def test_truncated_cg_counts_products_and_cuts_at_negative_curvature() -> None:
+def test_truncated_cg_counts_products_and_cuts_at_negative_curvature():
     matrix = torch.diag(torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64))
     g = points((1e-9, 1e-9, 0.0), (0.0, 0.0, 1.0))
     step, status, products = newton.conjugate_gradients(lambda p: p @ matrix, g)
@@ -129,7 +128,7 @@ def test_truncated_cg_counts_products_and_cuts_at_negative_curvature() -> None:
     assert products.tolist() == [2.0, 1.0]
 
 
-def test_lbfgs_agrees_with_newton_and_reports_its_work() -> None:
+def test_lbfgs_agrees_with_newton_and_reports_its_work():
     start = points((-1.2, 1.0), (0.5, 0.5))
     objective = from_function(rosenbrock)
     trace = newton.lbfgs(objective, start, tolerance=1e-8)
@@ -140,7 +139,7 @@ def test_lbfgs_agrees_with_newton_and_reports_its_work() -> None:
     assert trace.steps.max() > minimise(objective, start, "line search", tolerance=1e-8).steps.max()
 
 
-def test_observed_order() -> None:
+def test_observed_order():
     k = torch.arange(5, dtype=torch.float64)
     assert observed_order(0.1 * 0.5**k) == pytest.approx(1.0)
     assert observed_order(0.3 ** (2**k)) == pytest.approx(2.0)
@@ -156,7 +155,7 @@ def test_observed_order() -> None:
         assert torch.isnan(torch.tensor(observed_order(hopeless)))
 
 
-def test_mistakes_are_named() -> None:
+def test_mistakes_are_named():
     objective = from_function(rosenbrock)
     with pytest.raises(ValueError, match="expected one of full"):
         minimise(objective, points((0.0, 0.0)), "dogleg")  # type: ignore[arg-type]
@@ -167,18 +166,18 @@ def test_mistakes_are_named() -> None:
 GAMMA = 0.2
 
 
-def instance() -> tuple[Tensor, Tensor, Tensor]:
+def instance():
     generator = torch.Generator().manual_seed(4)
     x, w, v = (torch.randn(2, n, generator=generator, dtype=torch.float64) for n in (3, 2, 2))
     return x, w, v
 
 
-def test_objective_is_the_regularised_loss() -> None:
+def test_objective_is_the_regularised_loss():
     x, w, v = instance()
     b = torch.ones(3, 2, dtype=torch.float64)
     objective = recovery_objective(w, v, b, GAMMA)
 
-    def loss(flat: Tensor) -> Tensor:
+    def loss(flat):
         points = att.unvec(flat, 2)
         rows = torch.softmax((points.mT @ w @ points).mT, -1) @ (points.mT @ v)
         return (rows - b).square().sum() + GAMMA * flat.square().sum()

@@ -20,12 +20,12 @@ REFERENCE = Path(__file__).parents[3] / "experiments" / "reference"
 pytestmark = pytest.mark.usefixtures("published")
 
 
-def means() -> dict[str, float]:
+def means():
     with open(REFERENCE / "unrounded" / "results.csv", newline="") as stream:
         return {f"{r['file']}:{r['place']}": float(r["mean"]) for r in csv.DictReader(stream)}
 
 
-def r_squared(y: list[float]) -> float:
+def r_squared(y):
     n = len(y)
     x, middle = [i - (n - 1) / 2 for i in range(n)], sum(y) / n
     slope = sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)
@@ -33,7 +33,7 @@ def r_squared(y: list[float]) -> float:
     return 1 - rest / sum((b - middle) ** 2 for b in y)
 
 
-def claims_of(name: str):
+def claims_of(name):
     experiment = config.build_job([f"experiment={name}"]).experiment
     return {c.name: c for c in analyse(experiment, dict(load(name))).claims()}
 

@@ -3,7 +3,6 @@ docs/archive."""
 
 import functools
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +25,13 @@ ONLY = {
 """The paper's images and protocol, exact blocks, untrained networks of Exp. 2."""
 
 
-def authors() -> pd.DataFrame:
+def authors():
     """experiments/reference/unrounded/dag.csv: means over seeds 42 to 46, by distance where there
     are several."""
     return pd.read_csv(ROOT / "experiments" / "reference" / "unrounded" / "dag.csv", dtype=str)
 
 
-def rows_of(table: pd.DataFrame, cell: Mapping[str, str]) -> pd.DataFrame:
+def rows_of(table, cell):
     """The rows of one cell at one checkpoint."""
     for column, value in {**cell, **{k: v for k, v in ONLY.items() if k in table}}.items():
         table = table[table[column].astype(str) == value]
@@ -40,7 +39,7 @@ def rows_of(table: pd.DataFrame, cell: Mapping[str, str]) -> pd.DataFrame:
     return table
 
 
-def as_the_authors(pairs: pd.DataFrame, experiment: str) -> pd.DataFrame:
+def as_the_authors(pairs, experiment):
     """C by their conventions: at most 1, and in Exp. 1b 0 where √(R(v,v) R(w,w)) < 1e-12."""
     own = pairs[pairs["v"] == pairs["w"]].set_index(["seed", "v"])["R"]
     v, w = (own.reindex(pairs.set_index(["seed", side]).index).to_numpy() for side in ("v", "w"))
@@ -48,7 +47,7 @@ def as_the_authors(pairs: pd.DataFrame, experiment: str) -> pd.DataFrame:
     return pairs.assign(C=np.where(small, 0.0, pairs["C"].clip(upper=1.0)))
 
 
-def ours(experiment: str, cell: Mapping[str, str], quantity: str) -> list[float]:
+def ours(experiment, cell, quantity):
     """The published means over seeds, one for each distance, or the one of the networks."""
     tables = load(experiment)
     name, _, of = quantity.partition(" of ")
@@ -67,7 +66,7 @@ def ours(experiment: str, cell: Mapping[str, str], quantity: str) -> list[float]
     return list(found.assign(gap=found["tensor"] / found["gn"]).groupby("distance")[name].mean())
 
 
-def differences() -> pd.DataFrame:
+def differences():
     """Largest relative difference of each line, with the number of values."""
     lines = []
     for line in authors().itertuples(index=False):
@@ -86,7 +85,7 @@ def differences() -> pd.DataFrame:
 
 
 @pytest.mark.usefixtures("published")
-def test_published_results_are_the_authors_to_the_differences_of_the_page() -> None:
+def test_published_results_are_the_authors_to_the_differences_of_the_page():
     """Every row of the page's table is measured here: experiment, networks, quantity, number,
     largest difference."""
     text = PAGE.read_text(encoding="utf-8")

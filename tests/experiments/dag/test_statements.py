@@ -50,7 +50,7 @@ def test_our_criteria_replace_what_is_printed():
 
 
 @pytest.mark.parametrize(
-    ("criteria", "text"),
+    "criteria, text",
     [
         ({"acuracy": {"margin": 1, "reason": "x"}}, "did you mean accuracy"),
         ({"accuracy": {"margin": 1}}, "expected limits and a reason"),

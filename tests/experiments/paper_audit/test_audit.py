@@ -4,15 +4,12 @@ coverage, pages."""
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from experiments.paper_audit import checks, published as cells, three_layer, three_layer_search
-from experiments.paper_audit.checks import Outcome
 from experiments.paper_audit.dag import zeros
 from experiments.paper_audit.entries import entries
 from experiments.paper_audit.hsr import gradients
@@ -32,11 +29,11 @@ FURTHER = {"elsewhere", "experiments", "example"}
 """Keys of an erratum: those of each, those of some."""
 
 
-def once(function: Callable[..., Any]) -> Callable[..., Any]:
+def once(function):
     """`function` of an instance, evaluated once for the same tensors."""
-    known: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    known = {}
 
-    def call(instance: three_layer.Instance, *rest: Any) -> Any:
+    def call(instance, *rest):
         of = (instance.theta, instance.x, instance.q, *rest)
         key = (*map(id, of), instance.name)
         if key not in known:
@@ -50,7 +47,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _evaluated_once() -> Iterator[None]:
+def _evaluated_once():
     """The searches of several inequalities share their starts, and a network its samples and
     derivatives. Searches take a third of the audit's steps: they find here what a change breaks,
     there what a paper got wrong."""
@@ -75,12 +72,12 @@ def _evaluated_once() -> Iterator[None]:
 
 
 @functools.cache
-def outcome(name: str) -> Outcome:
+def outcome(name):
     return BY_ID[name].check()
 
 
 @pytest.mark.parametrize("name", BY_ID)
-def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
+def test_agreement_follows_from_the_numbers(name, published):
     clause, found = BY_ID[name], outcome(name)
     assert found.agreement == clause.expected, (
         f"printed off by {found.printed:.3g}, corrected {found.corrected}"
@@ -95,13 +92,13 @@ def test_agreement_follows_from_the_numbers(name: str, published: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, clause in BY_ID.items() if clause.without])
-def test_the_check_fails_without_its_hypothesis(name: str) -> None:
+def test_the_check_fails_without_its_hypothesis(name):
     for what, without in BY_ID[name].without.items():
         assert without().agreement != "holds", f"the check passes without its hypothesis: {what}"
 
 
 @pytest.mark.parametrize("key", keys())
-def test_what_is_said_is_complete(key: str) -> None:
+def test_what_is_said_is_complete(key):
     prefix = PREFIX.get(key, key) + "."
     ids = [clause.id for clause in clauses(key)]
     assert len(set(ids)) == len(ids) and all(name.startswith(prefix) for name in ids)
@@ -119,19 +116,19 @@ def test_what_is_said_is_complete(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", keys())
-def test_every_numbered_statement_has_a_row_or_a_reason(key: str) -> None:
+def test_every_numbered_statement_has_a_row_or_a_reason(key):
     assert len(inventory(key)) > 60
     assert missing(key) == []
 
 
-def test_scan_and_notation_are_never_counted_as_wrong() -> None:
+def test_scan_and_notation_are_never_counted_as_wrong():
     for clause in BY_ID.values():
         if clause.kind in ("C", "D", "E"):
             assert check_verdict(clause) != "major error"
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["produced", "published"])
-def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path) -> None:
+def test_confirmed_is_decided_by_the_numbers_shown(stored, published):
     """A confirmed clause shows a statistic within its threshold, a refuted one a statistic beyond
     it; a line that is blank is not confirmed."""
     if stored:
@@ -156,22 +153,22 @@ def test_confirmed_is_decided_by_the_numbers_shown(stored: bool, published: Path
     assert made["dag.remark52"].detail.endswith("chosen when the values had been seen")
 
 
-def evaluated(clause: Clause) -> Clause:
+def evaluated(clause):
     """The clause with the outcome that the tests above have already computed."""
     return replace(clause, check=functools.partial(outcome, clause.id), without={})
 
 
-def check_verdict(clause: Clause) -> str:
+def check_verdict(clause):
     return verdict(clause.expected, clause.kind, clause.uncounted)
 
 
-def committed() -> list[dict]:
+def committed():
     return json.loads(
         (ROOT / "outputs" / "published" / "paper_audit" / "errata.json").read_text(encoding="utf-8")
     )
 
 
-def test_cells_beside_the_protocol_enter_no_erratum() -> None:
+def test_cells_beside_the_protocol_enter_no_erratum():
     """Rounding, orders of other seeds and further seeds are measured in the same store; the paper
     has none of them."""
     own = {
@@ -191,7 +188,7 @@ def test_cells_beside_the_protocol_enter_no_erratum() -> None:
     ]
 
 
-def _words(text: str) -> str:
+def _words(text):
     return re.sub(r"[-−+]?\d+(\.\d+)?(e[-+]?\d+)?", "#", text)
 
 
@@ -199,7 +196,7 @@ WRITTEN = ("id", "class", "printed", "corrected", "elsewhere", "consequence", "a
 
 
 @pytest.mark.parametrize("key", keys())
-def test_committed_errata_are_those_of_the_code(key: str, published: Path) -> None:
+def test_committed_errata_are_those_of_the_code(key, published):
     """Texts, classes and places to the letter; worked checks, of clauses that are quick to check,
     to their digits."""
     written = [entry for entry in committed() if entry["paper"] == key]
@@ -224,12 +221,12 @@ def test_committed_errata_are_those_of_the_code(key: str, published: Path) -> No
                 assert [*map(_words, mine.values())] == [*map(_words, theirs.values())]
 
 
-def _blank(clause: Clause) -> dict:
+def _blank(clause):
     row = dict.fromkeys(("instance", "printed", "corrected", "reference"), "")
     return row | {"root": clause.root, "place": clause.place, "verdict": check_verdict(clause)}
 
 
-def unfolded(text: str) -> str:
+def unfolded(text):
     """What a reader sees before unfolding anything; folds may hold folds."""
     depth, kept = 0, []
     for part in re.split(r"(</?details>)", text):
@@ -238,7 +235,7 @@ def unfolded(text: str) -> str:
     return "".join(kept)
 
 
-def test_pages_are_short() -> None:
+def test_pages_are_short():
     """Outside what is folded stand class A and the table of class B."""
     for key in keys():
         text = (DOCS / f"{key}.md").read_text(encoding="utf-8")
@@ -249,7 +246,7 @@ def test_pages_are_short() -> None:
         assert text.index("What survives") < text.index("\n## "), "a page begins with what survives"
 
 
-def test_command_prints_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_five_lines(capsys):
     assert audit(["attention.d.1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5 and "Lemma D.1" in lines[0] and "class A" in lines[0]
@@ -264,15 +261,15 @@ def test_command_prints_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert audit(["scalar"]) == 0 and "scalar.thm3" in capsys.readouterr().out
 
 
-def test_a_failing_check_is_a_row_that_says_so() -> None:
-    def broken() -> Outcome:
+def test_a_failing_check_is_a_row_that_says_so():
+    def broken():
         raise RuntimeError("no instance")
 
     row = check(Clause("attention.x", "Lemma X", "x", broken))
     assert row["verdict"] == "not checked" and "no instance" in row["status"]
 
 
-def test_zeros_by_construction_are_measured_where_they_are_and_where_not() -> None:
+def test_zeros_by_construction_are_measured_where_they_are_and_where_not():
     """One network of each sort; the claim falls when a zero is none, or when nothing is left of
     what is no zero."""
     case = {c.network: c for c in zeros.networks()}

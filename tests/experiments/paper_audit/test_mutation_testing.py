@@ -11,19 +11,19 @@ from tests.mutations import audit
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", audit.TARGETS)
-def test_injected_errors_are_noticed(key: str) -> None:
+def test_injected_errors_are_noticed(key):
     rows = list(audit.injected(key, 3, seed=0))
     assert len(rows) == 3 and all(row["caught"] for row in rows), rows
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", audit.WRONG, ids=lambda e: f"{e.clause}: {e.wrong}")
-def test_wrong_constants_of_bounds_are_noticed(error: audit.Wrong) -> None:
+def test_wrong_constants_of_bounds_are_noticed(error):
     assert audit.noticed(error)
 
 
 @pytest.mark.parametrize("key", audit.TARGETS)
-def test_every_target_holds_formulas(key: str) -> None:
+def test_every_target_holds_formulas(key):
     for module, functions in audit.TARGETS[key].items():
         tree = ast.parse(audit.source_of(key, module))
         assert set(functions.split()) <= {
@@ -32,7 +32,7 @@ def test_every_target_holds_formulas(key: str) -> None:
         }
 
 
-def test_reach_follows_tables_closures_and_modules() -> None:
+def test_reach_follows_tables_closures_and_modules():
     checks = {clause.id: clause.check for clause in clauses("ws_bound")}
     found = {
         (module.rpartition(".")[2], name)
@@ -46,7 +46,7 @@ def test_reach_follows_tables_closures_and_modules() -> None:
     assert ("squares", "grams") not in found
 
 
-def test_the_readme_quotes_the_runs() -> None:
+def test_the_readme_quotes_the_runs():
     """Each miss has its reason; the shares of the page are those of the rows."""
     with (ROOM / "injected_errors.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))

@@ -53,7 +53,7 @@ a < b | reversed | a > b
 
 
 @pytest.mark.parametrize("case", CASES.strip().splitlines())
-def test_changes(case: str) -> None:
+def test_changes(case):
     source, kind, expected = (part.strip() for part in case.split("|"))
     found = dict(changes(ast.parse(source, mode="eval").body)).get(kind)
     assert ("" if found is None else ast.unparse(ast.fix_missing_locations(found))) == expected
@@ -70,7 +70,7 @@ class C:
 """
 
 
-def test_errors_are_injected_into_functions_and_tables_alone() -> None:
+def test_errors_are_injected_into_functions_and_tables_alone():
     """Neither ranges of loops nor definitions of a class are changed; a decorated function begins
     at its decorator."""
     found = mutations(SOURCE)
@@ -79,7 +79,7 @@ def test_errors_are_injected_into_functions_and_tables_alone() -> None:
     assert not [s for s in found if "3 + a" in s.change]
 
 
-def test_an_error_is_made_where_it_was_found() -> None:
+def test_an_error_is_made_where_it_was_found():
     (sign,) = [s for s in mutations(SOURCE, ["<lambda>"]) if s.kind == "sign"]
     assert sign.change == "t.w1 + 1 → t.w1 - 1"
     assert ast.unparse(sign.apply(SOURCE)) == ast.unparse(
@@ -87,5 +87,5 @@ def test_an_error_is_made_where_it_was_found() -> None:
     )
 
 
-def test_no_change_is_an_error_that_changes_nothing() -> None:
+def test_no_change_is_an_error_that_changes_nothing():
     assert not [s for s in mutations("def f(a):\n    return g(a, a)\n") if s.kind == "arguments"]

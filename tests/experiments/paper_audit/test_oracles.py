@@ -12,7 +12,6 @@ from torch.nn.utils import parameters_to_vector
 from experiments.paper_audit import three_layer
 from experiments.paper_audit.attention import bounds, recovery
 from experiments.paper_audit.attention.terms import (
-    Terms,
     all_same,
     by_x1,
     derivative,
@@ -34,14 +33,14 @@ from runner.curvature import ParameterOperator, exact_blocks, split_blocks
 from runner.curvature.closed_form import attention as att, three_layer as tl
 
 
-def test_relative_error_does_not_hide_shapes_or_nan() -> None:
+def test_relative_error_does_not_hide_shapes_or_nan():
     assert relative_error(torch.tensor([float("nan")]), torch.ones(1)) == float("inf")
     with pytest.raises(ValueError, match="expected shape"):
         relative_error(torch.ones(2), torch.ones(3))
 
 
-def test_equality_reports_the_first_failure() -> None:
-    def capped(c: float) -> torch.Tensor:
+def test_equality_reports_the_first_failure():
+    def capped(c):
         return torch.tensor([min(c, 2.0)])
 
     found = equality([1.0, 2.0, 3.0], lambda c: torch.tensor([c]), capped)
@@ -49,8 +48,8 @@ def test_equality_reports_the_first_failure() -> None:
     assert found.witness is not None and found.witness["instance"] == "3.0"
 
 
-def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
-    def peak(z: torch.Tensor) -> float:
+def test_attack_finds_a_violation_that_the_start_does_not_show():
+    def peak(z):
         return float(1 - (z - 3).square().sum())
 
     value, at = attack(peak, torch.zeros(2, dtype=torch.float64), 200)
@@ -60,7 +59,7 @@ def test_attack_finds_a_violation_that_the_start_does_not_show() -> None:
 @pytest.mark.parametrize(
     "case", [*by_hand(), *smooth(), *piecewise_linear()], ids=lambda case: case.name
 )
-def test_blocks_agree_with_the_engine(case) -> None:
+def test_blocks_agree_with_the_engine(case):
     """Two programs: the audit's differentiates the perturbed network twice, the engine routes
     curvature."""
     found = dag.mean(dag.exact(case))
@@ -69,7 +68,7 @@ def test_blocks_agree_with_the_engine(case) -> None:
     assert block_error(gn, dag.mean(dag.gauss_newton(case))) < 1e-9
 
 
-def test_parameter_blocks_agree_with_the_engine() -> None:
+def test_parameter_blocks_agree_with_the_engine():
     case = chain(0, widths=(2, 3, 2))
     layers = {v: node.fn for v, node in case.dag.nodes.items()}
     network = nn.Sequential(*layers.values())
@@ -80,13 +79,13 @@ def test_parameter_blocks_agree_with_the_engine() -> None:
     assert block_error(found, parameter_blocks(case)) < 1e-9
 
 
-def test_block_error_sees_a_wrong_block() -> None:
+def test_block_error_sees_a_wrong_block():
     exact = dag.mean(dag.exact(chain(0)))
     wrong = dict(exact) | {("h1", "h1"): 1.001 * exact["h1", "h1"]}
     assert block_error(wrong, exact) == pytest.approx(1e-3, rel=1e-6)
 
 
-def test_three_layer_oracle_agrees_with_the_closed_forms() -> None:
+def test_three_layer_oracle_agrees_with_the_closed_forms():
     for instance in three_layer.instances():
         arguments = (instance.theta, instance.x, instance.q, instance.name)
         gradient, hessian = tl.gradient(*arguments), tl.hessian(*arguments)
@@ -94,12 +93,12 @@ def test_three_layer_oracle_agrees_with_the_closed_forms() -> None:
         torch.testing.assert_close(instance.hessian, hessian, rtol=1e-10, atol=1e-12)
 
 
-def test_scalar_oracle_agrees_with_finite_differences() -> None:
+def test_scalar_oracle_agrees_with_finite_differences():
     (w, v), x, y = scalar.random_instance(0, 3, 4)
     loss = networks.autodiff_loss(networks.relu_network, [v, w], x, y)
     theta, step = torch.cat([v, w]), 1e-4
 
-    def second(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def second(a, b):
         above = loss(theta + a + b) - loss(theta + a - b)
         below = loss(theta - a + b) - loss(theta - a - b)
         return (above - below) / 4 / step**2
@@ -110,7 +109,7 @@ def test_scalar_oracle_agrees_with_finite_differences() -> None:
     torch.testing.assert_close(found, torch.stack(entries).view(6, 6), rtol=0, atol=1e-6)
 
 
-def test_attention_oracle_agrees_with_finite_differences() -> None:
+def test_attention_oracle_agrees_with_finite_differences():
     for _, t in points(all_same):
         shift = torch.zeros_like(t.x)
         shift[t.k.j2, t.k.i2] = 1e-6
@@ -119,21 +118,21 @@ def test_attention_oracle_agrees_with_finite_differences() -> None:
         assert abs(float(estimate - derivative(lambda inner: inner.z1, t, 2))) < 1e-7
 
 
-def wrong_lemma_b16(t: Terms) -> torch.Tensor:
+def wrong_lemma_b16(t):
     """Its first sign is turned."""
     of_softmax = t.s * t.f00 * t.w1 - t.s * t.z1
     return of_softmax + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1
 
 
-def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described() -> None:
+def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described():
     """A wrong sign in Lemma B.16 is reported with an instance to recompute by hand."""
     found = by_x1(lambda t: t.s, same1, wrong_lemma_b16)()
     assert found.agreement == "fails" and found.witness is not None
     assert found.witness["instance"].startswith("d = 1, X = (1.0, 0.0)")
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 2), (4, 3)])
-def test_minimiser_of_theorem_j_1_tells_the_column_sums_alone(n: int, d: int) -> None:
+@pytest.mark.parametrize("n, d", [(1, 2), (4, 3)])
+def test_minimiser_of_theorem_j_1_tells_the_column_sums_alone(n, d):
     """As the errata say of X* at the admissible γ: to first order, a column is V Bᵀ1 / (n γ)."""
     x, _, w, v, _ = (m[0] for m in bounds.draw(n, d, 2.0, 1, frobenius=True))
     _, minimiser, _ = recovery.regularised(n, d)

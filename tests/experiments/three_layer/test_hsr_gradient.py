@@ -29,7 +29,7 @@ def experiment():
 
 @pytest.fixture(scope="module")
 def tables(experiment):
-    found: dict[str, list[pd.DataFrame]] = {}
+    found = {}
     for part, make in PARTS.items():
         for name, columns in make(experiment, Context(1)).items():
             table = pd.DataFrame(columns).assign(part=part)
@@ -154,7 +154,7 @@ def test_claims_follow_the_tables(experiment, tables):
     assert found["row by row is never fastest"] == "refuted"
 
 
-def power_laws(powers: dict[str, float]) -> pd.DataFrame:
+def power_laws(powers):
     """Times size^power, with the cost of a call at small sizes that the last doublings do not
     see."""
     sizes = [100 * 2**k for k in range(8)]

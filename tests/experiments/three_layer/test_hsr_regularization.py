@@ -182,7 +182,7 @@ def test_saddles_are_judged_before_and_after(experiment, tables):
     assert found["saddle at the whisker of A-SAM"]["fitted polished"] == "confirmed"
 
 
-def under_this_search(claim: Claim) -> str:
+def under_this_search(claim):
     """The verdict that a statement would have if the search were as published."""
     told = re.search("under which it is ([a-z]+)", claim.detail)
     return told.group(1) if claim.verdict == "not comparable" and told else claim.verdict
@@ -270,7 +270,7 @@ def constructed(effect):
 
 
 @pytest.mark.parametrize(
-    ("effect", "verdict"), [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")]
+    "effect, verdict", [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")]
 )
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
@@ -321,7 +321,7 @@ def test_tables_repeat(experiment, tables):
 def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
     ends = tables["endpoints"].query("reading == 'every_step'")
 
-    def made(changed: str) -> dict[str, object]:
+    def made(changed):
         d = tables["dynamics"]
         table = d.assign(q50=d["q50"].where(d["method"] != changed, 1e3 * d["q50"]))
         found = analyse(experiment, {**tables, "dynamics": table, "endpoints": ends}).claims()

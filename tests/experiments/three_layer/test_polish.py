@@ -3,29 +3,28 @@ ground."""
 
 import pytest
 import torch
-from torch import Tensor
 
 from experiments.three_layer.ends import SCALE, polish_further, stretched
 from experiments.three_layer.polish import Smooth, ball_minimiser, polish
 from runner.curvature.closed_form import three_layer as tl
 
 
-def smooth(value) -> Smooth:
+def smooth(value):
     """Derivatives by automatic differentiation of value: (D,) -> ()."""
     one = torch.func
     return Smooth(one.vmap(value), one.vmap(one.grad(value)), one.vmap(one.hessian(value)))
 
 
-def rows(*points: list[float]) -> Tensor:
+def rows(*points):
     return torch.tensor(points, dtype=torch.float64)
 
 
-def two_wells(t: Tensor) -> Tensor:
+def two_wells(t):
     """Minima at (±1, 0), a saddle at the origin."""
     return (t[0] ** 2 - 1) ** 2 + t[1] ** 2
 
 
-def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
+def test_downhill_leaves_the_saddle_and_nearest_finds_it():
     start = rows([0.05, 0.3], [-0.05, 0.3], [0.0, 0.4])
     down, near = (
         polish(smooth(two_wells), start, goal, far=100.0) for goal in ("downhill", "nearest")
@@ -40,7 +39,7 @@ def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kind"),
+    "value, kind",
     [
         (lambda t: torch.exp(-t[0]) + t[1] ** 2, "infinity"),  # the infimum is not attained
         (
@@ -53,16 +52,16 @@ def test_downhill_leaves_the_saddle_and_nearest_finds_it() -> None:
         (lambda t: torch.cosh(t[0]) + 1e-6 * t[1] ** 2, "minimum"),  # flat, but regular
     ],
 )
-def test_what_is_no_isolated_point(value, kind: str) -> None:
+def test_what_is_no_isolated_point(value, kind):
     assert polish(smooth(value), rows([0.7, 0.3]), far=1e4).kind == [kind]
 
 
-def hyperbola(t: Tensor) -> Tensor:
+def hyperbola(t):
     """Falls for ever along t0 t1 = 1, toward 0, the slower the farther."""
     return (t[0] * t[1] - 1) ** 2 + 1 / (1 + t[0].abs())
 
 
-def test_going_on_follows_a_valley_to_infinity() -> None:
+def test_going_on_follows_a_valley_to_infinity():
     start, limits = rows([1.5, 0.5], [2.0, 0.9]), {"far": 1e3, "tolerance": 1e-9}
     crept = polish(smooth(hyperbola), start, steps=5, **limits)
     led = polish_further(smooth(hyperbola), crept, steps=60, **limits)
@@ -70,7 +69,7 @@ def test_going_on_follows_a_valley_to_infinity() -> None:
     assert float(led.theta.norm(dim=1).min()) > 1e3 and bool((led.steps > crept.steps).all())
 
 
-def test_going_on_ends_at_a_minimum_where_there_is_one() -> None:
+def test_going_on_ends_at_a_minimum_where_there_is_one():
     limits = {"far": 100.0, "tolerance": 1e-9}
     stopped = polish(smooth(two_wells), rows([0.05, 0.3], [0.6, 0.2]), steps=2, **limits)
     ended = polish_further(smooth(two_wells), stopped, steps=60, **limits)
@@ -78,12 +77,12 @@ def test_going_on_ends_at_a_minimum_where_there_is_one() -> None:
     torch.testing.assert_close(ended.theta.abs(), rows([1, 0], [1, 0]), atol=1e-9, rtol=0)
 
 
-def test_a_gradient_of_rounding_counts_as_none_only_where_it_is_asked_for() -> None:
+def test_a_gradient_of_rounding_counts_as_none_only_where_it_is_asked_for():
     """No float64 near t0 t1 = 2 has a gradient of 1e-9 where many terms of a curvature of 1e12 have
     to cancel there."""
     levels = 2 + torch.linspace(-1, 1, 21, dtype=torch.float64).sin()
 
-    def steep(t: Tensor) -> Tensor:
+    def steep(t):
         return 1e12 * (t[0] * t[1] - levels).square().sum()
 
     start = rows([1.5, 1.2], [0.7, 3.1])
@@ -96,14 +95,14 @@ def test_a_gradient_of_rounding_counts_as_none_only_where_it_is_asked_for() -> N
     assert hill.kind == ["unfinished"] * 2  # a slope that is no rounding stays one
 
 
-def test_stretched_has_the_derivatives_of_its_value() -> None:
+def test_stretched_has_the_derivatives_of_its_value():
     f, u = stretched(smooth(hyperbola)), rows([5.7, -4.3], [2.0, 0.1])
     want = smooth(lambda v: hyperbola(SCALE * v.sinh()))
     torch.testing.assert_close(f.gradient(u), want.gradient(u), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(f.hessian(u), want.hessian(u), rtol=1e-12, atol=1e-12)
 
 
-def test_ball_minimiser_is_no_worse_than_a_fine_search() -> None:
+def test_ball_minimiser_is_no_worse_than_a_fine_search():
     generator = torch.Generator().manual_seed(0)
     for _ in range(50):
         c, e = torch.randn(2, 1, 2, generator=generator, dtype=torch.float64)
@@ -120,12 +119,12 @@ def test_ball_minimiser_is_no_worse_than_a_fine_search() -> None:
         assert float(model(p)[0]) <= 0.95 * best + 1e-9
 
 
-def test_the_hard_case_goes_along_the_least_curvature() -> None:
+def test_the_hard_case_goes_along_the_least_curvature():
     p = ball_minimiser(rows([-1.0, 2.0]), rows([0.0, 0.5]), torch.ones(1, dtype=torch.float64))
     assert float(p[0, 0].abs()) > 0.9 and float(p.norm()) == pytest.approx(1)
 
 
-def test_points_do_not_depend_on_their_company() -> None:
+def test_points_do_not_depend_on_their_company():
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(20, 2, generator=generator, dtype=torch.float64)
     q = (torch.arange(20) % 2).double()
@@ -145,7 +144,7 @@ def test_points_do_not_depend_on_their_company() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    "change, words",
     [
         ({"goal": "uphill"}, "expected downhill or nearest"),
         ({"start": torch.zeros(2)}, "finite float64"),
@@ -153,7 +152,7 @@ def test_points_do_not_depend_on_their_company() -> None:
         ({"far": 0.0}, "above zero"),
     ],
 )
-def test_mistakes_are_named(change: dict, words: str) -> None:
+def test_mistakes_are_named(change, words):
     settings = {"start": rows([0.0, 0.0]), "goal": "downhill", "far": 1.0} | change
     with pytest.raises(ValueError, match=words):
         polish(smooth(two_wells), settings.pop("start"), settings.pop("goal"), **settings)

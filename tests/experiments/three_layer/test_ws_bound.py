@@ -16,7 +16,7 @@ from experiments.three_layer.ws_bound.claims import boundary_length, largest_ris
 from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
-from runner.contract import Cell, Claim, Context, analyse
+from runner.contract import Claim, Context, analyse
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
 from runner.report.reference import read_reference
@@ -40,7 +40,7 @@ SMALL += ["experiment.draws=1", "experiment.further_steps=20", "experiment.polis
 SMALL += ["experiment.error_points=3"]
 
 
-def build(*overrides: str):
+def build(*overrides):
     return build_job(arguments(["experiment=ws_bound", *overrides]).overrides).experiment
 
 
@@ -54,7 +54,7 @@ def tables(experiment):
     return merged(experiment, (42, 43, 44))
 
 
-def cell_of(experiment, **params: object) -> Cell:
+def cell_of(experiment, **params):
     return next(c for c in experiment.cells() if params.items() <= c.params.items())
 
 
@@ -180,7 +180,7 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "variants", "becomes"),
+    "verdict, variants, becomes",
     [
         ("refuted", {"printed": "confirmed", "fitted tanh": "confirmed"}, "not comparable"),
         ("refuted", {"printed": "refuted", "fitted tanh": "confirmed"}, "refuted"),

@@ -41,7 +41,7 @@ def folder(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def write_files(guide: str, folder: Path) -> list[str]:
+def write_files(guide, folder):
     """Write every file that a guide shows; returns their names."""
     files = re.findall(
         r"^`([\w./]+)`:\n\n```\w+\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S
@@ -54,7 +54,7 @@ def write_files(guide: str, folder: Path) -> list[str]:
     return [name for name, _ in files]
 
 
-def commands(guide: str) -> tuple[dict[str, str], list[list[str]]]:
+def commands(guide):
     """What a guide exports, and the arguments of its commands."""
     (block,) = re.findall(r"^```sh\n(.*?)^```", (DOCS / guide).read_text(), re.M | re.S)
     exported = dict(word.split("=", 1) for word in shlex.split(block.splitlines()[0])[1:])
@@ -63,7 +63,7 @@ def commands(guide: str) -> tuple[dict[str, str], list[list[str]]]:
     ]
 
 
-def call(argv: list[str]) -> int:
+def call(argv):
     """The exit status of a command, in this process."""
     with pytest.raises(SystemExit) as ending:
         cli.main(argv)
@@ -71,7 +71,7 @@ def call(argv: list[str]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("guide", "files", "column"),
+    "guide, files, column",
     [
         ("own-folder.md", {"lab/spread.py", "conf/experiment/spread.yaml"}, "distance"),
         ("adding-dataset.md", {"lab/stripes.py", "conf/dataset/stripes.yaml"}, "R"),
@@ -103,7 +103,7 @@ def test_a_guide_does_what_it_says(guide, files, column, folder, monkeypatch, ca
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+    "name, wrong, said",
     [
         ("ratio", "hidden=-1", "expected a value above zero, found -1"),
         ("decay", "activation=tanhh", "experiment.activation: expected one of relu"),

@@ -27,7 +27,7 @@ def test_both_give_the_same_containers(name):
 
 
 @pytest.mark.parametrize(
-    ("text", "key", "sweep", "size"),
+    "text, key, sweep, size",
     [
         ("a.b=3", "a.b", False, 1),
         ("++a=[1,2]", "a", False, 1),

@@ -16,7 +16,7 @@ from runner.store.store import settings
 CHOICES = [(group, choice) for group in GROUPS for choice in files.choices(group)]
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES)
+@pytest.mark.parametrize("group, choice", CHOICES)
 def test_every_choice_is_a_kind_of_its_name_with_a_comment_on_every_line(group, choice):
     path = files.find(group, choice)
     node = files.load(path)
@@ -53,7 +53,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "word", "expected"), WRONG)
+@pytest.mark.parametrize("name, word, expected", WRONG)
 def test_a_kind_that_does_not_fit_is_one_line(name, word, expected):
     with pytest.raises(SettingError) as error:
         build_job([f"experiment={name}", word])

@@ -10,8 +10,6 @@ import io
 import os
 import random
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings, strategies as st
@@ -22,7 +20,7 @@ from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
 CASES, SEED = int(os.environ.get("HESS_CASES", "25")), int(os.environ.get("HESS_SEED", "0"))
-LIMITS: dict[str, Any] = {
+LIMITS = {
     "deadline": None,
     "database": None,
     "suppress_health_check": list(HealthCheck),
@@ -72,7 +70,7 @@ def empty(toy_conf, tmp_path, monkeypatch):
     return folder
 
 
-def call(argv: list[str]) -> tuple[int, str]:
+def call(argv):
     """Exit status, and what stands on standard error."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -83,7 +81,7 @@ def call(argv: list[str]) -> tuple[int, str]:
     raise AssertionError("the command did not end")
 
 
-def clear(folder: Path) -> list[str]:
+def clear(folder):
     """Empty a folder; returns what was in it."""
     left = [path.name for path in folder.iterdir()]
     for path in folder.iterdir():
@@ -91,7 +89,7 @@ def clear(folder: Path) -> list[str]:
     return left
 
 
-def wrong(status: int, err: str, left: list[str]) -> str:
+def wrong(status, err, left):
     """What is not as promised about an ending, "" when all is."""
     if status not in (0, 2):
         return f"status {status}: {err}"
@@ -102,7 +100,7 @@ def wrong(status: int, err: str, left: list[str]) -> str:
     return f"written: {left}" if status == 2 and left else ""
 
 
-def unnamed(argv: list[str], status: int, err: str) -> str:
+def unnamed(argv, status, err):
     """The message, where it names nothing of the command line."""
     keys = [
         word.partition("=")[0].lstrip("+~-@").split("@")[0].split(".")[-1].strip() for word in argv
@@ -145,7 +143,7 @@ FILES = [
 ]
 
 
-def mutated(text: str, chance: random.Random) -> bytes:
+def mutated(text, chance):
     """A file with one thing wrong, as slips of the hand make it."""
     rows = text.splitlines()
     at, how = chance.randrange(len(rows)), chance.randrange(9)

@@ -132,7 +132,7 @@ def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
 
 
 @pytest.mark.parametrize(
-    ("last", "expected", "rise"),
+    "last, expected, rise",
     [(12.0, "confirmed", "confirmed"), (2.0, "refuted", "confirmed"), (0.5, "refuted", "refuted")],
 )
 def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_mark(

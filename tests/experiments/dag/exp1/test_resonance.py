@@ -205,8 +205,8 @@ def test_spectral_norm_claims():
     complete(experiment, "exp1b_spectral_norm", tables, 30)
 
 
-def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_both_depths() -> None:
-    def falling(depth: int, orders: float, arch: str = "plain_sn") -> pd.DataFrame:
+def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_both_depths():
+    def falling(depth, orders, arch="plain_sn"):
         rows = [
             {
                 "depth": depth,
@@ -233,7 +233,7 @@ def test_the_fall_of_norms_of_section_5_is_that_of_spectral_normalisation_at_bot
     assert norms_note(falling(16, 5.5), None) == []
 
 
-def test_cells_of_the_deeper_companion_of_spectral_normalisation_are_not_its_own() -> None:
+def test_cells_of_the_deeper_companion_of_spectral_normalisation_are_not_its_own():
     job = build_job(["experiment=exp1b_spectral_norm"])
     deeper = job.experiment.companions()[DEEPER]
     assert [c.params for c in deeper.experiment.cells()] == [{"depth": 32, "arch": "plain_sn"}]

@@ -102,7 +102,7 @@ def test_a_gap_that_still_moves_has_not_stabilised(paper):
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
+    "values, expected",
     [
         (
             {"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.7, "silu": 1.9, "gelu": 2.3},

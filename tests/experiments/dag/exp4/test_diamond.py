@@ -23,7 +23,7 @@ from tests.experiments.dag.inter_layer_tables import measured, verdicts
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Exp4Diamond:
+def experiment():
     small = [
         "dataset=surrogate",
         "dataset.train=32",
@@ -39,7 +39,7 @@ def experiment() -> Exp4Diamond:
 
 
 @pytest.fixture(scope="module")
-def tables(experiment: Exp4Diamond) -> dict[str, pd.DataFrame]:
+def tables(experiment):
     return measured(experiment, (0, 1, 2))
 
 
@@ -131,7 +131,7 @@ def test_claims_follow_the_tables(experiment, tables):
 
 
 @pytest.fixture(scope="module")
-def stored() -> dict[str, pd.DataFrame]:
+def stored():
     """Tables of the published cells: the published networks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(

@@ -22,7 +22,7 @@ from tests.experiments.dag.inter_layer_tables import check, measured
 
 
 @pytest.fixture(scope="module")
-def experiment() -> Exp5Attention:
+def experiment():
     small = [
         "dataset.train=64",
         "dataset.validation=24",
@@ -37,7 +37,7 @@ def experiment() -> Exp5Attention:
 
 
 @pytest.fixture(scope="module")
-def tables(experiment: Exp5Attention) -> dict[str, pd.DataFrame]:
+def tables(experiment):
     cells = [c for c in experiment.cells() if c.params["protocol"] in ("recovered", "described")]
     return measured(experiment, (0, 1, 2), cells)
 

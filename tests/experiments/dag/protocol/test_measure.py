@@ -117,7 +117,7 @@ def test_a_training_that_diverged_says_so_in_its_rows(trained):
 
 
 def test_pairs_without_a_distance_stay_out(trained):
-    def across(v: str, w: str) -> int | None:
+    def across(v, w):
         return None if v == w else 1
 
     tables = measure_trained(
@@ -138,7 +138,7 @@ def test_double_precision_agrees_with_single(trained, tables):
 
 
 @pytest.mark.parametrize(
-    ("act", "expected"),
+    "act, expected",
     [
         (torch.relu, 0),
         (F.silu, 0.5),

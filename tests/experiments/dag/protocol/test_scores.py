@@ -9,7 +9,7 @@ from experiments.dag.protocol.scores import fit_of_means, image_spread, jackknif
 SEEDS, SETS = range(6), range(9)
 
 
-def table(images_std: float, draws: int = 0) -> pd.DataFrame:
+def table(images_std, draws=0):
     rng = np.random.default_rng(draws)
     shift = images_std * rng.standard_normal(len(SETS))
     rows = [
@@ -27,13 +27,13 @@ def table(images_std: float, draws: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def origin(**changed: str) -> pd.DataFrame:
+def origin(**changed):
     named = {"initial": "published", "order": "published", "train_records": "official"}
     first = {"test_records": "official in the first 32 records"}
     return pd.DataFrame([{"arch": "plain", "seed": s, **named, **first, **changed} for s in SEEDS])
 
 
-def values(**tables: pd.DataFrame) -> pd.DataFrame:
+def values(**tables):
     return scored(table(0.2), ["arch", "checkpoint"], {"R": "R"}, tables, ["arch"])
 
 
@@ -48,7 +48,7 @@ def test_images_enter_twice_and_only_as_far_as_they_vary():
 
 
 @pytest.mark.parametrize(
-    ("changed", "init", "final", "same_images"),
+    "changed, init, final, same_images",
     [
         ({}, True, True, True),
         ({"order": "named"}, True, False, True),
