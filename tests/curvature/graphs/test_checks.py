@@ -419,18 +419,11 @@ def test_integer_targets_of_a_regression():
     assert all(torch.equal(a[pair], b[pair]) for pair in a)
 
 
-@pytest.mark.parametrize("measure", [rc.exact_blocks, rc.CurvatureOperator])
-def test_autocast_is_refused(measure):
-    dag = between(torch.tanh, torch.float32)
+def test_products_under_autocast_are_refused():
+    operator = rc.CurvatureOperator(between(torch.tanh, torch.float32), X.float(), Y)
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
         pytest.raises(ValueError, match=r"autocast is on.*outside"),
-    ):
-        measure(dag, X.float(), Y)
-    operator = rc.CurvatureOperator(dag, X.float(), Y)
-    with (
-        torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(ValueError, match="autocast is on"),
     ):
         operator.block("h", "h").dense()
 

@@ -12,6 +12,7 @@ from runner.curvature.graphs.derivatives import evaluate
 from runner.models.network import SumMerge
 from tests.curvature.cases import (
     Case,
+    Own,
     X,
     Y,
     between,
@@ -29,29 +30,17 @@ NORM = nn.LayerNorm(4).double()
 W, B = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
 
 
-class OwnBlock(nn.Module):
+def own_block(m, h):
     """What users write."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.norm, self.act, self.scale = (
-            nn.Linear(4, 4),
-            nn.LayerNorm(4),
-            nn.SiLU(),
-            0.5,
-        )
-
-    def forward(self, h):
-        return h + self.scale * self.act(self.norm(self.linear(h)))
+    return h + m.scale * m.act(m.norm(m.linear(h)))
 
 
-class OwnParameters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.randn(4))
-
-    def forward(self, h):
-        return torch.tanh(F.linear(h, self.weight, self.bias))
+OWN_BLOCK = Own(own_block, linear=nn.Linear(4, 4), norm=nn.LayerNorm(4), act=nn.SiLU(), scale=0.5)
+OWN_PARAMETERS = Own(
+    lambda m, h: torch.tanh(F.linear(h, m.weight, m.bias)),
+    weight=nn.Parameter(torch.randn(4, 4)),
+    bias=nn.Parameter(torch.randn(4)),
+)
 
 
 def without_gradient(h):
@@ -91,8 +80,8 @@ LEFT_ALONE = {
     "residual in the middle": lambda h: torch.tanh(
         OTHER((lambda z: z + F.softplus(OTHER(z)))(LIN(h)))
     ),
-    "module": OwnBlock().double(),
-    "module with parameters": OwnParameters().double(),
+    "module": OWN_BLOCK.double(),
+    "module with parameters": OWN_PARAMETERS.double(),
     "product": lambda h: h * torch.tanh(h),
     "normalise": lambda h: h / h.norm(dim=1, keepdim=True),
     "branch on sizes and rows": lambda h: torch.where(h.sum(1, keepdim=True) > 0, h, 2 * h),

@@ -62,8 +62,10 @@ def test_a_penalty_on_the_module_is_measured_and_one_on_tensors_held_outside_is_
     def loss(f, y):
         return F.cross_entropy(f, y) + 0.5 * sum(p.square().sum() for p in net.parameters())
 
-    found = operator(net, loss)
-    assert torch.allclose(found.dense(), PLAIN + torch.eye(len(PLAIN)), atol=1e-12)
+    found, expected = operator(net, loss), PLAIN + torch.eye(len(PLAIN))
+    assert torch.allclose(found.dense(), expected, atol=1e-12)
+    halves = ParameterOperator(net, loss, [(X[:2], Y[:2]), (X[2:], Y[2:])])
+    assert torch.allclose(halves.dense(), expected, atol=1e-12)
     assert verify(found, generator=seeded()).ok
     with pytest.raises(ValueError, match="a penalty"):
         operator(net, loss, part="gauss_newton")

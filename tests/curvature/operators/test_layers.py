@@ -444,7 +444,6 @@ def stateful(m, t):
 
 
 TIME = x(3, 2, 2), classes(3, 2)
-DROPPING = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
 MISTAKES = {
     "random": (of(calls(lambda m, t: m.head(F.dropout(m.layer(t), 0.5)))), "draws at random"),
     "stateful": (of(calls(stateful)), "keeps values from one call|held outside|differ"),
@@ -462,7 +461,6 @@ MISTAKES = {
     "nan": (of(net, X / 0), "not finite"),
     "width": (of(net, X[:, :2]), r"failed on .*\(4, 2\) float64"),
     "meta": (of(lambda: net().to("meta")), "meta device"),
-    "training": (of(lambda: DROPPING, torch.zeros(2, 3), classes(2)), "training mode"),
     "made tensor": (of(lambda: ready(Recurrent()), *TIME, nodes={"lstm": lambda out: 2 * out[0]}),
                     "one of the tensors of the output"),
     "path": (of(lambda: ready(Recurrent()), *TIME, nodes={"lstm": "7"}), "has no '7'"),

@@ -193,10 +193,6 @@ def turning():
     return nn.Sequential(nn.Linear(4, 5), middle, nn.Tanh(), nn.Linear(5, 3)).double()
 
 
-def noisy():
-    return Own(lambda m, t: m.a(t + torch.randn_like(t)), a=nn.Linear(4, 3)).double()
-
-
 def built(*args, loss=CROSS, **options):
     return lambda m, x, y: ParameterOperator(m, loss, [(x, y)], *args, **options)
 
@@ -211,9 +207,7 @@ MISTAKES = {
     "overlap": (built(["0", "0.weight"]), "two groups"),
     "Fisher": (built(part="fisher", loss=F.multi_margin_loss), "logarithm of a density"),
     "no data": (lambda m, x, y: ParameterOperator(m, CROSS, []), "data have no batches"),
-    "noise": (lambda m, x, y: built()(noisy(), x, y), "random"),
     "noise backwards": (lambda m, x, y: built()(turning(), x, y), "random"),
-    "dropout": (lambda m, x, y: built()(nn.Sequential(nn.Dropout(), m), x, y), "training mode"),
     "NaN": (lambda m, x, y: built()(m, x / 0, y), "not finite"),
     "NaN later": (
         lambda m, x, y: ParameterOperator(m, CROSS, [(x, y), (x / 0, y)]),
