@@ -21,7 +21,12 @@ def test_the_code_of_the_guide(capsys):
 @pytest.mark.parametrize(
     "target, words, nodes",
     [
-        ("digits.py:convnet", ["steps=0", "parts=network,layers", "batches=1"], {"0", "2", "5"}),
+        pytest.param(
+            "digits.py:convnet",
+            ["steps=0", "parts=network,layers", "batches=1"],
+            {"0", "2", "5"},
+            marks=pytest.mark.slow,
+        ),
         (
             "characters.py:transformer",
             ["nodes=layers.layers.*", "parts=network,layers"],

@@ -2,7 +2,7 @@
 does alone."""
 
 import math
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -80,24 +80,25 @@ def test_reading_a_loader_leaves_its_order_as_it_was(kind):
     assert order(read=True) == order(read=False)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_training_with_a_shuffled_loader_is_the_same_with_and_without_a_diagnosis(
-    tmp_path, workers
+    tmp_path, workers, monkeypatch, capsys
 ):
     (tmp_path / "loaded.py").write_text(LOADED.replace("WORKERS", str(workers)))
     (tmp_path / "beside.py").write_text(
         "from torch import nn\ndef network():\n"
         "    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()\n"
     )
-    alone = subprocess.run(
-        [sys.executable, "loaded.py"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    monkeypatch.syspath_prepend(tmp_path)
+    runpy.run_path(str(tmp_path / "loaded.py"), run_name="__main__")
+    del sys.modules["beside"]
+    alone = capsys.readouterr().out
     words = ["diagnose", "target=loaded.py:train", "outputs=out", "parts=trace,noise", "name=it"]
     made = forked(words, tmp_path, command_environment())
     assert made.returncode == 0, made.stdout + made.stderr
     final = [
         line
-        for line in (*alone.stdout.splitlines(), *made.stderr.splitlines())
+        for line in (*alone.splitlines(), *made.stderr.splitlines())
         if line.startswith("FINAL")
     ]
     assert len(final) == 2

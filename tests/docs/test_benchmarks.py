@@ -75,6 +75,7 @@ def test_padding_is_no_work():
     assert operations(lambda: layer(maps).sum().backward()) == pytest.approx(4 * inside)
 
 
+@pytest.mark.slow
 def test_both_ways_by_hand_give_the_blocks():
     case = make("chain")
     nodes, dag = list(case.nodes), case.dag.to(torch.float32)

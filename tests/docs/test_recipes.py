@@ -6,7 +6,7 @@ import pytest
 
 recipes = importlib.import_module("docs.recipes.__main__")
 SCRIPTS = recipes.scripts()
-QUICK = {"what_a_block_diagonal_leaves_out", "results_in_pandas"}
+QUICK = {"results_in_pandas"}
 """Run every day; the others by `make test-slow`."""
 
 

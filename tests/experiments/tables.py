@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from runner.contract import Cell, Context, Experiment, measure
+from runner.contract import Cell, Claim, Context, Experiment, analyse, measure
 from runner.store.tables import frame
 
 
@@ -20,3 +20,8 @@ def merged(
                 frame(name, table, {**cell.params, "seed": seed}) for seed in seeds
             )
     return {name: pd.concat(frames, ignore_index=True) for name, frames in parts.items()}
+
+
+def claims_of(experiment: Experiment, tables: dict[str, pd.DataFrame]) -> dict[str, Claim]:
+    """name -> claim, of these tables."""
+    return {claim.name: claim for claim in analyse(experiment, tables).claims()}

@@ -1,4 +1,6 @@
-"""Reports of part of a grid: whatever is measured alone, nothing that a report asks for raises."""
+"""Reports of part of a grid: whatever is measured alone, nothing that a report asks for raises.
+
+Every day one experiment of most papers; all of them in the slow run."""
 
 import random
 from collections import defaultdict
@@ -14,6 +16,7 @@ from runner.report.scope import Scope
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge
 
+DAILY = ("attention_hessian", "exp5_attention", "hsr_gradient", "scalar_spectrum", "paper_audit")
 Parts = Callable[[list[Stored]], dict[str, list[Stored]]]
 
 
@@ -43,7 +46,10 @@ def drawn(cells):
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("parts", [drawn, pytest.param(along_axes, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize(
+    "name",
+    [n if n in DAILY else pytest.param(n, marks=pytest.mark.slow) for n in experiment_names()],
+)
 def test_whatever_is_measured_alone_the_report_of_it_fails_nowhere(name, parts, tmp_path):
     job = build_job([f"experiment={name}"])
     cells = [c for c in Store(tmp_path, name).all() if c.meta["settings_key"] == job.identity.key]

@@ -12,7 +12,7 @@ from experiments.scalar_spectrum.training import Network, descend
 from runner.contract import Context, analyse, is_extension, measure
 from runner.curvature.closed_form import scalar
 from runner.run.config import build_job
-from tests.experiments.tables import merged
+from tests.experiments.tables import claims_of, merged
 
 SHORT = ["experiment.width=[4]", "experiment.factor=[0.5,1.05,1.5,2.2]", "experiment.edge_steps=60"]
 SHORT += ["experiment.pair_steps=60", "experiment.mix_points=3", "experiment.dense_every=20"]
@@ -117,17 +117,14 @@ def test_claims_about_random_starts_need_seeds(setup, tables):
 
 def test_the_figure_with_an_unprinted_scale_refutes_nothing(setup, tables):
     never = {**tables, "pairs": tables["pairs"].assign(second=1.0)}
-    found = {c.name: c for c in analyse(dataclasses.replace(setup, runs=2), never).claims()}
+    found = claims_of(dataclasses.replace(setup, runs=2), never)
     for name in ("starts_negative", "turns_positive", "ends_negative"):
         assert found[name].verdict == "not comparable" and "not printed" in found[name].detail
 
 
 def test_wiggles_at_one_scale_confirm_nothing(setup, tables):
     waves = tables["pairs"].assign(second=-np.cos(tables["pairs"]["step"]))
-    found = {
-        c.name: c
-        for c in analyse(dataclasses.replace(setup, runs=2), {**tables, "pairs": waves}).claims()
-    }
+    found = claims_of(dataclasses.replace(setup, runs=2), {**tables, "pairs": waves})
     assert (
         found["wiggles"].verdict == "not comparable"
         and "confirmed" in found["wiggles"].variants.values()

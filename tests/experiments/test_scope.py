@@ -14,7 +14,8 @@ from runner.run.config import build_job, experiment_names, preview, protocol
 from runner.store.upkeep import make_ready
 
 NAMES = experiment_names()
-QUICK_TO_JUDGE = ("exp5_attention", "phi_block_diagonal")
+QUICK_TO_JUDGE = ("phi_block_diagonal",)
+LARGE = ("hsr_regularization", "ws_bound")
 COPIES = 1
 """Cells that are copied for each parameter."""
 SEED = 999
@@ -86,7 +87,9 @@ def papers_cells(found):
 
 
 @pytest.mark.usefixtures("published")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in NAMES]
+)
 def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tmp_path):
     before = collected(published_job(name, tmp_path / "none"))
     if not before.cells:
@@ -126,6 +129,7 @@ def test_no_claim_number_or_statistic_moves(name, tmp_path):
         pd.testing.assert_frame_equal(*(getattr(found, table) for found in answers))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("published")
 def test_what_is_stored_besides_would_move_verdicts(tmp_path):
     """The test above can fail: judged with the copies, statements come out otherwise."""
@@ -137,6 +141,7 @@ def test_what_is_stored_besides_would_move_verdicts(tmp_path):
     assert with_all != papers
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("published")
 def test_a_second_verdict_appears_once_all_of_its_cells_are_stored(tmp_path, monkeypatch):
     name, further = "exp5_attention", (*range(42, 47), SEED)

@@ -70,27 +70,24 @@ def crowded(tmp_path):
     return work
 
 
-def test_folders_with_the_names_of_our_packages_are_no_obstacle(crowded, toy_conf):
+LIST = (("list", "hsr_gradient"), {"HESS_CONF": ""}, "hsr_gradient")
+MEASURE = (("experiment=toy", "width=[1]", "jobs=2", "samples=3"), {}, "2 measured")
+"""Words, variables and what is shown; the workers of the second import the packages anew."""
+
+
+@pytest.mark.parametrize(
+    "words, variables, shown", [LIST, pytest.param(*MEASURE, marks=pytest.mark.slow)]
+)
+def test_folders_with_the_names_of_our_packages_are_no_obstacle(
+    words, variables, shown, crowded, toy_conf
+):
     place = os.pathsep.join([".", str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": place}
-
-    def call(*words, **variables):
-        command = [sys.executable, str(crowded / "bin" / "hess-run"), *words]
-        return subprocess.run(
-            command,
-            cwd=crowded,
-            env={**environment, **variables},
-            text=True,
-            capture_output=True,
-            timeout=120,
-        )
-
-    listed = call("list", "hsr_gradient", HESS_CONF="")
-    assert listed.returncode == 0 and "hsr_gradient" in listed.stdout, listed.stderr
-    measured = call(
-        "experiment=toy", "width=[1]", "jobs=2", "samples=3"
-    )  # workers import the packages anew
-    assert measured.returncode == 0 and "2 measured" in measured.stdout, measured.stderr
+    command = [sys.executable, str(crowded / "bin" / "hess-run"), *words]
+    environment = {**os.environ, "PYTHONPATH": place, **variables}
+    ended = subprocess.run(
+        command, cwd=crowded, env=environment, text=True, capture_output=True, timeout=120
+    )
+    assert ended.returncode == 0 and shown in ended.stdout, ended.stderr
 
 
 CELLS = [Cell({"k": 1}, seconds=10.0), Cell({"k": 2}, seconds=20.0)]
@@ -186,8 +183,8 @@ def test_hess_run_first_makes_room_for_the_package_in_python(tmp_path, kind):
         )
 
     if kind == "file":  # over a folder, the finder of an editable installation finds the submodules
-        assert python("from runner.curvature import verify").returncode == 1
-    first = python("import hess_run; from runner.curvature import verify")
+        assert python("from runner.files import is_scratch").returncode == 1
+    first = python("import hess_run; from runner.files import is_scratch")
     assert first.returncode == 0, first.stderr
     late = python("import runner, hess_run")
     assert "write `import hess_run` before it" in late.stderr.splitlines()[-1]

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from experiments.dag.protocol.authors import Results, by_value
-from runner.contract import Statement, analyse
+from runner.contract import Statement
 from runner.report.reference import read_reference, unrounded
 from runner.results import load
 from runner.run import config
+from tests.experiments.tables import claims_of
 
 REFERENCE = Path(__file__).parents[3] / "experiments" / "reference"
 
@@ -33,13 +34,13 @@ def r_squared(y):
     return 1 - rest / sum((b - middle) ** 2 for b in y)
 
 
-def claims_of(name):
+def published_claims(name):
     experiment = config.build_job([f"experiment={name}"]).experiment
-    return {c.name: c for c in analyse(experiment, dict(load(name))).claims()}
+    return claims_of(experiment, dict(load(name)))
 
 
 def test_fits_of_plain_networks_and_coupling_of_residual_ones():
-    m, made = means(), claims_of("exp1_resonance")
+    m, made = means(), published_claims("exp1_resonance")
     fits, smallest = [], []
     for n, c in itertools.product((8, 10, 12), ("init", "final")):
         norms = [m[f"exp1:{n}/plain/{c}/distances/{d}/R"] for d in range(n)]
@@ -53,14 +54,14 @@ def test_fits_of_plain_networks_and_coupling_of_residual_ones():
 
 
 def test_suppression_across_the_narrow_layer():
-    m, found = means(), claims_of("exp2_bottleneck")["suppression of D_far"]
+    m, found = means(), published_claims("exp2_bottleneck")["suppression of D_far"]
     ratio = m["exp2_unified:6/256/init/D_far"] / m["exp2_unified:6/4/init/D_far"]
     assert ratio == pytest.approx(6.52, abs=0.005)
     assert (found.authors, found.authors_value) == ("confirmed", pytest.approx(ratio, rel=1e-6))
 
 
 def test_growth_across_branches():
-    m, made = means(), claims_of("exp4_diamond")
+    m, made = means(), published_claims("exp4_diamond")
     growth = [
         m[f"exp4:2/{x}/final/cross_AB/4/R"] / m[f"exp4:2/{x}/final/cross_AB/2/R"]
         for x in ("sum_relu", "cat_relu", "sum_silu", "cat_silu")
@@ -70,14 +71,14 @@ def test_growth_across_branches():
 
 
 def test_gap_under_layer_norm_after_the_middle():
-    m, found = means(), claims_of("exp3b_layernorm")["gap stabilises"]
+    m, found = means(), published_claims("exp3b_layernorm")["gap stabilises"]
     change = m["exp3_ln:gelu/final/gap_global"] / m["exp3_ln:gelu/mid/gap_global"] - 1
     assert change == pytest.approx(0.256, abs=0.0005)
     assert (found.authors, found.authors_value) == ("refuted", pytest.approx(change, rel=1e-6))
 
 
 def test_decay_of_untrained_resnets():
-    m, made = means(), claims_of("exp6_resnet18")
+    m, made = means(), published_claims("exp6_resnet18")
     place = "exp6:relu/plain_resnet18/init/distances/{}/R"
     ratio = m[place.format(0)] / m[place.format(4)]
     assert ratio == pytest.approx(626.99, abs=0.01)

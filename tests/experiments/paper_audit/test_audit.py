@@ -76,7 +76,14 @@ def outcome(name):
     return BY_ID[name].check()
 
 
-@pytest.mark.parametrize("name", BY_ID)
+DAILY = set(list(BY_ID)[::3])
+"""A third of the clauses is checked every day."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in BY_ID],
+)
 def test_agreement_follows_from_the_numbers(name, published):
     clause, found = BY_ID[name], outcome(name)
     assert found.agreement == clause.expected, (
@@ -127,7 +134,9 @@ def test_scan_and_notation_are_never_counted_as_wrong():
             assert check_verdict(clause) != "major error"
 
 
-@pytest.mark.parametrize("stored", [False, True], ids=["produced", "published"])
+@pytest.mark.parametrize(
+    "stored", [pytest.param(False, id="produced", marks=pytest.mark.slow), True]
+)
 def test_confirmed_is_decided_by_the_numbers_shown(stored, published):
     """A confirmed clause shows a statistic within its threshold, a refuted one a statistic beyond
     it; a line that is blank is not confirmed."""

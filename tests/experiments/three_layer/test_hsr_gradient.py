@@ -13,6 +13,7 @@ from experiments.three_layer.hsr_gradient.measure import PARTS, _with_error, sam
 from runner.contract import Cell, Context, analyse, measure
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
+from tests.experiments.tables import claims_of
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_confident_samples_are_weighed_by_their_share(experiment, tables):
     for factor, verdict in ((1.0, "refuted"), (0.01, "confirmed")):
         table = pd.DataFrame(rows)
         table["norm"] *= table["error"].map(lambda e, factor=factor: factor if e < 0.01 else 1.0)
-        (found,) = [c for c in analyse(experiment, {"influence": table}).claims() if c.name == name]
+        found = claims_of(experiment, {"influence": table})[name]
         assert found.verdict == verdict
         assert found.statistic == pytest.approx(3 * factor / (3 * factor + 8))
 

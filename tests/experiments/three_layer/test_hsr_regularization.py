@@ -29,7 +29,7 @@ from runner.contract import Claim, Context, analyse, measure
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
 from runner.store.tables import frame
-from tests.experiments.tables import merged
+from tests.experiments.tables import claims_of, merged
 
 WIDE = "fitted with wide radius"
 
@@ -112,7 +112,7 @@ def test_end_points_are_those_of_the_method(experiment, tables, method):
         ), name
 
 
-@pytest.mark.parametrize("method", ["gd", "hsr"])
+@pytest.mark.parametrize("method", ["gd", pytest.param("hsr", marks=pytest.mark.slow)])
 def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, method):
     problem = draw(experiment, Context(1))
     chosen = torch.arange(12)
@@ -167,6 +167,7 @@ def test_polished_ends_go_downhill_from_the_stopped_ones(tables):
     ].notna().all()
 
 
+@pytest.mark.slow
 def test_saddles_are_judged_before_and_after(experiment, tables):
     near = tables["nearest"].assign(
         nearest_kind=np.where(tables["nearest"]["method"] == "asam", "saddle", "infinity")
@@ -188,6 +189,7 @@ def under_this_search(claim):
     return told.group(1) if claim.verdict == "not comparable" and told else claim.verdict
 
 
+@pytest.mark.slow
 def test_draws_decide_the_statements_on_f1(experiment, tables):
     first = tables["draws"].iloc[:1]
     grid = [
@@ -201,7 +203,7 @@ def test_draws_decide_the_statements_on_f1(experiment, tables):
         for d in range(12)
         for a, b, g in grid
     ]
-    found = {c.name: c for c in analyse(experiment, {**tables, "draws": pd.concat(rows)}).claims()}
+    found = claims_of(experiment, {**tables, "draws": pd.concat(rows)})
     assert (
         found["HSR raises F1 from sharp seeds"].verdict == "not comparable"
     )  # the search is calibrated
@@ -270,7 +272,12 @@ def constructed(effect):
 
 
 @pytest.mark.parametrize(
-    "effect, verdict", [(0.5, "confirmed"), (1.0, "refuted"), (2.0, "refuted")]
+    "effect, verdict",
+    [
+        (0.5, "confirmed"),
+        pytest.param(1.0, "refuted", marks=pytest.mark.slow),
+        pytest.param(2.0, "refuted", marks=pytest.mark.slow),
+    ],
 )
 def test_claims_follow_the_effect(experiment, tables, effect, verdict):
     known = {**tables, "endpoints": constructed(effect)}
@@ -308,6 +315,7 @@ def test_report_parts_can_be_made_from_the_tables(experiment, tables):
     assert set(analysis.measured()["metric"]) >= {"converged", "unique", "seeds", "train_samples"}
 
 
+@pytest.mark.slow
 def test_tables_repeat(experiment, tables):
     cell = next(c for c in experiment.cells() if c.params.get("part") == "draws")
     again = frame(
@@ -318,6 +326,7 @@ def test_tables_repeat(experiment, tables):
     )
 
 
+@pytest.mark.slow
 def test_a_method_that_is_not_the_papers_decides_nothing_about_all_methods(experiment, tables):
     ends = tables["endpoints"].query("reading == 'every_step'")
 

@@ -22,7 +22,7 @@ from runner.report.compare import scorecard
 from runner.report.reference import read_reference
 from runner.run.config import arguments, build_job
 from runner.stats import correct
-from tests.experiments.tables import merged
+from tests.experiments.tables import claims_of, merged
 
 SMALL = [
     "training.starts=20",
@@ -155,7 +155,7 @@ def test_exact_claims_hold_and_data_claims_wait_for_data(experiment, tables):
     every = {c.name: c for c in found}
     assert sorted(c.name for c in found) == sorted(statements("ws_bound"))
     one = {name: table[table["seed"] == 42] for name, table in tables.items()}
-    alone = {c.name: c for c in analyse(experiment, one).claims()}
+    alone = claims_of(experiment, one)
     exact = ["Theorem 3", "Theorem 4", "Theorem 6", "Prop. 1", "Theorem 7"]
     assert {every[name].verdict for name in ("Theorem 1", "lower bound", "Prop. 8, left")} == {
         "true by construction"
@@ -221,13 +221,15 @@ def test_polished_points_are_where_the_ends_lead(tables):
     assert len(tables["gradients"].groupby(keys)) == len(tables["gradients"])
 
 
+@pytest.mark.slow
 def test_critical_points_are_claimed_by_what_they_lead_to(experiment, tables):
     for kind, verdict in (("minimum", "confirmed"), ("infinity", "refuted")):
         table = tables["polished"].assign(kind=kind, nearest_kind=kind)
-        found = {c.name: c for c in analyse(experiment, {**tables, "polished": table}).claims()}
+        found = claims_of(experiment, {**tables, "polished": table})
         assert found["critical points"].verdict == verdict
 
 
+@pytest.mark.slow
 def test_medians_that_tie_on_few_test_samples_say_nothing(experiment, tables):
     points = tables["critical_points"]
     for value, verdict in (
@@ -238,12 +240,11 @@ def test_medians_that_tie_on_few_test_samples_say_nothing(experiment, tables):
         table = points.assign(
             **{name: value for name in points.columns if name.startswith("f1_test")}
         )
-        found = {
-            c.name: c for c in analyse(experiment, {**tables, "critical_points": table}).claims()
-        }
+        found = claims_of(experiment, {**tables, "critical_points": table})
         assert found["lower median score"].variants["fitted"] == verdict
 
 
+@pytest.mark.slow
 def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(experiment, tables):
     shift = {
         0.004: "inconclusive",
@@ -260,9 +261,7 @@ def test_a_gain_that_ten_samples_cannot_show_refutes_nothing(experiment, tables)
             **tables,
             "draws": draws.assign(spread_low=0.0, spread_high=0.0, seed=42, draw=range(30)),
         }
-        found = {c.name: c for c in analyse(experiment, table).claims()}[
-            "low bound generalises better"
-        ]
+        found = claims_of(experiment, table)["low bound generalises better"]
         assert found.verdict == verdict
 
 
@@ -272,7 +271,7 @@ def test_a_violated_inequality_is_refuted_and_an_infinite_bound_is_no_test(exper
     theorems.loc[broken, "holding"] -= 1
     infinite = (theorems["inequality"] == "Theorem 3") & (theorems["activation"] == "tanh")
     theorems.loc[infinite, ["slack_min", "slack_median"]] = 1.0
-    found = {c.name: c for c in analyse(experiment, {**tables, "theorems": theorems}).claims()}
+    found = claims_of(experiment, {**tables, "theorems": theorems})
     assert found["Theorem 4"].verdict == "refuted"
     assert (
         found["Theorem 4"].variants["printed"] == "refuted"

@@ -19,7 +19,7 @@ from runner.run import command, launch
 from runner.run.config import files
 from tests.run.conftest import ROOT, TOY, forget
 
-CASES, SEED = int(os.environ.get("HESS_CASES", "25")), int(os.environ.get("HESS_SEED", "0"))
+CASES, SEED = int(os.environ.get("HESS_CASES", "12")), int(os.environ.get("HESS_SEED", "0"))
 LIMITS = {
     "deadline": None,
     "database": None,

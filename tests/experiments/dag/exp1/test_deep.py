@@ -11,7 +11,6 @@ from experiments.dag.protocol.estimates import (
     spectral_estimates,
 )
 from experiments.dag.protocol.summary import first
-from runner.contract import analyse
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
@@ -25,6 +24,7 @@ from tests.experiments.dag.inter_layer_tables import (
     verdict,
     verdicts,
 )
+from tests.experiments.tables import claims_of
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,7 @@ def test_every_statement_and_published_value_is_found(paper):
     complete(paper, "exp1_deep", deep(), 32)
 
 
+@pytest.mark.slow
 def test_claims(paper):
     tables = deep(plain_rate=0.4)
     assert verdicts(paper, tables, "norms at L=32") == {
@@ -118,6 +119,7 @@ def u_shaped(tables):
     )
 
 
+@pytest.mark.slow
 def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
     never = deep()
     never["estimates"] = never["estimates"].assign(D_smallest=1.1)
@@ -127,7 +129,7 @@ def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
     seen = never | {"estimates": e.assign(D_smallest=e["D_smallest"].where(~once, 0.9))}
     assert verdicts(paper, seen, "D below 1")["L=32 final"] == "confirmed"
     assert verdict(paper, seen, "D below 1") == "inconclusive"
-    (claim,) = [c for c in analyse(paper, seen).claims() if c.name == "D below 1"]
+    claim = claims_of(paper, seen)["D below 1"]
     assert f"L=32 final: 1 of {len(SEEDS)}" in claim.detail and "L=16 init: 0 of" in claim.detail
 
 

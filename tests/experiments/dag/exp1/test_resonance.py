@@ -21,6 +21,7 @@ from tests.experiments.dag.inter_layer_tables import (
     verdict,
     verdicts,
 )
+from tests.experiments.tables import claims_of
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,7 @@ def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
     assert set(verdicts(paper, large, "scale of R at the end").values()) == {"refuted"}
 
 
+@pytest.mark.slow
 def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
     tables = decay(residual_rate=0.001)
     steep = decay(residual_rate=0.039)["distances"]
@@ -64,7 +66,7 @@ def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
             [d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]]
         ),
     }
-    (claim,) = (c for c in analyse(paper, mixed).claims() if c.name == "residual slope")
+    claim = claims_of(paper, mixed)["residual slope"]
     assert claim.verdict == "not comparable" and "their mean 0.02, init and final" in claim.detail
     assert verdict(paper, tables, "residual slope") == "refuted"  # neither any curve nor their mean
     rates = {42: 0.01, 43: 0.03, 44: 0.05, 45: 0.07, 46: 0.09}
@@ -95,6 +97,7 @@ def published_origin():
     return pd.DataFrame(keys, columns=["depth", "arch", "seed"]).assign(**columns)
 
 
+@pytest.mark.slow
 def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
     tables = decay(plain_rate=math.log(0.24) / -11)
     d = tables["distances"]
@@ -110,6 +113,7 @@ def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
     assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "inconclusive"
 
 
+@pytest.mark.slow
 def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
     tables = decay()
     n = tables["networks"]
@@ -135,6 +139,7 @@ def test_every_statement_and_published_value_is_found(paper):
     assert verdict(paper, decay(depths=(8,)), "norms at L=12") == "not run"
 
 
+@pytest.mark.slow
 def test_what_training_and_averaging_do(paper):
     tables = decay(plain_rate=0.3)
     # cancellation: the images' own norms stay 1
@@ -164,6 +169,7 @@ def test_what_training_and_averaging_do(paper):
     }
 
 
+@pytest.mark.slow
 def test_statistics_cover_every_distance(paper):
     rows = analyse(paper, decay()).statistics()
     between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
@@ -185,7 +191,9 @@ def test_other_protocols_are_not_comparable(paper):
     )
 
 
-@pytest.mark.parametrize("name", ["exp1_resonance", "exp1b_spectral_norm"])
+@pytest.mark.parametrize(
+    "name", ["exp1_resonance", pytest.param("exp1b_spectral_norm", marks=pytest.mark.slow)]
+)
 def test_end_to_end_without_a_store(name):
     tables = end_to_end(quick(name, "experiment.depth=[3]", "metric.examples=4"))
     assert len(tables["pairs"]) == 2 * 2 * 3 * 6

@@ -15,6 +15,7 @@ from tests.experiments.dag.inter_layer_tables import (
     quick,
     verdict,
 )
+from tests.experiments.tables import claims_of
 
 CURVATURE = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.058, "silu": 0.246, "gelu": 0.618}
 ACCURACY = {"relu": 0.45, "leaky_relu": 0.45, "softplus": 0.1, "silu": 0.11, "gelu": 0.2}
@@ -30,13 +31,9 @@ def layernorm():
     return build_job(["experiment=exp3b_layernorm"]).experiment
 
 
-def by_name(claims):
-    return {c.name: c for c in claims}
-
-
 def test_claims(paper):
     values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
-    found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY)).claims())
+    found = claims_of(paper, gaps(values, CURVATURE, ACCURACY))
     assert found["linear fit of the gap"].statistic == pytest.approx(
         0.908, abs=0.002
     )  # the paper's own values
@@ -56,7 +53,7 @@ def test_claims(paper):
 
 def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6)).claims())
+    found = claims_of(paper, gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6))
     assert found["H^T of piecewise linear networks"].verdict == "refuted"
 
 
@@ -73,6 +70,7 @@ def draws(shift, seeds=SEEDS):
     )
 
 
+@pytest.mark.slow
 def test_every_statement_and_published_value_is_found(paper, layernorm):
     tables = gaps({k: 0.1 + v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
     complete(layernorm, "exp3b_layernorm", tables, 25)
@@ -85,20 +83,20 @@ def test_every_statement_and_published_value_is_found(paper, layernorm):
 def test_the_gap_goes_with_a_power_of_the_curvature(paper):
     for power, expected in ((1.0, "confirmed"), (0.5, "minor error")):
         values = {k: 0.5 * v**power for k, v in CURVATURE.items()}
-        found = by_name(analyse(paper, gaps(values, CURVATURE, ACCURACY)).claims())
+        found = claims_of(paper, gaps(values, CURVATURE, ACCURACY))
         assert found["scaling of H^T"].statistic == pytest.approx(power)
         assert found["scaling of H^T"].verdict == expected
 
 
 def test_a_gap_that_still_moves_has_not_stabilised(paper):
     tables = gaps({k: 0.5 * v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
-    assert by_name(analyse(paper, tables).claims())["gap stabilises"].verdict == "confirmed"
+    assert claims_of(paper, tables)["gap stabilises"].verdict == "confirmed"
     d = tables["distances"]
     moving = {
         **tables,
         "distances": d.assign(tensor=d["tensor"] * d["checkpoint"].map({"final": 1.5}).fillna(1)),
     }
-    assert by_name(analyse(paper, moving).claims())["gap stabilises"].verdict == "refuted"
+    assert claims_of(paper, moving)["gap stabilises"].verdict == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,7 @@ def test_a_gap_that_still_moves_has_not_stabilised(paper):
 def test_ranking_with_layernorm_is_that_of_the_smooth_activations(layernorm, values, expected):
     verdict, added = expected.split()
     accuracy = dict.fromkeys(CURVATURE, 0.52)
-    found = by_name(analyse(layernorm, gaps(values, CURVATURE, accuracy)).claims())
+    found = claims_of(layernorm, gaps(values, CURVATURE, accuracy))
     ranks = found["gap ranks as E[σ''²]"]
     assert (ranks.verdict, ranks.variants) == (
         verdict,
@@ -137,7 +135,7 @@ def test_the_ranking_with_layernorm_is_decided_at_the_end(layernorm):
     d = tables["distances"]
     before = (d["checkpoint"] == "init") & (d["activation"] == "gelu")
     tables["distances"] = d.assign(tensor=d["tensor"].where(~before, 0))
-    found = by_name(analyse(layernorm, tables).claims())["gap ranks as E[σ''²]"]
+    found = claims_of(layernorm, tables)["gap ranks as E[σ''²]"]
     assert (found.verdict, found.variants) == (
         "confirmed",
         {"init": "refuted", "mid": "confirmed", "final": "confirmed"},
@@ -160,7 +158,9 @@ def test_the_change_is_that_of_the_means():
     assert changes(pd.DataFrame(rows))["value"].mean() == pytest.approx(-50)
 
 
-@pytest.mark.parametrize("name", ["exp3_gn_gap", "exp3b_layernorm"])
+@pytest.mark.parametrize(
+    "name", ["exp3_gn_gap", pytest.param("exp3b_layernorm", marks=pytest.mark.slow)]
+)
 def test_end_to_end_without_a_store(name):
     small = ("experiment.activation=[relu,gelu]", "metric.examples=4", "experiment.depth=3")
     tables = end_to_end(quick(name, *small))

@@ -24,6 +24,7 @@ from tests.experiments.dag.inter_layer_tables import (
     verdict,
     verdicts,
 )
+from tests.experiments.tables import claims_of
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,7 @@ def test_every_statement_and_published_value_is_found(paper):
     complete(paper, "exp3_stochastic", {"draws": table(0.1)}, of_authors + as_described)
 
 
+@pytest.mark.slow
 def test_claims_follow_the_error(paper):
     small, large = table(0.01), {"draws": table(800.0)}
     limits = "discrepancy at init; discrepancy at the end"
@@ -164,9 +166,7 @@ def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it(paper
     draws = table(800.0)
     small = (draws["draw"] == 3) & (draws["probes"] == 100)
     draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
-    (claim,) = [
-        c for c in analyse(paper, {"draws": draws}).claims() if c.name == "discrepancy at init"
-    ]
+    claim = claims_of(paper, {"draws": draws})["discrepancy at init"]
     n = draws["draw"].nunique()
     assert claim.verdict == "inconclusive" and f"3 of {3 * n} draws keep it" in claim.detail
     assert f"1 of {n} tables" in claim.detail

@@ -20,6 +20,7 @@ from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import diamond
 from runner.run.config import build_job
 from tests.experiments.dag.inter_layer_tables import measured, verdicts
+from tests.experiments.tables import claims_of
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +82,10 @@ def test_tables_and_report(experiment, tables):
     assert sorted(c.name for c in analysis.claims()) == sorted(statements("exp4_diamond"))
 
 
+@pytest.mark.slow
 def test_claims_follow_the_tables(experiment, tables):
     def check(expected, **changed):
-        found = {c.name: c for c in analyse(experiment, {**tables, **changed}).claims()}
+        found = claims_of(experiment, {**tables, **changed})
         assert {name: found[name].verdict for name in expected} == expected
         return found
 
@@ -161,10 +163,11 @@ def test_the_printed_ratios_are_not_found_on_it(stored):
     assert 0.6 < min(ratios.values()) < max(ratios.values()) < 1.1
 
 
+@pytest.mark.slow
 def test_decay_across_the_branches_is_a_fact_on_the_published_networks(experiment, stored):
-    (found,) = [c for c in analyse(experiment, stored).claims() if c.name == "H4.2a decay"]
+    found = claims_of(experiment, stored)["H4.2a decay"]
     assert found.verdict == "refuted"
     assert {found.variants[f"k={k} cat+silu"] for k in (2, 3)} == {"refuted"}
     other = {**stored, "origin": stored["origin"].assign(initial="named")}
-    (unknown,) = [c for c in analyse(experiment, other).claims() if c.name == "H4.2a decay"]
+    unknown = claims_of(experiment, other)["H4.2a decay"]
     assert unknown.verdict == "inconclusive"

@@ -232,6 +232,7 @@ def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured(pape
         assert verdict(paper, tables(gap=1e-7, relu_gap=1e-3, last=1e-3), name) == "refuted"
 
 
+@pytest.mark.slow
 def test_the_gap_through_training(paper):
     grown = {"init": 1.0, "mid": 2.0, "final": 3.0}
     for factors, up in ((grown, True), ({"init": 3.0, "final": 1.0}, False)):
@@ -284,6 +285,7 @@ def test_cells_at_init_cost_no_training(paper):
     assert file_name(list(paper.cells())[2], 42) == "relu_resnet18_seed42_final.pt"
 
 
+@pytest.mark.slow
 def test_end_to_end_without_a_store():
     small = [
         "dataset.train=16",
