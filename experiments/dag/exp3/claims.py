@@ -54,16 +54,18 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, checkpoint: st
     return gap.rename(columns={"mean": "gap"}).merge(means, on="activation")
 
 
-def correlations(gaps: pd.DataFrame, networks: pd.DataFrame) -> list[stats.Statistic]:
+def correlations(
+    gaps: pd.DataFrame, networks: pd.DataFrame, figure: str = "fig5_gap_and_curvature"
+) -> list[stats.Statistic]:
     """Linear fit and Spearman's rank correlation of gap against E[σ''²] over the activations, by
-    checkpoint."""
+    checkpoint. figure: that shows them."""
     found = []
     for checkpoint in CHECKPOINTS:
         points = gap_and_curvature(gaps, networks, checkpoint)
         about = {
             "name": "gap against E[σ''²]",
             "group": f"checkpoint={checkpoint}",
-            "figure": "fig5_gap_and_curvature",
+            "figure": figure,
             "where": f"Fig. 5, {SECTION}",
         }
         found.append(stats.linear(points["curvature"], points["gap"], **about))

@@ -37,6 +37,8 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     results = Results("exp3", ("activation", "checkpoint"))
 
     reference = "exp3_gn_gap"
+    gap_figure = "fig5_gap_and_curvature"
+    parts_figure = "tableN5_parts"
 
     @cached_property
     def gaps(self) -> pd.DataFrame:
@@ -53,10 +55,10 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     def figures(self) -> Figures:
         tables = self.tables
         found = {
-            "fig5_gap_and_curvature": partial(
+            self.gap_figure: partial(
                 draw.gap_and_curvature, self.gaps, tables["networks"], self.paper
             ),
-            "tableN5_parts": partial(draw.parts, tables["distances"], self.paper),
+            self.parts_figure: partial(draw.parts, tables["distances"], self.paper),
             "image_sets": partial(draw.image_sets, self.gaps),
             "training": partial(
                 figures.learning_curves, tables["history"], panel=None, variant="activation"
@@ -68,8 +70,8 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
 
     def statistics(self) -> list[Statistic]:
         where = ["activation", "checkpoint"]
-        parts = "tableN5_parts"
-        rows = claims.correlations(self.gaps, self.tables["networks"])
+        parts = self.parts_figure
+        rows = claims.correlations(self.gaps, self.tables["networks"], self.gap_figure)
         rows += summary.through_training(
             self.gaps, "gap", keys=["activation"], figure="tables 4, 5"
         )
@@ -107,6 +109,9 @@ class LayerNormAnalysis(GapAnalysis):
     reference = "exp3b_layernorm"
     alternatives = LAYER_NORM
     results = Results("exp3_ln", ("activation", "checkpoint"))
+    # Fig. 5 and Table N.5 are of networks without LayerNorm
+    gap_figure = "gap_and_curvature"
+    parts_figure = "parts"
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.with_norm(self.gaps, self.tables, says)
