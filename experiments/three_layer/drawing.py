@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from runner.report import figures as draw
 from runner.report.figures import PlotStyles
 from runner.stats.intervals import Sample
 
@@ -108,25 +106,6 @@ def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) ->
     ]
     about: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles)} | where
     figure.legend(handles=handles, **about)
-
-
-def plain_log(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
-    """Logarithmic axes with plain numbers: at powers of ten over three decades, else at more places
-    between them.
-    """
-    draw.log_axis(ax, which)
-    for name, axis, (low, high) in (("x", ax.xaxis, ax.get_xlim()), ("y", ax.yaxis, ax.get_ylim())):
-        if axis.get_scale() != "log" or which not in (name, "both"):
-            continue
-        span = max(low, high) / min(low, high)
-        places: tuple[float, ...] = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-        if span > 8:
-            places = (1.0, 2.0, 5.0)
-        if span > 1e3:
-            places = (1.0,)
-        axis.set_major_locator(LogLocator(subs=places))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
 
 
 def stars(p: float) -> str:

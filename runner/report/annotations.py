@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ def _wrap(ax: Axes, text: str) -> str:
     letters = max(
         12, int(15 * ax.get_position().width * figure.get_figwidth() / 0.85)
     )  # 15 an inch at 9 points
+    parts = text.split("$")  # every other one is a formula
+    parts[::2] = [part.replace(" = ", "\u00a0=\u00a0") for part in parts[::2]]  # on one line
+    text = "$".join(parts)
     return "\n".join(textwrap.fill(line, letters) for line in text.split("\n"))
 
 
@@ -40,32 +44,58 @@ def _alphabet(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else _alphabet(i // 26 - 1) + _alphabet(i % 26)
 
 
+BELOW = 0.5
+"""Room in inches between a panel and its legend for the ticks and the label of the x axis."""
+
+
 def legend(ax: Axes, *, title: str | None = None) -> None:
     """A legend of `ax` below the panel, where it hides no data."""
+    from matplotlib.transforms import ScaledTranslation
+
     handles, labels = ax.get_legend_handles_labels()
     if not labels:
         return
     names = [named(label) for label in labels]
     columns = 1 if max(map(len, names)) > 24 else 2
-    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+    figure: Any = ax.figure
+    below = ax.transAxes + ScaledTranslation(0, -BELOW, figure.dpi_scale_trans)
+    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 0)}
+    place["bbox_transform"] = below
     ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
 
 
+ENTRY, LETTER = 0.75, 0.068
+"""Width in inches of a legend's entry without its text, and of a letter of 8 points."""
+
+
 def shared_legend(figure: Figure, *, columns: int | None = None) -> None:
-    """One legend below all panels, every label once, in rows of about equal length."""
+    """One legend below all panels, every label once, in rows of about equal length that are not
+    wider than the figure."""
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
-        rows = -(-len(entries) // 5)
-        even = columns or -(-len(entries) // rows)
-        figure.legend(
-            list(entries.values()),
-            [named(label) for label in entries],
-            loc="outside lower center",
-            ncols=even,
-        )
+        names = [named(label) for label in entries]
+        even = columns or -(-len(names) // -(-len(names) // 5))
+        while even > 1 and _legend_width(names, even) > figure.get_figwidth():
+            even -= 1
+        figure.legend(list(entries.values()), names, loc="outside lower center", ncols=even)
+
+
+def _legend_width(names: Sequence[str], columns: int) -> float:
+    """About how wide in inches a legend is, whose entries fill one column after the other."""
+    import numpy as np
+
+    width = 0.0
+    for column in np.array_split([_letters(name) for name in names], columns):
+        width += ENTRY + LETTER * max(column, default=0)
+    return width
+
+
+def _letters(label: str) -> int:
+    """Letters in the longest line of a label, without the markup of its formulas."""
+    return max(len(re.sub(r"\\[a-z]+|[\\${}^_]", "", line)) for line in label.split("\n"))
 
 
 def head(figure: Figure, text: str) -> None:

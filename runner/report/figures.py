@@ -36,6 +36,7 @@ __all__ = [
     "DASHES",
     "DEFAULT_STYLES",
     "MARKERS",
+    "WIDEST",
     "NothingToDraw",
     "PlotStyles",
     "annotate_test",
@@ -89,8 +90,9 @@ def new_figure(
     """A figure in the shared style and its axes as an array of shape (rows, cols), also for one
     panel.
 
-    Sizes in inches; 3.4 by 2.7 a panel by default. The layout makes room for labels and outside
-    legends by itself. Raises NothingToDraw for no rows or columns.
+    Sizes in inches; 3.4 by 2.7 a panel by default, and at most `WIDEST` wide, unless the user asked
+    for another width. The layout makes room for labels and outside legends by itself. Raises
+    NothingToDraw for no rows or columns.
     """
     if not (rows and cols):
         raise NothingToDraw(f"expected at least one panel, found {rows} rows of {cols}")
@@ -103,7 +105,7 @@ def new_figure(
     matplotlib.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
     asked_width, asked_height = ASKED.get()
     size = (
-        asked_width or width or 0.4 + 3.4 * cols,
+        asked_width or min(WIDEST, width or 0.4 + 3.4 * cols),
         asked_height or height or 0.3 + 2.7 * rows,
     )
     figure = Figure(figsize=size, layout="constrained")
@@ -147,10 +149,10 @@ def panels(  # noqa: PLR0913 (it makes a figure: a constructor in all but name)
     caption
         Words for the caption (see `note`).
     sharey, **size
-        As in `new_figure`; the width is at most `WIDEST`.
+        As in `new_figure`.
     """
     in_row = columns or len(titles)
-    size.setdefault("width", min(WIDEST, 0.4 + 3.4 * in_row))
+    size.setdefault("width", 0.4 + 3.4 * in_row)
     figure, axes = new_figure(-(-len(titles) // max(1, in_row)), in_row, sharey=sharey, **size)
     shown = list(axes.flat[: len(titles)])
     heads = [draw(ax, key) or titles[key] for ax, key in zip(shown, titles, strict=True)]
@@ -181,13 +183,14 @@ def _label(ax: Axes, x: str, y: str) -> None:
 
 
 def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
-    """Logarithmic axis with readable ticks, also when it spans less than a decade.
+    """Logarithmic axis with readable ticks: plain numbers where it spans less than `PLAIN`, at 1, 2
+    and 5, or at more places on a short one; else powers of ten.
 
     Values at or below zero cannot be shown: they are left out by matplotlib, so say in the caption
     if there are any. An axis on which no value is positive stays linear, since matplotlib refuses
     to draw it, and the figure says so.
     """
-    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for name in ("x", "y") if which == "both" else (which,):
         if ax.has_data() and not math.isfinite(getattr(ax.dataLim, f"minpos{name}")):
@@ -199,9 +202,14 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
         getattr(ax, f"set_{name}scale")("log")
         low, high = sorted(getattr(ax, f"get_{name}lim")())
         axis = getattr(ax, f"{name}axis")
-        if low > 0 and high / low < 15:
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.set_major_formatter(
-                LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(3, 3))
-            )
+        if low >= 1e-4 and high < 1e6 and high / low < PLAIN[name]:
+            places = FINE if high / low < 8 else COARSE
+            axis.set_major_locator(LogLocator(subs=places))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
             axis.set_minor_formatter(NullFormatter())
+
+
+PLAIN = {"x": 600, "y": 1000}
+"""An axis whose ends differ by less than this factor has plain numbers as ticks."""
+COARSE, FINE = (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+"""Ticks of an axis with plain numbers, times a power of ten; finer below a factor of eight."""

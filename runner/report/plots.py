@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from runner.report.annotations import legend
+from runner.report.annotations import legend, note
 from runner.report.plot_styles import DEFAULT_STYLES, PlotStyles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
 
@@ -57,6 +58,7 @@ def histogram(
 
 
 POINTS = 300
+BOXES = "boxes: quartiles and median, whiskers to 1.5 interquartile ranges"
 
 
 def groups(
@@ -96,6 +98,7 @@ def groups(
         ticks.append(f"{(names or {}).get(label, label)}\nn = {x.size}{part}")
     ax.set_xticks(range(position + 1), ticks)
     ax.set_xlim(-0.6, position + 0.6)
+    note(cast("Figure", ax.figure), BOXES)
 
 
 def identity_line(ax: Axes) -> None:

@@ -132,6 +132,55 @@ def test_helpers_draw_something_and_survive_thin_data():
     assert axes[1, 0].get_xticklabels()[1].get_text() == "high\nn = 0"
 
 
+def test_a_figure_is_as_wide_as_its_labels_stay_readable_unless_another_width_is_asked_for():
+    assert figures.new_figure(1, 5)[0].get_figwidth() == figures.WIDEST
+    assert figures.new_figure(width=3.0)[0].get_figwidth() == 3.0
+    with figures.drawn_in(12.0, 0.0):
+        assert figures.new_figure(1, 5)[0].get_figwidth() == 12.0
+
+
+def test_a_shared_legend_is_no_wider_than_its_figure():
+    names = ["published (± where printed)", "leaky ReLU", "softplus", "$D_{\\mathrm{far}}$", "SiLU"]
+    for width, most in ((2.5, 1), (3.8, 3), (8.0, 5)):
+        figure, axes = figures.new_figure(width=width)
+        for name in names:
+            axes[0, 0].plot([0, 1], label=name)
+        figures.shared_legend(figure)
+        figure.draw_without_rendering()
+        (shared,) = figure.legends
+        assert shared.get_window_extent().width < 1.02 * figure.bbox.width
+        assert 1 <= shared._ncols <= most
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([10, 300], {"10", "20", "50", "100", "200"}),
+        ([0.03, 0.6], {"0.05", "0.1", "0.2", "0.5"}),
+        ([2, 6], {"2", "3", "5"}),
+        ([900, 20_000], {"1,000", "2,000", "5,000", "10,000", "20,000"}),
+    ],
+)
+def test_ticks_of_a_short_logarithmic_axis_are_plain_numbers(values, wanted):
+    assert wanted <= set(_ticks(values))
+    assert not any("10^" in tick for tick in _ticks(values))
+
+
+def test_ticks_of_a_long_logarithmic_axis_are_powers_of_ten():
+    shown = _ticks([1e-6, 1e3])
+    assert shown and all("10^" in tick for tick in shown)
+
+
+def _ticks(values):
+    """Labels of the ticks that a logarithmic axis shows for these values."""
+    figure, axes = figures.new_figure()
+    axes[0, 0].plot(values)
+    figures.log_axis(axes[0, 0])
+    figure.draw_without_rendering()
+    texts = [tick.get_text() for tick in axes[0, 0].get_yticklabels()]
+    return [text for text in texts if text]
+
+
 def test_points_left_out_of_a_box_are_counted_and_a_percentile_line_stands_where_numpy_puts_it():
     values = np.random.default_rng(1).normal(size=1000)
     _, axes = figures.new_figure(1, 2)

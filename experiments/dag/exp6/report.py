@@ -48,7 +48,7 @@ class ResNetAnalysis(WithAuthors):
             found = {
                 "fig7_resonance": partial(by_distance, distances, "R", log=True),
                 "table9_coupling": partial(by_distance, distances, "C", log=False),
-                "stable_rank": partial(by_distance, kept, "D", log=False),
+                "stable_rank": partial(by_distance, kept, "D", log=True),
                 "batchnorm_statistics": partial(calibration, distances),
                 "probe_error": partial(probe_error, pairs),
             }
@@ -120,7 +120,7 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
         y=LABELS.get(value, value),
         integer=True,
         columns=columns,
-        height=2.3 * len(heads) / columns + 0.5,
+        height=2.3 * len(heads) / columns + 0.8,
         log="y" if log else "",
         caption=BARS,
     )
@@ -147,8 +147,7 @@ def calibration(distances: pd.DataFrame) -> Figure:
 
 
 def probe_error(pairs: pd.DataFrame) -> Figure:
-    """R of every pair from 30 probes over the engine's value, minus one: every network and pair is
-    a dot."""
+    """Relative error of R from 30 probes against the exact R, of every pair of every network."""
     keys = ["activation", "arch", "checkpoint", "seed", "v", "w"]
     estimated = selected(pairs, "published")
     exact = selected(pairs, "engine")
@@ -162,6 +161,6 @@ def probe_error(pairs: pd.DataFrame) -> Figure:
         ax.axhline(0, color="black", linewidth=0.8)
 
     heads = {key: ", ".join(map(label, key)) for key in networks}
-    y = "R from 30 probes\n/ engine − 1 (%)"
-    said = "every network and pair a dot; box: quartiles"
+    y = "R from 30 probes\n/ exact R − 1 (%)"
+    said = "a dot is a pair of a network"
     return panels(heads, draw, y=y, columns=2, legend_columns=0, caption=said)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.three_layer.drawing import STYLES, plain_log
+from experiments.three_layer.drawing import STYLES
 from experiments.three_layer.hsr_flat_training.comparison import CONTEST, WORDS, Entry
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, NAMES
 from runner.report import figures as draw
@@ -35,19 +35,20 @@ def contest(differences: Mapping[Key, Sequence[float]], data: str) -> Figure:
                     _interval(ax, quantity, values, height, baseline)
         ax.axvline(float(quantity == "lambda_max"), color="black", linewidth=0.9)
         if quantity == "lambda_max":
-            plain_log(ax, "x")
+            draw.log_axis(ax, "x")
         ax.grid(False, axis="y")
         ax.set_xlabel(PANELS[quantity])
 
     titles = {
         "lambda_max": "left of 1: HSR is flatter",
-        "test_accuracy": "right of 0: more accurate",
+        "test_accuracy": "right of 0: HSR is more accurate",
     }
-    figure = draw.panels(titles, panel, columns=2, width=9.0, height=6.4)
+    figure = draw.panels(titles, panel, columns=2, width=draw.WIDEST, height=6.4)
     labels = [f"{WORDS[e.budget]}\n{WORDS[e.rule]}\n{e.schedule}" for e in CONTEST]
-    figure.axes[0].set_yticks(range(len(CONTEST)), labels, fontsize=7)
+    figure.axes[0].set_yticks(range(len(CONTEST)), labels)
     figure.axes[0].set_ylim(len(CONTEST) - 0.5, -0.5)
     draw.note(figure, f"{data}; means over the seeds with their 95 % intervals")
+    draw.note(figure, "throughout, first half: the steps with the method's penalty")
     return figure
 
 

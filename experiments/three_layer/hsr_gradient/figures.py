@@ -7,7 +7,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.three_layer.drawing import STYLES, band, dots, line, plain_log
+from experiments.three_layer.drawing import STYLES, band, dots, line
 from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
 from experiments.three_layer.study import Tests
 from runner.contract import Tables
@@ -21,7 +21,7 @@ def time(tables: Tables, tests: Tests) -> Figure:
     """Fig. 2: time against D and against I by five forms, median over data sets as a line and every
     data set a point; exponents are those of the last doublings.
     """
-    figure, axes = draw.new_figure(1, 2, width=8.8, height=4.4)
+    figure, axes = draw.new_figure(1, 2, width=draw.WIDEST, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
         rows = chosen(tables["cost"], varied=varied, status="ok")
@@ -47,7 +47,11 @@ def time(tables: Tables, tests: Tests) -> Figure:
         ax.set_xlabel("parameters $D$" if varied == "dimension" else "samples $I$")
         ax.set_ylabel("processor time (ms)")
         ax.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=1, title="exponent", fontsize=8
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.16),
+            ncols=1,
+            title="exponent over the last doublings",
+            fontsize=8,
         )
         fixed, symbol = ("samples", "I") if varied == "dimension" else ("dimension", "D")
         titles.append(f"{symbol} = {rows[fixed].iloc[0]}")
@@ -160,13 +164,14 @@ def covariance(tables: Tables) -> Figure:
         scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
         band(ax, part["covariance"], scaled["q50"], scaled["q25"], scaled["q75"], key[1], key[1])
         ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
-        return f"{key[1]}, ±{key[0]:g}: ×{ends.iloc[-1] / ends.iloc[0]:.2f}"
+        rise = ends.iloc[-1] / ends.iloc[0]
+        return f"{key[1]}, parameters within ±{key[0]:g}:\nends / middle = {rise:.2f}"
 
     keys = [
         (r, a) for r in dict.fromkeys(rows["half_range"]) for a in dict.fromkeys(rows["activation"])
     ]
     columns = rows["activation"].nunique()
-    y = r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled"
+    y = "gradient norm\n" + r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled"
     figure = draw.panels(
         dict.fromkeys(keys, ""),
         panel,
@@ -175,15 +180,14 @@ def covariance(tables: Tables) -> Figure:
         columns=columns,
         legend_columns=0,
         width=8.0,
-        height=0.4 + 2.6 * len(keys) / columns,
+        height=0.4 + 2.8 * len(keys) / columns,
         sharex=True,
         sharey=False,
     )
     draw.note(figure, "drawn: the first seed; line: median over the networks, band: quartiles")
     draw.note(
         figure,
-        "±: range of the parameters; ×: median at the largest over that at the smallest "
-        "|covariance|",
+        "ends / middle: median at the largest over that at the smallest |covariance|",
     )
     return figure
 
@@ -203,9 +207,7 @@ def terms(tables: Tables, tests: Tests) -> Figure:
         )
 
     titles = {r: f"parameters within ±{r:g}" for r in dict.fromkeys(rows["half_range"])}
-    caption = (
-        "drawn and tested: the first seed; boxes: quartiles, whiskers to 1.5 interquartile ranges"
-    )
+    caption = "drawn and tested: the first seed; μ, σ: mean and standard deviation of the spectrum"
     return draw.panels(
         titles,
         panel,
@@ -254,7 +256,7 @@ def bound_descent(tables: Tables) -> Figure:
             ax.set_yscale("symlog", linthresh=0.1)
             ax.axhline(0, color="black", linewidth=0.8)
         else:
-            plain_log(ax)  # all that it shows is above zero
+            draw.log_axis(ax)  # all that it shows is above zero
 
     caption = (
         f"drawn: start {rows['start'].iloc[0]} of the first seed; (b), (c): linear within ±0.1"
@@ -267,6 +269,6 @@ def bound_descent(tables: Tables) -> Figure:
         legend_columns=6,
         caption=caption,
         sharey=False,
-        width=9.2,
+        width=draw.WIDEST,
         height=3.6,
     )

@@ -18,7 +18,6 @@ from experiments.three_layer.drawing import (
     box_legend,
     boxes,
     dots,
-    plain_log,
     stars,
     values_with_mean,
 )
@@ -90,7 +89,7 @@ def _boxes_of_methods(
         x="data set (seed)",
         columns=2,
         legend_columns=0,
-        width=8.8,
+        width=draw.WIDEST,
         height=0.9 + 2.4 * len(shown),
         sharey="row",
     )
@@ -99,7 +98,7 @@ def _boxes_of_methods(
         if logarithmic:
             quartiles = rows.groupby(["seed", "group", "method"])[quantity].quantile(0.25)
             ax.set_ylim(bottom=max(ax.get_ylim()[0], quartiles.min() / BELOW))
-            plain_log(ax)
+            draw.log_axis(ax)
         if group == GROUPS[0]:
             ax.set_ylabel(shown[quantity])
         for (place, method), at in tops[quantity, group].items():
@@ -161,6 +160,7 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
                 )
         ax.axvline(0, color="black", linewidth=0.9)
         ax.set_xlim(-1.08, 1.08)
+        ax.set_xticks([-1, -0.5, 0, 0.5, 1])
 
     titles = {
         (q, g): f"{text}, {g} seeds"
@@ -173,7 +173,7 @@ def effects(experiment: HsrRegularization, tests: Tests, variant: Variant) -> Fi
         x="effect (rank-biserial)",
         columns=2,
         legend_columns=0,
-        width=8.4,
+        width=draw.WIDEST,
         height=13.0,
     )
     _pairs(figure.axes)
@@ -212,7 +212,7 @@ def draws(experiment: HsrRegularization, tables: Tables) -> Figure:
         panel,
         x="difference of macro F1",
         legend_columns=0,
-        width=9.0,
+        width=draw.WIDEST,
         height=3.8,
         sharex=True,
     )

@@ -31,7 +31,7 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
         for method, name in NAMES.items():
             part = chosen(rows, group=key[0], quantity=key[1], method=method)
             band(ax, part["step"], part["q50"], part["q10"], part["q90"], method, name)
-        ax.set_yscale("log")
+        draw.log_axis(ax)
         ax.set_ylabel(quantities[key[1]])
 
     titles = {
@@ -43,7 +43,14 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
         "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %"
     )
     return draw.panels(
-        titles, panel, x="step", columns=2, caption=caption, sharex=True, sharey=False, width=8.6
+        titles,
+        panel,
+        x="step",
+        columns=2,
+        caption=caption,
+        sharex=True,
+        sharey=False,
+        width=draw.WIDEST,
     )
 
 
@@ -60,13 +67,13 @@ def along_u1(tables: Tables, protocol: str) -> Figure:
     return draw.panels(
         NAMES,
         panel,
-        x="$t$ along $u_1$",
-        y=r"$L(\theta + t u_1) - L(\theta)$",
+        x="step $t$ along $u_1$",
+        y="rise of the loss\n" + r"$L(\theta + t u_1) - L(\theta)$",
         columns=3,
         legend_columns=0,
         caption="drawn: sharp seeds of the first data set; lines: median over the starts, bands: "
         "10 to 90 %",
-        width=8.4,
+        width=draw.WIDEST,
         height=5.0,
     )
 
@@ -128,7 +135,7 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
             ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
             ax.set_ylabel(rf"$L(\theta + t\,{direction}) - L(\theta)$")
         which = ("largest", "smallest")[column]
-        axes[-1].set_xlabel(f"$t$ along ${direction}$, {which} eigenvalue")
+        axes[-1].set_xlabel(f"step $t$ along ${direction}$, {which} eigenvalue")
     place = "where the method stops"
     if at == "nearest":
         place = "at the nearest point without gradient"
@@ -162,6 +169,7 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
                 facecolors="white",
                 edgecolors="black",
                 linewidths=0.6,
+                label=f"class {kind}",
             )
         ax.grid(False)
         ax.set(
@@ -177,14 +185,15 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
         panel,
         x="$x_1$",
         y="$x_2$",
-        legend_columns=0,
         columns=len(starts),
         width=0.8 + 2.2 * len(starts),
-        height=4.9,
+        height=4.6,
         sharex=True,
     )
     draw.note(
         figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2"
     )
-    figure.colorbar(cast(Any, images[-1]), ax=figure.axes, shrink=0.7, label="$p$ of class 1")
+    figure.colorbar(
+        cast(Any, images[-1]), ax=figure.axes, shrink=0.7, label="probability $p$ of class 1"
+    )
     return figure

@@ -20,7 +20,6 @@ from experiments.three_layer.drawing import (
     boxes,
     dots,
     line,
-    plain_log,
 )
 from experiments.three_layer.study import Tests, data_sets
 from experiments.three_layer.ws_bound.analysis import (
@@ -52,8 +51,8 @@ def note_points(figure: Figure, variant: Variant, rows: pd.DataFrame) -> None:
 def bound_and_eigenvalue(
     experiment: WsBound, tables: Tables, variants: Sequence[Variant]
 ) -> Figure:
-    """Fig. 2: the largest eigenvalue λ₁ against its bound at every critical point; dotted:
-    equality.
+    """Fig. 2: the largest eigenvalue λ₁ against its bound at every end point of the descents that
+    converged; dotted: equality.
     """
     of = {
         (v, n): rows
@@ -80,7 +79,7 @@ def bound_and_eigenvalue(
     high = 1.4 * max(rows["lambda_sup"].max() for rows in of.values())
     for ax in figure.axes:
         ax.set(xlim=(low, high), ylim=(low, high))
-        plain_log(ax, "both")
+        draw.log_axis(ax, "both")
         draw.identity_line(ax)
     for variant in variants:
         note_points(figure, variant, unique_points(tables, variant))
@@ -90,20 +89,20 @@ def bound_and_eigenvalue(
 def traces(tables: Tables, variants: Sequence[Variant]) -> Figure:
     """Fig. 9: traces of H and H², closed form against numerical Hessian."""
     names = {"trace": r"$\mathrm{tr}\,H$", "trace_of_square": r"$\mathrm{tr}\,H^2$"}
-    figure, axes = draw.new_figure(1, 2, width=7.6, height=3.6)
+    figure, axes = draw.new_figure(1, 2, width=7.6, height=3.4)
     for ax, (column, label) in zip(axes[0], names.items(), strict=True):
         for variant in variants:
             both = variant.rows(tables["traces"]).merge(unique_points(tables, variant), on=KEYS)
             worst = (both[f"{column}_numerical"] / both[column] - 1).abs().max()
-            name = f"{variant.title}:\nlargest difference {worst:.1e}"
+            name = f"{variant.title}: largest difference {worst:.1e}"
             dots(ax, both[column], both[f"{column}_numerical"], variant.protocol, name)
             note_points(figure, variant, both)
         draw.log_axis(ax, "both")
         draw.identity_line(ax)
         ax.set_xlabel(f"{label}, closed form")
-        ax.set_ylabel(f"{label}, three-point differences")
+        ax.set_ylabel(f"{label}, from differences")
+        draw.legend(ax)
     draw.letter(axes, ["Theorem 2", "Theorem 5"])
-    draw.shared_legend(figure, columns=1)
     return figure
 
 
@@ -116,7 +115,10 @@ def norms(experiment: WsBound, tables: Tables, variants: Sequence[Variant]) -> F
     for row, variant in zip(axes, variants, strict=True):
         points = unique_points(tables, variant, experiment.portrait_hidden)
         for ax, column, label in zip(
-            row, ("V_norm_sq", "W_norm_sq"), (r"$\|V\|_F^2$", r"$\|W\|_F^2$"), strict=True
+            row,
+            ("V_norm_sq", "W_norm_sq"),
+            (r"squared norm $\|V\|_F^2$", r"squared norm $\|W\|_F^2$"),
+            strict=True,
         ):
             dots(ax, points[column], points["lambda_sup"], f"N={experiment.portrait_hidden}")
             draw.log_axis(ax, "y")
@@ -169,7 +171,7 @@ def hidden_gram(experiment: WsBound, tables: Tables, variants: Sequence[Variant]
     figure = draw.panels(
         titles,
         panel,
-        x=r"$\|R^\top R\|_F^2$",
+        x=r"squared norm $\|R^\top R\|_F^2$",
         y=BOUND,
         columns=2,
         sharey=False,
@@ -193,15 +195,6 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
 
     def panel(ax: Axes, variant: Variant) -> None:
         points = unique_points(tables, variant, experiment.portrait_hidden)
-        draw.histogram(
-            ax,
-            points["lambda_sup"],
-            label=label,
-            looks=STYLES,
-            bins=40,
-            name=label.replace("=", " = "),
-            percentile=100 * experiment.low_share,
-        )
         ax.scatter(
             smallest,
             [0, 0],
@@ -211,6 +204,16 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
             edgecolors="black",
             zorder=5,
             clip_on=False,
+            label="published, the two smallest",
+        )
+        draw.histogram(
+            ax,
+            points["lambda_sup"],
+            label=label,
+            looks=STYLES,
+            bins=40,
+            name=label.replace("=", " = "),
+            percentile=100 * experiment.low_share,
         )
 
     titles = {v: v.title for v in variants}
@@ -219,7 +222,7 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
     )
     for variant in variants:
         note_points(figure, variant, unique_points(tables, variant, experiment.portrait_hidden))
-    draw.note(figure, "hollow: the paper's two smallest bounds (Fig. 4), of one data set")
+    draw.note(figure, "published: Fig. 4, of one data set")
     return figure
 
 
@@ -256,7 +259,7 @@ def _tested_boxes(
             weight = "bold"
         ax.text(
             place,
-            y * 1.05 if logarithmic else y + 0.7 * step,
+            y * 1.05 if logarithmic else y + 1.1 * step,
             text,
             ha="center",
             fontsize=8,
@@ -292,10 +295,10 @@ def generalisation(
         columns=len(sizes),
         legend_columns=0,
         sharey=False,
-        width=4.4 * len(sizes),
+        width=draw.WIDEST,
         height=3.1 * len(variants),
     )
-    box_legend(figure, {"low": "low bound (90 %)", "high": "high bound (10 %)"})
+    box_legend(figure, {"low": "lowest 90 % of the bounds", "high": "highest 10 %"})
     draw.note(figure, f"{WHAT_BOXES_ARE}; {TESTED}")
     return figure
 
@@ -321,11 +324,11 @@ def width(experiment: WsBound, tables: Tables, tests: Tests, variants: Sequence[
         y=BOUND,
         legend_columns=0,
         sharey=False,
-        width=4.4 * len(variants),
+        width=draw.WIDEST,
         height=3.6,
     )
     for ax in figure.axes:
-        plain_log(ax)
+        draw.log_axis(ax)
     box_legend(figure, {f"N={n}": f"N = {n}" for n in (narrow, wide)})
     draw.note(figure, f"{WHAT_BOXES_ARE}; {TESTED}")
     return figure
@@ -346,12 +349,13 @@ def activation_curves(tables: Tables) -> Figure:
             ax.set_ylim(-1.6, 3)
 
     titles = {
-        "f": "$f(y)$",
+        "f": "activation $f(y)$",
         "f_slope": "first derivative $f'(y)$",
         "f_bend": "second derivative $f''(y)$",
     }
     caption = "functions without chance: every cell has the same"
-    return draw.panels(titles, panel, x="$y$", sharey=False, caption=caption, width=8.4, height=3.2)
+    x = "input $y$ of the activation"
+    return draw.panels(titles, panel, x=x, sharey=False, caption=caption, height=3.2)
 
 
 def scan(tables: Tables) -> Figure:
@@ -397,7 +401,7 @@ def scan(tables: Tables) -> Figure:
         log="x",
         caption=caption,
         sharey=False,
-        width=9.0,
+        width=draw.WIDEST,
         height=3.4,
     )
     for ax in figure.axes:

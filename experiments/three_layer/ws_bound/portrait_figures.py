@@ -193,7 +193,7 @@ def critical_points(experiment: WsBound, tables: Tables, chosen: Variant) -> Fig
     """What becomes of the ends of every search; and the gradient and the bound of the paper's
     network before and after.
     """
-    figure, axes = draw.new_figure(2, 2, width=8.4, height=6.6)
+    figure, axes = draw.new_figure(2, 2, width=draw.WIDEST, height=6.6)
     axes[0, 1].remove()
     axes[0, 0].set_subplotspec(axes[0, 0].get_gridspec()[0, :])
     _kinds(axes[0, 0], tables)
