@@ -166,8 +166,8 @@ def tightness(bounds: pd.DataFrame) -> Figure:
             largest = rows.groupby("bound")[column].max().reindex(names)
             ax.plot(
                 largest,
-                np.arange(len(names)) + 0.22 * (i - 1),
-                markersize=6,
+                np.arange(len(names)) + 0.27 * (i - 1),
+                markersize=5,
                 **{**_look(i), "linestyle": ""},
                 label=text,
             )
@@ -181,8 +181,7 @@ def tightness(bounds: pd.DataFrame) -> Figure:
         x="largest measured value / bound",
         log="x",
         caption=said,
-        width=8.6,
-        height=5.0,
+        height=5.4,
     )
     figure.axes[0].set_yticks(range(len(names)), [_name(name) for name in names])
     figure.axes[0].invert_yaxis()
@@ -214,7 +213,7 @@ def index_cases(cases: pd.DataFrame) -> Figure:
     )
     log_axis(ax, "y")
     ax.set_xlabel("radius R (spectral norm of W, V, X)")
-    ax.set_ylabel("largest block norm / R⁶")
+    ax.set_ylabel("largest norm of a block / R⁶")
     note(figure, "the largest over all seeds, sizes and instances")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     return figure
@@ -235,10 +234,10 @@ def convexity(table: pd.DataFrame) -> Figure:
         )
     if len(shown):
         ends = np.array([shown["admissible_gamma"].min(), shown["admissible_gamma"].max()])
-        ax.plot(ends, ends, color="black", linestyle="--", linewidth=1.2, label="equal")
+        ax.plot(ends, ends, color="black", linestyle="--", linewidth=1.2, label="equality")
     log_axis(ax, "both")
     ax.set_xlabel("γ of Theorem J.1, 42 n d R⁸")
-    ax.set_ylabel("γ needed at the instances drawn")
+    ax.set_ylabel("γ that makes the Hessian semi-definite")
     note(figure, "a mark is the largest of a cell's instances; line: the paper's γ")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     return figure

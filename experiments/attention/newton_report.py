@@ -28,6 +28,7 @@ from runner.report.figures import (
     panels,
     shared_legend,
 )
+from runner.report.labels import label
 from runner.stats.tables import chosen
 
 NAMES = {
@@ -38,6 +39,9 @@ NAMES = {
     "levenberg-marquardt": "Levenberg–Marquardt",
 }
 """Methods as a reader knows them."""
+DATA = r"X_\mathrm{true}"
+START, TRUE = rf"\Vert X_0 - {DATA}\Vert", rf"\Vert {DATA}\Vert"
+"""The data, its norm and the distance of a start from it, as formulas."""
 OUTCOMES = (
     ("recovered", "the data", COLOURS[0], ""),
     ("wrong", "a wrong exact solution", COLOURS[1], "//"),
@@ -110,9 +114,10 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     return panels(
         titles,
         panel,
-        x="start: |X0 − X_true| / |X_true|, or blind",
+        x=f"start: ${START}\\,/\\,{TRUE}$",
         y=f"share of starts recovered to {setup.recovered:.0%}",
-        caption="starts of all seeds and problems together",
+        caption="starts of all seeds and problems together; blind: a start that does not know the "
+        "data",
         width=1.2 + 2.9 * len(titles),
         height=3.9,
         legend_columns=3,
@@ -121,11 +126,11 @@ def contest(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
 
 def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     """Expected share of problems recovered from blind starts, against the multiply-adds spent on
-    them; a column for each method, a row for each size. Grey: the other methods."""
+    them; a column for each method, a row for each size."""
     blind = _blind(table)
     sizes = newton_claims.sizes(blind)
     bases = list(dict.fromkeys(map(_base, setup.method)))
-    shape = {"width": 1.0 + 1.75 * len(bases), "height": 1.0 + 1.9 * len(sizes)}
+    shape = {"width": 1.0 + 1.75 * len(bases), "height": 1.2 + 1.7 * len(sizes)}
     figure, axes = new_figure(len(sizes), len(bases), sharex="row", sharey=True, **shape)
     for row, size in zip(axes, sizes, strict=True):
         budgets, curves = recovered_for(setup, _of_size(blind, size))
@@ -135,9 +140,9 @@ def cost(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
     for ax in axes[-1]:
         ax.set_xlabel("multiply-adds")
     for ax, base in zip(axes[0], bases, strict=True):
-        ax.set_title(_name(base))
+        ax.set_title(_name(base).replace(", ", ",\n"))
     note(figure, "mean over the problems of all seeds")
-    shared_legend(figure, columns=2)
+    shared_legend(figure, columns=3)
     return figure
 
 
@@ -161,7 +166,7 @@ def _cost_panel(
     """The curves of one method, in front of those of the others."""
     for method, share in curves.items():
         if _base(method) != base:
-            ax.plot(budgets, share, color="0.85", linewidth=1)
+            ax.plot(budgets, share, color="0.85", linewidth=1, label="the other methods")
     for method, share in curves.items():
         if _base(method) == base:
             kind = "γ = 0"
@@ -223,7 +228,7 @@ def certificate(setup: AttentionNewton, table: pd.DataFrame, theorem: pd.DataFra
         parts["Theorem J.1, around its X*"] = theorem.set_index(keys)["admitted_share"]
     _radii(axes[0, 1], parts, sizes)
     note(figure, "(a): starts of all seeds together; (b): a mark is a problem")
-    letter(axes, ["Newton from spheres around X_true", "radii"])
+    letter(axes, ["Newton from spheres around the data", "radius of the sphere, admitted"])
     return figure
 
 
@@ -231,25 +236,24 @@ def _convergence(ax: Axes, setup: AttentionNewton, table: pd.DataFrame, sizes: l
     for i, size in enumerate(sizes):
         sums = _of_size(table, size).groupby("multiple")[["converged", "starts"]].sum()
         look = _look(i) | {"linestyle": DASHES[i % 8]}
-        ax.plot(sums.index, sums["converged"] / sums["starts"], label=size, **look)
+        ax.plot(sums.index, sums["converged"] / sums["starts"], label=_size(size), **look)
     ax.axvspan(min(setup.multiple) / 2, 1, color="0.6", alpha=0.3, label="certified")
     log_axis(ax, "x")
-    ax.set_xlabel("|X0 − X_true| over the certified radius")
-    ax.set_ylabel("share of starts that reach X_true")
-    ax.legend(title="n × d", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
+    ax.set_xlabel(f"${START}$ / certified radius")
+    ax.set_ylabel("share of starts that reach the data")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
 
 
 def _radii(ax: Axes, parts: Mapping[str, pd.Series], sizes: list[str]) -> None:
     for i, (text, values) in enumerate(parts.items()):
-        look = _look(i) | {"linestyle": "", "alpha": 0.6}
+        look = _look(i + 3) | {"linestyle": "", "alpha": 0.6}  # other colours than the sizes in (a)
         for at, size in enumerate(sizes):
             y = values[values.index.get_level_values("size") == size].to_numpy()
             x = at + np.linspace(-0.2, 0.2, len(y))
             ax.plot(x, y, label=text if at == 0 else None, **look)
     log_axis(ax, "y")
-    ax.set_xticks(range(len(sizes)), sizes)
-    ax.set_xlabel("n × d")
-    ax.set_ylabel("admitted radius / |X_true|")
+    ax.set_xticks(range(len(sizes)), [_size(size) for size in sizes])
+    ax.set_ylabel(f"admitted radius / ${TRUE}$")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17))
 
 
@@ -272,8 +276,8 @@ def recovery(setup: AttentionNewton, scan: pd.DataFrame) -> Figure:
     ax.axvspan(admissible.min(), admissible.max(), color="0.6", alpha=0.5, label="γ of Theorem J.1")
     _recovered_line(ax, setup, label="recovered below")
     log_axis(ax, "both")
-    ax.set_xlabel("γ")
-    ax.set_ylabel("|X*(γ) − X_true| / |X_true|")
+    ax.set_xlabel("regularisation γ")
+    ax.set_ylabel(f"error $\\Vert X^*(γ) - {DATA}\\Vert\\,/\\,{TRUE}$")
     note(figure, "lines: median over problems, bands: quartiles")
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
     return figure
@@ -295,9 +299,9 @@ def targets(setup: AttentionNewton, table: pd.DataFrame) -> Figure:
         ax.plot(at + np.linspace(-0.2, 0.2, len(values)), values, **look)
     _recovered_line(ax, setup)
     log_axis(ax, "y")
-    ax.set_xticks(range(len(views)), [f"layer at {view}" for view in views])
-    ax.set_ylabel("|X − X_true| / |X_true|, least residual")
-    note(figure, "a mark is an input; dotted line: recovered below")
+    ax.set_xticks(range(len(views)), [f"layer {label(view)}" for view in views])
+    ax.set_ylabel(f"error $\\Vert X - {DATA}\\Vert\\,/\\,{TRUE}$")
+    note(figure, "a mark is an input, the end of least residual; dotted line: recovered below")
     return figure
 
 

@@ -138,8 +138,8 @@ class PhiBlockDiagonalAnalysis(Analysis):
         return {name: partial(self._draw, name) for name in names}
 
     def _draw(self, partition: str) -> Figure:
-        """Phi against the number of classes, at the start and after training: mean over seeds, bars
-        for the range."""
+        """Phi, the share of the squared norm outside the blocks, against the number of classes, at
+        the start and after training: mean over seeds, bars for the range."""
 
         def panel(ax: Axes, state: str) -> None:
             values = self._values(partition.replace("-", " "), state)
@@ -152,7 +152,10 @@ class PhiBlockDiagonalAnalysis(Analysis):
                 above = (rows.max(axis=1) - mean).clip(lower=0)
                 style = STYLES.style(label) | {"capsize": 2, "label": label.replace("mlp", "MLP")}
                 ax.errorbar(classes, mean, yerr=[below, above], **style)
-            ax.set(xscale="log", ylim=(0, 1))
+            ax.set(xscale="log", ylim=(0, 1.02))
+            ax.set_xticks(sorted(set(values.index.get_level_values("classes"))), minor=False)
+            ax.xaxis.set_major_formatter("{x:g}")
+            ax.minorticks_off()
 
-        y = r"$\Phi$ of " + partition + "s"
-        return draw.panels(STATES, panel, x="classes", y=y, height=3.6, legend_columns=3)
+        y = r"share $\Phi$ outside blocks" + f"\nof {partition.replace('-', ' ')}s"
+        return draw.panels(STATES, panel, x="number of classes", y=y, height=3.6, legend_columns=3)

@@ -57,13 +57,13 @@ def data_scaling(tables: Tables) -> Figure:
         ax.set_yscale("symlog", linthresh=0.01)
         ax.axhline(0, color="0.4", linestyle=":", linewidth=1)
         ax.set_xlabel("index of eigenvalue")
-        ax.set_ylabel("Hessian eigenvalue (symlog)")
+        ax.set_ylabel("Hessian eigenvalue")
         return None
 
     heads = {int(m): f"width m = {m}" for m in sorted(frame["scaled_width"].unique())} | {
         0: "eigenvalue / σ²"
     }
-    said = "spectra: the first seed; last panel: all seeds"
+    said = "spectra: the first seed, linear within ±0.01; last panel: all seeds"
     return panels(heads, draw, sharey=False, height=3.3, legend_columns=5, caption=said)
 
 
@@ -173,7 +173,7 @@ def relu_cells(tables: Tables) -> Figure:
     ax.set_xlim(0, 1)
     ax.set_ylim(0, None)
     ax.set_xlabel("share of the samples in the cell, n±/n")
-    ax.set_ylabel("eigenvalue")
+    ax.set_ylabel("Hessian eigenvalue")
     letter(axes, ["spectrum by cell", "proportional to the cell's density"])
     shared_legend(figure)
     return figure
@@ -278,7 +278,7 @@ def phases(tables: Tables) -> Figure:
 
     said = "a dot is a recorded step of a run, all rates and seeds"
     heads = {"+": "positive cell, θ* > 0", "-": "negative cell, θ* < 0"}
-    figure = panels(heads, draw, x="⟨w,v⟩ / θ*", y="second outlier λ2", height=3.4, caption=said)
+    figure = panels(heads, draw, x="⟨w,v⟩ / θ*", y="second outlier λ₂", height=3.4, caption=said)
     low, high = figure.axes[0].get_ylim()
     figure.axes[0].set_ylim(low, high + 0.12 * (high - low))  # room for the names of the phases
     return figure
@@ -402,7 +402,7 @@ def edge_of_stability(tables: Tables) -> Figure:
             )
             if len(shown) < len(run):
                 ax.plot(shown["step"].iloc[-1:], [5.5], **look, markersize=6)
-        ax.axhline(1, color="black", linestyle=":", linewidth=1)
+        ax.axhline(1, color="black", linestyle=":", linewidth=1, label="edge of stability")
         ax.set_xlim(0, 40)
         _ratio_axis(ax, 0.12, 7)
 

@@ -29,7 +29,10 @@ STEPS, STILL = 5000, 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""
 WIGGLES, LAST = 3, 10
 FIG3 = "Section 2, Fig. 3"
-PATTERNS = {"turns_positive": "changes sign once, stays positive", "wiggles": "wiggles around zero"}
+PATTERNS = {
+    "turns_positive": "λ₂ changes sign once, stays positive",
+    "wiggles": "λ₂ wiggles around zero",
+}
 
 
 def measure(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -187,8 +190,7 @@ def figure(tables: Tables) -> Figure:
             )
         ax.set_ylim(-0.03, 1.03)
 
-    said = (
-        f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark; the paper prints no scale"
-    )
-    x = "scale σ of the wedge data (fitted)"
+    runs = f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark"
+    said = f"{runs}, marks of one scale side by side; the paper prints no scale"
+    x = "scale σ of the wedge data"
     return panels(PATTERNS, draw, x=x, y="share of runs", log="x", height=3.3, caption=said)

@@ -44,7 +44,9 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
             f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"
         )
     marks = _marks(list(points), printed(table) if table else None)
-    return decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
+    figure = decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
+    figures.note(figure, "b, R²: of the fit log R(d) = a − b d to the means over seeds")
+    return figure
 
 
 def _marks(
@@ -89,7 +91,7 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
         for rows, value, text, style in looks:
             means = over_seeds(chosen(rows, depth=depth), ["distance"], value)
             ax.plot(means["distance"], means["mean"], label=text, **style)
-        ax.axhline(1, color="black", linewidth=0.8)
+        ax.axhline(1, color="black", linewidth=0.8, label="least exact value")
 
     said = f"means over {plain['seed'].nunique()} seeds, 100 probes"
     y = "stable rank $D(d)$, before training"

@@ -26,9 +26,9 @@ from runner.stats.tables import chosen, groups
 
 VARIANT = ("depth", "arch")
 DYNAMICS = {
-    "rho": r"$\rho_{\max}$",
-    "lyapunov_1": r"$\lambda_1$ by QR",
-    "lyapunov_log_norm": r"$\lambda_1$ by Eq. 8",
+    "rho": "spectral norm\n" + r"$\rho_{\max}$ (largest)",
+    "lyapunov_1": "Lyapunov exponent\n" + r"$\lambda_1$ by QR",
+    "lyapunov_log_norm": "Lyapunov exponent\n" + r"$\lambda_1$ by Eq. 8",
 }
 """Columns of `networks` that Table 2 holds, and the second definition of λ₁."""
 PRINTED = {"rho": "rho_max", "lyapunov_1": "lyapunov_1"}

@@ -44,9 +44,7 @@ class BottleneckAnalysis(WithAuthors):
             "image_sets": partial(image_sets, far),
         }
         if "history" in self.tables:
-            history = self.tables["history"].assign(
-                width=lambda t: "$d_u$ = " + t["d_u"].astype(str)
-            )
+            history = self.tables["history"].assign(width=lambda t: "width " + t["d_u"].astype(str))
             found["training"] = partial(
                 figures.learning_curves, history, panel="depth", variant="width"
             )
@@ -135,7 +133,7 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
 
 def image_sets(far: pd.DataFrame) -> Figure:
     """Exact D_far at init on every set of images, mean over seeds: dots for random sets, a diamond
-    for the papers'."""
+    for the paper's."""
     table = chosen(far, checkpoint="init")
 
     def draw(ax: Axes, depth: int) -> None:
@@ -145,9 +143,8 @@ def image_sets(far: pd.DataFrame) -> Figure:
             )
         _log2(ax, sorted(set(table["d_u"])))
 
-    return panels(
-        titles(table, "depth"), draw, x=WIDTH, y=r"exact $D_{\mathrm{far}}$, before training"
-    )
+    y = r"exact stable rank $D_{\mathrm{far}}$," + "\nbefore training"
+    return panels(titles(table, "depth"), draw, x=WIDTH, y=y)
 
 
 def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> None:

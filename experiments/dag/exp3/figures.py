@@ -57,13 +57,14 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
         fit = stats.linear(points["curvature"], points["gap"], name="")
         rank = stats.spearman(points["curvature"], points["gap"], name="")
         x = np.array([0.0, points["curvature"].max()])
-        ax.plot(x, fit.intercept + fit.slope * x, color="black", linestyle=":", linewidth=1)
+        line = fit.intercept + fit.slope * x
+        ax.plot(x, line, color="black", linestyle=":", linewidth=1, label="linear fit")
         return f"{label(checkpoint)}\nR² = {fit.r2:.3f}, ρ = {rank.statistic:.2f}"
 
     heads = dict.fromkeys(CHECKPOINTS, "")
-    return figures.panels(
-        heads, draw, x=r"$E[\sigma''(z)^2]$", y=LABELS["gap"], sharey=False, caption=BARS
-    )
+    x = r"mean squared curvature $E[\sigma''(z)^2]$"
+    said = f"{BARS}; R² of the linear fit; ρ: Spearman's"
+    return figures.panels(heads, draw, x=x, y=LABELS["gap"], sharey=False, caption=said)
 
 
 def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
@@ -175,7 +176,7 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
             rows = chosen(paper, activation=activation, checkpoint=key[1])
             hollow(ax, [i] * len(rows), rows, "paper")
 
-    said = "a dot: means over the seeds of one draw of probes; box: quartiles"
+    said = "a dot: means over the seeds of one draw of probes"
     return figures.panels(heads, draw, columns=2, y="|estimated − exact| gap (%)", caption=said)
 
 

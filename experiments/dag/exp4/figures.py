@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.dag.protocol.figures import (
     BARS,
+    PAIR_LABELS,
     STYLES,
     checkpoint_ticks,
     error_line,
@@ -53,7 +54,7 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
                 x = i + shift
                 gaps = rows["gap"].clip(lower=ZERO)
                 text = label(checkpoint)
-                ax.scatter([x] * len(rows), gaps, s=16, alpha=0.8, label=text, **style)
+                ax.scatter([x] * len(rows), gaps, s=16, alpha=0.8, label=text, zorder=3, **style)
                 where = {"branch_depth": depth, "checkpoint": checkpoint, "metric": "gap_merge"}
                 where |= {name: kind[name] for name in ("merge", "activation")}
                 own = chosen(paper, **where)
@@ -83,7 +84,7 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
 
 
 def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
-    """`value` across the branches against the graph distance, before and after training: a panel
+    """Resonance across the branches against the graph distance, before and after training: a panel
     per branch depth."""
     table = variant(first(distances))
     table = table[
@@ -103,7 +104,7 @@ def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
         heads,
         draw,
         x="graph distance through the merge",
-        y=f"${value}(d)$ across branches",
+        y=f"{PAIR_LABELS[value]} ${value}(d)$\nacross branches",
         log="y",
         integer=True,
         legend_columns=2,
@@ -132,7 +133,7 @@ def within(distances: pd.DataFrame) -> Figure:
         heads,
         draw,
         x="distance within a branch",
-        y="$R(d)$ within branches",
+        y="resonance $R(d)$\nwithin branches",
         columns=2,
         log="y",
         integer=True,
@@ -156,12 +157,14 @@ def image_sets(merge: pd.DataFrame) -> Figure:
             c = variance_components(part, "gap")
             std = ""
             if c.images == c.images:
-                std = f"\nstd {c.images**0.5:.2g} sets\n{c.seeds**0.5:.2g} seeds"
+                std = f"\nsets ± {c.images**0.5:.2g}\nseeds ± {c.seeds**0.5:.2g}"
             ticks.append(f"k = {depth}{std}")
         ax.set_xticks(range(len(depths)), ticks)
         ax.set_ylim(bottom=0)
 
-    return figures.panels(ENDS, draw, y="GN gap at the merge, cat + SiLU", sharey=False)
+    said = "below: std of the components of variance, between sets of images and between seeds"
+    y = "GN gap at the merge, cat + SiLU"
+    return figures.panels(ENDS, draw, y=y, sharey=False, caption=said)
 
 
 def jacobians(networks: pd.DataFrame) -> Figure:
@@ -184,5 +187,5 @@ def jacobians(networks: pd.DataFrame) -> Figure:
             )
         checkpoint_ticks(ax)
 
-    y = r"$\rho_{\max}$ of the branch blocks"
+    y = r"largest spectral norm $\rho_{\max}$"
     return figures.panels(titles(table, "branch_depth"), draw, x="training", y=y, caption=BARS)

@@ -159,5 +159,10 @@ def losses(history: pd.DataFrame) -> Figure:
 
     said = "bands: mean ± sample std over the seeds"
     return figures.panels(
-        titles(history, "network"), draw, x="epoch", y="test MSE", log="y", caption=said
+        titles(history, "network"),
+        draw,
+        x="epoch",
+        y="test loss (MSE)",
+        log="y",
+        caption=said,
     )

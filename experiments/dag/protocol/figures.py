@@ -33,6 +33,7 @@ STYLES = figures.PlotStyles(
     ("measured", "paper", "bound"),
     ("gn", "tensor", "full"),
     ("train", "test", "validation"),
+    tuple(f"width {width}" for width in (4, 8, 16, 32, 64, 128, 256, 512)),
 )
 LINES = {"init": "-", "mid": ":", "final": "--"}
 """Line style of a checkpoint; the variant gives colour and marker."""
@@ -41,10 +42,12 @@ LABELS = {
     "R_examples": r"mean over images of $\|H\|_F$",
     "C": r"coupling $C(d)$",
     "D": r"stable rank $D(d)$",
-    "gap": r"GN gap $\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
+    "gap": "GN gap\n" + r"$\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
     "tensor": r"$\Sigma\|H^T\|_F$",
     "gn": r"$\Sigma\|H^{GN}\|_F$",
 }
+PAIR_LABELS = {"R": "resonance", "C": "coupling", "D": "stable rank"}
+"""Of one pair of layers, for the colours of a map."""
 DISTANCE = "distance $d$ between layers"
 BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
 """What `error_line` draws, for the caption."""
@@ -236,7 +239,8 @@ def pair_maps(
         limits = (float(means.min()), float(means.max())) if means.notna().any() else None
         matrix = _matrix(chosen(rows_of_kind, checkpoint=checkpoint), value)
         last = checkpoint == checkpoints[-1]
-        figures.heatmap(ax, matrix, f"${value}(v, w)$", limits=limits, bar=last)
+        name = f"{PAIR_LABELS[value]} ${value}(v, w)$"
+        figures.heatmap(ax, matrix, name, limits=limits, bar=last)
         layers: Any = ax.yaxis.get_major_locator()
         layers.set_params(integer=True)
         finite = matrix[~np.isnan(matrix)]
@@ -253,6 +257,7 @@ def pair_maps(
         legend_columns=0,
         width=6.2,
         height=0.3 + 2.6 * len(variants),
+        caption="colours: one scale for each row; above a panel: its range",
     )
 
 
@@ -329,8 +334,10 @@ def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> 
 
 
 def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -> Figure:
-    """Test accuracy against the epoch, mean ± std over seeds: a panel per value of `panel`, a line
-    per variant."""
+    """Test accuracy against the epoch, mean ± std over seeds.
+
+    A panel for each value of the column `panel`, a line for each value of `variant`.
+    """
 
     percent = history.assign(percent=100 * history["test_accuracy"])
 

@@ -215,7 +215,7 @@ SHOWN = 28
 def draw_further_seeds(rows: Sequence[Statistic]) -> Figure:
     """Printed means among further seeds, in units of the 95 % prediction interval's half width.
 
-    A mark between the dashed lines is a mean that five further seeds of the named streams would
+    A mark in the band is a mean that five further seeds of the named streams would
     give.
     """
     shown = sorted(rows, key=lambda s: -abs(s.effect))[:SHOWN]
@@ -226,7 +226,7 @@ def draw_further_seeds(rows: Sequence[Statistic]) -> Figure:
     ax.axvspan(-1, 1, color="0.92", zorder=0, label="95 % prediction interval for five seeds")
     ax.axvline(0, linewidth=0.8, color="0.4")
     ax.plot(x, range(len(shown)), "o", color="black", markerfacecolor="none", label="printed mean")
-    ax.set_xlabel("printed mean − mean of the further seeds, in half widths of the interval")
+    ax.set_xlabel("printed mean − mean of the further seeds,\nin half widths of the interval")
     figures.shared_legend(figure)
     more = ""
     if len(rows) > len(shown):
