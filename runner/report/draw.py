@@ -57,9 +57,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     """
     import matplotlib
 
-    record = json.dumps(
-        {k: str(v) for k, v in stamp.items() if v not in ("", None)}, ensure_ascii=True
-    )
+    record = json.dumps({k: str(v) for k, v in stamp.items() if v not in ("", None)})
     title = " ".join(str(stamp[k]) for k in ("experiment", "figure") if stamp.get(k))
     metadata: dict[str, dict[str, Any]] = {
         "png": {"Title": title, "Description": record, "Software": "hess-run"},

@@ -114,6 +114,15 @@ def test_only_the_published_records_are_read_in_whatever_order(root):
         read(published, root / "bin")
 
 
+def test_the_order_of_records_is_known_by_all_bytes_or_by_the_first(monkeypatch):
+    images, labels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.tensor([1, 7])
+    first = sha256(bytes([1, 7]) + bytes(2 * 48)).hexdigest()
+    monkeypatch.setattr(cifar, "ORDERS", {"a" * 32: "official", first[:32]: "shuffled"})
+    orders = [cifar.record_order(all_bytes * 64, images, labels) for all_bytes in "ab"]
+    assert orders == ["official", "shuffled"]
+    assert cifar.record_order("b" * 64, images, labels + 1) == "not known"
+
+
 @pytest.mark.parametrize(
     ("name", "train", "size"), [("cifar10", 5 * 30_730_000, 3073), ("cifar100", 153_700_000, 3074)]
 )

@@ -181,6 +181,14 @@ def _ticks(values):
     return [text for text in texts if text]
 
 
+def test_colours_of_a_heatmap_are_linear_unless_asked_otherwise():
+    _, axes = figures.new_figure(1, 2)
+    figures.heatmap(axes[0, 0], [[1.0, -2.0], [0.0, 3.0]], "value")
+    figures.heatmap(axes[0, 1], [[1.0, 1e3], [0.0, 1e6]], "value", log=True)
+    linear, logarithmic = (ax.images[0].norm for ax in axes.flat)
+    assert (linear(0.5), logarithmic(1e3)) == pytest.approx((0.5, 0.5))
+
+
 def test_points_left_out_of_a_box_are_counted_and_a_percentile_line_stands_where_numpy_puts_it():
     values = np.random.default_rng(1).normal(size=1000)
     _, axes = figures.new_figure(1, 2)
