@@ -206,7 +206,9 @@ def test_a_test_without_power_says_so():
     assert "Holm" in text and "shift 15.5" in text and "cannot" not in text
     assert " p < 1e-4," in text
     tied = stats.mann_whitney([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], name="t")
-    assert " p = 1.00\n" in figures.describe(tied)
+    assert " p = 1.00\nr = 0.00" in figures.describe(tied)
+    rising = stats.spearman(np.arange(9), np.arange(9) ** 2, name="t")
+    assert "ρ = 1.00" in figures.describe(rising)
     assert "no test" in figures.describe(stats.mann_whitney([], [1.0], name="t"))
     _, axes = figures.new_figure()
     axes[0, 0].set_xlabel("x")
