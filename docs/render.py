@@ -29,6 +29,7 @@ from runner.report.citation import bibtex
 from runner.report.manifest import read_manifest
 from runner.report.papers import known_papers
 from runner.report.summary import mean_of
+from runner.store.store import Store
 from runner.store.tables import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -213,8 +214,14 @@ def hours(*experiments: str) -> float:
 
 
 def processors(*experiments: str) -> str:
-    """The processors on which the reports say that cells were measured."""
-    return " and ".join(sorted({str(_manifest(name)["software"]["cpu"]) for name in experiments}))
+    """The processors on which the cells of the reports were measured."""
+    found = set()
+    for name in experiments:
+        reported = {cell["id"] for cell in _manifest(name)["cells"]}
+        for cell in Store(PUBLISHED.parent, name).all():
+            if cell.id in reported:
+                found.add(str(cell.meta["software"]["cpu"]))
+    return " and ".join(sorted(found))
 
 
 # ------------------------------------------------------------------ tables
@@ -335,7 +342,7 @@ def everywhere(word: str, verdict: str) -> str:
     cells = 8 * len(CONTESTS)
     counts = _contest_cells(word, verdict)
     names = [NAMES[baseline] for baseline, count in counts.items() if count == cells]
-    return " and ".join(names) or "no baseline"
+    return " and ".join(names) or "none"
 
 
 def depends() -> str:

@@ -140,15 +140,18 @@ def judgement(place: str, verdicts: Mapping[str, int]) -> str:
     """Whether a table, figure or theorem holds, in one sentence.
 
     >>> judgement("Table 5", {"exact match": 15, "reproduced": 2, "calibrated": 1})
-    'Table 5 holds: 17 of 17 judged rows agree. Not counted: 1 more.'
+    'Table 5 holds: 17 of 17 judged rows agree. Not counted: 1 calibrated.'
     >>> judgement("Fig. 2", {"confirmed": 2, "refuted": 1})
     'Fig. 2 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.'
     """
     counts: Counter[str] = Counter()
+    uncounted = []
     for verdict, count in verdicts.items():
         counts[tone(verdict)] += count
+        if tone(verdict) == "neutral":
+            uncounted.append(f"{count} {verdict}")
     judged = counts["good"] + counts["bad"] + counts["open"]
-    others = f" Not counted: {counts['neutral']} more." if counts["neutral"] else ""
+    others = f" Not counted: {', '.join(uncounted)}." if uncounted else ""
     if not judged:
         return f"{place}: no row is judged.{others}"
     parts = [f"{counts['good']} of {judged} judged rows agree"]

@@ -113,8 +113,8 @@ def report_command(call: Call) -> int:
 
     Tables, figures, statistics, claims, scorecard and pages from stored cells, of one set of
     settings or, without experiment, of every experiment that has any. Measures nothing, and leaves
-    what is up to date as it is. figure: draw that one alone; figures: draw them as PDF or SVG, too.
-    figure_width, figure_height: in another size, into files of their own, not into the report.
+    what is up to date as it is. figure: draw that one alone; figures: as PDF or SVG, next to what
+    is there. figure_width, figure_height: in another size, as further files next to the report's.
 
       hess-run report                                everything below outputs/
       hess-run report experiment=ws_bound outputs=outputs/run
@@ -122,8 +122,9 @@ def report_command(call: Call) -> int:
     """
     figure, suffix = call.keys.get("figure", ""), call.keys.get("figures", "png")
     one = any(word.startswith("experiment=") for word in call.settings)
-    if figure and not one:
-        raise SettingError("figure: expected experiment=NAME next to it")
+    for key in ("figure", "figure_width", "figure_height"):
+        if key in call.keys and not one:
+            raise SettingError(f"{key}: expected experiment=NAME next to it")
     jobs = read_jobs(call)[1] if one else _stored_jobs(call)
     if not jobs:
         print(

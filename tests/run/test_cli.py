@@ -172,6 +172,9 @@ def test_one_data_set_that_is_not_there_keeps_no_other_experiment_from_measuring
     )
     status, out, error = stored("experiment=toy", "width=2", "shape=round", "seed=45")
     assert status == 2 and "measured" not in out and error.strip() == "hess-run: wide: get it"
+    monkeypatch.setattr("runner.run.command.missing_data", lambda made: "get it")
+    status, out, error = stored("experiment=toy", "width=[1,5]")  # of width 5 no cell is stored
+    assert status == 1 and "report in" in out and "get it" in error
 
 
 def test_what_is_stored_has_json_and_its_page_is_opened(stored):
@@ -192,7 +195,8 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
         assert status == 0 and json.loads(out)
     (answer,) = json.loads(stored("why", "outputs/toy/numbers.csv:2", "--json")[1])
     assert answer["cells"][0]["seed"] == 42 and answer["settings"]["profile"] == "paper"
-    assert "figure: expected experiment=NAME next to it" in stored("report", "figure=none")[2]
+    for key in ("figure", "figure_width"):
+        assert f"{key}: expected experiment=NAME next to it" in stored("report", f"{key}=5")[2]
     assert "figure: expected one of" in stored("report", "experiment=toy", "figure=none")[2]
     page = Path("outputs/toy/index.html").absolute()
     assert stored("open", "toy") == (0, f"{page}\nopened {page.as_uri()}\n", "")

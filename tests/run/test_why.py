@@ -91,7 +91,10 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
 @pytest.mark.parametrize(
     "verdicts, sentence",
     [
-        ({"calibrated": 2}, "Fig. 1: no row is judged. Not counted: 2 more."),
+        (
+            {"calibrated": 2, "minor error": 1},
+            "Fig. 1: no row is judged. Not counted: 2 calibrated, 1 minor error.",
+        ),
         (
             {"confirmed": 2, "refuted": 1},
             "Fig. 1 does not hold in every row: 2 of 3 judged rows agree; disagree: 1.",

@@ -66,6 +66,14 @@ class WsBound(ThreeLayerStudy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        portraits = (("hidden", self.hidden, 3), ("rate", self.rate, 0.1))
+        for name, measured, of_the_paper in portraits:
+            asked = getattr(self, f"portrait_{name}")
+            if asked not in (*measured, of_the_paper):
+                raise c.SettingError(
+                    f"portrait_{name}: expected one of {name}={measured}, found {asked}; add it to "
+                    f"{name}, or no cell is drawn in detail (Figs. 3-5, 8)"
+                )
         if not self.cells():
             raise c.SettingError(
                 "experiment: expected at least one cell, found none; protocol=printed covers the "

@@ -51,7 +51,8 @@
     const counts = { good: 0, bad: 0, neutral: 0, open: 0 };
     for (const [verdict, n] of Object.entries(verdicts)) counts[toneOf(verdict)] += n;
     const judged = counts.good + counts.bad + counts.open;
-    const others = counts.neutral ? ` Not counted: ${counts.neutral} more.` : "";
+    const uncounted = Object.entries(verdicts).filter(([verdict]) => toneOf(verdict) === "neutral").map(([verdict, n]) => `${n} ${verdict}`);
+    const others = uncounted.length ? ` Not counted: ${uncounted.join(", ")}.` : "";
     if (!judged) return `${place}: no row is judged.${others}`;
     const parts = [`${counts.good} of ${judged} judged rows agree`];
     if (counts.bad) parts.push(`disagree: ${counts.bad}`);

@@ -16,7 +16,7 @@ from experiments.three_layer.ws_bound.claims import boundary_length, largest_ris
 from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
-from runner.contract import Claim, Context, analyse
+from runner.contract import Claim, Context, SettingError, analyse
 from runner.report.collect import reference_path
 from runner.report.compare import scorecard
 from runner.report.reference import read_reference
@@ -68,6 +68,15 @@ def test_grid_of_the_paper_protocol():
         f"protocol=printed activation=sigmoid hidden=3 rate={rate:g}"
         for rate in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
     ]
+
+
+@pytest.mark.parametrize("words", ["portrait_hidden=5", "portrait_rate=0.4"])
+def test_portraits_of_what_is_not_measured_are_refused(words):
+    name, value = words.removeprefix("portrait_").split("=")
+    with pytest.raises(SettingError, match=rf"{words.split('=')[0]}: expected one of {name}="):
+        build(words)
+    both = build(words, f"{name}=[{value}]", "part=[search]", "protocol=[printed]")
+    assert any(map(both.has_portraits, both.cells()))
 
 
 def test_one_row_per_start_and_nothing_unnamed(tables):
