@@ -15,7 +15,7 @@ from experiments.dag.protocol import figures as dag
 from experiments.three_layer import drawing as three_layer
 from runner import stats
 from runner.contract import SettingError
-from runner.report import draw as saving, figures
+from runner.report import annotations, draw as saving, figures
 from runner.report.figures import COLOURS, PlotStyles
 from runner.report.scope import Scope
 
@@ -179,6 +179,11 @@ def _ticks(values):
     figure.draw_without_rendering()
     texts = [tick.get_text() for tick in axes[0, 0].get_yticklabels()]
     return [text for text in texts if text]
+
+
+def test_panels_are_lettered_beyond_z():
+    letters = [annotations._alphabet(i) for i in (0, 25, 26, 27, 701, 702)]
+    assert letters == ["a", "z", "aa", "ab", "zz", "aaa"]
 
 
 def test_colours_of_a_heatmap_are_linear_unless_asked_otherwise():

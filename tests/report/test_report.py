@@ -179,6 +179,18 @@ def reference(tmp_path):
     return path
 
 
+def test_a_summary_stands_in_the_report_of_all_cells_and_not_in_that_of_a_part(
+    tmp_path, monkeypatch
+):
+    path = tmp_path / "demo.md"
+    path.write_text("The ratio is {{ mean('ratios', 'ratio') }}.")
+    monkeypatch.setattr("runner.report.write.summary_path", lambda name, experiment: path)
+    for folder, missing, said in (("all", [], True), ("part", ["cell c"], False)):
+        out = tmp_path / folder / "demo"
+        report(out, "demo", Synthetic(), TABLES, MANIFEST, missing)
+        assert ("The ratio is 0.8." in (out / "report.md").read_text()) is said
+
+
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
     made = report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)

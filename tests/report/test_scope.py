@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner.report.scope import scope_of
+from runner.report.scope import departures, scope_of
 from runner.run.config import build_job
 
 
@@ -29,3 +29,13 @@ def stored(seed, activation="relu"):
 )
 def test_cells_that_no_verdict_reads_are_named(paper, cells, shown):
     assert scope_of(paper, paper, "paper", cells).shown == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "departs"),
+    [("far=20", ["far"]), ("draws=3", []), ("tight=1.2", []), ("activation=[tanh]", [])],
+)
+def test_settings_that_change_what_is_measured_depart_from_the_paper(words, departs):
+    paper = build_job(["experiment=ws_bound"]).experiment
+    changed = build_job(["experiment=ws_bound", f"experiment.{words}"]).experiment
+    assert [one.setting for one in departures(changed, paper)] == departs

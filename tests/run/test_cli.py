@@ -2,6 +2,7 @@
 and people."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -204,6 +205,8 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     status, out, _ = stored("open", "toy")  # made again from the cells
     assert status == 0 and out.endswith(f"{page}\nopened {page.as_uri()}\n") and page.is_file()
     assert stored("experiment=toy", "width=1", "seed=45", "outputs=another_seed")[0] == 0
+    (log,) = Path("another_seed/toy/logs").glob("*.log")
+    assert re.search(r"cell \w+ width=1 shape=square\n", log.read_text())
     Path("another_seed/toy/index.html").unlink()
     assert stored("open", "toy", "outputs=another_seed")[0] == 0
     status, out, err = stored("open", "outputs=empty")

@@ -335,6 +335,15 @@ def test_a_printed_number_beyond_the_margin_on_the_papers_own_networks_is_refute
     assert judge.number(says, spread, same={"": 1.3}).verdict == "refuted"
 
 
+def test_the_scatter_of_few_probes_has_as_many_degrees_of_freedom_as_errors_less_one():
+    scatter = math.sqrt(1.5)  # of three errors: the difference of the means has error 1
+    values = [100 - scatter, 100, 100 + scatter]
+    theirs = Sample.of([100.0] * 3)
+    limit = scipy_stats.t.ppf(0.95, 2)  # of a 90 % interval: 2.92
+    for margin, verdict in ((limit * 0.99, "inconclusive"), (limit * 1.01, "confirmed")):
+        assert judge._by_probes(values, [100.0] * 3, theirs, margin).verdict == verdict
+
+
 SAYS = Statement(name="s", text="t", where="Fig. 1")
 
 
