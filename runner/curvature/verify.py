@@ -92,24 +92,34 @@ def _certificate(
         tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.1)
         tolerance = tolerance if differences.double else max(tolerance, 1e-2)
     comparison, verdict = Comparison(differences, dtype, tolerance), Verdict(list(refused))
-    comparison.run(products, most)
-    step = differences.steps[len(comparison.tried) - 1]
+    try:
+        comparison.run(products, most)
+    except KeyboardInterrupt as stop:
+        if not comparison.agree(products):
+            verdict.wrong.append("it was stopped before every node agreed")
+        stop.partial = _told(comparison, verdict, products)  # type: ignore[attr-defined]
+        raise
     if not comparison.agree(products):
         verdict.look(comparison, products)
     if not differences.double:
         verdict.notes.append(
             "no float64 copy could be made, differences are in the network's own precision"
         )
-    nodes = {}
+    return _told(comparison, verdict, products)
+
+
+def _told(comparison: Comparison, verdict: Verdict, products: Sequence[Product]) -> Certificate:
+    """What the steps that were tried tell."""
+    tried, nodes = len(comparison.tried), {}
     for v in products[0].own:
         nodes[v] = worst_of({product.method: product.errors[v] for product in products})
     return Certificate(
         not verdict.wrong,
         nodes,
         comparison.tolerance,
-        step,
+        comparison.differences.steps[tried - 1] if tried else math.nan,
         (*verdict.wrong, *(f"note: {note}" for note in verdict.notes)),
-        differences.noun,
+        comparison.differences.noun,
         verdict.kinks,
         comparison.gradients,
     )
@@ -271,6 +281,8 @@ def verify(  # noqa: PLR0913 (public: each is an option)
     ------
     ValueError
         For what is none of these.
+    KeyboardInterrupt
+        At Ctrl-C, with the certificate so far as `partial`.
 
     Examples
     --------

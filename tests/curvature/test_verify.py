@@ -410,3 +410,19 @@ def test_a_direction_without_curvature_is_certified(classes, seed):
     data = torch.randn(9, 6).double(), torch.arange(9) % classes
     operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, groups=["2.bias"])
     assert rc.verify(operator, generator=seeded(seed)).ok
+
+
+def test_a_stop_gives_the_certificate_so_far():
+    theta, calls = torch.tensor([1.0, 2.0], dtype=torch.float64), []
+
+    def gradient(t: torch.Tensor) -> torch.Tensor:
+        calls.append(t)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return 3 * t.square()
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        rc.verify(torch.diag(12 * theta), at=theta, gradient=gradient)
+    found = stopped.value.partial
+    assert not found.ok and found.gradients == 6 and found.value == pytest.approx(1.0)
+    assert found.reasons == ("it was stopped before every node agreed",)

@@ -313,7 +313,9 @@ class FunctionOperator(SymmetricOperator):
     def __repr__(self) -> str:
         right = [o.identity.split()[0] for o in self.verdicts.outcomes if o.status == "right"]
         open_ones = [o for o in self.verdicts.outcomes if o.status == "inconclusive"]
-        counts = f"{len(self.data.counts)} batch(es), {self.examples} examples"
+        number = len(self.data.counts)
+        batches = "1 batch" if number == 1 else f"{number} batches"
+        counts = f"{batches}, {self.examples} examples"
         counts += f", weighed by {self.weighing.name}"
         words = [f"{self.shape[0]} x {self.shape[0]}", f"part={self.part!r}", counts, self.method]
         words.append(f"a product costs about {self.cost:.1f} gradients")

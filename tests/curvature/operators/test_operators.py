@@ -104,7 +104,7 @@ def test_repr_gradient_groups_and_adapters():
     for text in (
         "53 x 53",
         "part='hessian'",
-        "2 batch(es), 7 examples",
+        "2 batches, 7 examples",
         "weighed by examples",
         "graph kept",
         "0 1 2 3 4",
