@@ -51,7 +51,7 @@ PAIR_LABELS = {"R": "resonance", "C": "coupling", "D": "stable rank"}
 DISTANCE = "distance $d$ between layers"
 BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
 """What `error_line` draws, for the caption."""
-PAPER = "published (± where printed)"
+PAPER = "published (grey bar: ±)"
 BEHIND = 1.9
 """zorder of published values: behind our lines and marks, in front of the grid."""
 HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
@@ -109,11 +109,19 @@ HOLLOW: dict[str, Any] = {
     "zorder": BEHIND,
 }
 """Look of a published value in a scatter plot."""
+PRINTED_BARS: dict[str, Any] = {
+    "color": "0.75",
+    "linestyle": "none",
+    "elinewidth": 5,
+    "capsize": 0,
+    "zorder": BEHIND - 0.1,
+}
+"""Look of a published ±: wider than our bars, without caps, which look like minus signs."""
 
 
 def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None:
     """Published means at x as black hollow marks in the shape of the variant, with the printed ±
-    where there is one.
+    as a grey bar where there is one.
 
     They are larger than our marks and behind them, so that neither hides the other.
     """
@@ -127,8 +135,7 @@ def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None
     if printed.any():
         places = np.asarray(x, dtype=float)[printed]
         shown = rows[printed]
-        bars = style | {"elinewidth": 0.8, "capsize": 4}
-        ax.errorbar(places, shown["mean"], yerr=shown["std"], **bars)
+        ax.errorbar(places, shown["mean"], yerr=shown["std"], **PRINTED_BARS)
 
 
 def image_sets(

@@ -16,6 +16,8 @@ from runner.stats.tables import chosen, first_seed
 
 FLAT = 1e-4
 """A fall along u_D below this share of the rise along u_1 is called flat."""
+WHERE = {"infinity": "at infinity", "unfinished": "not reached"}
+"""Kind of the nearest stationary point -> words of a title."""
 
 
 def _first(tables: Tables, name: str, protocol: str) -> pd.DataFrame:
@@ -106,7 +108,7 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
             kind = near.loc[
                 (near["method"] == method) & near["start"].isin(part["start"]), "nearest_kind"
             ]
-            where = "at infinity" if kind.iloc[0] == "infinity" else kind.iloc[0]
+            where = WHERE.get(kind.iloc[0], kind.iloc[0])
             return f"{NAMES[method]}\nnearest stationary point: {where}"
         fall = max(0.0, -float(part["q50"].min()))
         rise = float(of(method, "u_1")["q50"].max())
@@ -172,6 +174,7 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
                 label=f"class {kind}",
             )
         ax.grid(False)
+        ax.locator_params(nbins=3)
         ax.set(
             aspect="equal",
             xlim=(grid.columns[0], grid.columns[-1]),
