@@ -14,7 +14,7 @@ from runner.curvature.estimators.operator import Symmetric
 from runner.curvature.graphs import derivatives, products as operators
 from runner.curvature.graphs.differences import GraphDifferences
 from tests.bench.machine import operations
-from tests.curvature.cases import MIXING, Own, Swish, X, Y, between, make, mlp, seeded
+from tests.curvature.cases import MIXING, Detached, Own, Swish, X, Y, between, make, mlp, seeded
 
 GRAPHS = [("nested_branches", "smooth"), ("attention", "smooth"), ("convolution", "relu")]
 
@@ -100,19 +100,6 @@ def test_other_weights_are_caught_without_the_guard(monkeypatch, used):
     net[0].weight.data = 0.8 * net[0].weight.data
     found = rc.verify(operator, generator=seeded())
     assert not found.ok and "products are wrong" in found.reasons[0]
-
-
-class Detached(torch.autograd.Function):
-    """A backward that hides its dependence on t from autograd, which no mark tells."""
-
-    @staticmethod
-    def forward(ctx, t):
-        ctx.kept = t.detach().clone()
-        return torch.tanh(t)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * (1 - torch.tanh(ctx.kept) ** 2)
 
 
 def test_backwards_without_a_second_derivative_are_caught(monkeypatch):

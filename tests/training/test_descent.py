@@ -38,7 +38,7 @@ def plain(theta, x, q, activation, rate, steps, ratios):
     return {ratio: ends.get(ratio, (theta, steps, False)) for ratio in ratios}
 
 
-@pytest.mark.parametrize("name, width", zip(NAMES, [1, 4, 4, 1, 4], strict=True))
+@pytest.mark.parametrize("name, width", list(zip(NAMES, [1, 4, 4, 1, 4], strict=True)))
 def test_every_start_follows_the_plain_loop(name, width):
     theta, x, q = problem(
         starts=4, width=width, scale=1.0
@@ -56,7 +56,7 @@ def test_every_start_follows_the_plain_loop(name, width):
     assert result.final is result.endpoints[0.03]
 
 
-@pytest.mark.parametrize("name, width", zip(NAMES, [10, 3, 3, 10, 3], strict=True))
+@pytest.mark.parametrize("name, width", list(zip(NAMES, [10, 3, 3, 10, 3], strict=True)))
 def test_a_start_does_not_depend_on_its_company(name, width):
     theta, x, q = problem(starts=150, width=width, samples=50)
     arguments = {"rate": 0.02, "max_steps": 200, "stop_ratios": (0.3, 0.1)}

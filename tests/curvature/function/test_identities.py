@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from runner.curvature import LayerOperator, ParameterOperator, trace_estimate, verify
-from tests.curvature.cases import Own, Swish
+from tests.curvature.cases import Detached, Own, Swish
 from tests.curvature.oracles import parameter_matrix, relative
 
 CROSS = nn.CrossEntropyLoss()
@@ -37,20 +37,6 @@ class Straight(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return g
-
-
-class WrongSecond(torch.autograd.Function):
-    """sin with a right first derivative, which is a constant for the second."""
-
-    @staticmethod
-    def forward(ctx, t):
-        ctx.save_for_backward(t)
-        return t.sin()
-
-    @staticmethod
-    def backward(ctx, g):
-        (t,) = ctx.saved_tensors
-        return g * t.detach().cos()
 
 
 def counting(m, t):
@@ -113,7 +99,7 @@ WRONG = {
     ),
     "detached": (lambda: between(lambda t: t.sin() * t.detach()), CROSS, "the gradient differs"),
     "a wrong second derivative": (
-        lambda: between(WrongSecond.apply),
+        lambda: between(Detached.apply),
         CROSS,
         "an operation has a first derivative and no right second",
     ),
@@ -132,7 +118,7 @@ def test_what_is_wrong_is_refused_in_one_line_that_names_the_cause(name):
 
 def test_a_wrong_second_derivative_is_named_by_verify():
     torch.manual_seed(0)
-    found = verify(ParameterOperator(between(WrongSecond.apply), CROSS, data(), check=False))
+    found = verify(ParameterOperator(between(Detached.apply), CROSS, data(), check=False))
     assert not found.ok and "group 'first'" in found.reasons[0]
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.metrics import f1_score
 
 from experiments.printed import statements
 from experiments.three_layer.contours import contour_length
@@ -88,6 +87,8 @@ def test_plain_descent_as_a_method_is_the_search(experiment, tables):
 @pytest.mark.parametrize("method", METHODS)
 def test_end_points_are_those_of_the_method(experiment, tables, method):
     """Measured anew: the strength or radius of each method, its curvature, and F1 on test data."""
+    from sklearn.metrics import f1_score  # takes two seconds to import
+
     ends = tables["endpoints"].query("seed == 1 and reading == 'every_step' and method == @method")
     problem = draw(experiment, Context(1))
     weight = {"trace": experiment.trace_weight, "hsr": experiment.bound_weight}.get(method, 0.0)
