@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from runner.curvature.closed_form import attention as att
+from tests.curvature.cases import refusal
 
 SIZES = [(1, 1), (1, 3), (2, 1), (3, 2), (4, 5), (6, 3)]
 GAMMA = 0.3
@@ -44,7 +45,7 @@ def test_vec_stacks_columns():
     x = torch.arange(6.0).reshape(2, 3)
     assert att.vec(x).tolist() == [0, 3, 1, 4, 2, 5]
     assert torch.equal(att.unvec(att.vec(x), 2), x)
-    with pytest.raises(ValueError, match="multiple of d = 4"):
+    with refusal("multiple of d = 4"):
         att.unvec(att.vec(x), 4)
 
 
@@ -117,5 +118,5 @@ def test_shape_mistakes_are_named(broken):
     x, w, v, b = instance(4, 3)
     parts = {"W": w, "V": v, "B": b}
     parts[broken] = parts[broken][:-1]
-    with pytest.raises(ValueError, match=f"{broken}: expected"):
+    with refusal(f"{broken}: expected"):
         att.gradient(x, parts["W"], parts["V"], parts["B"])

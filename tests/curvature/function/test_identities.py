@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from runner.curvature import LayerOperator, ParameterOperator, trace_estimate, verify
-from tests.curvature.cases import Detached, Own, Swish
+from tests.curvature.cases import Detached, Own, Swish, refusal
 from tests.curvature.oracles import parameter_matrix, relative
 
 CROSS = nn.CrossEntropyLoss()
@@ -111,9 +111,8 @@ WRONG = {
 def test_what_is_wrong_is_refused_in_one_line_that_names_the_cause(name):
     torch.manual_seed(0)
     make, loss, text = WRONG[name]
-    with pytest.raises(ValueError, match=text) as error:
+    with refusal(text):
         ParameterOperator(make(), loss, data())
-    assert "\n" not in str(error.value)
 
 
 def test_a_wrong_second_derivative_is_named_by_verify():
@@ -129,13 +128,13 @@ def test_a_report_warns_keeps_the_text_and_gives_the_number():
     assert operator.failures and "FAILED" in repr(operator)
     x, y = data()
     assert relative(operator.dense(), parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
-    with pytest.raises(ValueError, match="expected check as True, 'report' or False, found 'no'"):
+    with refusal("expected check as True, 'report' or False, found 'no'"):
         ParameterOperator(module, CROSS, data(), check="no")
     assert ParameterOperator(module, CROSS, data(), check=False).checks == {}
 
 
 def test_a_once_differentiable_part_is_seen_by_the_gauss_newton_identity():
-    with pytest.raises(ValueError, match="second derivative"):
+    with refusal("second derivative"):
         ParameterOperator(between(Swish.apply), CROSS, data(), part="gauss_newton")
 
 
@@ -146,7 +145,7 @@ def test_hooks_that_change_gradients_are_named(kind):
         module[1][0].weight.register_hook(lambda g: g.clamp(-1e-3, 1e-3))
     else:
         module[1].register_full_backward_hook(lambda m, i, o: tuple(2 * g for g in i))
-    with pytest.raises(ValueError, match="has hooks that change gradients"):
+    with refusal("has hooks that change gradients"):
         ParameterOperator(module, CROSS, data())
 
 
@@ -186,7 +185,7 @@ def test_changes_after_building_are_noticed(kind):
     }
     change[kind]()
     for call in (operator.refuse_changes, lambda: trace_estimate(operator)):
-        with pytest.raises(ValueError, match="the loss has changed since this operator was built"):
+        with refusal("the loss has changed since this operator was built"):
             call()
 
 
@@ -210,7 +209,7 @@ def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
     module, (x, y) = nn.Sequential(*parts).double(), data(8)
     operator = ParameterOperator(module, CROSS, (x, y))
     assert relative(operator.dense(), parameter_matrix("hessian", module, CROSS, x, y)) < 1e-10
-    with pytest.raises(ValueError, match="not a weighted mean over its parts"):
+    with refusal("not a weighted mean over its parts"):
         ParameterOperator(module, CROSS, [(x[:4], y[:4]), (x[4:], y[4:])])
 
 
@@ -271,17 +270,14 @@ def test_a_loss_of_several_values_must_have_one_for_each_example():
     assert relative(each, parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
     two, labels = data(2)
     tasks = lambda f, t: torch.stack([F.cross_entropy(f, t), f.square().mean()])  # noqa: E731
-    with pytest.raises(
-        ValueError,
-        match=r"values of shape \(2,\): expected a scalar, or one value for each example",
-    ):
+    with refusal(r"values of shape \(2,\): expected a scalar, or one value for each example"):
         ParameterOperator(module, tasks, (two, labels))
 
 
 def test_a_sum_is_named_where_batches_or_pieces_need_a_mean():
     module, (x, y) = mlp(), data(8)
     loss = nn.CrossEntropyLoss(reduction="sum")
-    with pytest.raises(ValueError, match="the loss is a sum over the examples"):
+    with refusal("the loss is a sum over the examples"):
         ParameterOperator(module, loss, [(x[:4], y[:4]), (x[4:], y[4:])])
     whole = ParameterOperator(module, loss, (x, y)).dense()
     assert relative(whole, 8 * parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
@@ -301,7 +297,7 @@ def test_a_module_that_returns_its_loss():
     batches = [{"x": x[:4], "labels": y[:4]}, {"x": x[4:], "labels": y[4:]}]
     operator = ParameterOperator(module, None, batches, output="loss")
     assert relative(operator.dense(), parameter_matrix("hessian", module.net, CROSS, x, y)) < 1e-12
-    with pytest.raises(ValueError, match="part='hessian' alone"):
+    with refusal("part='hessian' alone"):
         ParameterOperator(module, None, batches, part="gauss_newton", output="loss")
 
 
@@ -332,7 +328,7 @@ def joined(module, batches):
 
 def test_batches_of_other_lengths_ask_for_weights():
     module, batches = mlp(), tokens([5, 9])
-    with pytest.raises(ValueError, match=r"weigh them by examples, .* or by labels"):
+    with refusal(r"weigh them by examples, .* or by labels"):
         ParameterOperator(module, token_loss, batches)
     by_labels = ParameterOperator(module, token_loss, batches, weights=lambda x, y: y.numel())
     assert relative(by_labels.dense(), joined(module, batches)) < 1e-12
@@ -352,9 +348,7 @@ def test_ignored_labels_make_labels_the_weights_and_say_so():
 def test_weights_of_classes_name_what_fits():
     module, (x, y) = mlp(), data(9)
     loss = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 1.0]).double())
-    with pytest.raises(
-        ValueError, match=r"the parts of a batch weigh 0\.\d+ and 0\.\d+ in its loss"
-    ):
+    with refusal(r"the parts of a batch weigh 0\.\d+ and 0\.\d+ in its loss"):
         ParameterOperator(module, loss, [(x[:5], y[:5]), (x[5:], y[5:])])
     table = torch.tensor([0.5, 2.0, 1.0])
     operator = ParameterOperator(
@@ -367,7 +361,7 @@ def test_a_root_of_a_mean_needs_one_batch():
     module, (x, y) = mlp(), data(8)
     loss = lambda f, t: F.cross_entropy(f, t).sqrt()  # noqa: E731
     assert ParameterOperator(module, loss, (x, y)).shape == (31, 31)
-    with pytest.raises(ValueError, match="use one batch that fits memory_budget"):
+    with refusal("use one batch that fits memory_budget"):
         ParameterOperator(module, loss, [(x[:4], y[:4]), (x[4:], y[4:])])
 
 
@@ -400,12 +394,10 @@ FISHER = {
 def test_a_fisher_matrix_of_another_likelihood_is_refused(name):
     last, loss, _ = FISHER[name]
     module = Own(lambda m, t: last(m.net(t)), net=mlp())
-    with pytest.raises(
-        ValueError, match=r"the slope of the loss is not that of minus the logarithm of a density"
-    ):
+    with refusal(r"the slope of the loss is not that of minus the logarithm of a density"):
         ParameterOperator(module, loss, data(), part="fisher")
     for kind in ("categorical", "bernoulli", "normal"):
-        with pytest.raises(ValueError, match="the slope of the loss"):
+        with refusal("the slope of the loss"):
             ParameterOperator(module, loss, data(), part="fisher", likelihood=kind)
 
 

@@ -19,6 +19,7 @@ from tests.curvature.cases import (
     graph,
     make,
     mlp,
+    refusal,
     relative_error,
     seeded,
 )
@@ -134,7 +135,7 @@ BEFORE_MEASURING = {
 @pytest.mark.parametrize("name", BEFORE_MEASURING)
 def test_what_would_be_wrong_is_refused_before_measuring(name):
     measured, message = BEFORE_MEASURING[name]
-    with pytest.raises(ValueError, match=message):
+    with refusal(message):
         measured()
 
 
@@ -153,9 +154,9 @@ def test_chunks_shrink_with_the_budget():
     working, result = exact_elements(dag, sizes, nodes)
     assert plan_chunk(dag, sizes, nodes, 10, 8, 8 * (result + 3 * working)) == 3
     assert plan_chunk(dag, sizes, nodes, 10, 8, 8 * (result + 300 * working)) == 10
-    with pytest.raises(ValueError, match="over the budget"):
+    with refusal("over the budget"):
         plan_chunk(dag, sizes, nodes, 10, 8, 8 * (result + working) - 1)
-    with pytest.raises(ValueError, match="over the budget"):
+    with refusal("over the budget"):
         plan_chunk(dag, sizes, nodes, 10, 8, 8 * (result + 3 * working), per_example=True)
 
 
@@ -179,7 +180,7 @@ def block_of(measure, dag, x, y, pair=("h", "h")):
 def test_a_fused_kernel_has_a_gauss_newton_matrix_and_no_hessian():
     x, dag = torch.randn(2, 3, 2), attention_with_a_fused_kernel()
     for measure in (rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator):
-        with pytest.raises(ValueError, match=r"SDPBackend\.MATH"):
+        with refusal(r"SDPBackend\.MATH"):
             block_of(measure, dag, x, x, ("0", "0"))
     fused = rc.gauss_newton_blocks(dag, x, x)
     with sdpa_kernel(SDPBackend.MATH):
@@ -193,7 +194,7 @@ def test_a_fused_kernel_has_a_gauss_newton_matrix_and_no_hessian():
 
 @pytest.mark.parametrize("name", MIXING)
 def test_examples_that_mix_are_refused(name):
-    with pytest.raises(ValueError, match="node 'a'"):
+    with refusal("node 'a'"):
         rc.exact_blocks(between(MIXING[name]), X, Y)
 
 
@@ -229,14 +230,14 @@ def test_examples_that_mix_sparingly_are_refused_in_batches_of_any_size(name):
     for examples in (2, 3, 9, 33):
         for seed in range(2):
             x = torch.randn(examples, 6, generator=seeded(seed), dtype=torch.float64)
-            with pytest.raises(ValueError, match="'a' mixes the examples"):
+            with refusal("'a' mixes the examples"):
                 rc.exact_blocks(between(SPARINGLY[name]), x, torch.arange(examples) % 3)
 
 
 def test_equal_halves_and_a_single_example_hide_no_mixing():
     twice = torch.cat([X[:2], X[:2]])
     for name, x, y in (("batch statistics", twice, Y), ("cumsum", X[:1], Y[:1])):
-        with pytest.raises(ValueError, match="'a' mixes the examples"):
+        with refusal("'a' mixes the examples"):
             rc.CurvatureOperator(between(MIXING[name]), x, y)
 
 
@@ -250,7 +251,7 @@ def test_guards_hold_in_half_precision(dtype):
         MIXING["batch statistics"],
         lambda t: F.dropout(torch.tanh(t), 0.5),
     ):
-        with pytest.raises(ValueError, match="'a'"):
+        with refusal("'a'"):
             rc.exact_blocks(between(fn, dtype), X.to(dtype), Y)
 
 
@@ -265,7 +266,7 @@ def test_a_summed_loss_is_refused_however_small(dtype, batch):
         net[2].weight.mul_(0)
         net[2].bias.copy_(torch.tensor([14.0, 0, 0]))
     y = torch.zeros(batch, dtype=torch.long)
-    with pytest.raises(ValueError, match="looks like a sum"):
+    with refusal("looks like a sum"):
         rc.exact_blocks(
             rc.Dag.from_sequential(net, loss=nn.CrossEntropyLoss(reduction="sum")), x, y
         )
@@ -277,7 +278,7 @@ def test_a_summed_loss_is_refused_however_small(dtype, batch):
 def test_a_summed_loss_of_a_perfect_fit_is_refused():
     dag = between(torch.tanh, loss=nn.MSELoss(reduction="sum"))
     target = dag.forward(X)["out"].detach()
-    with pytest.raises(ValueError, match="not the mean"):
+    with refusal("not the mean"):
         rc.exact_blocks(dag, X, target)
 
 
@@ -297,9 +298,7 @@ def test_labels_of_any_integer_type(dtype):
 def test_labels_out_of_range_are_refused(label):
     for measure in (rc.exact_blocks, rc.CurvatureOperator):
         for check in (True, False):
-            with pytest.raises(
-                ValueError, match=rf"expected classes 0 to 2, found {label} for example 2"
-            ):
+            with refusal(rf"expected classes 0 to 2, found {label} for example 2"):
                 measure(
                     rc.Dag.from_sequential(mlp()), X, torch.tensor([0, 1, label, 0]), check=check
                 )
@@ -307,7 +306,7 @@ def test_labels_out_of_range_are_refused(label):
 
 def test_ignored_labels_are_refused_where_that_many_classes_exist():
     for loss, message in (("cross_entropy", "ignore_index"), (nn.CrossEntropyLoss(), "ignores")):
-        with pytest.raises(ValueError, match=message):
+        with refusal(message):
             rc.exact_blocks(
                 rc.Dag.from_sequential(mlp(120), loss=loss), X, torch.tensor([0, 1, -100, 0])
             )
@@ -320,16 +319,14 @@ def test_ignored_labels_are_refused_where_that_many_classes_exist():
     "measure", [rc.exact_blocks, rc.split_blocks, rc.CurvatureOperator, rc.inter_layer_metrics]
 )
 def test_a_backward_that_is_differentiable_once_is_refused(measure):
-    with pytest.raises(ValueError, match=r"node 'a'.*once_differentiable"):
+    with refusal(r"node 'a'.*once_differentiable"):
         block_of(measure, between(Swish.apply), X, Y)
 
 
 def test_gauss_newton_needs_it_once():
     expected = rc.gauss_newton_blocks(between(F.silu), X, Y)
     assert relative_error(rc.gauss_newton_blocks(between(Swish.apply), X, Y), expected) < 1e-12
-    with pytest.raises(
-        ValueError, match=r"node 'a'.*once_differentiable"
-    ):  # its products differentiate J^T u by u
+    with refusal(r"node 'a'.*once_differentiable"):  # its products differentiate J^T u by u
         rc.CurvatureOperator(between(Swish.apply), X, Y, part="gauss_newton").block(
             "h", "h"
         ).dense()
@@ -423,7 +420,7 @@ def test_products_under_autocast_are_refused():
     operator = rc.CurvatureOperator(between(torch.tanh, torch.float32), X.float(), Y)
     with (
         torch.autocast("cpu", dtype=torch.bfloat16),
-        pytest.raises(ValueError, match=r"autocast is on.*outside"),
+        refusal(r"autocast is on.*outside"),
     ):
         operator.block("h", "h").dense()
 
@@ -431,5 +428,5 @@ def test_products_under_autocast_are_refused():
 def test_weights_made_in_inference_mode_say_so():
     with torch.inference_mode():
         net = mlp()
-    with pytest.raises(ValueError, match=r"'0' failed.*inference_mode"):
+    with refusal(r"'0' failed.*inference_mode"):
         rc.CurvatureOperator(rc.Dag.from_sequential(net), X, Y, ["input"])

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from runner.curvature import CurvatureOperator, LayerOperator, ParameterOperator, verify
-from tests.curvature.cases import Own, X, Y, between, mlp, seeded
+from tests.curvature.cases import Own, X, Y, between, mlp, refusal, seeded
 
 
 def own(forward, **parts):
@@ -49,9 +49,8 @@ def test_a_loss_inside_the_model_has_a_hessian_and_no_gauss_newton_matrix():
     assert torch.allclose(operator(scalar, lambda output, _: output).dense(), PLAIN)
     for part in ("gauss_newton", "empirical_fisher", "fisher"):
         for module, batch in ((own(with_loss), given), (scalar, X)):
-            with pytest.raises(ValueError, match="part='hessian' alone") as error:
+            with refusal("part='hessian' alone"):
                 operator(module, loss if batch is given else lambda o, _: o, batch, part=part)
-            assert "\n" not in str(error.value)
     layers = LayerOperator(own(with_loss), loss, (given, Y), ["net.0"])
     assert layers.sizes == {"net.0": 5} and verify(layers).ok
 
@@ -67,10 +66,10 @@ def test_a_penalty_on_the_module_is_measured_and_one_on_tensors_held_outside_is_
     halves = ParameterOperator(net, loss, [(X[:2], Y[:2]), (X[2:], Y[2:])])
     assert torch.allclose(halves.dense(), expected, atol=1e-12)
     assert verify(found, generator=seeded()).ok
-    with pytest.raises(ValueError, match="a penalty"):
+    with refusal("a penalty"):
         operator(net, loss, part="gauss_newton")
     held = net[0].weight
-    with pytest.raises(ValueError, match=r"'0.weight' is held outside of the module's parameters"):
+    with refusal(r"'0.weight' is held outside of the module's parameters"):
         operator(net, lambda f, y: F.cross_entropy(f, y) + held.square().sum(), groups=["0", "2"])
 
 
@@ -87,7 +86,7 @@ def test_a_draw_for_the_whole_batch_is_refused_where_it_matters(coin):
     harmless = own(lambda s, t: s.net(t) * (1.0 + (COINS[coin]() > 2)))
     of_numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
     states = torch.get_rng_state(), random.getstate(), of_numpy
-    with pytest.raises(ValueError, match="draws at random"):
+    with refusal("draws at random"):
         operator(module)
     assert torch.allclose(operator(harmless).dense(), PLAIN)
     assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
@@ -114,7 +113,7 @@ GENERATORS = {
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_a_generator_of_the_modules_own_is_refused(name):
-    with pytest.raises(ValueError, match=r"keeps values from one call to the next|differ"):
+    with refusal(r"keeps values from one call to the next|differ"):
         operator(own(GENERATORS[name]))
 
 
@@ -212,11 +211,10 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_measured_is_told_in_one_line(name):
     make, message = REFUSED[name]
-    with pytest.raises(ValueError, match=message) as error:
+    with refusal(message):
         make()
-    assert "\n" not in str(error.value)
 
 
 def test_an_operation_without_a_second_derivative_in_a_stated_graph_is_named():
-    with pytest.raises(ValueError, match=r"write it out as F.hardtanh\(x / 6 \+ 0.5, 0, 1\)"):
+    with refusal(r"write it out as F.hardtanh\(x / 6 \+ 0.5, 0, 1\)"):
         CurvatureOperator(between(F.hardsigmoid), X, Y).block("h", "h").dense()

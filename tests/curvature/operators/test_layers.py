@@ -12,7 +12,7 @@ from torch.func import grad, jvp, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
 from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics, verify
-from tests.curvature.cases import Own, X, Y, patched, seeded
+from tests.curvature.cases import Own, X, Y, patched, refusal, seeded
 from tests.curvature.module_cases import (
     ModuleCase,
     Recurrent,
@@ -82,7 +82,7 @@ def test_hooks_of_a_compiled_submodule_are_part_of_it_and_on_a_wrapper_are_refus
     wrapped = torch.compile(nn.Linear(6, 3).double(), backend="eager")
     wrapped.register_forward_hook(lambda module, given, out: out * 10)
     for build in (LayerOperator, ParameterOperator):
-        with pytest.raises(ValueError, match="has hooks: put them on the module"):
+        with refusal("has hooks: put them on the module"):
             build(wrapped, CROSS, (X, Y))
 
 
@@ -248,7 +248,7 @@ def test_an_expert_that_a_small_step_leaves_without_examples():
 def test_a_batch_of_one_size_has_perturbations_of_all_its_rows():
     operator = LayerOperator(*(lambda c: (c.module, c.loss, c.batch, c.nodes))(fixed_batch()))
     assert operator.sizes == {"a": 20, "c": 12} and verify(operator).ok
-    with pytest.raises(ValueError, match=r"cannot be cut|cannot be measured"):
+    with refusal(r"cannot be cut|cannot be measured"):
         case = fixed_batch()
         LayerOperator(case.module, case.loss, case.batch, case.nodes, part="empirical_fisher") @ (
             torch.ones(32, dtype=torch.float64)
@@ -327,7 +327,7 @@ def test_a_mask_of_the_output_and_a_weight_that_the_loss_detaches():
     agrees(ModuleCase(own(masked), X, Y, masked_loss, ["a", "b", "c"]))
     case = ModuleCase(own(weighted), X, Y, weighted_loss, ["b", "c"])
     agrees(case)  # the weight depends on neither layer
-    with pytest.raises(ValueError, match="a part of the network stops or changes gradients"):
+    with refusal("a part of the network stops or changes gradients"):
         LayerOperator(case.module, weighted_loss, (X, Y), ["a", "c"])
 
 
@@ -345,13 +345,13 @@ def keeping(how):
 
 def test_a_loss_of_what_the_module_keeps_of_its_call():
     agrees(keeping("graph"))
-    with pytest.raises(ValueError, match="a part of the network stops or changes gradients"):
+    with refusal("a part of the network stops or changes gradients"):
         agrees(keeping("detached"))
 
 
 def test_a_loss_without_a_second_derivative_is_named():
     labels = torch.tensor([[0, -1, -1], [1, 2, -1], [2, -1, 0], [0, 1, -1]])
-    with pytest.raises(ValueError, match="uses an operation without a second derivative"):
+    with refusal("uses an operation without a second derivative"):
         LayerOperator(net(), nn.MultiLabelMarginLoss(), (X, labels))
 
 
@@ -470,9 +470,8 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_are_told_in_a_line(name):
     make, message = MISTAKES[name]
-    with pytest.raises(ValueError, match=message) as error:
+    with refusal(message):
         make()
-    assert "\n" not in str(error.value)
 
 
 def test_layers_that_do_not_move_the_loss_are_named():
@@ -484,7 +483,7 @@ def test_layers_that_do_not_move_the_loss_are_named():
 def test_autocast_is_refused():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for kind in (LayerOperator, ParameterOperator):
-            with pytest.raises(ValueError, match="autocast is on"):
+            with refusal("autocast is on"):
                 kind(net().float(), "cross_entropy", (X.float(), Y))
 
 
@@ -492,5 +491,5 @@ def test_examples_that_mix_are_a_function_of_one_batch_and_not_of_parts():
     mixing = calls(lambda m, t: m.head(m.layer(t) - m.layer(t).mean(0)))()
     case = ModuleCase(mixing, X, Y, CROSS, ["head"])
     agrees(case)
-    with pytest.raises(ValueError, match="not a weighted mean over its parts"):
+    with refusal("not a weighted mean over its parts"):
         LayerOperator(mixing, CROSS, [(X, Y), (-X, Y)], ["head"])

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runner.curvature import ParameterOperator, inter_layer_metrics, verify
 from runner.curvature.function.repairs import measurable
-from tests.curvature.cases import Own, seeded
+from tests.curvature.cases import Own, refusal, seeded
 from tests.curvature.module_cases import (
     MODULES,
     LanguageModel,
@@ -82,7 +82,7 @@ def test_an_embedding_bag_has_no_second_derivative_in_torch_and_is_told():
     case = make_module("embedding bag")
     for part in ("hessian", "gauss_newton"):
         advice = r"embedding_bag.*nn\.Embedding and a sum\), or leave its parameters out"
-        with pytest.raises(ValueError, match=advice):
+        with refusal(advice):
             ParameterOperator(case.module, case.loss, case.batch, part=part)
         operator = ParameterOperator(case.module, case.loss, case.batch, ["mix", "head"], part)
         assert verify(operator).ok
@@ -124,7 +124,7 @@ def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(pa
     loss = nn.CrossEntropyLoss(weight=CLASS_WEIGHTS if weighted else None)
     halves = [(tokens[:4], target[:12]), (tokens[4:], target[12:])]
     if weighted and part == "fisher":
-        with pytest.raises(ValueError, match="not that of minus the logarithm of a density"):
+        with refusal("not that of minus the logarithm of a density"):
             ParameterOperator(module, loss, (tokens, target), part=part)
         return
     options = {"part": part, "weights": counted if weighted else None}
@@ -220,9 +220,8 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_data_and_losses_that_would_give_another_matrix_are_refused(name):
     loss, data, options, message = REFUSED[name]
-    with pytest.raises(ValueError, match=message) as error:
+    with refusal(message):
         ParameterOperator(linear(), loss, data, **options)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("loss", [kept_labels, sum_over_count])
@@ -245,14 +244,14 @@ def test_a_mask_of_ones_own_is_weighed_by_what_the_user_says():
 def test_an_empirical_fisher_of_a_tuple_needs_the_rows_of_the_examples():
     given = torch.randn(4, 6, 3), torch.randn(4, 6, 2)
     loss = lambda o, t: F.mse_loss(o[0], t)  # noqa: E731
-    with pytest.raises(ValueError, match="gradient of one example"):
+    with refusal("gradient of one example"):
         ParameterOperator(nn.GRU(3, 2), loss, given, part="empirical_fisher", batch_dim=1)
 
 
 def test_weights_that_a_call_rescales_are_refused_and_left_alone():
     module = nn.Sequential(nn.Embedding(5, 2, max_norm=0.1), nn.Flatten(), nn.Linear(4, 2))
     before = module[0].weight.detach().clone()
-    with pytest.raises(ValueError, match="max_norm=None"):
+    with refusal("max_norm=None"):
         ParameterOperator(module, "cross_entropy", (torch.randint(0, 5, (4, 2)), classes(4, 2)))
     assert torch.equal(module[0].weight, before)
 
@@ -418,7 +417,7 @@ def test_a_straight_through_estimator_is_named_and_measured_on_request():
     torch.manual_seed(0)
     module = Own(quantised, inner=nn.Linear(4, 3), step=nn.Parameter(torch.tensor(0.1)))
     data = torch.randn(6, 4), torch.randn(6, 3)
-    with pytest.raises(ValueError, match="straight-through"):
+    with refusal("straight-through"):
         ParameterOperator(module, "mse", data)
     operator = ParameterOperator(module, "mse", data, check=False)
     image = operator @ torch.ones(16)
@@ -474,7 +473,7 @@ def test_complex_tensors_of_the_output_are_no_constants():
 
     assert verify(ParameterOperator(module, loss, data)).ok
     for part in ("gauss_newton", "empirical_fisher"):
-        with pytest.raises(ValueError, match="complex tensor of the output"):
+        with refusal("complex tensor of the output"):
             ParameterOperator(module, loss, data, part=part)
 
 

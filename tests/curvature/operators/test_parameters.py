@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.curvature import ParameterOperator, discarded_coupling
 from runner.curvature.function.groups import layout
-from tests.curvature.cases import Own
+from tests.curvature.cases import Own, refusal
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
 
 CROSS = nn.CrossEntropyLoss()
@@ -146,7 +146,7 @@ def test_groups_without_components_are_left_out_or_refused():
     parts = {"inner": nn.Linear(3, 3), "none": nn.Parameter(torch.zeros(0))}
     net, data = Own(lambda m, t: m.inner(t), **parts), (torch.randn(4, 3), torch.arange(4) % 3)
     assert tuple(ParameterOperator(net, "cross_entropy", data).groups) == ("inner",)
-    with pytest.raises(ValueError, match="group 'none' are empty"):
+    with refusal("group 'none' are empty"):
         ParameterOperator(net, "cross_entropy", data, ["none", "inner"])
 
 
@@ -172,7 +172,7 @@ def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them():
     same.refuse_changes()
     expected = ParameterOperator(module, loss, (x[:6], y[:6])) @ torch.ones(53).double()
     assert relative(same @ torch.ones(53).double(), expected) < 1e-11
-    with pytest.raises(ValueError, match="the loss has changed since this operator was built"):
+    with refusal("the loss has changed since this operator was built"):
         other.refuse_changes()
 
 
@@ -226,9 +226,8 @@ MISTAKES = {
 def test_mistakes_say_what_to_do(name):
     module, _, x, y = build("perceptron")
     change, message = MISTAKES[name]
-    with pytest.raises(ValueError, match=message) as error:
+    with refusal(message):
         change(module, x, y)
-    assert "\n" not in str(error.value)
 
 
 # ------------------------------------------------------------------ the coupling between groups
