@@ -4,6 +4,7 @@ figures."""
 from __future__ import annotations
 
 import math
+import re
 from functools import partial
 from typing import Any
 
@@ -142,12 +143,18 @@ def notes(tables: Tables) -> list[str]:
 
 
 def _name(bound: str) -> str:
-    """Number and symbol of a bound, in the signs that a figure can show."""
-    return (
-        f"{bound}  {BOUNDS[bound].symbol}".replace("grad^2", "∇²")
-        .replace("lambda_min", "λ_min")
-        .replace("d2c", "d²c")
-    )
+    """Number and symbol of a bound, as a formula.
+
+    >>> _name("H.4")
+    'H.4  Lipschitz $c_{ij}$'
+    """
+    symbol = BOUNDS[bound].symbol
+    words = "Lipschitz " if symbol.startswith("Lipschitz ") else ""
+    formula = symbol.removeprefix(words).replace("d2c", "d^2c").replace(" ", r"\,")
+    formula = formula.replace("grad", r"\nabla").replace("lambda", r"\lambda")
+    formula = re.sub(r"_(min|[a-z]{2})", r"_{\1}", formula)
+    formula = re.sub(r"\^(\([^)]*\))", r"^{\1}", formula)
+    return f"{bound}  {words}${formula}$"
 
 
 def _look(i: int) -> dict[str, Any]:

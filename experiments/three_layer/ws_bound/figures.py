@@ -218,7 +218,7 @@ def distribution(experiment: WsBound, tables: Tables, variants: Sequence[Variant
 
     titles = {v: v.title for v in variants}
     figure = draw.panels(
-        titles, panel, x=BOUND, y="end points of the descents", sharey=False, legend_columns=0
+        titles, panel, x=BOUND, y="number of end points", sharey=False, legend_columns=0
     )
     for variant in variants:
         note_points(figure, variant, unique_points(tables, variant, experiment.portrait_hidden))
