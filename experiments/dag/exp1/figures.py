@@ -91,7 +91,7 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
         for rows, value, text, style in looks:
             means = over_seeds(chosen(rows, depth=depth), ["distance"], value)
             ax.plot(means["distance"], means["mean"], label=text, **style)
-        ax.axhline(1, color="black", linewidth=0.8, label="least exact value")
+        ax.axhline(1, color="black", linewidth=0.8, label="least possible value")
 
     said = f"means over {plain['seed'].nunique()} seeds, 100 probes"
     y = "stable rank $D(d)$, before training"

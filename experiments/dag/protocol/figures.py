@@ -51,7 +51,7 @@ PAIR_LABELS = {"R": "resonance", "C": "coupling", "D": "stable rank"}
 DISTANCE = "distance $d$ between layers"
 BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
 """What `error_line` draws, for the caption."""
-PAPER = "published (grey bar: ±)"
+PAPER = "published"
 BEHIND = 1.9
 """zorder of published values: behind our lines and marks, in front of the grid."""
 HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
@@ -114,6 +114,7 @@ PRINTED_BARS: dict[str, Any] = {
     "linestyle": "none",
     "elinewidth": 5,
     "capsize": 0,
+    "label": f"{PAPER} ±",
     "zorder": BEHIND - 0.1,
 }
 """Look of a published ±: wider than our bars, without caps, which look like minus signs."""
