@@ -77,6 +77,7 @@ class Flat:
             else image
             for image, number in zip(images, self.numbers, strict=True)
         ]
-        if not lead:
-            return joined(filled).to(self.dtype)
+        if len(filled) > 1 and not (lead or self.mixed):
+            vector: Tensor = torch._C._nn.flatten_dense_tensors(filled)
+            return vector
         return torch.cat([image.reshape(*lead, -1) for image in filled], -1).to(self.dtype)

@@ -131,6 +131,20 @@ def test_all_copies_of_an_eigenvalue_are_found_or_the_result_is_not_certain(name
     assert not alone.certain and "copies" in repr(alone)
 
 
+def test_a_few_products_tell_that_no_copy_is_missing():
+    """And that one is, where the search alone sees one of two copies."""
+    top = [8.0, 7.0, 6.0, 5.0, 4.0]
+    for copies in (1, 2):
+        values = torch.tensor([*top, *top[:1] * (copies - 1), *torch.linspace(-1, 1, 800)])
+        matrix = symmetric(values.double())
+        found = rc.top_eigenpairs(matrix, 5, generator=seeded(1))
+        alone = rc.top_eigenpairs(matrix, 5, block=1, generator=seeded(1))
+        assert found.certain and not alone.certain
+        expected = sorted([*top, *top[:1] * (copies - 1)], reverse=True)[:5]
+        assert found.values.tolist() == pytest.approx(expected, abs=1e-8)
+        assert copies == 2 or alone.products < found.products <= alone.products + 12
+
+
 def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
     """The Hessian of the head under squared error is the same matrix once for each of its ten
     outputs."""
