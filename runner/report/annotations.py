@@ -64,7 +64,7 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
     ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
 
 
-ENTRY, LETTER = 0.75, 0.068
+ENTRY, LETTER = 0.6, 0.061
 """Width in inches of a legend's entry without its text, and of a letter of 8 points."""
 
 
