@@ -114,7 +114,12 @@ def test_only_the_published_records_are_read_in_whatever_order(root):
         read(published, root / "bin")
 
 
-def test_the_order_of_records_is_known_by_all_bytes_or_by_the_first(monkeypatch):
+def test_the_order_of_records_is_known_by_all_bytes_or_by_the_first(root, monkeypatch):
+    rows = np.fromfile(root / "bin" / "train.bin", np.uint8).reshape(5, 3074)
+    beginning = sha256(rows[:, 1].tobytes() + rows[:, 2:].tobytes()).hexdigest()
+    monkeypatch.setattr(cifar, "ORDERS", {beginning[:32]: "as published"})
+    data = read(SPEC, root / "bin")
+    assert (data.train_order, data.test_order) == ("as published", "not known")
     images, labels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.tensor([1, 7])
     first = sha256(bytes([1, 7]) + bytes(2 * 48)).hexdigest()
     monkeypatch.setattr(cifar, "ORDERS", {"a" * 32: "official", first[:32]: "shuffled"})

@@ -1,6 +1,7 @@
 """Kills, lost workers, several processes and Ctrl-C: nothing is lost, and nothing is measured
 twice."""
 
+import errno
 import multiprocessing
 import os
 import random
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -192,6 +193,22 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeyp
     )  # without the command's handlers
     stopped = run(Job("toy", failing, 42, tmp_path / "stopped", jobs=2))
     assert stopped.interrupted and not stopped.measured
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(OSError(errno.ENOSPC, "No space left on device"), "no space left: "), (ValueError("x"), "")],
+)
+def test_a_worker_tells_the_command_of_a_limit_and_hides_no_other_error(monkeypatch, error, told):
+    for name in ("protect", "end_with"):
+        monkeypatch.setattr(execute, name, Mock())
+    monkeypatch.setattr(execute, "_next", Mock(return_value="a job"))
+    monkeypatch.setattr(execute, "_loop", Mock(side_effect=error))
+    pipe = Mock()
+    with nullcontext() if told else pytest.raises(ValueError):
+        execute._serve(pipe, os.getpid())
+    sent = [call.args[0] for call in pipe.send.call_args_list]
+    assert [(kind, text.startswith(told)) for kind, text in sent] == [("limit", True)] * bool(told)
 
 
 def interruptible() -> None:
