@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.krylov import Complement, Krylov
+from runner.curvature.estimators.krylov import Krylov
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.work import ENDED, Work
 from runner.curvature.function.errors import require_counts
@@ -29,8 +29,6 @@ WHOLE = 512
 """Up to this size the basis may grow to the whole space: orthogonalisation costs little."""
 LEAST_STEPS = 8
 """Products with each vector of a search for copies, at least."""
-CHANCE = 0.01
-"""Probability that a copy is missing in a result that is called certain."""
 ROUNDINGS = 8
 """Rounding of a product Hv, in last places of the largest eigenvalue: no residual sees it."""
 TOLERANCE = {torch.float64: 1e-9}
@@ -50,9 +48,8 @@ class Eigenpairs(TensorResult):
         as much where products are rounded to less than float64; value ± error contains an
         eigenvalue (`low`, `high`).
     certain
-        Whether all copies of repeated eigenvalues are among the values: a random vector has shown
-        that none is missing, with a probability of 99 %, or the search had more vectors than any of
-        these values has copies. True where the whole matrix was decomposed.
+        Whether all copies of repeated eigenvalues are among the values: the search had more vectors
+        than any of these values has copies. True where the whole matrix was decomposed.
     products, reason
         Products used; why all values are NaN, else "".
     """
@@ -119,11 +116,11 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
         Of a residual, relative to the largest modulus found (default 1e-9 in float64, 1e-4 in
         float32).
     block
-        Vectors of the search that are multiplied together. An eigenvalue may repeat, as each does
-        once per output in a linear layer under squared error, and a search with one vector sees one
-        copy. By default one vector searches, a second one looks for copies that are missing, and
-        more search again where there are some. block=1 leaves that out, a tenth to a fifth of the
-        products; the result is marked as not `certain`.
+        Vectors of the search that are multiplied together; default 1 for k = 1, else 2. An
+        eigenvalue may repeat, as each does once per output in a linear layer under squared error. A
+        search with one vector sees one copy; with two, and with more where a value repeats, all
+        copies are found. block=1 needs a fifth fewer products for k > 1, and the result is marked
+        as not `certain`.
     memory_budget
         Bytes for vectors of length n, of which at least k + 2 blocks are held; more of them save
         products. They are on the device of the operator, in float64 where they fit, else in its
@@ -141,11 +138,9 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
 
     Notes
     -----
-    Block Lanczos with full reorthogonalisation and thick restarts (Wu and Simon, 2000). Lanczos in
-    the complement of what it found tells how probable it is that a copy is missing: of an
-    eigenvector x with eigenvalue λ, a random vector r with coefficients β and the characteristic
-    polynomial p has |⟨x, r⟩| ≤ β₁ … βₘ / |p(λ)|. With n ≤ 64 or k > n / 5 the whole matrix is
-    decomposed from n products; the search ends after n products in any case.
+    Block Lanczos with full reorthogonalisation and thick restarts (Wu and Simon, 2000). With n ≤ 64
+    or k > n / 5 the whole matrix is decomposed from n products; the search ends after n products in
+    any case.
 
     Examples
     --------
@@ -169,7 +164,7 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
     work: Work[Eigenpairs] = Work(symmetric, "eigenpairs", budget, progress)
     search = _Search(symmetric, k, which, tolerance, own_generator(generator))
     if not search.dense:
-        search.prepare(block, memory_budget)
+        search.prepare(block or min(k, 2), memory_budget)
     return work.run(search)
 
 
@@ -188,14 +183,12 @@ class _Search:
         self.generator = generator
         self.dense = symmetric.size <= DENSE or 5 * k > symmetric.size
         self.planned = symmetric.size if self.dense else min(symmetric.size, 20 + 5 * k)
-        self.finished = self.certain = False
+        self.finished = False
         self.scale = 0.0  # largest modulus seen
         self.pairs: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def prepare(self, block: int | None, budget: int) -> None:
+    def prepare(self, block: int, budget: int) -> None:
         """The basis, as large as the budget allows."""
-        self.certifies = block is None and self.k > 1 and self.symmetric.size > WHOLE
-        block = block or (1 if self.certifies else min(self.k, 2))
         n, itemsize, k = self.symmetric.size, self.symmetric.dtype.itemsize, self.k
         least, wanted = min(n, k + 3 * block), n if n <= WHOLE else max(4 * k, 64)
         if least * itemsize * n > budget:
@@ -211,8 +204,7 @@ class _Search:
         self.space = Krylov(self.symmetric, block, most, dtype, self._fresh)
         self.searched = block  # copies of an eigenvalue that this round can see
         self.known = torch.zeros(0, dtype=torch.float64, device="cpu")
-        self.round_start = self.look_again = self.most_products = 0
-        self.complement: Complement | None = None
+        self.round_start = self.look_again = 0
 
     def _fresh(self, count: int) -> Tensor:
         return self.symmetric.gaussian(count, self.generator)
@@ -223,8 +215,7 @@ class _Search:
         if self.dense:
             return self.symmetric.size
         left = self.symmetric.size - self.symmetric.products
-        block = self.space.block if self.complement is None else 1
-        return 0 if left < block else block
+        return 0 if left < self.space.block else self.space.block
 
     def step(self) -> None:
         if self.dense:
@@ -239,9 +230,6 @@ class _Search:
             )
             self.finished = True
             return
-        if self.complement is not None:
-            self._certify(self.complement)
-            return
         space = self.space
         space.expand()
         whole = space.block == 0
@@ -252,55 +240,19 @@ class _Search:
         self.scale = max(self.scale, float(values.abs().max()))
         self._wait(residuals)
         if not whole and self._converged(values, residuals):
-            if self.searched == 1 and self.certifies:
-                self._look_for_copies(values, vectors, residuals)
-            elif self.searched == 1 or self._gained(values) < self.searched:
+            if self.searched == 1 or self._gained(values) < self.searched:
                 self.finished = True
+                return
+            self.known, self.searched = values[: self.k], 2 * self.searched
+            if space.most < self.symmetric.size:
+                space.anew(values, vectors, self.k, self.searched)
             else:
-                self._search_again(values, vectors)
+                space.widen(self.searched)
+            self.round_start, self.look_again = self.symmetric.products, 0
+            self.planned = min(self.symmetric.size, self.planned + LEAST_STEPS * self.searched)
         elif space.full:
             kept = self.k + (space.most - self.k) // 2
             space.restart(values, vectors, max(1, min(kept, space.most - space.block)))
-
-    def _search_again(self, values: Tensor, vectors: Tensor) -> None:
-        """With twice as many vectors."""
-        self.known, self.searched = values[: self.k], 2 * self.searched
-        if self.space.most < self.symmetric.size:
-            self.space.anew(values, vectors, self.k, self.searched)
-        else:
-            self.space.widen(self.searched)
-        self.round_start, self.look_again = self.symmetric.products, 0
-        self.planned = min(self.symmetric.size, self.planned + LEAST_STEPS * self.searched)
-
-    def _look_for_copies(self, values: Tensor, vectors: Tensor, residuals: Tensor) -> None:
-        """With a vector that has all of them."""
-        k = self.k
-        least = float(self._keys(values)[k - 1]) - self.tolerance * self.scale
-        sides = {"largest": (1,), "smallest": (-1,), "magnitude": (1, -1)}[self.which]
-        ends = [(side, side * least) for side in sides]
-        self.complement = self.space.complement(vectors, k, ends)
-        self.pairs = values[:k], self.space.rows[:k].mT, residuals[:k]
-        self.most_products = self.symmetric.products + max(16, self.symmetric.products // 2)
-
-    def _certify(self, complement: Complement) -> None:
-        """One product with that vector; where some are missing, a search with two vectors."""
-        complement.step()
-        if complement.missing:
-            self.complement = self.pairs = None
-            self.certifies, self.searched = False, 2
-            self.space = Krylov(
-                self.symmetric, 2, self.space.most, self.space.rows.dtype, self._fresh
-            )
-            self.round_start, self.look_again = self.symmetric.products, 0
-            self.planned = min(self.symmetric.size, 2 * self.planned)
-            return
-        self.certain = complement.chance <= CHANCE
-        self.finished = self.certain or self.symmetric.products >= self.most_products
-
-    @property
-    def _apart(self) -> float:
-        """Values that are closer are copies."""
-        return 10 * self.tolerance * self.scale
 
     def _due(self) -> bool:
         """Whether to look at the Ritz values: a decade of a residual takes more than two steps."""
@@ -312,33 +264,33 @@ class _Search:
         self.look_again = self.space.ready + self.space.block * max(1, int(2 * decades))
 
     def _converged(self, values: Tensor, residuals: Tensor) -> bool:
-        """The first k; and no copy is on its way to what is beyond the last of them."""
+        """The first k; and the next one, or so far away that no copy is on its way in between."""
         k, allowed = self.k, self.tolerance * self.scale
         if self.searched > 1:  # residuals of several rounds add up
             allowed = math.hypot(allowed / 2, self.space.dropped)
         if not bool((residuals[:k] <= allowed).all()):
             return False
-        room = (self._keys(values)[k - 1] - self._keys(values)[k:]).clamp(min=allowed)
         if self.searched == 1:
-            return not self.certifies or bool((residuals[k:] <= room).all())
+            return True
         steps = (self.symmetric.products - self.round_start) // self.space.block
         if len(values) <= k or steps < LEAST_STEPS:
             return False
-        return float(residuals[k]) <= max(allowed, float(room[0]) / 2)
+        end, following = values[k - 1], values[k]
+        if self.which == "magnitude":
+            end, following = end.abs(), following.abs()
+        return float(residuals[k]) <= max(allowed, float((end - following).abs()) / 2)
 
     def _gained(self, values: Tensor) -> int:
         """The most copies of one value that this round has found."""
         found = values[: self.k]
-        copies = ((found[:, None] - found).abs() <= self._apart).sum(1)
-        known = ((found[:, None] - self.known).abs() <= self._apart).sum(1)
+        apart = 10 * self.tolerance * self.scale
+        copies = ((found[:, None] - found).abs() <= apart).sum(1)
+        known = ((found[:, None] - self.known).abs() <= apart).sum(1)
         return int((copies - known).max())
 
     def _order(self, values: Tensor) -> Tensor:
-        return (-self._keys(values)).argsort()
-
-    def _keys(self, values: Tensor) -> Tensor:
-        """What is largest at the end that was asked for."""
-        return {"largest": values, "smallest": -values, "magnitude": values.abs()}[self.which]
+        key = {"largest": -values, "smallest": values, "magnitude": -values.abs()}[self.which]
+        return key.argsort()
 
     def result(self) -> Eigenpairs:
         if self.pairs is None:
@@ -357,8 +309,7 @@ class _Search:
             rounding = max(rounding, 3 * self.space.skew)
         converged = residuals <= max(self.tolerance * size, rounding)
         residuals = (residuals.square() + rounding**2).sqrt()
-        certain = self.certain or self.k == 1 or self.dense or self.searched > 1
-        certain = self.finished and certain
+        certain = self.finished and (self.k == 1 or self.dense or self.searched > 1)
         scaled = (self._unscaled(values), vectors.cpu(), self._unscaled(residuals), converged)
         return Eigenpairs(
             *scaled, self.symmetric.products, certain, "", self.symmetric.dtype != torch.float64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,8 +11,6 @@ from torch import Tensor
 from runner.curvature.estimators.operator import SKEW, Symmetric
 from runner.curvature.function.errors import MeasurementError
 
-ROOM = 24
-"""Vectors that a search of the complement keeps, where the memory allows it."""
 COLUMNS = 1 << 16
 """Components of all vectors of a basis that are combined together."""
 
@@ -162,19 +160,6 @@ class Krylov:
         self.block = block
         self.last = torch.zeros(block, 0, dtype=torch.float64, device="cpu")
 
-    def complement(
-        self, vectors: Tensor, least: int, ends: Sequence[tuple[int, float]]
-    ) -> Complement:
-        """A search of what is orthogonal to the basis, of which the best Ritz vectors are kept, at
-        least so many, and room is left for others."""
-        kept = max(least, min(self.ready, self.most - ROOM))
-        stop, following = kept + self.block, self.rows[self.ready : self.ready + self.block].clone()
-        self._combine(vectors[:, :kept])
-        self.rows[kept:stop] = following
-        start = _orthonormal(self.fresh(1).to(self.rows.dtype))[0]
-        self.rows[stop] = self._against(self.rows[:stop], start)[0][0]
-        return Complement(self.symmetric, self.rows, stop, ends)
-
     def widen(self, more: int) -> None:
         """Goes on with `more` random vectors in the block, as many as the space has room for."""
         stop = self.ready + self.block
@@ -209,57 +194,6 @@ def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor]:
         return rows / norm.clamp(min=torch.finfo(rows.dtype).tiny), norm.reshape(1, 1)
     q, r = torch.linalg.qr(rows.mT)
     return q.mT.contiguous(), r
-
-
-class Complement:
-    """Lanczos from a random vector r of the complement of a basis: are eigenvectors missing there?
-
-    An eigenvector x, of eigenvalue λ, of which a Krylov space has no part, as the second copy of an
-    eigenvalue, is one of Q H Q as well, where Q projects on the complement, of dimension N. After m
-    steps, with α and β from products and p the characteristic polynomial of their tridiagonal
-    matrix, |⟨x, r⟩| ≤ β_1 … β_m / |p(λ)|: a random vector has so little of x with a probability of
-    at most sqrt(2 N / π) times that, for every λ beyond the eigenvalues of the matrix. Factors of p
-    are the pivots of λ − T; one that is not positive tells that something lies beyond λ.
-
-    ends: (1, λ) for eigenvalues of at least λ, (-1, λ) for those of at most λ. missing: whether
-    there are some. first, ready: the rows of r, and of the next vector. Where there is no room for
-    more, the last two go on: α and β change little.
-    """
-
-    def __init__(
-        self, symmetric: Symmetric, rows: Tensor, ready: int, ends: Sequence[tuple[int, float]]
-    ) -> None:
-        self.symmetric, self.rows, self.ends = symmetric, rows, ends
-        self.first = self.ready = ready
-        self.pivots = [math.inf] * len(ends)
-        dimension = max(1, symmetric.size - ready)
-        self.logarithms = [math.log(2 * dimension / math.pi) / 2] * len(ends)
-        self.beta, self.missing = 0.0, False
-
-    def step(self) -> None:
-        """One product."""
-        basis = self.rows[: self.ready + 1]
-        image = self.symmetric.rows(basis[-1:])[0]
-        alpha = float(basis[-1] @ image)
-        for _ in range(2):
-            image = torch.addmv(image, basis.mT, basis @ image, alpha=-1)
-        before, self.beta = self.beta, max(float(image.norm()), 1e-300)
-        for i, (side, value) in enumerate(self.ends):
-            self.pivots[i] = side * (value - alpha) - before**2 / self.pivots[i]
-            if self.pivots[i] <= 0:
-                self.missing = True
-                return
-            self.logarithms[i] += math.log(self.beta / self.pivots[i])
-        if self.ready + 1 == len(self.rows):
-            self.rows[self.first] = self.rows[self.ready].clone()
-            self.ready = self.first
-        self.ready += 1
-        self.rows[self.ready] = image / self.beta
-
-    @property
-    def chance(self) -> float:
-        """A bound of the probability that eigenvectors are missing all the same."""
-        return sum(math.exp(min(logarithm, 0.0)) for logarithm in self.logarithms)
 
 
 class Quadratures:
