@@ -7,6 +7,7 @@ import pytest
 from runner.report.page import Page
 from runner.run.answer_lines import lines
 from runner.run.places import judgement, place_name
+from runner.run.provenance import run_words
 from runner.run.why import why
 from runner.store.archive import report_folders
 
@@ -107,3 +108,14 @@ def test_every_name_that_why_prints_is_one_that_it_takes(every, published, monke
 )
 def test_the_answer_counts_what_agrees(verdicts, sentence):
     assert judgement("Fig. 1", verdicts) == sentence
+
+
+def test_the_command_of_a_report_names_profile_changes_and_folder():
+    folder = Path("elsewhere/ws_bound")
+    manifest = {"experiment": "ws_bound", "profile": "quick", "changed": "tight=1.2"}
+    words = ["experiment=ws_bound", "profile=quick", "tight=1.2", "outputs=elsewhere"]
+    assert run_words(folder / "quick", manifest) == words
+    assert run_words(folder, {"experiment": "ws_bound", "profile": "paper"}) == [
+        words[0],
+        words[-1],
+    ]
