@@ -204,14 +204,14 @@ def printed(experiment: str) -> dict[str, Statement]:
 
 def findings(outputs: Path) -> Iterator[tuple[str, str, str]]:
     """(experiment, line, what is wrong) where report.md lists a statement under another verdict
-    than claims.csv."""
+    than claims.csv; the sixth column, if any, is the replication."""
     for path in sorted(outputs.glob("*/report.md")):
         said_of = {
             (r["statement"], r["where"]): r["verdict"] for r in rows(path.parent / "claims.csv")
         }
         for line in path.read_text(encoding="utf-8").splitlines():
             cells = line.strip("| ").split(" | ")
-            verdict = said_of.get((cells[0], cells[1])) if len(cells) == 5 else None
+            verdict = said_of.get((cells[0], cells[1])) if len(cells) in (5, 6) else None
             if verdict and not cells[4].startswith(verdict):
                 yield path.parent.name, line, verdict
 

@@ -115,7 +115,7 @@ def _limits(c: Case) -> Iterator[Claim]:
         for _, part in own.groupby([k for k in ("hidden", "rate", "seed") if k in own], sort=True):
             ordered = part.sort_values("error_max", ascending=False)
             if ordered["error_max"].iloc[-1] < VANISHED * min(1.0, ordered["error_max"].iloc[0]):
-                ends.append(float(ordered["lambda_sup"].iloc[-1] / ordered["lambda_sup"].iloc[0]))
+                ends.append(float(ordered["lambda_sup"].iloc[-1] / ordered["lambda_sup"].max()))
         yield judge.exact(c.says[name], {"": max(ends, default=math.nan)}, f"{len(ends)} paths")
 
 
