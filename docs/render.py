@@ -220,8 +220,8 @@ def processors(*experiments: str) -> str:
         reported = {cell["id"] for cell in _manifest(name)["cells"]}
         for cell in Store(PUBLISHED.parent, name).all():
             if cell.id in reported:
-                found.add(str(cell.meta["software"]["cpu"]))
-    return " and ".join(sorted(found))
+                found.add(str(cell.meta["software"]["cpu"]).removesuffix(" Processor"))
+    return ", ".join(sorted(found)).replace("(R)", "")
 
 
 # ------------------------------------------------------------------ tables
