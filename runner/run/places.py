@@ -12,6 +12,7 @@ from typing import Any
 from runner.contract import SettingError, short
 from runner.report.page import ALL, Figure, Page, tone
 from runner.report.papers import known_papers
+from runner.report.scope import Scope
 from runner.run.console import did_you_mean
 from runner.run.provenance import Answer, as_typed, commands, drawn_with
 from runner.store.archive import where_published
@@ -122,7 +123,11 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
 
 
 def _measure(page: Page) -> str:
-    return commands(page.folder, page.manifest, page.manifest["cells"])["command"]
+    """The command that measures the judged cells."""
+    seeds = Scope.of(page.manifest).seeds
+    cells = page.manifest["cells"]
+    judged = [cell for cell in cells if not seeds or cell["seed"] in seeds]
+    return commands(page.folder, page.manifest, judged)["command"]
 
 
 def _figure(page: Page, figure: Figure) -> dict[str, Any]:

@@ -103,7 +103,8 @@ def test_a_larger_grid_and_more_seeds_change_nothing_that_verdicts_read(name, tm
     assert [c.id for c in after.judged] == [c.id for c in before.judged]
     assert after.judged_experiment == before.judged_experiment
     assert [*map(str, after.missing)] == [*map(str, before.missing)]
-    (shown,) = after.scope.lines
+    shown, *of_second_verdict = after.scope.lines
+    assert len(of_second_verdict) == bool(before.scope.replication)
     assert shown.startswith("shown and not judged: ") and shown.endswith(f"seed {SEED}")
     for parameter, value in before.judged[0].meta["params"].items():
         assert f"{parameter}=" in shown and str(other(value)) in shown
