@@ -29,7 +29,7 @@ from runner.report.citation import bibtex
 from runner.report.manifest import read_manifest
 from runner.report.papers import known_papers
 from runner.report.summary import mean_of
-from runner.store.store import Store
+from runner.store.archive import published_cells
 from runner.store.tables import read_json
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -217,10 +217,11 @@ def processors(*experiments: str) -> str:
     """The processors on which the cells of the reports were measured."""
     found = set()
     for name in experiments:
-        reported = {cell["id"] for cell in _manifest(name)["cells"]}
-        for cell in Store(PUBLISHED.parent, name).all():
-            if cell.id in reported:
-                found.add(str(cell.meta["software"]["cpu"]).removesuffix(" Processor"))
+        archive = published_cells(name)
+        for cell in _manifest(name)["cells"] if archive else ():
+            stored = archive.usable(cell["id"])
+            if stored is not None:
+                found.add(str(stored.meta["software"]["cpu"]).removesuffix(" Processor"))
     return ", ".join(sorted(found)).replace("(R)", "")
 
 
