@@ -87,6 +87,7 @@ def mutations(seed: int, share: float) -> Count:
     """Random changes of single expressions, each to be noticed by a test."""
     most = max(2, round(100 * share))
     command = [sys.executable, "-m", "tests.mutations", "--count", str(most), "--seed", str(seed)]
+    command += ["--jobs", PROCESSES]
     lines = shown(command)[1]
     known = (Path(__file__).parent / "equivalent.txt").read_text(encoding="utf-8").splitlines()
     explained = {line.partition("  # ")[0].strip() for line in known if "  # " in line}

@@ -1,7 +1,7 @@
 """Mutation testing: random changes of the code of ROOMS, and whether a test notices each.
 
     python -m tests.mutations [--count 100] [--seed 0] [--limit 120] [--tests 4] [FILE[:LINE] ...]
-    python -m tests.mutations --share 1/2          the first, third, fifth, ... of the draw
+    python -m tests.mutations --jobs 2             two mutations at a time, each in its own copy
 
 Each mutation changes one comparison, operator, constant, condition or call in a copy of the
 project, and runs the test files that belong to the changed module: those named after it, those
@@ -22,8 +22,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from queue import SimpleQueue
 
 from tests.mutations.engine import joins_text, replaced, text_of
 
@@ -189,19 +192,31 @@ def main() -> int:
         "--limit", type=float, default=120.0, help="processor seconds for the tests of one mutation"
     )
     parser.add_argument("--tests", type=int, default=4, help="test files for one mutation")
-    parser.add_argument("--share", default="1/1", help="k/n: every n-th of the draw, from the k-th")
+    parser.add_argument("--jobs", type=int, default=1, help="mutations at a time")
     parser.add_argument("places", nargs="*", metavar="FILE[:LINE]")
     options = parser.parse_args()
-    counts: dict[str, int] = {}
-    with tempfile.TemporaryDirectory() as name:
-        project(Path(name))
-        first, step = map(int, options.share.split("/"))
-        for file, index in draw(options.count, options.seed, options.places)[first - 1 :: step]:
-            outcome, change = tested(Path(name), file, index, options.limit, options.tests)
-            counts[outcome] = counts.get(outcome, 0) + 1
-            print(f"{outcome}: {change}", flush=True)
+    counts: Counter[str] = Counter()
+    folders: SimpleQueue[Path] = SimpleQueue()
+
+    def outcome(place: tuple[str, int]) -> tuple[str, str]:
+        folder = folders.get()
+        try:
+            return tested(folder, *place, options.limit, options.tests)
+        finally:
+            folders.put(folder)
+
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.jobs) as pool:
+        for number in range(options.jobs):
+            folder = Path(name, str(number))
+            project(folder)
+            folders.put(folder)
+        drawn = draw(options.count, options.seed, options.places)
+        for ended in as_completed([pool.submit(outcome, place) for place in drawn]):
+            word, change = ended.result()
+            counts[word] += 1
+            print(f"{word}: {change}", flush=True)
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
-    return 1 if counts.get("survived") else 0
+    return 1 if counts["survived"] else 0
 
 
 if __name__ == "__main__":
