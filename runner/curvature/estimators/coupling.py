@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import student
-from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.result import Interval
 
@@ -83,8 +83,8 @@ def discarded_coupling(
     if len(groups) < 2:
         raise ValueError(f"expected at least 2 groups, found {list(groups)}")
     symmetric = Symmetric(operator)
-    work: Work[DiscardedCoupling] = Work(symmetric, "discarded coupling", budget, progress)
-    return work.run(_Coupling(symmetric, dict(groups), probes, own_generator(generator)))
+    coupling = _Coupling(symmetric, dict(groups), probes, own_generator(generator))
+    return coupling.run(budget, progress)
 
 
 @dataclass
@@ -111,76 +111,65 @@ class _Group:
         return 2 * math.fsum(squares) / max(len(squares), 1) / len(self.inside)
 
 
-class _Coupling:
-    """Rounds over the groups; the columns themselves where that costs no more."""
+class _Coupling(Method[DiscardedCoupling]):
+    """Rounds over the groups."""
+
+    title = "discarded coupling"
 
     def __init__(
         self, symmetric: Symmetric, spans: dict[str, slice], probes: int, generator: torch.Generator
     ) -> None:
-        self.symmetric, self.spans, self.generator = symmetric, spans, generator
-        self.exact = symmetric.size <= probes * len(spans)
-        self.planned = symmetric.size if self.exact else probes * len(spans)
+        super().__init__(symmetric, probes * len(spans))
+        self.spans, self.generator = spans, generator
         rounds = math.ceil(probes / TOGETHER)
         self.counts = [probes // rounds + (i < probes % rounds) for i in range(rounds)]
         self.groups = {g: _Group() for g in spans}
-        self.sums: tuple[dict[str, float], dict[str, float]] | None = None
+
+    def of_matrix(self, matrix: Tensor) -> DiscardedCoupling:
+        squares = matrix.square()
+        inside = {g: float(squares[s, s].sum()) for g, s in self.spans.items()}
+        whole = {g: float(squares[:, s].sum()) for g, s in self.spans.items()}
+        return self._share(inside, {g: whole[g] - inside[g] for g in inside})
 
     def ahead(self) -> int:
-        if self.exact:
-            return 0 if self.sums else self.symmetric.size
         return self.counts[0] * len(self.spans) if self.counts else 0
 
     def step(self) -> None:
-        if self.exact:
-            squares = self.symmetric.dense().square()
-            inside = {g: float(squares[s, s].sum()) for g, s in self.spans.items()}
-            whole = {g: float(squares[:, s].sum()) for g, s in self.spans.items()}
-            self.sums = inside, {g: whole[g] - inside[g] for g in inside}
-            return
-        results = {g: self._products(s) for g, s in self.spans.items()}
+        count = self.counts.pop(0)
+        results = {}
+        for g, span in self.spans.items():
+            z = self.symmetric.on_sphere_of(span, count, self.generator)
+            results[g] = self.symmetric.rows(z)
         for g, images in results.items():
             self.groups[g].add(images, self.spans[g])
-        self.counts.pop(0)
 
-    def _products(self, span: slice) -> Tensor:
-        """Products with vectors on the sphere of one group, in float64."""
-        size, count = len(range(*span.indices(self.symmetric.size))), self.counts[0]
-        z = torch.randn(count, size, generator=self.generator, dtype=torch.float64, device="cpu")
-        z *= math.sqrt(size) / z.norm(dim=1, keepdim=True)
-        rows = torch.zeros(
-            count, self.symmetric.size, dtype=torch.float64, device=self.symmetric.device
-        )
-        rows[:, span] = z.to(rows.device)
-        return self.symmetric.rows(self.symmetric.first(rows))
+    def result(self) -> DiscardedCoupling | None:
+        if not all(group.inside for group in self.groups.values()):
+            return None
+        inside, outside = {}, {}
+        for g, group in self.groups.items():
+            inside[g] = math.fsum(group.inside) / len(group.inside)
+            outside[g] = math.fsum(group.outside) / len(group.outside)
+        found = self._share(inside, outside)
+        if found.reason or not 0 < found.value < 1:
+            return found
+        ends = self._interval(math.fsum(inside.values()), math.fsum(outside.values()))
+        return replace(found, low=min(ends[0], found.value), high=max(ends[1], found.value))
 
-    def result(self) -> DiscardedCoupling:
-        if self.sums is None and (self.exact or not self.groups[next(iter(self.spans))].inside):
-            return self.undefined(ENDED)
-        inside, outside = self.sums or self._means()
+    def _share(self, inside: dict[str, float], outside: dict[str, float]) -> DiscardedCoupling:
         a, b = math.fsum(inside.values()), math.fsum(outside.values())
         if not a + b > 0:
             return self.undefined("the matrix is zero")
-        value = b / (a + b)
-        low = high = value
-        if self.sums is None and a > 0 and b > 0:
-            low, high = self._interval(a, b)
-        unscaled = self.symmetric.unscaled
+        value, unscaled = b / (a + b), self.symmetric.unscaled
         return DiscardedCoupling(
             value,
-            min(low, value),
-            max(high, value),
+            value,
+            value,
             self.symmetric.products,
             "",
             {g: unscaled(v, 2) for g, v in inside.items()},
             {g: unscaled(v, 2) for g, v in outside.items()},
         )
-
-    def _means(self) -> tuple[dict[str, float], dict[str, float]]:
-        inside, outside = {}, {}
-        for g, group in self.groups.items():
-            inside[g] = math.fsum(group.inside) / len(group.inside)
-            outside[g] = math.fsum(group.outside) / len(group.outside)
-        return inside, outside
 
     def _interval(self, a: float, b: float) -> tuple[float, float]:
         variances = [group.variance(a, b) for group in self.groups.values()]

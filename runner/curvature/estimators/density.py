@@ -18,7 +18,7 @@ from torch import Tensor
 from runner.curvature.estimators.krylov import Quadratures
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.samples import skewed_quantiles
-from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.graphs.checks import MEMORY_BUDGET
 from runner.curvature.plots import plot_band
@@ -145,23 +145,38 @@ def spectral_density(  # noqa: PLR0913 (public: each is an option)
     if bandwidth is not None and not bandwidth > 0:
         raise ValueError(f"expected a bandwidth above 0, got {bandwidth}")
     symmetric = Symmetric(operator)
-    work: Work[SpectralDensity] = Work(symmetric, "density", budget, progress)
-    shape = _Shape(points, bandwidth)
-    if probes * steps >= symmetric.size:
-        return work.run(_Exact(symmetric, shape))
-    start = symmetric.gaussian(probes, own_generator(generator))
-    start = start / start.norm(dim=1, keepdim=True)
-    return work.run(_Density(symmetric, start, steps, shape, memory_budget))
+    density = _Density(symmetric, probes, steps, points, bandwidth)
+    if not density.exact:
+        start = symmetric.gaussian(probes, own_generator(generator))
+        start = start / start.norm(dim=1, keepdim=True)
+        density.quadratures = Quadratures(symmetric, start, steps, memory_budget)
+    return density.run(budget, progress)
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """What the density is asked for."""
+class _Density(Method[SpectralDensity]):
+    """One Lanczos step of all probes after the other."""
 
-    points: int
-    bandwidth: float | None
+    title = "density"
+    quadratures: Quadratures
 
-    def grid(self, nodes: Tensor, steps: int) -> tuple[Tensor, float]:
+    def __init__(
+        self, symmetric: Symmetric, probes: int, steps: int, points: int, bandwidth: float | None
+    ) -> None:
+        super().__init__(symmetric, probes * steps)
+        self.probes, self.points, self.bandwidth = probes, points, bandwidth
+
+    def of_matrix(self, matrix: Tensor) -> SpectralDensity:
+        values = self.symmetric.restored(torch.linalg.eigvalsh(matrix).cpu())
+        grid, width = self._grid(values, len(values))
+        density = _bells(grid, values, width).mean(1)
+        outliers = _outliers(values, torch.zeros_like(values), width)
+        weights = torch.full((1, len(values)), 1 / len(values), dtype=torch.float64, device="cpu")
+        curves = (density, torch.zeros_like(density), density, density)
+        return SpectralDensity(
+            grid, *curves, width, outliers, values[None], weights, self.symmetric.products
+        )
+
+    def _grid(self, nodes: Tensor, steps: int) -> tuple[Tensor, float]:
         """The grid and the bandwidth."""
         low, high = float(nodes.min()), float(nodes.max())
         size = max(abs(low), abs(high))
@@ -172,48 +187,6 @@ class _Shape:
         ends = low - MARGIN * width, high + MARGIN * width
         return torch.linspace(*ends, self.points, dtype=torch.float64, device="cpu"), width
 
-
-class _Exact:
-    """All eigenvalues."""
-
-    def __init__(self, symmetric: Symmetric, shape: _Shape) -> None:
-        self.symmetric, self.shape, self.planned = symmetric, shape, symmetric.size
-        self.values: Tensor | None = None
-
-    def ahead(self) -> int:
-        return self.symmetric.size if self.values is None else 0
-
-    def step(self) -> None:
-        values = torch.linalg.eigvalsh(self.symmetric.dense()).cpu()
-        self.values = self.symmetric.restored(values)
-
-    def result(self) -> SpectralDensity:
-        if self.values is None:
-            return self.undefined(ENDED)
-        values = self.values
-        grid, width = self.shape.grid(values, self.symmetric.size)
-        density = _bells(grid, values, width).mean(1)
-        outliers = _outliers(values, torch.zeros_like(values), width)
-        weights = torch.full((1, len(values)), 1 / len(values), dtype=torch.float64, device="cpu")
-        curves = (density, torch.zeros_like(density), density, density)
-        return SpectralDensity(
-            grid, *curves, width, outliers, values[None], weights, self.symmetric.products
-        )
-
-    def undefined(self, reason: str) -> SpectralDensity:
-        return _undefined(self.symmetric, self.shape, reason)
-
-
-class _Density:
-    """One step of all probes after the other."""
-
-    def __init__(
-        self, symmetric: Symmetric, start: Tensor, steps: int, shape: _Shape, memory: int
-    ) -> None:
-        self.symmetric, self.shape, self.probes = symmetric, shape, len(start)
-        self.quadratures = Quadratures(symmetric, start, steps, memory)
-        self.planned = self.probes * steps
-
     def ahead(self) -> int:
         finished = self.quadratures.done >= self.quadratures.steps
         return 0 if finished else self.probes
@@ -221,16 +194,16 @@ class _Density:
     def step(self) -> None:
         self.quadratures.step()
 
-    def result(self) -> SpectralDensity:
+    def result(self) -> SpectralDensity | None:
+        if self.exact or not self.quadratures.done:
+            return None
         done, probes = self.quadratures.done, range(self.probes)
-        if not done:
-            return self.undefined(ENDED)
         rules = [self.quadratures.rule(p) for p in probes]
         longest = max(len(values) for values, _, _ in rules)
         nodes = torch.stack([_padded(values, longest, float(values[-1])) for values, _, _ in rules])
         nodes = self.symmetric.restored(nodes)
         weights = torch.stack([_padded(weights, longest, 0.0) for _, weights, _ in rules])
-        grid, width = self.shape.grid(nodes, done)
+        grid, width = self._grid(nodes, done)
         moments = [_moment(grid, nodes, weights, width, power) for power in (1, 2, 3, 4)]
         peak = 1 / (width * math.sqrt(2 * math.pi))
         curves = _interval(moments, self.symmetric.size, self.probes)
@@ -263,7 +236,10 @@ class _Density:
         return torch.nn.functional.max_pool1d(padded, 2 * reach + 1, 1)[0, 0]
 
     def undefined(self, reason: str) -> SpectralDensity:
-        return _undefined(self.symmetric, self.shape, reason)
+        nothing = torch.full((self.points,), math.nan, dtype=torch.float64, device="cpu")
+        curves, none = (nothing, nothing, nothing, nothing, nothing), nothing[:1, None]
+        products = self.symmetric.products
+        return SpectralDensity(*curves, math.nan, (), none, none, products, reason)
 
 
 def _bells(grid: Tensor, values: Tensor, width: float) -> Tensor:
@@ -311,10 +287,3 @@ def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ..
                 break
             apart.append(values[i])
     return tuple(dict.fromkeys(sorted(apart, reverse=True)))
-
-
-def _undefined(symmetric: Symmetric, shape: _Shape, reason: str) -> SpectralDensity:
-    nothing = torch.full((shape.points,), math.nan, dtype=torch.float64, device="cpu")
-    none = nothing[:1].reshape(1, 1)
-    curves = (nothing, nothing, nothing, nothing, nothing)
-    return SpectralDensity(*curves, math.nan, (), none, none, symmetric.products, reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import gamma_interval, student
-from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.result import TensorResult, short
 
@@ -86,60 +86,56 @@ def diagonal_estimate(
     """
     require_counts(2, products=products)
     symmetric = Symmetric(operator)
-    work: Work[DiagonalEstimate] = Work(symmetric, "diagonal", budget, progress)
-    return work.run(_Diagonal(symmetric, products, own_generator(generator)))
+    return _Diagonal(symmetric, products, own_generator(generator)).run(budget, progress)
 
 
-class _Diagonal:
-    """Sums over the products; units in place of signs where n of them are allowed."""
+class _Diagonal(Method[DiagonalEstimate]):
+    """Sums over products with signs."""
+
+    title = "diagonal"
 
     def __init__(self, symmetric: Symmetric, products: int, generator: torch.Generator) -> None:
-        self.symmetric, self.generator = symmetric, generator
-        self.planned = min(products, symmetric.size)
-        self.exact, self.count = products >= symmetric.size, 0
+        super().__init__(symmetric, products)
+        self.generator = generator
         self.first = torch.zeros(symmetric.size, dtype=torch.float64, device=symmetric.device)
         self.second = torch.zeros_like(self.first)
+        self.count = 0
+
+    def of_matrix(self, matrix: Tensor) -> DiagonalEstimate:
+        restored, products = self.symmetric.restored, self.symmetric.products
+        first, second = restored(matrix.diagonal()), restored(restored(matrix.square().sum(0)))
+        nothing = torch.zeros_like(first)
+        square = DiagonalEstimate(second, nothing, second, second, products)
+        return DiagonalEstimate(first, nothing, first, first, products, "", square)
 
     def ahead(self) -> int:
-        left = self.planned - self.count
-        return left if self.exact else min(TOGETHER, left)
+        return min(TOGETHER, self.planned - self.count)
 
     def step(self) -> None:
         count = self.ahead()
-        if self.exact:
-            matrix = self.symmetric.dense()
-            self.first, self.second = matrix.diagonal().clone(), matrix.square().sum(0)
-        else:
-            z = self.symmetric.gaussian(count, self.generator).sign()
-            images = self.symmetric.rows(z)
-            self.first += (z * images).sum(0)
-            self.second += images.square().sum(0)
+        z = self.symmetric.gaussian(count, self.generator).sign()
+        images = self.symmetric.rows(z)
+        self.first += (z * images).sum(0)
+        self.second += images.square().sum(0)
         self.count += count
 
-    def result(self) -> DiagonalEstimate:
-        count, products = self.count, self.symmetric.products
-        if count < 2 or (self.exact and count < self.planned):
-            return self.undefined(ENDED)
-        half = 2.0 ** (self.symmetric.exponent // 2)
-        whole = half * 2.0 ** (self.symmetric.exponent - self.symmetric.exponent // 2)
-        if self.exact:
-            first, second, nothing = self.first * whole, self.second * whole * whole, 0 * self.first
-            square = DiagonalEstimate(second, nothing, second, second, products)
-            return DiagonalEstimate(first, nothing, first, first, products, "", square)
+    def result(self) -> DiagonalEstimate | None:
+        count, restored, products = self.count, self.symmetric.restored, self.symmetric.products
+        if count < 2:
+            return None
         mean, squares = self.first / count, self.second / count
         # (z_i (Hz)_i)² = (Hz)_i²: the sample variance comes from the two sums
-        error = ((squares - mean.square()).clamp(min=0) / (count - 1)).sqrt()
+        error = restored(((squares - mean.square()).clamp(min=0) / (count - 1)).sqrt())
+        mean, squares = restored(mean), restored(restored(squares))
         width = student(count - 1) * error
         low, high = gamma_interval(1.0, count)
-        squares *= whole * whole
         square = DiagonalEstimate(
             squares, squares * math.sqrt(2 / count), squares * low, squares * high, products
         )
-        mean, error, width = mean * whole, error * whole, width * whole
         return DiagonalEstimate(mean, error, mean - width, mean + width, products, "", square)
 
     def undefined(self, reason: str) -> DiagonalEstimate:
         nothing = torch.full((self.symmetric.size,), math.nan, dtype=torch.float64, device="cpu")
         products = self.symmetric.products
         square = DiagonalEstimate(nothing, nothing, nothing, nothing, products, reason)
-        return DiagonalEstimate(nothing, nothing, nothing, nothing, products, reason, square)
+        return replace(square, square=square)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from runner.curvature.estimators.krylov import Krylov
 from runner.curvature.estimators.operator import Symmetric, own_generator
-from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.graphs.checks import MEMORY_BUDGET
 from runner.curvature.plots import plot_values
@@ -161,15 +161,17 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
         require_counts(1, block=block)
     if tolerance is None:
         tolerance = TOLERANCE.get(symmetric.dtype, 1e-4)
-    work: Work[Eigenpairs] = Work(symmetric, "eigenpairs", budget, progress)
     search = _Search(symmetric, k, which, tolerance, own_generator(generator))
-    if not search.dense:
+    if not search.exact:
         search.prepare(block or min(k, 2), memory_budget)
-    return work.run(search)
+    return search.run(budget, progress)
 
 
-class _Search:
-    """The whole matrix, or a Krylov space that grows until its first k pairs have converged."""
+class _Search(Method[Eigenpairs]):
+    """A Krylov space that grows until its first k pairs have converged."""
+
+    title = "eigenpairs"
+    space: Krylov
 
     def __init__(
         self,
@@ -179,13 +181,12 @@ class _Search:
         tolerance: float,
         generator: torch.Generator,
     ) -> None:
-        self.symmetric, self.k, self.which, self.tolerance = symmetric, k, which, tolerance
+        super().__init__(symmetric, 20 + 5 * k)
+        self.exact = symmetric.size <= DENSE or 5 * k > symmetric.size
+        self.k, self.which, self.tolerance = k, which, tolerance
         self.generator = generator
-        self.dense = symmetric.size <= DENSE or 5 * k > symmetric.size
-        self.planned = symmetric.size if self.dense else min(symmetric.size, 20 + 5 * k)
         self.finished = False
         self.scale = 0.0  # largest modulus seen
-        self.pairs: tuple[Tensor, Tensor, Tensor] | None = None
 
     def prepare(self, block: int, budget: int) -> None:
         """The basis, as large as the budget allows."""
@@ -210,26 +211,17 @@ class _Search:
         return self.symmetric.gaussian(count, self.generator)
 
     def ahead(self) -> int:
-        if self.finished:
-            return 0
-        if self.dense:
-            return self.symmetric.size
         left = self.symmetric.size - self.symmetric.products
-        return 0 if left < self.space.block else self.space.block
+        return 0 if self.finished or left < self.space.block else self.space.block
+
+    def of_matrix(self, matrix: Tensor) -> Eigenpairs:
+        values, vectors = torch.linalg.eigh(matrix)
+        self.scale = float(values.abs().max())
+        best = self._order(values)[: self.k]
+        none = torch.zeros(self.k, dtype=torch.float64, device="cpu")
+        return self._pairs(values[best].cpu(), vectors[:, best], none, True)
 
     def step(self) -> None:
-        if self.dense:
-            values, vectors = torch.linalg.eigh(self.symmetric.dense())
-            self.scale = float(values.abs().max())
-            best = self._order(values)[: self.k]
-            vectors = vectors[:, best]
-            self.pairs = (
-                values[best].cpu(),
-                vectors,
-                torch.zeros(self.k, dtype=torch.float64, device="cpu"),
-            )
-            self.finished = True
-            return
         space = self.space
         space.expand()
         whole = space.block == 0
@@ -292,28 +284,27 @@ class _Search:
         key = {"largest": -values, "smallest": values, "magnitude": -values.abs()}[self.which]
         return key.argsort()
 
-    def result(self) -> Eigenpairs:
-        if self.pairs is None:
-            if self.dense or self.space.ready < self.k:
-                return self.undefined(ENDED)
-            values, vectors, residuals = self.space.ritz(self._order)
-            self.pairs = (
-                values[: self.k],
-                self.space.vectors(vectors[:, : self.k]),
-                residuals[: self.k],
-            )
-        values, vectors, residuals = self.pairs
+    def result(self) -> Eigenpairs | None:
+        if self.exact or self.space.ready < self.k:
+            return None
+        values, mixing, residuals = self.space.ritz(self._order)
+        vectors = self.space.vectors(mixing[:, : self.k])
+        certain = self.finished and (self.k == 1 or self.searched > 1)
+        return self._pairs(values[: self.k], vectors, residuals[: self.k], certain)
+
+    def _pairs(
+        self, values: Tensor, vectors: Tensor, residuals: Tensor, certain: bool
+    ) -> Eigenpairs:
+        """Unscaled, with the rounding of products in the residuals."""
         size = max(self.scale, float(values.abs().max()))
         rounding = ROUNDINGS * torch.finfo(self.symmetric.dtype).eps * size
-        if not self.dense:
+        if not self.exact:
             rounding = max(rounding, 3 * self.space.skew)
         converged = residuals <= max(self.tolerance * size, rounding)
         residuals = (residuals.square() + rounding**2).sqrt()
-        certain = self.finished and (self.k == 1 or self.dense or self.searched > 1)
         scaled = (self._unscaled(values), vectors.cpu(), self._unscaled(residuals), converged)
-        return Eigenpairs(
-            *scaled, self.symmetric.products, certain, "", self.symmetric.dtype != torch.float64
-        )
+        rounded = self.symmetric.dtype != torch.float64
+        return Eigenpairs(*scaled, self.symmetric.products, certain, "", rounded)
 
     def _unscaled(self, values: Tensor) -> Tensor:
         unscaled = [self.symmetric.unscaled(v) for v in values.tolist()]

@@ -113,6 +113,15 @@ class Symmetric:
         drawn = self.gaussian(count, generator)
         return drawn.mul_(math.sqrt(self.size) / drawn.norm(dim=1, keepdim=True))
 
+    def on_sphere_of(self, span: slice, count: int, generator: torch.Generator) -> Tensor:
+        """The same on a part of the components; the others are zero."""
+        length = len(range(*span.indices(self.size)))
+        drawn = torch.randn(count, length, generator=generator, dtype=torch.float64, device="cpu")
+        drawn *= math.sqrt(length) / drawn.norm(dim=1, keepdim=True)
+        rows = torch.zeros(count, self.size, dtype=torch.float64, device=self.device)
+        rows[:, span] = drawn.to(self.device)
+        return self.first(rows)
+
     def first(self, values: Tensor) -> Tensor:
         """The values of the first process, where several measure together."""
         if self._first is None:
@@ -139,6 +148,11 @@ def as_linear_operator(operator: Any) -> LinearOperator:
 
     n = symmetric.size
     return LinearOperator((n, n), matvec=matvec, rmatvec=matvec, dtype=np.float64)
+
+
+def even_step(left: int) -> int:
+    """Vectors of the next product: steps of about one size, not full ones and one without pairs."""
+    return math.ceil(left / math.ceil(left / TOGETHER)) if left > 0 else 0
 
 
 def own_generator(generator: torch.Generator | None) -> torch.Generator:

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
+from runner.curvature.estimators.operator import Symmetric, even_step, own_generator
 from runner.curvature.estimators.samples import Samples
-from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.result import Result
 
@@ -112,42 +112,21 @@ def trace_estimate(
     symmetric = Symmetric(operator)
     if products < min(LEAST, symmetric.size):
         raise ValueError(f"expected at least {LEAST} products for an interval, got {products}")
-    work: Work[TraceEstimate] = Work(symmetric, "trace", budget, progress)
-    if products >= symmetric.size:
-        return work.run(_Exact(symmetric))
-    return work.run(_Trace(symmetric, products, method, own_generator(generator)))
+    trace = _Trace(symmetric, products, method, own_generator(generator))
+    return trace.run(budget, progress)
 
 
-class _Exact:
-    """The trace of the whole matrix."""
-
-    def __init__(self, symmetric: Symmetric) -> None:
-        self.symmetric, self.planned, self.value = symmetric, symmetric.size, math.nan
-
-    def ahead(self) -> int:
-        return self.symmetric.size if math.isnan(self.value) else 0
-
-    def step(self) -> None:
-        self.value = self.symmetric.unscaled(float(self.symmetric.dense().trace()))
-
-    def result(self) -> TraceEstimate:
-        if math.isnan(self.value):
-            return self.undefined(ENDED)
-        value = self.value
-        return TraceEstimate(value, 0.0, value, value, self.symmetric.products, "exact")
-
-    def undefined(self, reason: str) -> TraceEstimate:
-        return _undefined(self.symmetric, "exact", reason)
-
-
-class _Trace:
-    """Chunks of samples; of Hutch++ first the sketch, then its inside, then samples of the
+class _Trace(Method[TraceEstimate]):
+    """Steps of samples; of Hutch++ first the sketch, then its inside, then samples of the
     complement."""
+
+    title = "trace"
 
     def __init__(
         self, symmetric: Symmetric, products: int, method: TraceMethod, generator: torch.Generator
     ) -> None:
-        self.symmetric, self.planned, self.generator = symmetric, products, generator
+        super().__init__(symmetric, products)
+        self.generator = generator
         self.samples = Samples(symmetric.size)
         self.third = products // 3 if method == "hutch++" or products >= SKETCHED else 0
         self.method = "hutchinson" if method == "hutchinson" or not self.third else method
@@ -156,14 +135,17 @@ class _Trace:
         self.inside = self.rounding = 0.0
         self.inside_done = 0
 
+    def of_matrix(self, matrix: Tensor) -> TraceEstimate:
+        value = self.symmetric.unscaled(float(matrix.trace()))
+        return TraceEstimate(value, 0.0, value, value, self.symmetric.products, "exact")
+
     def ahead(self) -> int:
         left = self.planned - self.symmetric.products
         if self.method != "hutchinson" and self.basis is None:
             left = self.third - sum(map(len, self.sketch))
         elif self.basis is not None and self.inside_done < len(self.basis):
             left = len(self.basis) - self.inside_done
-        # two chunks of about the same size rather than a full one and one without pairs
-        return 0 if left <= 0 else math.ceil(left / math.ceil(left / TOGETHER))
+        return even_step(left)
 
     def step(self) -> None:
         count = self.ahead()
@@ -204,11 +186,11 @@ class _Trace:
         self.method, self.basis = "hutch++", q.mT.contiguous()
         self.samples = Samples(self.symmetric.size - len(images))
 
-    def result(self) -> TraceEstimate:
+    def result(self) -> TraceEstimate | None:
         samples = self.samples
         unfinished = self.basis is not None and self.inside_done < len(self.basis)
         if unfinished or len(samples.values) < 2:
-            return self.undefined(ENDED)
+            return None
         low, high = samples.interval()
         unscaled, both = self.symmetric.unscaled, 2 * self.rounding
         return TraceEstimate(
@@ -221,7 +203,8 @@ class _Trace:
         )
 
     def undefined(self, reason: str) -> TraceEstimate:
-        return _undefined(self.symmetric, self.method, reason)
+        nan, method = math.nan, "exact" if self.exact else self.method
+        return TraceEstimate(nan, nan, nan, nan, self.symmetric.products, method, reason)
 
 
 def _left_out_lengths(r: Tensor) -> Tensor:
@@ -232,8 +215,3 @@ def _left_out_lengths(r: Tensor) -> Tensor:
         return torch.zeros_like(diagonal)
     units = torch.eye(len(r), dtype=r.dtype, device=r.device)
     return 1 / torch.linalg.solve_triangular(r, units, upper=True).norm(dim=1)
-
-
-def _undefined(symmetric: Symmetric, method: str, reason: str) -> TraceEstimate:
-    nan = math.nan
-    return TraceEstimate(nan, nan, nan, nan, symmetric.products, method, reason)

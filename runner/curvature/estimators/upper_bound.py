@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from runner.curvature.estimators.bounds import wolkowicz_styan_upper
-from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
+from runner.curvature.estimators.operator import Symmetric, even_step, own_generator
 from runner.curvature.estimators.samples import Samples, gamma_interval
-from runner.curvature.estimators.work import ENDED, Work
+from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.result import Interval
 
@@ -70,51 +71,43 @@ def upper_bound_estimate(
     """
     require_counts(4, probes=probes)
     symmetric = Symmetric(operator)
-    work: Work[UpperBound] = Work(symmetric, "upper bound", budget, progress)
-    return work.run(_Bound(symmetric, probes, own_generator(generator)))
+    return _Bound(symmetric, probes, own_generator(generator)).run(budget, progress)
 
 
-class _Bound:
-    """Samples, or the whole matrix."""
+class _Bound(Method[UpperBound]):
+    """From samples."""
+
+    title = "upper bound"
 
     def __init__(self, symmetric: Symmetric, probes: int, generator: torch.Generator) -> None:
-        self.symmetric, self.generator = symmetric, generator
-        self.planned = min(probes, symmetric.size)
-        self.exact = probes >= symmetric.size
+        super().__init__(symmetric, probes)
+        self.generator = generator
         self.samples = Samples(symmetric.size)
-        self.traces: tuple[float, float] | None = None
+
+    def of_matrix(self, matrix: Tensor) -> UpperBound:
+        unscaled = self.symmetric.unscaled
+        trace, square = matrix.trace().cpu(), matrix.square().sum().cpu()
+        value = unscaled(float(wolkowicz_styan_upper(len(matrix), trace, square)))
+        first, second = (unscaled(float(trace)), 0.0), (unscaled(float(square), 2), 0.0)
+        return UpperBound(value, value, value, first, second, self.symmetric.products)
 
     def ahead(self) -> int:
-        left = self.planned - self.symmetric.products
-        if self.exact or left <= 0:
-            return max(0, left)
-        return math.ceil(left / math.ceil(left / TOGETHER))
+        return even_step(self.planned - self.symmetric.products)
 
     def step(self) -> None:
-        if self.exact:
-            matrix = self.symmetric.dense()
-            self.traces = float(matrix.trace()), float(matrix.square().sum())
-            return
         z = self.symmetric.on_sphere(self.ahead(), self.generator)
         self.samples.add(z, self.symmetric.rows(z))
 
-    def result(self) -> UpperBound:
+    def result(self) -> UpperBound | None:
         unscaled, n = self.symmetric.unscaled, self.symmetric.size
-        if self.traces is not None:
-            trace, square = self.traces
-            traces = torch.tensor(self.traces, dtype=torch.float64, device="cpu")
-            value = unscaled(float(wolkowicz_styan_upper(n, *traces)))
-            first, second = (unscaled(trace), 0.0), (unscaled(square, 2), 0.0)
-            return UpperBound(value, value, value, first, second, self.symmetric.products)
         samples = self.samples
         if len(samples.values) < 2:
-            return self.undefined(ENDED)
+            return None
         centred, freedom = (1 + 2 / n) * samples.square, samples.freedom
         mean, error = samples.mean / n, samples.deviation / n
-        spread = math.sqrt((n - 1) / n * centred) / (
-            1 - 1 / (4 * freedom)
-        )  # a root is small on average
-        ends = gamma_interval((n - 1) / n * centred, freedom, 1 + 0.6 * samples.noise)
+        variance = (n - 1) / n * centred
+        spread = math.sqrt(variance) / (1 - 1 / (4 * freedom))  # a root is small on average
+        ends = gamma_interval(variance, freedom, 1 + 0.6 * samples.noise)
         low, high = (math.sqrt(end) for end in ends)
         value = mean + spread
         low = value - math.hypot(spread - low, 1.96 * error)
@@ -133,7 +126,5 @@ class _Bound:
         )
 
     def undefined(self, reason: str) -> UpperBound:
-        nothing = (math.nan, math.nan)
-        return UpperBound(
-            math.nan, math.nan, math.nan, nothing, nothing, self.symmetric.products, reason
-        )
+        nan, products = math.nan, self.symmetric.products
+        return UpperBound(nan, nan, nan, (nan, nan), (nan, nan), products, reason)

@@ -6,12 +6,14 @@ import os
 import re
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from runner.curvature.estimators.operator import NOT_FINITE, NotFiniteError, Symmetric
@@ -22,19 +24,70 @@ DELAY = 2.0
 """Seconds before a bar appears."""
 ENDED = "the budget ended before there was a result"
 
-Found = TypeVar("Found", covariant=True)
+Found = TypeVar("Found")
 
 
-class Method(Protocol[Found]):
-    """An estimator in steps. `ahead`: products of the next step, 0 when finished; `planned`:
-    products in all, about; `result` at any time, `undefined` with the reason of a NaN."""
+class Method(ABC, Generic[Found]):
+    """An estimator in steps; from the whole matrix where n products cost no more.
 
-    planned: int
+    planned: products in all, about.
+    """
 
-    def ahead(self) -> int: ...
-    def step(self) -> None: ...
-    def result(self) -> Found: ...
-    def undefined(self, reason: str) -> Found: ...
+    title: ClassVar[str]
+
+    def __init__(self, symmetric: Symmetric, planned: int) -> None:
+        self.symmetric = symmetric
+        self.planned = min(planned, symmetric.size)
+        self.exact = planned >= symmetric.size
+
+    @abstractmethod
+    def of_matrix(self, matrix: Tensor) -> Found:
+        """The result, from `Symmetric.dense`."""
+
+    @abstractmethod
+    def ahead(self) -> int:
+        """Products of the next step, 0 when finished."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """One step."""
+
+    @abstractmethod
+    def result(self) -> Found | None:
+        """The result of the steps so far; None before there is one."""
+
+    @abstractmethod
+    def undefined(self, reason: str) -> Found:
+        """NaN, with the reason."""
+
+    def run(self, budget: int | str | None, progress: bool | None) -> Found:
+        """The result, or what there is of it when the budget ends.
+
+        A KeyboardInterrupt carries the result so far as `.partial`.
+        """
+        limit = Budget.of(budget)
+        if self.symmetric.reason:
+            return self.undefined(self.symmetric.reason)
+        try:
+            with full_precision(), progress_bar(self.title, self.planned, progress) as bar:
+                if self.exact:
+                    if limit.allows(self.symmetric.size, self.symmetric):
+                        return self.of_matrix(self.symmetric.dense())
+                    return self.undefined(ENDED)
+                while (ahead := self.ahead()) and limit.allows(ahead, self.symmetric):
+                    before = self.symmetric.products
+                    self.step()
+                    bar.update(self.symmetric.products - before)
+        except NotFiniteError:
+            return self.undefined(NOT_FINITE)
+        except KeyboardInterrupt as stop:
+            stop.partial = self._so_far()  # type: ignore[attr-defined]
+            raise
+        return self._so_far()
+
+    def _so_far(self) -> Found:
+        result = self.result()
+        return self.undefined(ENDED) if result is None else result
 
 
 @dataclass(frozen=True)
@@ -43,6 +96,7 @@ class Budget:
 
     products: int | None = None
     seconds: float | None = None
+    started: float = field(default_factory=time.monotonic, compare=False)
 
     @classmethod
     def of(cls, given: int | str | None) -> Budget:
@@ -51,11 +105,7 @@ class Budget:
             return cls()
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             return cls(products=given)
-        match = (
-            re.fullmatch(r"\s*(\d+\.?\d*)\s*(s|min|h)\s*", given)
-            if isinstance(given, str)
-            else None
-        )
+        match = re.fullmatch(r"\s*(\d+\.?\d*)\s*(s|min|h)\s*", str(given))
         if match is None:
             raise ValueError(
                 'expected a budget as a number of products, 200, or a time, "30 s" or "5 min", '
@@ -63,48 +113,18 @@ class Budget:
             )
         return cls(seconds=float(match[1]) * SECONDS[match[2]])
 
-
-class Work(Generic[Found]):
-    """A method at work on one operator."""
-
-    def __init__(
-        self, symmetric: Symmetric, title: str, budget: int | str | None, progress: bool | None
-    ) -> None:
-        self.symmetric, self.title, self.progress = symmetric, title, progress
-        self.budget = Budget.of(budget)
-        self.started = time.monotonic()
-
-    def allows(self, ahead: int) -> bool:
-        """Whether the next step fits the budget; all processes agree on it."""
-        spent, most = self.symmetric.products, self.budget.products
-        if most is not None and spent + ahead > most:
+    def allows(self, ahead: int, symmetric: Symmetric) -> bool:
+        """Whether `ahead` more products fit; all processes agree on it."""
+        spent = symmetric.products
+        if self.products is not None and spent + ahead > self.products:
             return False
-        if self.budget.seconds is None:
+        if self.seconds is None:
             return True
-        now = time.monotonic() - self.started
-        expected = now * (1 + ahead / spent) if spent else now
-        late = torch.tensor([[float(expected > self.budget.seconds)]], device="cpu")
-        return not bool(self.symmetric.first(late.to(self.symmetric.device)).item())
-
-    def run(self, method: Method[Found]) -> Found:
-        """The result of the method, or what there is of it when the budget ends.
-
-        A KeyboardInterrupt carries the result so far as `.partial`.
-        """
-        if self.symmetric.reason:
-            return method.undefined(self.symmetric.reason)
-        try:
-            with full_precision(), progress_bar(self.title, method.planned, self.progress) as bar:
-                while (ahead := method.ahead()) and self.allows(ahead):
-                    before = self.symmetric.products
-                    method.step()
-                    bar.update(self.symmetric.products - before)
-        except NotFiniteError:
-            return method.undefined(NOT_FINITE)
-        except KeyboardInterrupt as stop:
-            stop.partial = method.result()  # type: ignore[attr-defined]
-            raise
-        return method.result()
+        expected = time.monotonic() - self.started
+        if spent:
+            expected *= 1 + ahead / spent
+        late = torch.tensor([[float(expected > self.seconds)]], device="cpu")
+        return not bool(symmetric.first(late.to(symmetric.device)).item())
 
 
 @contextmanager
