@@ -2,8 +2,7 @@
 
 `hydra/launcher=local_jobs` starts the jobs that Slurm would start, as processes of this machine. On
 a cluster write `hydra/launcher=slurm hydra.launcher.partition=NAME` in its place: one job a seed,
-over one store in a shared folder. Both need the extra `slurm`: `pip install -e '.[slurm]'` in the
-clone.
+over one store in a shared folder. Both need a plugin: `pip install hydra-submitit-launcher`.
 """
 
 # needs: hydra_plugins.hydra_submitit_launcher

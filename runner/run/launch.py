@@ -21,8 +21,13 @@ from runner.run.console import FULL_ERROR, limit, protect, say, was_interrupted
 from runner.run.execute import run_job
 from runner.store.job import Job
 
-LAUNCHERS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
-"""Launcher -> the extra of this project that brings it."""
+LAUNCHERS = {
+    "joblib": "hydra-joblib-launcher",
+    "submitit_local": "hydra-submitit-launcher",
+    "submitit_slurm": "hydra-submitit-launcher",
+    "ray": "hydra-ray-launcher",
+}
+"""Launcher -> the package that brings it."""
 RESTARTS = 3
 """How often a sweep is started again after a process of its launcher was killed: one cell may kill
 each that tries."""
@@ -78,10 +83,9 @@ def defaults_of_hydra() -> dict[str, str]:
 def missing_launcher(name: str) -> str:
     """One line for a launcher whose plugin is not installed."""
     if name in LAUNCHERS:
-        extra = LAUNCHERS[name]
         return (
             f"hydra/launcher={name}: its plugin is not installed; "
-            f"get it with pip install 'hess-run[{extra}]'"
+            f"get it with pip install {LAUNCHERS[name]}"
         )
     known = ", ".join(["basic", *files.choices(files.LAUNCHERS), *LAUNCHERS])
     return f"hydra/launcher={name}: no such launcher; known: {known} (docs/scale.md)"

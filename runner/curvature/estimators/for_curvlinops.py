@@ -1,5 +1,5 @@
-"""An operator for curvlinops, where K-FAC, inverses and diagonals are. Needs
-`hess-run[curvlinops]`."""
+"""An operator for curvlinops, where K-FAC, inverses and diagonals are. Needs the package
+`curvlinops-for-pytorch`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def as_curvlinops(operator: Any) -> Any:
         from curvlinops._torch_base import PyTorchLinearOperator
     except ImportError as error:
         raise ImportError(
-            "expected curvlinops 3, found none: pip install 'hess-run[curvlinops]'"
+            "expected curvlinops 3, found none: pip install 'curvlinops-for-pytorch>=3,<4'"
         ) from error
     symmetric = Symmetric(operator)
     layout = getattr(operator, "layout", None)

@@ -54,7 +54,7 @@ def test_what_the_grammar_refuses_is_one_line_with_the_key(text):
     assert "<EOF>" not in line and "See https" not in line
 
 
-def test_a_launcher_that_is_not_installed_names_the_extra():
-    assert "pip install 'hess-run[ray]'" in launch.missing_launcher("ray")
-    assert "pip install 'hess-run[slurm]'" in launch.missing_launcher("submitit_slurm")
+def test_a_launcher_that_is_not_installed_names_its_package():
+    assert "pip install hydra-ray-launcher" in launch.missing_launcher("ray")
+    assert "pip install hydra-submitit-launcher" in launch.missing_launcher("submitit_slurm")
     assert "no such launcher" in launch.missing_launcher("nope")
