@@ -4,17 +4,29 @@ depths 16 and 32."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.figures import DISTANCE, STYLES, decay, hollow, mark, titles
+from experiments.dag.protocol.figures import (
+    BARS,
+    DISTANCE,
+    LABELS,
+    STYLES,
+    decay,
+    error_line,
+    hollow,
+    mark,
+    titles,
+)
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, over_seeds
 from runner import stats
 from runner.report import figures
+from runner.report.labels import label
 from runner.stats.tables import chosen, groups
 
 ENDS = ("init", "final")
@@ -47,6 +59,29 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
     figure = decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
     figures.note(figure, "b, R²: of the fit log R(d) = a − b d to the means over seeds")
     return figure
+
+
+def stable_rank(distances: pd.DataFrame) -> Figure:
+    """D(d): a row per checkpoint, a column per depth; marks of one distance next to each other, so
+    that their bars do not overlap."""
+    table = first(distances)
+    depths = titles(table, "depth")
+    heads = {(c, d): f"{depths[d]}, {label(c)}" for c, d in product(ENDS, depths)}
+    kinds = list(dict.fromkeys(table["arch"]))
+
+    def draw(ax: Axes, key: tuple[str, int]) -> None:
+        for (kind,), part in groups(chosen(table, checkpoint=key[0], depth=key[1]), ["arch"]):
+            means = over_seeds(part, ["distance"], "D")
+            means["place"] = means["distance"] + APART * (kinds.index(kind) - 0.5)
+            error_line(ax, means, "place", kind, key[0], text=label(kind), capsize=0)
+
+    return figures.panels(
+        heads, draw, x=DISTANCE, y=LABELS["D"], columns=len(depths), integer=True, caption=BARS
+    )
+
+
+APART = 0.36
+"""Distance between the marks of two networks, in layers."""
 
 
 def _marks(

@@ -53,7 +53,6 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     dynamics_figure = "table2_dynamics"
     printed_ends = ""
     """File of published values of R at the smallest and the largest distance."""
-    bars = "± sample standard deviation over seeds"
 
     def captions(self) -> Mapping[str, str]:
         each = "a panel per depth L, a line per architecture and checkpoint"
@@ -64,7 +63,8 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             f"the means: {each}",
             "remark38_examples": "The mean over images of the norms of single images, next to R "
             f"of the mean: {each}",
-            "stable_rank": f"Stable rank D of the block against distance: {each}",
+            "stable_rank": "Stable rank D of the block against distance: a row per checkpoint, a "
+            "column per depth L, marks of one distance next to each other",
             self.dynamics_figure: "Spectral norm and Lyapunov exponents of the block Jacobians, a "
             "column per depth L",
             "training": "Test accuracy against the epoch, mean ± std over seeds: a panel per "
@@ -86,7 +86,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
                 draw.resonance, distances, self._points("R"), self.printed_ends
             ),
             "remark38_examples": partial(figures.decay, distances, "R_examples", log=True, **of),
-            "stable_rank": partial(figures.decay, distances, "D", **of),
+            "stable_rank": partial(draw.stable_rank, distances),
             self.dynamics_figure: partial(
                 figures.through_training, networks, DYNAMICS, paper=paper, **of
             ),

@@ -91,9 +91,9 @@ def error_line(
     """
     std = means["std"].fillna(0)
     down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
-    style = look(variant, checkpoint) | style
+    style = {"capsize": 2, "elinewidth": 0.8} | look(variant, checkpoint) | style
     style.setdefault("label", text or f"{label(variant)}, {label(checkpoint)}")
-    ax.errorbar(means[x], means["mean"], yerr=[down, std], capsize=2, elinewidth=0.8, **style)
+    ax.errorbar(means[x], means["mean"], yerr=[down, std], **style)
 
 
 def mark(ax: Axes, x: float, y: float, variant: str) -> None:
