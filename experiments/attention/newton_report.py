@@ -310,7 +310,6 @@ class AttentionNewtonAnalysis(Analysis):
 
     experiment: AttentionNewton
     alternatives = NEWTON
-    bars = "bands: quartiles over problems and seeds (recovery), the range over inputs (targets)"
 
     def figures(self) -> Figures:
         setup = self.experiment

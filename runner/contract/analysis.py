@@ -82,8 +82,6 @@ class Analysis:
     tables: Tables
     beside: Mapping[str, Tables] = field(default_factory=dict)
 
-    bars: ClassVar[str] = ""
-    """What error bars and bands of its figures show, where a caption does not say it."""
     alternatives: ClassVar[Alternatives] = ()
     """What makes its statements fail."""
 

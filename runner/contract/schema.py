@@ -178,7 +178,8 @@ def positive(name: str, value: float | int | Sequence[float]) -> None:
 def setting(default: Any = MISSING, **limits: Any) -> Any:
     """Field that is part of a cell's identity, with its `Limits`. Without a default the YAML file
     must give it. figures: figures and tables of the paper that are drawn with it, by their names
-    there; this and the other kinds of fields take it next to the limits.
+    there; of: the grid field that must hold this value for them. This and the other kinds of fields
+    take both next to the limits.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -243,8 +244,9 @@ def kind(name: str, *, stored: str = "", choices: Sequence[str] = ()) -> Any:
 
 def _field(default: Any, marks: Mapping[str, Any], limits: dict[str, Any]) -> Any:
     metadata = dict(marks)
-    if "figures" in limits:
-        metadata["figures"] = limits.pop("figures")
+    for mark in ("figures", "of"):
+        if mark in limits:
+            metadata[mark] = limits.pop(mark)
     if limits:
         metadata["limits"] = Limits(**limits)
     if isinstance(default, list | dict | set):
@@ -253,19 +255,24 @@ def _field(default: Any, marks: Mapping[str, Any], limits: dict[str, Any]) -> An
 
 
 def figure_settings(settings: Any) -> dict[str, dict[str, Any]]:
-    """Figure or table of the paper -> the fields that it is drawn with, and their values.
+    """Figure or table of the paper -> the fields that it is drawn with, and their values; of a grid
+    the one that it needs.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Portrait:
-    ...     width: int = setting(3, above=0, figures=("Fig. 3", "Fig. 8"))
-    >>> figure_settings(Portrait())
-    {'Fig. 3': {'width': 3}, 'Fig. 8': {'width': 3}}
+    ...     width: int = setting(3, above=0, of="hidden", figures=("Fig. 3", "Fig. 8"))
+    >>> figure_settings(Portrait())["Fig. 8"]
+    {'hidden': [3], 'width': 3}
     """
     found: dict[str, dict[str, Any]] = {}
     for about in fields(settings):
+        value = getattr(settings, about.name)
+        needed = {about.name: value}
+        if "of" in about.metadata:
+            needed = {about.metadata["of"]: [value], **needed}
         for place in about.metadata.get("figures", ()):
-            found.setdefault(place, {})[about.name] = getattr(settings, about.name)
+            found.setdefault(place, {}).update(needed)
     return found
 
 

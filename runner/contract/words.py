@@ -24,14 +24,14 @@ def plain(text: str) -> str:
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def assignments(settings: Mapping[str, Any]) -> str:
+def assignments(settings: Mapping[str, Any]) -> list[str]:
     """Settings as one types them.
 
     >>> assignments({"hidden": [3, 10], "activation": ["tanh"], "rate": 0.1})
-    'hidden=[3,10], activation=[tanh], rate=0.1'
+    ['hidden=[3,10]', 'activation=[tanh]', 'rate=0.1']
     """
     values = {name: re.sub(r"[' ]", "", str(value)) for name, value in settings.items()}
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+    return [f"{name}={value}" for name, value in values.items()]
 
 
 def natural(text: str) -> list[tuple[int, str]]:

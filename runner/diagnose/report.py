@@ -148,8 +148,6 @@ def write(
 class DiagnosisAnalysis(Analysis):
     """Figures and report.md of a diagnosis."""
 
-    bars = "standard error, residual or half of the 95 % interval, as the method says"
-
     @cached_property
     def named(self) -> dict[str, pd.DataFrame]:
         """The tables by their names in the cells."""
@@ -224,7 +222,8 @@ class DiagnosisAnalysis(Analysis):
         return figure
 
     def curves(self) -> Figure:
-        """Measured quantities over the steps of the training."""
+        """Measured quantities over the steps of the training. Bands: standard error, residual or
+        half of the 95 % interval, as the method says."""
         scalars = self.named["scalars"]
         curves = {name: rows.sort_values("step") for name, rows in scalars.groupby("quantity")}
         panels = [names for names in CURVES if curves.keys() & set(names)]

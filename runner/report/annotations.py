@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.report.labels import name as named
+from runner.stats.intervals import joined
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,16 +101,23 @@ def _letters(label: str) -> int:
 
 def head(figure: Figure, text: str) -> None:
     """Write which paper and figure this is above the panels, before a title that the figure already
-    has."""
-    own = figure.get_suptitle()
-    figure.suptitle(f"{text}: {own}" if own else text, x=0.01, ha="left", fontsize=8, color="0.35")
+    has, in lines that are not wider than the figure."""
+    title = figure.get_suptitle()
+    text = f"{text}: {title}" if title else text
+    lines = textwrap.fill(text, int(figure.get_figwidth() / LETTER))
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=8, color="0.35")
 
 
 def note(figure: Figure, text: str) -> None:
     """Words for the caption: what bars, bands and hollow marks are, and how many values."""
-    said = str(figure.get_label() or "")
+    said = noted(figure)
     if text not in said:
-        figure.set_label(f"{said}; {text}" if said else text)
+        figure.set_label(joined(said, text))
+
+
+def noted(figure: Figure) -> str:
+    """What was noted of a figure."""
+    return str(figure.get_label() or "")
 
 
 def annotate_test(ax: Axes, statistic: Statistic) -> None:

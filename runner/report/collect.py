@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.contract import Experiment
+from runner.contract import Experiment, figure_settings
 from runner.contract.records import CERTIFICATE
 from runner.report.scope import Scope, judged_settings, scope_of
 from runner.store.cells import within
@@ -274,6 +274,7 @@ def manifest(collection: Collection) -> dict[str, Any]:
         "scope": collection.scope.record(),
         "settings": settings_of(experiment),
         "settings_key": job.identity.key,
+        "drawn_with": figure_settings(experiment),
         "threads": job.threads,
         "device": job.device,
         "seeds": list(collection.seeds),

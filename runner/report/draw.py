@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from runner.contract import Figures, SettingError
 from runner.files import write_bytes
-from runner.report.captions import Caption, Drawing, caption, place_of, read_drawing
-from runner.report.figures import NothingToDraw, drawn_in, head
+from runner.report.annotations import head, noted
+from runner.report.captions import Caption, caption, place_of
+from runner.report.figures import NothingToDraw, drawn_in
 from runner.report.findings import Failures, Findings
 from runner.report.manifest import stamp
 from runner.report.page import VECTOR
@@ -196,14 +197,14 @@ class Gallery:
         folder = self.directory / "figures"
         folder.mkdir(exist_ok=True)
         experiment = str(self.manifest.get("experiment", ""))
-        words = f"{experiment}, {name.replace('_', ' ')}"
+        title = str(self.manifest.get("title") or experiment)
         about = {**stamp(experiment, self.manifest, self.warnings), "figure": name}
         try:
-            head(figure, Scope.of(self.manifest).heading(place_of(name), words))
+            head(figure, Scope.of(self.manifest).heading(place_of(name), title))
             if any(self.size):
                 check_room(figure)
             path = save(figure, folder / self._file(name), about, suffix=self.suffix)
-            self._describe(name, maker, read_drawing(figure))
+            self._describe(name, maker, noted(figure))
             self.written.append(path)
         except (OSError, SettingError):  # a full disk, a size without room
             raise
@@ -217,18 +218,10 @@ class Gallery:
         size = "x".join(f"{length:g}" for length in self.size if length)
         return f"{name}_{size}in" if size else name
 
-    def _describe(self, name: str, maker: Any, read: Drawing) -> None:
+    def _describe(self, name: str, maker: Any, note: str) -> None:
         rows = {"claims": self.found.claims, "scorecard": self.found.scorecard}
         what = self.found.captions.get(name) or caption_of(maker)
-        self.captions[name] = caption(
-            name,
-            what,
-            read,
-            rows,
-            self.manifest,
-            bars=self.found.bars,
-            drawn_with=self.found.drawn_with,
-        )
+        self.captions[name] = caption(name, what, note, rows, self.manifest)
         self.sources[name] = source_of(maker)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from runner import stats
 from runner.contract import (
@@ -21,7 +21,6 @@ from runner.contract import (
     Figures,
     Tables,
     analyse,
-    figure_settings,
 )
 from runner.report import compare
 from runner.report.reference import read_reference
@@ -127,8 +126,6 @@ class Findings:
     notes: Sequence[str]
     figures: Figures
     captions: Mapping[str, str]
-    bars: str
-    drawn_with: Mapping[str, Mapping[str, Any]]
     paper: str
 
     @property
@@ -160,8 +157,6 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
         documents=failures.guard("documents", judged.documents, no_documents),
         figures=failures.guard("figures", shown.figures, no_figures),
         captions=failures.guard("captions", shown.captions, no_documents),
-        bars=shown.bars,
-        drawn_with=figure_settings(material.shown.experiment),
         paper=material.shown.experiment.paper,
     )
 

@@ -12,12 +12,11 @@ from functools import cache
 from html import escape
 from typing import Any
 
-from runner.report.captions import SYMBOLS
-
-NAMES: Mapping[str, str] = {name: sign for name, sign in SYMBOLS.items() if "Α" <= sign <= "ω"} | {
-    "grad": "∇",
-    "sum": "Σ",
-}
+WRITTEN = (
+    "lambda rho Sigma sigma gamma delta eta theta alpha beta phi Phi mu kappa tau omega xi chi "
+    "epsilon nu zeta psi Psi Omega grad sum"
+)
+NAMES: Mapping[str, str] = dict(zip(WRITTEN.split(), "λρΣσγδηθαβφΦμκτωξχενζψΨΩ∇Σ", strict=True))
 """Symbols that are written out where they have an index or a power."""
 SMALL = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ᵀ₀₁₂₃₄₅₆₇₈₉", "0123456789+−T0123456789")
 

@@ -34,6 +34,7 @@ TYPES: Mapping[str, tuple[type, type | None]] = {
     "fingerprint": (str, None),
     "settings": (dict, None),
     "settings_key": (str, None),
+    "drawn_with": (dict, dict),
     "seeds": (list, int),
     "cells": (list, dict),
     "missing": (list, str),

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from runner.contract import is_extension
 from runner.report.captions import place_of, places
+from runner.report.commands import figure_commands, settings_words
 from runner.report.labels import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 from runner.report.papers import anchors
@@ -82,8 +83,9 @@ def slug(text: Any) -> str:
 @dataclass(frozen=True)
 class Figure:
     """A figure of an experiment: file below the page, caption, text for those who do not see it,
-    the command that redraws it, the line of the code that draws it, the figure or table of the
-    paper that it redraws, and the same figure as PDF or SVG where that was drawn: format -> file.
+    the command that redraws it, before it the one that measures it where it depends on settings of
+    its own, the line of the code that draws it, the figure or table of the paper that it redraws,
+    and the same figure as PDF or SVG where that was drawn: format -> file.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Figure:
     alt: str
     command: str
     source: str = ""
+    measure: str = ""
     place: str = ""
     vector: Mapping[str, str] = field(default_factory=dict)
 
@@ -243,8 +246,9 @@ class Page:
         name = Path(file).stem
         captions, alts = self.manifest.get("captions") or {}, self.manifest.get("alts") or {}
         said = str(captions.get(name) or name.replace("_", " "))
-        command = self.command or f"hess-run report experiment={self.name} figure={name}"
-        source = self.manifest["sources"].get(name, "")
+        commands = {"redraw": self.command}
+        if not self.command:
+            commands = figure_commands(self.manifest, name, settings_words(self.manifest))
         others = {suffix.upper(): str(Path(file).with_suffix(f".{suffix}")) for suffix in VECTOR}
         vector = {kind: other for kind, other in others.items() if (self.folder / other).is_file()}
         return Figure(
@@ -252,8 +256,9 @@ class Page:
             file,
             said,
             str(alts.get(name) or said),
-            command,
-            source,
+            commands["redraw"],
+            commands.get("measure", ""),
+            self.manifest["sources"].get(name, ""),
             place_of(name, said),
             vector,
         )

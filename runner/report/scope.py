@@ -119,30 +119,31 @@ class Scope:
             return f"with {changes[0]} and {len(changes) - 1} more changed settings"
         return f"with {' and '.join(changes)}"
 
-    def heading(self, place: str, words: str) -> str:
+    def heading(self, place: str, title: str) -> str:
         """The line above a figure: a picture is copied alone.
 
         Parameters
         ----------
         place
             The paper's figure or table that it redraws, "" for none.
-        words
-            Experiment and name of the figure, in words.
+        title
+            Title of the experiment.
 
         Examples
         --------
-        >>> Scope(paper="DAG").heading("Fig. 3", "exp1, decay")
+        >>> Scope(paper="DAG").heading("Fig. 3", "Depth")
         'DAG paper, Fig. 3, reproduced'
-        >>> Scope(paper="DAG").heading("", "exp1, training")
-        'DAG paper: exp1, training'
-        >>> Scope(paper="DAG", profile="quick").heading("Fig. 3", "exp1, decay")
+        >>> Scope(paper="DAG").heading("", "Depth")
+        'DAG paper, further figure of “Depth”'
+        >>> Scope(paper="DAG", profile="quick").heading("Fig. 3", "Depth")
         'DAG paper, as Fig. 3, quick run'
         """
         source = f"{self.paper[0].upper()}{self.paper[1:]} paper" if self.paper else "hess-run"
+        kind = "further figure" if self.paper else "figure"
+        what = f"as {place}" if place else f"{kind} of “{title}”"
         if place and not self.how:
-            return f"{source}, {place}, reproduced"
-        what = f"{source}, as {place}" if place else f"{source}: {words}"
-        return f"{what}, {self.how}" if self.how else what
+            what = f"{place}, reproduced"
+        return ", ".join(filter(None, (source, what, self.how)))
 
     def unjudged(self, place: str) -> str:
         """What a caption says in place of verdicts; "" in the paper's scope."""

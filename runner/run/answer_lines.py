@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from runner.contract import Cell, assignments
+from runner.contract import Cell
 from runner.run.provenance import Answer, Record
 
 SHOWN_CELLS = 12
@@ -56,12 +56,11 @@ def _cells(cells: Sequence[Record]) -> list[str]:
 
 
 def _figures(figures: Sequence[Record]) -> list[str]:
-    """The file of each, and how it is drawn again."""
+    """The file of each, and how it is measured, where it has settings of its own, and drawn."""
     shown = []
     for figure in figures:
-        shown += [figure["file"], f"  {figure['redraw']}"]
-        if figure["drawn with"]:
-            shown.append(f"  depends on {assignments(figure['drawn with'])}")
+        made = [f"  {figure[key]}" for key in ("measure", "redraw") if key in figure]
+        shown += [figure["file"], *made]
     return shown
 
 

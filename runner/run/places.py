@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract import SettingError, short
+from runner.report.commands import as_typed, figure_commands, judged_seeds, measuring, run_words
 from runner.report.page import ALL, Figure, Page, tone
 from runner.report.papers import known_papers
-from runner.report.scope import Scope
 from runner.run.console import did_you_mean
-from runner.run.provenance import Answer, as_typed, commands, drawn_with
+from runner.run.provenance import Answer
 from runner.store.archive import where_published
 
 KINDS = {
@@ -124,21 +124,14 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
 
 def _measure(page: Page) -> str:
     """The command that measures the judged cells."""
-    seeds = Scope.of(page.manifest).seeds
-    cells = page.manifest["cells"]
-    judged = [cell for cell in cells if not seeds or cell["seed"] in seeds]
-    return commands(page.folder, page.manifest, judged)["command"]
+    return measuring(run_words(page.folder, page.manifest), judged_seeds(page.manifest))
 
 
 def _figure(page: Page, figure: Figure) -> dict[str, Any]:
-    """The file of a figure, the command that draws it, and the settings that it depends on."""
-    made = commands(page.folder, page.manifest, [], figure=figure.name)
-    return {
-        "file": str(as_typed(page.folder / figure.file)),
-        "experiment": page.name,
-        "redraw": made["redraw"],
-        "drawn with": drawn_with(page.manifest, figure.name),
-    }
+    """The file of a figure, and the commands that measure and draw it."""
+    words = run_words(page.folder, page.manifest)
+    about = {"file": str(as_typed(page.folder / figure.file)), "experiment": page.name}
+    return about | figure_commands(page.manifest, figure.name, words)
 
 
 def judgement(place: str, verdicts: Mapping[str, int]) -> str:

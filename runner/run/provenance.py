@@ -5,18 +5,23 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError, figure_settings
-from runner.report.captions import place_of
+from runner.contract import SettingError
+from runner.report.commands import (
+    as_typed,
+    figure_commands,
+    measuring,
+    root_of,
+    run_words,
+    shown_command,
+)
 from runner.report.manifest import read_manifest
 from runner.report.page import Page
-from runner.run.config import experiment_names, preview
 from runner.store.archive import published_folder
 from runner.store.cells import CELL_JSON, MOST_META, CellFiles, Damaged
 from runner.store.store import Store
@@ -190,14 +195,9 @@ def _matches(cell: Record, row: Record) -> bool:
 def _stored(folder: Path, manifest: Record, cells: Iterable[Record]) -> dict[str, Record]:
     """Id -> cell.json of those cells of a report that are stored next to it or published."""
     name = str(manifest.get("experiment"))
-    store = Store(_root(folder, name).parent, name)
+    store = Store(root_of(folder, manifest).parent, name)
     found = {cell["id"]: store.find(cell["id"]) for cell in cells}
     return {cell_id: cell.meta for cell_id, cell in found.items() if cell is not None}
-
-
-def _root(folder: Path, name: str) -> Path:
-    """Folder of an experiment, whose report is in it or in a folder below."""
-    return folder if folder.name == name else folder.parent
 
 
 def _has_table(meta: Record | None, table: str) -> bool:
@@ -226,62 +226,6 @@ def _mean_and_std(mean: Any, row: Record, std: str) -> dict[str, float]:
     """Mean and standard deviation of a row, as far as they are numbers."""
     values = {"mean": mean, "std": row.get(std)}
     return {name: value for name, value in values.items() if isinstance(value, int | float)}
-
-
-def commands(
-    folder: Path,
-    manifest: Record,
-    cells: Sequence[Record],
-    *,
-    figure: str = "",
-    words: Sequence[str] = (),
-) -> dict[str, str]:
-    """What measures these cells, and what draws the figure again.
-
-    words: choose a part of the grid.
-    """
-    run = run_words(folder, manifest)
-    seeds = sorted({int(cell["seed"]) for cell in cells})
-    multirun = ["-m"] if len(seeds) > 1 else []
-    seed = [f"seed={','.join(map(str, seeds))}"] if seeds else []
-    commands = {"command": shown_command([*multirun, *run, *words, *seed])}
-    if figure:
-        commands["redraw"] = shown_command(["report", *run, f"figure={figure}"])
-    return commands
-
-
-def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:
-    """The settings that a figure of the paper depends on, besides those that all cells have."""
-    name = str(manifest.get("experiment"))
-    if name not in experiment_names():
-        return {}
-    place = place_of(figure, str(manifest.get("captions", {}).get(figure, "")))
-    return figure_settings(preview(name)).get(place, {})
-
-
-def run_words(folder: Path, manifest: Record) -> list[str]:
-    """The settings of a report as words of a command line."""
-    name = str(manifest.get("experiment"))
-    root = _root(folder, name)
-    words = [f"experiment={name}"]
-    if manifest.get("profile", "paper") != "paper":
-        words.append(f"profile={manifest['profile']}")
-    words += shlex.split(str(manifest.get("changed", "")))
-    named = any(word.startswith("outputs=") for word in words)
-    if root != published_folder(name) and not named:
-        words.append(f"outputs={as_typed(root.parent)}")
-    return [word for word in words if word != "outputs=outputs"]
-
-
-def shown_command(words: Sequence[str]) -> str:
-    """The command line of these words."""
-    return shlex.join(["hess-run", *words])
-
-
-def as_typed(path: Path) -> Path:
-    """A path as one would type it here."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _as_it_is(files: CellFiles, name: str) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _experiment_lines(name: str) -> list[str]:
 def _figure_lines(experiment: Any) -> list[str]:
     """Figures and tables of the paper with the settings that they are drawn with."""
     by_place = sorted(figure_settings(experiment).items(), key=lambda item: natural(item[0]))
-    lines = [f"  {place}: {assignments(settings)}" for place, settings in by_place]
+    lines = [f"  {place}: {', '.join(assignments(settings))}" for place, settings in by_place]
     return ["", "figures, and the settings that they are drawn with", *lines] if lines else []
 
 

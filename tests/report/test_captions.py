@@ -1,19 +1,17 @@
-"""Captions: what axes and lines of a figure say, its note, and the judge's finding in words."""
+"""Captions: what a figure shows, its note and settings, and the judge's finding in words."""
 
 import pandas as pd
 import pytest
 
 from runner.contract import figure_settings
 from runner.report import figures
+from runner.report.annotations import noted
 from runner.report.captions import (
     LONGEST_ALT,
-    Drawing,
     caption,
     finding,
     place_of,
     places,
-    plain_label,
-    read_drawing,
 )
 from runner.run.config import experiment_names, preview
 
@@ -103,58 +101,26 @@ def test_the_finding_counts_verdicts_and_spells_out_what_went_wrong():
     )  # numbers: the count says it all
 
 
-def test_a_drawing_says_its_axes_lines_and_where_they_begin_and_end():
-    figure, axes = figures.new_figure(1, 2)
-    for ax, title in zip(axes[0], ("shallow", "deep"), strict=True):
-        ax.errorbar([0, 1, 2], [4.0, 2.0, 1.0], yerr=0.1, label="init")
-        ax.plot([0, 1, 2], [1.0, 1.0, float("nan")], label=r"$\lambda_1$")
-        ax.set_title(title)
-        ax.set_xlabel("distance $d$\np = 0.01")
-    axes[0, 0].set_ylabel(r"resonance $\|H\|_F$")
-    axes[0, 0].set_yscale("log")
-    drawing = read_drawing(figure)
-    assert drawing.axes.startswith("2 panels: resonance ‖H‖_F (logarithmic) against distance d")
-    assert (
-        drawing.axes.endswith("against distance d") and drawing.has_bars
-    )  # the legend's lines are in the reading
-    assert "In panel shallow: " in drawing.reading
-    assert "init: 4 at 0, 1 at 2" in drawing.reading and "λ_1: 1 at 0, 1 at 1" in drawing.reading
-    assert plain_label(r"$\partial w$, $\quad x$") == "∂w, quad x"
-    assert plain_label(r"$\Sigma\|H^T\|_F$, $L$") == "Σ‖H^T‖_F, L"
-
-
-def test_points_and_empty_panels_can_be_read_too():
-    figure, axes = figures.new_figure(1, 2)
-    assert read_drawing(figure) == Drawing()
-    axes[0, 0].scatter([1, 2, 3], [1, 2, 3])
-    figures.note(figure, "every seed a point")
-    assert read_drawing(figure).note == "every seed a point"
-    assert read_drawing(figure).reading == "3 points" and not read_drawing(figure).has_bars
+def test_what_is_noted_of_a_figure_is_noted_once():
+    figure, _ = figures.new_figure()
+    assert noted(figure) == ""
+    for text in ("every seed a point", "bars: one std", "every seed a point"):
+        figures.note(figure, text)
+    assert noted(figure) == "every seed a point; bars: one std"
 
 
 def test_a_caption_has_all_facts_of_its_figure_and_the_alt_text_begins_with_the_finding():
-    drawing = Drawing("R against d", "init: 4 at 0, 1 at 2", True, "a point a seed")
-    made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, bars="± std over seeds")
-    for text in (
-        "Resonance. Bars and bands: ± std over seeds",
-        "1 refuted",
-        "Seeds 42–44 (n = 3)",
-        "A point a seed.",
-    ):
+    made = caption("fig12_x", "Resonance", "a point a seed", ROWS, MANIFEST)
+    for text in ("Resonance. A point a seed.", "1 refuted", "Seeds 42–44 (n = 3)"):
         assert text in made.text
-    assert "2 cells of commits abc, def+changes" in made.text and "init: 4 at 0" not in made.text
-    assert "R against d. Init: 4 at 0, 1 at 2." in made.alt
+    assert "2 cells of commits abc, def+changes" in made.text
     assert made.alt.startswith("2 statements on Fig. 12") and len(made.alt) <= LONGEST_ALT
-    said = caption(
-        "fig12_x", "Mean and quartiles", drawing, ROWS, MANIFEST, bars="± std over seeds"
-    )
-    assert "± std" not in said.text
+    assert made.alt.endswith("Resonance. A point a seed.")
 
 
 def test_a_caption_names_the_settings_that_its_figure_is_drawn_with():
     about = {"Fig. 12": {"hidden": 3, "rates": [0.1, 0.2]}, "Fig. 1": {"width": 4}}
-    drawing = Drawing(axes="", reading="", note="", has_bars=False)
-    made = caption("fig12_x", "Resonance", drawing, ROWS, MANIFEST, drawn_with=about)
+    made = caption("fig12_x", "Resonance", "", ROWS, {**MANIFEST, "drawn_with": about})
     assert "Settings of this figure: hidden=3, rates=[0.1,0.2]." in made.text
     assert "width" not in made.text
 
@@ -163,4 +129,5 @@ def test_settings_are_declared_for_figures_that_are_drawn(published):
     for name in experiment_names():
         drawn = {place_of(path.stem) for path in published.glob(f"{name}/figures/*.png")}
         assert set(figure_settings(preview(name))) <= drawn, name
-    assert "portrait_hidden" in figure_settings(preview("ws_bound"))["Fig. 3"]
+    of_portraits = figure_settings(preview("ws_bound"))["Fig. 3"]
+    assert (of_portraits["hidden"], of_portraits["portrait_hidden"]) == ([3], 3)

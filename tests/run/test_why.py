@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.report.commands import run_words
 from runner.report.page import Page
 from runner.run.answer_lines import lines
 from runner.run.places import judgement, place_name
-from runner.run.provenance import run_words
 from runner.run.why import why
 from runner.store.archive import report_folders
 
@@ -30,10 +30,15 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
     for figure in record["figures"]:
         name = Path(figure["file"]).stem
         assert Path(figure["file"]).is_file() and figure["experiment"] == "ws_bound"
-        assert figure["redraw"] == f"hess-run report experiment=ws_bound figure={name}"
-        assert figure["drawn with"]["portrait_hidden"] == 3
+        settings = (
+            "experiment=ws_bound 'hidden=[3]' portrait_hidden=3 'rate=[0.1]' portrait_rate=0.1"
+        )
+        assert figure["measure"].startswith(f"hess-run -m {settings} ")
+        assert figure["measure"].endswith(" seed=42,43,44,45,46")
+        assert figure["redraw"].startswith(f"hess-run report {settings} ")
+        assert figure["redraw"].endswith(f" figure={name}")
     shown = "\n".join(lines([answer]))
-    assert figure["file"] in shown and "depends on portrait_hidden=3, " in shown
+    assert figure["file"] in shown and figure["measure"] in shown and figure["redraw"] in shown
     assert "hess-run show ws_bound" in shown
     (answer,) = why("DAG Fig. 6", tmp_path)
     assert answer.record()["figures"] and "no row is judged" in answer.title

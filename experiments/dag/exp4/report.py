@@ -40,7 +40,6 @@ class DiamondAnalysis(WithAuthors):
     alternatives = DIAMOND
     results = Results("exp4", ("branch_depth", "merged", "checkpoint"))
     rounding = ("tensor part of cat+ReLU", "separation")
-    bars = "± sample standard deviation over seeds"
 
     def figures(self) -> Figures:
         tables = self.tables

@@ -14,6 +14,8 @@ from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerS
 from runner import contract as c
 
 PARTS = ("search", "polish", "draws")
+PORTRAITS = ("Fig. 3", "Fig. 4", "Fig. 5", "Fig. 8")
+"""Figures of single points, followed in detail."""
 COST = {"sigmoid": 0.8, "tanh": 0.3, "softplus": 1.0, "gelu": 1.4, "linear": 0.1}
 """Seconds a hidden unit for the descent of 500 starts, 10,000 steps and 50 samples, as soon as most
 have stopped.
@@ -53,8 +55,8 @@ class WsBound(ThreeLayerStudy):
     )
     far: float = c.since(25.0, above=0)
     draws: int = c.since(6, free=True, above=0, figures=("Fig. 7",))
-    portrait_hidden: int = c.setting(above=0, figures=("Fig. 3", "Fig. 4", "Fig. 5", "Fig. 8"))
-    portrait_rate: float = c.setting(above=0, figures=("Fig. 3", "Fig. 4", "Fig. 5", "Fig. 8"))
+    portrait_hidden: int = c.setting(above=0, of="hidden", figures=PORTRAITS)
+    portrait_rate: float = c.setting(above=0, of="rate", figures=PORTRAITS)
     line_points: int = c.free(above=0, figures=("Fig. 3", "Fig. 4"))
     line_half_range: float = c.free(above=0, figures=("Fig. 3", "Fig. 4"))
     boundary_step: float = c.free(above=0, figures=("Fig. 3", "Fig. 4"))

@@ -355,7 +355,7 @@
     const tone = toneOf(row.verdict), figure = row.places.map(p => data.figures[p]).find(Boolean), id = escaped(row.id);
     const place = escaped(row.place) + (figure ? ` <a href="#figure.${escaped(figure)}">figure</a>` : "");
     return `<tr id="${id}"><td data-name="verdict" class="${tone}">${SIGNS[tone]} ${escaped(row.verdict)}</td>` +
-      `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${formulas(row.what, data.maths)}</button></td>` +
+      `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${formulas(row.what, data.maths)}</button>${why}</td>` +
       `<td data-name="published">${published(row)}</td><td data-name="measured">${measured(row)}</td>` +
       `<td data-name="ratio">${number(row.ratio)}</td><td data-name="place">${place}</td></tr>` +
       (open ? `<tr class="detail"><td colspan="6">${dots(row)}${evidence(row, data)}</td></tr>` : "");
@@ -407,7 +407,7 @@
     return [
       ["statement", row.name], ["criterion", row.threshold], ["measured", row.statistic],
       ["variants", listed(row.variants)], ["other seeds", listed(row.other_seeds)], ["details", row.detail],
-      ["speaks of", row.group], ["seeds that would decide", row.seeds_needed],
+      ["speaks of", row.group],
     ];
   }
   function cellFacts(row, data) {

@@ -1,0 +1,83 @@
+"""The command lines that measure the cells of a report and draw its figures again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.contract import assignments
+from runner.report.captions import place_of
+from runner.report.scope import Scope
+from runner.store.archive import published_folder
+
+Record = Mapping[str, Any]
+
+
+def shown_command(words: Iterable[str]) -> str:
+    """The command line of these words."""
+    return shlex.join(["hess-run", *words])
+
+
+def settings_words(manifest: Record) -> list[str]:
+    """The settings of a report as words of a command line."""
+    words = [f"experiment={manifest.get('experiment')}"]
+    if manifest.get("profile", "paper") != "paper":
+        words.append(f"profile={manifest['profile']}")
+    return words + shlex.split(str(manifest.get("changed", "")))
+
+
+def run_words(folder: Path, manifest: Record) -> list[str]:
+    """The settings of a report and its output folder as words of a command line."""
+    words = settings_words(manifest)
+    root = root_of(folder, manifest)
+    named = any(word.startswith("outputs=") for word in words)
+    if root != published_folder(str(manifest.get("experiment"))) and not named:
+        words.append(f"outputs={as_typed(root.parent)}")
+    return [word for word in words if word != "outputs=outputs"]
+
+
+def root_of(folder: Path, manifest: Record) -> Path:
+    """Folder of an experiment, whose report is in it or in a folder below."""
+    return folder if folder.name == str(manifest.get("experiment")) else folder.parent
+
+
+def as_typed(path: Path) -> Path:
+    """A path as one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def judged_seeds(manifest: Record) -> list[int]:
+    """The seeds that verdicts read, of those that are stored."""
+    seeds = Scope.of(manifest).seeds
+    stored = {cell["seed"] for cell in manifest["cells"]}
+    return sorted(stored & set(seeds) if seeds else stored)
+
+
+def measuring(words: Iterable[str], seeds: Iterable[int]) -> str:
+    """What measures the cells of these seeds."""
+    seeds = sorted(seeds)
+    multirun = ["-m"] if len(seeds) > 1 else []
+    named = [f"seed={','.join(map(str, seeds))}"] if seeds else []
+    return shown_command([*multirun, *words, *named])
+
+
+def drawn_with(manifest: Record, figure: str) -> dict[str, Any]:
+    """The settings that a figure of the paper depends on, besides those that all cells have."""
+    place = place_of(figure, str(manifest.get("captions", {}).get(figure, "")))
+    return dict(manifest.get("drawn_with", {}).get(place, {}))
+
+
+def figure_commands(manifest: Record, figure: str, words: Iterable[str]) -> dict[str, str]:
+    """What draws a figure again, and before it what measures it, where it depends on settings of
+    its own. words: of the report."""
+    words = list(words)
+    named = {word.partition("=")[0] for word in words}
+    settings = drawn_with(manifest, figure)
+    words += assignments({name: settings[name] for name in settings if name not in named})
+    draw = shown_command(["report", *words, f"figure={figure}"])
+    if not settings:
+        return {"redraw": draw}
+    return {"measure": measuring(words, judged_seeds(manifest)), "redraw": draw}
