@@ -189,7 +189,8 @@ class Claim:
     several papers; variants: part (a depth, a checkpoint, a protocol) -> its verdict; other_seeds:
     likewise of seeds other than the published networks', where those decide a part alone;
     seeds_needed: how many seeds would decide it if mean and spread stayed as they are (inf where
-    none would, NaN where it is decided or no number can be given); independent: as of `Statement`;
+    none would, NaN where it is decided or no number can be given); undecidable: why no number of
+    seeds would decide it, where that is known; independent: as of `Statement`;
     replication: the verdict of the seeds declared for a second one, which is not counted ("" where
     none are declared; the report fills it in); authors, authors_value: verdict and quantity of the
     authors' own published results, "" and NaN where these do not decide; alternative: what would
@@ -207,6 +208,7 @@ class Claim:
     variants: Mapping[str, Verdict] = field(default_factory=dict)
     other_seeds: Mapping[str, Verdict] = field(default_factory=dict)
     seeds_needed: float = NAN
+    undecidable: str = ""
     independent: bool = False
     replication: str = ""
     authors: str = ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runner.contract import is_extension
 from runner.report.labels import row_label
 from runner.report.scope import Scope
+from runner.report.undecided import undecided
 from runner.stats.intervals import joined
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def number_row(row: Row) -> tuple[str, ...]:
         printed + _spread(row.get("paper_std")),
         shown(row.get("measured_mean")) + _spread(row.get("measured_std")),
         str(row["verdict"]),
-        joined(str(row.get("reason") or ""), _needed(row)),
+        joined(str(row.get("reason") or ""), undecided(row)),
     )
 
 
@@ -198,7 +199,7 @@ def statement_row(row: Row) -> tuple[str, ...]:
     verdict = f"{row['verdict']}{_split(row.get('variants') or {})}"
     if row.get("other_seeds"):
         verdict += " (published networks; other seeds: claims.csv)"
-    verdict += f"; {_needed(row)}" if _needed(row) else ""
+    verdict += f"; {undecided(row)}" if undecided(row) else ""
     criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
     if row["verdict"] == "not comparable":
         criterion = str(row.get("detail") or "")
@@ -245,17 +246,6 @@ def _split(variants: Mapping[str, str]) -> str:
         named = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} of {total}"
         lines.append(f"{named} {verdict}")
     return f" (variants: {'; '.join(lines)})"
-
-
-def _needed(row: Row) -> str:
-    needed = row.get("seeds_needed")
-    if not isinstance(needed, float) or needed != needed:
-        return ""
-    return (
-        "more seeds would not decide it"
-        if needed == float("inf")
-        else f"about {needed:.0f} seeds would decide it"
-    )
 
 
 def _sorted(rows: Iterable[Row]) -> list[Row]:

@@ -20,6 +20,7 @@ from runner.report.labels import row_label
 from runner.report.manifest import changed_files, is_merged, read_manifest, read_table
 from runner.report.papers import anchors
 from runner.report.score import Score
+from runner.report.undecided import undecided
 
 T = TypeVar("T")
 GOOD = ("exact match", "reproduced", "confirmed")
@@ -48,7 +49,7 @@ SCORE_COLUMNS = frozenset(
 """Columns of scorecard.csv that are not keys of the value."""
 WORDS = (
     *("verdict", "reason", "source", "note", "significant", "in_our_95", "way", "statistic"),
-    *("in_their_prediction", "sign_kept", "margin_reason", "replication", "undecidable"),
+    *("in_their_prediction", "sign_kept", "margin_reason", "replication"),
 )
 """Columns of scorecard.csv that hold text, as the pages show them."""
 
@@ -93,8 +94,8 @@ class Figure:
     caption: str
     alt: str
     command: str
-    source: str = ""
     measure: str = ""
+    source: str = ""
     place: str = ""
     vector: Mapping[str, str] = field(default_factory=dict)
 
@@ -167,6 +168,7 @@ class Page:
                 "id": self._anchor(row, keys),
                 "keys": keys,
                 "label": row_label(keys),
+                "undecided": undecided(row),
                 "places": sorted(places(row.get("source", ""), PLACES)),
             }
             found.append({**about, **numbers, **words, "values": values})
@@ -189,9 +191,8 @@ class Page:
         )
         found = []
         for row in self.table("claims"):
-            content = {
-                k: row[k] for k in (*kept, "seeds_needed") if row.get(k) not in (None, "", "nan")
-            }
+            content = {k: row[k] for k in kept if row.get(k) not in (None, "", "nan")}
+            content["undecided"] = undecided(row)
             ours: dict[str, Any] = {"extension": True} if is_extension(row["where"]) else {}
             ours["places"] = sorted(places(row["where"], PLACES))
             ours |= {key: parsed(row.get(key, ""), {}) for key in ("variants", "other_seeds")}

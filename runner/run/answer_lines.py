@@ -17,14 +17,19 @@ def lines(answers: Iterable[Answer]) -> list[str]:
     shown = []
     for answer in answers:
         shown.append(answer.title)
-        for name, value in answer.record().items():
-            if name == "rows":
-                shown += [f"  {anchor}  {verdict}" for anchor, verdict in value.items()]
-            elif name != "title":
-                in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
-                first, *others = in_words(value)
-                shown.append(f"  {name.partition(' ')[0]:9s} {first}")
-                shown += [f"{INDENT}{line}" for line in others]
+        facts = dict(answer.record())
+        del facts["title"]
+        rows = facts.pop("rows", {})
+        reasons = facts.pop("undecided", {}) if rows else {}
+        for name, value in facts.items():
+            in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
+            first, *others = in_words(value)
+            shown.append(f"  {name.partition(' ')[0]:9s} {first}")
+            shown += [f"{INDENT}{line}" for line in others]
+        for anchor, verdict in rows.items():
+            shown.append(f"  {anchor}  {verdict}")
+            if anchor in reasons:
+                shown.append(f"      {reasons[anchor]}")
     return shown
 
 

@@ -86,6 +86,7 @@ class _Found:
     figures: list[dict[str, Any]] = field(default_factory=list)
     commands: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
+    undecided: dict[str, str] = field(default_factory=dict)
 
 
 def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
@@ -97,6 +98,8 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
             if named.place in row["places"]:
                 about = by_paper.setdefault(page.paper_of(row), _Found())
                 about.verdicts[row["id"]] = row["verdict"]
+                if row["undecided"]:
+                    about.undecided[row["id"]] = row["undecided"]
                 about.commands[page.name] = _measure(page)
         for figure in page.figures:
             if named.place == figure.place and page.paper != ALL:
@@ -111,6 +114,7 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
                 "figures": about.figures or None,
                 "measure": about.commands,
                 "rows": about.verdicts,
+                "undecided": about.undecided,
             }
             answers.append(Answer(title, facts))
     if not answers:

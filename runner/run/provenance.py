@@ -81,9 +81,12 @@ def of_file(path: Path, line: int, outputs: Path) -> Answer:
     }
     commit = manifest.get("software", {}).get("git_commit")
     facts["written"] = {"time": manifest.get("written"), "commit": commit}
-    figure = in_figure.get("figure", "")
-    facts["drawn with"] = drawn_with(manifest, figure) if figure else {}
-    return Answer(title, facts | commands(folder, manifest, cells, figure=figure))
+    words = run_words(folder, manifest)
+    facts["command"] = measuring(words, {cell["seed"] for cell in cells})
+    if "figure" in in_figure:
+        made = figure_commands(manifest, in_figure["figure"], words)
+        facts |= {"command": made.get("measure", facts["command"]), "redraw": made["redraw"]}
+    return Answer(title, facts)
 
 
 def of_row(folder: Path, page: Page, row: Record) -> Answer:
@@ -101,12 +104,14 @@ def of_row(folder: Path, page: Page, row: Record) -> Answer:
         "place": row.get("source", row.get("where")),
         "verdict": row.get("verdict"),
         "reason": row.get("reason"),
-        "detail": row.get("detail"),
+        "undecided": row["undecided"],
+        "detail": "" if row["undecided"] else row.get("detail"),
     }
     facts |= _of_cells(cells, _stored(folder, manifest, cells))
     params = cells[0]["params"] if cells else {}
     words = [f"{key}={params[key]}" for key in keys if key in params]
-    facts |= commands(folder, manifest, cells, words=words)
+    run = [*run_words(folder, manifest), *words]
+    facts["command"] = measuring(run, {cell["seed"] for cell in cells})
     return Answer(f"{row['id']}: {page.name}, {page.title}", facts)
 
 

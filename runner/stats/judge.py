@@ -324,17 +324,18 @@ def _joined(
     total = lost + sum(sample.n for sample in samples.values())
     undecided = [one.seeds_needed for one in decided.values() if one.verdict == "inconclusive"]
     needed = [seeds for seeds in undecided if not math.isnan(seeds)]
-    if verdict == "inconclusive" and math.inf in needed:
-        text += f"; no number of seeds decides it: {never}"
-    return claim(
+    made = claim(
         statement,
         verdict,
         samples[deciding[0]].mean if deciding else NAN,
         joined(lost_text(lost, total), text),
         threshold=threshold,
         variants={name: one.verdict for name, one in decided.items()} if len(decided) > 1 else {},
-        seeds_needed=max(needed) if needed and verdict == "inconclusive" else NAN,
     )
+    if verdict != "inconclusive" or not needed:
+        return made
+    seeds = max(needed)
+    return replace(made, seeds_needed=seeds, undecidable=never if math.isinf(seeds) else "")
 
 
 def _described(statement: Statement, name: str, sample: Sample) -> str:

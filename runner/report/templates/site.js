@@ -354,6 +354,7 @@
   function rowHtml(row, data, open) {
     const tone = toneOf(row.verdict), figure = row.places.map(p => data.figures[p]).find(Boolean), id = escaped(row.id);
     const place = escaped(row.place) + (figure ? ` <a href="#figure.${escaped(figure)}">figure</a>` : "");
+    const why = row.undecided ? `<p class="small">${escaped(row.undecided)}</p>` : "";
     return `<tr id="${id}"><td data-name="verdict" class="${tone}">${SIGNS[tone]} ${escaped(row.verdict)}</td>` +
       `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${formulas(row.what, data.maths)}</button>${why}</td>` +
       `<td data-name="published">${published(row)}</td><td data-name="measured">${measured(row)}</td>` +
@@ -393,8 +394,6 @@
       ["margin", number(row.margin) + (row.margin_reason ? `: ${row.margin_reason}` : "")],
       ["difference", known(row.difference) ? number(row.difference) + interval : ""],
       ["equivalence test", row.equivalence],
-      ["seeds that would decide", number(row.seeds_needed)],
-      ["why no number of seeds decides", row.undecidable],
       ["published value in our 95 % interval", row.in_our_95],
       ["our mean in the prediction interval of the paper", row.in_their_prediction],
       ["sign preserved", row.sign_kept],

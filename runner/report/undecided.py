@@ -1,0 +1,56 @@
+"""Why a row is inconclusive, in words made from its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from runner.stats.intervals import joined
+
+Row = Mapping[str, Any]
+
+
+def undecided(row: Row) -> str:
+    """Why a published number or a statement is inconclusive; "" for any other verdict.
+
+    >>> undecided({"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5,
+    ...            "detectable": 0.45, "seeds_needed": 17})
+    'the 90 % interval of the difference, -0.1 to 0.4, is neither inside nor outside ± 0.2; \
+the smallest difference that would show with n = 5 is 0.45; about 17 seeds would decide it'
+    """
+    if row["verdict"] != "inconclusive":
+        return ""
+    return joined(str(row.get("detail") or ""), _interval(row), _needed(row))
+
+
+def _interval(row: Row) -> str:
+    """How the interval of the difference and the margin lie, and what n values can show."""
+    low, high, margin, detectable = (
+        _number(row, key) for key in ("low", "high", "margin", "detectable")
+    )
+    if math.isnan(low) or math.isnan(margin):
+        return ""
+    return (
+        f"the 90 % interval of the difference, {low:.3g} to {high:.3g}, is neither inside nor "
+        f"outside ± {margin:.3g}; the smallest difference that would show with "
+        f"n = {_number(row, 'n'):.0f} is {detectable:.3g}"
+    )
+
+
+def _needed(row: Row) -> str:
+    """How many seeds would decide the row, or why no number would."""
+    never = str(row.get("undecidable") or "")
+    needed = _number(row, "seeds_needed")
+    if never:
+        return f"no number of seeds decides it: {never}"
+    if math.isnan(needed):
+        return ""
+    if math.isinf(needed):
+        return "no number of seeds decides it"
+    return f"about {needed:.0f} seeds would decide it"
+
+
+def _number(row: Row, key: str) -> float:
+    value = row.get(key)
+    return math.nan if value in (None, "") else float(value)
