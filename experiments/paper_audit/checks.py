@@ -9,9 +9,10 @@ recompute by hand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from functools import wraps
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -64,7 +65,12 @@ class Outcome:
 
 
 Check = Callable[[], Outcome]
-Function = TypeVar("Function", bound=Callable[..., Outcome])
+Errors = Iterator[float]
+"""What a check yields: the error of the printed line on each instance."""
+BothErrors = Generator[tuple[float, float], None, Worked]
+"""What a check yields: the errors of the printed and of the corrected line on each instance; it
+returns its worked check."""
+Steps = Iterable[float] | BothErrors
 
 
 class Checks(dict[str, Check]):
@@ -78,19 +84,29 @@ class Checks(dict[str, Check]):
         super().__init__()
         self.without: dict[tuple[str, str], Check] = {}
 
-    def clause(self, name: str) -> Callable[[Function], Function]:
-        """Decorate the check of the clause with this id."""
+    def clause(
+        self, name: str, instances: int | None = None, tolerance: float = TOLERANCE
+    ) -> Callable[[Callable[..., Outcome | Steps]], Callable[..., Outcome]]:
+        """Decorate the check of the clause with this id, which returns an outcome, or yields
+        errors (`outcome_of`)."""
 
-        def register(check: Function) -> Function:
-            self[name] = check
-            return check
+        def register(check: Callable[..., Outcome | Steps]) -> Callable[..., Outcome]:
+            @wraps(check)
+            def outcome(*arguments: Any, **named: Any) -> Outcome:
+                result = check(*arguments, **named)
+                if isinstance(result, Outcome):
+                    return result
+                return outcome_of(result, instances, tolerance)
+
+            self[name] = outcome
+            return outcome
 
         return register
 
-    def without_hypothesis(self, name: str, hypothesis: str) -> Callable[[Function], Function]:
+    def without_hypothesis(self, name: str, hypothesis: str) -> Callable[[Check], Check]:
         """Decorate the check of the clause without one of its hypotheses."""
 
-        def register(check: Function) -> Function:
+        def register(check: Check) -> Check:
             self.without[name, hypothesis] = check
             return check
 
@@ -227,12 +243,25 @@ def worst(
     return tally.outcome()
 
 
-def outcome_of(
-    errors: Sequence[float], instances: int | None = None, tolerance: float = TOLERANCE
-) -> Outcome:
-    """Outcome of collected errors, one for each instance unless `instances` says otherwise."""
+def outcome_of(steps: Steps, instances: int | None = None, tolerance: float = TOLERANCE) -> Outcome:
+    """Outcome of errors, or of pairs of errors (printed, corrected), one for each instance unless
+    `instances` says otherwise.
+
+    >>> outcome_of([0.5, 0.25]).printed
+    0.5
+    """
+    witness: Worked | None = None
+
+    def collected() -> Iterator[Any]:
+        nonlocal witness
+        witness = yield from steps  # what a generator returns; None of any other collection
+
+    errors = list(collected())
     count = len(errors) if instances is None else instances
-    return Outcome(max(errors), instances=count, tolerance=tolerance)
+    if not isinstance(errors[0], tuple):
+        return Outcome(max(errors), None, count, witness, tolerance)
+    printed, corrected = zip(*errors, strict=True)
+    return Outcome(max(printed), max(corrected), count, witness, tolerance)
 
 
 def exists(instance: str, reached: float, wanted: str, least: float = 1e-3) -> Outcome:

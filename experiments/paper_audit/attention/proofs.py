@@ -9,7 +9,7 @@ from torch.func import grad
 
 from experiments.attention.bounds import BOUNDS, attention_jacobian
 from experiments.paper_audit.attention.bounds import DRAWS, GRID, RADII, SIZES, draw
-from experiments.paper_audit.checks import Checks, Outcome, worked
+from experiments.paper_audit.checks import BothErrors, Checks, Outcome, worked
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, spectral_norm
 from runner.curvature.closed_form import attention as att
 
@@ -17,26 +17,23 @@ CHECKS = Checks()
 INSTANCES = len(GRID) * DRAWS
 
 
-@CHECKS.clause("attention.g.2.part_3")
-def one_sided() -> Outcome:
+@CHECKS.clause("attention.g.2.part_3", instances=INSTANCES)
+def one_sided() -> BothErrors:
     """Lemma G.2, Part 3 with b <= R^2 as Assumption G.1 prints it, and with |b| <= R^2."""
-    printed, corrected = [], []
     for n, d, radius in GRID:
         x, _, w, v, b = draw(n, d, radius)
         far = att.residual(x, w, v, b - 9 * radius**2).abs().max()
         near = att.residual(x, w, v, b).abs().max()
         limit = 2 * radius**2
-        printed.append(float(far) / limit - 1)
-        corrected.append(float(near) / limit - 1)
+        yield float(far) / limit - 1, float(near) / limit - 1
     one = ones(1, 1, 1)
     value = float(att.residual(one, one, one, -10 * one).abs())
-    witness = worked(
+    return worked(
         "n = d = 1, X = V = 1, b = −10 <= R², R = 1.01: |c|",
         "at most 2 R² = 2.0402",
         "",
         f"{value:.5g}",
     )
-    return Outcome(max(printed), max(corrected), INSTANCES, witness)
 
 
 @CHECKS.clause("attention.h.8.proof")
@@ -120,32 +117,28 @@ def block_symmetry() -> Outcome:
     return Outcome(max(printed), max(corrected), 3 * len(SIZES), witness)
 
 
-@CHECKS.clause("attention.i.2.proof")
-def blocks_bound_matrix() -> Outcome:
+@CHECKS.clause("attention.i.2.proof", instances=151)
+def blocks_bound_matrix() -> BothErrors:
     """Proof of Lemma I.2: norm of an n x n block matrix against the largest norm of its blocks;
     then n times that."""
     generator = seeded(0)
     all_ones = ones(1, 2, 2)
     cases = [(2, all_ones)]
     cases += [(n, gauss(generator, 50, 2 * n, 2 * n)) for n in (2, 3, 4)]
-    printed, corrected = [], []
     for n, raw in cases:
         matrix = raw + raw.mT
         blocks = token_blocks(matrix, n)
         ratio = spectral_norm(matrix) / spectral_norm(blocks).amax((-2, -1))
-        printed.append(float(ratio.max()) - 1)
-        corrected.append(float((ratio / n).max()) - 1)
+        yield float(ratio.max()) - 1, float((ratio / n).max()) - 1
     largest = float(torch.linalg.eigvalsh(all_ones[0])[-1])
     where = "((1, 1), (1, 1)): blocks of norm 1, largest eigenvalue"
-    witness = worked(where, "1", "<= n = 2", f"{largest:.5g}")
-    return Outcome(max(printed), max(corrected), 151, witness)
+    return worked(where, "1", "<= n = 2", f"{largest:.5g}")
 
 
-@CHECKS.clause("attention.i.1.proof")
-def term_bound() -> Outcome:
+@CHECKS.clause("attention.i.1.proof", instances=INSTANCES)
+def term_bound() -> BothErrors:
     """Proofs of Lemmas I.1 and H.9: |B_i| <= R^6; corrected: 4 R^6, for B_1 = 2 s f² w wᵀ and for
     B_2 = 2 f s (w zᵀ + z wᵀ), whose norm is 2 |f s| (|w·z| + |w| |z|)."""
-    printed, corrected = [], []
     for n, d, radius in GRID:
         x, _, w, v, _ = draw(n, d, radius)
         if (n, d) == (1, 1):
@@ -158,26 +151,21 @@ def term_bound() -> Outcome:
         second = (left * right).sum(-2).abs() + left.norm(dim=-2) * right.norm(dim=-2)
         norms = 2 * s.abs().amax(-1) * own * torch.maximum(first, second)
         largest = float(norms.max())
-        printed.append(largest / radius**6 - 1)
-        corrected.append(largest / (4 * radius**6) - 1)
+        yield largest / radius**6 - 1, largest / (4 * radius**6) - 1
     where = "n = d = 1, X = W = V = R = 2: |B_2|"
-    witness = worked(where, "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
-    return Outcome(max(printed), max(corrected), INSTANCES, witness)
+    return worked(where, "at most R⁶ = 64", "at most 4 R⁶ = 256", "256")
 
 
 @CHECKS.clause("attention.h.10.display")
-def moduli() -> Outcome:
+def moduli() -> BothErrors:
     """Proof of Lemma H.10: a a' − b b' in two moduli, the second |a · b| |b'| as printed;
     corrected: |a − b| |b'|."""
-    printed, corrected = [], []
     for a, b in gauss(seeded(0), 50, 2, 2):
         exact = float((a[0] * b[1] - b[0] * b[1]).abs())
         by_product = (a[0] * b[0]).abs() * b[1].abs()
         by_difference = (a[0] - b[0]).abs() * b[1].abs()
-        printed.append(abs(float(by_product) - exact))
-        corrected.append(abs(float(by_difference) - exact))
-    witness = worked("dc(X) = dc(Y) = 1 in both factors: second modulus", "1", "0", "0")
-    return Outcome(max(printed), max(corrected), 50, witness)
+        yield abs(float(by_product) - exact), abs(float(by_difference) - exact)
+    return worked("dc(X) = dc(Y) = 1 in both factors: second modulus", "1", "0", "0")
 
 
 def constant(name: str) -> float:

@@ -19,7 +19,7 @@ from experiments.paper_audit.attention.terms import (
     relative_error,
     same1,
 )
-from experiments.paper_audit.checks import Checks, Outcome, outcome_of
+from experiments.paper_audit.checks import Checks, Errors, Outcome, outcome_of
 from experiments.paper_audit.tensors import gauss, seeded, unit, zeros
 from runner.curvature.closed_form.attention import output_hessians
 
@@ -27,27 +27,23 @@ CHECKS = Checks()
 
 
 @CHECKS.clause("attention.fact_b.1")
-def algebra() -> Outcome:
+def algebra() -> Errors:
     """Fact B.1 on three random vectors."""
-    errors = []
     for _, t in origins():
         u, v, w = t.f, t.h, t.x1
         triple = (u * v * w).sum()
-        errors.append(relative_error((u * v) @ w, triple))
-        errors.append(relative_error(u @ torch.diag(v) @ w, triple))
-    return outcome_of(errors)
+        yield relative_error((u * v) @ w, triple)
+        yield relative_error(u @ torch.diag(v) @ w, triple)
 
 
 @CHECKS.clause("attention.fact_b.2")
-def calculus() -> Outcome:
+def calculus() -> Errors:
     """Fact B.2: product rules, power rule, exp, unit vectors, against autodiff at random points."""
-    errors = []
     for seed in range(4):
         generator = seeded(seed)
         a, b, c = gauss(generator, 3, 4)
         time = gauss(generator, ())
-        errors += _calculus_errors(a, b, c, time)
-    return outcome_of(errors)
+        yield from _calculus_errors(a, b, c, time)
 
 
 def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> list[float]:

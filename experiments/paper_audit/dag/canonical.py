@@ -8,9 +8,9 @@ from torch.func import grad, hessian, vmap
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     exists,
-    outcome_of,
     relative_error,
     strongest,
     worked,
@@ -73,29 +73,25 @@ def wide_jacobian(case: Instance, e: Example) -> Tensor:
 
 
 @CHECKS.clause("dag.remark8.form")
-def quadratic_form() -> Outcome:
+def quadratic_form() -> Errors:
     """r^T [H^GN] r = |Σ_v J_out,v r_v|² in the metric ∇²ℓ, for random r."""
-    errors = []
     for case in smooth():
         for e in examples(case):
             full = assembled(e.gauss_newton(case.dag.output), case.dag.order)
             r = gauss(seeded(0), len(full))
             moved = wide_jacobian(case, e) @ r
-            errors.append(relative_error(moved @ e.base @ moved, r @ full @ r))
-    return outcome_of(errors)
+            yield relative_error(moved @ e.base @ moved, r @ full @ r)
 
 
 @CHECKS.clause("dag.remark9")
-def reads_as_ggn() -> Outcome:
+def reads_as_ggn() -> Errors:
     """J^T ∇²ℓ J with J = [J_out,v1, ...] side by side; with the transpose of the print the factors
     do not multiply."""
-    errors = []
     for case in smooth():
         e = first_example(case)
         wide = wide_jacobian(case, e)
         full = assembled(e.gauss_newton(case.dag.output), case.dag.order)
-        errors.append(relative_error(wide.T @ e.base @ wide, full))
-    return outcome_of(errors)
+        yield relative_error(wide.T @ e.base @ wide, full)
 
 
 @CHECKS.clause("dag.remark8.blocks")
@@ -235,16 +231,14 @@ def tensors_symmetric() -> Outcome:
 
 
 @CHECKS.clause("dag.prop14.only_if")
-def separate() -> Outcome:
+def separate() -> Errors:
     """Proposition 14, 'only if': a block whose nodes share no descendant, here two heads with
     losses of their own."""
-    errors = []
     for seed in range(4):
         generator = seeded(seed)
         a, b = gauss(generator, 3, 3), gauss(generator, 3, 3)
         matrix = hessian(_two_losses)(gauss(generator, 6), a, b)
-        errors.append(float(matrix[:3, 3:].abs().max() / matrix.abs().max()))
-    return outcome_of(errors)
+        yield float(matrix[:3, 3:].abs().max() / matrix.abs().max())
 
 
 def _two_losses(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -286,10 +280,9 @@ def tensor_norm_is_unsigned() -> Outcome:
 
 
 @CHECKS.clause("dag.single_node")
-def single_node() -> Outcome:
+def single_node() -> Errors:
     """Abstract: with one node, D^T ∇²ℓ D + the pure parametric term is the Hessian in its
     parameters."""
-    errors = []
     for seed in range(3):
         torch.manual_seed(seed)
         layers = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
@@ -297,5 +290,4 @@ def single_node() -> Outcome:
         case = Instance("one node", Dag([Node("out", ("input",), layers)]), x, torch.tensor([0]))
         own = parametric(case, 0)["out"]
         found = own.d.T @ first_example(case).base @ own.d + own.own
-        errors.append(relative_error(found, parameter_blocks(case)["out", "out"]))
-    return outcome_of(errors)
+        yield relative_error(found, parameter_blocks(case)["out", "out"])

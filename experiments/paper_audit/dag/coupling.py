@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import math
 
-from experiments.paper_audit.checks import Checks, Outcome, attack, exists, outcome_of, worked
+from experiments.paper_audit.checks import (
+    Checks,
+    Errors,
+    Outcome,
+    attack,
+    exists,
+    worked,
+)
 from experiments.paper_audit.dag.instances import smooth, smooth_and_piecewise_linear
 from experiments.paper_audit.dag.linear_graphs import GRAPHS, Linear, of_numbers
 from experiments.paper_audit.dag.oracle import Blocks, exact, gauss_newton, mean
@@ -55,9 +62,8 @@ def coupling_above_one() -> Outcome:
 
 
 @CHECKS.clause("dag.g2.zero")
-def coupling_zero() -> Outcome:
+def coupling_zero() -> Errors:
     """G.2 (i): C = R / √(R R) is zero where R is, and only there."""
-    errors = []
     for case in smooth():
         blocks = of_example(exact(case))
         for (v, w), block in blocks.items():
@@ -65,8 +71,7 @@ def coupling_zero() -> Outcome:
             if size:
                 norm = float(block.norm())
                 coupling = norm / size
-                errors.append(float((coupling == 0) != (norm == 0) or coupling < 0))
-    return outcome_of(errors)
+                yield float((coupling == 0) != (norm == 0) or coupling < 0)
 
 
 @CHECKS.clause("dag.def23.only")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     attack,
     exists,
@@ -61,18 +62,16 @@ def theorem_25() -> Outcome:
 
 
 @CHECKS.clause("dag.thm25.exponent")
-def lyapunov_identity() -> Outcome:
+def lyapunov_identity() -> Errors:
     """Eq. 8: ‖Π‖₂ = exp((j − i) λ) with λ = log‖Π‖₂ / (j − i); and C_L = ‖∇²ℓ‖_F for every
     activation."""
-    errors = []
     for case in (chain(0), chain(1, nn.ReLU)):
         e = first_example(case)
         for (a, v), (b, w) in itertools.combinations(enumerate(case.dag.order), 2):
             norm = float(spectral_norm(e.total[w, v]))
             exponent = math.log(norm) / (b - a)
-            errors.append(abs(math.exp((b - a) * exponent) / norm - 1))
-        errors.append(abs(float(e.blocks["out", "out"].norm() / e.base.norm()) - 1))
-    return outcome_of(errors)
+            yield abs(math.exp((b - a) * exponent) / norm - 1)
+        yield abs(float(e.blocks["out", "out"].norm() / e.base.norm()) - 1)
 
 
 @CHECKS.clause("dag.thm77")
@@ -91,9 +90,8 @@ CHECKS.without["dag.thm77", "s rho < 1"] = lambda: decay(2.5)
 
 
 @CHECKS.clause("dag.thm77.proof")
-def children_sum() -> Outcome:
+def children_sum() -> Errors:
     """Theorem 77, proof: H^GN[v,w] = Σ_u D_uvᵀ H^GN[u,w] for arbitrary w and v ≠ out."""
-    errors = []
     for case in smooth_and_piecewise_linear():
         e = first_example(case)
         blocks = e.gauss_newton(case.dag.output)
@@ -101,8 +99,7 @@ def children_sum() -> Outcome:
         for v, w in itertools.product(case.dag.order[:-1], case.dag.order):
             children = case.dag.children[v]
             found = total(e.jacobian[u, v].T @ blocks[u, w] for u in children)
-            errors.append(float((found - blocks[v, w]).abs().max()) / size)
-    return outcome_of(errors)
+            yield float((found - blocks[v, w]).abs().max()) / size
 
 
 @CHECKS.clause("dag.remark27")

@@ -8,6 +8,7 @@ from torch import Tensor, outer
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     attack,
     exists,
@@ -81,15 +82,13 @@ def full_mass() -> Outcome:
 
 
 @CHECKS.clause("dag.thm83.only")
-def only_tensor() -> Outcome:
+def only_tensor() -> Errors:
     """m⁻(H) <= ‖H^T‖_*: no negative curvature beyond what H^T carries (Weyl), and none where H^T =
     0."""
-    excess = []
     for case in smooth_and_piecewise_linear():
         h = whole(case)
         nuclear = float(torch.linalg.svdvals(h - whole_gauss_newton(case)).sum())
-        excess.append((negative_mass(h) - nuclear) / float(h.norm()))
-    return outcome_of(excess)
+        yield (negative_mass(h) - nuclear) / float(h.norm())
 
 
 def product_loss(p: Tensor) -> Tensor:

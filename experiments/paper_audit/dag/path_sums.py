@@ -9,9 +9,9 @@ from torch import Tensor
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     exists,
-    outcome_of,
     relative_error,
     worked,
     worst,
@@ -126,11 +126,9 @@ def partial_cancel() -> Outcome:
 
 
 @CHECKS.clause("dag.remark72")
-def total_of_paths() -> Outcome:
+def total_of_paths() -> Errors:
     """Remark 72: J_out,v0 = sum over paths of D_p, so that H^GN[v0,out] = sum_p D_p^T d2 loss."""
-    errors = []
     for case in path_cases():
         e, out = first_example(case), case.dag.output
         for v in case.dag.order:
-            errors.append(relative_error(total_over_paths(case.dag, e, v, out), e.total[out, v]))
-    return outcome_of(errors)
+            yield relative_error(total_over_paths(case.dag, e, v, out), e.total[out, v])

@@ -11,6 +11,7 @@ from torch import Tensor, diag
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     apart,
     attack,
@@ -94,11 +95,10 @@ def equality_cases() -> Outcome:
     return outcome_of(wrong, instances=len(samples()))
 
 
-@CHECKS.clause("dag.prop92")
-def proposition_92() -> Outcome:
+@CHECKS.clause("dag.prop92", instances=3)
+def proposition_92() -> Errors:
     """U Σ Vᵀ of the children pulled back: Σ_u,w D_uvᵀ H^GN[u,w] D_wv, and at most |Ch(v)||Ch(w)| r
     columns."""
-    errors = []
     for seed in range(3):
         e = first_example(diamond(seed))
         blocks = e.gauss_newton("out")
@@ -110,10 +110,9 @@ def proposition_92() -> Outcome:
             ranks.append(r)
             columns.append(e.jacobian[u, "stem"].T @ left[:, :r])
             pulled = pulled + columns[-1] @ diag(values[:r]) @ right[:r] @ e.jacobian[w, "stem"]
-        errors.append(relative_error(pulled, blocks["stem", "stem"]))
+        yield relative_error(pulled, blocks["stem", "stem"])
         width = torch.cat(columns, 1).shape[1]
-        errors.append(float(width != 4 * max(ranks)))  # the bound, attained by equal ranks
-    return outcome_of(errors, instances=3)
+        yield float(width != 4 * max(ranks))  # the bound, attained by equal ranks
 
 
 def tails() -> list[tuple[Tensor, int, float, float]]:
@@ -147,20 +146,18 @@ def allowed(m: Tensor, bound: float) -> float:
 
 
 @CHECKS.clause("dag.cor94")
-def relative_rank() -> Outcome:
+def relative_rank() -> Errors:
     """'In particular' and Corollary 94: σ_{r+1} <= eps σ_1/√(d_min − r) gives ‖H − H_r‖_F <= eps
     ‖H‖_F.
 
     Attained by σ = (1, s, s, s) and r = 1 as s → 0, where the bound is 1 + 3 s²/2 times the error.
     """
-    errors = []
     for m, _, error, bound in tails():
         if bound > 1e-6 * float(m.norm()):
-            errors.append(excess(error, allowed(m, bound)))
+            yield excess(error, allowed(m, bound))
     s = 1e-6
     attained = diagonal(1.0, s, s, s)
-    errors.append(apart(float(singular(attained)[1:].norm()), allowed(attained, math.sqrt(3) * s)))
-    return outcome_of(errors)
+    yield apart(float(singular(attained)[1:].norm()), allowed(attained, math.sqrt(3) * s))
 
 
 @CHECKS.clause("dag.cor94.decay")
@@ -181,13 +178,11 @@ def decay_is_not_low_rank() -> Outcome:
 
 
 @CHECKS.clause("dag.remark95")
-def storage() -> Outcome:
+def storage() -> Errors:
     """Remark 95: numbers in rank-r factors, (d_v + d_w + 1) r, over (d_v + d_w) r: below 2 at every
     size."""
-    excesses = []
     for a, b, r in ((4, 4, 1), (64, 32, 5), (512, 512, 10)):
-        excesses.append(((a + b + 1) * r) / ((a + b) * r) - 2)
-    return outcome_of(excesses)
+        yield ((a + b + 1) * r) / ((a + b) * r) - 2
 
 
 @CHECKS.clause("dag.prop92.sum")

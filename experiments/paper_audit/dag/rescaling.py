@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     attack,
     outcome_of,
@@ -92,18 +93,16 @@ def change_of_couplings(before: Blocks, after: Blocks) -> float:
     return max(abs(x - y) for x, y in pairs)
 
 
-@CHECKS.clause("dag.thm44")
-def theorem_44() -> Outcome:
-    errors = []
+@CHECKS.clause("dag.thm44", instances=6)
+def theorem_44() -> Errors:
     powers = {("h1", "h1"): 2, ("h1", "h2"): 1, ("h2", "h2"): 0}
     for seed, act in enumerate((nn.ReLU, nn.LeakyReLU, nn.Identity)):
         for a in (0.1, 3.0):
             before, after = rescaled(chain(seed, act, widths=(3, 4, 3)), a, "h1", ("h2",))
             for pair, power in powers.items():
                 change = (after[pair] * a**power - before[pair]).abs().max()
-                errors.append(float(change) / float(before[pair].abs().max()))
-            errors.append(change_of_couplings(before, after))
-    return outcome_of(errors, instances=6)
+                yield float(change) / float(before[pair].abs().max())
+            yield change_of_couplings(before, after)
 
 
 def branching(*children: str) -> Outcome:

@@ -11,6 +11,7 @@ from torch.func import grad, jacfwd, jacrev, vmap
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     equality,
     exists,
@@ -221,20 +222,18 @@ def nonlinear_merge() -> Outcome:
 
 
 @CHECKS.clause("dag.fig1")
-def figure_1() -> Outcome:
+def figure_1() -> Errors:
     """v0 → v1 → v2 → out with a skip v0 → v2: D_out,v0 = D3 (I + D2 D1) and the blocks of panel
     (b)."""
-    errors = []
     for seed in range(3):
         generator = seeded(seed)
         d1, d2, d3 = (gauss(generator, 3, 3) for _ in range(3))
         e = _example_of_figure_1(d1, d2, d3)
         blocks = e.blocks
-        errors.append(relative_error(d3 @ (unit(3) + d2 @ d1), e.total["out", "v0"]))
+        yield relative_error(d3 @ (unit(3) + d2 @ d1), e.total["out", "v0"])
         of_v0 = d1.T @ blocks["v1", "out"] + blocks["v2", "out"]
-        errors.append(relative_error(of_v0, blocks["v0", "out"]))
-        errors.append(relative_error(d2.T @ blocks["v2", "out"], blocks["v1", "out"]))
-    return outcome_of(errors)
+        yield relative_error(of_v0, blocks["v0", "out"])
+        yield relative_error(d2.T @ blocks["v2", "out"], blocks["v1", "out"])
 
 
 def _example_of_figure_1(d1: Tensor, d2: Tensor, d3: Tensor) -> Example:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from experiments.paper_audit.checks import (
+    BothErrors,
     Checks,
+    Errors,
     Outcome,
     apart,
     attack,
@@ -95,24 +97,21 @@ def skip_lower(rho: float = 0.8) -> Outcome:
 CHECKS.without["dag.thm34b.lower", "rho < 1"] = lambda: skip_lower(2.2)
 
 
-@CHECKS.clause("dag.thm34.scaling")
-def scaling() -> Outcome:
+@CHECKS.clause("dag.thm34.scaling", tolerance=1e-8)
+def scaling() -> BothErrors:
     """Limit of (1 − (alpha rho)^k)^(L/k), alpha = c/L: printed 1 for every k; for k = 1 it is
     exp(−c rho)."""
-    wrong, right = [], []
     depth = 10**9
     for k, c, rho in itertools.product((1, 2, 3, 4), (0.5, 1.0, 2.0), (0.3, 0.9)):
         value = math.exp(depth / k * math.log1p(-((c * rho / depth) ** k)))
         limit = math.exp(-c * rho) if k == 1 else 1.0
-        wrong.append(abs(value - 1))
-        right.append(abs(value - limit))
-    witness = worked(
+        yield abs(value - 1), abs(value - limit)
+    return worked(
         "k = 1, c = 1, rho = 0.9: limit of (1 − 0.9/L)^L",
         "1",
         "exp(−0.9) = 0.4066",
         f"{math.exp(10**9 * math.log1p(-0.9e-9)):.4f}",
     )
-    return Outcome(max(wrong), max(right), 24, witness, tolerance=1e-8)
 
 
 def shrunk(depth: int, share: float) -> float:
@@ -138,16 +137,14 @@ def unscaled() -> Outcome:
     return Outcome(float(vanishes), math.exp(-0.5) / 2 - scaled, 4, witness)
 
 
-@CHECKS.clause("dag.thm34.rate")
-def rates() -> Outcome:
+@CHECKS.clause("dag.thm34.rate", instances=3, tolerance=1e-3)
+def rates() -> Errors:
     """Rate of the lower bound, −log(1 − rho^k)/k, against rho^k/k for rho^k ≪ 1: what is left is
     rho^(2k)/(2k), so that neither the leading term nor the logarithm can be another one."""
-    errors = []
     for rho, k in ((0.1, 3), (0.2, 5), (0.05, 3)):
         rate, leading = -math.log1p(-(rho**k)) / k, rho**k / k
-        errors.append(apart(rate, leading))
-        errors.append(apart(rate - leading, rho ** (2 * k) / (2 * k)))
-    return outcome_of(errors, instances=3, tolerance=1e-3)
+        yield apart(rate, leading)
+        yield apart(rate - leading, rho ** (2 * k) / (2 * k))
 
 
 @CHECKS.clause("dag.footnote2")

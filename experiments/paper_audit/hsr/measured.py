@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from experiments.paper_audit import published
-from experiments.paper_audit.checks import Checks, Outcome, apart, worked
+from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, worked
 from experiments.paper_audit.hsr.gradients import gradient_of, squared
 from experiments.paper_audit.hsr.propositions import papers_network
 from experiments.paper_audit.tensors import seeded
@@ -111,10 +111,9 @@ def upper_bound(hessian: Tensor) -> Tensor:
 
 
 @CHECKS.clause("hsr.section5c.factor")
-def factor_of_sigma() -> Outcome:
+def factor_of_sigma() -> BothErrors:
     """Section V-C: ∂σ/∂θ enters ∇λ_sup times the number of parameters D; corrected: times √(D −
     1)."""
-    printed, right = [], []
     for seed in range(3):
         network = papers_network(seeded(seed))
         count = len(network.theta)
@@ -123,9 +122,7 @@ def factor_of_sigma() -> Outcome:
         by_mean = gradient_of(network, torch.trace) / count
         by_std = gradient_of(network, squared) / (2 * std * count) - mean / std * by_mean
         factor = (gradient_of(network, upper_bound) - by_mean) @ by_std / by_std.square().sum()
-        printed.append(apart(float(factor), count))
-        right.append(apart(float(factor), (count - 1) ** 0.5))
-    witness = worked(
+        yield apart(float(factor), count), apart(float(factor), (count - 1) ** 0.5)
+    return worked(
         "M = 2, N = 3, D = 13: factor of ∂σ/∂θ in ∂λ_sup/∂θ", "13", "√12 = 3.464", f"{factor:.4f}"
     )
-    return Outcome(max(printed), max(right), 3, witness)

@@ -8,6 +8,7 @@ from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import (
     Check,
     Checks,
+    Errors,
     Outcome,
     outcome_of,
     relative_error,
@@ -42,38 +43,32 @@ CHECKS["hsr.eq100"] = product_rule(t.psi_matrix)
 
 
 @CHECKS.clause("hsr.eq103")
-def omega_rule() -> Outcome:
-    errors = []
+def omega_rule() -> Errors:
     for case, i, j in sampled_cases():
         by_first = jacobian(lambda i, j: i.s1, case) * j.s1
         by_second = jacobian(lambda i, j: j.s1, case) * i.s1
-        errors.append(relative_error(by_first + by_second, jacobian(t.omega, case)))
-    return outcome_of(errors)
+        yield relative_error(by_first + by_second, jacobian(t.omega, case))
 
 
 @CHECKS.clause("hsr.eq63")
-def leibniz() -> Outcome:
-    errors = []
+def leibniz() -> Errors:
     for case, i, j in sampled_cases():
         by_first = jacobian(lambda i, j: i.f, case) @ j.f
         by_second = jacobian(lambda i, j: j.f, case) @ i.f
         exact = jacobian(lambda i, j: i.f @ j.f, case)
-        errors.append(relative_error(by_first + by_second, exact))
-    return outcome_of(errors)
+        yield relative_error(by_first + by_second, exact)
 
 
 @CHECKS.clause("hsr.eq111")
-def symmetries() -> Outcome:
-    errors = []
+def symmetries() -> Errors:
     for _, i, j in sampled_cases():
-        errors.append(relative_error(t.phi_matrix(i, j).T, t.phi_matrix(j, i)))
-        errors.append(relative_error(t.psi_matrix(i, j)[1, 0], t.psi_matrix(j, i)[0, 1]))
-        errors.append(relative_error(t.omega(i, j), t.omega(j, i)))
+        yield relative_error(t.phi_matrix(i, j).T, t.phi_matrix(j, i))
+        yield relative_error(t.psi_matrix(i, j)[1, 0], t.psi_matrix(j, i)[0, 1])
+        yield relative_error(t.omega(i, j), t.omega(j, i))
         swapped = t.G_phi(j, i)[:, [0, 2, 1, 3]] @ kron(i.o, j.o)
-        errors.append(relative_error(swapped, t.G_phi(j, i) @ kron(j.o, i.o)))
+        yield relative_error(swapped, t.G_phi(j, i) @ kron(j.o, i.o))
         ordered = torch.stack([i.s1 * j.s1, i.s1 * j.delta, i.delta * j.s1, i.delta * j.delta])
-        errors.append(relative_error(kron(i.o, j.o), ordered))
-    return outcome_of(errors)
+        yield relative_error(kron(i.o, j.o), ordered)
 
 
 @CHECKS.clause("hsr.lemma1")

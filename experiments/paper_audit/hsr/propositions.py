@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from experiments.paper_audit.checks import Checks, Outcome, Worked, outcome_of, worked
+from experiments.paper_audit.checks import Checks, Errors, Outcome, Worked, worked
 from experiments.paper_audit.hsr import gradients
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.tensors import gauss, real, seeded, total, unit, zeros
@@ -219,11 +219,10 @@ def both_fall() -> Outcome:
 
 
 @CHECKS.clause("hsr.proposition2")
-def proposition_two() -> Outcome:
+def proposition_two() -> Errors:
     """The move of λ_sup and λ_inf between random symmetric matrices of equal mean, the one with
     smaller σ second."""
     generator = seeded(0)
-    moves = []
     for dimension, _ in itertools.product((2, 5, 13), range(60)):
         raw = gauss(generator, 2, dimension, dimension)
         symmetric = raw + raw.mT
@@ -232,5 +231,4 @@ def proposition_two() -> Outcome:
         centred = symmetric - centre[:, None, None] * unit(dimension)
         wide, narrow = sorted(centred, key=lambda m: -float(torch.linalg.eigvalsh(m).std()))
         (high, low), (new_high, new_low) = ends(wide), ends(narrow)
-        moves.append(max(new_high - high, low - new_low))
-    return outcome_of(moves)
+        yield max(new_high - high, low - new_low)

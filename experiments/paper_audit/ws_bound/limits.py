@@ -9,6 +9,7 @@ from torch import Tensor
 
 from experiments.paper_audit.checks import (
     Checks,
+    Errors,
     Outcome,
     attack,
     outcome_of,
@@ -135,18 +136,16 @@ def largest_gram() -> Outcome:
 
 
 @CHECKS.clause("ws.proposition7")
-def hidden_values() -> Outcome:
+def hidden_values() -> Errors:
     """Hidden values in (−1, 1) stay below I²(1 + N)², and saturating the layer reaches it."""
-    excess = []
     generator = seeded(0)
     for samples, units in ((1, 1), (5, 3), (4, 10)):
         limit = samples**2 * (1 + units) ** 2
         for y in gauss(generator, 20, samples, units) * 3:
             for f in (torch.sigmoid, torch.tanh):
-                excess.append((gram(f(y)) - limit) / limit)
+                yield (gram(f(y)) - limit) / limit
         saturated = torch.sigmoid(40.0 * ones(samples, units))
-        excess.append(abs(gram(saturated) - limit) / limit)
-    return outcome_of(excess)
+        yield abs(gram(saturated) - limit) / limit
 
 
 def cancelling(k: float) -> Instance:

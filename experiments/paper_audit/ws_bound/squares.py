@@ -13,6 +13,7 @@ from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import (
     Check,
     Checks,
+    Errors,
     Outcome,
     equality as equal,
     outcome_of,
@@ -141,18 +142,16 @@ CHECKS["ws.eq68"] = equality(block_square, dense_square, PAIRED)
 
 
 @CHECKS.clause("ws.eq73")
-def kronecker() -> Outcome:
+def kronecker() -> Errors:
     """Lemma 3 and Eq. 80."""
     generator = seeded(0)
-    errors = []
     for m, n in ((1, 1), (2, 3), (4, 2)):
         A, C = gauss(generator, 2, m, n)
         B, D = gauss(generator, 2, n, m)
         whole = (kron(A, C) @ kron(B, D)).trace()
-        errors.append(relative_error(whole, (A @ B).trace() * (C @ D).trace()))
+        yield relative_error(whole, (A @ B).trace() * (C @ D).trace())
         a, b = gauss(generator, 2, n)
-        errors.append(relative_error((diag(a) @ diag(b)).trace(), a @ b))
-    return outcome_of(errors)
+        yield relative_error((diag(a) @ diag(b)).trace(), a @ b)
 
 
 def pairwise(trace: Pair, printed: Pair) -> Check:
