@@ -10,21 +10,9 @@ from statistics import mean, median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from experiments.paper_audit.attention import cases
-from experiments.paper_audit.attention.terms import (
-    Case,
-    Expression,
-    Terms,
-    all_same,
-    both_other,
-    both_other_equal,
-    indices,
-    instance,
-    same_then_other,
-    second_derivative,
-)
+from experiments.paper_audit.attention import cases, terms as t
 from experiments.paper_audit.checks import Worked
 from experiments.paper_audit.dag import paths
 from experiments.paper_audit.dag.instances import chain
@@ -50,15 +38,15 @@ Numbers = Mapping[str, Any]
 TOKENS, WIDTH, SEEDS = 4, 3, 4
 
 
-def share(case: Case, error: Expression) -> Numbers:
+def share(case: t.Case, error: t.Expression) -> Numbers:
     """‖what the print adds to ∂²c‖ / ‖∂²c‖ over index tuples of a case at n = 4, d = 3, Gaussian X,
     W, V."""
     off = whole = 0.0
     for seed in range(SEEDS):
-        for k in indices(TOKENS, WIDTH, case, seed):
-            terms = Terms(*instance(TOKENS, WIDTH, seed), k)
+        for k in t.indices(TOKENS, WIDTH, case, seed):
+            terms = t.Terms(*t.instance(TOKENS, WIDTH, seed), k)
             off += float(error(terms)) ** 2
-            whole += float(second_derivative(terms)) ** 2
+            whole += float(t.second_derivative(terms)) ** 2
     return {"share": float((off / whole) ** 0.5)}
 
 
@@ -76,7 +64,7 @@ def ball_of_recovery() -> Numbers:
 
 def factor_of_gradient() -> Numbers:
     """‖∇L‖ by automatic differentiation over ‖Σ c ∇c‖."""
-    x, w, v, b = (m.unsqueeze(0) for m in instance(TOKENS, WIDTH))
+    x, w, v, b = (m.unsqueeze(0) for m in t.instance(TOKENS, WIDTH))
     point = x[0].clone().requires_grad_()
     residual = att.outputs(point.unsqueeze(0), w, v)[0] - b[0]
     exact = torch.autograd.grad(residual.square().sum(), point, retain_graph=True)[0]
@@ -84,28 +72,15 @@ def factor_of_gradient() -> Numbers:
     return {"ratio": float(exact.norm() / printed.norm())}
 
 
-def z_error(t: Terms) -> Tensor:
-    """Lemma C.5, Part 2, as printed less d z1/dx_{i2,j2}."""
-    return t.f00 * (t.w2 * (t.y10 - t.z1) + t.w21) - t.f02 * (t.w2 * (t.y12 - t.z1) + t.w21)
-
-
-def f_error(t: Terms) -> Tensor:
-    """Lemma D.1 as printed less d f_{i0,i1}/dx_{i2,j2}."""
-    return t.f01 * (1 - t.f02) * t.w2 - cases.df01(t)
-
-
-def product_error(t: Terms) -> Tensor:
-    """Lemma D.5, Part 1, as printed less d (f_{i0,i1} h_{j0,i1})/dx_{i2,j2}."""
-    return cases.d5_part_1(t) - cases.df01(t) * t.h1 - t.f01 * t.v2
-
-
-def error_of_d1(t: Terms) -> Tensor:
-    """What Lemma D.1 adds to the second derivative of c."""
-    return f_error(t) * (t.w1 * (t.h1 - t.s) + t.v1)
-
-
-def error_of_d6(t: Terms) -> Tensor:
-    return cases.d6(t) + (cases.ds(t) * t.f01 + t.s * cases.df01(t)) * t.w1
+z_error = t.f00 * (t.w2 * (t.y10 - t.z1) + t.w21) - t.f02 * (t.w2 * (t.y12 - t.z1) + t.w21)
+"""Lemma C.5, Part 2, as printed less d z1/dx_{i2,j2}."""
+f_error = t.f01 * (1 - t.f02) * t.w2 - cases.df01
+"""Lemma D.1 as printed less d f_{i0,i1}/dx_{i2,j2}."""
+product_error = cases.d5_part_1 - cases.df01 * t.h1 - t.f01 * t.v2
+"""Lemma D.5, Part 1, as printed less d (f_{i0,i1} h_{j0,i1})/dx_{i2,j2}."""
+error_of_d1 = f_error * (t.w1 * (t.h1 - t.s) + t.v1)
+"""What Lemma D.1 adds to the second derivative of c."""
+error_of_d6 = cases.d6 + (cases.ds * t.f01 + t.s * cases.df01) * t.w1
 
 
 def exponents_at_init() -> Numbers:
@@ -242,11 +217,11 @@ def outlier_vectors() -> Numbers:
 NUMBERS: dict[str, Callable[[], Numbers]] = {
     "attention.j.1": ball_of_recovery,
     "attention.b.17": factor_of_gradient,
-    "attention.d.1": partial(share, both_other, error_of_d1),
-    "attention.c.5.2": partial(share, same_then_other, lambda t: -t.s * z_error(t)),
-    "attention.c.10.1": partial(share, all_same, lambda t: t.s * t.z1 * t.z2 * (t.f00 - 1)),
-    "attention.d.5.1": partial(share, both_other_equal, lambda t: product_error(t) * t.w1),
-    "attention.d.6": partial(share, both_other, error_of_d6),
+    "attention.d.1": partial(share, t.both_other, error_of_d1),
+    "attention.c.5.2": partial(share, t.same_then_other, -t.s * z_error),
+    "attention.c.10.1": partial(share, t.all_same, t.s * t.z1 * t.z2 * (t.f00 - 1)),
+    "attention.d.5.1": partial(share, t.both_other_equal, product_error * t.w1),
+    "attention.d.6": partial(share, t.both_other, error_of_d6),
     "dag.eq2": gap_of_equation_2,
     "dag.lambda1": exponents_at_init,
     "dag.prop102": sources_before_training,

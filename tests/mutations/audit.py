@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper_audit.checks import Outcome
+from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.measure import check
 from experiments.paper_audit.papers import ROOM, Clause, clauses, keys, read
 from tests.mutations.formulas import Mutation, mutations
@@ -124,9 +125,24 @@ HOLDERS = (
 )
 
 
+def formula_names() -> dict[int, list[tuple[str, str, int]]]:
+    """(module, name, 0) of the formulas that have one, or are in a table that has one, by id."""
+    names: dict[int, list[tuple[str, str, int]]] = {}
+    for module in [*sys.modules.values()]:
+        if not module.__name__.startswith(PACKAGE):
+            continue
+        for name, value in vars(module).items():
+            for formula in value.values() if isinstance(value, dict) else [value]:
+                if isinstance(formula, Formula):
+                    names.setdefault(id(formula), []).append((module.__name__, name, 0))
+    return names
+
+
 def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
-    """(module, function, first line) of all code of the audit that a check can reach."""
+    """(module, function, first line) of all code of the audit that a check can reach, and (module,
+    name, 0) of all formulas."""
     found: set[tuple[str, str, int]] = set()
+    names = formula_names()
     seen: dict[int, Any] = {}
     todo: list[Any] = [check]
     while todo:
@@ -134,6 +150,7 @@ def reached(check: Callable[..., Any]) -> set[tuple[str, str, int]]:
         if id(item) in seen:
             continue
         seen[id(item)] = item
+        found.update(names.get(id(item), ()))
         if isinstance(item, types.FunctionType) and item.__module__.startswith(PACKAGE):
             todo += [item.__closure__, item.__defaults__]
             for code in _codes(item.__code__):
@@ -178,7 +195,8 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
     reach = {formula.id: reached(formula.check) for formula in clauses(key)}
     for module, mutation in turns[:count]:
         place = (_full(key, module), mutation.function, mutation.start)
-        near = sorted((i for i in reach if place in reach[i]), key=lambda i: len(reach[i]))
+        near = [i for i in reach if place in reach[i] or i == mutation.start]
+        near.sort(key=lambda i: len(reach[i]))
         by = _caught(key, module, mutation, near[:LIMIT])
         row = {
             "paper": key,

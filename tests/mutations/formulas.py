@@ -90,7 +90,7 @@ def changes(node: ast.AST) -> Changes:
             yield "index", ast.Attribute(name, INDICES[attr], node.ctx)
         case ast.Attribute(value=ast.Name("i" | "j" as name), attr=attr) if attr not in SHARED:
             yield "index", ast.Attribute(ast.Name(INDICES[name], ast.Load()), attr, node.ctx)
-        case ast.Name("i" | "j" as name, ast.Load()):
+        case ast.Name(name, ast.Load()) if name in INDICES:
             yield "index", ast.Name(INDICES[name], ast.Load())
         case ast.Subscript():
             yield from _subscript(node)
@@ -192,12 +192,12 @@ def _subscript(node: ast.Subscript) -> Changes:
 
 @dataclass(frozen=True)
 class Mutation:
-    """One error: kind, function and the line where it begins, line, text before and after, number
-    of the node."""
+    """One error: kind, function and the line where it begins (of a formula its name and 0, of one
+    without a name "CHECKS" and its clause), line, text before and after, number of the node."""
 
     kind: str
     function: str
-    start: int
+    start: int | str
     line: int
     change: str
     position: int
@@ -210,15 +210,18 @@ class Mutation:
 
 
 def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
-    """Every error that can be made within the functions named (all where none is); <lambda>:
-    outside of functions."""
+    """Every error that can be made within the functions and formulas named (all where none is);
+    <lambda>: outside of functions."""
     found = []
-    for position, (function, start, node) in enumerate(_nodes(ast.parse(source))):
+    tree = ast.parse(source)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for position, (function, start, node) in enumerate(_nodes(tree)):
         if functions and function not in functions:
             continue
         for kind, new in changes(node):
             before, after = text_of(node), text_of(new)
-            if before != after:
+            unknown = isinstance(new, ast.Name) and new.id not in names
+            if before != after and not unknown:
                 found.append(
                     Mutation(
                         kind,
@@ -233,6 +236,7 @@ def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
 
 
 NO_FORMULA = {
+    "targets",
     "annotation",
     "returns",
     "slice",
@@ -243,15 +247,19 @@ NO_FORMULA = {
     "generators",
     "keywords",
 }
-Node = tuple[str, int, ast.expr]
+Node = tuple[str, int | str, ast.expr]
 
 
-def _nodes(node: ast.AST, function: str = "", start: int = 0) -> Iterator[Node]:
-    """(function, its first line, expression) of all expressions within functions."""
+def _nodes(node: ast.AST, function: str = "", start: int | str = 0) -> Iterator[Node]:
+    """(function, its first line, expression) of all expressions within functions and formulas."""
     if isinstance(node, ast.FunctionDef):
         function, start = node.name, min([node.lineno, *(d.lineno for d in node.decorator_list)])
-    elif isinstance(node, ast.Lambda) and function in ("", "<lambda>"):
+    elif isinstance(node, ast.Lambda) and (
+        function == "<lambda>" or not start or isinstance(start, str)
+    ):
         function, start = "<lambda>", node.lineno
+    elif isinstance(node, ast.Assign | ast.AnnAssign) and not function:
+        function, start = _assigned(node)
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if (
@@ -266,6 +274,17 @@ def _nodes(node: ast.AST, function: str = "", start: int = 0) -> Iterator[Node]:
             if function and isinstance(child, ast.expr) and not of_attribute:
                 yield function, start, child
             yield from _nodes(child, function, start)
+
+
+def _assigned(node: ast.Assign | ast.AnnAssign) -> tuple[str, int | str]:
+    """(name, 0) of an assignment, or ("CHECKS", clause) where a check is given to a clause."""
+    target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+    match target:
+        case ast.Subscript(value=ast.Name("CHECKS"), slice=ast.Constant(str(clause))):
+            return "CHECKS", clause
+        case ast.Subscript():
+            return _name(target.value), 0
+    return _name(target), 0
 
 
 def _name(node: ast.AST) -> str:

@@ -1,9 +1,9 @@
 """The attention paper's notation at one point, and how its lemmas on derivatives are checked.
 
-`Terms` names every factor that occurs in Sections B-E for one choice of indices, so that a printed
-right-hand side is one line of code. A check differentiates the left-hand side by forward mode in
-float64 and reports the largest relative error of the printed and of the corrected right-hand side
-over instances of several sizes, smallest first.
+The formulas name every factor that occurs in Sections B-E for one choice of indices (`Terms`), so
+that a printed right-hand side is one line of code. A check differentiates the left-hand side by
+forward mode in float64 and reports the largest relative error of the printed and of the corrected
+right-hand side over instances of several sizes, smallest first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from experiments.paper_audit import checks
 from experiments.paper_audit.checks import Check, Outcome
+from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, unit, zeros
 
 SIZES: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
@@ -45,15 +46,15 @@ class Index:
 
 @dataclass(frozen=True)
 class Terms:
-    """X (d, n), W (d, d), V (d, d), B (n, d) and indices k; the paper's functions as properties
-    (Section B.2).
+    """X (d, n), W (d, d), V (d, d), B (n, d), indices k, and the vectors u, f and h = h(X)_{j0} of
+    Section B.2.
 
-    Vectors: u, f, h = h(X)_{j0}, x1 = X^T W_{*,j1}, x2, e0, e1, e2. Scalars: f00 = f_{i0,i0}, f01 =
-    f_{i0,i1}, f02 = f_{i0,i2}; h0, h1, h2 = h_{j0,i}; w1 = <W_{j1,*}, X_{*,i0}>, w2; z1 = <f, x1>,
-    z2; s = <f, h>; y10 = <W_{*,j1}, X_{*,i0}>, y12 = <W_{*,j1}, X_{*,i2}>, y20; v1 = v_{j1,j0}, v2;
-    w12 = w_{j1,j2}, w21; m1 = <f o x1, h>, m2. Where a lemma prints h(X)_{i0,i0}, that is hbad =
-    <X_{*,i0}, V_{*,i0}>; it needs i0 <= d, and where i0 > d the lemma is given the benefit of the
-    doubt.
+    The formulas below are the other factors. Vectors: x1 = X^T W_{*,j1}, x2, e0, e1, e2. Scalars:
+    f00 = f_{i0,i0}, f01 = f_{i0,i1}, f02 = f_{i0,i2}; h0, h1, h2 = h_{j0,i}; w1 = <W_{j1,*},
+    X_{*,i0}>, w2; z1 = <f, x1>, z2; s = <f, h>; y10 = <W_{*,j1}, X_{*,i0}>, y12 = <W_{*,j1},
+    X_{*,i2}>, y20; v1 = v_{j1,j0}, v2; w12 = w_{j1,j2}, w21; m1 = <f o x1, h>, m2. Where a lemma
+    prints h(X)_{i0,i0}, that is hbad = <X_{*,i0}, V_{*,i0}>; it needs i0 <= d, and where i0 > d the
+    lemma is given the benefit of the doubt.
     """
 
     x: Tensor
@@ -61,9 +62,6 @@ class Terms:
     v: Tensor
     b: Tensor
     k: Index
-
-    def unit(self, i: int) -> Tensor:
-        return torch.eye(self.x.shape[1], dtype=self.x.dtype)[i]
 
     @cached_property
     def scores(self) -> Tensor:
@@ -81,33 +79,50 @@ class Terms:
     def h(self) -> Tensor:
         return self.x.T @ self.v[:, self.k.j0]
 
-    e0 = property(lambda t: t.unit(t.k.i0))
-    e1 = property(lambda t: t.unit(t.k.i1))
-    e2 = property(lambda t: t.unit(t.k.i2))
-    f00 = property(lambda t: t.f[t.k.i0])
-    f01 = property(lambda t: t.f[t.k.i1])
-    f02 = property(lambda t: t.f[t.k.i2])
-    h0 = property(lambda t: t.h[t.k.i0])
-    h1 = property(lambda t: t.h[t.k.i1])
-    h2 = property(lambda t: t.h[t.k.i2])
-    hbad = property(lambda t: t.x[:, t.k.i0] @ t.v[:, t.k.i0] if t.k.i0 < t.x.shape[0] else t.h0)
-    x1 = property(lambda t: t.x.T @ t.w[:, t.k.j1])
-    x2 = property(lambda t: t.x.T @ t.w[:, t.k.j2])
-    w1 = property(lambda t: t.w[t.k.j1] @ t.x[:, t.k.i0])
-    w2 = property(lambda t: t.w[t.k.j2] @ t.x[:, t.k.i0])
-    y10 = property(lambda t: t.w[:, t.k.j1] @ t.x[:, t.k.i0])
-    y12 = property(lambda t: t.w[:, t.k.j1] @ t.x[:, t.k.i2])
-    y20 = property(lambda t: t.w[:, t.k.j2] @ t.x[:, t.k.i0])
-    z1 = property(lambda t: t.f @ t.x1)
-    z2 = property(lambda t: t.f @ t.x2)
-    s = property(lambda t: t.f @ t.h)
-    m1 = property(lambda t: (t.f * t.x1) @ t.h)
-    m2 = property(lambda t: (t.f * t.x2) @ t.h)
-    v1 = property(lambda t: t.v[t.k.j1, t.k.j0])
-    v2 = property(lambda t: t.v[t.k.j2, t.k.j0])
-    w12 = property(lambda t: t.w[t.k.j1, t.k.j2])
-    w21 = property(lambda t: t.w[t.k.j2, t.k.j1])
 
+X = Formula(lambda t: t.x)
+W = Formula(lambda t: t.w)
+V = Formula(lambda t: t.v)
+i0 = Formula(lambda t: t.k.i0)
+i1 = Formula(lambda t: t.k.i1)
+i2 = Formula(lambda t: t.k.i2)
+j0 = Formula(lambda t: t.k.j0)
+j1 = Formula(lambda t: t.k.j1)
+j2 = Formula(lambda t: t.k.j2)
+scores = Formula(lambda t: t.scores)
+u = Formula(lambda t: t.u)
+f = Formula(lambda t: t.f)
+h = Formula(lambda t: t.h)
+units = Formula(lambda t: unit(t.x.shape[1]))
+e0 = units[i0]
+e1 = units[i1]
+e2 = units[i2]
+f00 = f[i0]
+f01 = f[i1]
+f02 = f[i2]
+h0 = h[i0]
+h1 = h[i1]
+h2 = h[i2]
+column0 = X.T[i0]
+hbad = Formula(lambda t: t.x[:, t.k.i0] @ t.v[:, t.k.i0] if t.k.i0 < len(t.x) else h0(t))
+x1 = X.T @ W.T[j1]
+x2 = X.T @ W.T[j2]
+w1 = W[j1] @ column0
+w2 = W[j2] @ column0
+y10 = W.T[j1] @ column0
+y12 = W.T[j1] @ X.T[i2]
+y20 = W.T[j2] @ column0
+z1 = f @ x1
+z2 = f @ x2
+s = f @ h
+m1 = (f * x1) @ h
+m2 = (f * x2) @ h
+v1 = V[j1][j0]
+v2 = V[j2][j0]
+w12 = W[j1][j2]
+w21 = W[j2][j1]
+same2 = Formula(lambda t: float(t.k.i1 == t.k.i2))
+"""1 where i1 = i2, else 0."""
 
 Expression = Callable[[Terms], Tensor]
 Case = Callable[[Index], bool]
@@ -188,7 +203,7 @@ def derivative(quantity: Expression, terms: Terms, wrt: int) -> Tensor:
 
 def second_derivative(terms: Terms) -> Tensor:
     """d2 c_{i0,j0} / dx_{i1,j1} dx_{i2,j2}."""
-    return derivative(lambda t: derivative(lambda inner: inner.s, t, 1), terms, 2)
+    return derivative(lambda t: derivative(s, t, 1), terms, 2)
 
 
 def relative_error(found: Tensor, exact: Tensor) -> float:

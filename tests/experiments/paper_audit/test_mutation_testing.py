@@ -26,10 +26,9 @@ def test_wrong_constants_of_bounds_are_noticed(error):
 def test_every_target_holds_formulas(key):
     for module, functions in audit.TARGETS[key].items():
         tree = ast.parse(audit.source_of(key, module))
-        assert set(functions.split()) <= {
-            "<lambda>",
-            *(n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)),
-        }
+        names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        names |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        assert set(functions.split()) <= names | {"<lambda>"}
 
 
 def test_reach_follows_tables_closures_and_modules():
@@ -44,6 +43,14 @@ def test_reach_follows_tables_closures_and_modules():
         ("three_layer", "loss"),
     } <= found
     assert ("squares", "grams") not in found
+
+
+def test_reach_follows_formulas():
+    checks = {clause.id: clause.check for clause in clauses("attention")}
+    found = audit.reached(checks["attention.d.9.part_1"])
+    cases = f"{audit.PACKAGE}.attention.cases"
+    assert {(cases, name, 0) for name in ("right_d9", "df01", "ds", "w1")} <= found
+    assert (cases, "df00", 0) not in found
 
 
 def test_the_readme_quotes_the_runs():

@@ -28,6 +28,7 @@ m[i] | subscript | m[i - 1]
 m[:, 0] | subscript |
 i.a | index | j.a
 t.w1 | index | t.w2
+w1 | index | w2
 i.V | index |
 j.F(1) | index | j.F(2)
 a.T | transpose | a

@@ -15,8 +15,15 @@ from experiments.paper_audit.attention.terms import (
     all_same,
     by_x1,
     derivative,
+    f00,
+    h0,
+    m1,
     points,
+    s,
     same1,
+    v1,
+    w1,
+    z1,
 )
 from experiments.paper_audit.checks import attack, equality, relative_error
 from experiments.paper_audit.dag import oracle as dag
@@ -114,19 +121,17 @@ def test_attention_oracle_agrees_with_finite_differences():
         shift = torch.zeros_like(t.x)
         shift[t.k.j2, t.k.i2] = 1e-6
         above, below = replace(t, x=t.x + shift), replace(t, x=t.x - shift)
-        estimate = (above.z1 - below.z1) / 2e-6
-        assert abs(float(estimate - derivative(lambda inner: inner.z1, t, 2))) < 1e-7
+        estimate = (z1(above) - z1(below)) / 2e-6
+        assert abs(float(estimate - derivative(z1, t, 2))) < 1e-7
 
 
-def wrong_lemma_b16(t):
-    """Its first sign is turned."""
-    of_softmax = t.s * t.f00 * t.w1 - t.s * t.z1
-    return of_softmax + t.f00 * t.h0 * t.w1 + t.m1 + t.f00 * t.v1
+wrong_lemma_b16 = s * f00 * w1 - s * z1 + f00 * h0 * w1 + m1 + f00 * v1
+"""Its first sign is turned."""
 
 
 def test_a_wrong_sign_in_an_attention_lemma_is_caught_and_described():
     """A wrong sign in Lemma B.16 is reported with an instance to recompute by hand."""
-    found = by_x1(lambda t: t.s, same1, wrong_lemma_b16)()
+    found = by_x1(s, same1, wrong_lemma_b16)()
     assert found.agreement == "fails" and found.witness is not None
     assert found.witness["instance"].startswith("d = 1, X = (1.0, 0.0)")
 
