@@ -14,7 +14,7 @@ from typing import Any
 from latex2mathml.converter import convert
 
 from runner.report.navigation import IN_DOCUMENTATION
-from runner.report.page import MEANINGS, tone
+from runner.report.tones import MEANINGS, tone
 
 ROOT = Path(__file__).resolve().parents[1]
 

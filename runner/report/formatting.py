@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import is_extension
+from runner.report.inconclusive import why_inconclusive
 from runner.report.labels import row_label
 from runner.report.scope import Scope
-from runner.report.undecided import undecided
 from runner.stats.intervals import joined
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def number_row(row: Row) -> tuple[str, ...]:
         printed + _spread(row.get("paper_std")),
         shown(row.get("measured_mean")) + _spread(row.get("measured_std")),
         str(row["verdict"]),
-        joined(str(row.get("reason") or ""), undecided(row)),
+        joined(str(row.get("reason") or ""), why_inconclusive(row)),
     )
 
 
@@ -199,7 +199,7 @@ def statement_row(row: Row) -> tuple[str, ...]:
     verdict = f"{row['verdict']}{_split(row.get('variants') or {})}"
     if row.get("other_seeds"):
         verdict += " (published networks; other seeds: claims.csv)"
-    verdict += f"; {undecided(row)}" if undecided(row) else ""
+    verdict += f"; {why_inconclusive(row)}" if why_inconclusive(row) else ""
     criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
     if row["verdict"] == "not comparable":
         criterion = str(row.get("detail") or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runner.report.page import MEANINGS, tone
+from runner.report.tones import MEANINGS, tone
 
 RESULTS = (("Results", "index.html"), ("Figures", "gallery.html"))
 DOCUMENTS = (("Summary", "reproduction/README.html"), ("Errata", "errata.html"))

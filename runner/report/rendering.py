@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from runner.report.captions import seeds_line
 from runner.report.formulas import formulas
-from runner.report.page import MEANINGS, tone
+from runner.report.tones import MEANINGS, tone
 
 TEMPLATES = Path(__file__).parent / "templates"
 SIGNS = {"good": "✓", "bad": "✗", "neutral": "–", "open": "○"}

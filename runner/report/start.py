@@ -13,9 +13,10 @@ from runner.files import write_bytes
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
 from runner.report.navigation import ALONE, Surroundings
-from runner.report.page import ALL, MEANINGS, Page, in_order, tone
+from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
 from runner.report.rendering import SIGNS, island, render
+from runner.report.tones import MEANINGS, in_order, tone
 from runner.store.archive import PUBLISHED
 
 GALLERY = "gallery.html"

@@ -20,7 +20,7 @@ def lines(answers: Iterable[Answer]) -> list[str]:
         facts = dict(answer.record())
         del facts["title"]
         rows = facts.pop("rows", {})
-        reasons = facts.pop("undecided", {}) if rows else {}
+        reasons = facts.pop("why", {}) if rows else {}
         for name, value in facts.items():
             in_words = _in_a_line if isinstance(value, str) else IN_WORDS.get(name, _in_a_line)
             first, *others = in_words(value)

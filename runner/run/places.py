@@ -11,8 +11,9 @@ from typing import Any
 
 from runner.contract import SettingError, short
 from runner.report.commands import as_typed, figure_commands, judged_seeds, measuring, run_words
-from runner.report.page import ALL, Figure, Page, tone
+from runner.report.page import ALL, Figure, Page
 from runner.report.papers import known_papers
+from runner.report.tones import tone
 from runner.run.console import did_you_mean
 from runner.run.provenance import Answer
 from runner.store.archive import where_published
@@ -86,7 +87,7 @@ class _Found:
     figures: list[dict[str, Any]] = field(default_factory=list)
     commands: dict[str, str] = field(default_factory=dict)
     verdicts: dict[str, str] = field(default_factory=dict)
-    undecided: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
 
 def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
@@ -98,8 +99,8 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
             if named.place in row["places"]:
                 about = by_paper.setdefault(page.paper_of(row), _Found())
                 about.verdicts[row["id"]] = row["verdict"]
-                if row["undecided"]:
-                    about.undecided[row["id"]] = row["undecided"]
+                if row["why"]:
+                    about.reasons[row["id"]] = row["why"]
                 about.commands[page.name] = _measure(page)
         for figure in page.figures:
             if named.place == figure.place and page.paper != ALL:
@@ -114,7 +115,7 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
                 "figures": about.figures or None,
                 "measure": about.commands,
                 "rows": about.verdicts,
-                "undecided": about.undecided,
+                "why": about.reasons,
             }
             answers.append(Answer(title, facts))
     if not answers:

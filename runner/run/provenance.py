@@ -104,8 +104,8 @@ def of_row(folder: Path, page: Page, row: Record) -> Answer:
         "place": row.get("source", row.get("where")),
         "verdict": row.get("verdict"),
         "reason": row.get("reason"),
-        "undecided": row["undecided"],
-        "detail": "" if row["undecided"] else row.get("detail"),
+        "why": row["why"],
+        "detail": "" if row["why"] else row.get("detail"),
     }
     facts |= _of_cells(cells, _stored(folder, manifest, cells))
     params = cells[0]["params"] if cells else {}

@@ -13,7 +13,7 @@ from runner.report.compare import claims_table, scorecard
 from runner.report.formatting import place_rows, report_text, statement_row
 from runner.report.formulas import FORMULA, MARK, formulas, marked, mathml, table
 from runner.report.labels import row_label
-from runner.report.page import parsed
+from runner.report.rows import parsed
 from runner.report.summary import summary
 from runner.report.write import with_json
 from runner.stats import judge

@@ -119,13 +119,13 @@ def test_an_inconclusive_row_says_why_below_its_name(published, tmp_path):
     (answer,) = why("Table 8", tmp_path)
     record = answer.record()
     opened = [name for name, verdict in record["rows"].items() if verdict == "inconclusive"]
-    assert opened and opened == [*record["undecided"]]
+    assert opened and opened == [*record["why"]]
     shown = lines([answer])
     for name in opened:
         reason = shown[shown.index(f"  {name}  inconclusive") + 1].strip()
-        assert reason == record["undecided"][name] and "would show with n = " in reason
+        assert reason == record["why"][name] and "detectable with n = " in reason
     (row,) = why(opened[0], tmp_path)
-    assert row.record()["undecided"] == record["undecided"][opened[0]]
+    assert row.record()["why"] == record["why"][opened[0]]
 
 
 def test_the_command_of_a_report_names_profile_changes_and_folder():

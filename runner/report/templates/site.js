@@ -354,7 +354,7 @@
   function rowHtml(row, data, open) {
     const tone = toneOf(row.verdict), figure = row.places.map(p => data.figures[p]).find(Boolean), id = escaped(row.id);
     const place = escaped(row.place) + (figure ? ` <a href="#figure.${escaped(figure)}">figure</a>` : "");
-    const why = row.undecided ? `<p class="small">${escaped(row.undecided)}</p>` : "";
+    const why = row.why ? `<p class="small">${escaped(row.why)}</p>` : "";
     return `<tr id="${id}"><td data-name="verdict" class="${tone}">${SIGNS[tone]} ${escaped(row.verdict)}</td>` +
       `<td><button type="button" class="toggle" aria-expanded="${open}" data-row="${id}">${formulas(row.what, data.maths)}</button>${why}</td>` +
       `<td data-name="published">${published(row)}</td><td data-name="measured">${measured(row)}</td>` +

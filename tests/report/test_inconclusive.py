@@ -5,8 +5,8 @@ import math
 import pandas as pd
 import pytest
 
+from runner.report.inconclusive import why_inconclusive
 from runner.report.page import Page
-from runner.report.undecided import undecided
 
 ROW = {"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5}
 ROW |= {"detectable": 0.45, "undecidable": ""}
@@ -15,27 +15,27 @@ ROW |= {"detectable": 0.45, "undecidable": ""}
 @pytest.mark.parametrize(
     "changed, ends",
     [
-        ({"seeds_needed": 17.0}, "is 0.45; about 17 seeds would decide it"),
-        ({"seeds_needed": math.inf}, "is 0.45; no number of seeds decides it"),
-        ({"undecidable": "few"}, "is 0.45; no number of seeds decides it: few"),
-        ({"seeds_needed": "nan"}, "the smallest difference that would show with n = 5 is 0.45"),
+        ({"seeds_needed": 17.0}, "n = 5: 0.45; about 17 seeds would decide it"),
+        ({"seeds_needed": math.inf}, "n = 5: 0.45; no number of seeds decides it"),
+        ({"undecidable": "few"}, "n = 5: 0.45; no number of seeds decides it: few"),
+        ({"seeds_needed": "nan"}, "margin ± 0.2; detectable with n = 5: 0.45"),
     ],
 )
 def test_a_number_names_interval_margin_and_seeds(changed, ends):
-    text = undecided(ROW | changed)
-    assert "-0.1 to 0.4, is neither inside nor outside ± 0.2" in text and text.endswith(ends)
+    text = why_inconclusive(ROW | changed)
+    assert "-0.1 to 0.4, margin ± 0.2" in text and text.endswith(ends)
 
 
 def test_a_statement_has_its_details_and_any_other_verdict_nothing():
-    assert undecided({"verdict": "inconclusive", "detail": "n = 2"}) == "n = 2"
-    assert undecided(ROW | {"verdict": "reproduced"}) == ""
+    assert why_inconclusive({"verdict": "inconclusive", "detail": "n = 2"}) == "n = 2"
+    assert why_inconclusive(ROW | {"verdict": "reproduced"}) == ""
 
 
 def test_every_inconclusive_row_of_the_reports_says_why(published):
     for path in sorted(published.glob("*/manifest.json")):
         page = Page.read(path.parent)
         for row in (*page.scores, *page.claims):
-            assert bool(row["undecided"]) == (row["verdict"] == "inconclusive"), row["id"]
+            assert bool(row["why"]) == (row["verdict"] == "inconclusive"), row["id"]
     interval = pd.read_csv(published / "exp6_resnet18" / "scorecard.csv")
     of_open = interval[interval["verdict"] == "inconclusive"]
     assert (of_open["detectable"] > of_open["margin"]).all()

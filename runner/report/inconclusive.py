@@ -11,13 +11,13 @@ from runner.stats.intervals import joined
 Row = Mapping[str, Any]
 
 
-def undecided(row: Row) -> str:
+def why_inconclusive(row: Row) -> str:
     """Why a published number or a statement is inconclusive; "" for any other verdict.
 
-    >>> undecided({"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5,
-    ...            "detectable": 0.45, "seeds_needed": 17})
-    'the 90 % interval of the difference, -0.1 to 0.4, is neither inside nor outside ± 0.2; \
-the smallest difference that would show with n = 5 is 0.45; about 17 seeds would decide it'
+    >>> row = {"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5}
+    >>> why_inconclusive({**row, "detectable": 0.45, "seeds_needed": 17})
+    '90 % interval of the difference -0.1 to 0.4, margin ± 0.2; detectable with n = 5: 0.45; \
+about 17 seeds would decide it'
     """
     if row["verdict"] != "inconclusive":
         return ""
@@ -32,9 +32,8 @@ def _interval(row: Row) -> str:
     if math.isnan(low) or math.isnan(margin):
         return ""
     return (
-        f"the 90 % interval of the difference, {low:.3g} to {high:.3g}, is neither inside nor "
-        f"outside ± {margin:.3g}; the smallest difference that would show with "
-        f"n = {_number(row, 'n'):.0f} is {detectable:.3g}"
+        f"90 % interval of the difference {low:.3g} to {high:.3g}, margin ± {margin:.3g}; "
+        f"detectable with n = {_number(row, 'n'):.0f}: {detectable:.3g}"
     )
 
 

@@ -1,0 +1,42 @@
+"""Verdicts as the pages show them: what each says, and its tone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+TONES = {
+    **dict.fromkeys(("exact match", "reproduced", "confirmed"), "good"),
+    **dict.fromkeys(("not reproduced", "refuted"), "bad"),
+    **dict.fromkeys(
+        ("minor error", "calibrated", "true by construction", "not comparable"), "neutral"
+    ),
+}
+MEANINGS = {
+    "exact match": "same networks and data; every printed digit agrees",
+    "reproduced": "within the margin, by an equivalence test",
+    "confirmed": "the statement meets its criterion",
+    "not reproduced": "outside the margin",
+    "refuted": "the statement does not meet its criterion",
+    "minor error": "wrong as printed; no result depends on it",
+    "inconclusive": "the interval allows both answers",
+    "calibrated": "the protocol was chosen to match these numbers; not counted as evidence",
+    "true by construction": "could not have come out otherwise; not counted",
+    "not comparable": "other data, or a protocol that the paper does not state",
+    "not run": "not measured",
+}
+"""Verdict -> what it says, in the order of tiles."""
+
+
+def tone(verdict: str) -> str:
+    """good, bad, neutral or open: the colour of a verdict, always next to its word and sign."""
+    return TONES.get(verdict, "open")
+
+
+def in_order(*counts: Mapping[str, int]) -> dict[str, int]:
+    """The sum of some counts by verdict, in the order of tiles."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    rest = sorted(set(total) - set(MEANINGS))
+    return {verdict: total[verdict] for verdict in (*MEANINGS, *rest) if total[verdict]}
