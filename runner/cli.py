@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runner.run.console import flushed, guarded, protect, say
+from runner.run.exit_status import guarded
+from runner.run.streams import flushed, protect, say
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -36,4 +36,4 @@ from runner.contract.schema import (
     since,
     whole_number,
 )
-from runner.contract.words import assignments, natural, plain, short
+from runner.contract.words import assignments, natural, plain, short, where_raised

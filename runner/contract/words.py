@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 CONTROL = re.compile(
@@ -32,6 +34,12 @@ def assignments(settings: Mapping[str, Any]) -> list[str]:
     """
     values = {name: re.sub(r"[' ]", "", str(value)) for name, value in settings.items()}
     return [f"{name}={value}" for name, value in values.items()]
+
+
+def where_raised(error: BaseException) -> str:
+    """File and line where an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "no place"
 
 
 def natural(text: str) -> list[tuple[int, str]]:

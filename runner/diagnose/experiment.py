@@ -19,8 +19,8 @@ from runner.diagnose.report import Source, write
 from runner.diagnose.request import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
 from runner.report.collect import Missing
-from runner.run.console import Progress
 from runner.run.loop import close_log, loop, open_log
+from runner.run.progress import Progress
 from runner.store.job import Job, claim_outputs
 from runner.store.store import DIAGNOSIS, Stored
 from runner.store.upkeep import make_ready

@@ -21,6 +21,7 @@ from runner.contract import (
     Figures,
     Tables,
     analyse,
+    where_raised,
 )
 from runner.report import compare
 from runner.report.reference import read_reference
@@ -58,7 +59,7 @@ class Failures:
                 "stage": stage,
                 "name": name,
                 "error": f"{type(error).__name__}: {text}",
-                "at": _at(error),
+                "at": where_raised(error),
             }
         )
 
@@ -242,13 +243,3 @@ def _statistics_table(analysis: Analysis, scope: Scope, failures: Failures) -> p
     if scope.reason:
         tests = [replace(t, note="; ".join(filter(None, (t.note, scope.reason)))) for t in tests]
     return pd.DataFrame([t.row() for t in tests], columns=[f.name for f in fields(stats.Statistic)])
-
-
-def _at(error: Exception) -> str:
-    """File and line where an error was raised."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return (
-        f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else "no place"
-    )

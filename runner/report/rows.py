@@ -63,8 +63,9 @@ def statement_rows(table: Iterable[Row], paper: str, experiment: str) -> list[di
     """Rows of the claims, each with its anchor."""
     rows = []
     for row in table:
-        about = {column: row[column] for column in CLAIM_COLUMNS if row.get(column) not in EMPTY}
-        about |= {key: parsed(row.get(key, ""), {}) for key in ("variants", "other_seeds")}
+        about: dict[str, Any] = {k: row[k] for k in CLAIM_COLUMNS if row.get(k) not in EMPTY}
+        for key in ("variants", "other_seeds"):
+            about[key] = parsed(row.get(key, ""), {})
         about["id"] = ".".join((_of_paper(paper), slug(experiment), slug(row["name"])))
         about["why"] = why_inconclusive(row)
         about["places"] = sorted(places(row["where"], PLACES))

@@ -43,7 +43,7 @@ from typing import Any
 
 from runner.contract import SettingError, short
 from runner.run.config import overrides
-from runner.run.console import did_you_mean, nearest
+from runner.run.nearest import did_you_mean, nearest
 from runner.run.options import read_options, shown_option
 
 

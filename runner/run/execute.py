@@ -24,8 +24,10 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from runner.run.console import LimitReached, Progress, limit, open_progress, protect
+from runner.run.exit_status import LimitReached, limit
 from runner.run.loop import Outcome, close_log, end_on_sigterm, loop, open_log, was_terminated
+from runner.run.progress import Progress, open_progress
+from runner.run.streams import protect
 from runner.store.job import Job
 from runner.store.store import Store
 from runner.store.upkeep import make_ready

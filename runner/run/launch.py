@@ -17,8 +17,9 @@ from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
 from runner.run.config.overrides import TOP_LEVEL, Arguments, expand
 from runner.run.config.types import may_import
-from runner.run.console import FULL_ERROR, limit, protect, say, was_interrupted
 from runner.run.execute import run_job
+from runner.run.exit_status import FULL_ERROR, limit, was_interrupted
+from runner.run.streams import protect, say
 from runner.store.job import Job
 
 LAUNCHERS = {

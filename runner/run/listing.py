@@ -10,8 +10,8 @@ from typing import Any
 from runner.contract import Experiment, SettingError, short
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, preview
-from runner.run.console import did_you_mean
 from runner.run.costs import Cost, Costs, duration, price
+from runner.run.nearest import did_you_mean
 from runner.run.reports import say_damage
 from runner.store.archive import published_root, where_published
 from runner.store.identity import Identity

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.contract import Cell, Context, measure as measure_cell
-from runner.run.console import LimitReached, Progress, limit, say
+from runner.run.exit_status import LimitReached, limit
+from runner.run.progress import Progress
+from runner.run.streams import say
 from runner.store import code, tables as csv
 from runner.store.checkpoints import DiskCheckpoints
 from runner.store.identity import software

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 from runner.contract import SettingError, short
-from runner.run.console import did_you_mean
+from runner.run.nearest import did_you_mean
 
 CLOSED = ("--config-path", "-cp", "--config-name", "-cn", "--experimental-rerun")
 """Options of Hydra that cannot be set."""

@@ -14,7 +14,7 @@ from runner.report.commands import as_typed, figure_commands, judged_seeds, meas
 from runner.report.page import ALL, Figure, Page
 from runner.report.papers import known_papers
 from runner.report.tones import tone
-from runner.run.console import did_you_mean
+from runner.run.nearest import did_you_mean
 from runner.run.provenance import Answer
 from runner.store.archive import where_published
 

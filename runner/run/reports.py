@@ -18,7 +18,7 @@ from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import experiment_names, files
 from runner.run.config.overrides import Arguments
-from runner.run.console import say
+from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs, is_claimed
 

@@ -22,7 +22,7 @@ from runner.run.command_line import VERBS, Call
 from runner.run.config import files, preview
 from runner.run.config.files import comments
 from runner.run.config.types import hints, readable, takes
-from runner.run.console import did_you_mean
+from runner.run.nearest import did_you_mean
 
 
 def show_command(call: Call) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from runner.contract import Cell, SettingError, whole_number
 from runner.run.command_line import Call
-from runner.run.console import Progress
 from runner.run.loop import measure
+from runner.run.progress import Progress
 from runner.run.reports import read_jobs
 from runner.store.archive import where_published
 from runner.store.compare import compare

@@ -15,7 +15,7 @@ from runner.report.page import Page
 from runner.report.papers import anchors
 from runner.run.answer_lines import lines
 from runner.run.command_line import Call
-from runner.run.console import did_you_mean
+from runner.run.nearest import did_you_mean
 from runner.run.places import of_place, place_name
 from runner.run.provenance import Answer, of_cell, of_file, of_meta, of_row
 from runner.store.archive import report_folders, where_published

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from runner.contract import Cell, SettingError
-from runner.run import console, execute
+from runner.run import execute, exit_status, progress
 from tests.run.conftest import ROOT
 
 INTERRUPTED_IN_A_STRING = """
 import sys
-from runner.run import console
+from runner.run import exit_status
 
-sys.exit(console.guarded(lambda: exec("raise KeyboardInterrupt")))
+sys.exit(exit_status.guarded(lambda: exec("raise KeyboardInterrupt")))
 """
 
 
@@ -49,10 +49,10 @@ def test_each_kind_of_end_has_its_status_and_line(error, status, line, monkeypat
     def action():
         raise error
 
-    monkeypatch.setattr(console, "FULL_ERROR", False)
-    assert console.guarded(action) == status
+    monkeypatch.setattr(exit_status, "FULL_ERROR", False)
+    assert exit_status.guarded(action) == status
     assert capsys.readouterr().err.startswith(line)
-    assert console.guarded(lambda: 0) == 0
+    assert exit_status.guarded(lambda: 0) == 0
 
 
 @pytest.fixture
@@ -96,13 +96,13 @@ CELLS = [Cell({"k": 1}, seconds=10.0), Cell({"k": 2}, seconds=20.0)]
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_running_cell_shows_phase_step_and_rate_before_it_ends(clock, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    bar = console.open_progress("toy", CELLS)
+    bar = progress.open_progress("toy", CELLS)
     bar.start("k=1")
     for step in range(3):
         bar.inside(step, 50, "loss 0.5")
@@ -116,7 +116,7 @@ def test_a_running_cell_shows_phase_step_and_rate_before_it_ends(clock, monkeypa
 
 
 def test_the_remaining_time_follows_a_cell_that_takes_longer_and_those_measured(clock):
-    lines = console.Lines("toy", CELLS)
+    lines = progress.Lines("toy", CELLS)
     lines.start("k=1")
     clock[0] += 4
     assert lines.left == "about 26 s to go"
@@ -142,7 +142,7 @@ class Pipe(list[Any]):
 
 def test_several_processes_share_the_remaining_time_and_the_second_line(clock, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    bar = console.open_progress("toy", CELLS, 2)
+    bar = progress.open_progress("toy", CELLS, 2)
     pipe = Pipe()
     sent, worker = (
         execute._Sent(pipe),

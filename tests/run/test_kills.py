@@ -20,8 +20,8 @@ import pytest
 from runner.kinds.dataset import GaussianData
 from runner.run import execute, launch
 from runner.run.config.overrides import Arguments
-from runner.run.console import LimitReached, limit
 from runner.run.execute import dismiss, run
+from runner.run.exit_status import LimitReached, limit
 from runner.store.job import Job
 from runner.store.store import Store
 from tests.run.conftest import ROOT, cell_tables, command_environment, fork_workers, forked
@@ -126,7 +126,7 @@ def test_what_counts_as_a_lost_worker():
     assert launch.lost_worker(Lost("a worker process was killed"))
     assert not launch.lost_worker(RuntimeError("the experiment's own"))
     assert not launch.lost_worker(
-        Lost("job 3 failed: runner.run.console.LimitReached: no space left: [Errno 28]")
+        Lost("job 3 failed: runner.run.exit_status.LimitReached: no space left: [Errno 28]")
     )
     assert (
         limit(LimitReached("no space left: full"))

@@ -163,7 +163,7 @@ def test_a_locale_without_utf8_gives_the_same_bytes(undisturbed, toy_conf, tmp_p
         RUN, work, environment, lambda: locale.setlocale(locale.LC_ALL, "C"), encoding="ascii"
     )
     assert ended.returncode == 0 and content(work) == undisturbed
-    code = "from runner.run.console import protect; protect(); print('a \\xb1 b'); print('c')"
+    code = "from runner.run.streams import protect; protect(); print('a \\xb1 b'); print('c')"
     shown = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=True
     )

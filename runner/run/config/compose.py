@@ -35,7 +35,8 @@ from runner.run.config.overrides import (
     read,
 )
 from runner.run.config.types import takes, typed
-from runner.run.console import did_you_mean, was_interrupted
+from runner.run.exit_status import was_interrupted
+from runner.run.nearest import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.run.config.types import load_class, takes
-from runner.run.console import did_you_mean
+from runner.run.nearest import did_you_mean
 
 CONF = (
     Path(os.environ.get("HESS_CONF") or Path(__file__).resolve().parents[3] / "conf")

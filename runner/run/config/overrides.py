@@ -13,7 +13,7 @@ from typing import Any
 from runner.contract import GROUPS, SettingError, short
 from runner.run.config import files
 from runner.run.config.files import experiment_fields
-from runner.run.console import nearest
+from runner.run.nearest import nearest
 
 TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
 """Settings of a run."""

@@ -23,7 +23,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from runner.contract import GROUPS, Experiment, SettingError, short
 from runner.contract.schema import DIGITS
-from runner.run.console import did_you_mean
+from runner.run.nearest import did_you_mean
 
 OWN = ("runner", "experiments")
 MISSING = "???"

@@ -1,0 +1,145 @@
+"""Progress over cells, as a bar on a terminal and in lines elsewhere.
+
+The time to go is judged by predicted cost. Stored cells take no time and say nothing about the
+others: what is left is the predicted seconds of the cells to be measured, scaled by how the
+measured ones, or a running one that takes longer, compare with their predictions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from runner.contract import Cell
+
+
+class Progress:
+    """Says nothing; the base of the two that do."""
+
+    def start(self, label: str) -> None:
+        """A cell begins."""
+
+    def turn_to(self, label: str) -> None:
+        """What `inside` says next is of this running cell: several run at a time."""
+
+    def inside(self, done: float, total: float, note: str = "") -> None:
+        """Progress within the current cell."""
+
+    def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
+        """A cell ended as 'stored', 'measured' or 'failed', after `seconds` (since its start, where
+        not given)."""
+
+    def close(self) -> None:
+        """No more cells."""
+
+
+WARM_UP = 10.0
+"""Seconds that a process may need before its first cell."""
+
+
+class _Counting(Progress):
+    """Counts cells and predicted seconds."""
+
+    def __init__(self, title: str, cells: Sequence[Cell], processes: int = 1) -> None:
+        self._title, self._total, self._done, self._processes = title, len(cells), 0, processes
+        self._to_go = sum(cell.seconds for cell in cells)
+        self._predicted = self._took = 0.0
+        self._label, self._since = "", time.monotonic()
+        self._seconds, self._running = {cell.label: cell.seconds for cell in cells}, 0.0
+
+    def start(self, label: str) -> None:
+        self._label, self._since = label, time.monotonic()
+        self._running = self._seconds.get(label, 0.0)
+
+    def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
+        self._done, self._running = self._done + 1, 0.0
+        self._to_go -= cell.seconds
+        took = time.monotonic() - self._since if seconds is None else seconds
+        if state == "measured":  # the first one imports and warms up as well
+            self._took += took if self._predicted else max(took - WARM_UP, min(took, cell.seconds))
+            self._predicted += cell.seconds
+        self.ended(state, took)
+
+    def ended(self, state: str, took: float) -> None:
+        """Show that a cell ended."""
+
+    @property
+    def left(self) -> str:
+        """'about 3 min to go', '' when nothing is left."""
+        if self._done == self._total:
+            return ""
+        pace = self._took / self._predicted if self._predicted else 1.0
+        spent = 0.0
+        if self._running:  # it may take longer than was predicted
+            spent = time.monotonic() - self._since
+            pace = max(pace, spent / self._running)
+        seconds = (self._to_go * pace - spent) / self._processes
+        if seconds < 100:
+            return f"about {seconds:.0f} s to go"
+        return f"about {seconds / 60:.0f} min to go"
+
+
+class Bar(_Counting):
+    """A tqdm bar over cells; below it the running cell: its name, phase, step and rate."""
+
+    def __init__(self, title: str, cells: Sequence[Cell], processes: int = 1) -> None:
+        from tqdm import tqdm
+
+        super().__init__(title, cells, processes)
+        shape = "{desc} {n_fmt}/{total_fmt} |{bar}| {elapsed} {postfix}"
+        self._bar = tqdm(
+            total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape
+        )
+        self._cell = tqdm(position=1, dynamic_ncols=True, leave=False, bar_format="  {desc}")
+        self._last, self._first = 0.0, (0.0, 0.0, 0.0)
+
+    def start(self, label: str) -> None:
+        super().start(label)
+        self._first = (0.0, 0.0, 0.0)
+        self._cell.set_description_str(label)
+        self._bar.set_postfix_str(self.left)
+
+    def turn_to(self, label: str) -> None:
+        if label != self._label:
+            self._label, self._first = label, (0.0, 0.0, 0.0)
+
+    def inside(self, done: float, total: float, note: str = "") -> None:
+        now, (begin, whole, since) = time.monotonic(), self._first
+        if total != whole or done < begin:  # another phase
+            self._first = begin, _, since = done, total, now
+        elif now - self._last <= 0.2:
+            return
+        self._last = now
+        text = f"{self._label}: {note or 'step'} {done:g} of {total:g}"
+        if done > begin and now > since:
+            text += f", {(done - begin) / (now - since):.3g} a second"
+        self._cell.set_description_str(text)
+        self._bar.set_postfix_str(self.left)
+
+    def ended(self, state: str, took: float) -> None:
+        self._cell.set_description_str("")
+        self._bar.set_postfix_str(self.left, refresh=False)
+        self._bar.update()
+
+    def close(self) -> None:
+        self._cell.close()
+        self._bar.close()
+
+
+class Lines(_Counting):
+    """One line for each cell that was measured or failed; quiet about stored ones."""
+
+    def ended(self, state: str, took: float) -> None:
+        if state == "stored":
+            return
+        line = f"{self._title}: {self._done}/{self._total} {state} {self._label} ({took:.1f} s)"
+        print("; ".join(filter(None, (line, self.left))), file=sys.stderr, flush=True)
+
+
+def open_progress(title: str, cells: Sequence[Cell], processes: int = 1) -> Progress:
+    """A bar when standard error is a terminal, else lines."""
+    if os.environ.get("HESS_QUIET") == "1":
+        return Progress()
+    return (Bar if sys.stderr.isatty() else Lines)(title, cells, processes)
