@@ -195,37 +195,6 @@ def tightness(bounds: pd.DataFrame) -> Figure:
     return figure
 
 
-def index_cases(cases: pd.DataFrame) -> Figure:
-    """Largest block norm over R^6 by index case, against the 21 of Lemma I.1 and the sharper 6 + 3
-    / R^3."""
-    figure, axes = new_figure(1, 1, width=5.6, height=3.6)
-    ax = axes[0, 0]
-    scaled = cases.dropna(subset=["largest"]).assign(
-        scaled=lambda t: t["largest"] / t["radius"] ** 6
-    )
-    texts = ("1: i1 = i2 = i0", "2: i1 = i0, i2 ≠ i0", "3: i1 ≠ i0, i2 = i0", "4: i1 ≠ i0, i2 ≠ i0")
-    for case in range(1, 5):
-        largest = chosen(scaled, case=case).groupby("radius")["scaled"].max()
-        look = _look(case - 1) | ({"markerfacecolor": "none", "markersize": 8} if case == 3 else {})
-        ax.plot(largest.index, largest, label="case " + texts[case - 1], **look)
-    radii = np.linspace(scaled["radius"].min(), scaled["radius"].max(), 50)
-    ax.plot(radii, np.full_like(radii, 21), color="black", linewidth=1.5, label="21, Lemma I.1")
-    ax.plot(
-        radii,
-        6 + 3 / radii**3,
-        color="black",
-        linestyle=":",
-        linewidth=1.5,
-        label="6 + 3/R³, proved",
-    )
-    log_axis(ax, "y")
-    ax.set_xlabel("radius R (spectral norm of W, V, X)")
-    ax.set_ylabel("largest norm of a block / R⁶")
-    note(figure, "the largest over all seeds, sizes and instances")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
-    return figure
-
-
 def convexity(table: pd.DataFrame) -> Figure:
     """gamma that makes every drawn Hessian semi-definite against the admissible gamma of Theorem
     J.1."""
@@ -251,7 +220,7 @@ def convexity(table: pd.DataFrame) -> Figure:
 
 
 class AttentionHessianAnalysis(Analysis):
-    """Readings of `bounds`, `cases` and `convexity`, as far as they are stored."""
+    """Readings of `bounds` and `convexity`, as far as they are stored."""
 
     experiment: AttentionHessian
     alternatives = HESSIAN
@@ -261,8 +230,6 @@ class AttentionHessianAnalysis(Analysis):
         drawn = {}
         if "bounds" in tables:
             drawn["tightness"] = partial(tightness, tables["bounds"])
-        if "cases" in tables:
-            drawn["index_cases"] = partial(index_cases, tables["cases"])
         if "convexity" in tables:
             drawn["convexity"] = partial(convexity, tables["convexity"])
         return drawn

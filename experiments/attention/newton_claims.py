@@ -196,7 +196,7 @@ def notes(tables: Tables) -> list[str]:
     """What blind starts recover, and what else they find."""
     if "contest" not in tables:
         return []
-    blind = tables["contest"][tables["contest"]["origin"].astype(str) == "blind"]
+    blind = chosen(tables["contest"], origin="blind")
     texts = []
     for size in sizes(blind):
         sums = (

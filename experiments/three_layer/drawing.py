@@ -26,22 +26,21 @@ STYLES = PlotStyles(
     ("measured",),
     ("double sum", "matrix", "own", "autodiff", "differences"),
 )
+Look = dict[str, Any]
+"""Keywords of an artist."""
 HATCHES = (None, "///", "...", "ooo", "xxx")
 BOUND = r"bound $\lambda_{\mathrm{sup}}$"
 EIGENVALUE = r"largest eigenvalue $\lambda_1$"
-STARS = "above a box: * p < 0.01, ** p < 0.001 after Holm's correction"
 
 
-def line(label: str, **changed: Any) -> dict[str, Any]:
+def line(label: str, **changed: Any) -> Look:
     """Colour and dashes of a label, without markers."""
     return STYLES.style(label) | {"marker": ""} | changed
 
 
 def dots(ax: Axes, x: Any, y: Any, label: str, name: str | None = None, **changed: Any) -> None:
     """Points in the style of a label, small enough that thousands stay readable."""
-    look: dict[str, Any] = (
-        {"s": 9, "alpha": 0.35, "linewidths": 0} | STYLES.point_style(label) | changed
-    )
+    look: Look = {"s": 9, "alpha": 0.35, "linewidths": 0} | STYLES.point_style(label) | changed
     ax.scatter(x, y, label=label if name is None else name, **look)
 
 
@@ -104,7 +103,7 @@ def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) ->
         )
         for slot, (label, name) in enumerate(names.items())
     ]
-    about: dict[str, Any] = {"loc": "outside lower center", "ncols": len(handles)} | where
+    about: Look = {"loc": "outside lower center", "ncols": len(handles)} | where
     figure.legend(handles=handles, **about)
 
 

@@ -10,7 +10,9 @@ from runner.kinds.metric import WsBoundMetric
 from runner.kinds.model import ThreeLayerModel
 from runner.kinds.training import DescentTraining
 
-PROTOCOLS = ("fitted", "printed")
+STOP_RULES = {"fitted": "calibrated", "printed": "printed"}
+"""Protocol of a search -> its stop rule, as a reader knows it."""
+PROTOCOLS = tuple(STOP_RULES)
 ACTIVATIONS = ("sigmoid", "tanh", "softplus", "gelu", "linear")
 
 

@@ -1,6 +1,5 @@
 """What the reports on the three-layer network share: corrected tests, the case of a variant,
-decisions by draws.
-"""
+decisions by draws."""
 
 from __future__ import annotations
 
@@ -8,10 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
+from experiments.printed import statements
 from experiments.three_layer.settings import ThreeLayerStudy
 from runner.contract import Analysis, Claim, Statement, Tables
 from runner.stats import Statistic, correct, judge, wilcoxon
@@ -29,6 +29,8 @@ class Study(Analysis):
     """An analysis whose claims and figures read its tests after Holm's correction."""
 
     experiment: ThreeLayerStudy
+    claimed: ClassVar[str]
+    """Name of the file of its statements."""
 
     def tested(self) -> list[Statistic]:
         """Every test and fit, without Holm's correction."""
@@ -45,30 +47,50 @@ class Study(Analysis):
     def statistics(self) -> list[Statistic]:
         return self.rows
 
+    @property
+    def says(self) -> dict[str, Statement]:
+        """name -> statement."""
+        return statements(self.claimed)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Case:
-    """What the claims of one variant read. variant: as the experiment has it, None where it has
-    none.
-    """
+    """What the tests, claims and figures of one variant of a study read."""
 
-    experiment: Any
-    variant: Any
-    tables: Tables
-    tests: Tests
-    says: Mapping[str, Statement]
+    study: Study
+
+    @property
+    def experiment(self) -> Any:
+        """The settings of the study."""
+        return self.study.experiment
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the study."""
+        return self.study.tables
+
+    @property
+    def group(self) -> str:
+        """Begins the group of its tests; "" where the study has no variants."""
+        return ""
+
+    def of_seed(self, seed: int) -> str:
+        """The group of its tests of one data set."""
+        return f"{self.group} seed={seed}".strip()
+
+    def test(self, name: str, seed: int) -> Statistic | None:
+        """A test of one data set after Holm's correction."""
+        return self.study.tests.get((name, self.of_seed(seed)))
 
     @property
     def evidence(self) -> Evidence:
+        """Decides its claims."""
         rule = judge.DataSetRule(self.experiment.share, self.experiment.data_sets)
-        group = ""
-        if self.variant:
-            group = self.variant.group
-        return Evidence(rule, self.experiment.level, group, self.tests)
+        return Evidence(rule, self.experiment.level, self.group, self.study.tests)
 
     def statement(self, name: str, **limits: Any) -> Statement:
         """A statement, with limits from the settings."""
-        return replace(self.says[name], **limits)
+        return replace(self.study.says[name], **limits)
 
     def compared(
         self, name: str, rows: pd.DataFrame, read: Reading, threshold: str = "", **limits: Any
@@ -79,7 +101,7 @@ class Case:
 
     def tested(self, name: str, test: str, *, sign: int) -> Claim:
         """Decided by one test of every data set."""
-        return self.evidence.tested(self.says[name], test, sign=sign)
+        return self.evidence.tested(self.statement(name), test, sign=sign)
 
     def within(self, name: str, test: str, **limits: Any) -> Claim:
         """Decided by the interval of the shift of a test."""
@@ -95,6 +117,15 @@ def data_sets(table: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     """(seed, rows) of each data set, in order."""
     for seed, rows in table.groupby("seed", sort=True):
         yield int(str(seed)), rows
+
+
+CRITICAL = ("minimum", "saddle", "degenerate")
+"""Kinds of points where the gradient is zero."""
+
+
+def share_of_kinds(rows: pd.DataFrame, kinds: Sequence[str] = CRITICAL) -> float:
+    """Share of the ends that lead to a point of these kinds, or have one nearest."""
+    return float((rows["kind"].isin(kinds) | rows["nearest_kind"].isin(kinds)).mean())
 
 
 def listed_kinds(kinds: pd.Series) -> str:
@@ -118,11 +149,11 @@ def over_draws(
     below = sum(v < 0 for v in values)
     detail = (
         f"{unit}; {above} draws above 0, {below} below; Wilcoxon p {test.p:.2g}, shift "
-        f"{test.shift:.3g} "
-        f"[{test.shift_low:.3g}, {test.shift_high:.3g}]; {made.detail}"
+        f"{test.shift:.3g} [{test.shift_low:.3g}, {test.shift_high:.3g}]; {made.detail}"
     )
-    needed = made.seeds_needed
-    seeds = math.ceil(needed / per_seed) if math.isfinite(needed) else needed
+    seeds = made.seeds_needed
+    if math.isfinite(seeds):
+        seeds = math.ceil(seeds / per_seed)
     threshold = "interval > 0; refuted below 0"
     return replace(made, detail=detail, threshold=threshold, seeds_needed=seeds)
 
@@ -133,6 +164,9 @@ def decided_by_draws(
     """The claims, with those made from draws in the place of the fitted protocol's few data
     sets."""
     names = {claim.name for _, claim in drawn}
-    return [
-        ("fitted seed by seed" if m == "fitted" and c.name in names else m, c) for m, c in found
-    ] + list(drawn)
+    made = []
+    for variant, claim in found:
+        if variant == "fitted" and claim.name in names:
+            variant = "fitted seed by seed"
+        made.append((variant, claim))
+    return [*made, *drawn]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -10,16 +11,16 @@ from itertools import pairwise, product
 
 import pandas as pd
 
-from experiments.printed import statements
-from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
-from experiments.three_layer.study import Case, Tests, column
-from runner.contract import Claim, Tables
+from experiments.three_layer.hsr_gradient.settings import SIZES
+from experiments.three_layer.study import Case, Study, column
+from runner.contract import Claim
 from runner.stats import judge
 from runner.stats.judge import by_seed, median
 from runner.stats.tables import chosen, groups
 
 STRENGTHS = ("trace", "pair", "bound")
-LINEAR, QUADRATIC = 1.0, 2.0
+LINEAR = 1.0
+QUADRATIC = 2.0
 """Exponents that the paper states."""
 LAST_DECADES = 2
 """Steps of the recorded path, from its end, over which an exponent in |delta| is taken."""
@@ -40,9 +41,9 @@ UNPRINTED = "network, scale and step of the differences are not printed"
 OPEN_RANGE = "the range of the random networks is not printed, and the answer depends on it"
 
 
-def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]:
+def claims(analysis: Study) -> list[Claim]:
     """The claims whose part of the study is stored."""
-    case = Case(experiment, None, tables, tests, statements("hsr_gradient"))
+    case = Case(analysis)
     makers = {
         "cost": _cost,
         "difference_norms": _agreement,
@@ -53,7 +54,11 @@ def claims(experiment: HsrGradient, tables: Tables, tests: Tests) -> list[Claim]
         "bound_descent": _descent,
         "narrowed": _narrowed,
     }
-    return [claim for name, make in makers.items() if name in tables for claim in make(case)]
+    found: list[Claim] = []
+    for table, make in makers.items():
+        if table in analysis.tables:
+            found += make(case)
+    return found
 
 
 def _cost(c: Case) -> Iterator[Claim]:
@@ -61,14 +66,15 @@ def _cost(c: Case) -> Iterator[Claim]:
     known = chosen(c.tables["cost"], status="ok")
     faster = {}
     for form in (PAPER_FORM, "own"):  # the differences are of the value in its matrix form
-        faster[form] = c.compared("analytic faster", known, partial(_least_gain, form=form))
+        gain = partial(_least_gain, form=form)
+        faster[form] = c.compared("analytic faster", known, gain)
     yield judge.together(faster, main=PAPER_FORM)
     for name, varied, stated in (
         ("analytic time linear in D", "dimension", LINEAR),
         ("analytic time quadratic in I", "samples", QUADRATIC),
     ):
-        by_form = {form: _exponent(c, name, varied, stated, form) for form in FORMS}
-        claim = judge.together(by_form, main=PAPER_FORM)
+        exponents = {form: _exponent(c, name, varied, stated, form) for form in FORMS}
+        claim = judge.together(exponents, main=PAPER_FORM)
         detail = f"{claim.detail}; {_local_exponents(known, varied)}; {SIZES_OPEN}"
         yield replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
     yield _exponent(c, "own form linear in I", "samples", LINEAR, "own")
@@ -80,8 +86,8 @@ SIZE = ["varied", "samples", "dimension"]
 
 def _least_gain(rows: pd.DataFrame, form: str) -> float:
     """The smallest ratio of the time of the differences to that of a form."""
-    pairs = rows.pivot_table(index=SIZE, columns="form", values="seconds")
-    return float((pairs["numerical"] / pairs[form]).min())
+    seconds = rows.pivot_table(index=SIZE, columns="form", values="seconds")
+    return float((seconds["numerical"] / seconds[form]).min())
 
 
 def seconds_by_form(known: pd.DataFrame) -> pd.DataFrame:
@@ -92,21 +98,22 @@ def seconds_by_form(known: pd.DataFrame) -> pd.DataFrame:
 
 def _lead(rows: pd.DataFrame) -> float:
     """The smallest ratio of the time of the loop over rows to that of the fastest other form."""
-    times = seconds_by_form(rows)
-    return float((times["double sum"] / times.drop(columns="double sum").min(axis=1)).min())
+    seconds = seconds_by_form(rows)
+    row_by_row = seconds.pop("double sum")
+    return float((row_by_row / seconds.min(axis=1)).min())
 
 
 def _local_exponents(known: pd.DataFrame, varied: str) -> str:
     """The paper's form: exponents between the smallest and the largest sizes, of mean seconds."""
     rows = chosen(known, varied=varied, form=PAPER_FORM)
     means = rows.groupby(varied)["seconds"].mean()
-    local = [math.log(t / s) / math.log(j / i) for (i, s), (j, t) in pairwise(means.items())]
-    if not local:
+    slopes = []
+    for (size, time), (larger, longer) in pairwise(means.items()):
+        slopes.append(f"{math.log(longer / time) / math.log(larger / size):.2g}")
+    if not slopes:
         return "one size"
-    steps = ", ".join(f"{slope:.2g}" for slope in local)
-    first = means.index[0]
-    last = means.index[-1]
-    return f"between consecutive sizes from {first:g} to {last:g}: {steps}"
+    sizes = f"{means.index[0]:g} to {means.index[-1]:g}"
+    return f"between consecutive sizes from {sizes}: {', '.join(slopes)}"
 
 
 def _exponent(c: Case, name: str, varied: str, stated: float, form: str) -> Claim:
@@ -132,7 +139,7 @@ def _agreement(c: Case) -> Iterator[Claim]:
             f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the "
             "difference is that of the step"
         )
-        says = c.says[f"difference of about 1e-9, {text}"]
+        says = c.statement(f"difference of about 1e-9, {text}")
         yield judge.claim(says, "not comparable", median(norms), detail)
 
 
@@ -141,10 +148,8 @@ def _influence(c: Case) -> Iterator[Claim]:
     samples carry.
     """
     yield c.compared("confident samples can be left out", c.tables["influence"], _carried)
-    parts = {}
-    for name, block in product(STRENGTHS, ("w", "v")):
-        parts[f"{name} {block}"] = _of_part(c, f"{name} {block}")
-    yield judge.together(parts)
+    names = [f"{name} {block}" for name, block in product(STRENGTHS, ("w", "v"))]
+    yield judge.together({name: _of_part(c, name) for name in names})
 
 
 def _carried(rows: pd.DataFrame) -> float:
@@ -161,27 +166,30 @@ def _carried(rows: pd.DataFrame) -> float:
 
 def _of_part(c: Case, part: str) -> Claim:
     """Whether contributions to one part of the gradient grow with |delta|, network by network."""
-    effects: dict[int, float] = {}
     by_data: dict[int, list[float]] = {}
-    for (name, group), test in c.tests.items():
+    for (name, group), test in c.study.tests.items():
         if name == f"|delta| and {part}":
             seed = int(group.split()[0].removeprefix("seed="))
             by_data.setdefault(seed, []).append(test.effect)
-            effects[len(effects)] = test.effect
     findings = {}
+    effects: list[float] = []
     share = c.experiment.share
     for seed, of_networks in by_data.items():
+        effects += of_networks
+        rising = sum(effect > 0 for effect in of_networks)
+        falling = sum(effect < 0 for effect in of_networks)
         findings[seed] = "no"
-        if sum(effect < 0 for effect in of_networks) / len(of_networks) >= share:
+        if falling / len(of_networks) >= share:
             findings[seed] = "opposite"
-        if sum(effect > 0 for effect in of_networks) / len(of_networks) >= share:
+        if rising / len(of_networks) >= share:
             findings[seed] = "yes"
     span = ""
     if effects:
-        span = f"ρ from {min(effects.values()):.2f} to {max(effects.values()):.2f}"
-    says = c.says["small |delta|, small gradient"]
+        span = f"ρ from {min(effects):.2f} to {max(effects):.2f}"
+    says = c.statement("small |delta|, small gradient")
     threshold = f"ρ > 0 in {share:.0%} of the networks"
-    return c.evidence.claim(says, findings, effects, threshold, f"{part}: {span}")
+    values = dict(enumerate(effects))
+    return c.evidence.claim(says, findings, values, threshold, f"{part}: {span}")
 
 
 def _vanishing(c: Case) -> Iterator[Claim]:
@@ -189,7 +197,7 @@ def _vanishing(c: Case) -> Iterator[Claim]:
     decades.
     """
     exponents = by_seed(c.tables["vanishing_error"], _last_exponent)
-    yield judge.constructed(c.says["Proposition 1"], WEIGHTS_HELD, median(exponents))
+    yield judge.constructed(c.statement("Proposition 1"), WEIGHTS_HELD, median(exponents))
 
 
 def _last_exponent(rows: pd.DataFrame) -> float:
@@ -219,7 +227,7 @@ def _covariance(c: Case) -> Iterator[Claim]:
         found.append((mark, judge.together(similar)))
         if {"linear", "sigmoid"} <= set(rises):
             ratio = {seed: rises["linear"][seed] / v for seed, v in rises["sigmoid"].items()}
-            weaker = c.says["weaker under saturation"]
+            weaker = c.statement("weaker under saturation")
             found.append((mark, c.evidence.compared(weaker, ratio)))
     for claim in judge.gathered(found):
         if claim.verdict == "refuted" and "confirmed" in claim.variants.values():
@@ -247,22 +255,25 @@ def _terms(c: Case) -> Iterator[Claim]:
 def _descent(c: Case) -> Iterator[Claim]:
     """Fig. 7: shares of starts, since the paper shows one."""
     table = c.tables["bound_descent"]
-    least = f"lambda_{sum(name[7:].isdigit() for name in table if name.startswith('lambda_'))}"
-    table = table.assign(
-        width=table["lambda_1"] - table[least], least=table[least], off_zero=table[least].abs()
-    )
+    least = table[spectrum_columns(table)[-1]]
+    table = table.assign(width=table["lambda_1"] - least, least=least, off_zero=least.abs())
     falls = median(by_seed(table, partial(_share_of_starts, falling="lambda_sup")))
     lowered = c.statement("bound falls", low=c.experiment.share)
     yield judge.constructed(lowered, OWN_GRADIENT, falls)
-    for name, reading in {
-        "largest eigenvalue falls": partial(_share_of_starts, falling="lambda_1"),
-        "lower bound rises": partial(_share_of_starts, rising="lambda_inf"),
-        "smallest eigenvalue rises to 0": partial(
-            _share_of_starts, falling="off_zero", negative="least"
-        ),
-        "spectrum narrows": partial(_share_of_starts, falling="width"),
+    for name, columns in {
+        "largest eigenvalue falls": {"falling": "lambda_1"},
+        "lower bound rises": {"rising": "lambda_inf"},
+        "smallest eigenvalue rises to 0": {"falling": "off_zero", "negative": "least"},
+        "spectrum narrows": {"falling": "width"},
     }.items():
-        yield c.compared(name, table, reading, low=c.experiment.share)
+        share = partial(_share_of_starts, **columns)
+        yield c.compared(name, table, share, low=c.experiment.share)
+
+
+def spectrum_columns(table: pd.DataFrame) -> list[str]:
+    """The columns of the eigenvalues, largest first."""
+    names = [name for name in table if re.fullmatch(r"lambda_[0-9]+", name)]
+    return sorted(names, key=lambda name: int(name.removeprefix("lambda_")))
 
 
 def _share_of_starts(
@@ -286,14 +297,14 @@ def _narrowed(c: Case) -> Iterator[Claim]:
         f"mean ± k std with a smaller std moves both bounds by k times the difference; {len(rows)} "
         "random spectra "
     )
-    yield judge.constructed(c.says["Proposition 2"], why + "repeat that identity", least)
+    yield judge.constructed(c.statement("Proposition 2"), why + "repeat that identity", least)
     why = "∂λ_sup/∂λ_k = 1/D + √(D − 1) (λ_k − μ)/(D σ) rises with λ_k: it is largest for λ₁"
-    yield judge.constructed(c.says["largest eigenvalue counts most"], why)
+    yield judge.constructed(c.statement("largest eigenvalue counts most"), why)
     for name, count in (("VGG16", vgg16()), ("ResNet18", resnet18())):
         detail = (
             f"{count:,} weights and biases of the network as its authors give it, 1,000 classes"
         )
-        yield judge.exact(c.says[f"size of {name}"], {"": float(count)}, detail)
+        yield judge.exact(c.statement(f"size of {name}"), {"": float(count)}, detail)
 
 
 CLASSES = 1000

@@ -4,47 +4,47 @@ shown.
 
 from __future__ import annotations
 
+from itertools import product
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.three_layer.drawing import STYLES, band, dots, line
-from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES, HsrGradient
-from experiments.three_layer.study import Tests
+from experiments.three_layer.hsr_gradient.claims import spectrum_columns
+from experiments.three_layer.hsr_gradient.settings import FORMS, SIZES
+from experiments.three_layer.study import Case
 from runner.contract import Tables
 from runner.report import figures as draw
 from runner.stats.tables import chosen, first_seed
 
 OF = {"trace": r"\mathrm{tr}\,H", "trace_of_square": r"\mathrm{tr}\,H^2"}
+FIXED = {"dimension": ("samples", "I"), "samples": ("dimension", "D")}
+"""Varied size -> the other one and its symbol."""
+SIZE_LABELS = {"dimension": "parameters $D$", "samples": "samples $I$"}
 
 
-def time(tables: Tables, tests: Tests) -> Figure:
+def time(case: Case) -> Figure:
     """Fig. 2: time against D and against I by five forms, median over data sets as a line and every
     data set a point; exponents are those of the last doublings.
     """
     figure, axes = draw.new_figure(1, 2, width=draw.WIDEST, height=4.4)
     titles = []
     for ax, (varied, symbol) in zip(axes[0], SIZES.items(), strict=True):
-        rows = chosen(tables["cost"], varied=varied, status="ok")
+        rows = chosen(case.tables["cost"], varied=varied, status="ok")
+        rows = rows.assign(milliseconds=rows["seconds"] * 1e3)
         for form, name in FORMS.items():
             part = chosen(rows, form=form)
-            slopes = sorted(
-                s.slope for (n, _), s in tests.items() if n == f"exponent in {symbol}, {form}"
-            )
+            tests = case.evidence.of_seeds(f"exponent in {symbol}, {form}").values()
+            slopes = sorted(test.slope for test in tests)
             if part.empty or not slopes:
                 continue
             look = STYLES.style("differences" if form == "numerical" else form)
-            median = part.groupby(varied)["seconds"].median() * 1e3
+            median = part.groupby(varied)["milliseconds"].median()
             ax.plot(median.index, median, label=f"{name}: {slopes[len(slopes) // 2]:.2f}", **look)
-            ax.scatter(
-                part[varied],
-                part["seconds"] * 1e3,
-                s=8,
-                color=look["color"],
-                alpha=0.5,
-                linewidths=0,
-            )
+            small = {"s": 8, "color": look["color"], "alpha": 0.5, "linewidths": 0}
+            ax.scatter(part[varied], part["milliseconds"], **small)
         draw.log_axis(ax, "both")
-        ax.set_xlabel("parameters $D$" if varied == "dimension" else "samples $I$")
+        ax.set_xlabel(SIZE_LABELS[varied])
         ax.set_ylabel("processor time (ms)")
         ax.legend(
             loc="upper center",
@@ -53,7 +53,7 @@ def time(tables: Tables, tests: Tests) -> Figure:
             title="exponent over the last doublings",
             fontsize=8,
         )
-        fixed, symbol = ("samples", "I") if varied == "dimension" else ("dimension", "D")
+        fixed, symbol = FIXED[varied]
         titles.append(f"{symbol} = {rows[fixed].iloc[0]}")
     draw.note(
         figure,
@@ -67,31 +67,26 @@ def agreement(tables: Tables) -> Figure:
     """Fig. 3: entry by entry, analytic against numerical."""
     rows = first_seed(tables["agreement"])
     norms = tables["difference_norms"]
+    large = STYLES.style("numerical") | {"markersize": 8}
+    small = STYLES.style("exact") | {"linestyle": "", "markersize": 4}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
-        part, found = (chosen(t, of=key[0], block=key[1]) for t in (rows, norms))
-        analytic = STYLES.style("exact") | {"linestyle": "", "markersize": 4}
-        ax.plot(
-            part["entry"],
-            part["numerical"],
-            label="numerical",
-            **(STYLES.style("numerical") | {"markersize": 8}),
-        )
-        ax.plot(part["entry"], part["analytic"], label="analytic", **analytic)
-        ax.set_xlabel(f"entry of ${key[1]}$")
-        ax.set_ylabel(rf"$\partial\,{OF[key[0]]} / \partial {key[1]}$")
-        least = found["difference_norm"].min()
-        most = found["difference_norm"].max()
-        return f"norm of difference {least:.1e} to {most:.1e}"
+        of, block = key
+        part = chosen(rows, of=of, block=block)
+        ax.plot(part["entry"], part["numerical"], label="numerical", **large)
+        ax.plot(part["entry"], part["analytic"], label="analytic", **small)
+        ax.set_xlabel(f"entry of ${block}$")
+        ax.set_ylabel(rf"$\partial\,{OF[of]} / \partial {block}$")
+        sizes = chosen(norms, of=of, block=block)["difference_norm"]
+        return f"norm of difference {sizes.min():.1e} to {sizes.max():.1e}"
 
     draws = len(norms[["seed", "draw"]].drop_duplicates())
     caption = (
         f"entries: one random network of the first seed; norms: {draws} networks, the paper's "
         "about 1e-9"
     )
-    keys = [(name, block) for name in OF for block in ("w", "v")]
     return draw.panels(
-        dict.fromkeys(keys, ""),
+        dict.fromkeys(product(OF, ("w", "v")), ""),
         panel,
         columns=2,
         integer=True,
@@ -102,16 +97,17 @@ def agreement(tables: Tables) -> Figure:
     )
 
 
-def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
+def influence(case: Case) -> Figure:
     """Fig. 4: |δ_i| of a sample against the norm of its contribution to a gradient, one trained
     network; last row: the limit of Proposition 1.
     """
-    rows = first_seed(tables["influence"])
-    limit = first_seed(tables["vanishing_error"])
+    rows = first_seed(case.tables["influence"])
     rows = chosen(rows, start=rows["start"].min())
+    limit = first_seed(case.tables["vanishing_error"])
     seed = rows["seed"].iloc[0]
     start = rows["start"].iloc[0]
-    names = {"trace": "tr H", "pair": f"tr H², j = {experiment.fixed_sample}", "bound": "the bound"}
+    fixed = case.experiment.fixed_sample
+    names = {"trace": "tr H", "pair": f"tr H², j = {fixed}", "bound": "the bound"}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         name, block = key
@@ -124,30 +120,24 @@ def influence(experiment: HsrGradient, tables: Tables, tests: Tests) -> Figure:
         part = chosen(rows, of=name, block=block)
         dots(ax, part["error"], part["norm"], "measured", s=16, alpha=0.7)
         ax.set_xlabel(r"error $|\delta_i|$ of sample $i$")
-        rho = tests[(f"|delta| and {name} {block}", f"seed={seed} start={start}")].effect
-        return f"{names[name]}, by ${block}$: ρ = {rho:.2f}".replace("-", "−")
+        test = case.study.tests[f"|delta| and {name} {block}", f"seed={seed} start={start}"]
+        return f"{names[name]}, by ${block}$: ρ = {test.effect:.2f}".replace("-", "−")
 
-    keys = [(name, block) for name in names for block in ("w", "v")] + [
-        ("trace", "limit"),
-        ("pair", "limit"),
-    ]
-    y = "norm of the part of sample $i$"
+    keys = [*product(names, ("w", "v")), ("trace", "limit"), ("pair", "limit")]
     figure = draw.panels(
         dict.fromkeys(keys, ""),
         panel,
-        y=y,
+        y="norm of the part of sample $i$",
         columns=2,
         legend_columns=0,
         width=7.6,
         height=10.0,
         sharey=False,
     )
-    draw.note(
-        figure, f"drawn: the first seed, the network from start {start}; tr H²: pairs with sample j"
-    )
-    draw.note(
-        figure, f"Proposition 1: {limit['start'].nunique()} networks of that seed; ρ: Spearman's"
-    )
+    network = f"the first seed, the network from start {start}"
+    draw.note(figure, f"drawn: {network}; tr H²: pairs with sample j")
+    networks = limit["start"].nunique()
+    draw.note(figure, f"Proposition 1: {networks} networks of that seed; ρ: Spearman's")
     return figure
 
 
@@ -158,25 +148,23 @@ def covariance(tables: Tables) -> Figure:
     rows = first_seed(tables["covariance"])
 
     def panel(ax: Axes, key: tuple[float, str]) -> str:
-        part = chosen(rows, half_range=key[0], activation=key[1])
+        half_range, activation = key
+        part = chosen(rows, half_range=half_range, activation=activation)
         low = part["q25"].min()
         high = part["q75"].max()
-        scaled = (part[["q25", "q50", "q75"]] - low) / (high - low)
-        band(ax, part["covariance"], scaled["q50"], scaled["q25"], scaled["q75"], key[1], key[1])
+        lower, middle, upper = ((part[name] - low) / (high - low) for name in ("q25", "q50", "q75"))
+        band(ax, part["covariance"], middle, lower, upper, activation, activation)
         ends = part.set_index(part["covariance"].abs())["q50"].groupby(level=0).mean()
         rise = ends.iloc[-1] / ends.iloc[0]
-        return f"{key[1]}, parameters within ±{key[0]:g}:\nends / middle = {rise:.2f}"
+        return f"{activation}, parameters within ±{half_range:g}:\nends / middle = {rise:.2f}"
 
-    keys = [
-        (r, a) for r in dict.fromkeys(rows["half_range"]) for a in dict.fromkeys(rows["activation"])
-    ]
+    keys = list(product(rows["half_range"].unique(), rows["activation"].unique()))
     columns = rows["activation"].nunique()
-    y = "gradient norm\n" + r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled"
     figure = draw.panels(
         dict.fromkeys(keys, ""),
         panel,
         x="covariance of the inputs",
-        y=y,
+        y="gradient norm\n" + r"$\|\partial\,\mathrm{tr}\,H^2 / \partial\theta\|$, scaled",
         columns=columns,
         legend_columns=0,
         width=8.0,
@@ -192,27 +180,27 @@ def covariance(tables: Tables) -> Figure:
     return figure
 
 
-def terms(tables: Tables, tests: Tests) -> Figure:
+def terms(case: Case) -> Figure:
     """Fig. 6: norms of both terms at random networks, first data set, with the test."""
-    rows = first_seed(tables["terms"])
+    rows = first_seed(case.tables["terms"])
+    seed = rows["seed"].iloc[0]
     names = {"mean_term": r"$\|\partial\mu\|$", "std_term": r"$\sqrt{D-1}\,\|\partial\sigma\|$"}
 
     def panel(ax: Axes, half_range: float) -> None:
         part = chosen(rows, half_range=half_range)
         draw.groups(ax, {name: part[name] for name in names}, looks=STYLES, names=names)
         draw.log_axis(ax, "y")
-        draw.annotate_test(
-            ax,
-            tests[(f"std term - mean term, range {half_range:g}", f"seed={rows['seed'].iloc[0]}")],
-        )
+        test = case.test(f"std term - mean term, range {half_range:g}", seed)
+        assert test is not None
+        draw.annotate_test(ax, test)
 
-    titles = {r: f"parameters within ±{r:g}" for r in dict.fromkeys(rows["half_range"])}
-    caption = "drawn and tested: the first seed; μ, σ: mean and standard deviation of the spectrum"
+    titles = {r: f"parameters within ±{r:g}" for r in rows["half_range"].unique()}
     return draw.panels(
         titles,
         panel,
         y="norm of the term's gradient",
-        caption=caption,
+        caption="drawn and tested: the first seed; μ, σ: mean and standard deviation of the "
+        "spectrum",
         sharey=False,
         legend_columns=0,
         width=4.0 * len(titles),
@@ -226,8 +214,8 @@ def bound_descent(tables: Tables) -> Figure:
     """
     rows = first_seed(tables["bound_descent"])
     rows = chosen(rows, start=rows["start"].min()).sort_values("step")
-    every = [c for c in rows.columns if c.startswith("lambda_") and c[7:].isdigit()]
-    last = max(every, key=lambda c: int(c[7:]))
+    spectrum = spectrum_columns(rows)
+    last = spectrum[-1]
     labels = {
         "lambda_sup": r"bound $\lambda_{\mathrm{sup}}$",
         "lambda_1": r"$\lambda_1$",
@@ -244,30 +232,24 @@ def bound_descent(tables: Tables) -> Figure:
 
     def panel(ax: Axes, title: str) -> None:
         for name in shown[title]:
-            ax.plot(
-                rows["step"],
-                rows[name],
-                label=labels[name],
-                **line("lambda_D" if name == last else name),
-            )
-        for name in () if shown[title] else every:
-            ax.plot(rows["step"], rows[name], color="0.35", linewidth=0.9)
-        if "lambda_inf" in shown[title] or not shown[title]:
+            look = line("lambda_D" if name == last else name)
+            ax.plot(rows["step"], rows[name], label=labels[name], **look)
+        if not shown[title]:
+            ax.plot(rows["step"], rows[spectrum], color="0.35", linewidth=0.9)
+        if "lambda_3" in shown[title]:
+            draw.log_axis(ax)  # all that it shows is above zero
+        else:
             ax.set_yscale("symlog", linthresh=0.1)
             ax.axhline(0, color="black", linewidth=0.8)
-        else:
-            draw.log_axis(ax)  # all that it shows is above zero
 
-    caption = (
-        f"drawn: start {rows['start'].iloc[0]} of the first seed; (b), (c): linear within ±0.1"
-    )
+    start = rows["start"].iloc[0]
     return draw.panels(
-        {title: title for title in shown},
+        dict(zip(shown, shown, strict=True)),
         panel,
         x="step",
         y="bounds and eigenvalues",
         legend_columns=6,
-        caption=caption,
+        caption=f"drawn: start {start} of the first seed; (b), (c): linear within ±0.1",
         sharey=False,
         width=draw.WIDEST,
         height=3.6,

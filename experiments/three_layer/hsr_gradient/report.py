@@ -14,17 +14,17 @@ from experiments.three_layer.alternatives import GRADIENT
 from experiments.three_layer.hsr_gradient import figures
 from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims, seconds_by_form
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
-from experiments.three_layer.study import Study, data_sets
+from experiments.three_layer.study import Case, Study, data_sets
 from runner import stats
 from runner.contract import Claim, Figures
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
 
-def _of_figure(number: int, name: str, group: str) -> stats.About:
+def _about(number: int, name: str, seed: int) -> stats.About:
     """Name, place and family of a test of one of the paper's figures."""
     family = f"fig{number:02d}"
-    return {"name": name, "figure": family, "where": f"Fig. {number}", "group": group}
+    return {"name": name, "figure": family, "where": f"Fig. {number}", "group": f"seed={seed}"}
 
 
 def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statistic]:
@@ -32,11 +32,10 @@ def _exponents(experiment: HsrGradient, table: pd.DataFrame) -> Iterator[Statist
     the exponent.
     """
     for seed, rows in data_sets(chosen(table, status="ok")):
-        for (varied, form), whole in groups(rows, ["varied", "form"]):
-            part = whole.sort_values(varied).iloc[-(experiment.octaves + 1) :]
-            name = f"exponent in {SIZES[varied]}, {form}"
-            about = _of_figure(2, name, f"seed={seed}")
-            yield stats.linear(np.log(part[varied]), np.log(part["seconds"]), **about)
+        for (varied, form), part in groups(rows, ["varied", "form"]):
+            last = part.sort_values(varied).iloc[-(experiment.octaves + 1) :]
+            about = _about(2, f"exponent in {SIZES[varied]}, {form}", seed)
+            yield stats.linear(np.log(last[varied]), np.log(last["seconds"]), **about)
 
 
 def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
@@ -51,18 +50,18 @@ def _influence(table: pd.DataFrame) -> Iterator[Statistic]:
             name = f"|delta| and {quantity} {block}"
             effects = []
             for start, samples in part.groupby("start"):
-                about = _of_figure(4, name, f"seed={seed} start={start}")
+                about = _about(4, name, seed)
+                about["group"] += f" start={start}"
                 test = stats.spearman(samples["error"], samples["norm"], **about)
                 effects.append(test.effect)
                 yield test
-            yield stats.summary(effects, **_of_figure(4, f"ρ of {name}", f"seed={seed}"))
+            yield stats.summary(effects, **_about(4, f"ρ of {name}", seed))
 
 
 def _terms(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in data_sets(table):
         for (half_range,), part in groups(rows, ["half_range"]):
-            name = f"std term - mean term, range {half_range:g}"
-            about = _of_figure(6, name, f"seed={seed}")
+            about = _about(6, f"std term - mean term, range {half_range:g}", seed)
             about |= {"label_a": "std term", "label_b": "mean term"}
             yield stats.wilcoxon(part["std_term"], part["mean_term"], **about)
 
@@ -73,7 +72,7 @@ def _covariance(table: pd.DataFrame) -> Iterator[Statistic]:
     for seed, rows in data_sets(table):
         for (activation, half_range), part in groups(rows, ["activation", "half_range"]):
             name = f"|covariance| and gradient norm, {activation}, range {half_range:g}"
-            about = _of_figure(5, name, f"seed={seed}")
+            about = _about(5, name, seed)
             yield stats.spearman(part["covariance"].abs(), part["q50"], **about)
 
 
@@ -98,6 +97,7 @@ class HsrGradientAnalysis(Study):
 
     experiment: HsrGradient
     alternatives = GRADIENT
+    claimed = "hsr_gradient"
 
     def tested(self) -> list[Statistic]:
         """Every row of stats.csv, without Holm's correction."""
@@ -110,7 +110,7 @@ class HsrGradientAnalysis(Study):
         return tests
 
     def claims(self) -> list[Claim]:
-        return claims(self.experiment, self.tables, self.tests)
+        return claims(self)
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_gradient.csv: metric, of, block, seed, value."""
@@ -142,17 +142,14 @@ class HsrGradientAnalysis(Study):
 
     def figures(self) -> Figures:
         """Figures that the stored tables allow; each is drawn when it is called."""
+        case = Case(self)
         tables = self.tables
-        tests = self.tests
         makers = {
-            "cost": ("fig02_time", partial(figures.time, tables, tests)),
+            "cost": ("fig02_time", partial(figures.time, case)),
             "agreement": ("fig03_agreement", partial(figures.agreement, tables)),
-            "influence": (
-                "fig04_influence",
-                partial(figures.influence, self.experiment, tables, tests),
-            ),
+            "influence": ("fig04_influence", partial(figures.influence, case)),
             "covariance": ("fig05_covariance", partial(figures.covariance, tables)),
-            "terms": ("fig06_terms", partial(figures.terms, tables, tests)),
+            "terms": ("fig06_terms", partial(figures.terms, case)),
             "bound_descent": ("fig07_bound_descent", partial(figures.bound_descent, tables)),
         }
         return dict(make for table, make in makers.items() if len(tables.get(table, ())))

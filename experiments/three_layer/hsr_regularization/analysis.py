@@ -1,5 +1,5 @@
-"""Reading the merged tables: variants, cases, and Wilcoxon signed-rank tests between methods,
-paired by start.
+"""Reading the merged tables: variants, and Wilcoxon signed-rank tests between methods, paired by
+start.
 
 Starts of one data set share that data set, so pooling them over seeds would count the same draw
 hundreds of times. What holds over data sets is tested on one median per data set (`… over data
@@ -12,25 +12,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from experiments.three_layer import study
-from experiments.three_layer.hsr_regularization.settings import (
-    GROUPS,
-    NAMES,
-    PAIRS,
-    HsrRegularization,
-)
-from experiments.three_layer.study import data_sets
+from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS
+from experiments.three_layer.study import Study, data_sets
 from runner import stats
-from runner.contract import Tables
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
 POLISHED = "polished"
 """In the column `reading` of endpoints: the ends of the first reading, led on downhill."""
+WHEN = {
+    "every_step": "stop rule from the start",
+    "second_half": "stop rule in the second half",
+    POLISHED: "where the ends lead",
+}
+"""Reading of the stop rule, in words."""
 FIGURES = {
     "lambda_max": "fig12a",
     "log_lambda_max": "fig12a",
@@ -41,10 +43,12 @@ FIGURES = {
     "boundary_length": "fig15",
 }
 """Quantity -> figure, the family of Holm's correction."""
+WIDE = {"asam": "asam_wide"}
+"""Method of the paper -> the variant of it whose claims are secondary results."""
 
 
-@dataclass(frozen=True)
-class Variant:
+@dataclass(frozen=True, eq=False)
+class Case(study.Case):
     """One protocol under one reading of the stop rule, or POLISHED."""
 
     protocol: str
@@ -52,77 +56,36 @@ class Variant:
 
     @property
     def group(self) -> str:
-        """The `group` of claims and statistics."""
         return f"protocol={self.protocol} stop={self.reading}"
 
     @property
     def text(self) -> str:
-        when = {
-            "every_step": "stop rule from the start",
-            "second_half": "stop rule in the second half",
-            POLISHED: "where the ends lead",
-        }
-        return f"{self.protocol}, {when[self.reading]}"
+        """The variant in words."""
+        return f"{self.protocol}, {WHEN[self.reading]}"
 
-    def rows(self, table: pd.DataFrame) -> pd.DataFrame:
-        keep = table["protocol"] == self.protocol
-        if "reading" in table:
-            found = table[keep & (table["reading"] == self.reading)]
-        else:
-            found = table[keep]
-        return found.infer_objects()  # with a cell without any critical point, columns are objects
-
-
-def variants(experiment: HsrRegularization, tables: Tables) -> list[Variant]:
-    """Those with endpoints, in the order of the settings."""
-    if "endpoints" not in tables:
-        return []
-    rows = tables["endpoints"]
-    stored = set(zip(rows["protocol"], rows["reading"], strict=True))
-    order = [Variant(p, r) for p in experiment.protocol for r in (*experiment.reading, POLISHED)]
-    return [v for v in order if (v.protocol, v.reading) in stored]
-
-
-def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """One row per start, one column per method; NaN where a method did not reach a critical point
-    from it.
-    """
-    column = "lambda_max" if quantity == "log_lambda_max" else quantity
-    values = rows[column].where(rows["status"] == "ok")
-    if quantity == "log_lambda_max":
-        values = np.log(values.where(values > 0))
-    table = rows.assign(value=values).pivot_table(
-        index="start", columns="method", values="value", dropna=False
-    )
-    return table.reindex(columns=list(NAMES))
-
-
-WIDE = {"asam": "asam_wide"}
-"""Method of the paper -> the variant of it whose claims are secondary results."""
-
-
-class Case(study.Case):
-    """What the claims of one variant read."""
-
-    experiment: HsrRegularization
-    variant: Variant
+    @property
+    def first(self) -> bool:
+        """Whether the stop rule is read as the verdicts read it."""
+        return bool(self.reading == self.experiment.reading[0])
 
     def rows(self, table: str, **where: str) -> pd.DataFrame:
-        found = self.variant.rows(self.tables[table])
-        for column, value in where.items():
-            found = found[found[column] == value]
-        return found
+        """The rows of the variant in a table, whose columns have these values."""
+        where["protocol"] = self.protocol
+        if "reading" in self.tables[table]:
+            where["reading"] = self.reading
+        found = chosen(self.tables[table], **where)
+        return found.infer_objects()  # with a cell without any critical point, columns are objects
 
     def mark(self, method: str = "") -> str:
-        """The variant in the marks of a row: 'fitted', 'printed second half', 'fitted with wide
-        radius'.
+        """The variant as a row of the claims names it: 'fitted', 'printed second half', 'fitted
+        with wide radius'.
         """
-        readings = {self.experiment.reading[0]: "", POLISHED: POLISHED}
-        reading = readings.get(self.variant.reading, "second half")
-        wide = ""
+        words = [self.protocol]
+        if not self.first:
+            words.append(POLISHED if self.reading == POLISHED else "second half")
         if method in WIDE.values():
-            wide = "with wide radius"
-        return " ".join(t for t in (self.variant.protocol, reading, wide) if t)
+            words.append("with wide radius")
+        return " ".join(words)
 
     def methods(self, method: str) -> tuple[str, ...]:
         """A method of the paper and its variant."""
@@ -132,49 +95,66 @@ class Case(study.Case):
 
     def tested_of(self, method: str, name: str, test: str, sign: int) -> study.Made:
         """A statement on a method and on its variant; test: with {} for the method."""
-        for own in self.methods(method):
-            yield self.mark(own), self.tested(name, test.format(own), sign=sign)
+        for variant in self.methods(method):
+            yield self.mark(variant), self.tested(name, test.format(variant), sign=sign)
 
     def within_of(self, method: str, name: str, test: str, **limits: float) -> study.Made:
         """The same, decided by the interval of the shift."""
-        for own in self.methods(method):
-            yield self.mark(own), self.within(name, test.format(own), **limits)
+        for variant in self.methods(method):
+            yield self.mark(variant), self.within(name, test.format(variant), **limits)
 
 
-def statistics(experiment: HsrRegularization, tables: Tables) -> list[Statistic]:
+def cases(analysis: Study) -> list[Case]:
+    """The variants with endpoints, in the order of the settings."""
+    if "endpoints" not in analysis.tables:
+        return []
+    experiment: Any = analysis.experiment
+    rows = analysis.tables["endpoints"]
+    stored = set(zip(rows["protocol"], rows["reading"], strict=True))
+    order = product(experiment.protocol, (*experiment.reading, POLISHED))
+    return [Case(analysis, *variant) for variant in order if variant in stored]
+
+
+def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """One row per start, one column per method; NaN where a method did not reach a critical point
+    from it.
+    """
+    values = rows[quantity.removeprefix("log_")].where(rows["status"] == "ok")
+    if quantity.startswith("log_"):
+        values = np.log(values.where(values > 0))
+    table = rows.assign(value=values).pivot_table(
+        index="start", columns="method", values="value", dropna=False
+    )
+    return table.reindex(columns=list(NAMES))
+
+
+def statistics(analysis: Study) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
-    return [
-        s for v in variants(experiment, tables) for s in _of_variant(v, v.rows(tables["endpoints"]))
-    ]
+    found: list[Statistic] = []
+    for case in cases(analysis):
+        for group, quantity in product(GROUPS, FIGURES):
+            rows = case.rows("endpoints", group=group)
+            found += _of_quantity(case, rows, quantity, f"{group} seeds")
+    return found
 
 
-def _of_variant(variant: Variant, rows: pd.DataFrame) -> Iterator[Statistic]:
-    for group in GROUPS:
-        for quantity, figure in FIGURES.items():
-            tables = {
-                seed: wide(part, quantity) for seed, part in data_sets(chosen(rows, group=group))
-            }
-            for a, b in PAIRS:
-                name = f"{quantity}, {a} - {b}, {group} seeds"
-                about = {
-                    "where": f"Fig. {figure[3:].upper()}",
-                    "label_a": a,
-                    "label_b": b,
-                }
-                about["figure"] = f"{figure} {variant.group}"
-                medians = []
-                for seed, table in tables.items():
-                    yield stats.wilcoxon(
-                        table[a], table[b], name=name, group=f"{variant.group} seed={seed}", **about
-                    )
-                    medians.append(float((table[a] - table[b]).median()))
-                if tables:
-                    known = [m for m in medians if not math.isnan(m)]
-                    about |= {
-                        "label_a": f"median of {a} - {b}",
-                        "label_b": "0",
-                        "figure": about["figure"] + " all",
-                    }
-                    yield stats.wilcoxon(
-                        known, name=f"{name}, over data sets", group=variant.group, **about
-                    )
+def _of_quantity(c: Case, rows: pd.DataFrame, quantity: str, starts: str) -> Iterator[Statistic]:
+    """The tests of one quantity, for every pair of methods, by data set and over data sets."""
+    tables = {seed: wide(part, quantity) for seed, part in data_sets(rows)}
+    if not tables:
+        return
+    figure = FIGURES[quantity]
+    where = f"Fig. {figure[3:].upper()}"
+    family = f"{figure} {c.group}"
+    for a, b in PAIRS:
+        name = f"{quantity}, {a} - {b}, {starts}"
+        about = {"name": name, "where": where, "figure": family, "label_a": a, "label_b": b}
+        medians = []
+        for seed, table in tables.items():
+            yield stats.wilcoxon(table[a], table[b], group=c.of_seed(seed), **about)
+            median = float((table[a] - table[b]).median())
+            if not math.isnan(median):
+                medians.append(median)
+        about |= {"name": f"{name}, over data sets", "figure": f"{family} all"}
+        about |= {"label_a": f"median of {a} - {b}", "label_b": "0"}
+        yield stats.wilcoxon(medians, group=c.group, **about)

@@ -8,18 +8,24 @@ are variants in the row. The statements of Fig. 14 are decided by further draws 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import pandas as pd
 
-from experiments.printed import statements
-from experiments.three_layer.hsr_regularization.analysis import POLISHED, WIDE, Case, variants
-from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
+from experiments.three_layer.hsr_regularization.analysis import POLISHED, WIDE, Case, cases
+from experiments.three_layer.hsr_regularization.settings import NAMES
 from experiments.three_layer.hsr_regularization.text_claims import claims_over_draws, spectra, views
-from experiments.three_layer.study import Made, Tests, column, decided_by_draws, listed_kinds
-from runner.contract import Claim, Statement, Tables
+from experiments.three_layer.study import (
+    Made,
+    Study,
+    column,
+    decided_by_draws,
+    listed_kinds,
+    share_of_kinds,
+)
+from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.stats.tables import chosen
 
@@ -36,27 +42,22 @@ SEARCH = (
     "the differences are small and depend on the points that the search finds; its rate is not "
     "printed, and its stop ratio was chosen by the published counts"
 )
-OPEN = (("refuted", "confirmed"), ("refuted", "inconclusive"), ("inconclusive", "confirmed"))
-"""Verdicts at the printed and at the wide radius that together say nothing of a statement on A-SAM.
-"""
 SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "std of the spectrum"))
 
 
-def claims(experiment: HsrRegularization, tables: Tables, tests: Tests) -> Iterator[Claim]:
+def claims(analysis: Study) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
-    says = statements("hsr_regularization")
-    found = []
-    for variant in variants(experiment, tables):
-        case = Case(experiment, variant, tables, tests, says)
-        if variant.reading == experiment.reading[0]:
+    found: list[tuple[str, Claim]] = []
+    for case in cases(analysis):
+        if case.first:
             found += [*_search(case), *views(case), *spectra(case)]
         for make in (_sharpness, _harm, _minimum, _generalisation, _all_ends, _saddles):
             found += make(case)
-    if "draws" in tables:
-        found = decided_by_draws(found, claims_over_draws(experiment, tables["draws"], says))
-    rows = [open_protocol(claim) for claim in judge.gathered(found, main="fitted")]
-    yield from _counts(tables, says)
-    yield from rows
+    if "draws" in analysis.tables:
+        found = decided_by_draws(found, claims_over_draws(analysis))
+    yield from _counts(analysis)
+    for claim in judge.gathered(found, main="fitted"):
+        yield open_protocol(claim)
 
 
 def open_protocol(claim: Claim) -> Claim:
@@ -79,19 +80,20 @@ def open_protocol(claim: Claim) -> Claim:
     return replace(claim, verdict="not comparable", detail=detail, seeds_needed=math.nan)
 
 
-def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
+def _counts(analysis: Study) -> Iterator[Claim]:
     """The published counts, and what the search gives as it is printed."""
-    if "search" in tables:
-        means = tables["search"][["starts", "converged", "unique", "sharp"]].mean()
+    if "search" in analysis.tables:
+        means = analysis.tables["search"][["starts", "converged", "unique", "sharp"]].mean()
         text = (
             f"fitted, mean over data sets: {means['converged']:.0f} of {means['starts']:.0f} "
             f"starts converge, {means['unique']:.0f} unique, {means['sharp']:.0f} sharp; no "
             "learning rate of the search is printed; the protocol was chosen by these counts: see "
             "the scorecard"
         )
-        yield judge.claim(says["published counts"], "not comparable", float(means["unique"]), text)
-    if "scan" in tables:
-        yield _as_printed(tables["scan"], says["search as printed"])
+        says = analysis.says["published counts"]
+        yield judge.claim(says, "not comparable", float(means["unique"]), text)
+    if "scan" in analysis.tables:
+        yield _as_printed(analysis.tables["scan"], analysis.says["search as printed"])
 
 
 def _as_printed(scan: pd.DataFrame, statement: Statement) -> Claim:
@@ -131,21 +133,12 @@ def _search(c: Case) -> Made:
     yield c.mark(), _critical(c, points)
 
 
-CRITICAL = ("minimum", "saddle", "degenerate")
-"""Kinds of points where the gradient is zero."""
-
-
 def _critical(c: Case, points: pd.DataFrame) -> Claim:
     """Whether the ends are critical points: those of the search and of the methods."""
     near = c.rows("nearest")
     least = c.experiment.share
-    made = c.compared(
-        "critical points",
-        near,
-        _share_critical,
-        f"share of the methods' ends >= {least:g}",
-        low=least,
-    )
+    threshold = f"share of the methods' ends >= {least:g}"
+    made = c.compared("critical points", near, share_of_kinds, threshold, low=least)
     gradient = points["gradient"].median()
     ratio = points["gradient_ratio"].median()
     ends = len(near[["seed", "method", "start"]].drop_duplicates())
@@ -157,11 +150,6 @@ def _critical(c: Case, points: pd.DataFrame) -> Claim:
         "this search is ours, five times the printed one: ws_bound judges the printed ratio"
     )
     return replace(made, verdict="not comparable", detail=detail)
-
-
-def _share_critical(rows: pd.DataFrame) -> float:
-    """Share of the ends that lead to a critical point, or have one nearest."""
-    return float((rows["kind"].isin(CRITICAL) | rows["nearest_kind"].isin(CRITICAL)).mean())
 
 
 def _sharpness(c: Case) -> Made:
@@ -207,12 +195,13 @@ def _minimum(c: Case) -> Made:
     near = c.compared("smallest eigenvalue close to 0", ends, column("share", "median"))
     yield c.mark(), near
     for group in ("sharp", "flat"):
-        says = c.says[f"HSR does not push λ_D down, {group} seeds"]
+        says = c.statement(f"HSR does not push λ_D down, {group} seeds")
         yield c.mark(), c.evidence.unharmed(says, f"lambda_min, hsr - gd, {group} seeds")
     flat = chosen(ends, group="flat")
     skew = column("lambda_min", "skew")
-    for own in c.methods("asam"):
-        yield c.mark(own), c.compared("A-SAM: λ_D left-skewed", chosen(flat, method=own), skew)
+    for asam in c.methods("asam"):
+        ends = chosen(flat, method=asam)
+        yield c.mark(asam), c.compared("A-SAM: λ_D left-skewed", ends, skew)
     smaller = "λ_D smaller under A-SAM than under HSR"
     yield from c.tested_of("asam", smaller, "lambda_min, hsr - {}, flat seeds", 1)
 
@@ -222,32 +211,30 @@ def _saddles(c: Case) -> Made:
     leaves taken out; or, where the slope is gone, whether the point without gradient nearest to an
     end is a saddle.
     """
-    if c.variant.reading == POLISHED:
-        near = c.rows("nearest", group="flat")
-        stopped = replace(c.variant, reading=c.experiment.reading[0]).rows(c.tables["endpoints"])
+    if c.reading == POLISHED:
+        stopped = replace(c, reading=c.experiment.reading[0]).rows("endpoints")
         keys = ["seed", "method", "start"]
+        flat = c.rows("nearest", group="flat").merge(stopped[[*keys, "lambda_min"]], on=keys)
+        flat["saddle"] = (flat["nearest_kind"] == "saddle").astype(float)
         limit = 0.5
         unit = "1 where the nearest point without gradient is a saddle"
-        flat = near.merge(stopped[[*keys, "lambda_min"]], on=keys)
-        flat = flat.assign(saddle=(flat["nearest_kind"] == "saddle").astype(float))
     else:
         flat = c.rows("endpoints", status="ok", group="flat")
-        limit = c.experiment.saddle_ratio
-        unit = ""
         # over what λ₁ gives at the same distance, ½ λ₁ t²: −λ_D/λ₁ to leading order
         rise = 0.5 * flat["lambda_max"] * c.experiment.line_half_range**2
         flat = flat.assign(saddle=flat["saddle_depth"] / rise)
+        limit = c.experiment.saddle_ratio
+        unit = ""
     flat = flat.assign(is_saddle=flat["saddle"] >= limit)
-    for own in c.methods("asam"):
-        more = partial(_more_saddles, method=own)
-        yield c.mark(own), c.compared("A-SAM ends at more saddles than HSR", flat, more)
-    for method, name, limits in (
-        ("asam", "saddle at the whisker of A-SAM", {"low": limit}),
-        ("hsr", "no saddle at the whisker of HSR", {"high": limit, "strict": True}),
-    ):
-        for own in c.methods(method):
-            ends = chosen(flat, method=own)
-            yield c.mark(own), c.compared(name, ends, _at_the_tip, unit, **limits)
+    for asam in c.methods("asam"):
+        more = partial(_more_saddles, method=asam)
+        yield c.mark(asam), c.compared("A-SAM ends at more saddles than HSR", flat, more)
+        ends = chosen(flat, method=asam)
+        name = "saddle at the whisker of A-SAM"
+        yield c.mark(asam), c.compared(name, ends, _at_the_tip, unit, low=limit)
+    ends = chosen(flat, method="hsr")
+    name = "no saddle at the whisker of HSR"
+    yield c.mark(), c.compared(name, ends, _at_the_tip, unit, high=limit, strict=True)
 
 
 def _more_saddles(rows: pd.DataFrame, method: str) -> float:

@@ -5,13 +5,14 @@ and figures.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from experiments.printed import unchecked
 from experiments.three_layer.alternatives import REGULARIZATION
 from experiments.three_layer.hsr_regularization import analysis, figures, network_figures
-from experiments.three_layer.hsr_regularization.analysis import variants
+from experiments.three_layer.hsr_regularization.analysis import cases
 from experiments.three_layer.hsr_regularization.claims import claims
 from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
 from experiments.three_layer.study import Study
@@ -27,12 +28,13 @@ class HsrRegularizationAnalysis(Study):
 
     experiment: HsrRegularization
     alternatives = REGULARIZATION
+    claimed = "hsr_regularization"
 
     def tested(self) -> list[Statistic]:
-        return analysis.statistics(self.experiment, self.tables)
+        return analysis.statistics(self)
 
     def claims(self) -> list[Claim]:
-        return list(claims(self.experiment, self.tables, self.tests))
+        return list(claims(self))
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/hsr_regularization.csv: metric, protocol, seed,
@@ -75,17 +77,17 @@ class HsrRegularizationAnalysis(Study):
         together."""
         experiment = self.experiment
         tables = self.tables
-        found = {}
+        found: dict[str, Any] = {}
         if "data" in tables:
             found["fig08_data"] = partial(figures.data, tables)
-        with_points = []
         if "critical_points" in tables:
             stored = set(tables["critical_points"]["protocol"])
             with_points = [p for p in experiment.protocol if p in stored]
-        if with_points:
-            found["fig09_bound"] = partial(figures.bound, experiment, tables, with_points)
-        known = variants(experiment, tables)
-        for protocol in dict.fromkeys(v.protocol for v in known):
+            found["fig09_bound"] = partial(figures.bound, tables, with_points)
+        if "draws" in tables:
+            found["fig14_draws"] = partial(figures.draws, experiment, tables)
+        known = cases(self)
+        for protocol in dict.fromkeys(case.protocol for case in known):
             about = (tables, protocol)
             saddles = network_figures.saddle_check
             found |= {
@@ -95,11 +97,9 @@ class HsrRegularizationAnalysis(Study):
                 f"fig13_where_stopped_{protocol}": partial(saddles, *about, "stopped"),
                 f"fig15_boundaries_{protocol}": partial(network_figures.boundaries, *about),
             }
-        if "draws" in tables:
-            found["fig14_draws"] = partial(figures.draws, experiment, tables)
-        for variant in known:
-            name = f"{variant.protocol}_{variant.reading}"
-            found[f"fig12_spectrum_{name}"] = partial(figures.spectrum, tables, self.tests, variant)
-            found[f"fig14_f1_{name}"] = partial(figures.f1, tables, self.tests, variant)
-            found[f"effects_{name}"] = partial(figures.effects, experiment, self.tests, variant)
+        for case in known:
+            name = f"{case.protocol}_{case.reading}"
+            found[f"fig12_spectrum_{name}"] = partial(figures.spectrum, case)
+            found[f"fig14_f1_{name}"] = partial(figures.f1, case)
+            found[f"effects_{name}"] = partial(figures.effects, case)
         return dict(sorted(found.items()))

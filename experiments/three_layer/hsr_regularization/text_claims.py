@@ -5,16 +5,16 @@ decided by draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from experiments.three_layer.hsr_regularization.analysis import Case
-from experiments.three_layer.hsr_regularization.settings import NAMES, HsrRegularization
-from experiments.three_layer.study import Made, over_draws
-from runner.contract import Claim, Statement
+from experiments.three_layer.hsr_regularization.settings import NAMES
+from experiments.three_layer.study import Made, Study, over_draws
+from runner.contract import Claim
 from runner.stats import judge
 from runner.stats.judge import by_seed
 from runner.stats.tables import chosen
@@ -58,7 +58,7 @@ def _dynamics(c: Case) -> Made:
     every = c.rows("dynamics", group="sharp", quantity="loss")
     every = every[every["method"].isin(PAPERS)]
     falls = judge.median(by_seed(every, _slowest_fall))
-    yield c.mark(), judge.constructed(c.says["loss falls from sharp seeds"], DESCENT, falls)
+    yield c.mark(), judge.constructed(c.statement("loss falls from sharp seeds"), DESCENT, falls)
 
 
 def _largest_ratio(rows: pd.DataFrame) -> float:
@@ -99,7 +99,8 @@ def spectra(c: Case) -> Made:
     sharp = chosen(ends, group="sharp")
     yield c.mark(), c.compared("spectrum narrower", sharp, _narrowed)
     tie = judge.median(by_seed(ends, _weaker_tie))
-    yield c.mark(), judge.constructed(c.says["λ₁, mean and std go together"], ONE_OUTLIER, tie)
+    together = c.statement("λ₁, mean and std go together")
+    yield c.mark(), judge.constructed(together, ONE_OUTLIER, tie)
 
 
 def _narrowed(rows: pd.DataFrame) -> float:
@@ -115,42 +116,40 @@ def _weaker_tie(rows: pd.DataFrame) -> float:
     )
 
 
-def claims_over_draws(
-    experiment: HsrRegularization, table: pd.DataFrame, says: Mapping[str, Statement]
-) -> list[tuple[str, Claim]]:
+def claims_over_draws(analysis: Study) -> list[tuple[str, Claim]]:
     """(variant, claim) of Fig. 14, one value a draw of the data; A-SAM at the wide radius is a
     variant.
     """
+    experiment: Any = analysis.experiment
+    table = analysis.tables["draws"]
     margin = experiment.f1_margin
-    seeds = table["seed"].nunique()
 
     def gains(a: str, b: str, group: str) -> list[float]:
-        rows = chosen(table, a=a, b=b, group=group)
-        return [float(v) for v in rows["f1"]]
+        return [float(v) for v in chosen(table, a=a, b=b, group=group)["f1"]]
 
     def larger(name: str, a: str, b: str) -> Claim:
         unit = f"mean macro F1 of {NAMES[a]} less that of {NAMES[b]}, sharp seeds"
         values = gains(a, b, "sharp")
-        return over_draws(says[name], values, unit, per_seed=len(values) // seeds or 1)
+        of_seed = len(values) // table["seed"].nunique() or 1
+        return over_draws(analysis.says[name], values, unit, per_seed=of_seed)
 
-    def limited(name: str, a: str, b: str, group: str, high: float = float("inf")) -> Claim:
-        within = replace(says[name], low=-margin, high=high)
-        return judge.bound(within, gains(a, b, group), over="draws of the data")
+    def limited(name: str, method: str, group: str, high: float = math.inf) -> Claim:
+        within = replace(analysis.says[name], low=-margin, high=high)
+        return judge.bound(within, gains("hsr", method, group), over="draws of the data")
 
     found = []
     for method in ("trace", "asam", "asam_wide", "hsr"):
+        plain = method.removesuffix("_wide")
         mark = "fitted"
-        plain = method
-        if method == "asam_wide":
+        if method != plain:
             mark = "fitted draws with wide radius"
-            plain = "asam"
         raises = f"{NAMES[plain]} raises F1"
         made = [larger(f"{raises} from sharp seeds", method, "gd")]
         if method != "trace":
             made.append(larger(f"{raises} more than trace regularisation", method, "trace"))
         if plain == "asam":
-            made.append(limited("HSR comparable to A-SAM on F1", "hsr", method, "sharp", margin))
-            made.append(limited("HSR not worse than A-SAM on F1", "hsr", method, "sharp"))
+            made.append(limited("HSR comparable to A-SAM on F1", method, "sharp", margin))
+            made.append(limited("HSR not worse than A-SAM on F1", method, "sharp"))
         found += [(mark, claim) for claim in made]
-    found.append(("fitted", limited("HSR does no harm to F1 from flat seeds", "hsr", "gd", "flat")))
+    found.append(("fitted", limited("HSR does no harm to F1 from flat seeds", "gd", "flat")))
     return found

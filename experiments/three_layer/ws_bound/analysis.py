@@ -1,4 +1,4 @@
-"""Reading the merged tables: variants, their points and cases, and the tests behind the figures.
+"""Reading the merged tables: variants with their points, and the tests behind the figures.
 
 Every data set (seed) is tested by itself. Critical points of one data set share that data set, so
 pooling them over seeds would count the same draw hundreds of times. What holds over data sets is
@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.three_layer import study
-from experiments.three_layer.study import data_sets
-from experiments.three_layer.ws_bound.settings import WsBound
+from experiments.three_layer.settings import STOP_RULES
+from experiments.three_layer.study import Study, data_sets
 from runner import stats
 from runner.contract import Tables
 from runner.stats import Statistic
@@ -28,13 +28,19 @@ KEYS = ["protocol", "activation", "hidden", "rate", "seed", "start"]
 """Columns that name a start."""
 BINS = 10
 """Equal-count bins of ||RᵀR||² whose smallest bounds trace the lower edge of Fig. 12."""
+ZERO_LOSS = 1e-8
+"""A cross-entropy below this, where its gradient has vanished, is on its way to 0, a value that it
+never takes.
+"""
+LOW_HIGH = {"label_a": "low", "label_b": "high"}
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One protocol with one activation; `rate` is the one that its claims and figures look at.
+@dataclass(frozen=True, eq=False)
+class Case(study.Case):
+    """One protocol with one activation.
 
-    polished: where its ends lead when they are not stopped, instead of the ends.
+    rate: the one that claims and figures look at. polished: where its ends lead when they are not
+    stopped, instead of the ends.
     """
 
     protocol: str
@@ -42,120 +48,114 @@ class Variant:
     rate: float
     polished: bool = False
 
+    def _named(self, name: str, prefix: str = "") -> str:
+        """'name tanh polished': a name with what is not the paper's."""
+        words = [name]
+        if self.activation != PAPER_ACTIVATION:
+            words.append(prefix + self.activation)
+        if self.polished:
+            words.append("polished")
+        return " ".join(words)
+
     @property
     def group(self) -> str:
-        """The `group` of claims and statistics."""
-        name = f"protocol={self.protocol}"
-        if self.activation != PAPER_ACTIVATION:
-            name += f" activation={self.activation}"
-        return name + " polished" * self.polished
+        return self._named(f"protocol={self.protocol}", "activation=")
 
-    def figure(self, name: str) -> str:
-        """The family of Holm's correction: the paper's activation under both protocols shares a
-        figure.
-        """
-        family = name if self.activation == PAPER_ACTIVATION else f"{name} {self.activation}"
-        if self.polished:
-            return f"{family} polished"
-        return family
+    @property
+    def mark(self) -> str:
+        """The variant as a row of the claims names it."""
+        return self._named(self.protocol)
 
     @property
     def title(self) -> str:
         """'calibrated stop rule, η = 0.01', for panels."""
-        rule = "calibrated" if self.protocol == "fitted" else self.protocol
-        return f"{rule} stop rule, η = {self.rate:g}"
+        return f"{STOP_RULES[self.protocol]} stop rule, η = {self.rate:g}"
 
-    @property
-    def mark(self) -> str:
-        """'fitted', or 'fitted tanh' for an activation beyond the paper, 'fitted polished' where
-        its ends lead.
+    def about(self, number: str, seed: int | None = None) -> dict[str, Any]:
+        """Place, family of Holm's correction and group of the tests of one of the paper's figures.
+
+        The paper's activation under both protocols shares a figure. seed: of the data set, None for
+        a test over data sets.
         """
-        beyond = self.activation != PAPER_ACTIVATION
-        name = f"{self.protocol} {self.activation}" if beyond else self.protocol
-        if self.polished:
-            return f"{name} polished"
-        return name
-
-    def of_figure(self, number: str) -> dict[str, Any]:
-        """Place and family of the tests of one of the paper's figures."""
-        return {"where": f"Fig. {number}", "figure": self.figure(f"fig{number:0>2}")}
-
-    def at(self, seed: int) -> dict[str, Any]:
-        """The group of the tests of one data set."""
-        return {"group": f"{self.group} seed={seed}"}
+        group = self.group if seed is None else self.of_seed(seed)
+        family = self._named(f"fig{number:0>2}")
+        return {"where": f"Fig. {number}", "figure": family, "group": group}
 
     def rows(
-        self, table: pd.DataFrame, hidden: int | None = None, *, every_rate: bool = False
+        self, table: str, hidden: int | None = None, *, every_rate: bool = False
     ) -> pd.DataFrame:
-        """The rows of this variant; of one width, if given; at every scanned rate, if asked for."""
-        keep = (table["protocol"] == self.protocol) & (table["activation"] == self.activation)
+        """The rows of this variant in a table, none where it is not stored; of one width, if given;
+        at every scanned rate, if asked for."""
+        if table not in self.tables:
+            return pd.DataFrame()
+        where: dict[str, Any] = {"protocol": self.protocol, "activation": self.activation}
         if not every_rate:
-            keep &= table["rate"] == self.rate
+            where["rate"] = self.rate
         if hidden is not None:
-            keep &= table["hidden"] == hidden
-        return table[keep]
+            where["hidden"] = hidden
+        return chosen(self.tables[table], **where)
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """The paper's critical points: converged, and no duplicate of an earlier one.
+
+        Of a polished variant where they lead, those left out that were still on their way.
+        """
+        if self.polished:
+            rows = self.rows("polished")
+            return rows[rows["kind"] != "unfinished"]
+        return chosen(self.rows("critical_points"), status="ok", duplicate=0)
+
+    @cached_property
+    def narrow(self) -> pd.DataFrame:
+        """The points of the width that most figures show."""
+        return chosen(self.points, hidden=self.experiment.portrait_hidden)
+
+    def low_and_high(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The points with a low bound and those with a high one."""
+        return split_low_high(rows, self.experiment.low_share)
 
 
-def variants(experiment: WsBound, tables: Tables, *, paper_only: bool = False) -> list[Variant]:
+def cases(analysis: Study, *, paper_only: bool = False) -> list[Case]:
     """The variants with stored cells: the paper's activation under both protocols first, then the
     others.
 
     A scanned protocol is represented by `portrait_rate`, or by its first stored rate when that one
     is not there.
     """
-    if "search" not in tables:
+    if "search" not in analysis.tables:
         return []
-    rates: dict[tuple[str, str], list[float]] = {}
-    stored = tables["search"][["protocol", "activation", "rate"]].drop_duplicates()
-    for row in stored.itertuples(index=False):
-        rates.setdefault((str(row.protocol), str(row.activation)), []).append(float(row.rate))
+    experiment: Any = analysis.experiment
+    stored = analysis.tables["search"][["protocol", "activation", "rate"]]
     of_paper = []
     others = []
-    for (protocol, activation), scanned in rates.items():
-        rate = scanned[0]
-        if experiment.portrait_rate in scanned:
+    for (protocol, activation), rows in stored.groupby(["protocol", "activation"], sort=False):
+        rates = list(rows["rate"])
+        rate = rates[0]
+        if experiment.portrait_rate in rates:
             rate = experiment.portrait_rate
-        variant = Variant(protocol, activation, rate)
+        case = Case(analysis, str(protocol), str(activation), float(rate))
         if activation == PAPER_ACTIVATION:
-            of_paper.append(variant)
+            of_paper.append(case)
         elif not paper_only:
-            others.append(variant)
+            others.append(case)
     return of_paper + others
 
 
-def polished_variants(experiment: WsBound, tables: Tables) -> list[Variant]:
+def polished_cases(analysis: Study) -> list[Case]:
     """The variants whose ends were polished, the paper's activation under both protocols first."""
-    if "polished" not in tables:
+    if "polished" not in analysis.tables:
         return []
-    found = [replace(v, polished=True) for v in variants(experiment, tables)]
-    return [v for v in found if len(unique_points(tables, v))]
+    polished = [replace(case, polished=True) for case in cases(analysis)]
+    return [case for case in polished if len(case.points)]
 
 
-ZERO_LOSS = 1e-8
-"""A cross-entropy below this, where its gradient has vanished, is on its way to 0, a value that it
-never takes.
-"""
-
-
-def where_led(tables: Tables) -> pd.DataFrame:
-    """The polished points; those whose loss vanishes run to infinity, whatever their Hessian, which
+def where_led(rows: pd.DataFrame) -> pd.DataFrame:
+    """Polished points; those whose loss vanishes run to infinity, whatever their Hessian, which
     vanishes too.
     """
-    rows = tables["polished"]
     vanishing = (rows["kind"] == "degenerate") & (rows["loss"] < ZERO_LOSS)
     return rows.assign(kind=rows["kind"].mask(vanishing, "infinity"))
-
-
-def unique_points(tables: Tables, variant: Variant, hidden: int | None = None) -> pd.DataFrame:
-    """The paper's critical points: converged, and no duplicate of an earlier one.
-
-    Of a polished variant where they lead, those left out that were still on their way.
-    """
-    if variant.polished:
-        rows = variant.rows(tables["polished"], hidden)
-        return rows[rows["kind"] != "unfinished"]
-    rows = variant.rows(tables["critical_points"], hidden)
-    return chosen(rows, status="ok", duplicate=0)
 
 
 def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -165,78 +165,40 @@ def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, 
     return ordered.iloc[:count], ordered.iloc[count:]
 
 
-class Case(study.Case):
-    """What the claims of one variant read."""
-
-    experiment: WsBound
-    variant: Variant
-
-    @cached_property
-    def points(self) -> pd.DataFrame:
-        """Unique critical points of both widths."""
-        return unique_points(self.tables, self.variant)
-
-    @cached_property
-    def narrow(self) -> pd.DataFrame:
-        return chosen(self.points, hidden=self.experiment.portrait_hidden)
-
-    @property
-    def mark(self) -> str:
-        """The variant as a row names it."""
-        return self.variant.mark
-
-    def rows_of(self, table: str) -> pd.DataFrame:
-        """The rows of the variant in a table; none where it is not stored."""
-        if table in self.tables:
-            return self.variant.rows(self.tables[table])
-        return pd.DataFrame()
-
-
-def statistics(experiment: WsBound, tables: Tables) -> list[Statistic]:
+def statistics(analysis: Study) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
     found = []
-    for variant in polished_variants(experiment, tables):
-        points = unique_points(tables, variant)
-        found += [*_of_points(experiment, points, variant), *_widths(experiment, points, variant)]
-    found += _draws(tables)
-    for variant in variants(experiment, tables):
-        points = unique_points(tables, variant)
-        narrow = chosen(points, hidden=experiment.portrait_hidden)
-        if not narrow.empty:
-            found += [*_of_points(experiment, points, variant), *_norms(narrow, variant)]
-            found += [*_widths(experiment, points, variant), *_lower_edge(narrow, variant)]
+    for case in polished_cases(analysis):
+        found += [*_of_points(case), *_widths(case)]
+    found += _draws(analysis.tables)
+    for case in cases(analysis):
+        if len(case.narrow):
+            found += [*_of_points(case), *_norms(case), *_widths(case), *_lower_edge(case)]
     return found
 
 
-def _of_points(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+def _of_points(c: Case) -> Iterator[Statistic]:
     """Figs. 2, 6 and 7, of the points where a search stops or of those where they lead.
 
     Fig. 7: macro F1 of the points with low against those with high λ_sup.
     """
-    for hidden, rows in points.groupby("hidden", sort=True):
+    for hidden, rows in c.points.groupby("hidden", sort=True):
         for seed, part in data_sets(rows):
-            ratio = part["lambda_sup"] / part["lambda_max"]
-            at = variant.at(seed)
-            yield stats.summary(
-                ratio, name=f"bound / λ₁, N={hidden}", **variant.of_figure("2"), **at
-            )
-            yield stats.summary(
-                part["lambda_sup"], name=f"bound, N={hidden}", **variant.of_figure("6"), **at
-            )
-    narrow = chosen(points, hidden=experiment.portrait_hidden)
-    about = variant.of_figure("7") | {"label_a": "low", "label_b": "high"}
-    for size in experiment.dataset.test:
-        column = f"f1_test{size}"
+            bound = part["lambda_sup"]
+            ratio = bound / part["lambda_max"]
+            yield stats.summary(ratio, name=f"bound / λ₁, N={hidden}", **c.about("2", seed))
+            yield stats.summary(bound, name=f"bound, N={hidden}", **c.about("6", seed))
+    for size in c.experiment.dataset.test:
         means = []
-        for seed, rows in data_sets(narrow):
-            low, high = (part[column] for part in split_low_high(rows, experiment.low_share))
+        for seed, rows in data_sets(c.narrow):
+            low, high = (group[f"f1_test{size}"] for group in c.low_and_high(rows))
             means.append((low.mean(), high.mean()))
-            yield stats.mann_whitney(
-                low, high, name=f"F1 on {size}, low - high", **variant.at(seed), **about
-            )
+            name = f"F1 on {size}, low - high"
+            yield stats.mann_whitney(low, high, name=name, **c.about("7", seed), **LOW_HIGH)
         if means:
             name = f"mean F1 on {size}, low - high, over data sets"
-            yield stats.wilcoxon(*zip(*means, strict=True), name=name, group=variant.group, **about)
+            low, high = zip(*means, strict=True)
+            yield stats.wilcoxon(low, high, name=name, **c.about("7"), **LOW_HIGH)
 
 
 def _draws(tables: Tables) -> Iterator[Statistic]:
@@ -245,58 +207,49 @@ def _draws(tables: Tables) -> Iterator[Statistic]:
     """
     if "draws" not in tables:
         return
+    about = {"where": "Fig. 7", "figure": "fig07 draws"} | LOW_HIGH
     for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
-        name = f"mean F1 on {size}, low - high, over draws"
-        yield stats.wilcoxon(
-            rows["f1_low"],
-            rows["f1_high"],
-            name=name,
-            label_a="low",
-            label_b="high",
-            where="Fig. 7",
-            figure="fig07 draws",
-            group=f"protocol=fitted {stage}",
-        )
+        about["name"] = f"mean F1 on {size}, low - high, over draws"
+        about["group"] = f"protocol=fitted {stage}"
+        yield stats.wilcoxon(rows["f1_low"], rows["f1_high"], **about)
 
 
-def _widths(experiment: WsBound, points: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+def _widths(c: Case) -> Iterator[Statistic]:
     """λ_sup of the wider network against the narrower one; a positive shift means that the wider is
     sharper.
     """
-    wide = experiment.compared_hidden
-    narrow = experiment.portrait_hidden
-    if wide not in set(points["hidden"]):
+    wide = c.experiment.compared_hidden
+    narrow = c.experiment.portrait_hidden
+    if wide not in set(c.points["hidden"]):
         return
-    about = variant.of_figure("11") | {"label_a": f"N={wide}", "label_b": f"N={narrow}"}
+    labels = {"label_a": f"N={wide}", "label_b": f"N={narrow}"}
+    name = f"bound, N={wide} - N={narrow}"
     medians = []
-    for seed, rows in data_sets(points):
+    for seed, rows in data_sets(c.points):
         a, b = (rows.loc[rows["hidden"] == width, "lambda_sup"] for width in (wide, narrow))
         medians.append((a.median(), b.median()))
-        yield stats.mann_whitney(
-            a, b, name=f"bound, N={wide} - N={narrow}", **variant.at(seed), **about
-        )
-    name = f"median bound, N={wide} - N={narrow}, over data sets"
-    yield stats.wilcoxon(*zip(*medians, strict=True), name=name, group=variant.group, **about)
+        yield stats.mann_whitney(a, b, name=name, **c.about("11", seed), **labels)
+    wider, narrower = zip(*medians, strict=True)
+    name = f"median {name}, over data sets"
+    yield stats.wilcoxon(wider, narrower, name=name, **c.about("11"), **labels)
 
 
-def _norms(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+def _norms(c: Case) -> Iterator[Statistic]:
     for column, figure in (("V_norm_sq", "10"), ("W_norm_sq", "10"), ("RtR_norm_sq", "12")):
-        for seed, rows in data_sets(narrow):
-            about = variant.of_figure(figure) | variant.at(seed)
+        name = f"{column} and bound"
+        for seed, rows in data_sets(c.narrow):
             yield stats.spearman(
-                rows[column], rows["lambda_sup"], name=f"{column} and bound", **about
+                rows[column], rows["lambda_sup"], name=name, **c.about(figure, seed)
             )
 
 
-def _lower_edge(narrow: pd.DataFrame, variant: Variant) -> Iterator[Statistic]:
+def _lower_edge(c: Case) -> Iterator[Statistic]:
     """Whether the smallest λ_sup at a given ||RᵀR||² rises with it: rank correlation over bins of
     equal counts.
     """
-    for seed, rows in data_sets(narrow):
-        about = variant.of_figure("12") | variant.at(seed)
-        yield stats.spearman(
-            *lower_edge(rows), name="lower edge of bound over RtR_norm_sq", **about
-        )
+    name = "lower edge of bound over RtR_norm_sq"
+    for seed, rows in data_sets(c.narrow):
+        yield stats.spearman(*lower_edge(rows), name=name, **c.about("12", seed))
 
 
 def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
@@ -304,6 +257,11 @@ def lower_edge(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
     and drawn.
     """
     ordered = rows.sort_values("RtR_norm_sq", kind="stable")
-    parts = [p for p in np.array_split(np.arange(len(ordered)), BINS) if len(p)]
-    centre = [float(ordered["RtR_norm_sq"].iloc[p].median()) for p in parts]
-    return centre, [float(ordered["lambda_sup"].iloc[p].min()) for p in parts]
+    centres = []
+    smallest = []
+    for places in np.array_split(np.arange(len(ordered)), BINS):
+        if len(places):
+            part = ordered.iloc[places]
+            centres.append(float(part["RtR_norm_sq"].median()))
+            smallest.append(float(part["lambda_sup"].min()))
+    return centres, smallest

@@ -10,34 +10,34 @@ comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from experiments.printed import statements
 from experiments.three_layer.contours import contour_length
 from experiments.three_layer.study import (
+    CRITICAL,
     Made,
-    Tests,
+    Study,
     column,
     decided_by_draws,
     listed_kinds,
     over_draws,
+    share_of_kinds,
 )
 from experiments.three_layer.ws_bound.analysis import (
     PAPER_ACTIVATION,
     Case,
-    polished_variants,
+    cases,
+    polished_cases,
     split_low_high,
-    variants,
     where_led,
 )
 from experiments.three_layer.ws_bound.exact_claims import exact_claims, inequalities
-from experiments.three_layer.ws_bound.settings import WsBound
-from runner.contract import Claim, Statement, Tables
+from runner.contract import Claim
 from runner.stats import judge
 from runner.stats.judge import by_seed
 from runner.stats.tables import chosen
@@ -46,29 +46,25 @@ NO_RELATION = "ws.fig10, class B"
 """Root cause, in the errata, of the sentence on the norm of W in Fig. 10."""
 
 
-def claims(experiment: WsBound, tables: Tables, tests: Tests) -> Iterator[Claim]:
+def claims(analysis: Study) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
-    says = statements("ws_bound")
     found: list[tuple[str, Claim]] = []
     exact = []
-    for variant in [*variants(experiment, tables), *polished_variants(experiment, tables)]:
-        case = Case(experiment, variant, tables, tests, says)
+    for case in [*cases(analysis), *polished_cases(analysis)]:
         if not case.narrow.empty:
-            for make in _OF_POLISHED if variant.polished else _OF_STOPPED:
+            for make in _OF_POLISHED if case.polished else _OF_STOPPED:
                 found += make(case)
-        made = inequalities(case, "theorems_polished") if variant.polished else exact_claims(case)
-        exact += [(variant.mark, claim) for claim in made]
-    found = decided_by_draws(found, list(_over_draws(experiment, tables, says)))
-    rows = [of_the_fit_alone(row) for row in judge.gathered(found, main="fitted")]
-    printed = judge.gathered(
-        [(m, made) for m, made in found if made.name == "critical points"], main="printed"
-    )
-    by_name = {row.name: row for row in [*rows, *printed]}
-    if "W norm" in by_name:
-        by_name["W norm"] = judge.minor_error(by_name["W norm"], NO_RELATION)
-    rows = [by_name[row.name] for row in rows]
-    yield from rows
-    yield from _counts(tables, says)
+        made = inequalities(case, "theorems_polished") if case.polished else exact_claims(case)
+        exact += [(case.mark, claim) for claim in made]
+    found = decided_by_draws(found, list(_over_draws(analysis)))
+    critical = [(mark, claim) for mark, claim in found if claim.name == "critical points"]
+    as_printed = {row.name: row for row in judge.gathered(critical, main="printed")}
+    for row in judge.gathered(found, main="fitted"):
+        decided = as_printed.get(row.name, of_the_fit_alone(row))
+        if row.name == "W norm":
+            decided = judge.minor_error(decided, NO_RELATION)
+        yield decided
+    yield from _counts(analysis)
     yield from judge.gathered(exact)
 
 
@@ -101,10 +97,9 @@ def _generalisation(c: Case) -> Made:
         mark = f"{c.mark}, {size} test samples" if k else c.mark
         test = f"F1 on {size}, low - high"
         yield mark, c.tested("low bound generalises better", test, sign=1)
-        spread = partial(_spread, score=f"f1_test{size}", low_share=c.experiment.low_share)
-        gain = partial(_gain, score=f"f1_test{size}", low_share=c.experiment.low_share)
-        yield mark, c.compared("sharp points vary more", c.narrow, spread)
-        yield mark, c.compared("lower median score", c.narrow, gain)
+        about = {"score": f"f1_test{size}", "low_share": c.experiment.low_share}
+        yield mark, c.compared("sharp points vary more", c.narrow, partial(_spread, **about))
+        yield mark, c.compared("lower median score", c.narrow, partial(_gain, **about))
 
 
 def _spread(rows: pd.DataFrame, score: str, low_share: float) -> float:
@@ -129,62 +124,56 @@ def _critical(c: Case) -> Made:
     The printed stop ratio decides; degenerate points count, since their gradient is zero too.
     """
     least = c.experiment.share
-    rows = c.variant.rows(where_led(c.tables), c.experiment.portrait_hidden)
-    shares = by_seed(rows, partial(_share_of_kinds, kinds=CRITICAL)).values()
-    most = by_seed(rows, partial(_share_of_kinds, kinds=(*CRITICAL, "unfinished"))).values()
-    made = c.compared(
-        "critical points",
-        rows,
-        partial(_share_of_kinds, kinds=CRITICAL),
-        f"share of the ends >= {least:g}",
-        low=least,
-    )
-    left = c.variant.rows(c.tables["gradients"], c.experiment.portrait_hidden)
-    left = left.merge(rows[["seed", "start"]], on=["seed", "start"])
-    gradient = left["gradient"].median()
-    ratio = left["gradient_ratio"].median()
+    narrow = c.experiment.portrait_hidden
+    rows = where_led(c.rows("polished", narrow))
+    threshold = f"share of the ends >= {least:g}"
+    made = c.compared("critical points", rows, share_of_kinds, threshold, low=least)
+    left = c.rows("gradients", narrow).merge(rows[["seed", "start"]], on=["seed", "start"])
+    shares = by_seed(rows, share_of_kinds).values()
+    with_unfinished = partial(share_of_kinds, kinds=(*CRITICAL, "unfinished"))
+    most = by_seed(rows, with_unfinished).values()
     detail = (
         f"{made.detail}; downhill: {listed_kinds(rows['kind'])}; nearest point without gradient: "
         f"{listed_kinds(rows['nearest_kind'])}; the stop rule leaves a gradient of "
-        f"{gradient:.2g} in the median, {ratio:.2g} of the first; least and largest share: "
-        f"{min(shares):.3g}, {max(shares):.3g}; with unfinished searches as critical: "
-        f"{min(most):.3g}, {max(most):.3g}"
+        f"{left['gradient'].median():.2g} in the median, {left['gradient_ratio'].median():.2g} of "
+        f"the first; least and largest share: {min(shares):.3g}, {max(shares):.3g}; with "
+        f"unfinished searches as critical: {min(most):.3g}, {max(most):.3g}"
     )
-    yield replace(c.variant, polished=False).mark, replace(made, detail=detail)
+    yield replace(c, polished=False).mark, replace(made, detail=detail)
 
 
-CRITICAL = ("minimum", "saddle", "degenerate")
-"""Kinds of points where the gradient is zero."""
-
-
-def _share_of_kinds(rows: pd.DataFrame, kinds: Sequence[str]) -> float:
-    """Share of the ends that lead to a point of these kinds, or have one nearest."""
-    return float((rows["kind"].isin(kinds) | rows["nearest_kind"].isin(kinds)).mean())
-
-
-def _over_draws(experiment: WsBound, tables: Tables, says: Mapping[str, Statement]) -> Made:
+def _over_draws(analysis: Study) -> Made:
     """The statements of Fig. 7 with further draws of the data in the place of the fitted protocol's
     few data sets.
     """
-    if "draws" not in tables:
+    if "draws" not in analysis.tables:
         return
-    for (stage, size), rows in tables["draws"].groupby(["stage", "test_samples"], sort=True):
-        first = stage == "stopped" and size == min(experiment.dataset.test)
-        name = "fitted" if first else f"fitted draws {stage} {size} test samples"
-        gain = rows["f1_low"] - rows["f1_high"]
-        spread = rows["spread_high"] - rows["spread_low"]
-        unit = f"mean F1 on {size} test samples, low less high"
-        draws = len(rows) // rows["seed"].nunique()
-        better = says["low bound generalises better"]
-        vary = says["sharp points vary more"]
-        yield name, over_draws(better, gain.tolist(), unit, per_seed=draws)
-        unit = f"std of F1 on {size} test samples, high less low"
-        yield name, over_draws(vary, spread.tolist(), unit, per_seed=draws)
+    sizes = analysis.experiment.dataset.test
+    table = analysis.tables["draws"]
+    for (stage, size), rows in table.groupby(["stage", "test_samples"], sort=True):
+        name = f"fitted draws {stage} {size} test samples"
+        if stage == "stopped" and size == min(sizes):
+            name = "fitted"
+        of_seed = len(rows) // rows["seed"].nunique()
+        for statement, values, unit in (
+            (
+                "low bound generalises better",
+                rows["f1_low"] - rows["f1_high"],
+                f"mean F1 on {size} test samples, low less high",
+            ),
+            (
+                "sharp points vary more",
+                rows["spread_high"] - rows["spread_low"],
+                f"std of F1 on {size} test samples, high less low",
+            ),
+        ):
+            says = analysis.says[statement]
+            yield name, over_draws(says, values.tolist(), unit, per_seed=of_seed)
 
 
 def _norms(c: Case) -> Made:
     yield c.mark, c.tested("V norm", "V_norm_sq and bound", sign=1)
-    yield c.mark, c.evidence.unrelated(c.says["W norm"], "W_norm_sq and bound")
+    yield c.mark, c.evidence.unrelated(c.statement("W norm"), "W_norm_sq and bound")
     yield c.mark, c.tested("hidden Gram norm", "lower edge of bound over RtR_norm_sq", sign=1)
 
 
@@ -199,7 +188,7 @@ def _widths(c: Case) -> Made:
 
 def _paths(c: Case) -> Made:
     """Fig. 5: the bound along the descents to the sharpest and to the flattest point."""
-    paths = c.rows_of("trajectories")
+    paths = c.rows("trajectories")
     if paths.empty:
         return
     yield c.mark, c.compared("bound follows eigenvalue", paths, _following)
@@ -209,7 +198,7 @@ def _paths(c: Case) -> Made:
         "the path is the one of some 330 with the largest bound at its end; bound at the end over "
         f"the start {listed}"
     )
-    rises = c.says["bound rises on the way to the sharpest point"]
+    rises = c.statement("bound rises on the way to the sharpest point")
     yield c.mark, judge.constructed(rises, why)
     # the paper says that the loss falls without a rise of the bound: no step may rise
     name = "bound does not rise on the way to the flattest point"
@@ -234,18 +223,17 @@ def _following(rows: pd.DataFrame) -> float:
     found = []
     for _, part in kept.groupby("point"):
         if len(part) > 2:
-            logs = np.log(part["lambda_sup"]), np.log(part["lambda_max"])
-            found.append(float(np.corrcoef(*logs)[0, 1]))
+            bound = np.log(part["lambda_sup"])
+            found.append(float(np.corrcoef(bound, np.log(part["lambda_max"]))[0, 1]))
     return float(pd.Series(found, dtype=float).median())
 
 
-def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
+def _counts(analysis: Study) -> Iterator[Claim]:
     """The published counts are rows of the scorecard; no learning rate is printed, and one was
     fitted to them.
     """
-    if "search" not in tables:
-        return
-    fitted = chosen(tables["search"], protocol="fitted", activation=PAPER_ACTIVATION)
+    search = analysis.tables.get("search", pd.DataFrame())
+    fitted = chosen(search, protocol="fitted", activation=PAPER_ACTIVATION)
     if fitted.empty:
         return
     listed = []
@@ -255,7 +243,7 @@ def _counts(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
         f"fitted, mean over data sets: {'; '.join(listed)}; no learning rate is printed and this "
         "protocol's was chosen by these counts: see the scorecard"
     )
-    yield judge.claim(says["published counts"], "not comparable", detail=detail)
+    yield judge.claim(analysis.says["published counts"], "not comparable", detail=detail)
 
 
 def _views(c: Case) -> Made:
@@ -264,7 +252,7 @@ def _views(c: Case) -> Made:
         ("sharply peaked", "landscapes", largest_rise),
         ("distorted boundaries", "boundaries", boundary_length),
     ):
-        rows = c.rows_of(table)
+        rows = c.rows(table)
         if len(rows):
             yield c.mark, c.compared(name, rows, partial(_sharp_over_flat, size=size))
 
@@ -274,8 +262,10 @@ def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], flo
     none."""
     means = []
     for side in ("sharpest", "flattest"):
-        columns = [name for name in rows if name.startswith(side) and rows[name].notna().all()]
-        sizes = [size(rows, name) for name in columns]
+        sizes = []
+        for name in rows:
+            if name.startswith(side) and rows[name].notna().all():
+                sizes.append(size(rows, name))
         means.append(sum(sizes) / len(sizes) if sizes else math.nan)
     if means[1] > 0:
         return means[0] / means[1]
@@ -306,7 +296,7 @@ def _form(c: Case) -> Made:
     yield c.mark, c.compared("tighter the more degenerate", c.narrow, _looseness_and_rank)
     yield c.mark, _trace(c)
     for name, why in OF_THE_FORM.items():
-        yield c.mark, judge.constructed(c.says[name], why)
+        yield c.mark, judge.constructed(c.statement(name), why)
 
 
 OF_THE_FORM = {
@@ -340,7 +330,7 @@ def _trace(c: Case) -> Claim:
         "it raises μ and lowers σ; together, at a given tr H², a larger trace lowers the bound at "
         f"{lowers} of {len(slope)} points"
     )
-    return judge.constructed(c.says["trace acts both ways"], why)
+    return judge.constructed(c.statement("trace acts both ways"), why)
 
 
 def _parameters(rows: pd.DataFrame) -> float:

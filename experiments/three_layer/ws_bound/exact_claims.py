@@ -43,38 +43,37 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
     """The inequalities at the points of one variant, over its widths, rates and data sets; not run
     where the bound is infinite.
     """
-    rows = c.variant.rows(c.tables[table], every_rate=True)
+    rows = c.rows(table, every_rate=True)
+    threshold = "slack >= 0 up to rounding"
     for name in INEQUALITIES:
-        own = rows[(rows["inequality"] == name) & (rows["points"] > 0)]
-        points = int(own["points"].sum())
-        holding = int(own["holding"].sum())
-        threshold = "slack >= 0 up to rounding"
-        if not points or (own["slack_min"] == INFINITE).all():
+        says = c.statement(name)
+        tested = rows[(rows["inequality"] == name) & (rows["points"] > 0)]
+        points = int(tested["points"].sum())
+        holding = int(tested["holding"].sum())
+        if not points or (tested["slack_min"] == INFINITE).all():
             why = "no point to test"
             if points:
                 why = "the bound is infinite for this activation"
-            yield judge.claim(c.says[name], "not run", detail=why, threshold=threshold)
+            yield judge.claim(says, "not run", detail=why, threshold=threshold)
             continue
+        slack = float(tested["slack_min"].min())
         detail = (
-            f"{c.variant.group}: holds at {holding} of {points} points; slack (bound - value) / "
-            "bound at least "
-            f"{own['slack_min'].min():.3g}, typically {own['slack_median'].median():.3g}"
+            f"{c.group}: holds at {holding} of {points} points; slack (bound - value) / bound at "
+            f"least {slack:.3g}, typically {tested['slack_median'].median():.3g}"
         )
         if name == "Theorem 4":
-            detail += f"; {_constants(c.variant.activation)}"
+            detail += f"; {_constants(c.activation)}"
         if name == "Prop. 8, right":
-            total = int(rows.loc[rows["inequality"] == "Prop. 8, left", "points"].sum())
+            every = int(chosen(rows, inequality="Prop. 8, left")["points"].sum())
             detail += (
-                f"; only {points} of {total} points where the search stops are positive "
+                f"; only {points} of {every} points where the search stops are positive "
                 "semi-definite"
             )
-        slack = float(own["slack_min"].min())
         if name in OF_ANY_MATRIX and holding == points:
-            yield judge.constructed(c.says[name], f"true of every such matrix; {detail}", slack)
+            yield judge.constructed(says, f"true of every such matrix; {detail}", slack)
         else:
-            yield judge.claim(
-                c.says[name], decide(holding == points), slack, detail, threshold=threshold
-            )
+            verdict = decide(holding == points)
+            yield judge.claim(says, verdict, slack, detail, threshold=threshold)
 
 
 def _constants(activation: str) -> str:
@@ -89,8 +88,8 @@ def _constants(activation: str) -> str:
 
 
 def _equality(c: Case) -> Claim:
-    rows = c.variant.rows(c.tables["equality"], every_rate=True)
-    statement = c.says["Prop. 1"]
+    rows = c.rows("equality", every_rate=True)
+    statement = c.statement("Prop. 1")
     gap = (rows["lambda_sup"] / rows["lambda_max"] - 1).abs()
     given = rows["condition"] == 1
     others = rows["condition"] == 0
@@ -105,18 +104,20 @@ def _equality(c: Case) -> Claim:
 
 
 def _limits(c: Case) -> Iterator[Claim]:
-    rows = c.variant.rows(c.tables["limits"], every_rate=True)
+    rows = c.rows("limits", every_rate=True)
     for path, name in (
         ("scaled", "Theorem 7"),
         ("cancelling", "Theorem 7 without a condition on the weights"),
     ):
-        own = chosen(rows, path=path)
         ends = []
-        for _, part in own.groupby([k for k in ("hidden", "rate", "seed") if k in own], sort=True):
+        for _, part in chosen(rows, path=path).groupby(["hidden", "rate", "seed"], sort=True):
             ordered = part.sort_values("error_max", ascending=False)
-            if ordered["error_max"].iloc[-1] < VANISHED * min(1.0, ordered["error_max"].iloc[0]):
-                ends.append(float(ordered["lambda_sup"].iloc[-1] / ordered["lambda_sup"].max()))
-        yield judge.exact(c.says[name], {"": max(ends, default=math.nan)}, f"{len(ends)} paths")
+            errors = ordered["error_max"]
+            bounds = ordered["lambda_sup"]
+            if errors.iloc[-1] < VANISHED * min(1.0, errors.iloc[0]):
+                ends.append(float(bounds.iloc[-1] / bounds.max()))
+        largest = max(ends, default=math.nan)
+        yield judge.exact(c.statement(name), {"": largest}, f"{len(ends)} paths")
 
 
 def _closed_forms(c: Case) -> Iterator[Claim]:
@@ -129,14 +130,14 @@ def _closed_forms(c: Case) -> Iterator[Claim]:
     largest = math.nan
     if len(relative):
         largest = float(relative.max())
-    yield judge.exact(c.says["Hessian agrees with differences"], {"": largest}, detail)
+    yield judge.exact(c.statement("Hessian agrees with differences"), {"": largest}, detail)
     if "traces" not in c.tables:
         return
-    both = c.variant.rows(c.tables["traces"]).merge(points, on=KEYS)
+    both = c.rows("traces").merge(points, on=KEYS)
     if both.empty:
         return
     worst = max(
         float((both[f"{name}_numerical"] / both[name] - 1).abs().max())
         for name in ("trace", "trace_of_square")
     )
-    yield judge.exact(c.says["traces agree"], {"": worst}, f"{len(both)} points")
+    yield judge.exact(c.statement("traces agree"), {"": worst}, f"{len(both)} points")

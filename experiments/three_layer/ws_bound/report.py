@@ -14,12 +14,7 @@ from experiments.printed import unchecked
 from experiments.three_layer.alternatives import WS_BOUND
 from experiments.three_layer.study import Study, data_sets
 from experiments.three_layer.ws_bound import analysis, figures, portrait_figures
-from experiments.three_layer.ws_bound.analysis import (
-    Variant,
-    split_low_high,
-    unique_points,
-    variants,
-)
+from experiments.three_layer.ws_bound.analysis import Case, cases
 from experiments.three_layer.ws_bound.claims import claims
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Claim, Figures, Tables
@@ -41,20 +36,18 @@ COPIED = (
 """Columns of the table `search` whose values the paper prints."""
 
 
-def _counts(
-    experiment: WsBound, tables: Tables, variant: Variant
-) -> Iterator[tuple[str, int, int, float]]:
+def _counts(c: Case) -> Iterator[tuple[str, int, int, float]]:
     """(metric, hidden, seed, value)."""
-    for row in variant.rows(tables["search"]).to_dict("records"):
+    for row in c.rows("search").to_dict("records"):
         for metric in COPIED:
             yield metric, row["hidden"], row["seed"], row[metric]
-    narrow = experiment.portrait_hidden
-    for seed, rows in data_sets(unique_points(tables, variant, narrow)):
-        low, high = split_low_high(rows, experiment.low_share)
+    narrow = c.experiment.portrait_hidden
+    for seed, rows in data_sets(c.narrow):
+        low, high = c.low_and_high(rows)
         yield "low_group", narrow, seed, len(low)
         yield "high_group", narrow, seed, len(high)
-    if "hessian_entries" in tables:
-        for seed, rows in data_sets(variant.rows(tables["hessian_entries"], narrow)):
+    if "hessian_entries" in c.tables:
+        for seed, rows in data_sets(c.rows("hessian_entries", narrow)):
             yield "hessian_size", narrow, seed, int(rows["row"].max()) + 1
 
 
@@ -85,26 +78,26 @@ class WsBoundAnalysis(Study):
 
     experiment: WsBound
     alternatives = WS_BOUND
+    claimed = "ws_bound"
 
     def tested(self) -> list[Statistic]:
-        return analysis.statistics(self.experiment, self.tables)
+        return analysis.statistics(self)
 
     def claims(self) -> list[Claim]:
-        return list(claims(self.experiment, self.tables, self.tests))
+        return list(claims(self))
 
     def measured(self) -> pd.DataFrame:
         """Values for experiments/reference/ws_bound.csv: metric, protocol, hidden, seed, value."""
         rows = []
-        for variant in variants(self.experiment, self.tables, paper_only=True):
-            calibrated = FITTED
-            comparable = ""
-            if variant.protocol != "fitted":
+        for case in cases(self, paper_only=True):
+            fitted = case.protocol == "fitted"
+            for metric, *value in _counts(case):
                 calibrated = ""
-                comparable = f"{UNPRINTED}; shown at {variant.rate:g}"
-            for metric, *value in _counts(self.experiment, self.tables, variant):
-                by_step = calibrated and metric == "hessian_error_mean"
-                chosen_by = STEP if by_step else calibrated
-                rows.append((metric, variant.protocol, *value, chosen_by, comparable))
+                comparable = f"{UNPRINTED}; shown at {case.rate:g}"
+                if fitted:
+                    calibrated = STEP if metric == "hessian_error_mean" else FITTED
+                    comparable = ""
+                rows.append((metric, case.protocol, *value, calibrated, comparable))
         columns = ["metric", "protocol", "hidden", "seed", "value", "calibrated", "comparable"]
         return pd.DataFrame(rows, columns=columns)
 
@@ -116,62 +109,49 @@ class WsBoundAnalysis(Study):
         return [line for line in found if line] + unchecked("ws_bound")
 
     def figures(self) -> Figures:
-        """The counterpart of every figure of the paper that the stored tables allow, and the
-        scanned rate.
-        """
-        tables = self.tables
-        narrow = self.experiment.portrait_hidden
-        about = (self.experiment, tables)
-        paper = [v for v in variants(*about, paper_only=True) if len(unique_points(tables, v))]
-        wide = self.experiment.compared_hidden
-        at_narrow = [v for v in paper if len(unique_points(tables, v, narrow))]
-        at_both = [v for v in at_narrow if wide != narrow and len(unique_points(tables, v, wide))]
+        """The counterpart of every figure of the paper that the stored tables allow, and where the
+        searches lead."""
+        paper = [case for case in cases(self, paper_only=True) if len(case.points)]
+        at_narrow = [case for case in paper if len(case.narrow)]
+        widths = {self.experiment.portrait_hidden, self.experiment.compared_hidden}
+        at_both = [case for case in at_narrow if widths <= set(case.points["hidden"])]
         found: dict[str, Any] = {}
         if paper:
-            found["fig02_bound_and_eigenvalue"] = partial(
-                figures.bound_and_eigenvalue, *about, paper
-            )
-        if at_both:
-            found["fig11_width"] = partial(figures.width, *about, self.tests, at_both)
+            found["fig02_bound_and_eigenvalue"] = partial(figures.bound_and_eigenvalue, paper)
+        if at_both and len(widths) > 1:
+            found["fig11_width"] = partial(figures.width, at_both)
         if at_narrow:
-            found["fig06_distribution"] = partial(figures.distribution, *about, at_narrow)
-            found["fig07_generalisation"] = partial(
-                figures.generalisation, *about, self.tests, at_narrow
-            )
-            found["fig10_norms"] = partial(figures.norms, *about, at_narrow)
-            found["fig12_hidden_gram"] = partial(figures.hidden_gram, *about, at_narrow)
+            found["fig06_distribution"] = partial(figures.distribution, at_narrow)
+            found["fig07_generalisation"] = partial(figures.generalisation, at_narrow)
+            found["fig10_norms"] = partial(figures.norms, at_narrow)
+            found["fig12_hidden_gram"] = partial(figures.hidden_gram, at_narrow)
         found |= self._portraits(paper)
-        led = [
-            v for v in analysis.polished_variants(*about) if len(v.rows(tables["critical_points"]))
-        ]
+        polished = analysis.polished_cases(self)
+        led = [case for case in polished if len(case.rows("critical_points"))]
         if led:
-            found["critical_points"] = partial(portrait_figures.critical_points, *about, led[0])
-        if "draws" in tables:
-            found["fig07_draws"] = partial(portrait_figures.draws, tables)
-        if "activations" in tables:
-            found["fig13_activations"] = partial(figures.activation_curves, tables)
-        if any(v.protocol == "printed" for v in paper):
-            found["scan_of_the_rate"] = partial(figures.scan, tables)
+            found["critical_points"] = partial(portrait_figures.critical_points, led[0])
+        if "draws" in self.tables:
+            found["fig07_draws"] = partial(portrait_figures.draws, self.tables)
+        if "activations" in self.tables:
+            found["fig13_activations"] = partial(figures.activation_curves, self.tables)
         return dict(sorted(found.items()))
 
-    def _portraits(self, paper: list[Variant]) -> Figures:
+    def _portraits(self, paper: list[Case]) -> Figures:
         """Figs. 3-5, 8 and 9, of the variants whose sharpest and flattest points are followed in
         detail.
         """
-        tables = self.tables
-        found: dict[str, Any] = {}
-        drawn = [v for v in paper if "portraits" in tables and len(v.rows(tables["portraits"]))]
-        for variant in drawn:
+        drawn = [case for case in paper if len(case.rows("portraits"))]
+        if not drawn:
+            return {}
+        found: dict[str, Any] = {
+            "fig05_dynamics": partial(portrait_figures.dynamics, drawn),
+            "fig08_hessian": partial(portrait_figures.hessian, drawn[0]),
+            "fig09_traces": partial(figures.traces, drawn),
+        }
+        for case in drawn:
             for name, side in (("fig03", "sharpest"), ("fig04", "flattest")):
-                if portrait_figures.portrayed(
-                    tables, variant, side
-                ).size:  # a search may have found a single point
-                    make = partial(portrait_figures.extremes, tables, variant, side)
-                    found[f"{name}_{side}_{variant.protocol}"] = make
-        if drawn:
-            found["fig05_dynamics"] = partial(portrait_figures.dynamics, tables, drawn)
-            found["fig08_hessian"] = partial(
-                portrait_figures.hessian, self.experiment, tables, drawn[0]
-            )
-            found["fig09_traces"] = partial(figures.traces, tables, drawn)
+                # a search may have found a single point
+                if len(portrait_figures.portrayed(case, side)):
+                    make = partial(portrait_figures.extremes, case, side)
+                    found[f"{name}_{side}_{case.protocol}"] = make
         return found

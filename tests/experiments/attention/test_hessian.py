@@ -84,4 +84,4 @@ def test_notes_speak(tables):
 
 
 def test_figures_draw(setup, tables):
-    assert set(analyse(setup, tables).figures()) == {"tightness", "index_cases", "convexity"}
+    assert set(analyse(setup, tables).figures()) == {"tightness", "convexity"}

@@ -214,5 +214,4 @@ def test_equal_work_compares_at_what_ours_spent():
 def test_notes_and_figures(setup, tables):
     analysis = analyse(setup, tables)
     assert any("does not determine X" in line for line in analysis.notes())
-    names = {"contest", "cost", "outcomes", "certificate", "recovery", "targets"}
-    assert set(analysis.figures()) == names
+    assert set(analysis.figures()) == {"outcomes"}

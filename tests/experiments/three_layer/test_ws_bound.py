@@ -347,7 +347,7 @@ def test_values_statistics_and_figures(experiment, tables):
     assert {name[:5] for name in figures if name.startswith("fig")} == {
         f"fig{n:02d}" for n in range(2, 14)
     }
-    assert {"scan_of_the_rate", "critical_points", "fig07_draws"} <= figures
+    assert {"critical_points", "fig07_draws"} <= figures
     one_width = replace(experiment, portrait_hidden=experiment.compared_hidden)
     assert figures - set(analyse(one_width, tables).figures()) == {"fig11_width"}
 
