@@ -13,13 +13,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.paper_audit import tensors
+
+
+def value_at(case: Any, operand: Any) -> Any:
+    """The value of a formula, or of a list of formulas; other operands are values themselves."""
+    if isinstance(operand, Formula):
+        return operand(case)
+    if isinstance(operand, list):
+        return [value_at(case, entry) for entry in operand]
+    return operand
+
 
 def lifted(function: Callable[..., Tensor]) -> Callable[..., Formula]:
-    """A function of formulas and numbers: `function` of their values at the case."""
+    """A function of formulas, lists of them, and numbers: `function` of their values at the
+    case."""
 
-    def of_formulas(*operands: Any) -> Formula:
+    def of_formulas(*operands: Any, **options: Any) -> Formula:
         def value(case: Any) -> Tensor:
-            return function(*(o(case) if isinstance(o, Formula) else o for o in operands))
+            return function(*(value_at(case, operand) for operand in operands), **options)
 
         return Formula(value)
 
@@ -51,11 +63,13 @@ class Formula:
     __rtruediv__ = lifted(lambda own, left: left / own)
     __matmul__ = lifted(operator.matmul)
     __pow__ = lifted(operator.pow)
+    __rpow__ = lifted(lambda own, left: left**own)
     __neg__ = lifted(operator.neg)
+    __abs__ = lifted(abs)
     __getitem__ = lifted(operator.getitem)
     T = property(lifted(lambda matrix: matrix.T))
 
 
-def summed(*formulas: Formula) -> Formula:
-    """Sum of formulas, added up at once."""
-    return Formula(lambda case: torch.stack([formula(case) for formula in formulas]).sum(0))
+outer = lifted(torch.outer)
+total = lifted(tensors.total)
+"""Sum of a list of formulas."""

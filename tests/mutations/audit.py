@@ -32,7 +32,7 @@ from experiments.paper_audit.checks import Outcome
 from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.measure import check
 from experiments.paper_audit.papers import ROOM, Clause, clauses, keys, read
-from tests.mutations.formulas import Mutation, mutations
+from tests.mutations.formulas import Mutation, mutations, users
 
 PACKAGE = "experiments.paper_audit"
 COUNT, SEED, LIMIT = 45, 20261124, 30
@@ -195,7 +195,11 @@ def injected(key: str, count: int = COUNT, seed: int = SEED) -> Iterator[dict[st
     reach = {formula.id: reached(formula.check) for formula in clauses(key)}
     for module, mutation in turns[:count]:
         place = (_full(key, module), mutation.function, mutation.start)
-        near = [i for i in reach if place in reach[i] or i == mutation.start]
+        made: set[int | str] = {mutation.start}
+        if mutation.function != "CHECKS":
+            made |= users(source_of(key, module), mutation.function)
+        places = {place, *((place[0], name, 0) for name in made)}
+        near = [i for i in reach if i in made or places & reach[i]]
         near.sort(key=lambda i: len(reach[i]))
         by = _caught(key, module, mutation, near[:LIMIT])
         row = {

@@ -235,6 +235,30 @@ def mutations(source: str, functions: Sequence[str] = ()) -> list[Mutation]:
     return found
 
 
+def users(source: str, name: str) -> set[str]:
+    """Names of a module that are made of this one, directly or through others, and clauses whose
+    checks are.
+
+    >>> sorted(users("b = a + 1\\nc = 2 * b\\nCHECKS['eq1'] = f(c)\\nd = 3", "a"))
+    ['a', 'b', 'c', 'eq1']
+    """
+    made_of: dict[str, set[str]] = {}
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.FunctionDef):
+            maker: str | int = statement.name
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            maker = _assigned(statement)[1] or _assigned(statement)[0]
+        else:
+            continue
+        used = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        made_of.setdefault(str(maker), set()).update(used)
+    found, before = {name}, 0
+    while len(found) > before:
+        before = len(found)
+        found |= {maker for maker, used in made_of.items() if used & found}
+    return found
+
+
 NO_FORMULA = {
     "targets",
     "annotation",

@@ -45,7 +45,7 @@ from experiments.paper_audit.attention.terms import (
     z1,
 )
 from experiments.paper_audit.checks import Checks, Outcome
-from experiments.paper_audit.formulas import Formula, lifted, summed
+from experiments.paper_audit.formulas import Formula, lifted, outer, total
 
 CHECKS = Checks()
 
@@ -59,7 +59,6 @@ m = W.T @ X @ (f * h)
 v = V.T[j0]
 xw = X.T @ W
 wide = W + W.T
-outer = lifted(torch.outer)
 diag = lifted(torch.diag)
 
 
@@ -152,10 +151,10 @@ def columns(vector: Formula) -> Expression:
 
 CHECKS["attention.e.4.z"] = lemma(all_same, entries(z1), columns(W @ X @ f), columns(z))
 
-printed_sum = summed(*(DEFINITION_E5.get(i) or correct for i, correct in FORMS.items()))
+printed_sum = total([DEFINITION_E5.get(i) or correct for i, correct in FORMS.items()])
 """Sum of the matrices B_1..B_21, as printed where the factors multiply (else corrected)."""
 CHECKS["attention.definition_e.5"] = lemma(
-    all_same, entries(second_derivative), printed_sum, summed(*FORMS.values())
+    all_same, entries(second_derivative), printed_sum, total(list(FORMS.values()))
 )
 
 mixed = (2 * s - h1 - h2) * w1 * w2 - w1 * v2 - v1 * w2

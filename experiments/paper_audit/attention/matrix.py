@@ -43,7 +43,7 @@ from experiments.paper_audit.attention.terms import (
     z2,
 )
 from experiments.paper_audit.checks import Checks, Outcome, worked
-from experiments.paper_audit.formulas import Formula, summed
+from experiments.paper_audit.formulas import Formula, total
 
 CHECKS = Checks()
 Place = tuple[int, int]
@@ -121,7 +121,7 @@ def with_components(t: Terms, j1: int, j2: int) -> Terms:
 
 def table_sum(terms: dict[Place, Formula], table: int) -> Formula:
     """dC_table/dx_{i2,j2} in the case i0 = i1 = i2."""
-    return summed(*(term for place, term in terms.items() if place[0] == table))
+    return total([term for place, term in terms.items() if place[0] == table])
 
 
 CHECKS["attention.c.9.part_1"] = by_x2(-s * f00 * w1, all_same, table_sum(PRINTED, 1))
@@ -155,7 +155,7 @@ def by_number(terms: dict[Place, Formula]) -> dict[int, Formula]:
     """D_i(X), i = 1..21, of Lemma C.14."""
     sums = {}
     for i, places in enumerate(C14, start=1):
-        sums[i] = summed(*(terms[place] for place in places))
+        sums[i] = total([terms[place] for place in places])
     return sums
 
 
@@ -163,7 +163,7 @@ D = by_number(TABLES)
 PRINTED_D = by_number(PRINTED) | {19: f00 * hbad * (w12 + w21)}
 """Both halves of D_19 are printed with h_{i0,i0}."""
 CHECKS["attention.c.14.part_1"] = lemma(
-    all_same, second_derivative, summed(*PRINTED_D.values()), summed(*D.values())
+    all_same, second_derivative, total(list(PRINTED_D.values())), total(list(D.values()))
 )
 
 pull = 2 * s * w2 - h2 * w2 - v2

@@ -147,16 +147,6 @@ def matches(
     return lambda: checks.equality(cases(), expected, printed, corrected, describe=describe)
 
 
-def dense_hessian(case: Case) -> Tensor:
-    """The automatic Hessian."""
-    return case.hessian
-
-
-def dense_eigenvalues(case: Case) -> Tensor:
-    """Eigenvalues of the automatic Hessian, ascending."""
-    return case.eigenvalues
-
-
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
     """‖H z − λ z‖ / (‖H‖₂ ‖z‖); 1 for the zero vector, which is no eigenvector."""
     norm, scale = torch.linalg.vector_norm(vector), spectral_norm(hessian)

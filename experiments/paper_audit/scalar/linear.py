@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, dot
 
 from experiments.paper_audit.checks import Checks, relative_error
+from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.scalar.cases import (
     ascending,
-    dense_eigenvalues,
     errors,
     linear_cases,
     matches,
@@ -19,24 +19,29 @@ from experiments.paper_audit.scalar.cases import (
     several,
 )
 from experiments.paper_audit.scalar.networks import Linear
+from experiments.paper_audit.scalar.terms import (
+    a,
+    d,
+    dense_eigenvalues,
+    root,
+    sqrt,
+    stack,
+    vv,
+    wv,
+    ww,
+    yx,
+)
 from experiments.paper_audit.tensors import zeros
 from experiments.scalar_spectrum.training import phase_of_slope, smallest_eigenvalue_bound
 
 CHECKS = Checks()
 
 
-def trace(c: Linear) -> Tensor:
-    return c.a * (c.ww + c.vv)
-
-
-def dense_trace(c: Linear) -> Tensor:
-    return c.hessian.trace()
-
-
-def outliers(c: Linear) -> Tensor:
-    """Eq. (1): (λ1, λ2)."""
-    root = torch.sqrt((trace(c) ** 2 + 4 * (c.d**2 + 2 * c.a * c.d * c.wv)).clamp_min(0))
-    return torch.stack([trace(c) + root, trace(c) - root]) / 2
+trace = a * (ww + vv)
+dense_trace = Formula(lambda c: c.hessian.trace())
+outlier_gap = root(trace**2 + 4 * (d**2 + 2 * a * d * wv))
+outliers = stack([trace + outlier_gap, trace - outlier_gap]) / 2
+"""Eq. (1): (λ1, λ2)."""
 
 
 def spectrum(c: Linear) -> Tensor:
@@ -45,55 +50,37 @@ def spectrum(c: Linear) -> Tensor:
 
 
 CHECKS["scalar.thm1"] = matches(linear_cases, dense_eigenvalues, spectrum)
-CHECKS["scalar.centre"] = matches(linear_cases, dense_trace, lambda c: outliers(c).sum())
+CHECKS["scalar.centre"] = matches(linear_cases, dense_trace, outliers[0] + outliers[1])
 
 
+@Formula
 def product_of_outliers(c: Linear) -> Tensor:
     """λ1 λ2 from the automatic Hessian: tr H and tr H² less the 2(m−1) bulk eigenvalues ±d."""
     squares = (c.hessian**2).sum() - 2 * (c.m - 1) * c.d**2
     return (c.hessian.trace() ** 2 - squares) / 2
 
 
-def negative_product(c: Linear) -> Tensor:
-    return -product_of_outliers(c)
+product_form = d**2 + 2 * a * d * wv
+CHECKS["scalar.product_form"] = matches(linear_cases, -product_of_outliers, product_form)
+product = (wv * a - yx) * (3 * wv * a - yx)
+CHECKS["scalar.product"] = matches(linear_cases, -product_of_outliers, product)
 
+first_outlier = dense_eigenvalues[-1]
+second_outlier = product_of_outliers / first_outlier
+dense_outliers = stack([first_outlier, second_outlier])
+"""(λ1, λ2) from the automatic Hessian."""
 
-CHECKS["scalar.product_form"] = matches(
-    linear_cases, negative_product, lambda c: c.d**2 + 2 * c.a * c.d * c.wv
+eq2_gap = root(trace**2 / 4 - product_of_outliers)
+eq2 = stack([trace / 2 + eq2_gap, trace / 2 - eq2_gap, trace])
+"""(λ1, λ2, tr H) with tr H = σ²(‖w‖² + ‖v‖²)."""
+CHECKS["scalar.eq2"] = matches(
+    linear_cases, stack([first_outlier, second_outlier, dense_trace]), eq2
 )
-CHECKS["scalar.product"] = matches(
-    linear_cases,
-    negative_product,
-    lambda c: (c.wv * c.a - c.yx) * (3 * c.wv * c.a - c.yx),
-)
 
-
-def dense_outliers(c: Linear) -> Tensor:
-    """(λ1, λ2) from the automatic Hessian."""
-    largest = c.eigenvalues[-1]
-    return torch.stack([largest, product_of_outliers(c) / largest])
-
-
-def outliers_and_trace(c: Linear) -> Tensor:
-    return torch.cat([dense_outliers(c), dense_trace(c)[None]])
-
-
-def eq2(c: Linear) -> Tensor:
-    """(λ1, λ2, tr H) with tr H = σ²(‖w‖² + ‖v‖²)."""
-    root = torch.sqrt((trace(c) ** 2 / 4 - product_of_outliers(c)).clamp_min(0))
-    return torch.stack([trace(c) / 2 + root, trace(c) / 2 - root, trace(c)])
-
-
-CHECKS["scalar.eq2"] = matches(linear_cases, outliers_and_trace, eq2)
-
-
-def sharpness_form(c: Linear) -> Tensor:
-    imbalance = (c.a * (c.ww - c.vv)) ** 2
-    angle = 4 * c.a**2 * (c.ww * c.vv - c.wv**2)
-    gap = imbalance + angle + 4 * (2 * c.wv * c.a - c.yx) ** 2
-    return torch.stack([trace(c) + torch.sqrt(gap), trace(c) - torch.sqrt(gap)]) / 2
-
-
+imbalance = (a * (ww - vv)) ** 2
+angle = 4 * a**2 * (ww * vv - wv**2)
+sharpness_gap = sqrt(imbalance + angle + 4 * (2 * wv * a - yx) ** 2)
+sharpness_form = stack([trace + sharpness_gap, trace - sharpness_gap]) / 2
 CHECKS["scalar.sharpness"] = matches(linear_cases, dense_outliers, sharpness_form)
 
 
@@ -120,9 +107,7 @@ def bound_violation(c: Linear) -> float:
 
 CHECKS["scalar.eq34"] = errors(linear_cases, eq34_violation)
 CHECKS["scalar.lambda_min_bound"] = errors(linear_cases, bound_violation)
-CHECKS["scalar.lambda_min"] = matches(
-    several, lambda c: c.eigenvalues[0], lambda c: -c.d, lambda c: -c.d.abs()
-)
+CHECKS["scalar.lambda_min"] = matches(several, dense_eigenvalues[0], -d, -abs(d))
 
 
 def sections(target: float) -> list[Linear]:

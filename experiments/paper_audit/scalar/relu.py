@@ -12,8 +12,6 @@ from torch import Tensor, dot, outer
 from experiments.paper_audit.checks import Checks, relative_error
 from experiments.paper_audit.scalar.cases import (
     ascending,
-    dense_eigenvalues,
-    dense_hessian,
     eigen_error,
     errors,
     matches,
@@ -23,6 +21,7 @@ from experiments.paper_audit.scalar.determinant import right_matrix
 from experiments.paper_audit.scalar.linear import outliers
 from experiments.paper_audit.scalar.linear_vectors import projected_start
 from experiments.paper_audit.scalar.networks import Linear, Relu, autodiff_gradient, relu_network
+from experiments.paper_audit.scalar.terms import dense_eigenvalues, dense_hessian
 from experiments.paper_audit.tensors import block_matrix, zeros
 
 CHECKS = Checks()

@@ -4,13 +4,13 @@ generalisations."""
 from __future__ import annotations
 
 import torch
-from torch import Tensor, dot, sqrt
+from torch import Tensor, dot
 
 from experiments.paper_audit.checks import Checks, Errors, Outcome, outcome_of, relative_error
+from experiments.paper_audit.formulas import Formula, lifted
 from experiments.paper_audit.scalar.bias import dense_sextic
 from experiments.paper_audit.scalar.cases import (
     ascending,
-    dense_eigenvalues,
     distance_to_spectrum,
     errors,
     linear_cases,
@@ -24,80 +24,63 @@ from experiments.paper_audit.scalar.networks import (
     autodiff_hessian,
     multi_input_network,
 )
+from experiments.paper_audit.scalar.terms import dense_eigenvalues, one, r2, s, sqrt, stack, vv, ww
 from experiments.paper_audit.tensors import gauss, seeded, zeros
 
 CHECKS = Checks()
 
 
-def factored(c: Bias) -> Tensor:
-    """λ (λ² + Aλ + B)(λ³ + Cλ² + Dλ + E) with Eqs. (97)–(101)."""
-    a, b = -c.s, -3 * c.r2
-    cc, dd, e = -c.s, -c.r2, c.r2 * c.ww
-    l4 = b + a * cc + dd
-    l3 = e + a * dd + b * cc
-    l2 = a * e + b * dd
-    return torch.stack([torch.ones_like(a), a + cc, l4, l3, l2, b * e, torch.zeros_like(a)])
-
-
+eq97, eq98, eq99, eq100, eq101 = -s, -3 * r2, -s, -r2, r2 * ww
+"""A, B, C, D, E."""
+l4 = eq98 + eq97 * eq99 + eq100
+l3 = eq101 + eq97 * eq100 + eq98 * eq99
+l2 = eq97 * eq101 + eq98 * eq100
+factored = stack([one, eq97 + eq99, l4, l3, l2, eq98 * eq101, 0 * one])
+"""λ (λ² + Aλ + B)(λ³ + Cλ² + Dλ + E) with Eqs. (97)–(101)."""
 CHECKS["scalar.eq97_101"] = matches(theorem6_cases, dense_sextic, factored)
 
 
 def two_roots(s: Tensor, r2: Tensor) -> Tensor:
     """(s ± √(s² + 12 r²)) / 2."""
-    gap = sqrt(s**2 + 12 * r2)
+    gap = torch.sqrt(s**2 + 12 * r2)
     return torch.stack([s + gap, s - gap]) / 2
 
 
-def pair(c: Bias) -> Tensor:
-    """Eq. (5) = (102)."""
-    return two_roots(c.s, c.r2)
+pair = lifted(two_roots)(s, r2)
+"""Eq. (5) = (102)."""
 
 
 def pair_error(c: Bias) -> float:
     return distance_to_spectrum(c, pair(c))
 
 
-def means_of_squares(c: Bias) -> Tensor:
-    """Eq. (5) with the overlines of our text: mean of (δx)² plus mean of δ²."""
-    squares = ((c.residual * c.x) ** 2 + c.residual**2).mean()
-    return two_roots(c.s, squares)
-
-
+mean_squares = Formula(lambda c: ((c.residual * c.x) ** 2 + c.residual**2).mean())
+means_of_squares = lifted(two_roots)(s, mean_squares)
+"""Eq. (5) with the overlines of our text: mean of (δx)² plus mean of δ²."""
 CHECKS["scalar.thm6_pair"] = errors(theorem6_cases, pair_error)
 CHECKS["scalar.thm6_overlines"] = errors(
     theorem6_cases, lambda c: distance_to_spectrum(c, means_of_squares(c)), pair_error
 )
 
 
-def depressed(c: Bias, long: bool) -> tuple[Tensor, Tensor]:
-    """p of Eq. (104), q of Eq. (105) where `long`, else of (106)."""
-    p = -c.r2 - c.s**2 / 3
-    if long:
-        return p, (-2 * c.s**3 - 9 * c.s * c.r2 + 27 * c.r2 * c.ww) / 27
-    return p, -2 / 27 * c.s**3 - c.vv * c.r2 / 3 + 2 / 3 * c.ww * c.r2
+eq104 = -r2 - s**2 / 3
+"""p."""
+eq105 = (-2 * s**3 - 9 * s * r2 + 27 * r2 * ww) / 27
+eq106 = -2 / 27 * s**3 - vv * r2 / 3 + 2 / 3 * ww * r2
+"""q."""
+CHECKS["scalar.eq104_106"] = matches(theorem6_cases, stack([eq104, eq105]), stack([eq104, eq106]))
 
 
-CHECKS["scalar.eq104_106"] = matches(
-    theorem6_cases,
-    lambda c: torch.stack(depressed(c, True)),
-    lambda c: torch.stack(depressed(c, False)),
-)
-
-
-def triple(c: Bias) -> Tensor:
-    """Eq. (107) + s/3."""
-    p, q = depressed(c, False)
-    angle = torch.arccos(1.5 * q / p * sqrt(-3 / p)) / 3
-    k = torch.arange(3, dtype=torch.float64)
-    return c.s / 3 + 2 * sqrt(-p / 3) * torch.cos(angle - 2 * torch.pi * k / 3)
-
-
+angle = lifted(torch.arccos)(1.5 * eq106 / eq104 * sqrt(-3 / eq104)) / 3
+turns = 2 * torch.pi * torch.arange(3, dtype=torch.float64) / 3
+triple = s / 3 + 2 * sqrt(-eq104 / 3) * lifted(torch.cos)(angle - turns)
+"""Eq. (107) + s/3."""
 CHECKS["scalar.thm6_triple"] = errors(theorem6_cases, lambda c: distance_to_spectrum(c, triple(c)))
 
 
 def theorem6(c: Bias) -> Tensor:
     """The whole spectrum with the multiplicities m−2, m−2 and m−1 that the theorem leaves out."""
-    r = sqrt(c.r2).expand(c.m - 2)
+    r = torch.sqrt(c.r2).expand(c.m - 2)
     return ascending(pair(c), triple(c), r, -r, zeros(c.m - 1))
 
 
@@ -125,7 +108,7 @@ CHECKS.without["scalar.thm6", "‖v‖ = ‖b‖"] = errors(unequal_cases, pair_
 
 def bound_violation(c: Bias) -> float:
     """How far the triple leaves s/3 ± t', relative to t'."""
-    reach = 2 / 3 * sqrt(c.s**2 + 3 * c.r2)
+    reach = 2 / 3 * torch.sqrt(c.s**2 + 3 * c.r2)
     distances = (triple(c) - c.s / 3).abs()
     return float((distances - reach).max() / reach)
 
@@ -133,18 +116,11 @@ def bound_violation(c: Bias) -> float:
 CHECKS["scalar.triple_bounds"] = errors(theorem6_cases, bound_violation)
 
 
-def amplitude(c: Bias) -> Tensor:
-    """2 √(−p/3) of Eq. (107), for each of the two printed forms of t'."""
-    p, _ = depressed(c, False)
-    return (2 * (-p / 3).sqrt()).expand(2)
-
-
-def t_prime(c: Bias) -> Tensor:
-    """The two printed forms of t'."""
-    return torch.stack([2 * sqrt(c.r2 / 3 + c.s**2 / 9), 2 / 3 * sqrt(c.s**2 + 3 * c.r2)])
-
-
-CHECKS["scalar.t_prime"] = matches(theorem6_cases, amplitude, t_prime)
+amplitude = 2 * sqrt(-eq104 / 3)
+"""2 √(−p/3) of Eq. (107), for each of the two printed forms of t'."""
+t_prime = stack([2 * sqrt(r2 / 3 + s**2 / 9), 2 / 3 * sqrt(s**2 + 3 * r2)])
+"""The two printed forms of t'."""
+CHECKS["scalar.t_prime"] = matches(theorem6_cases, stack([amplitude, amplitude]), t_prime)
 
 
 def centre_error(c: Bias) -> float:
@@ -175,12 +151,9 @@ def without_bias_error(c: Linear) -> float:
 CHECKS["scalar.eq6"] = errors(whitened_cases, without_bias_error)
 
 
-def pair_without_bias(c: Bias) -> Tensor:
-    """Eq. (6), with mean xδ of the network without bias."""
-    slope = c.wv * (c.x**2).mean() - (c.x * c.y).mean()
-    return two_roots(c.s, slope**2)
-
-
+slope_without_bias = Formula(lambda c: c.wv * (c.x**2).mean() - (c.x * c.y).mean())
+pair_without_bias = lifted(two_roots)(s, slope_without_bias**2)
+"""Eq. (6), with mean xδ of the network without bias."""
 CHECKS.without["scalar.generalises", "w ⟂ b"] = errors(
     theorem6_cases, lambda c: relative_error(pair(c), pair_without_bias(c))
 )
@@ -219,7 +192,7 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     v = a[:, 0]
     s = dot(v, v) + dot(w, w)
     r2 = ((a.T @ w) ** 2).sum()
-    r = sqrt(r2).expand(m - d)
+    r = torch.sqrt(r2).expand(m - d)
     triples = _triple_by_companion(s, r2, dot(w, w)).repeat(d - 1)
     predicted = ascending(two_roots(s, r2), triples, r, -r, zeros((d - 1) * (m - 1)))
     trace = values.sum()
