@@ -1,4 +1,4 @@
-"""The known name that somebody may have meant."""
+"""The known name that a user may have meant."""
 
 from __future__ import annotations
 
