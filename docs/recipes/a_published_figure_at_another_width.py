@@ -1,13 +1,14 @@
 """A published figure at another width.
 
-Fig. 1 of the scalar-spectrum paper has networks of width 5 and 20. Any setting can be changed on
-the command line; `hess-run why "Fig. 1 of scalar"` names those that a figure depends on, and
-`hess-run show scalar_spectrum` lists all. The run measures only what is not stored, in a folder of
-its own, and its report says that the run is not the paper's.
+`hess-run why "Fig. 3 of WS"` prints two commands for a figure: what measures it and what draws it,
+with every setting that it depends on filled in. Change a value in both. Its width stands there
+twice, in `hidden=[3]`, which says what is measured, and in `portrait_hidden=3`, which says what is
+drawn: write 5 for 3 in both. One seed is enough for a figure of one data set (`seed=42`).
 
-A figure of one value of a grid needs both, the value and its cells. Fig. 3 of the WS-bound paper at
-five hidden units is `hess-run experiment=ws_bound portrait_hidden=5 'hidden=[5]'`, drawn again by
-`hess-run report` with the same settings and `figure=fig03_sharpest_fitted`.
+The run measures only what is not stored, in a folder of its own, and its report says that the run
+is not the paper's. `hess-run show ws_bound` lists all settings.
+
+Fig. 1 of the scalar-spectrum paper has networks of width 5 and 20; the script draws it at width 8.
 
 `figure_width` and `figure_height` are the size of the picture, in inches. A picture in another size
 is a file of its own; nothing is measured for it.

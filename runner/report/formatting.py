@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import is_extension
-from runner.report.inconclusive import why_inconclusive
 from runner.report.labels import row_label
+from runner.report.reasons import why_not
 from runner.report.scope import Scope
 from runner.stats.intervals import joined
 
@@ -186,7 +186,7 @@ def number_row(row: Row) -> tuple[str, ...]:
         printed + _spread(row.get("paper_std")),
         shown(row.get("measured_mean")) + _spread(row.get("measured_std")),
         str(row["verdict"]),
-        joined(str(row.get("reason") or ""), why_inconclusive(row)),
+        joined(str(row.get("reason") or ""), why_not(row)),
     )
 
 
@@ -199,7 +199,7 @@ def statement_row(row: Row) -> tuple[str, ...]:
     verdict = f"{row['verdict']}{_split(row.get('variants') or {})}"
     if row.get("other_seeds"):
         verdict += " (published networks; other seeds: claims.csv)"
-    verdict += f"; {why_inconclusive(row)}" if why_inconclusive(row) else ""
+    verdict += f"; {why_not(row)}" if why_not(row) else ""
     criterion = str(row.get("threshold") or "").replace("<=", "≤").replace(">=", "≥")
     if row["verdict"] == "not comparable":
         criterion = str(row.get("detail") or "")

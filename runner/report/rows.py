@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from runner.contract import is_extension
 from runner.report.captions import places
-from runner.report.inconclusive import why_inconclusive
 from runner.report.labels import row_label
 from runner.report.papers import anchors
+from runner.report.reasons import why_not
 from runner.report.score import Score
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def number_rows(table: Iterable[Row], paper: str) -> list[dict[str, Any]]:
             "id": ".".join((_of_paper(paper), _place(row.get("source", "")), *_words(keys))),
             "keys": keys,
             "label": row_label(keys),
-            "why": why_inconclusive(row),
+            "why": why_not(row),
             "places": sorted(places(row.get("source", ""), PLACES)),
             "values": [pair for pair in values if pair[1] is not None],
         }
@@ -67,7 +67,7 @@ def statement_rows(table: Iterable[Row], paper: str, experiment: str) -> list[di
         for key in ("variants", "other_seeds"):
             about[key] = parsed(row.get(key, ""), {})
         about["id"] = ".".join((_of_paper(paper), slug(experiment), slug(row["name"])))
-        about["why"] = why_inconclusive(row)
+        about["why"] = why_not(row)
         about["places"] = sorted(places(row["where"], PLACES))
         if is_extension(row["where"]):
             about["extension"] = True

@@ -115,7 +115,7 @@ def test_the_answer_counts_what_agrees(verdicts, sentence):
     assert judgement("Fig. 1", verdicts) == sentence
 
 
-def test_an_inconclusive_row_says_why_below_its_name(published, tmp_path):
+def test_a_row_that_does_not_agree_says_why_below_its_name(published, tmp_path):
     (answer,) = why("Table 8", tmp_path)
     record = answer.record()
     opened = [name for name, verdict in record["rows"].items() if verdict == "inconclusive"]

@@ -1,4 +1,4 @@
-"""Why a row is inconclusive, in words made from its numbers."""
+"""Why a row does not agree with its paper, in words made from its numbers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from runner.stats.intervals import joined
 Row = Mapping[str, Any]
 
 
-def why_inconclusive(row: Row) -> str:
-    """Why a published number or a statement is inconclusive; "" for any other verdict.
+def why_not(row: Row) -> str:
+    """Why a published number or a statement is inconclusive, and a number not reproduced; "" for
+    any other verdict.
 
     >>> row = {"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5}
-    >>> why_inconclusive({**row, "detectable": 0.45, "seeds_needed": 17})
+    >>> why_not({**row, "detectable": 0.45, "seeds_needed": 17})
     '90 % interval of the difference -0.1 to 0.4, margin ± 0.2; detectable with n = 5: 0.45; \
 about 17 seeds would decide it'
     """
+    if row["verdict"] == "not reproduced":
+        return _interval(row)
     if row["verdict"] != "inconclusive":
         return ""
     return joined(str(row.get("detail") or ""), _interval(row), _needed(row))
@@ -26,14 +29,12 @@ about 17 seeds would decide it'
 
 def _interval(row: Row) -> str:
     """How the interval of the difference and the margin lie, and what n values can show."""
-    low, high, margin, detectable = (
-        _number(row, key) for key in ("low", "high", "margin", "detectable")
-    )
+    low, high, margin = (_number(row, key) for key in ("low", "high", "margin"))
     if math.isnan(low) or math.isnan(margin):
         return ""
     return (
         f"90 % interval of the difference {low:.3g} to {high:.3g}, margin ± {margin:.3g}; "
-        f"detectable with n = {_number(row, 'n'):.0f}: {detectable:.3g}"
+        f"detectable with n = {_number(row, 'n'):.0f}: {_number(row, 'detectable'):.3g}"
     )
 
 

@@ -1,12 +1,12 @@
-"""Why a row is inconclusive, in words made from its numbers."""
+"""Why a row does not agree with its paper, in words made from its numbers."""
 
 import math
 
 import pandas as pd
 import pytest
 
-from runner.report.inconclusive import why_inconclusive
 from runner.report.page import Page
+from runner.report.reasons import why_not
 
 ROW = {"verdict": "inconclusive", "low": -0.1, "high": 0.4, "margin": 0.2, "n": 5}
 ROW |= {"detectable": 0.45, "undecidable": ""}
@@ -22,20 +22,22 @@ ROW |= {"detectable": 0.45, "undecidable": ""}
     ],
 )
 def test_a_number_names_interval_margin_and_seeds(changed, ends):
-    text = why_inconclusive(ROW | changed)
+    text = why_not(ROW | changed)
     assert "-0.1 to 0.4, margin ± 0.2" in text and text.endswith(ends)
 
 
 def test_a_statement_has_its_details_and_any_other_verdict_nothing():
-    assert why_inconclusive({"verdict": "inconclusive", "detail": "n = 2"}) == "n = 2"
-    assert why_inconclusive(ROW | {"verdict": "reproduced"}) == ""
+    assert why_not({"verdict": "inconclusive", "detail": "n = 2"}) == "n = 2"
+    assert why_not(ROW | {"verdict": "reproduced"}) == ""
+    assert why_not(ROW | {"verdict": "not reproduced", "seeds_needed": 9}).endswith("n = 5: 0.45")
 
 
-def test_every_inconclusive_row_of_the_reports_says_why(published):
+def test_every_row_of_the_reports_that_does_not_agree_says_why(published):
     for path in sorted(published.glob("*/manifest.json")):
         page = Page.read(path.parent)
         for row in (*page.scores, *page.claims):
-            assert bool(row["why"]) == (row["verdict"] == "inconclusive"), row["id"]
+            is_open = row["verdict"] in ("inconclusive", "not reproduced")
+            assert bool(row["why"]) == is_open, row["id"]
     interval = pd.read_csv(published / "exp6_resnet18" / "scorecard.csv")
     of_open = interval[interval["verdict"] == "inconclusive"]
     assert (of_open["detectable"] > of_open["margin"]).all()
