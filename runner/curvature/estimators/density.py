@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool1d, pad
 
 from runner.curvature.estimators.krylov import Quadratures
 from runner.curvature.estimators.operator import Symmetric, own_generator
@@ -197,43 +198,47 @@ class _Density(Method[SpectralDensity]):
     def result(self) -> SpectralDensity | None:
         if self.exact or not self.quadratures.done:
             return None
-        done, probes = self.quadratures.done, range(self.probes)
-        rules = [self.quadratures.rule(p) for p in probes]
-        longest = max(len(values) for values, _, _ in rules)
-        nodes = torch.stack([_padded(values, longest, float(values[-1])) for values, _, _ in rules])
-        nodes = self.symmetric.restored(nodes)
-        weights = torch.stack([_padded(weights, longest, 0.0) for _, weights, _ in rules])
-        grid, width = self._grid(nodes, done)
-        moments = [_moment(grid, nodes, weights, width, power) for power in (1, 2, 3, 4)]
-        peak = 1 / (width * math.sqrt(2 * math.pi))
-        curves = _interval(moments, self.symmetric.size, self.probes)
-        density, error, low, high = (peak * curve for curve in curves)
+        rules = self._rules(self.quadratures.done)
+        longest = max(len(nodes) for nodes, _, _ in rules)
+        padded_nodes, padded_weights = [], []
+        for nodes, weights, _ in rules:
+            missing = (0, longest - len(nodes))
+            padded_nodes.append(pad(nodes, missing, value=float(nodes[-1])))
+            padded_weights.append(pad(weights, missing))
+        nodes, weights = torch.stack(padded_nodes), torch.stack(padded_weights)
+        grid, width = self._grid(nodes, self.quadratures.done)
+        density, error, low, high = _interval(grid, nodes, weights, width, self.symmetric.size)
         bias = self._bias(grid, width, density)
-        values, _, residuals = rules[0]
-        converged = self.symmetric.restored(residuals)
-        outliers = _outliers(self.symmetric.restored(values), converged, width)
         low = density - ((density - low).square() + bias.square()).sqrt()
         high = density + ((high - density).square() + bias.square()).sqrt()
-        shown = (density, error, low.clamp(min=0), high)
+        first, _, residuals = rules[0]
+        outliers = _outliers(first, residuals, width)
+        curves = (density, error, low.clamp(min=0), high)
         return SpectralDensity(
-            grid, *shown, width, outliers, nodes, weights, self.symmetric.products
+            grid, *curves, width, outliers, nodes, weights, self.symmetric.products
         )
+
+    def _rules(self, steps: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Nodes, weights and residuals of each probe after so many steps."""
+        restored, rules = self.symmetric.restored, []
+        for probe in range(self.probes):
+            nodes, weights, residuals = self.quadratures.rule(probe, steps)
+            rules.append((restored(nodes), weights, restored(residuals)))
+        return rules
 
     def _bias(self, grid: Tensor, width: float, density: Tensor) -> Tensor:
         """Error of the steps: how far the densities of fewer steps lie from that of all, nearby."""
         done = self.quadratures.done
         largest = torch.zeros_like(density)
         for steps in {max(1, done - 1), max(1, done - 2)}:
-            rules = [self.quadratures.rule(p, steps) for p in range(self.probes)]
-            curves = []
-            for values, weights, _ in rules:
-                values = self.symmetric.restored(values)
-                curves.append(_bells(grid, values, width) @ weights)
+            curves = [
+                _bells(grid, nodes, width) @ weights for nodes, weights, _ in self._rules(steps)
+            ]
             largest = torch.maximum(largest, (torch.stack(curves).mean(0) - density).abs())
         spacing = float(grid[-1] - grid[0]) / done / float(grid[1] - grid[0])
         reach = max(1, round(spacing))
-        padded = torch.nn.functional.pad(largest[None, None], (reach, reach))
-        return torch.nn.functional.max_pool1d(padded, 2 * reach + 1, 1)[0, 0]
+        padded = pad(largest[None, None], (reach, reach))
+        return max_pool1d(padded, 2 * reach + 1, 1)[0, 0]
 
     def undefined(self, reason: str) -> SpectralDensity:
         nothing = torch.full((self.points,), math.nan, dtype=torch.float64, device="cpu")
@@ -248,17 +253,17 @@ def _bells(grid: Tensor, values: Tensor, width: float) -> Tensor:
     return torch.exp(-scaled.square() / 2) / (width * math.sqrt(2 * math.pi))
 
 
-def _moment(grid: Tensor, nodes: Tensor, weights: Tensor, width: float, power: int) -> Tensor:
-    """Mean over the probes of zᵀf(H)^power z, f in units of its largest value."""
-    scaled = (grid[:, None] - nodes.flatten()) / width
-    bells = torch.exp(-power * scaled.square() / 2)
-    return bells @ weights.flatten() / len(nodes)
-
-
-def _interval(moments: list[Tensor], size: int, probes: int) -> tuple[Tensor, ...]:
+def _interval(
+    grid: Tensor, nodes: Tensor, weights: Tensor, width: float, size: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Density, standard error and 95 % interval: as of traces of f(H), see `samples`, whose moments
     are known here."""
-    one, two, three, four = moments
+    probes = len(nodes)
+    exponents = ((grid[:, None] - nodes.flatten()) / width).square() / 2
+    # means over the probes of zᵀf(H)^power z, f in units of its largest value
+    one, two, three, four = (
+        torch.exp(-power * exponents) @ weights.flatten() / probes for power in (1, 2, 3, 4)
+    )
     second = (two - one.square()).clamp(min=0)
     third = three - 3 * two * one + 2 * one**3
     fourth = (four - 4 * three * one + 6 * two * one.square() - 3 * one**4).clamp(min=0)
@@ -270,11 +275,8 @@ def _interval(moments: list[Tensor], size: int, probes: int) -> tuple[Tensor, ..
         ends = skewed_quantiles(probes / r, gamma, 1 + 0.3 * math.sqrt(r / probes))
         low[i] -= ends[1] * error[i]
         high[i] -= ends[0] * error[i]
-    return one, error, low, high
-
-
-def _padded(values: Tensor, length: int, filling: float) -> Tensor:
-    return torch.cat([values, values.new_full((length - len(values),), filling)])
+    peak = 1 / (width * math.sqrt(2 * math.pi))
+    return peak * one, peak * error, peak * low, peak * high
 
 
 def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from runner.curvature.estimators.eigenpairs import Eigenpairs, top_eigenpairs
+from runner.curvature.estimators.eigenpairs import top_eigenpairs
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import Samples, student
 from runner.curvature.function.errors import MeasurementError, require_counts
@@ -20,6 +22,7 @@ from runner.curvature.result import Result
 WHOLE = 512
 """Up to this size the matrix of every batch is computed, and every number is exact."""
 
+Pair = tuple[str, str]
 Statistic = Callable[[Tensor], float]
 
 
@@ -164,95 +167,108 @@ def _shares(weights: Sequence[float] | None, count: int) -> Tensor:
 
 def _jackknife(measured: Measured, shares: Tensor) -> BatchEstimate:
     """Delete-one-batch jackknife for batches of these shares."""
-    statistic = measured.statistic
-    value, count = statistic(shares), len(shares)
+    value, count = measured.statistic(shares), len(shares)
     inverse = (1 / shares).tolist()
     without = []
     for b in range(count):
         rest = shares.clone()
         rest[b] = 0
-        without.append(statistic(rest / rest.sum()))
-    centre = count * value - math.fsum(
-        (1 - 1 / h) * t for h, t in zip(inverse, without, strict=True)
-    )
-    pseudo = (h * value - (h - 1) * t for h, t in zip(inverse, without, strict=True))
-    squares = [(p - centre) ** 2 / (h - 1) for h, p in zip(inverse, pseudo, strict=True)]
+        without.append(measured.statistic(rest / rest.sum()))
+    batches = list(zip(inverse, without, strict=True))
+    centre = count * value - math.fsum((1 - 1 / h) * t for h, t in batches)
+    squares = [(h * value - (h - 1) * t - centre) ** 2 / (h - 1) for h, t in batches]
     error = math.sqrt(math.fsum(squares) / count)
-    own = measured.absolute + measured.relative * abs(value)
-    return BatchEstimate(value, error, own, count)
+    estimator_error = measured.absolute + measured.relative * abs(value)
+    return BatchEstimate(value, error, estimator_error, count)
 
 
 def _exact(
     of_batches: list[Symmetric], smooth: list[Symmetric], groups: dict[str, slice], k: int
 ) -> Found:
     """Statistics of the matrices themselves."""
-    matrices = torch.stack([s.restored(s.dense().cpu()) for s in of_batches])
-    flat = torch.stack([s.restored(s.dense().cpu()) for s in smooth]) if smooth else None
-
-    def mean(shares: Tensor, of: Tensor = matrices) -> Tensor:
-        return torch.tensordot(shares, of, 1)
-
-    def eigenvalue(i: int) -> Statistic:
-        return lambda shares: float(torch.linalg.eigvalsh(mean(shares))[-1 - i])
-
-    def norm(rows: slice, columns: slice) -> Statistic:
-        return lambda shares: float(mean(shares)[rows, columns].norm())
-
-    def rank(rows: slice, columns: slice) -> Statistic:
-        def value(shares: Tensor) -> float:
-            block = mean(shares)[rows, columns]
-            largest = float(torch.linalg.matrix_norm(block, 2))
-            return (float(block.norm()) / largest) ** 2 if largest > 0 else math.nan
-
-        return value
-
-    def gap(rows: slice, columns: slice) -> Statistic:
-        assert flat is not None
-
-        def value(shares: Tensor) -> float:
-            part = mean(shares, flat)[rows, columns]
-            rest = mean(shares)[rows, columns] - part
-            return float(rest.norm() / part.norm()) if bool(part.any()) else math.nan
-
-        return value
-
-    count = min(k, len(matrices[0]))
-    found = {f"lambda_{i + 1}": Measured(eigenvalue(i)) for i in range(count)}
-    found["trace"] = Measured(lambda shares: float(mean(shares).trace()))
-    norms = {(v, w): norm(groups[v], groups[w]) for v, w in _pairs(groups)}
-    found |= _between(norms, {})
-    for v, w in _pairs(groups):
-        found[f"D[{v}, {w}]"] = Measured(rank(groups[v], groups[w]))
-        if flat is not None:
-            found[f"gap[{v}, {w}]"] = Measured(gap(groups[v], groups[w]))
+    total, flat = _matrices(of_batches), _matrices(smooth)
+    found = _eigenvalues(total, [0.0] * min(k, of_batches[0].size))
+    found["trace"] = Measured(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
+    pairs = _pairs(groups)
+    blocks = {(v, w): total[:, groups[v], groups[w]] for v, w in pairs}
+    found |= _between({pair: partial(_norm, block) for pair, block in blocks.items()}, {})
+    for v, w in pairs:
+        found[f"D[{v}, {w}]"] = Measured(partial(_stable_rank, blocks[v, w]))
+        if smooth:
+            gauss_newton = flat[:, groups[v], groups[w]]
+            found[f"gap[{v}, {w}]"] = Measured(partial(_gap, blocks[v, w], gauss_newton))
     return found
 
 
-def _pairs(groups: dict[str, slice]) -> list[tuple[str, str]]:
-    names = list(groups)
-    return [(v, w) for i, v in enumerate(names) for w in names[i:]]
+def _matrices(operators: list[Symmetric]) -> Tensor:
+    dense = [symmetric.restored(symmetric.dense().cpu()) for symmetric in operators]
+    return torch.stack(dense) if dense else torch.empty(0, device="cpu")
 
 
-def _between(
-    norms: dict[tuple[str, str], Statistic], relative: dict[tuple[str, str], float]
-) -> Found:
+def _weighted(of_batches: Tensor, shares: Tensor) -> Tensor:
+    """The mean over the batches, along dimension 0."""
+    return torch.tensordot(shares, of_batches, 1)
+
+
+def _mean(numbers: Tensor, shares: Tensor) -> float:
+    return float(shares @ numbers)
+
+
+def _norm(blocks: Tensor, shares: Tensor) -> float:
+    return float(_weighted(blocks, shares).norm())
+
+
+def _stable_rank(blocks: Tensor, shares: Tensor) -> float:
+    block = _weighted(blocks, shares)
+    largest = float(torch.linalg.matrix_norm(block, 2))
+    return (float(block.norm()) / largest) ** 2 if largest > 0 else math.nan
+
+
+def _gap(blocks: Tensor, gauss_newton: Tensor, shares: Tensor) -> float:
+    smooth = _weighted(gauss_newton, shares)
+    rest = _weighted(blocks, shares) - smooth
+    return float(rest.norm() / smooth.norm()) if bool(smooth.any()) else math.nan
+
+
+def _eigenvalue(matrices: Tensor, i: int, shares: Tensor) -> float:
+    matrix = _weighted(matrices, shares)
+    return float(torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[-1 - i])
+
+
+def _eigenvalues(matrices: Tensor, errors: list[float]) -> Found:
+    """The largest ones of the mean of the matrices, which are given with these errors."""
+    found = {}
+    for i, error in enumerate(errors):
+        found[f"lambda_{i + 1}"] = Measured(partial(_eigenvalue, matrices, i), error)
+    return found
+
+
+def _pairs(groups: dict[str, slice]) -> list[Pair]:
+    return list(combinations_with_replacement(groups, 2))
+
+
+def _coupling(norm: Statistic, first: Statistic, second: Statistic, shares: Tensor) -> float:
+    scale = math.sqrt(first(shares) * second(shares))
+    return norm(shares) / scale if scale > 0 else math.nan
+
+
+def _between(norms: dict[Pair, Statistic], relative: dict[Pair, float]) -> Found:
     """R and C of all pairs of groups; relative: errors of R."""
-
-    def coupling(v: str, w: str) -> Statistic:
-        def value(shares: Tensor) -> float:
-            scale = math.sqrt(norms[v, v](shares) * norms[w, w](shares))
-            return norms[v, w](shares) / scale if scale > 0 else math.nan
-
-        return value
-
     found: Found = {}
     for v, w in norms:
         found[f"R[{v}, {w}]"] = Measured(norms[v, w], relative=relative.get((v, w), 0.0))
         if v != w:
-            off, first, second = (relative.get(p, 0.0) for p in ((v, w), (v, v), (w, w)))
-            own = math.hypot(off, first / 2, second / 2)
-            found[f"C[{v}, {w}]"] = Measured(coupling(v, w), relative=own)
+            ends = (v, w), (v, v), (w, w)
+            off, first, second = (relative.get(pair, 0.0) for pair in ends)
+            error = math.hypot(off, first / 2, second / 2)
+            coupling = partial(_coupling, norms[v, w], norms[v, v], norms[w, w])
+            found[f"C[{v}, {w}]"] = Measured(coupling, relative=error)
     return found
+
+
+def _images(of_batches: list[Symmetric], rows: Tensor) -> Iterator[Tensor]:
+    """Products of every batch with the rows."""
+    return (symmetric.restored(symmetric.rows(rows)) for symmetric in of_batches)
 
 
 class _Mean:
@@ -267,82 +283,59 @@ class _Mean:
     def __matmul__(self, v: Tensor) -> Tensor:
         rows = v.mT if v.dim() == 2 else v.unsqueeze(0)
         total = torch.zeros_like(rows)
-        for weight, one in zip(self.weights, self.of_batches, strict=True):
-            total = total + weight * one.restored(one.rows(rows))
+        for weight, images in zip(self.weights, _images(self.of_batches, rows), strict=True):
+            total = total + weight * images
         return total.mT if v.dim() == 2 else total[0]
 
 
+@dataclass
 class _Sketch:
     """Products of every batch with the same vectors."""
 
-    def __init__(
-        self, of_batches: list[Symmetric], shares: Tensor, products: int, generator: torch.Generator
-    ) -> None:
-        self.of_batches, self.shares, self.products = of_batches, shares, products
-        self.generator = generator
+    of_batches: list[Symmetric]
+    shares: Tensor
+    products: int
+    generator: torch.Generator
 
     def statistics(self, groups: dict[str, slice], k: int) -> Found:
         mean = _Mean(self.of_batches, self.shares)
         pairs = top_eigenpairs(mean, k, generator=self.generator, progress=False)
-        return {**self._eigenvalues(pairs), **self._trace(), **self._norms(groups)}
-
-    def _eigenvalues(self, pairs: Eigenpairs) -> Found:
-        vectors = pairs.vectors.mT.to(self.of_batches[0].device, torch.float64)
-        inside = torch.stack(
-            [(s.restored(s.rows(vectors)) @ vectors.mT).cpu() for s in self.of_batches]
-        )
-
-        def value(i: int) -> Statistic:
-            def of(shares: Tensor) -> float:
-                matrix = torch.tensordot(shares, inside, 1)
-                return float(torch.linalg.eigvalsh((matrix + matrix.mT) / 2)[-1 - i])
-
-            return of
-
-        errors = pairs.error.tolist()
-        return {f"lambda_{i + 1}": Measured(value(i), errors[i]) for i in range(len(errors))}
+        vectors = pairs.vectors.mT.to(mean.device, torch.float64)
+        inside = [(images @ vectors.mT).cpu() for images in _images(self.of_batches, vectors)]
+        found = _eigenvalues(torch.stack(inside), pairs.error.tolist())
+        return {**found, **self._trace(), **self._norms(groups)}
 
     def _trace(self) -> Found:
         first = self.of_batches[0]
         traces = torch.zeros(len(self.of_batches), dtype=torch.float64, device="cpu")
         samples = Samples(first.size)
         for start in range(0, self.products, TOGETHER):
-            count = min(TOGETHER, self.products - start)
-            z = first.on_sphere(count, self.generator)
+            z = first.on_sphere(min(TOGETHER, self.products - start), self.generator)
             total = torch.zeros_like(z)
-            for b, symmetric in enumerate(self.of_batches):
-                images = symmetric.restored(symmetric.rows(z))
+            for b, images in enumerate(_images(self.of_batches, z)):
                 traces[b] += float((z * images).sum()) / self.products
                 total = total + float(self.shares[b]) * images
             samples.add(z, total)
-        return {"trace": Measured(lambda shares: float(shares @ traces), samples.deviation)}
+        return {"trace": Measured(partial(_mean, traces), samples.deviation)}
 
     def _norms(self, groups: dict[str, slice]) -> Found:
         """‖H[h, g]‖² = wᵀAw, A[b, c] = mean of (H_b z)[h]ᵀ(H_c z)[h] over vectors z on group g."""
-        grams: dict[tuple[str, str], Tensor] = {}
-        errors: dict[tuple[str, str], float] = {}
-        first = self.of_batches[0]
+        norms: dict[Pair, Statistic] = {}
+        errors: dict[Pair, float] = {}
         names = list(groups)
-        for w, span in groups.items():
-            size = len(range(*span.indices(first.size)))
-            z = torch.randn(
-                self.products, size, generator=self.generator, dtype=torch.float64, device="cpu"
-            )
-            z *= math.sqrt(size) / z.norm(dim=1, keepdim=True)
-            rows = torch.zeros(self.products, first.size, dtype=torch.float64, device=first.device)
-            rows[:, span] = z.to(rows.device)
-            rows = first.first(rows)
-            images = torch.stack([s.restored(s.rows(rows)) for s in self.of_batches])
-            for v in names[: names.index(w) + 1]:
+        for i, w in enumerate(names):
+            rows = self.of_batches[0].on_sphere_of(groups[w], self.products, self.generator)
+            images = torch.stack(list(_images(self.of_batches, rows)))
+            for v in names[: i + 1]:
                 near = images[:, :, groups[v]]
                 each = torch.einsum("bzi,czi->zbc", near, near).cpu()
-                grams[v, w] = each.mean(0)
+                norms[v, w] = partial(_root_of_form, each.mean(0))
                 squares = torch.einsum("b,zbc,c->z", self.shares, each, self.shares)
                 square = float(squares.mean())
                 spread = float(squares.std()) / math.sqrt(self.products)
                 errors[v, w] = spread / (2 * square) if square > 0 else 0.0
+        return _between(norms, errors)
 
-        def norm_of(gram: Tensor) -> Statistic:
-            return lambda shares: math.sqrt(max(float(shares @ gram @ shares), 0.0))
 
-        return _between({pair: norm_of(gram) for pair, gram in grams.items()}, errors)
+def _root_of_form(gram: Tensor, shares: Tensor) -> float:
+    return math.sqrt(max(float(shares @ gram @ shares), 0.0))

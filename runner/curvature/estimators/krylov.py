@@ -78,14 +78,12 @@ class Krylov:
     def _mended(self, basis: Tensor, images: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """Directions by their length, where little is left; random ones in place of rounding."""
         u, lengths, v = torch.linalg.svd(images.mT, full_matrices=False)
-        rows, lost = u.mT.contiguous(), lengths <= 100 * self.eps * self._size(before)
+        size = before.clamp(min=self.largest)
+        rows, lost = u.mT.contiguous(), lengths <= 100 * self.eps * size
         if bool(lost.any()):  # an invariant subspace: go on in another direction
             rows[lost] = self.fresh(int(lost.sum())).to(rows.dtype)
         rows, again = self._against(basis, rows)
         return rows, again @ (lengths.masked_fill(lost, 0.0)[:, None] * v)
-
-    def _size(self, images: Tensor) -> Tensor:
-        return images.clamp(min=self.largest)
 
     def _take(self, coefficients: Tensor, start: int, stop: int) -> None:
         """The new columns of T."""
@@ -211,38 +209,31 @@ class Quadratures:
         self.kept = start.dtype.itemsize * count * self.steps * n <= budget
         shape = (count, self.steps if self.kept else 0, n)
         self.basis = torch.empty(shape, dtype=start.dtype, device=start.device)
-        self.alphas = torch.zeros(0, count, dtype=torch.float64, device="cpu")
-        self.betas = torch.zeros(0, count, dtype=torch.float64, device="cpu")
-
-    @property
-    def done(self) -> int:
-        return len(self.alphas)
+        self.alphas = torch.zeros(self.steps, count, dtype=torch.float64, device="cpu")
+        self.betas = torch.zeros_like(self.alphas)
+        self.done = 0
 
     def step(self) -> None:
         """One product with each vector."""
-        images = self.symmetric.rows(self.current)
-        if self.kept:
-            self.basis[:, self.done] = self.current
+        images, done = self.symmetric.rows(self.current), self.done
         alpha = (images * self.current).sum(1)
         rest = images - alpha[:, None] * self.current
-        if self.done:
-            rest -= self.betas[-1].to(rest)[:, None] * self.before
+        if done:
+            rest -= self.betas[done - 1].to(rest)[:, None] * self.before
         if self.kept:
-            basis = self.basis[:, : self.done + 1]
+            self.basis[:, done] = self.current
+            basis = self.basis[:, : done + 1]
             rest -= ((basis @ rest[:, :, None]).mT @ basis)[:, 0]
         beta = rest.norm(dim=1)
-        alphas = torch.cat([self.alphas, alpha.double().cpu()[None]])
-        size = alphas.abs().amax(0) + self._largest_beta()
-        ended = beta.double().cpu() <= 10 * torch.finfo(rest.dtype).eps * size
-        beta[ended.to(beta.device)] = 0  # the space of this probe is complete
+        self.alphas[done] = alpha
+        size = self.alphas.abs().amax(0) + self.betas.amax(0)
+        ended = beta <= (10 * torch.finfo(rest.dtype).eps * size).to(beta)
+        beta[ended] = 0  # the space of this probe is complete
         self.before = self.current
         self.current = rest / torch.where(beta > 0, beta, 1.0)[:, None]
-        self.current[ended.to(beta.device)] = 0
-        self.betas = torch.cat([self.betas, beta.double().cpu()[None]])
-        self.alphas = alphas
-
-    def _largest_beta(self) -> Tensor | float:
-        return self.betas.amax(0) if len(self.betas) else 0.0
+        self.current[ended] = 0
+        self.betas[done] = beta
+        self.done += 1
 
     def rule(self, probe: int, steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Nodes ascending, weights that add up to 1, and residuals of the nodes as eigenvalues."""

@@ -13,6 +13,8 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
+from runner.curvature.estimators.estimate import on_sphere
+
 NOT_FINITE = "a product is not finite"
 """The reason of a NaN."""
 SKEW = 1e-3
@@ -116,8 +118,7 @@ class Symmetric:
     def on_sphere_of(self, span: slice, count: int, generator: torch.Generator) -> Tensor:
         """The same on a part of the components; the others are zero."""
         length = len(range(*span.indices(self.size)))
-        drawn = torch.randn(count, length, generator=generator, dtype=torch.float64, device="cpu")
-        drawn *= math.sqrt(length) / drawn.norm(dim=1, keepdim=True)
+        drawn = on_sphere((count, length), torch.float64, generator)
         rows = torch.zeros(count, self.size, dtype=torch.float64, device=self.device)
         rows[:, span] = drawn.to(self.device)
         return self.first(rows)
