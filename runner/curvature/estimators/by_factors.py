@@ -4,7 +4,7 @@ from products."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -20,14 +20,13 @@ from runner.curvature.estimators.ratios import (
     Square,
     pair_metrics,
     relative_error,
-    squares_of_probes,
 )
 from runner.curvature.estimators.singular_values import (
+    Directions,
     Leading,
-    Requests,
     SharedSubspaces,
-    by_node,
     leading_singular_values,
+    partner,
 )
 
 PROBES = 8
@@ -44,11 +43,14 @@ class FactorMetrics:
     def __init__(
         self, factors: OutputFactors, tensor: TensorPart, curved: set[str], asked: Asked
     ) -> None:
-        self.factors, self.tensor, self.curved, self.asked = factors, tensor, curved, asked
+        self.factors, self.tensor, self.asked = factors, tensor, asked
         self.pairs = asked.with_diagonals
+        # T is symmetric: a block of it is zero where either row is
+        self.bent = [pair for pair in self.pairs if curved.issuperset(pair)]
         self.scale = max(factors.scale, tensor.scale)
         unit = self.scale if self.scale > 0 else 1.0
         self.weights = (factors.scale / unit, tensor.scale / unit)
+        self.eps = float(torch.finfo(tensor.dtype).eps)
         self.products = dict.fromkeys(factors.nodes, 0)
         self._deflated: set[str] = set()
         self._spaces = SharedSubspaces(self._total, tensor.sizes)
@@ -57,104 +59,84 @@ class FactorMetrics:
     def measure(self) -> InterLayerMetrics:
         """All of it: probes, then sigma_1 from the spaces they span, then more probes until the
         errors are as asked."""
-        nothing = Leading(math.nan, math.nan, 0.0, torch.empty(0, device="cpu"), 0)
-        plain = dict.fromkeys(self.pairs, nothing)
+        unknown = Leading(math.nan, math.nan, torch.empty(0, device="cpu"))
+        leading = dict.fromkeys(self.pairs, unknown)
         if self.asked.ranks:
-            plain = self._gauss_newton_values()
-        bent = [pair for pair in self.pairs if self._bent(pair)]
-        leading = dict(plain)
-        if bent:
-            nodes = list(dict.fromkeys(u for pair in bent for u in pair))
-            self._sample(nodes, PROBES, bent, first=True)
+            starts = {pair: _start(self.factors.rows[pair[1]]) for pair in self.pairs}
+            leading = leading_singular_values(self._gauss_newton, starts, self.eps, MAX_STEPS)
+        if self.bent:
+            nodes = list(dict.fromkeys(u for pair in self.bent for u in pair))
+            self._sample(nodes, PROBES, first=True)
             if self.asked.ranks:
-                self._add_gauss_newton_vectors(bent, plain)
-                leading |= self._spaces.sweeps(bent, self.asked.tolerance, MAX_STEPS)
-            self._refine(bent, leading)
+                self._add_gauss_newton_vectors(leading)
+                leading |= self._spaces.sweeps(self.bent, self.asked.tolerance, MAX_STEPS)
+            self._refine(leading)
         found = {pair: self._measured(pair, leading[pair]) for pair in self.pairs}
-        eps = float(torch.finfo(self.tensor.dtype).eps)
-        method = "factors, products" if bent else "factors"
-        return pair_metrics(found, self.asked.pairs, self.scale, eps, method)
+        method = "factors, products" if self.bent else "factors"
+        return pair_metrics(found, self.asked.pairs, self.scale, self.eps, method)
 
-    def _add_gauss_newton_vectors(self, bent: list[Pair], plain: dict[Pair, Leading]) -> None:
+    def _add_gauss_newton_vectors(self, plain: Mapping[Pair, Leading]) -> None:
         """Where Gauss-Newton is a good part of a block, its singular vector is a good start."""
         proposals: dict[str, list[Tensor]] = {}
-        for v, w in bent:
+        for v, w in self.bent:
             if plain[v, w].value > START * self._spaces.leading((v, w)).value:
                 proposals.setdefault(w, []).append(plain[v, w].right)
         for w, directions in proposals.items():
             self._spaces.add(w, directions)
 
-    def _bent(self, pair: Pair) -> bool:
-        """Whether the pair's tensor part may be other than zero: T is symmetric, so that both rows
-        must be."""
-        return pair[0] in self.curved and pair[1] in self.curved
-
     # ------------------------------------------------------------------ products
 
-    def _gauss_newton_values(self) -> dict[Pair, Leading]:
-        """sigma_1 and the right singular vector of every Gauss-Newton block."""
-        starts = {(v, w): _start(self.factors.rows[w]) for v, w in self.pairs}
-        eps = float(torch.finfo(self.tensor.dtype).eps)
-        return leading_singular_values(self._gauss_newton, starts, eps, MAX_STEPS)
-
-    def _gauss_newton(self, requests: Requests) -> dict[Pair, Tensor]:
+    def _gauss_newton(self, directions: Directions) -> Directions:
         """Products with g GN, the directions of one node together."""
-        inner: dict[Pair, Tensor] = {}
-        for w, here in by_node(requests, 1).items():
-            z = torch.stack([z for _, _, z, _ in here]).to(self.factors.rows[w])
-            inner |= zip((request[0] for request in here), z @ self.factors.rows[w].mT, strict=True)
-        found: dict[Pair, Tensor] = {}
-        weight = self.weights[0] / self.factors.examples
-        for v, here in by_node(requests, 3).items():
-            c = torch.stack([inner[request[0]] for request in here]) * (self.factors.signs * weight)
-            found |= zip((request[0] for request in here), c @ self.factors.rows[v], strict=True)
-        return found
+        factors, inner, images = self.factors, dict[Pair, Tensor](), dict[Pair, Tensor]()
+        for w, pairs in _by_node(directions, 1).items():
+            stacked = torch.stack([directions[pair] for pair in pairs]).to(factors.rows[w])
+            inner |= zip(pairs, stacked @ factors.rows[w].mT, strict=True)
+        weight = factors.signs * (self.weights[0] / factors.examples)
+        for v, pairs in _by_node(directions, 0).items():
+            cotangents = torch.stack([inner[pair] for pair in pairs]) * weight
+            images |= zip(pairs, cotangents @ factors.rows[v], strict=True)
+        return images
+
+    def _smooth(self, w: str, directions: Tensor) -> dict[str, Tensor]:
+        """The same with directions on w, on every node, in float64."""
+        g, images = self.weights[0], self.factors.apply({w: directions})
+        return {v: g * image.double() for v, image in images.items()}
 
     def _total(self, w: str, directions: Tensor) -> dict[str, Tensor]:
         """Products of g GN + t T with directions on w."""
         images = self.tensor.apply({w: directions.to(self.tensor.dtype)})
         self.products[w] += len(directions)
-        return self._add_gauss_newton(w, directions, images)
+        return self._sum(w, directions, images)
 
-    def _add_gauss_newton(
-        self, w: str, directions: Tensor, images: dict[str, Tensor]
-    ) -> dict[str, Tensor]:
-        g, t = self.weights
-        smooth = self.factors.apply({w: directions})
-        return {v: g * smooth[v].double() + t * image.double() for v, image in images.items()}
+    def _sum(self, w: str, directions: Tensor, images: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """g GN of the directions, and t times their images by T."""
+        t, smooth = self.weights[1], self._smooth(w, directions)
+        return {v: smooth[v] + t * image.double() for v, image in images.items()}
 
     # ------------------------------------------------------------------ squares
 
-    def _sample(
-        self, nodes: Iterable[str], count: int, bent: list[Pair], first: bool = False
-    ) -> None:
+    def _sample(self, nodes: Iterable[str], count: int, first: bool = False) -> None:
         """`count` more probes on each of `nodes`, for every pair with it. The first ones start the
         subspaces, which hold what is known exactly under the later ones: those replace the first,
         which knew nothing."""
         spaces = self._spaces
         for w in nodes:
-            if not first and self.tensor.sizes[w] <= count:
+            size = self.tensor.sizes[w]
+            if not first and size <= count:
                 # What is missing of the whole space costs no more.
-                units = torch.eye(self.tensor.sizes[w], device="cpu").to(spaces.basis[w])
+                units = torch.eye(size, device="cpu").to(spaces.basis[w])
                 spaces.add(w, list(units), worth=1e-6)
             if spaces.complete(w):
                 continue
             z = self._probes(w, count)
             images = self.tensor.apply({w: z})
             self.products[w] += len(z)
-            known = None if first else (spaces.basis[w], spaces.images[w])
-            partners = {pair: pair[0] if pair[1] == w else pair[1] for pair in bent if w in pair}
-            others = dict.fromkeys(partners.values())
-            squares = squares_of_probes(self.factors, self.weights, w, others, z, images, known)
-            for pair, v in partners.items():
-                samples = self._samples.setdefault(pair, ({}, {}))
-                for kept, new in zip(samples, squares[v], strict=True):
-                    longer = w in kept and w in self._deflated
-                    kept[w] = torch.cat([kept[w], new]) if longer else new
+            self._take(w, z, images, not first)
             if not first:
                 self._deflated.add(w)
-            elif self.asked.ranks or self.asked.error is not None or len(z) == self.tensor.sizes[w]:
-                spaces.know(w, z, self._add_gauss_newton(w, z, images))
+            elif self.asked.ranks or self.asked.error is not None or len(z) == size:
+                spaces.know(w, z, self._sum(w, z, images))
 
     def _probes(self, w: str, count: int) -> Tensor:
         """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no
@@ -164,45 +146,95 @@ class FactorMetrics:
             return size**0.5 * torch.eye(size, dtype=dtype, device=device)
         return on_sphere((count, size), dtype, self.asked.generator).to(device)
 
-    def _refine(self, bent: list[Pair], leading: dict[Pair, Leading]) -> None:
+    def _take(self, w: str, probes: Tensor, images: Mapping[str, Tensor], deflate: bool) -> None:
+        """Samples of ||H[v,w]||^2 and ||T[v,w]||^2 from probes z on w, (m, d_w), with images
+        T[v,w] z, (m, d_v).
+
+        H = g GN + t T with weights (g, t). With z' = z - Q Q^T z for directions Q whose images are
+        known (deflate), and GN known exactly,
+
+            ||H||^2 = ||H Q||^2 + ||GN||^2 - ||GN Q||^2 + E[2 <GN z', T z'> + |T z'|^2],
+
+        so that only the tensor part outside of Q is left to chance.
+        """
+        z = probes.double()
+        if deflate:
+            q, known = self._spaces.basis[w], self._spaces.images[w]
+            smooth_q = self._smooth(w, q)
+            components = z @ q.mT
+            z = z - components @ q
+        smooth = self._smooth(w, z)
+        for pair in self.bent:
+            if w not in pair:
+                continue
+            v = partner(pair, w)
+            bend = self.weights[1] * images[v].double()
+            total, tensor = self._gauss_newton_square(pair), 0.0
+            if deflate:
+                bent_q = known[v] - smooth_q[v]
+                bend = bend - components @ bent_q
+                total += float(known[v].square().sum() - smooth_q[v].square().sum())
+                tensor = float(bent_q.square().sum())
+            squares = bend.square().sum(1)
+            cross = 2 * (smooth[v] * bend).sum(1)
+            of_total, of_tensor = self._samples.setdefault(pair, ({}, {}))
+            self._keep(of_total, w, total + cross + squares)
+            self._keep(of_tensor, w, tensor + squares)
+
+    def _keep(self, samples: dict[str, Tensor], w: str, new: Tensor) -> None:
+        if w in samples and w in self._deflated:
+            new = torch.cat([samples[w], new])
+        samples[w] = new
+
+    def _gauss_newton_square(self, pair: Pair) -> float:
+        return self.weights[0] ** 2 * self.factors.square(*pair)
+
+    def _refine(self, leading: Mapping[Pair, Leading]) -> None:
         """More probes, twice as many at every round, until every error is as asked."""
         count, error = PROBES, self.asked.error
         while error is not None and (missing := self._missing(leading, error)):
-            self._sample(missing, count, bent)
+            self._sample(missing, count)
             count *= 2
 
-    def _missing(self, leading: dict[Pair, Leading], error: float) -> list[str]:
+    def _missing(self, leading: Mapping[Pair, Leading], error: float) -> list[str]:
         """Nodes of pairs whose errors are still above what is asked, while more probes are
         allowed."""
         nodes: dict[str, None] = {}
-        for pair in filter(self._bent, self.asked.pairs):
-            v, w = pair
-            measured, *ends = (self._measured(p, leading[p]) for p in (pair, (v, v), (w, w)))
-            total, (a, b) = measured.total, (end.total for end in ends)
-            terms = (
-                [(1.0, total)],
-                [(0.5, measured.tensor)],
-                [(0.5, total), (-0.25, a), (-0.25, b)],
-            )
-            if max(map(relative_error, terms)) > error:
-                nodes |= dict.fromkeys(pair)
+        for pair in self.asked.pairs:
+            if pair in self.bent:
+                v, w = pair
+                measured, *ends = (self._measured(p, leading[p]) for p in (pair, (v, v), (w, w)))
+                total, (a, b) = measured.total, (end.total for end in ends)
+                coupling = [(0.5, total), (-0.25, a), (-0.25, b)]
+                terms = ([(1.0, total)], [(0.5, measured.tensor)], coupling)
+                if max(map(relative_error, terms)) > error:
+                    nodes |= dict.fromkeys(pair)
         return [u for u in nodes if self.products[u] < MOST_PROBES]
 
     def _measured(self, pair: Pair, leading: Leading) -> Measured:
-        gauss_newton = Square(self.weights[0] ** 2 * self.factors.square(*pair))
+        gauss_newton = Square(self._gauss_newton_square(pair))
         if pair not in self._samples:
             return Measured(gauss_newton, gauss_newton, Square(0.0), leading.value, leading.error)
         cost = sum(self.products[u] for u in set(pair))
         total, tensor = (Square.of(samples) for samples in self._samples[pair])
-        v, w = pair if self._spaces.complete(pair[1]) else (pair[1], pair[0])
-        if self._spaces.complete(w):
+        complete = [u for u in reversed(pair) if self._spaces.complete(u)]
+        if complete:
+            w = complete[0]
+            v = partner(pair, w)
             images = self._spaces.images[w][v]
-            nothing = {v: torch.zeros_like(images)}
-            bent = images - self._add_gauss_newton(w, self._spaces.basis[w], nothing)[v]
-            total, tensor = Square(float(images.square().sum())), Square(float(bent.square().sum()))
+            bend = images - self._smooth(w, self._spaces.basis[w])[v]
+            total, tensor = Square(float(images.square().sum())), Square(float(bend.square().sum()))
             if tensor.value <= 1e-28 * total.value:  # rounding of a part that is zero
                 tensor = Square(0.0)
         return Measured(total, gauss_newton, tensor, leading.value, leading.error, cost)
+
+
+def _by_node(directions: Directions, place: int) -> dict[str, list[Pair]]:
+    """The pairs by the node of their direction (1) or image (0)."""
+    pairs: dict[str, list[Pair]] = {}
+    for pair in directions:
+        pairs.setdefault(pair[place], []).append(pair)
+    return pairs
 
 
 def _start(rows: Tensor) -> Tensor:

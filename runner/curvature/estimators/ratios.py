@@ -4,7 +4,7 @@ counts as zero."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.estimate import Estimate, skewed, student
-from runner.curvature.estimators.factors import OutputFactors
 from runner.curvature.plots import frame, plot_map
 from runner.curvature.result import Result
 
@@ -43,55 +42,6 @@ class Square:
         count."""
         total = math.fsum(float(s.mean()) for s in samples.values())
         return Square(max(0.0, total / len(samples)), samples)
-
-
-Known = tuple[Tensor, Mapping[str, Tensor]]
-"""Orthonormal directions Q on a node, (r, d_w), with H[v,w] Q of every v, (r, d_v)."""
-
-
-def squares_of_probes(
-    factors: OutputFactors,
-    weights: tuple[float, float],
-    w: str,
-    others: Iterable[str],
-    probes: Tensor,
-    images: Mapping[str, Tensor],
-    known: Known | None,
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """v -> samples of ||H[v,w]||^2 and ||T[v,w]||^2 for v in `others`, from probes z on w, (m,
-    d_w), with images T[v,w] z, (m, d_v).
-
-    H = g GN + t T with weights (g, t). With z' = z - Q Q^T z and GN known exactly,
-
-        ||H||^2 = ||H Q||^2 + ||GN||^2 - ||GN Q||^2 + E[2 <GN z', T z'> + |T z'|^2],
-
-    so that only the tensor part outside the known directions Q is left to chance.
-    """
-    g, t = weights
-
-    def smooth(r: Tensor) -> dict[str, Tensor]:
-        return {v: g * image.double() for v, image in factors.apply({w: r}).items()}
-
-    z = probes.double()
-    if known is not None:
-        q, hq = known
-        gq = smooth(q)
-        components = z @ q.mT
-        z = z - components @ q
-    gz = smooth(z)
-    samples = {}
-    for v in others:
-        image = t * images[v].double()
-        exact_total, exact_tensor = g**2 * factors.square(v, w), 0.0
-        if known is not None:
-            tq = hq[v] - gq[v]
-            image = image - components @ tq
-            exact_total += float(hq[v].square().sum() - gq[v].square().sum())
-            exact_tensor = float(tq.square().sum())
-        curved = image.square().sum(1)
-        cross = 2 * (gz[v] * image).sum(1)
-        samples[v] = exact_total + cross + curved, exact_tensor + curved
-    return samples
 
 
 def relative_error(terms: Sequence[tuple[float, Square]]) -> float:

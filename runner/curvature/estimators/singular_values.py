@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,28 +22,24 @@ from torch import Tensor
 from runner.curvature.estimators.factors import FEW
 
 Pair = tuple[str, str]
-Requests = list[tuple[Pair, str, Tensor, str]]
-"""(pair, node of the direction, direction, node of the image)."""
-Images = Mapping[Pair, Tensor]
+Directions = Mapping[Pair, Tensor]
+"""(v, w): a direction on w; what the block A[v,w] makes of it is an image on v."""
 
 
-def by_node(requests: Requests, place: Literal[1, 3]) -> dict[str, Requests]:
-    """The requests by the node of their direction (place 1) or image (place 3)."""
-    found: dict[str, Requests] = {}
-    for request in requests:
-        found.setdefault(request[place], []).append(request)
-    return found
+def partner(pair: Pair, node: str) -> str:
+    """The other node of the pair; the node itself of a diagonal pair."""
+    return pair[0] if pair[1] == node else pair[1]
 
 
 class Leading(NamedTuple):
-    """sigma_1 of a block from below, with the estimated error, sigma_2, the right singular vector
-    and the steps."""
+    """sigma_1 of a block from below, with the estimated error and the right singular vector."""
 
     value: float
     error: float
-    second: float
     right: Tensor
-    steps: int
+
+
+ROUNDING = 4 * torch.finfo(torch.float64).eps
 
 
 @dataclass
@@ -60,73 +56,63 @@ class _Bidiagonal:
     def forward(self, image: Tensor) -> None:
         """Takes A v of the newest right vector."""
         rest = _orthogonal(image.double(), self.left)
-        self.alphas.append(float(rest.norm()))
-        self.done = self.alphas[-1] <= 4 * torch.finfo(torch.float64).eps * max(self.alphas)
-        self.left.append(rest / self.alphas[-1] if not self.done else torch.zeros_like(rest))
+        alpha = float(rest.norm())
+        self.alphas.append(alpha)
+        self.done = alpha <= ROUNDING * max(self.alphas)
+        self.left.append(torch.zeros_like(rest) if self.done else rest / alpha)
 
     def backward(self, image: Tensor) -> None:
         """Takes A^T u of the newest left vector."""
         rest = _orthogonal(image.double(), self.right)
-        self.betas.append(float(rest.norm()))
-        if self.betas[-1] <= 4 * torch.finfo(torch.float64).eps * max(self.alphas):
-            self.done = True
-        else:
-            self.right.append(rest / self.betas[-1])
+        beta = float(rest.norm())
+        self.betas.append(beta)
+        self.done = beta <= ROUNDING * max(self.alphas)
+        if not self.done:
+            self.right.append(rest / beta)
 
     def leading(self) -> Leading:
-        """Ritz values of B, with the error that the residual leaves."""
+        """The largest Ritz value of B, with the error that the residual leaves."""
         k = len(self.alphas)
-        b = torch.diag(torch.tensor(self.alphas, dtype=torch.float64, device="cpu"))
-        if k > 1:
-            b += torch.diag(torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu"), 1)
-        u, s, vh = torch.linalg.svd(b)
-        residual = (
-            self.betas[k - 1] * abs(float(u[-1, 0]))
-            if len(self.betas) >= k and not self.done
-            else 0.0
-        )
-        second = float(s[1]) if k > 1 else 0.0
-        error = kato_temple(float(s[0]), second, residual)
+        alphas = torch.tensor(self.alphas, dtype=torch.float64, device="cpu")
+        betas = torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu")
+        u, s, vh = torch.linalg.svd(alphas.diag() + betas.diag(1) if k > 1 else alphas.diag())
+        first, second = float(s[0]), float(s[1]) if k > 1 else 0.0
+        residual = 0.0
+        if not self.done:
+            residual = self.betas[k - 1] * abs(float(u[-1, 0]))
         right = torch.stack(self.right[:k], 1) @ vh[0].to(self.right[0])
-        return Leading(float(s[0]), error, second, right, k)
+        return Leading(first, kato_temple(first, second, residual), right)
 
 
 def leading_singular_values(
-    products: Callable[[Requests], Images],
-    starts: Mapping[Pair, Tensor],
+    products: Callable[[Directions], Directions],
+    starts: Directions,
     tolerance: float,
     max_steps: int,
 ) -> dict[Pair, Leading]:
     """sigma_1 of A[v,w] for every pair of `starts` (its start: a right vector of w), all pairs in
     the same calls.
 
-    products: A[v,w] r for each request (pair, w, r, v), and A[v,w]^T r for (pair, v, r, w). A pair
-    stops when its error is at most tolerance * sigma_1, when its Krylov space is exhausted, or
-    after max_steps (2 products each). A zero block gives 0."""
-    active = {
-        pair: _Bidiagonal([start.double() / start.double().norm()])
-        for pair, start in starts.items()
-    }
+    products: A[v,w] r for each direction r of (v, w), where A[w,v] = A[v,w]^T. A pair stops when
+    its error is at most tolerance * sigma_1, when its Krylov space is exhausted, or after max_steps
+    (2 products each). A zero block gives 0."""
+    active = {}
+    for pair, start in starts.items():
+        active[pair] = _Bidiagonal([start.double() / start.double().norm()])
     found: dict[Pair, Leading] = {}
     for _ in range(max_steps):
-        images = products([(p, p[1], s.right[-1], p[0]) for p, s in active.items()])
+        images = products({pair: state.right[-1] for pair, state in active.items()})
         for pair, state in active.items():
             state.forward(images[pair])
-        open_pairs = {p: s for p, s in active.items() if not s.done}
-        images = (
-            products([(p, p[0], s.left[-1], p[1]) for p, s in open_pairs.items()])
-            if open_pairs
-            else {}
-        )
-        for pair, state in open_pairs.items():
-            state.backward(images[pair])
-        for pair, state in active.items():
-            found[pair] = state.leading()
-        active = {
-            p: s
-            for p, s in open_pairs.items()
-            if not s.done and found[p].error > tolerance * found[p].value
-        }
+        begun = {pair: state for pair, state in active.items() if not state.done}
+        images = products({(w, v): state.left[-1] for (v, w), state in begun.items()})
+        for (v, w), state in begun.items():
+            state.backward(images[w, v])
+        found |= {pair: state.leading() for pair, state in active.items()}
+        active = {}
+        for pair, state in begun.items():
+            if not state.done and found[pair].error > tolerance * found[pair].value:
+                active[pair] = state
         if not active:
             break
     return found
@@ -161,9 +147,8 @@ NEW = 0.05  # share of a unit vector that must lie outside a basis to be worth a
 
 def _with_error(before: float, found: Leading) -> Leading:
     """The leading value with its standard error, after a step from `before`."""
-    return found._replace(
-        error=max(min(found.error / 2, STEPS * (found.value - before)), found.error / 8)
-    )
+    step = STEPS * (found.value - before)
+    return found._replace(error=max(min(found.error / 2, step), found.error / 8))
 
 
 class SharedSubspaces:
@@ -228,9 +213,9 @@ class SharedSubspaces:
         """Left singular vectors on `node` of what is known of the pairs with it: the first of each,
         then the second."""
         vectors = []
-        for v, w in pairs:
-            if node in (v, w):
-                other = w if v == node else v
+        for pair in pairs:
+            if node in pair:
+                other = partner(pair, node)
                 _, mixing = self._spectrum(node, other)
                 vectors.append(mixing[:, -2:].mT.flip(0) @ self.images[other][node])
         firsts = [rows[0] for rows in vectors if len(rows) > 0]
@@ -272,10 +257,10 @@ class SharedSubspaces:
         second = float(values[-2].clamp_min(0).sqrt()) if len(values) > 1 else 0.0
         right = vectors[:, -1] @ self.basis[w]
         if sigma == 0:
-            return Leading(0.0, 0.0, 0.0, right, len(values))
+            return Leading(0.0, 0.0, right)
         inside = self.basis[v] @ (vectors[:, -1] @ images / sigma)
         outside = float((1 - inside.square().sum()).clamp_min(0).sqrt())
         outside = 0.0 if outside < 1e-7 else outside
         residual = float((inside @ self.images[v][w] - sigma * right).norm())
         residual = residual if outside == 0 else max(outside * sigma, residual)
-        return Leading(sigma, kato_temple(sigma, second, residual), second, right, len(values))
+        return Leading(sigma, kato_temple(sigma, second, residual), right)
