@@ -28,14 +28,13 @@ product."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from runner.curvature.estimators.by_factors import PROBES, FactorMetrics
-from runner.curvature.estimators.estimate import rademacher
+from runner.curvature.estimators.by_products import ProductMetrics
 from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
 from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.ratios import (
@@ -46,9 +45,8 @@ from runner.curvature.estimators.ratios import (
     Pair,
     Square,
     pair_metrics,
-    relative_error,
+    spectral_norm,
 )
-from runner.curvature.estimators.singular_values import SharedSubspaces
 from runner.curvature.graphs.blocks import split_blocks
 from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring, plan_chunk
 from runner.curvature.graphs.dag import INPUT, Dag
@@ -69,9 +67,9 @@ def metrics_from_blocks(
     split = split_blocks(dag, x, y, nodes, memory_budget=memory_budget, check=False)
     scale = max((float(split.total[v, v].abs().max()) for v in nodes), default=0.0)
     unit = scale if scale > 0 else 1.0
-    parts = (split.total, split.gauss_newton, split.tensor)
 
     def scaled(pair: Pair) -> list[Tensor]:
+        parts = (split.total, split.gauss_newton, split.tensor)
         return [part[pair].double() / unit for part in parts]
 
     eps = float(torch.finfo(split.total[nodes[0], nodes[0]].dtype).eps)
@@ -91,116 +89,9 @@ def metrics_of_blocks(
     for v, w in asked.with_diagonals:
         blocks = parts((v, w))
         total, gauss_newton, tensor = (Square(float(block.square().sum())) for block in blocks)
-        sigma = _spectral_norm(blocks[0], v == w) if asked.ranks else math.nan
+        sigma = spectral_norm(blocks[0], v == w) if asked.ranks else math.nan
         measured[v, w] = Measured(total, gauss_newton, tensor, sigma, 0.0, products)
     return pair_metrics(measured, asked.pairs, scale, eps, "exact blocks")
-
-
-def _spectral_norm(block: Tensor, symmetric: bool) -> float:
-    """sigma_1 from the eigenvalues of the block, or of its smaller Gram matrix: the largest keeps
-    its digits."""
-    if symmetric:
-        return float(torch.linalg.eigvalsh(block).abs().max())
-    gram = block @ block.mT if len(block) <= block.shape[1] else block.mT @ block
-    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(gram)[-1])))
-
-
-@dataclass
-class Squares:
-    """Squared norms of a block, of its Gauss-Newton and of its tensor part, from products with
-    directions on a node."""
-
-    found: tuple[Square, ...] = (Square(0.0), Square(0.0), Square(0.0))
-    sigma: float = math.nan
-    """sigma_1 of the whole block; NaN where it is not known."""
-
-    def add(self, node: str, total: Tensor, tensor: Tensor, exact: bool) -> None:
-        """Images (k, d) of k more probes, or of all unit vectors (exact)."""
-        parts = [part.square().sum(1) for part in (total, total - tensor, tensor)]
-        if exact:
-            self.found = tuple(Square(float(part.sum())) for part in parts)
-            self.sigma = _spectral_norm(total, symmetric=False)
-        elif math.isnan(self.sigma):
-            samples = [dict(before.samples) for before in self.found]
-            for kept, part in zip(samples, parts, strict=True):
-                kept[node] = torch.cat([kept[node], part]) if node in kept else part
-            self.found = tuple(map(Square.of, samples))
-
-
-def metrics_from_products(
-    operator: CurvatureOperator, tensor: TensorPart, asked: Asked
-) -> InterLayerMetrics:
-    """The same from products alone, for outputs too many for factors.
-
-    GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T
-    loses digits. Nodes with no more components than probes are multiplied with all unit vectors,
-    which makes their blocks exact; the others take twice as many probes at every round until every
-    error is as asked, or MOST_PROBES are drawn. sigma_1 begins in the space of the first probes.
-    """
-    pairs, count = asked.with_diagonals, WITHOUT_FACTORS
-    squares = {pair: Squares() for pair in pairs}
-    waiting = list(dict.fromkeys(u for pair in pairs for u in pair))
-    drawn, taken = dict.fromkeys(waiting, 0), dict.fromkeys(waiting, 0)
-
-    def products(w: str, directions: Tensor) -> dict[str, Tensor]:
-        taken[w] += len(directions)
-        images = operator.apply({w: directions.to(operator.dtype)})
-        return {v: image.double() for v, image in images.items()}
-
-    spaces = SharedSubspaces(products, operator.sizes)
-    while waiting:
-        for u in waiting:
-            size, exact = operator.sizes[u], operator.sizes[u] <= count
-            if exact:
-                z = torch.eye(size, device="cpu")
-            else:
-                z = rademacher((count, size), operator.dtype, asked.generator)
-            z = z.to(operator.device, operator.dtype)
-            for some in z.split(len(z) if exact or not asked.together else asked.together):
-                total, bent = products(u, some), tensor.apply({u: some})
-                if asked.ranks and not drawn[u]:
-                    spaces.know(u, some, total)
-                drawn[u] += len(some)
-                for pair in (pair for pair in pairs if u in pair):
-                    other = pair[0] if pair[1] == u else pair[1]
-                    bend = tensor.scale * bent[other].double()
-                    squares[pair].add(u, total[other], bend, exact)
-        waiting = [] if asked.error is None else _missing(squares, asked.pairs, drawn, asked.error)
-        count *= 2
-    unknown = [p for p in pairs if asked.ranks and math.isnan(squares[p].sigma)]
-    leading = spaces.sweeps(unknown, asked.tolerance, 40)
-    found = {}
-    for p in pairs:
-        sigma, uncertain = squares[p].sigma if asked.ranks else math.nan, 0.0
-        if p in leading:
-            sigma, uncertain = leading[p].value, leading[p].error
-        cost = sum(drawn[u] + taken[u] for u in set(p))
-        whole, smooth, curved = squares[p].found
-        found[p] = Measured(whole, smooth, curved, sigma, uncertain, cost)
-    return pair_metrics(found, asked.pairs, 1.0, float(torch.finfo(operator.dtype).eps), "products")
-
-
-def _missing(
-    squares: Mapping[Pair, Squares],
-    asked: Sequence[Pair],
-    drawn: Mapping[str, int],
-    error: float,
-) -> list[str]:
-    """Nodes whose probes leave R, C or gap of a pair with a larger error than asked, while more are
-    allowed."""
-    nodes: dict[str, None] = {}
-    for pair in asked:
-        ends = [pair, *((u, u) for u in pair)]
-        total, a, b = (squares[p].found[0] for p in ends)
-        _, smooth, bent = squares[pair].found
-        terms = (
-            [(0.5, total)],
-            [(0.5, total), (-0.25, a), (-0.25, b)],
-            [(0.5, bent), (-0.5, smooth)],
-        )
-        if max(map(relative_error, terms)) > error:
-            nodes |= dict.fromkeys(u for p in ends for u in squares[p].found[0].samples)
-    return [u for u in nodes if drawn[u] < MOST_PROBES]
 
 
 SWEPT = 14
@@ -208,8 +99,6 @@ SWEPT = 14
 AFFORDABLE = 3.0
 """Cost of exact blocks, in costs of the probes, up to which they are exact where no error is asked
 for."""
-WITHOUT_FACTORS = 30
-"""Probes on each node where the Gauss-Newton part is estimated, too."""
 
 
 def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
@@ -293,7 +182,7 @@ def _measured(
         return metrics_from_blocks(dag, x, y, names, asked, memory_budget)
     if without:
         operator = CurvatureOperator(dag, x, y, names, memory_budget=memory_budget, check=False)
-        return metrics_from_products(operator, tensor, asked)
+        return ProductMetrics(operator, tensor, asked).measure()
     factors = OutputFactors(network, dag.loss.hessian(network.output.detach(), y))
     if not (math.isfinite(factors.scale) and math.isfinite(tensor.scale)):
         raise ValueError(

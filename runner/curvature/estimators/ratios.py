@@ -128,15 +128,24 @@ class InterLayerMetrics(Result, dict[Pair, PairMetrics]):
 
 @dataclass(frozen=True)
 class Measured:
-    """Squared Frobenius norms of the parts of one block, and sigma_1 of the block with its
-    error."""
+    """Squared Frobenius norms of the parts of one block, and sigma_1 of the block with its error
+    (NaN: not known)."""
 
     total: Square
     gauss_newton: Square
     tensor: Square
-    sigma: float
-    sigma_error: float
+    sigma: float = math.nan
+    sigma_error: float = 0.0
     products: int = 0
+
+
+def spectral_norm(block: Tensor, symmetric: bool = False) -> float:
+    """sigma_1 from the eigenvalues of the block, or of its smaller Gram matrix: the largest keeps
+    its digits."""
+    if symmetric:
+        return float(torch.linalg.eigvalsh(block).abs().max())
+    gram = block @ block.mT if len(block) <= block.shape[1] else block.mT @ block
+    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(gram)[-1])))
 
 
 @dataclass(frozen=True)

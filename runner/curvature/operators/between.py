@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.by_products import WITHOUT_FACTORS, ProductMetrics
 from runner.curvature.estimators.estimate import Estimate
 from runner.curvature.estimators.operator import own_generator
 from runner.curvature.estimators.pairs import (
     SWEPT,
-    WITHOUT_FACTORS,
     inter_layer_metrics as of_graph,
-    metrics_from_products,
     metrics_of_blocks,
 )
 from runner.curvature.estimators.ratios import (
@@ -130,7 +129,7 @@ def operator_metrics(
     else:
         whole = _Whole(operator)
         tensor = _Tensor(whole, smooth)
-        found = metrics_from_products(whole, tensor, request)  # type: ignore[arg-type]
+        found = ProductMetrics(whole, tensor, request).measure()  # type: ignore[arg-type]
     return found if smooth is not None else _without_gap(found, why)
 
 

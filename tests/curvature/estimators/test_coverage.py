@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from runner.curvature import Dag, split_blocks
 from runner.curvature.estimators.blocks import resonance, stable_rank
 from runner.curvature.estimators.by_factors import FactorMetrics
+from runner.curvature.estimators.by_products import ProductMetrics
 from runner.curvature.estimators.factors import OutputFactors, Perturbed
-from runner.curvature.estimators.pairs import metrics_from_products
 from runner.curvature.estimators.ratios import Asked
 from runner.curvature.operators.symmetric import SymmetricOperator
 from tests.curvature.cases import make, seeded
@@ -142,7 +142,7 @@ def test_intervals_of_inter_layer_metrics_cover(name, method, seeds):
         asked = Asked(exact.pairs, None, generator)
         tensor = exact.tensor
         if method == "products":
-            found = metrics_from_products(exact.hessian, tensor, asked)  # type: ignore[arg-type]
+            found = ProductMetrics(exact.hessian, tensor, asked).measure()  # type: ignore[arg-type]
         else:
             found = FactorMetrics(factors, tensor, curved, asked).measure()
         of_metric = {}

@@ -1,0 +1,95 @@
+"""Metrics of pairs from products alone, for outputs too many for factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.estimate import rademacher
+from runner.curvature.estimators.factors import TensorPart
+from runner.curvature.estimators.probes import MAX_STEPS, Probes
+from runner.curvature.estimators.ratios import (
+    Asked,
+    InterLayerMetrics,
+    Measured,
+    Pair,
+    Square,
+    spectral_norm,
+)
+from runner.curvature.estimators.singular_values import partner
+from runner.curvature.graphs.products import CurvatureOperator
+
+WITHOUT_FACTORS = 30
+"""Probes on each node to begin with: the Gauss-Newton part is estimated, too."""
+
+
+class ProductMetrics(Probes):
+    """GN z = H z - T z: T is exactly zero where it is, so that only a Gauss-Newton part far below T
+    loses digits.
+
+    Nodes with no more components than probes are multiplied with all unit vectors, which makes
+    their blocks exact. sigma_1 begins in the space of the first probes.
+    """
+
+    power = 1.0
+
+    def __init__(self, operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> None:
+        super().__init__(asked, operator.sizes, operator.dtype)
+        self.operator, self.tensor = operator, tensor
+        self._drawn = dict.fromkeys(self.nodes, 0)
+        self._exact: dict[Pair, Measured] = {}
+
+    def measure(self) -> InterLayerMetrics:
+        """Probes, more of them until the errors are as asked, then sigma_1."""
+        for w in self.nodes:
+            self.sample(w, WITHOUT_FACTORS)
+        self.refine(2 * WITHOUT_FACTORS)
+        leading = {}
+        if self.asked.ranks:
+            unknown = [pair for pair in self.pairs if pair not in self._exact]
+            leading = self.spaces.sweeps(unknown, self.asked.tolerance, MAX_STEPS)
+        return self.metrics(leading, 1.0, "products")
+
+    def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
+        self.products[w] += len(directions)
+        images = self.operator.apply({w: directions.to(self.operator.dtype)})
+        return {v: image.double() for v, image in images.items()}
+
+    def drawn(self, w: str) -> int:
+        return self._drawn[w]
+
+    def sample(self, w: str, count: int) -> None:
+        size, dtype, device = self.sizes[w], self.operator.dtype, self.operator.device
+        exact = size <= count
+        if exact:
+            pieces: Sequence[Tensor] = [torch.eye(size, dtype=dtype, device=device)]
+        else:
+            drawn = rademacher((count, size), dtype, self.asked.generator).to(device)
+            pieces = drawn.split(self.asked.together or count)
+        for probes in pieces:
+            total, bent = self.times(w, probes), self.tensor.apply({w: probes})
+            if self.asked.ranks and not self._drawn[w]:
+                self.spaces.know(w, probes, total)
+            self._drawn[w] += len(probes)
+            for pair in (pair for pair in self.pairs if w in pair):
+                v = partner(pair, w)
+                tensor = self.tensor.scale * bent[v].double()
+                parts = (total[v], total[v] - tensor, tensor)
+                squares = [part.square().sum(1) for part in parts]
+                if exact:
+                    whole, smooth, bend = (Square(float(square.sum())) for square in squares)
+                    sigma = spectral_norm(total[v]) if self.asked.ranks else math.nan
+                    self._exact[pair] = Measured(whole, smooth, bend, sigma)
+                else:
+                    self.keep(pair, w, squares)
+
+    def squares(self, pair: Pair) -> Measured:
+        cost = sum(self._drawn[u] + self.products[u] for u in set(pair))
+        if pair in self._exact:
+            return replace(self._exact[pair], products=cost)
+        total, gauss_newton, tensor = (Square.of(samples) for samples in self.samples[pair])
+        return Measured(total, gauss_newton, tensor, products=cost)

@@ -1,0 +1,100 @@
+"""Metrics of pairs from probes on their nodes, in rounds until every error is as asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from runner.curvature.estimators.ratios import (
+    MOST_PROBES,
+    Asked,
+    InterLayerMetrics,
+    Measured,
+    Pair,
+    pair_metrics,
+    relative_error,
+)
+from runner.curvature.estimators.singular_values import Leading, SharedSubspaces
+
+MAX_STEPS = 40
+"""Of a search for singular values."""
+
+
+class Probes(ABC):
+    """What probes on the nodes tell of the pairs `asked`, their diagonal blocks included.
+
+    products: by node. power: the power of R of which the error is asked.
+    """
+
+    power: float
+
+    def __init__(self, asked: Asked, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
+        self.asked, self.pairs, self.sizes = asked, asked.with_diagonals, sizes
+        self.nodes = list(dict.fromkeys(u for pair in self.pairs for u in pair))
+        self.products = dict.fromkeys(sizes, 0)
+        self.eps = float(torch.finfo(dtype).eps)
+        self.spaces = SharedSubspaces(self.times, sizes)
+        self.samples: dict[Pair, tuple[dict[str, Tensor], ...]] = {}
+
+    @abstractmethod
+    def times(self, w: str, directions: Tensor) -> Mapping[str, Tensor]:
+        """H r on every node in float64, for directions on w."""
+
+    @abstractmethod
+    def sample(self, w: str, count: int) -> None:
+        """`count` more probes on w."""
+
+    @abstractmethod
+    def squares(self, pair: Pair) -> Measured:
+        """What is known of the pair."""
+
+    def keep(self, pair: Pair, w: str, squares: Sequence[Tensor], fresh: bool = False) -> None:
+        """Samples of the squared norms of parts of a block, from probes on w; fresh: in place of
+        those before."""
+        samples = self.samples.setdefault(pair, tuple({} for _ in squares))
+        for of_part, new in zip(samples, squares, strict=True):
+            more = w in of_part and not fresh
+            of_part[w] = torch.cat([of_part[w], new]) if more else new
+
+    def drawn(self, w: str) -> int:
+        """Of which MOST_PROBES are allowed."""
+        return self.products[w]
+
+    def refine(self, count: int) -> None:
+        """More probes, twice as many at every round."""
+        while nodes := self._missing():
+            for w in nodes:
+                self.sample(w, count)
+            count *= 2
+
+    def _missing(self) -> list[str]:
+        """Nodes whose probes leave a value of a pair with a larger error than asked, while more are
+        allowed."""
+        nodes: dict[str, None] = {}
+        if self.asked.error is None:
+            return []
+        for pair in self.asked.pairs:
+            blocks = [self.squares(p) for p in (pair, *((u, u) for u in pair))]
+            total, first, second = (block.total for block in blocks)
+            terms = (
+                [(self.power / 2, total)],
+                [(0.5, total), (-0.25, first), (-0.25, second)],
+                [(0.5, blocks[0].tensor), (-0.5, blocks[0].gauss_newton)],
+            )
+            if max(map(relative_error, terms)) > self.asked.error:
+                sampled = {u for block in blocks for u in block.total.samples}
+                nodes |= dict.fromkeys(u for u in pair if u in sampled)
+        return [u for u in nodes if self.drawn(u) < MOST_PROBES]
+
+    def metrics(
+        self, leading: Mapping[Pair, Leading], scale: float, method: str
+    ) -> InterLayerMetrics:
+        """With sigma_1 where it is given."""
+        measured = {pair: self.squares(pair) for pair in self.pairs}
+        for pair, found in leading.items():
+            measured[pair] = replace(measured[pair], sigma=found.value, sigma_error=found.error)
+        return pair_metrics(measured, self.asked.pairs, scale, self.eps, method)
