@@ -25,7 +25,7 @@ from runner.curvature.graphs.checks import check_before_measuring
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.differences import GraphDifferences
 from runner.curvature.graphs.products import CurvatureOperator, Part
-from runner.curvature.graphs.state import require_dag
+from runner.curvature.graphs.state import differentiable, require_dag
 from runner.curvature.operators.differences import FunctionDifferences
 from runner.curvature.operators.operator import FunctionOperator
 from runner.curvature.result import Estimated
@@ -312,6 +312,7 @@ def verify(  # noqa: PLR0913 (public: each is an option)
         raise MeasurementError("verify of a Dag needs the batch: verify(dag, x, y)")
     request = _Request(part, generator, tolerance, components)
     try:
+        x, y = differentiable(x=x, y=y)
         if blocks is not None:
             names = target.select(dict.fromkeys(v for v, _ in blocks) if nodes is None else nodes)
             return request.of_blocks(target, x, y, names, blocks)
@@ -351,7 +352,7 @@ class _Request:
         except MeasurementError as error:
             refused.append(f"refused by a check: {error}")
         operator = CurvatureOperator(dag, x, y, names, part=self.part, check=False)
-        network = dag, operator.x, operator.y, names
+        network = dag, x, operator.y, names
         differences = GraphDifferences(*network, self.part, self.generator)
         products = [_products_of(operator, differences.direction)]
         if self.part == "total" and sum(operator.sizes.values()) <= self.components:

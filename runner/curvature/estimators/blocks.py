@@ -20,7 +20,7 @@ from runner.curvature.graphs.checks import check_before_measuring, check_network
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.derivatives import evaluate, node_derivatives
 from runner.curvature.graphs.routing import Reach, Router
-from runner.curvature.graphs.state import undisturbed
+from runner.curvature.graphs.state import differentiable, undisturbed
 
 Columns = dict[str, list[Any]]
 Pair = tuple[str, str]
@@ -194,7 +194,7 @@ def gauss_newton_factors(
     With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact
     factors of rank B K. Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss
     is not convex at an output, and as the guards of checks.py do."""
-    names = dag.select(nodes)
+    (x, y), names = differentiable(x=x, y=y), dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     with torch.no_grad():
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
@@ -225,7 +225,7 @@ def block_jacobians(
 
     Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
     training modes and values that are not finite (check=False skips them)."""
-    names = [u for u in dag.select(nodes) if u in dag.nodes]
+    (x,), names = differentiable(x=x), [u for u in dag.select(nodes) if u in dag.nodes]
     jacobians: dict[Pair, Tensor] = {}
     with torch.no_grad():
         evaluation = check_network(dag, x) if check else evaluate(dag, x)

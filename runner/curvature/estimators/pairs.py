@@ -52,12 +52,7 @@ from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import Evaluation, evaluate, naming_node
 from runner.curvature.graphs.products import CurvatureOperator
-from runner.curvature.graphs.state import (
-    differentiable_copy,
-    require_dag,
-    require_tensors,
-    undisturbed,
-)
+from runner.curvature.graphs.state import differentiable, undisturbed
 
 
 def metrics_from_blocks(
@@ -141,11 +136,7 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     >>> found["0", "0"].method, found["0", "0"].gap.value
     ('factors', 0.0)
     """
-    if relative_error is not None and not relative_error > 0:
-        raise ValueError(f"relative_error must be positive, got {relative_error}")
-    require_dag(dag)
     names, asked = _asked(dag, nodes, pairs)
-    require_tensors(x=x, y=y)
     request = Asked(asked, relative_error, own_generator(generator), ranks)
     return _measured(dag, x, y, names, request, memory_budget, check)
 
@@ -161,7 +152,7 @@ def _measured(
     check: bool,
 ) -> InterLayerMetrics:
     """By the way that the operation counts choose; see `inter_layer_metrics`."""
-    x, y = differentiable_copy(x), differentiable_copy(y)
+    x, y = differentiable(x=x, y=y)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
     outputs = evaluation.size(dag.output)

@@ -30,7 +30,7 @@ from runner.curvature.graphs.checks import (
 from runner.curvature.graphs.dag import Dag
 from runner.curvature.graphs.derivatives import Evaluation, evaluate, require_floating
 from runner.curvature.graphs.routing import Blocks, Reach, Router, add_gauss_newton, add_tensor_part
-from runner.curvature.graphs.state import differentiable_copy, require_tensors, undisturbed
+from runner.curvature.graphs.state import differentiable, undisturbed
 
 
 @dataclass
@@ -125,8 +125,7 @@ def collect(
 ) -> Parts:
     """Gauss-Newton and (tensor=True) tensor parts over all chunks of the batch; kept: as in
     exact_elements."""
-    require_tensors(x=x, y=y)
-    x, y, measured = differentiable_copy(x), differentiable_copy(y), dag.select(nodes)
+    (x, y), measured = differentiable(x=x, y=y), dag.select(nodes)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     require_floating(evaluation.values, measured)
     y = dag.loss.targets(evaluation.values[dag.output], y)

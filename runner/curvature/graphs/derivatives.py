@@ -19,7 +19,6 @@ from runner.curvature.function.trees import slices_of
 from runner.curvature.graphs.dag import INPUT, Dag, Node
 from runner.curvature.graphs.losses import replicated_jacobian
 from runner.curvature.graphs.recognise import structure_of
-from runner.curvature.graphs.state import differentiable_copy
 from runner.curvature.graphs.structure import Structure
 
 UNWATCHED = "support saved tensor hooks"
@@ -94,9 +93,7 @@ def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
     The cotangent requires a gradient, as it does inside a network: torch marks a cut backward only
     then."""
     with torch.enable_grad():
-        leaves = [t[:1].detach().clone() for t in inputs]
-        floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
-        output = node(*(t.clone() for t in leaves))
+        floating, output = _of_first_example(node, inputs)
         if not floating or not output.requires_grad:
             return
         cotangent = torch.ones_like(output, requires_grad=True)
@@ -110,20 +107,23 @@ def require_second_derivative(node: Node, inputs: Sequence[Tensor]) -> None:
                 torch.autograd.grad(sum(bent[1:], bent[0]), floating, allow_unused=True)
 
 
+def _of_first_example(node: Node, inputs: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """Copies of its floating inputs that require a gradient, and the output."""
+    leaves = [t[:1].detach().clone() for t in inputs]
+    floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
+    return floating, node(*(t.clone() for t in leaves))
+
+
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not
     batched over examples."""
-    x = differentiable_copy(x)
     values, structures, in_place = {INPUT: x}, {}, set()
     with torch.no_grad():
         for name in dag.order:
             node = dag.nodes[name]
-            copies = [
-                values[p].clone() for p in node.parents
-            ]  # a function that works in place changes the copies
-            values[name], structure = _evaluate_node(
-                node, [values[p] for p in node.parents], copies
-            )
+            inputs = [values[p] for p in node.parents]
+            copies = [t.clone() for t in inputs]  # a function that works in place changes these
+            values[name], structure = _evaluate_node(node, inputs, copies)
             if any(copy._version for copy in copies):
                 in_place.add(name)
             if structure is not None:
@@ -264,9 +264,8 @@ def _elements_of_one(node: Node, evaluation: Evaluation, inputs: int, second: bo
     outputs = evaluation.size(node.name)
     try:
         with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
-            leaves = [evaluation.values[p][:1].detach().clone() for p in node.parents]
-            floating = [t.requires_grad_() for t in leaves if t.is_floating_point()]
-            output = node(*(t.clone() for t in leaves))
+            values = [evaluation.values[p] for p in node.parents]
+            floating, output = _of_first_example(node, values)
             if second and floating and output.requires_grad:
                 torch.autograd.grad(output.sum(), floating, create_graph=True, allow_unused=True)
     except MeasurementError as error:

@@ -19,22 +19,19 @@ from runner.curvature.function.changes import Changes
 from runner.curvature.function.errors import MeasurementError, first_not_finite, second_derivatives
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.precision import full_precision
-from runner.curvature.function.trees import alike
 from runner.curvature.graphs.checks import MEMORY_BUDGET, check_before_measuring
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import (
-    Evaluation,
     evaluate,
     naming_node,
     refuse_cut_backwards,
     require_floating,
 )
 from runner.curvature.graphs.state import (
-    differentiable_copy,
+    differentiable,
     measuring,
     modules_of,
     refuse_autocast,
-    require_tensors,
     untouched,
 )
 from runner.curvature.operators.peak import allocations
@@ -45,10 +42,6 @@ UNSEEN = 1.6
 allocator keeps differs from process to process (measured: 1.2 to 1.75)."""
 
 Part = Literal["total", "gauss_newton", "tensor"]
-
-
-def _evaluated(dag: Dag, x: Tensor, y: Tensor, check: bool) -> Evaluation:
-    return check_before_measuring(dag, x, y, finite=False) if check else evaluate(dag, x)
 
 
 @dataclass
@@ -96,16 +89,17 @@ class CurvatureOperator(SymmetricOperator):
         if part not in ("total", "gauss_newton", "tensor"):
             raise ValueError(f'part must be "total", "gauss_newton" or "tensor", got {part!r}')
         with measuring(dag):
-            require_tensors(x=x, y=y)
-            self.dag, self.x, self.y = dag, differentiable_copy(x), differentiable_copy(y)
-            self.part, self.check = part, check
+            x, y = differentiable(x=x, y=y)
+            self.dag, self.x, self.part, self.check = dag, x, part, check
             self.nodes = dag.select(nodes)
-            evaluation = _evaluated(dag, self.x, self.y, check)
+            evaluation = (
+                check_before_measuring(dag, x, y, finite=False) if check else evaluate(dag, x)
+            )
             self._in_place = evaluation.in_place
             with torch.no_grad():
-                self._values = dag.forward(self.x)
+                self._values = dag.forward(x)
             output = self._values[dag.output]
-            self.y = dag.loss.targets(output, self.y)
+            self.y = dag.loss.targets(output, y)
             self.reason = first_not_finite(self._values)
             require_floating(self._values, self.nodes)
             self._moving = dag.descendants(self.nodes)  # all others are evaluated once
@@ -187,10 +181,8 @@ class CurvatureOperator(SymmetricOperator):
             refuse_autocast((self.device.type,))
             for start in range(0, count, self.simultaneous):
                 end = start + self.simultaneous
-                piece = {}
-                for w, r in directions.items():
-                    rows = r[start:end].to(self.device, self.dtype)
-                    piece[w] = differentiable_copy(rows)
+                rows = {w: r[start:end].to(self.device, self.dtype) for w, r in directions.items()}
+                piece = dict(zip(rows, differentiable(**rows), strict=True))
                 for collected, product in zip(found, products, strict=True):
                     collected.append(product(piece, min(self.simultaneous, count - start)))
         self.products += count
@@ -259,25 +251,13 @@ class CurvatureOperator(SymmetricOperator):
     def _graph_of(self, copies: int) -> _Graph:
         if self._graph is None or self._graph.copies != copies:
             self._graph = None  # free the old one first
+            self._changes.refuse()
             with untouched():
                 self._graph = self._build(copies)
-            self._check_graph(self._graph)
+            if self.check and not self.reason and not self._differentiable:
+                self._require_second_derivatives(self._graph.gradients.values())
+                self._differentiable = True
         return self._graph
-
-    def _check_graph(self, graph: _Graph) -> None:
-        """Raises ValueError when the network is another one than at construction, or cannot be
-        differentiated twice."""
-        if not self.check or self.reason:
-            return
-        again = graph.output.detach().unflatten(0, (graph.copies, len(self.x)))
-        if not alike(again, self._values[self.dag.output].expand_as(again)):
-            raise MeasurementError(
-                "the network's output is not what it was when this operator was built (an "
-                "attribute, a hook or the mode has changed): build a new CurvatureOperator"
-            )
-        if not self._differentiable:
-            self._require_second_derivatives(graph.gradients.values())
-            self._differentiable = True
 
     def _require_second_derivatives(self, gradients: Iterable[Tensor | None]) -> None:
         with naming_node(self.dag, self._values):

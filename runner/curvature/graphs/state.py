@@ -148,15 +148,14 @@ def require_dag(dag: object) -> None:
         )
 
 
-def require_tensors(**given: object) -> None:
-    """Raises MeasurementError, with the name, for what is no tensor: a list of labels, an array."""
+def differentiable(**given: Tensor) -> Iterator[Tensor]:
+    """Each tensor, or, of an inference tensor, a copy that autograd can use.
+
+    Raises MeasurementError, with the name, for what is no tensor: a list of labels, an array.
+    """
     for name, value in given.items():
         if not isinstance(value, Tensor):
             raise MeasurementError(
                 f"expected a tensor for {name}, found {describe(value)}: torch.as_tensor({name})"
             )
-
-
-def differentiable_copy(tensor: Tensor) -> Tensor:
-    """The tensor itself, or, of an inference tensor, a copy that autograd can use."""
-    return tensor.clone() if tensor.is_inference() else tensor
+        yield value.clone() if value.is_inference() else value

@@ -221,15 +221,6 @@ class Structure:
         y, saved = self.chain.forward(joined)
         return y, (joined.shape[1], saved)
 
-    def pullback(
-        self, saved: tuple[int, list[Any]], g: Tensor, sizes: Sequence[int]
-    ) -> list[Tensor]:
-        """Gradient at every argument from the gradient g at the output."""
-        joined = self.chain.pullback(saved[1], g)
-        if self.weights is None:
-            return list(joined.split(list(sizes), 1))
-        return [weight * joined for weight in self.weights]
-
     def derivatives(
         self, saved: tuple[int, list[Any]], g: Tensor, like: Tensor
     ) -> tuple[Tensor, Tensor | None]:

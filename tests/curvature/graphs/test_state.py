@@ -193,5 +193,5 @@ def test_an_operator_refuses_another_function():
     module = scaled().double()
     operator = rc.CurvatureOperator(between(module), X, Y)
     module.scale = 2.0
-    with refusal("not what it was"):
+    with refusal("has changed"):
         operator.block("h", "h").dense()
