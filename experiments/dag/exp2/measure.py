@@ -132,7 +132,7 @@ def rank_rows(
     """
     dag = dag.to(torch.float64)
     x = x.double()
-    factors = gauss_newton_factors(dag, x, y, nodes).factors
+    factors = gauss_newton_factors(dag, x, y, nodes)
     ranks = dict.fromkeys(far_pairs(nodes), 0)
     # one example at a time: 8 nodes of width 512 in float64 are 2 GiB for eight examples
     for n in range(examples):

@@ -7,8 +7,8 @@ column. Low-rank factors of Gauss-Newton blocks (Appendix K)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from itertools import combinations_with_replacement
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from runner.curvature.graphs.routing import Reach, Router
 from runner.curvature.graphs.state import differentiable, undisturbed
 
 Columns = dict[str, list[Any]]
-Pair = tuple[str, str]
 
 
 def resonance(block: Tensor) -> float:
@@ -71,77 +70,41 @@ def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
     return resonance(tensor) / bottom if bottom > 0 else math.nan
 
 
-def block_metrics(
-    blocks: BlockSplit | Mapping[Pair, Tensor],
-    order: Sequence[str] | None = None,
-    distance: Callable[[str, str], int] | Mapping[tuple[str, str], int] | None = None,
-) -> Columns:
-    """Columns v, w, distance, R, C, D, d_eff, sigma1, frob_gn, frob_tensor, gap, status; one row
-    per unordered pair.
+COLUMNS = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", "gap", "status")
 
-    blocks: a BlockSplit, or blocks alone (then frob_gn, frob_tensor and gap are NaN). order: nodes
-    from first to last (default: those of the split, or the blocks' own order); rows run over i <=
-    j. distance: of a pair (default |i - j|), for example Dag.distance. gap is Eq. 4 per pair.
-    status is "" or the reason for the NaN in the row. DAG paper, Section 4 and Appendix G; R and
-    sigma1 in the units of the blocks, ratios without. Raises ValueError for nodes in `order` that
-    have no blocks."""
-    split = blocks if isinstance(blocks, BlockSplit) else None
-    total = blocks.total if isinstance(blocks, BlockSplit) else blocks
-    nodes = _order(blocks, order)
-    if any(block.dim() != 2 for block in total.values()):
-        raise ValueError(
-            "expected blocks of shape (d_v, d_w), found those of each example: "
-            "exact_blocks(dag, x, y)"
-        )
-    pairs = [(v, w) for i, v in enumerate(nodes) for w in nodes[i:]]
-    singular = {pair: _svdvals(total[pair].double()) for pair in pairs}
+
+def block_metrics(split: BlockSplit, order: Sequence[str] | None = None) -> Columns:
+    """COLUMNS, with one row per unordered pair of nodes.
+
+    order: nodes from first to last (default: those of the split); rows run over i <= j, with
+    distance j - i. gap is Eq. 4 per pair. status is "" or the reason for the NaN in the row. DAG
+    paper, Section 4 and Appendix G; R in the units of the blocks, ratios without."""
+    nodes = split.nodes if order is None else tuple(order)
+    pairs = list(combinations_with_replacement(nodes, 2))
+    singular = {pair: _svdvals(split.total[pair].double()) for pair in pairs}
     norms = {pair: _in_range(float(s.norm()), s) for pair, s in singular.items()}
     columns: Columns = {name: [] for name in COLUMNS}
-    place = {v: i for i, v in enumerate(nodes)}
-
-    def apart(v: str, w: str) -> int:
-        if distance is None:
-            return abs(place[v] - place[w])
-        return distance(v, w) if callable(distance) else distance[v, w]
-
     for v, w in pairs:
         scale = math.sqrt(norms[v, v]) * math.sqrt(norms[w, w])
-        row: dict[str, Any] = {"v": v, "w": w, "distance": apart(v, w), "R": norms[v, w]}
-        row |= _ranks(singular[v, w], norms[v, w], scale, total[v, w].dtype)
-        if split is not None:
-            row["frob_gn"] = resonance(split.gauss_newton[v, w])
-            row["frob_tensor"] = resonance(split.tensor[v, w])
-            row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
-            if math.isnan(row["gap"]):
-                row["status"] = row["status"] or "Gauss-Newton block is zero"
+        row: dict[str, Any] = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v)}
+        row |= _ranks(singular[v, w], norms[v, w], scale, split.total[v, w].dtype)
+        row["R"] = norms[v, w]
+        row["frob_gn"] = resonance(split.gauss_newton[v, w])
+        row["frob_tensor"] = resonance(split.tensor[v, w])
+        row["gap"] = row["frob_tensor"] / row["frob_gn"] if row["frob_gn"] > 0 else math.nan
+        if math.isnan(row["gap"]):
+            row["status"] = row["status"] or "Gauss-Newton block is zero"
         for name, column in columns.items():
-            column.append(row.get(name, math.nan))
+            column.append(row[name])
     return columns
 
 
-COLUMNS = (
-    "v",
-    "w",
-    "distance",
-    "R",
-    "C",
-    "D",
-    "d_eff",
-    "sigma1",
-    "frob_gn",
-    "frob_tensor",
-    "gap",
-    "status",
-)
-
-
 def _ranks(s: Tensor, norm: float, scale: float, dtype: torch.dtype) -> dict[str, Any]:
-    """C, D, d_eff, sigma1 and status from the singular values. Zero means below rounding of the
-    blocks it is made of."""
-    row: dict[str, Any] = dict.fromkeys(("C", "D", "d_eff", "sigma1"), math.nan)
+    """C, D, d_eff and status from the singular values. Zero means below rounding of the blocks it
+    is made of."""
+    row: dict[str, Any] = dict.fromkeys(("C", "D", "d_eff"), math.nan)
     if not math.isfinite(norm) or not math.isfinite(scale):
         return row | {"status": "block is not finite"}
-    row["sigma1"] = float(s[0])
     if scale == 0:
         return row | {"status": "diagonal block is zero"}
     row["C"] = norm / scale
@@ -158,28 +121,6 @@ def _svdvals(block: Tensor) -> Tensor:
     return torch.linalg.svdvals(block)
 
 
-def _order(blocks: BlockSplit | Mapping[Pair, Tensor], order: Sequence[str] | None) -> list[str]:
-    if isinstance(blocks, BlockSplit):
-        known = list(blocks.nodes)
-    else:
-        known = list(dict.fromkeys(v for v, _ in blocks))
-    unknown = [v for v in order or () if v not in known]
-    if unknown:
-        raise ValueError(f"order names {unknown}, which have no blocks: there are {known}")
-    return list(order) if order is not None else known
-
-
-@dataclass(frozen=True)
-class GaussNewtonFactors:
-    """F_v, (B K, d_v), with GN[v,w] = F_v^T F_w. `block` raises KeyError for a node without a
-    factor."""
-
-    factors: dict[str, Tensor]
-
-    def block(self, v: str, w: str) -> Tensor:
-        return self.factors[v].mT @ self.factors[w]
-
-
 @undisturbed
 def gauss_newton_factors(
     dag: Dag,
@@ -188,8 +129,9 @@ def gauss_newton_factors(
     nodes: Iterable[str] | None = None,
     *,
     check: bool = True,
-) -> GaussNewtonFactors:
-    """Factors of the batch-mean Gauss-Newton blocks of all pairs at once, without the blocks.
+) -> dict[str, Tensor]:
+    """F_v, (B K, d_v), of each node, with F_v^T F_w the batch-mean Gauss-Newton block of every
+    pair, without the blocks.
 
     With the loss Hessian A = S S^T, the rows S^T J_out,v / sqrt(B) of all examples are exact
     factors of rank B K. Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss
@@ -213,7 +155,7 @@ def gauss_newton_factors(
         stacked = torch.cat(factors, 2).flatten(0, 1)
     sizes = [jacobians[v].shape[2] for v in names]
     pieces = stacked.to(hessian.dtype).split(sizes, 1)
-    return GaussNewtonFactors(dict(zip(names, pieces, strict=True)))
+    return dict(zip(names, pieces, strict=True))
 
 
 @undisturbed
@@ -226,7 +168,7 @@ def block_jacobians(
     Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
     training modes and values that are not finite (check=False skips them)."""
     (x,), names = differentiable(x=x), [u for u in dag.select(nodes) if u in dag.nodes]
-    jacobians: dict[Pair, Tensor] = {}
+    jacobians: dict[tuple[str, str], Tensor] = {}
     with torch.no_grad():
         evaluation = check_network(dag, x) if check else evaluate(dag, x)
         for u in names:

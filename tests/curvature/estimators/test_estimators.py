@@ -49,7 +49,7 @@ def test_values_that_are_not_finite():
         assert nan_with_a_reason(found, "not finite") and all(
             "example 1" in e.reason for e in found
         )
-    columns = metrics.block_metrics(rc.exact_blocks(dag, x, Y, check=False))
+    columns = metrics.block_metrics(rc.split_blocks(dag, x, Y, check=False))
     assert math.isnan(columns["D"][0]) and columns["status"][0] == "block is not finite"
 
 

@@ -1,6 +1,8 @@
 """Metrics: definitions on known matrices, and on networks whose blocks the oracles confirm."""
 
 import math
+from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -45,22 +47,21 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
     if graph != "nested_branches":
         matrix = assembled(split.gauss_newton, case.nodes)
         assert float(torch.linalg.eigvalsh(matrix)[0]) > -1e-12 * float(matrix.abs().max())
-        assert (
-            max(c for c in metrics.block_metrics(split.gauss_newton)["C"] if not math.isnan(c))
-            <= 1 + 1e-12
-        )
+        smooth = replace(split, total=split.gauss_newton)
+        couplings = metrics.block_metrics(smooth)["C"]
+        assert max(c for c in couplings if not math.isnan(c)) <= 1 + 1e-12
 
 
 def test_block_metrics_columns():
     case = make("diamond_sum")
     split = rc.split_blocks(case.dag, case.x, case.y)
-    columns = metrics.block_metrics(split, order=["a0", "a1", "b1"], distance=case.dag.distance)
+    columns = metrics.block_metrics(split, order=["a0", "a1", "b1"])
     assert list(zip(columns["v"], columns["w"], columns["distance"], strict=True)) == [
         ("a0", "a0", 0),
         ("a0", "a1", 1),
-        ("a0", "b1", 3),
+        ("a0", "b1", 2),
         ("a1", "a1", 0),
-        ("a1", "b1", 2),
+        ("a1", "b1", 1),
         ("b1", "b1", 0),
     ]
     total, tensor, newton = (
@@ -68,7 +69,6 @@ def test_block_metrics_columns():
     )
     expected = {
         "R": metrics.resonance(total),
-        "sigma1": float(torch.linalg.matrix_norm(total, 2)),
         "D": metrics.stable_rank(total),
         "frob_tensor": metrics.resonance(tensor),
         "gap": metrics.gn_gap(tensor, newton),
@@ -76,13 +76,6 @@ def test_block_metrics_columns():
     assert {name: columns[name][2] for name in expected} == pytest.approx(expected)
     assert columns["C"][0] == pytest.approx(1.0)
     assert set(columns["status"]) == {""}
-    by_hand = metrics.block_metrics(
-        split.total, ["a0", "a1", "b1"], {(v, w): 7 for v in case.nodes for w in case.nodes}
-    )
-    assert by_hand["distance"] == [7] * 6
-    assert by_hand["R"] == columns["R"]
-    with refusal("no blocks"):
-        metrics.block_metrics(split, order=["nowhere"])
 
 
 def test_dead_blocks_are_nan_with_a_reason():
@@ -115,7 +108,7 @@ def test_jacobians_of_the_edges():
 
 
 def blocks_of(factors):
-    return {(v, w): factors.block(v, w) for v in factors.factors for w in factors.factors}
+    return {(v, w): factors[v].mT @ factors[w] for v, w in product(factors, repeat=2)}
 
 
 @pytest.mark.parametrize("graph", ["diamond_sum", "skip", "shared_weights"])
@@ -140,7 +133,7 @@ def test_factors_and_metrics_in_bfloat16():
     narrow, x = case.dag.to(torch.bfloat16), case.x.bfloat16()
     exact = metrics.gauss_newton_factors(case.dag, case.x, case.y)
     found = metrics.gauss_newton_factors(narrow, x, case.y)
-    assert next(iter(found.factors.values())).dtype == torch.bfloat16
+    assert next(iter(found.values())).dtype == torch.bfloat16
     assert (
         relative_error({k: b.double() for k, b in blocks_of(found).items()}, blocks_of(exact))
         < 0.05

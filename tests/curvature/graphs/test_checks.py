@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
-from runner.curvature.estimators import blocks as metrics
 from runner.curvature.graphs.checks import exact_elements, plan_chunk
 from tests.curvature.cases import (
     MIXING,
@@ -88,12 +87,6 @@ BEFORE_MEASURING = {
             graph("mse", out=("input", nn.Tanh())), torch.ones(2, 3, 4), torch.ones(2, 4, 3)
         ),
         r"\(2, 4, 3\) does not match the output's \(2, 3, 4\)",
-    ),
-    "blocks of examples": (
-        lambda: metrics.block_metrics(
-            rc.exact_blocks(network(nn.Tanh()), SMALL, Y, per_example=True)
-        ),
-        "found those of each example",
     ),
     "groups of verify": (
         lambda: rc.verify(

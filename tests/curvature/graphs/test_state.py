@@ -43,7 +43,7 @@ MEASURED = {
         rc.inter_layer_metrics(dag, x, Y, generator=seeded())[PAIR].R.value
     ),
     "block_jacobians": lambda dag, x: norms(metrics.block_jacobians(dag, x)),
-    "gauss_newton_factors": lambda dag, x: norms(metrics.gauss_newton_factors(dag, x, Y).factors),
+    "gauss_newton_factors": lambda dag, x: norms(metrics.gauss_newton_factors(dag, x, Y)),
 }
 
 
