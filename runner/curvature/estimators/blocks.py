@@ -18,7 +18,7 @@ from runner.curvature.estimators.estimate import norm_of
 from runner.curvature.graphs.blocks import BlockSplit
 from runner.curvature.graphs.checks import check_before_measuring, check_network
 from runner.curvature.graphs.dag import Dag
-from runner.curvature.graphs.derivatives import evaluate, node_derivatives
+from runner.curvature.graphs.derivatives import node_derivatives
 from runner.curvature.graphs.routing import Reach, Router
 from runner.curvature.graphs.state import differentiable, undisturbed
 
@@ -60,13 +60,13 @@ def stable_rank(block: Tensor) -> float:
     return float((s / s[0]).square().sum()) if s[0] > 0 else math.nan
 
 
-def gn_gap(tensor: Tensor, gauss_newton: Tensor, epsilon: float = 0.0) -> float:
-    """||H^T||_F / (||H^GN||_F + epsilon) of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4);
+def gn_gap(tensor: Tensor, gauss_newton: Tensor) -> float:
+    """||H^T||_F / ||H^GN||_F of the parts (d_v, d_w) of one pair (DAG paper, Eq. 4);
     NaN when the denominator is 0.
 
-    The paper's epsilon of 1e-12 is left out by default: it has the units of the loss, and decides
-    the gap of a network whose loss is small."""
-    bottom = resonance(gauss_newton) + epsilon
+    The paper's epsilon of 1e-12 in the denominator is left out: it has the units of the loss, and
+    decides the gap of a network whose loss is small."""
+    bottom = resonance(gauss_newton)
     return resonance(tensor) / bottom if bottom > 0 else math.nan
 
 
@@ -123,12 +123,7 @@ def _svdvals(block: Tensor) -> Tensor:
 
 @undisturbed
 def gauss_newton_factors(
-    dag: Dag,
-    x: Tensor,
-    y: Tensor,
-    nodes: Iterable[str] | None = None,
-    *,
-    check: bool = True,
+    dag: Dag, x: Tensor, y: Tensor, nodes: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
     """F_v, (B K, d_v), of each node, with F_v^T F_w the batch-mean Gauss-Newton block of every
     pair, without the blocks.
@@ -137,7 +132,7 @@ def gauss_newton_factors(
     factors of rank B K. Storage B K sum d_v instead of (sum d_v)^2. Raises ValueError when the loss
     is not convex at an output, and as the guards of checks.py do."""
     (x, y), names = differentiable(x=x, y=y), dag.select(nodes)
-    evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
+    evaluation = check_before_measuring(dag, x, y)
     with torch.no_grad():
         router = Router(dag, evaluation, y, Reach(dag, names), second=False)
         router.derive_all()
@@ -160,17 +155,17 @@ def gauss_newton_factors(
 
 @undisturbed
 def block_jacobians(
-    dag: Dag, x: Tensor, nodes: Iterable[str] | None = None, *, check: bool = True
+    dag: Dag, x: Tensor, nodes: Iterable[str] | None = None
 ) -> dict[tuple[str, str], Tensor]:
     """D_up = df_u/df_p of every edge p -> u into `nodes` (default: all), keyed (u, p), shape (B,
     d_u, d_p).
 
     Raises ValueError for unknown nodes, and as the guards of checks.py do for examples that mix,
-    training modes and values that are not finite (check=False skips them)."""
+    training modes and values that are not finite."""
     (x,), names = differentiable(x=x), [u for u in dag.select(nodes) if u in dag.nodes]
     jacobians: dict[tuple[str, str], Tensor] = {}
     with torch.no_grad():
-        evaluation = check_network(dag, x) if check else evaluate(dag, x)
+        evaluation = check_network(dag, x)
         for u in names:
             node = dag.nodes[u]
             zero = evaluation.values[u].flatten(1) * 0
