@@ -117,9 +117,8 @@ def jacobian(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     the tokens.
     """
     _check(x, w, v)
-    return value_gradients(x.unsqueeze(-3), w.unsqueeze(-3), _columns(v, x.shape[-1])).movedim(
-        -3, -2
-    )
+    gradients = value_gradients(x.unsqueeze(-3), w.unsqueeze(-3), _columns(v, x.shape[-1]))
+    return gradients.movedim(-3, -2)
 
 
 def _columns(v: Tensor, n: int) -> Tensor:
@@ -168,17 +167,14 @@ def _pieces(x: Tensor, w: Tensor, values: Tensor) -> _Pieces:
     k, tokens = (w @ x).mT, x.mT @ w  # rows k_i = W x_i and (W^T x_p)^T
     score = f.unsqueeze(-1) * k.unsqueeze(-2)
     score.diagonal(dim1=-3, dim2=-2).add_((f @ tokens).mT)
-    rk, fv = (
-        r.unsqueeze(-1) * k.unsqueeze(-2),
-        f.unsqueeze(-1) * values.unsqueeze(-2),
-    )  # (..., i, p, d)
+    rk = r.unsqueeze(-1) * k.unsqueeze(-2)  # (..., i, p, d)
+    fv = f.unsqueeze(-1) * values.unsqueeze(-2)
     # A^T diag(r) A is symmetric, so its (p, p) and (i, i) blocks enter half of it
     diagonal = k[..., :, None, :, None] * (fv + 0.5 * rk)[..., None, :]
     own = tokens[..., None, :, :, None] * (fv + rk)[..., None, :]
     own = own + r[..., None, None] * w.mT[..., None, None, :, :]
-    spread = (
-        0.5 * (tokens.mT.unsqueeze(-3) * r.unsqueeze(-2)) @ tokens.unsqueeze(-3)
-    )  # (..., i, d, d)
+    weighted = tokens.mT.unsqueeze(-3) * r.unsqueeze(-2)
+    spread = 0.5 * weighted @ tokens.unsqueeze(-3)  # (..., i, d, d)
     own.diagonal(dim1=-4, dim2=-3).add_(spread.movedim(-3, -1))
     return _Pieces(score.flatten(-2), _slope(x, w, values, f, r).flatten(-2), diagonal, own)
 

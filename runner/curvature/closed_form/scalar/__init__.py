@@ -8,12 +8,10 @@ Mean squared error ½ mean (f(x) − y)², any width m, any number of samples n.
     ReLU    f = wᵀ(v x)₊         relu_spectrum(w, v, x, y)       θ = (v, w)
     bias    f = wᵀ(v x + b)      bias_spectrum(w, v, b, x, y)    θ = (w, v, b)
 
-Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request. The
-*_sharpness functions take the data's moments, computed once, and cost a few passes over the
-weights: a sharpness meter for every training step at widths where no eigensolver goes.
+Each returns a `Spectrum`: eigenvalues with multiplicities in O(m), eigenvectors on request.
 """
 
-from runner.curvature.closed_form.scalar.bias import InputMoments, bias_spectrum
+from runner.curvature.closed_form.scalar.bias import bias_spectrum
 from runner.curvature.closed_form.scalar.linear import (
     CellMoments,
     EigenGroup,

@@ -18,7 +18,6 @@ Operations: d+1 thin QR factorisations of (m, d), O(m d³), then an eigenproblem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,39 +32,18 @@ from runner.curvature.closed_form.scalar.linear import (
 )
 
 
-@dataclass(frozen=True)
-class InputMoments:
-    """xx: mean x xᵀ (d, d); xy: mean x y (d,); both float64."""
-
-    xx: Tensor
-    xy: Tensor
-
-    @classmethod
-    def with_bias(cls, x: Tensor, y: Tensor) -> InputMoments:
-        """Moments of the inputs (x, 1), for x, y of shape (n,)."""
-        x, y = as_samples(x, y)
-        inputs = torch.stack([x, torch.ones_like(x)], dim=1)
-        return cls(inputs.T @ inputs / len(y), inputs.T @ y / len(y))
-
-    def residual_covariance(self, w: Tensor, a: Tensor) -> Tensor:
-        """g = mean δ x, (d,), of the network wᵀ A x."""
-        return self.xx @ (a.T @ w) - self.xy
-
-
 def _kernel_eigenvectors(g: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (d+1,) and eigenvectors (d+1, d+1), one per ROW, of K = [[0, gᵀ], [g, 0]].
+    """Eigenvalues |g|, -|g|, 0 and eigenvectors (3, 3), one per ROW, of K = [[0, gᵀ], [g, 0]].
 
     Chosen by hand because eigh may mix e_0 into the null space of K, which would cost the rank-one
     parts; for g = 0 any unit vector serves as the direction of g.
     """
     norm = torch.linalg.vector_norm(g)
-    axis = g / norm if norm > 0 else torch.eye(len(g), dtype=g.dtype)[0]
-    half = torch.full((1,), 0.5, dtype=g.dtype).sqrt()
-    rows = [torch.cat([half, half * axis]), torch.cat([half, -half * axis])]
-    rows += [
-        torch.cat([half.new_zeros(1), null]) for null in orthogonal_complement(axis[:, None]).T
-    ]
-    return torch.cat([norm[None], -norm[None], g.new_zeros(len(g) - 1)]), torch.stack(rows)
+    axis = g / norm if norm > 0 else torch.eye(2, dtype=g.dtype)[0]
+    zero, half = g.new_zeros(1), torch.full((1,), 0.5, dtype=g.dtype).sqrt()
+    null = orthogonal_complement(axis[:, None])[:, 0]
+    rows = [(half, half * axis), (half, -half * axis), (zero, null)]
+    return torch.stack([norm, -norm, zero[0]]), torch.stack([torch.cat(row) for row in rows])
 
 
 def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,51 +58,6 @@ def _column_space(part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     return basis, left[:, :rank].T @ r
 
 
-def _spectrum(w: Tensor, a: Tensor, moments: InputMoments) -> Spectrum:
-    values, vectors = _kernel_eigenvectors(moments.residual_covariance(w, a))
-    scale = torch.sqrt(torch.dot(w, w) + (a * a).sum())
-    # U_e (m, d) of every eigenvector e of K; K's eigenvalues on the diagonal plus R S Rᵀ, R their
-    # coordinates stacked.
-    spaces = [_column_space(e[0] * a + w[:, None] * e[1:], scale) for e in vectors]
-    bases, stacked = (
-        [basis for basis, _ in spaces],
-        torch.cat([coordinates for _, coordinates in spaces]),
-    )
-    diagonal = torch.cat(
-        [value.expand(len(c)) for value, (_, c) in zip(values, spaces, strict=True)]
-    )
-    reduced_values, reduced_vectors = torch.linalg.eigh(
-        torch.diag(diagonal) + stacked @ moments.xx @ stacked.T
-    )
-
-    def outlier(column: int) -> Tensor:
-        pieces = torch.split(reduced_vectors[:, column], [basis.shape[1] for basis in bases])
-        kron = [
-            torch.outer(e, basis @ piece)
-            for e, basis, piece in zip(vectors, bases, pieces, strict=True)
-        ]
-        return torch.stack(kron).sum(0).reshape(-1, 1)
-
-    def bulk(rows: range) -> Tensor:
-        kron = [
-            torch.einsum("k,mj->kmj", vectors[i], orthogonal_complement(bases[i])) for i in rows
-        ]
-        return torch.cat([k.flatten(0, 1) for k in kron], dim=1)
-
-    groups = [
-        EigenGroup(value, 1, "outlier", "", partial(outlier, i))
-        for i, value in enumerate(reduced_values)
-    ]
-    m = w.numel()
-    for rows in (range(0, 1), range(1, 2), range(2, len(values))):
-        multiplicity = sum(m - bases[i].shape[1] for i in rows)
-        if multiplicity:
-            groups.append(
-                EigenGroup(values[rows[0]], multiplicity, "bulk", "", partial(bulk, rows))
-            )
-    return Spectrum.of(groups)
-
-
 def bias_spectrum(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Spectrum:
     """All eigenvalues and eigenvectors for f(x) = wᵀ(v x + b), any weights and data.
 
@@ -134,4 +67,36 @@ def bias_spectrum(w: Tensor, v: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Spec
     unequal or zero length.
     """
     w, v, b = as_weights(w=w, v=v, b=b)
-    return _spectrum(w, torch.stack([v, b], dim=1), InputMoments.with_bias(x, y))
+    x, y = as_samples(x, y)
+    a = torch.stack([v, b], dim=1)
+    inputs = torch.stack([x, torch.ones_like(x)], dim=1)
+    moments = inputs.T @ inputs / len(y)
+    g = moments @ (a.T @ w) - inputs.T @ y / len(y)
+    values, vectors = _kernel_eigenvectors(g)
+    scale = torch.sqrt(torch.dot(w, w) + (a * a).sum())
+    # U_e (m, d) of every eigenvector e of K; K's eigenvalues on the diagonal plus R S Rᵀ, R their
+    # coordinates stacked.
+    spaces = [_column_space(e[0] * a + w[:, None] * e[1:], scale) for e in vectors]
+    bases = [basis for basis, _ in spaces]
+    ranks = [basis.shape[1] for basis in bases]
+    stacked = torch.cat([coordinates for _, coordinates in spaces])
+    diagonal = torch.repeat_interleave(values, torch.tensor(ranks))
+    reduced = torch.diag(diagonal) + stacked @ moments @ stacked.T
+    reduced_values, reduced_vectors = torch.linalg.eigh(reduced)
+
+    def outlier(column: int) -> Tensor:
+        pieces = torch.split(reduced_vectors[:, column], ranks)
+        along = [basis @ piece for basis, piece in zip(bases, pieces, strict=True)]
+        kron = [torch.outer(e, part) for e, part in zip(vectors, along, strict=True)]
+        return torch.stack(kron).sum(0).reshape(-1, 1)
+
+    def bulk(i: int) -> Tensor:
+        kron = torch.einsum("k,mj->kmj", vectors[i], orthogonal_complement(bases[i]))
+        return kron.flatten(0, 1)
+
+    groups = []
+    for i, value in enumerate(reduced_values):
+        groups.append(EigenGroup(value, 1, "outlier", "", partial(outlier, i)))
+    for i, value in enumerate(values):
+        groups.append(EigenGroup(value, len(w) - ranks[i], "bulk", "", partial(bulk, i)))
+    return Spectrum.of(groups)

@@ -120,10 +120,6 @@ class Spectrum:
         return torch.tensor([g.multiplicity for g in self.groups], dtype=torch.int64)
 
     @property
-    def cells(self) -> tuple[str, ...]:
-        return tuple(g.cell for g in self.groups)
-
-    @property
     def dimension(self) -> int:
         """Number of parameters D."""
         return sum(g.multiplicity for g in self.groups)
@@ -146,9 +142,8 @@ class Spectrum:
 
     def select(self, kind: str | None = None, cell: str | None = None) -> Spectrum:
         """The groups of one kind and/or one cell."""
-        return Spectrum(
-            tuple(g for g in self.groups if kind in (None, g.kind) and cell in (None, g.cell))
-        )
+        kept = [g for g in self.groups if kind in (None, g.kind) and cell in (None, g.cell)]
+        return Spectrum(tuple(kept))
 
     def expanded(self) -> Tensor:
         """(D,) every eigenvalue as often as it occurs, descending."""
@@ -225,15 +220,8 @@ class PairProblem:
         sums = []
         for part in blocks(len(w)):
             total, gap = w[part] + v[part], w[part] - v[part]
-            sums.append(
-                torch.stack(
-                    [
-                        torch.dot(total, total) / 2,
-                        torch.dot(gap, gap) / 2,
-                        torch.dot(w[part], v[part]),
-                    ]
-                )
-            )
+            plus, minus = torch.dot(total, total) / 2, torch.dot(gap, gap) / 2
+            sums.append(torch.stack([plus, minus, torch.dot(w[part], v[part])]))
         plus, minus, slope = torch.stack(sums).sum(0)
         return cls(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
 
@@ -248,18 +236,20 @@ class PairProblem:
         The root of Eq. (1) is taken of a sum of squares, and the smaller one as product / larger:
         no cancellation.
         """
-        diagonal = self.a * (self.plus - self.minus) + 2 * self.d
-        coupling = 2 * self.a * torch.sqrt(self.plus * self.minus)
+        diagonal, coupling = self._difference()
         larger = 0.5 * (self.trace + torch.hypot(diagonal, coupling))
         product = -self.d * (self.d + 2 * self.a * self.slope)
-        return larger, torch.where(
-            larger > 0, product / larger.clamp_min(torch.finfo(larger.dtype).tiny), 0.0
-        )
+        divisor = larger.clamp_min(torch.finfo(larger.dtype).tiny)
+        return larger, torch.where(larger > 0, product / divisor, 0.0)
+
+    def _difference(self) -> tuple[Tensor, Tensor]:
+        """Of the diagonal entries, and twice the entry next to them."""
+        diagonal = self.a * (self.plus - self.minus) + 2 * self.d
+        return diagonal, 2 * self.a * torch.sqrt(self.plus * self.minus)
 
     def mixing(self) -> tuple[float, float]:
         """(cos, sin) of the angle of the larger outlier's eigenvector from w+v towards w−v."""
-        diagonal = float(self.a * (self.plus - self.minus) + 2 * self.d)
-        coupling = float(2 * self.a * torch.sqrt(self.plus * self.minus))
+        diagonal, coupling = map(float, self._difference())
         angle = 0.5 * math.atan2(coupling, diagonal)
         return math.cos(angle), math.sin(angle)
 
@@ -357,15 +347,11 @@ def relu_spectrum(w: Tensor, v: Tensor, x: Tensor, y: Tensor) -> Spectrum:
         if mask.any():
             groups += pair_groups(w[mask], v[mask], moments, name, partial(_embed, mask))
     dead = v == 0
-    zero = torch.zeros((), dtype=v.dtype)
     axes = torch.cat([dead, dead])
-    groups.append(
-        EigenGroup(
-            zero,
-            int(axes.sum()),
-            "dead",
-            "",
-            lambda: torch.eye(axes.numel(), dtype=v.dtype)[:, axes],
-        )
-    )
+
+    def basis() -> Tensor:
+        return torch.eye(len(axes), dtype=v.dtype)[:, axes]
+
+    zero = torch.zeros((), dtype=v.dtype)
+    groups.append(EigenGroup(zero, int(axes.sum()), "dead", "", basis))
     return Spectrum.of(groups)

@@ -61,17 +61,14 @@ def logit_jacobian(state: Forward) -> Tensor:
 
 
 def assemble(state: Forward, jacobian: Tensor, products: Tensor) -> Tensor:
-    (
-        """H = Σ_i s'(z_i) j_i j_iᵀ + Σ_i delta_i ∂²z_i/∂theta², (..., D, D)."""
-        ""
-    )
-    hessian = (state.variance[..., None, :] * jacobian) @ jacobian.transpose(-2, -1)
+    """H = Σ_i s'(z_i) j_i j_iᵀ + Σ_i delta_i ∂²z_i/∂theta², (..., D, D)."""
+    hessian = (state.variance[..., None, :] * jacobian) @ jacobian.mT
     inputs, error = state.inputs, state.error[..., None, :]
     columns, units = inputs.shape[0], state.slope.shape[-2]
     ww, wv, vw = gate_blocks(hessian, columns, units)
-    bend = products @ (error * state.weights * state.hidden[2]).transpose(-2, -1)
+    bend = products @ (error * state.weights * state.hidden[2]).mT
     ww.add_(bend.unflatten(-2, (columns, columns)))
-    tilt = inputs @ (error * state.hidden[1]).transpose(-2, -1)
+    tilt = inputs @ (error * state.hidden[1]).mT
     wv.add_(tilt)
     vw.add_(tilt)
     return hessian
@@ -123,7 +120,7 @@ def trace(state: Forward) -> Tensor:
 
 
 def _gram(left: Tensor, right: Tensor) -> Tensor:
-    return left.transpose(-2, -1) @ right
+    return left.mT @ right
 
 
 def double_sum_terms(state: Forward) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,15 +131,15 @@ def double_sum_terms(state: Forward) -> tuple[Tensor, Tensor, Tensor]:
     """
     (r, slope1, slope2), a = state.hidden[:3], state.slope
     s, delta = state.variance[..., None, :], state.error[..., None, :]
-    ss = s.transpose(-2, -1) * s
+    ss = s.mT * s
     bend = delta * slope2 * state.weights
     mixed = _gram(s * a.square(), bend)
     outer = 1 + _gram(r, r)
     aa = _gram(a, a)
-    phi = ss * aa.square() + mixed + mixed.transpose(-2, -1) + _gram(bend, bend)
+    phi = ss * aa.square() + mixed + mixed.mT + _gram(bend, bend)
     tilt = delta * slope1
     cross = _gram(s * a * r, tilt)
-    psi = ss * outer * aa + cross + cross.transpose(-2, -1) + _gram(tilt, tilt)
+    psi = ss * outer * aa + cross + cross.mT + _gram(tilt, tilt)
     return phi, psi, ss
 
 
@@ -241,19 +238,13 @@ def _contract(state: Forward, jacobian: Tensor, products: Tensor, matrix: Tensor
     count = columns * units
     product = matrix @ jacobian
     ww, wv, _ = gate_blocks(matrix, columns, units)
-    through_slope = (product[..., :count, :].unflatten(-2, (columns, units)) * inputs[:, None]).sum(
-        -3
-    )
+    of_columns = product[..., :count, :].unflatten(-2, (columns, units))
+    through_slope = (of_columns * inputs[:, None]).sum(-3)
     through_hidden = product[..., count + 1 :, :]
-    return _Contraction(
-        quadratic=(through_slope * state.slope).sum(-2)
-        + product[..., count, :]
-        + (through_hidden * r).sum(-2),
-        through_slope=through_slope,
-        through_hidden=through_hidden,
-        kappa=ww.flatten(-3, -2).transpose(-2, -1) @ products,
-        tau=wv.transpose(-2, -1) @ inputs,
-    )
+    quadratic = (through_slope * state.slope).sum(-2) + product[..., count, :]
+    quadratic = quadratic + (through_hidden * r).sum(-2)
+    kappa = ww.flatten(-3, -2).mT @ products
+    return _Contraction(quadratic, through_slope, through_hidden, kappa, wv.mT @ inputs)
 
 
 def _gradient(state: Forward, contraction: _Contraction) -> Tensor:
@@ -270,7 +261,7 @@ def _gradient(state: Forward, contraction: _Contraction) -> Tensor:
     by_y = torch.addcmul(by_y, by_logit, state.slope)
     by_v = torch.addcmul(slope_part * slope1, bend_part, slope2)
     by_v = torch.addcmul(by_v, by_logit, r)
-    columns = (state.inputs @ by_y.transpose(-2, -1)).flatten(-2)
+    columns = (state.inputs @ by_y.mT).flatten(-2)
     return torch.cat([columns, by_logit.sum(-1), by_v.sum(-1)], dim=-1)
 
 
@@ -296,9 +287,8 @@ def contraction_gradient(
     O(I D²) per theta.
     """
     state = forward(theta, x, q, activation, 3)
-    return _gradient(
-        state, _contract(state, logit_jacobian(state), input_products(state.inputs), matrix)
-    )
+    jacobian, products = logit_jacobian(state), input_products(state.inputs)
+    return _gradient(state, _contract(state, jacobian, products, matrix))
 
 
 def _gradient_along(state: Forward, constant: Callable[[Tensor], Tensor]) -> Tensor:

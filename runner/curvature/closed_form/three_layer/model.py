@@ -183,7 +183,7 @@ def split(theta: Tensor, input_width: int) -> Parameters:
     units = hidden_width(theta.shape[-1], input_width)
     count = units * (input_width + 1)
     columns = theta[..., :count].unflatten(-1, (input_width + 1, units))
-    return Parameters(columns.transpose(-2, -1), theta[..., count:])
+    return Parameters(columns.mT, theta[..., count:])
 
 
 def join(W: Tensor, V: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def join(W: Tensor, V: Tensor) -> Tensor:
             f"found {tuple(W.shape)} and "
             f"{tuple(V.shape)}; put the bias first in both"
         )
-    return torch.cat([W.transpose(-2, -1).flatten(-2), V], dim=-1)
+    return torch.cat([W.mT.flatten(-2), V], dim=-1)
 
 
 def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
@@ -300,9 +300,8 @@ def closed_form(order: int) -> Callable[[Callable[[Forward], R]], ClosedForm[R]]
             parts = theta.reshape(-1, theta.shape[-1]).split(size)
             values = [function(forward(part, x, q, activation, order)) for part in parts]
             if isinstance(values[0], tuple):
-                return tuple(
-                    torch.cat(column).unflatten(0, lead) for column in zip(*values, strict=True)
-                )
+                columns = zip(*values, strict=True)
+                return tuple(torch.cat(column).unflatten(0, lead) for column in columns)
             return torch.cat(values).unflatten(0, lead)
 
         chunked.of = function  # type: ignore[attr-defined]
@@ -322,7 +321,7 @@ def predict(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
 def hidden_representation(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:
     """Rᵀ = [r_1 ... r_I]ᵀ, (..., I, N): row i is the hidden layer on sample i."""
     check_data(theta, x)
-    return _logit(theta, x, activation, 0)[2][0].transpose(-2, -1)
+    return _logit(theta, x, activation, 0)[2][0].mT
 
 
 def loss(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -> Tensor:
@@ -340,6 +339,5 @@ def gradient(theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid") -
     weighted = state.error[..., None, :]
     rows = (weighted * state.slope) @ state.inputs.t()
     output = (state.hidden[0] * weighted).sum(-1)
-    return torch.cat(
-        [rows.transpose(-2, -1).flatten(-2), state.error.sum(-1, keepdim=True), output], dim=-1
-    )
+    bias = state.error.sum(-1, keepdim=True)
+    return torch.cat([rows.mT.flatten(-2), bias, output], dim=-1)
