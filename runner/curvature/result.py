@@ -71,18 +71,22 @@ class TensorResult(Result):
 
 
 class Estimated(Result):
-    """A result whose 95 % interval is value ± 1.96 error, both ends included."""
+    """A result whose 95 % interval is value ± half, both ends included: half is 1.96 error where a
+    subclass does not say otherwise."""
 
     __slots__ = ()
-    _width = NORMAL
+
+    @property
+    def half(self: Any) -> Any:
+        return NORMAL * self.error
 
     @property
     def low(self: Any) -> Any:
-        return self.value - self._width * self.error
+        return self.value - self.half
 
     @property
     def high(self: Any) -> Any:
-        return self.value + self._width * self.error
+        return self.value + self.half
 
 
 class Interval(Result):

@@ -16,7 +16,7 @@ from runner.curvature.estimators.work import Method
 from runner.curvature.function.errors import require_counts
 from runner.curvature.graphs.checks import MEMORY_BUDGET
 from runner.curvature.plots import plot_values
-from runner.curvature.result import TensorResult, short
+from runner.curvature.result import Estimated, TensorResult, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ TOLERANCE = {torch.float64: 1e-9}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Eigenpairs(TensorResult):
+class Eigenpairs(Estimated, TensorResult):
     """Eigenvalues with vectors and residuals.
 
     Attributes
@@ -72,12 +72,8 @@ class Eigenpairs(TensorResult):
         return 2 * self.residuals if self.rounded else self.residuals
 
     @property
-    def low(self) -> Tensor:
-        return self.values - self.error
-
-    @property
-    def high(self) -> Tensor:
-        return self.values + self.error
+    def half(self) -> Tensor:
+        return self.error
 
     def summary(self) -> str:
         if self.reason:

@@ -17,7 +17,7 @@ from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_genera
 from runner.curvature.estimators.samples import Samples, student
 from runner.curvature.function.errors import MeasurementError, require_counts
 from runner.curvature.function.precision import full_precision
-from runner.curvature.result import Result
+from runner.curvature.result import Estimated
 
 WHOLE = 512
 """Up to this size the matrix of every batch is computed, and every number is exact."""
@@ -38,7 +38,7 @@ Found = dict[str, Measured]
 
 
 @dataclass(frozen=True, repr=False)
-class BatchEstimate(Result):
+class BatchEstimate(Estimated):
     """A number with its error over batches.
 
     Attributes
@@ -58,15 +58,7 @@ class BatchEstimate(Result):
     batches: int
 
     @property
-    def low(self) -> float:
-        return self.value - self._half
-
-    @property
-    def high(self) -> float:
-        return self.value + self._half
-
-    @property
-    def _half(self) -> float:
+    def half(self) -> float:
         return math.hypot(student(self.batches - 1) * self.error, 1.96 * self.estimator_error)
 
     def summary(self) -> str:

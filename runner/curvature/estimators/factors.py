@@ -65,29 +65,23 @@ class Perturbed:
         still: Mapping[str, Tensor] | None = None,
     ) -> Perturbed:
         leaves: dict[str, Tensor] = {}
-        values: dict[str, Tensor] = {}
-        behind: set[str] = set()  # nodes with a perturbation before them
-        moving = 0.0
-        kept: dict[str, Tensor] = {}
+        values, kept = {INPUT: x, **(still or {})}, {}
+        behind, moving = dag.descendants(nodes), 0.0
         for name in (INPUT, *dag.order):
-            node = dag.nodes.get(name)
-            if node is None or (still is not None and name in still):
-                value = x if node is None or still is None else still[name]
-            else:
-                parents = [
-                    values[p].clone() if name in in_place else values[p] for p in node.parents
-                ]
+            if name not in values:
+                node = dag.nodes[name]
+                parents = [values[p] for p in node.parents]
+                if name in in_place:
+                    parents = [value.clone() for value in parents]
                 with Operations() as counted, Convolutions("inputs"):
-                    value = node(*parents)
-                if any(p in behind or p in leaves for p in node.parents):
-                    behind.add(name)
+                    values[name] = node(*parents)
+                if name in behind:
                     moving += counted.total
             if name not in behind:
-                kept[name] = value.detach()
+                kept[name] = values[name].detach()
             if name in nodes:
-                leaves[name] = torch.zeros_like(value).requires_grad_()
-                value = value + leaves[name]
-            values[name] = value
+                leaves[name] = torch.zeros_like(values[name]).requires_grad_()
+                values[name] = values[name] + leaves[name]
         return cls({v: leaves[v] for v in nodes}, values[dag.output], moving, kept, in_place)
 
 
