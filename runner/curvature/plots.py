@@ -42,7 +42,8 @@ def plot_map(values: Mapping[tuple[str, str], float], label: str, ax: Axes | Non
     names = list(dict.fromkeys(node for pair in values for node in pair))
     shown = torch.full((len(names), len(names)), torch.nan, dtype=torch.float64)
     for (v, w), value in values.items():
-        i, j = names.index(v), names.index(w)
+        i = names.index(v)
+        j = names.index(w)
         shown[i, j] = shown[j, i] = value
     axes = axes_for(ax)
     image = axes.imshow(shown.numpy())

@@ -91,7 +91,8 @@ def _certificate(
     if tolerance is None:
         tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(dtype, 0.1)
         tolerance = tolerance if differences.double else max(tolerance, 1e-2)
-    comparison, verdict = Comparison(differences, dtype, tolerance), Verdict(list(refused))
+    comparison = Comparison(differences, dtype, tolerance)
+    verdict = Verdict(list(refused))
     try:
         comparison.run(products, most)
     except KeyboardInterrupt as stop:
@@ -110,7 +111,8 @@ def _certificate(
 
 def _told(comparison: Comparison, verdict: Verdict, products: Sequence[Product]) -> Certificate:
     """What the steps that were tried tell."""
-    tried, nodes = len(comparison.tried), {}
+    tried = len(comparison.tried)
+    nodes = {}
     for v in products[0].own:
         nodes[v] = worst_of({product.method: product.errors[v] for product in products})
     return Certificate(
@@ -128,7 +130,8 @@ def _told(comparison: Comparison, verdict: Verdict, products: Sequence[Product])
 class _PlainDifferences(Differences):
     """Of a gradient theta -> g (n,), in float64 where theta is."""
 
-    noun, piece = "group", "batch"
+    noun = "group"
+    piece = "batch"
 
     def __init__(
         self,
@@ -147,7 +150,8 @@ class _PlainDifferences(Differences):
             raise MeasurementError(
                 f"expected groups as slices that cover the {n} numbers of the point once: {groups}"
             )
-        self.theta, self.gradient = at.detach(), gradient
+        self.theta = at.detach()
+        self.gradient = gradient
         self.double = at.dtype == torch.float64
         drawn = torch.zeros_like(self.theta)
         for span in self.spans.values():

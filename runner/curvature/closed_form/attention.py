@@ -164,7 +164,9 @@ def _row_terms(x: Tensor, w: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _pieces(x: Tensor, w: Tensor, values: Tensor) -> _Pieces:
     f, r = _row_terms(x, w, values)
-    k, tokens = (w @ x).mT, x.mT @ w  # rows k_i = W x_i and (W^T x_p)^T
+    # rows k_i = W x_i and (W^T x_p)^T
+    k = (w @ x).mT
+    tokens = x.mT @ w
     score = f.unsqueeze(-1) * k.unsqueeze(-2)
     score.diagonal(dim1=-3, dim2=-2).add_((f @ tokens).mT)
     rk = r.unsqueeze(-1) * k.unsqueeze(-2)  # (..., i, p, d)
@@ -247,7 +249,8 @@ def hessian_vector_product(
     dimensions of direction broadcast against those of X, so a stack of directions is one call.
     """
     _check(x, w, v, b)
-    f, values = attention(x, w), x.mT @ v
+    f = attention(x, w)
+    values = x.mT @ v
     c = f @ values - b
     m = 2 * c @ values.mT
     r = _softmax_adjoint(f, m)
@@ -255,7 +258,8 @@ def hessian_vector_product(
     dvalues = direction.mT @ v
     dc = df @ values + f @ dvalues
     dm = 2 * (dc @ values.mT + c @ dvalues.mT)
-    mean, dmean = (f * m).sum(-1, keepdim=True), (df * m + f * dm).sum(-1, keepdim=True)
+    mean = (f * m).sum(-1, keepdim=True)
+    dmean = (df * m + f * dm).sum(-1, keepdim=True)
     dr = df * (m - mean) + f * (dm - dmean)
     moved = w.mT @ (direction @ r.mT + x @ dr.mT) + w @ (direction @ r + x @ dr)
     return moved + 2 * v @ (dc.mT @ f + c.mT @ df) + 2 * gamma * direction

@@ -41,7 +41,8 @@ class FactorMetrics(Probes):
         self, factors: OutputFactors, tensor: TensorPart, curved: set[str], asked: Asked
     ) -> None:
         super().__init__(asked, tensor.sizes, tensor.dtype)
-        self.factors, self.tensor = factors, tensor
+        self.factors = factors
+        self.tensor = tensor
         # T is symmetric: a block of it is zero where either row is
         self.bent = [pair for pair in self.pairs if curved.issuperset(pair)]
         self.scale = max(factors.scale, tensor.scale)
@@ -78,7 +79,9 @@ class FactorMetrics(Probes):
 
     def _gauss_newton(self, directions: Directions) -> Directions:
         """Products with g GN, the directions of one node together."""
-        factors, inner, images = self.factors, dict[Pair, Tensor](), dict[Pair, Tensor]()
+        factors = self.factors
+        inner = dict[Pair, Tensor]()
+        images = dict[Pair, Tensor]()
         for w, pairs in _by_node(directions, 1).items():
             stacked = torch.stack([directions[pair] for pair in pairs]).to(factors.rows[w])
             inner |= zip(pairs, stacked @ factors.rows[w].mT, strict=True)
@@ -90,7 +93,8 @@ class FactorMetrics(Probes):
 
     def _smooth(self, w: str, directions: Tensor) -> dict[str, Tensor]:
         """The same with directions on w, on every node, in float64."""
-        g, images = self.weights[0], self.factors.apply({w: directions})
+        g = self.weights[0]
+        images = self.factors.apply({w: directions})
         return {v: g * image.double() for v, image in images.items()}
 
     def times(self, w: str, directions: Tensor) -> dict[str, Tensor]:
@@ -100,7 +104,8 @@ class FactorMetrics(Probes):
 
     def _sum(self, w: str, directions: Tensor, images: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """g GN of the directions, and t times their images by T."""
-        t, smooth = self.weights[1], self._smooth(w, directions)
+        t = self.weights[1]
+        smooth = self._smooth(w, directions)
         return {v: smooth[v] + t * image.double() for v, image in images.items()}
 
     # ------------------------------------------------------------------ squares
@@ -108,7 +113,9 @@ class FactorMetrics(Probes):
     def sample(self, w: str, count: int) -> None:
         """The first ones start the subspaces, which hold what is known exactly under the later
         ones: those replace the first, which knew nothing."""
-        spaces, size, first = self.spaces, self.sizes[w], w not in self._began
+        spaces = self.spaces
+        size = self.sizes[w]
+        first = w not in self._began
         self._began.add(w)
         if not first and size <= count:
             # What is missing of the whole space costs no more.
@@ -126,7 +133,9 @@ class FactorMetrics(Probes):
     def _probes(self, w: str, count: int) -> Tensor:
         """Directions z on a node with mean z z^T = I, (k, d_w); all unit vectors where they are no
         more than probes."""
-        size, dtype, device = self.tensor.sizes[w], self.tensor.dtype, self.tensor.device
+        size = self.tensor.sizes[w]
+        dtype = self.tensor.dtype
+        device = self.tensor.device
         if size <= count:
             return size**0.5 * torch.eye(size, dtype=dtype, device=device)
         return on_sphere((count, size), dtype, self.asked.generator).to(device)
@@ -144,7 +153,8 @@ class FactorMetrics(Probes):
         """
         z = probes.double()
         if deflate:
-            q, known = self.spaces.basis[w], self.spaces.images[w]
+            q = self.spaces.basis[w]
+            known = self.spaces.images[w]
             smooth_q = self._smooth(w, q)
             components = z @ q.mT
             z = z - components @ q
@@ -154,7 +164,8 @@ class FactorMetrics(Probes):
                 continue
             v = partner(pair, w)
             bend = self.weights[1] * images[v].double()
-            total, tensor = self._gauss_newton_square(pair), 0.0
+            total = self._gauss_newton_square(pair)
+            tensor = 0.0
             if deflate:
                 bent_q = known[v] - smooth_q[v]
                 bend = bend - components @ bent_q
@@ -181,7 +192,8 @@ class FactorMetrics(Probes):
             v = partner(pair, w)
             images = self.spaces.images[w][v]
             bend = images - self._smooth(w, self.spaces.basis[w])[v]
-            total, tensor = Square(float(images.square().sum())), Square(float(bend.square().sum()))
+            total = Square(float(images.square().sum()))
+            tensor = Square(float(bend.square().sum()))
             if tensor.value <= 1e-28 * total.value:  # rounding of a part that is zero
                 tensor = Square(0.0)
         cost = sum(self.products[u] for u in set(pair))

@@ -39,7 +39,8 @@ class ProductMetrics(Probes):
 
     def __init__(self, operator: CurvatureOperator, tensor: TensorPart, asked: Asked) -> None:
         super().__init__(asked, operator.sizes, operator.dtype)
-        self.operator, self.tensor = operator, tensor
+        self.operator = operator
+        self.tensor = tensor
         self._drawn = dict.fromkeys(self.nodes, 0)
         self._exact: dict[Pair, Measured] = {}
 
@@ -63,7 +64,9 @@ class ProductMetrics(Probes):
         return self._drawn[w]
 
     def sample(self, w: str, count: int) -> None:
-        size, dtype, device = self.sizes[w], self.operator.dtype, self.operator.device
+        size = self.sizes[w]
+        dtype = self.operator.dtype
+        device = self.operator.device
         exact = size <= count
         if exact:
             pieces: Sequence[Tensor] = [torch.eye(size, dtype=dtype, device=device)]
@@ -71,7 +74,8 @@ class ProductMetrics(Probes):
             drawn = rademacher((count, size), dtype, self.asked.generator).to(device)
             pieces = drawn.split(self.asked.together or count)
         for probes in pieces:
-            total, bent = self.times(w, probes), self.tensor.apply({w: probes})
+            total = self.times(w, probes)
+            bent = self.tensor.apply({w: probes})
             if self.asked.ranks and not self._drawn[w]:
                 self.spaces.know(w, probes, total)
             self._drawn[w] += len(probes)

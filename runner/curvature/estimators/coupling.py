@@ -98,7 +98,8 @@ class _Group:
 
     def add(self, images: Tensor, rows: slice) -> None:
         near = images[:, rows]
-        whole, inside = images @ images.mT, near @ near.mT
+        whole = images @ images.mT
+        inside = near @ near.mT
         outside = whole - inside
         self.inside += inside.diagonal().tolist()
         self.outside += outside.diagonal().clamp(min=0).tolist()
@@ -120,7 +121,8 @@ class _Coupling(Method[DiscardedCoupling]):
         self, symmetric: Symmetric, spans: dict[str, slice], probes: int, generator: torch.Generator
     ) -> None:
         super().__init__(symmetric, probes * len(spans))
-        self.spans, self.generator = spans, generator
+        self.spans = spans
+        self.generator = generator
         rounds = math.ceil(probes / TOGETHER)
         self.counts = [probes // rounds + (i < probes % rounds) for i in range(rounds)]
         self.groups = {g: _Group() for g in spans}
@@ -146,7 +148,8 @@ class _Coupling(Method[DiscardedCoupling]):
     def result(self) -> DiscardedCoupling | None:
         if not all(group.inside for group in self.groups.values()):
             return None
-        inside, outside = {}, {}
+        inside = {}
+        outside = {}
         for g, group in self.groups.items():
             inside[g] = math.fsum(group.inside) / len(group.inside)
             outside[g] = math.fsum(group.outside) / len(group.outside)
@@ -157,10 +160,12 @@ class _Coupling(Method[DiscardedCoupling]):
         return replace(found, low=min(ends[0], found.value), high=max(ends[1], found.value))
 
     def _share(self, inside: dict[str, float], outside: dict[str, float]) -> DiscardedCoupling:
-        a, b = math.fsum(inside.values()), math.fsum(outside.values())
+        a = math.fsum(inside.values())
+        b = math.fsum(outside.values())
         if not a + b > 0:
             return self.undefined("the matrix is zero")
-        value, unscaled = b / (a + b), self.symmetric.unscaled
+        value = b / (a + b)
+        unscaled = self.symmetric.unscaled
         return DiscardedCoupling(
             value,
             value,
@@ -173,7 +178,8 @@ class _Coupling(Method[DiscardedCoupling]):
 
     def _interval(self, a: float, b: float) -> tuple[float, float]:
         variances = [group.variance(a, b) for group in self.groups.values()]
-        total, probes = math.fsum(variances), len(next(iter(self.groups.values())).inside)
+        total = math.fsum(variances)
+        probes = len(next(iter(self.groups.values())).inside)
         # Welch and Satterthwaite: one group with most of the variance has its own probes alone
         freedom = total**2 / max(math.fsum(v * v for v in variances), 1e-300) * (probes - 1)
         half = student(max(1.0, freedom)) * math.sqrt(total)

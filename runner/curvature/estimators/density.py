@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PROBES, STEPS = 5, 40
-NARROW, RESOLVED = 0.01, 0.8
+PROBES = 5
+STEPS = 40
+NARROW = 0.01
+RESOLVED = 0.8
 """Default bandwidth in ranges of the nodes: 0.01, or 0.8 / steps where this is more.
 
 The nodes are at most 1.6 ranges / steps apart; Gaussians of half that width leave ripples below 1
@@ -164,7 +166,9 @@ class _Density(Method[SpectralDensity]):
         self, symmetric: Symmetric, probes: int, steps: int, points: int, bandwidth: float | None
     ) -> None:
         super().__init__(symmetric, probes * steps)
-        self.probes, self.points, self.bandwidth = probes, points, bandwidth
+        self.probes = probes
+        self.points = points
+        self.bandwidth = bandwidth
 
     def of_matrix(self, matrix: Tensor) -> SpectralDensity:
         values = self.symmetric.restored(torch.linalg.eigvalsh(matrix).cpu())
@@ -179,7 +183,8 @@ class _Density(Method[SpectralDensity]):
 
     def _grid(self, nodes: Tensor, steps: int) -> tuple[Tensor, float]:
         """The grid and the bandwidth."""
-        low, high = float(nodes.min()), float(nodes.max())
+        low = float(nodes.min())
+        high = float(nodes.max())
         size = max(abs(low), abs(high))
         spread = high - low
         if spread <= 1e-9 * size:  # a multiple of the identity
@@ -200,12 +205,14 @@ class _Density(Method[SpectralDensity]):
             return None
         rules = self._rules(self.quadratures.done)
         longest = max(len(nodes) for nodes, _, _ in rules)
-        padded_nodes, padded_weights = [], []
+        padded_nodes = []
+        padded_weights = []
         for nodes, weights, _ in rules:
             missing = (0, longest - len(nodes))
             padded_nodes.append(pad(nodes, missing, value=float(nodes[-1])))
             padded_weights.append(pad(weights, missing))
-        nodes, weights = torch.stack(padded_nodes), torch.stack(padded_weights)
+        nodes = torch.stack(padded_nodes)
+        weights = torch.stack(padded_weights)
         grid, width = self._grid(nodes, self.quadratures.done)
         density, error, low, high = _interval(grid, nodes, weights, width, self.symmetric.size)
         bias = self._bias(grid, width, density)
@@ -220,7 +227,8 @@ class _Density(Method[SpectralDensity]):
 
     def _rules(self, steps: int) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Nodes, weights and residuals of each probe after so many steps."""
-        restored, rules = self.symmetric.restored, []
+        restored = self.symmetric.restored
+        rules = []
         for probe in range(self.probes):
             nodes, weights, residuals = self.quadratures.rule(probe, steps)
             rules.append((restored(nodes), weights, restored(residuals)))
@@ -242,7 +250,8 @@ class _Density(Method[SpectralDensity]):
 
     def undefined(self, reason: str) -> SpectralDensity:
         nothing = torch.full((self.points,), math.nan, dtype=torch.float64, device="cpu")
-        curves, none = (nothing, nothing, nothing, nothing, nothing), nothing[:1, None]
+        curves = (nothing, nothing, nothing, nothing, nothing)
+        none = nothing[:1, None]
         products = self.symmetric.products
         return SpectralDensity(*curves, math.nan, (), none, none, products, reason)
 
@@ -270,7 +279,8 @@ def _interval(
     error = (2 / (probes * (size + 2)) * second).sqrt()
     share = (fourth / (size * second.square()).clamp(min=1e-300)).clamp(1 / size, 1.0)
     skew = (third / (second * fourth).sqrt().clamp(min=1e-300)).clamp(-1, 1)
-    low, high = one.clone(), one.clone()
+    low = one.clone()
+    high = one.clone()
     for i, (r, gamma) in enumerate(zip(share.tolist(), skew.tolist(), strict=True)):
         ends = skewed_quantiles(probes / r, gamma, 1 + 0.3 * math.sqrt(r / probes))
         low[i] -= ends[1] * error[i]
@@ -281,7 +291,8 @@ def _interval(
 
 def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ...]:
     """Converged nodes from both ends, while the next inwards is over three bandwidths away."""
-    values, errors = nodes.tolist(), residuals.tolist()
+    values = nodes.tolist()
+    errors = residuals.tolist()
     apart: list[float] = []
     for order, inwards in ((range(len(values) - 1, 0, -1), -1), (range(len(values) - 1), 1)):
         for i in order:

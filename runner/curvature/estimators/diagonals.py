@@ -102,8 +102,10 @@ class _Diagonal(Method[DiagonalEstimate]):
         self.count = 0
 
     def of_matrix(self, matrix: Tensor) -> DiagonalEstimate:
-        restored, products = self.symmetric.restored, self.symmetric.products
-        first, second = restored(matrix.diagonal()), restored(restored(matrix.square().sum(0)))
+        restored = self.symmetric.restored
+        products = self.symmetric.products
+        first = restored(matrix.diagonal())
+        second = restored(restored(matrix.square().sum(0)))
         nothing = torch.zeros_like(first)
         square = DiagonalEstimate(second, nothing, second, second, products)
         return DiagonalEstimate(first, nothing, first, first, products, "", square)
@@ -120,13 +122,17 @@ class _Diagonal(Method[DiagonalEstimate]):
         self.count += count
 
     def result(self) -> DiagonalEstimate | None:
-        count, restored, products = self.count, self.symmetric.restored, self.symmetric.products
+        count = self.count
+        restored = self.symmetric.restored
+        products = self.symmetric.products
         if count < 2:
             return None
-        mean, squares = self.first / count, self.second / count
+        mean = self.first / count
+        squares = self.second / count
         # (z_i (Hz)_i)² = (Hz)_i²: the sample variance comes from the two sums
         error = restored(((squares - mean.square()).clamp(min=0) / (count - 1)).sqrt())
-        mean, squares = restored(mean), restored(restored(squares))
+        mean = restored(mean)
+        squares = restored(restored(squares))
         width = student(count - 1) * error
         low, high = gamma_interval(1.0, count)
         square = DiagonalEstimate(

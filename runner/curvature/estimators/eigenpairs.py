@@ -179,15 +179,20 @@ class _Search(Method[Eigenpairs]):
     ) -> None:
         super().__init__(symmetric, 20 + 5 * k)
         self.exact = symmetric.size <= DENSE or 5 * k > symmetric.size
-        self.k, self.which, self.tolerance = k, which, tolerance
+        self.k = k
+        self.which = which
+        self.tolerance = tolerance
         self.generator = generator
         self.finished = False
         self.scale = 0.0  # largest modulus seen
 
     def prepare(self, block: int, budget: int) -> None:
         """The basis, as large as the budget allows."""
-        n, itemsize, k = self.symmetric.size, self.symmetric.dtype.itemsize, self.k
-        least, wanted = min(n, k + 3 * block), n if n <= WHOLE else max(4 * k, 64)
+        n = self.symmetric.size
+        itemsize = self.symmetric.dtype.itemsize
+        k = self.k
+        least = min(n, k + 3 * block)
+        wanted = n if n <= WHOLE else max(4 * k, 64)
         if least * itemsize * n > budget:
             warnings.warn(
                 f"memory_budget is {budget / 2**30:.3g} GiB, and {k} eigenpairs need {least} "
@@ -231,12 +236,14 @@ class _Search(Method[Eigenpairs]):
             if self.searched == 1 or self._gained(values) < self.searched:
                 self.finished = True
                 return
-            self.known, self.searched = values[: self.k], 2 * self.searched
+            self.known = values[: self.k]
+            self.searched = 2 * self.searched
             if space.most < self.symmetric.size:
                 space.anew(values, vectors, self.k, self.searched)
             else:
                 space.widen(self.searched)
-            self.round_start, self.look_again = self.symmetric.products, 0
+            self.round_start = self.symmetric.products
+            self.look_again = 0
             self.planned = min(self.symmetric.size, self.planned + LEAST_STEPS * self.searched)
         elif space.full:
             kept = self.k + (space.most - self.k) // 2
@@ -247,13 +254,15 @@ class _Search(Method[Eigenpairs]):
         return self.space.ready > self.k and self.space.ready >= self.look_again
 
     def _wait(self, residuals: Tensor) -> None:
-        worst, allowed = float(residuals[: self.k].max()), self.tolerance * self.scale
+        worst = float(residuals[: self.k].max())
+        allowed = self.tolerance * self.scale
         decades = math.log10(worst / allowed) if worst > allowed > 0 else 0.5
         self.look_again = self.space.ready + self.space.block * max(1, int(2 * decades))
 
     def _converged(self, values: Tensor, residuals: Tensor) -> bool:
         """The first k; and the next one, or so far away that no copy is on its way in between."""
-        k, allowed = self.k, self.tolerance * self.scale
+        k = self.k
+        allowed = self.tolerance * self.scale
         if self.searched > 1:  # residuals of several rounds add up
             allowed = math.hypot(allowed / 2, self.space.dropped)
         if not bool((residuals[:k] <= allowed).all()):
@@ -263,9 +272,11 @@ class _Search(Method[Eigenpairs]):
         steps = (self.symmetric.products - self.round_start) // self.space.block
         if len(values) <= k or steps < LEAST_STEPS:
             return False
-        end, following = values[k - 1], values[k]
+        end = values[k - 1]
+        following = values[k]
         if self.which == "magnitude":
-            end, following = end.abs(), following.abs()
+            end = end.abs()
+            following = following.abs()
         return float(residuals[k]) <= max(allowed, float((end - following).abs()) / 2)
 
     def _gained(self, values: Tensor) -> int:

@@ -117,10 +117,12 @@ def student(freedom: int) -> float:
 
     From 3 degrees of freedom on by Fisher's expansion, 0.7 % too small there and less above: errors
     that are stored were made with it."""
-    z, n = 1.959964, freedom
+    z = 1.959964
+    n = freedom
     if n < 3:
         return float(stdtrit(n, 0.975)) / z
-    first, second = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96
+    first = (z**2 + 1) / 4
+    second = (5 * z**4 + 16 * z**2 + 3) / 96
     third = (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
     return 1 + first / n + second / n**2 + third / n**3
 

@@ -159,7 +159,8 @@ def _shares(weights: Sequence[float] | None, count: int) -> Tensor:
 
 def _jackknife(measured: Measured, shares: Tensor) -> BatchEstimate:
     """Delete-one-batch jackknife for batches of these shares."""
-    value, count = measured.statistic(shares), len(shares)
+    value = measured.statistic(shares)
+    count = len(shares)
     inverse = (1 / shares).tolist()
     without = []
     for b in range(count):
@@ -178,7 +179,8 @@ def _exact(
     of_batches: list[Symmetric], smooth: list[Symmetric], groups: dict[str, slice], k: int
 ) -> Found:
     """Statistics of the matrices themselves."""
-    total, flat = _matrices(of_batches), _matrices(smooth)
+    total = _matrices(of_batches)
+    flat = _matrices(smooth)
     found = _eigenvalues(total, [0.0] * min(k, of_batches[0].size))
     found["trace"] = Measured(partial(_mean, total.diagonal(dim1=1, dim2=2).sum(1)))
     pairs = _pairs(groups)
@@ -267,9 +269,11 @@ class _Mean:
     """The weighted mean of the operators of all batches."""
 
     def __init__(self, of_batches: list[Symmetric], shares: Tensor) -> None:
-        self.of_batches, self.weights = of_batches, shares.tolist()
+        self.of_batches = of_batches
+        self.weights = shares.tolist()
         self.shape = (of_batches[0].size, of_batches[0].size)
-        self.dtype, self.device = of_batches[0].dtype, of_batches[0].device
+        self.dtype = of_batches[0].dtype
+        self.device = of_batches[0].device
         self.sizes = {"all": self.shape[0]}
 
     def __matmul__(self, v: Tensor) -> Tensor:

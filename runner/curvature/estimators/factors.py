@@ -65,8 +65,10 @@ class Perturbed:
         still: Mapping[str, Tensor] | None = None,
     ) -> Perturbed:
         leaves: dict[str, Tensor] = {}
-        values, kept = {INPUT: x, **(still or {})}, {}
-        behind, moving = dag.descendants(nodes), 0.0
+        values = {INPUT: x, **(still or {})}
+        kept = {}
+        behind = dag.descendants(nodes)
+        moving = 0.0
         for name in (INPUT, *dag.order):
             if name not in values:
                 node = dag.nodes[name]
@@ -94,8 +96,10 @@ class OutputFactors:
     rows."""
 
     def __init__(self, network: Perturbed, loss_hessian: Tensor) -> None:
-        leaves, output = network.leaves, network.output
-        self.nodes, self.examples = tuple(leaves), len(output)
+        leaves = network.leaves
+        output = network.output
+        self.nodes = tuple(leaves)
+        self.examples = len(output)
         columns, signs, self.scale = _root(loss_hessian)
         self.signs = signs.flatten()
         rows: dict[str, list[Tensor]] = {v: [] for v in self.nodes}
@@ -156,7 +160,8 @@ def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
     kept = values.abs() > values.shape[1] * torch.finfo(values.dtype).eps
     order = values.abs().argsort(1, descending=True)
     rank = int(kept.sum(1).max())
-    columns, signs = [], []
+    columns = []
+    signs = []
     for k in order[:, :rank].unbind(1):
         chosen = values.gather(1, k[:, None]).squeeze(1)
         vector = vectors.gather(2, k[:, None, None].expand(-1, vectors.shape[1], 1)).squeeze(2)
@@ -165,7 +170,8 @@ def _root(hessian: Tensor) -> tuple[list[Tensor], Tensor, float]:
     return columns, torch.stack(signs), scale
 
 
-COPIES, FEW = 8, 4
+COPIES = 8
+FEW = 4
 ENOUGH = 4e8
 """Forward operations that keep one thread busy: smaller networks take up to COPIES directions at
 once, which are the probes of a node (an MLP of width 256: 1.1 times as fast as with 4). Larger ones
@@ -190,11 +196,13 @@ class TensorPart:
         operations: float,
         memory_budget: int,
     ) -> None:
-        self._dag, self._network = dag, network
+        self._dag = dag
+        self._network = network
         self.nodes = tuple(network.leaves)
         self.sizes = {v: leaf[0].numel() for v, leaf in network.leaves.items()}
         output = network.output.detach()
-        self.dtype, self.device = output.dtype, output.device
+        self.dtype = output.dtype
+        self.device = output.device
         delta = dag.loss.gradient(output, y)
         self.scale = float(delta.abs().max())
         self._delta = delta / self.scale / len(x) if self.scale > 0 else delta
@@ -263,7 +271,8 @@ class TensorPart:
         network = self._network
         if copies > 1:
             network = network.copies(self._dag, copies)
-        leaves, output = network.leaves, network.output
+        leaves = network.leaves
+        output = network.output
         cotangent = self._delta.repeat(copies, 1).view(output.shape)
         pulled = torch.autograd.grad(
             output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True

@@ -53,7 +53,8 @@ def as_curvlinops(operator: Any) -> Any:
 
     class Operator(PyTorchLinearOperator):
         SELF_ADJOINT = True
-        device, dtype = symmetric.device, symmetric.dtype
+        device = symmetric.device
+        dtype = symmetric.dtype
 
         def _matmat(self, columns: list[Tensor]) -> list[Tensor]:
             flat = torch.cat([c.flatten(0, -2) for c in columns])

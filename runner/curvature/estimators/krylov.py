@@ -34,7 +34,10 @@ class Krylov:
         dtype: torch.dtype,
         fresh: Callable[[int], Tensor],
     ) -> None:
-        self.symmetric, self.block, self.most, self.fresh = symmetric, block, most, fresh
+        self.symmetric = symmetric
+        self.block = block
+        self.most = most
+        self.fresh = fresh
         self.rows = torch.empty(most + block, symmetric.size, dtype=dtype, device=symmetric.device)
         self.matrix = torch.zeros(most + block, most + block, dtype=torch.float64, device="cpu")
         self.last = self.matrix[:block, :block].clone()  # couples the last block to the next
@@ -48,7 +51,8 @@ class Krylov:
 
     def expand(self) -> None:
         """One product with each row of the next block."""
-        start, stop = self.ready, self.ready + self.block
+        start = self.ready
+        stop = self.ready + self.block
         basis = self.rows[:stop]
         images = self.symmetric.rows(self.rows[start:stop])
         before = torch.linalg.vector_norm(images, dim=1)
@@ -60,7 +64,8 @@ class Krylov:
         images = torch.addmm(images, coefficients.mT, basis, alpha=-1)
         coefficients[self.near :] += local
         self._take(coefficients.double().cpu(), start, stop)
-        self.ready, self.near = stop, start
+        self.ready = stop
+        self.near = start
         room = self.symmetric.size - stop
         if not room:
             self.last = torch.zeros(0, self.block, dtype=torch.float64, device="cpu")
@@ -70,16 +75,19 @@ class Krylov:
         small = float(factor.diagonal().abs().min())
         if small < math.sqrt(self.eps) * max(self.largest, float(before.max())):
             rows, factor = self._mended(basis, images, before)
-        rows, factor = rows[:room], factor[:room]
+        rows = rows[:room]
+        factor = factor[:room]
         self.rows[stop : stop + len(rows)] = rows
-        self.last, self.block = factor.double().cpu(), len(rows)
+        self.last = factor.double().cpu()
+        self.block = len(rows)
         self._couple(stop, self.last, start, stop)
 
     def _mended(self, basis: Tensor, images: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
         """Directions by their length, where little is left; random ones in place of rounding."""
         u, lengths, v = torch.linalg.svd(images.mT, full_matrices=False)
         size = before.clamp(min=self.largest)
-        rows, lost = u.mT.contiguous(), lengths <= 100 * self.eps * size
+        rows = u.mT.contiguous()
+        lost = lengths <= 100 * self.eps * size
         if bool(lost.any()):  # an invariant subspace: go on in another direction
             rows[lost] = self.fresh(int(lost.sum())).to(rows.dtype)
         rows, again = self._against(basis, rows)
@@ -121,7 +129,8 @@ class Krylov:
         m = self.ready
         values, vectors = torch.linalg.eigh(self.matrix[:m, :m])
         best = order(values)
-        values, vectors = values[best], vectors[:, best]
+        values = values[best]
+        vectors = vectors[:, best]
         residuals = (self.last @ vectors[m - self.last.shape[1] :]).norm(dim=0)
         return values, vectors, (residuals.square() + self.dropped**2).sqrt()
 
@@ -131,7 +140,8 @@ class Krylov:
 
     def restart(self, values: Tensor, vectors: Tensor, kept: int) -> None:
         """Replaces the basis by the first `kept` Ritz vectors."""
-        m, next_rows = self.ready, self.rows[self.ready : self.ready + self.block].clone()
+        m = self.ready
+        next_rows = self.rows[self.ready : self.ready + self.block].clone()
         coupling = self.last @ vectors[m - self.last.shape[1] :, :kept]
         self._combine(vectors[:, :kept])
         self.rows[kept : kept + self.block] = next_rows
@@ -170,7 +180,8 @@ class Krylov:
 
     def _reset(self, values: Tensor) -> None:
         self.matrix.zero_()
-        self.ready, self.near = len(values), 0
+        self.ready = len(values)
+        self.near = 0
         self.matrix[: self.ready, : self.ready] = values.diag()
 
     def _combine(self, factors: Tensor) -> None:
@@ -203,9 +214,11 @@ class Quadratures:
     """
 
     def __init__(self, symmetric: Symmetric, start: Tensor, steps: int, budget: int) -> None:
-        self.symmetric, self.steps = symmetric, min(steps, symmetric.size)
+        self.symmetric = symmetric
+        self.steps = min(steps, symmetric.size)
         count, n = start.shape
-        self.current, self.before = start, torch.zeros_like(start)
+        self.current = start
+        self.before = torch.zeros_like(start)
         self.kept = start.dtype.itemsize * count * self.steps * n <= budget
         shape = (count, self.steps if self.kept else 0, n)
         self.basis = torch.empty(shape, dtype=start.dtype, device=start.device)
@@ -215,7 +228,8 @@ class Quadratures:
 
     def step(self) -> None:
         """One product with each vector."""
-        images, done = self.symmetric.rows(self.current), self.done
+        images = self.symmetric.rows(self.current)
+        done = self.done
         alpha = (images * self.current).sum(1)
         rest = images - alpha[:, None] * self.current
         if done:
@@ -238,14 +252,17 @@ class Quadratures:
     def rule(self, probe: int, steps: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Nodes ascending, weights that add up to 1, and residuals of the nodes as eigenvalues."""
         count = self.done if steps is None else min(steps, self.done)
-        alphas, betas = self.alphas[:count, probe], self.betas[:count, probe]
+        alphas = self.alphas[:count, probe]
+        betas = self.betas[:count, probe]
         ends = (betas == 0).nonzero()
         if len(ends):
             count = int(ends[0]) + 1
-            alphas, betas = alphas[:count], betas[:count]
+            alphas = alphas[:count]
+            betas = betas[:count]
         matrix = alphas.diag() + betas[:-1].diag(1) + betas[:-1].diag(-1)
         values, vectors = torch.linalg.eigh(matrix)
-        weights, residuals = vectors[0].square(), vectors[-1].abs() * betas[-1]
+        weights = vectors[0].square()
+        residuals = vectors[-1].abs() * betas[-1]
         if self.kept:
             return values, weights, residuals
         apart = 100 * torch.finfo(self.symmetric.dtype).eps * float(values.abs().max())

@@ -113,8 +113,14 @@ class Monitor:
         seed: int | None,
         settings: dict[str, Any],
     ) -> None:
-        self.module, self.loss, self.data, self.every = module, loss, data, every
-        self.asked, self.measures, self.seed, self.settings = asked, measures, seed, settings
+        self.module = module
+        self.loss = loss
+        self.data = data
+        self.every = every
+        self.asked = asked
+        self.measures = measures
+        self.seed = seed
+        self.settings = settings
         self.rows: list[Row] = []
 
     def __call__(self, step: int) -> Row | None:
@@ -142,7 +148,8 @@ class Monitor:
         ValueError
             For a pattern without files, and a file without a state that fits the module.
         """
-        twin, rows = copy.deepcopy(self.module), []
+        twin = copy.deepcopy(self.module)
+        rows = []
         for step, path in checkpoint_files(files):
             load_state(twin, path)
             rows.append(self._measured(twin, step) | {"file": str(path)})
@@ -185,10 +192,12 @@ class Monitor:
         if count := self.asked["eigenvalues"]:
             pairs = top_eigenpairs(operator, min(count, operator.shape[0]), progress=False)
             for i, (value, error) in enumerate(zip(pairs.value, pairs.error, strict=True)):
-                row[f"lambda_{i + 1}"], row[f"lambda_{i + 1}_error"] = float(value), float(error)
+                row[f"lambda_{i + 1}"] = float(value)
+                row[f"lambda_{i + 1}_error"] = float(error)
         if self.asked["trace"]:
             estimate = trace_estimate(operator, self.asked["trace"], progress=False)
-            row["trace"], row["trace_error"] = estimate.value, estimate.error
+            row["trace"] = estimate.value
+            row["trace_error"] = estimate.error
         for name, measure in self.measures.items():
             row[name] = _number(measure(operator))
         return row

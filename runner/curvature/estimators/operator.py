@@ -43,7 +43,8 @@ class Symmetric:
     """
 
     def __init__(self, operator: Any) -> None:
-        self.products, self.exponent = 0, 0
+        self.products = 0
+        self.exponent = 0
         self._scaled = False
         self._apply, shape, self.dtype, self.device, self._several = _products(operator)
         if hasattr(operator, "refuse_changes"):  # weights, data or numbers that a network reads

@@ -33,7 +33,9 @@ class Probes(ABC):
     power: float
 
     def __init__(self, asked: Asked, sizes: Mapping[str, int], dtype: torch.dtype) -> None:
-        self.asked, self.pairs, self.sizes = asked, asked.with_diagonals, sizes
+        self.asked = asked
+        self.pairs = asked.with_diagonals
+        self.sizes = sizes
         self.nodes = list(dict.fromkeys(u for pair in self.pairs for u in pair))
         self.products = dict.fromkeys(sizes, 0)
         self.eps = float(torch.finfo(dtype).eps)

@@ -186,7 +186,9 @@ def _one(
     measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float, method: str
 ) -> PairMetrics:
     v, w = pair
-    m, a, b = measured[pair], measured[v, v], measured[w, w]
+    m = measured[pair]
+    a = measured[v, v]
+    b = measured[w, w]
     cost = m.products
 
     def root(square: Square) -> Estimate:

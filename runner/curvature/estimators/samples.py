@@ -34,10 +34,12 @@ class Samples:
 
     def add(self, z: Tensor, images: Tensor) -> None:
         """Vectors (k, n) on the sphere and their products; pairs are those within one call."""
-        z, images = z.double(), images.double()
+        z = z.double()
+        images = images.double()
         values = (z * images).sum(1)
         rest = images - values[:, None] / self.size * z
-        mixed, gram = z @ rest.mT, rest @ rest.mT
+        mixed = z @ rest.mT
+        gram = rest @ rest.mT
         self.values += values.tolist()
         self.squares += gram.diagonal().tolist()
         above = torch.ones_like(gram, dtype=torch.bool).triu(1)

@@ -76,7 +76,8 @@ class _Bidiagonal:
         alphas = torch.tensor(self.alphas, dtype=torch.float64, device="cpu")
         betas = torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu")
         u, s, vh = torch.linalg.svd(alphas.diag() + betas.diag(1) if k > 1 else alphas.diag())
-        first, second = float(s[0]), float(s[1]) if k > 1 else 0.0
+        first = float(s[0])
+        second = float(s[1]) if k > 1 else 0.0
         residual = 0.0
         if not self.done:
             residual = self.betas[k - 1] * abs(float(u[-1, 0]))
@@ -156,7 +157,8 @@ class SharedSubspaces:
     close as asked."""
 
     def __init__(self, apply: Apply, sizes: Mapping[str, int]) -> None:
-        self._apply, self.sizes = apply, sizes
+        self._apply = apply
+        self.sizes = sizes
         self.basis: dict[str, Tensor] = {}
         self.images: dict[str, dict[str, Tensor]] = {}
         self._spectra: dict[Pair, tuple[Tensor, Tensor]] = {}
@@ -234,7 +236,8 @@ class SharedSubspaces:
         for v in images:
             self._spectra.pop((v, w), None)
         if w not in self.basis:
-            self.basis[w], self.images[w] = basis, dict(images)
+            self.basis[w] = basis
+            self.images[w] = dict(images)
             return
         self.basis[w] = torch.cat([self.basis[w], basis])
         self.images[w] = {v: torch.cat([self.images[w][v], image]) for v, image in images.items()}

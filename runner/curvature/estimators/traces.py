@@ -175,7 +175,8 @@ class _Trace(Method[TraceEstimate]):
 
     def _choose(self) -> None:
         """Hutch++, or samples of the whole: by the variance that the sketch leaves out."""
-        images, self.sketch = torch.cat(self.sketch), []
+        images = torch.cat(self.sketch)
+        self.sketch = []
         q, r = torch.linalg.qr(images.mT)
         left_out = _left_out_lengths(r)
         plain = self.samples.square / self.planned
@@ -183,7 +184,8 @@ class _Trace(Method[TraceEstimate]):
         if self.method == "auto" and rest >= plain:
             self.method = "hutchinson"
             return
-        self.method, self.basis = "hutch++", q.mT.contiguous()
+        self.method = "hutch++"
+        self.basis = q.mT.contiguous()
         self.samples = Samples(self.symmetric.size - len(images))
 
     def result(self) -> TraceEstimate | None:
@@ -192,7 +194,8 @@ class _Trace(Method[TraceEstimate]):
         if unfinished or len(samples.values) < 2:
             return None
         low, high = samples.interval()
-        unscaled, both = self.symmetric.unscaled, 2 * self.rounding
+        unscaled = self.symmetric.unscaled
+        both = 2 * self.rounding
         return TraceEstimate(
             unscaled(self.inside + samples.mean),
             unscaled(samples.deviation + self.rounding),
@@ -203,7 +206,8 @@ class _Trace(Method[TraceEstimate]):
         )
 
     def undefined(self, reason: str) -> TraceEstimate:
-        nan, method = math.nan, "exact" if self.exact else self.method
+        nan = math.nan
+        method = "exact" if self.exact else self.method
         return TraceEstimate(nan, nan, nan, nan, self.symmetric.products, method, reason)
 
 

@@ -86,9 +86,11 @@ class _Bound(Method[UpperBound]):
 
     def of_matrix(self, matrix: Tensor) -> UpperBound:
         unscaled = self.symmetric.unscaled
-        trace, square = matrix.trace().cpu(), matrix.square().sum().cpu()
+        trace = matrix.trace().cpu()
+        square = matrix.square().sum().cpu()
         value = unscaled(float(wolkowicz_styan_upper(len(matrix), trace, square)))
-        first, second = (unscaled(float(trace)), 0.0), (unscaled(float(square), 2), 0.0)
+        first = (unscaled(float(trace)), 0.0)
+        second = (unscaled(float(square), 2), 0.0)
         return UpperBound(value, value, value, first, second, self.symmetric.products)
 
     def ahead(self) -> int:
@@ -99,12 +101,15 @@ class _Bound(Method[UpperBound]):
         self.samples.add(z, self.symmetric.rows(z))
 
     def result(self) -> UpperBound | None:
-        unscaled, n = self.symmetric.unscaled, self.symmetric.size
+        unscaled = self.symmetric.unscaled
+        n = self.symmetric.size
         samples = self.samples
         if len(samples.values) < 2:
             return None
-        centred, freedom = (1 + 2 / n) * samples.square, samples.freedom
-        mean, error = samples.mean / n, samples.deviation / n
+        centred = (1 + 2 / n) * samples.square
+        freedom = samples.freedom
+        mean = samples.mean / n
+        error = samples.deviation / n
         variance = (n - 1) / n * centred
         spread = math.sqrt(variance) / (1 - 1 / (4 * freedom))  # a root is small on average
         ends = gamma_interval(variance, freedom, 1 + 0.6 * samples.noise)
@@ -126,5 +131,6 @@ class _Bound(Method[UpperBound]):
         )
 
     def undefined(self, reason: str) -> UpperBound:
-        nan, products = math.nan, self.symmetric.products
+        nan = math.nan
+        products = self.symmetric.products
         return UpperBound(nan, nan, nan, (nan, nan), (nan, nan), products, reason)

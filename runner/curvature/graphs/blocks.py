@@ -129,7 +129,8 @@ def collect(
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     require_floating(evaluation.values, measured)
     y = dag.loss.targets(evaluation.values[dag.output], y)
-    reach, parts = Reach(dag, measured), Parts(measured)
+    reach = Reach(dag, measured)
+    parts = Parts(measured)
     chunk = _chunk(dag, evaluation, reach, memory_budget, per_example, kept if tensor else 1)
     scale = None if per_example else 1 / len(x)
     with torch.no_grad():
@@ -186,7 +187,9 @@ class SumOfParts(Mapping[tuple[str, str], Tensor]):
         zero: set[tuple[str, str]],
     ) -> None:
         self._place = {v: i for i, v in enumerate(nodes)}
-        self._gauss_newton, self._tensor, self._zero = gauss_newton, tensor, zero
+        self._gauss_newton = gauss_newton
+        self._tensor = tensor
+        self._zero = zero
 
     def __getitem__(self, pair: tuple[str, str]) -> Tensor:
         v, w = pair

@@ -162,7 +162,8 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
         )
     trials = []
     for changed in (output, output.roll(1, 0).flip(1)):
-        outputs, targets = torch.cat([output, changed]), torch.cat([y, y])
+        outputs = torch.cat([output, changed])
+        targets = torch.cat([y, y])
         single = torch.stack(
             [loss(outputs[b : b + 1], targets[b : b + 1]).reshape(()) for b in range(len(outputs))]
         )
@@ -261,7 +262,9 @@ def _trials(x: Tensor) -> Iterator[_Trial]:
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(
         x.device
     )
-    parts, here, start = [], [], 0
+    parts = []
+    here = []
+    start = 0
     for i, mine in enumerate(order.split(BETWEEN if count > 2 * BETWEEN else 1)):
         parts += [others[i : i + 1], x[mine]]
         here.append(torch.arange(start + 1, start + 1 + len(mine), device=x.device))

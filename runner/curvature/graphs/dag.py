@@ -232,7 +232,8 @@ class Dag:
 
     def descendants(self, nodes: Iterable[str]) -> set[str]:
         """The nodes that a path leads to from one of `nodes`."""
-        found, sources = set[str](), set(nodes)
+        found = set[str]()
+        sources = set(nodes)
         for name in self.order:
             if not sources.isdisjoint(self.nodes[name].parents):
                 found.add(name)
@@ -250,7 +251,9 @@ class Dag:
             name: {*self.children[name], *node.parents} for name, node in self.nodes.items()
         }
         neighbours[INPUT] = {*self.children[INPUT]}
-        frontier, seen, steps = {v}, {v, INPUT} - {w}, 0
+        frontier = {v}
+        seen = {v, INPUT} - {w}
+        steps = 0
         while frontier:
             if w in frontier:
                 return steps
@@ -271,7 +274,9 @@ class Dag:
                 )
 
     def _topological_order(self) -> tuple[str, ...]:
-        placed, order, waiting = {INPUT}, [], list(self.nodes.values())
+        placed = {INPUT}
+        order = []
+        waiting = list(self.nodes.values())
         while waiting:
             ready = [node for node in waiting if placed.issuperset(node.parents)]
             if not ready:

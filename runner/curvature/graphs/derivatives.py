@@ -117,7 +117,9 @@ def _of_first_example(node: Node, inputs: Sequence[Tensor]) -> tuple[list[Tensor
 def evaluate(dag: Dag, x: Tensor) -> Evaluation:
     """Forward pass that keeps what derivatives need. Raises ValueError when a node's output is not
     batched over examples."""
-    values, structures, in_place = {INPUT: x}, {}, set()
+    values = {INPUT: x}
+    structures = {}
+    in_place = set()
     with torch.no_grad():
         for name in dag.order:
             node = dag.nodes[name]

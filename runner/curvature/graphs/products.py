@@ -90,7 +90,10 @@ class CurvatureOperator(SymmetricOperator):
             raise ValueError(f'part must be "total", "gauss_newton" or "tensor", got {part!r}')
         with measuring(dag):
             x, y = differentiable(x=x, y=y)
-            self.dag, self.x, self.part, self.check = dag, x, part, check
+            self.dag = dag
+            self.x = x
+            self.part = part
+            self.check = check
             self.nodes = dag.select(nodes)
             evaluation = (
                 check_before_measuring(dag, x, y, finite=False) if check else evaluate(dag, x)
@@ -104,7 +107,8 @@ class CurvatureOperator(SymmetricOperator):
             require_floating(self._values, self.nodes)
             self._moving = dag.descendants(self.nodes)  # all others are evaluated once
             self.sizes = {v: self._values[v].shape[1:].numel() for v in self.nodes}
-            self.dtype, self.device = output.dtype, output.device
+            self.dtype = output.dtype
+            self.device = output.device
             self._loss_hessian = dag.loss.hessian(output, self.y) if part != "total" else None
         self._graph: _Graph | None = None
         self._differentiable = False

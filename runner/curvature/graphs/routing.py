@@ -89,7 +89,8 @@ class Reach:
             if i == len(free_from):
                 free_from.append(0)
                 largest.append(0)
-            place[v], free_from[i] = i, self.last_use(v)
+            place[v] = i
+            free_from[i] = self.last_use(v)
             columns = sum(sizes[w] for w in self.columns(v))
             largest[i] = max(largest[i], sizes[v] * (sizes[v] + columns))
         return {v: (i, largest[i]) for v, i in place.items()}
@@ -103,7 +104,10 @@ class Router:
     def __init__(
         self, dag: Dag, evaluation: Evaluation, y: Tensor, reach: Reach, second: bool = True
     ) -> None:
-        self.dag, self.reach, self.second, self.evaluation = dag, reach, second, evaluation
+        self.dag = dag
+        self.reach = reach
+        self.second = second
+        self.evaluation = evaluation
         output = self.evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
         gradient = dag.loss.gradient(output, y).unsqueeze(1)
@@ -174,7 +178,8 @@ class Router:
             yield v, row
             for w in [w for w in kept if last_use[w] >= self.reach.index[v]]:
                 del kept[w]
-        self._places, self._memory = {}, {}
+        self._places = {}
+        self._memory = {}
 
     def _children(self, v: str) -> list[str]:
         return [u for u in self.dag.children[v] if u in self.reach.index]
@@ -223,8 +228,10 @@ class Router:
 
     def _allocate(self, v: str, columns: list[str]) -> Row:
         """An uninitialised row with room for its diagonal block at the end."""
-        sizes, d = {w: self.evaluation.size(w) for w in columns}, self.evaluation.size(v)
-        spans, shape = slices_of(sizes), (len(self.loss_hessian), sum(sizes.values()) + d, d)
+        sizes = {w: self.evaluation.size(w) for w in columns}
+        d = self.evaluation.size(v)
+        spans = slices_of(sizes)
+        shape = (len(self.loss_hessian), sum(sizes.values()) + d, d)
         if v not in self._places:
             return Row(spans, self.loss_hessian.new_empty(shape))
         place, largest = self._places[v]
@@ -247,7 +254,8 @@ class Router:
 
     def _with_diagonal(self, v: str, row: Row) -> Row | None:
         n = row.matrix.shape[1] - self.evaluation.size(v)
-        total, empty = row.matrix[:, n:], True
+        total = row.matrix[:, n:]
+        empty = True
 
         def add(left: Tensor | None, right: Tensor) -> None:
             """Adds left right, or right alone."""
@@ -328,7 +336,8 @@ def add_gauss_newton(router: Router, blocks: Blocks, scale: float | None) -> Non
     right = torch.cat(list(factors.values()), 2)
     left = torch.bmm(router.loss_hessian, right)
     if scale is not None:
-        left, right = left.mul_(scale).flatten(0, 1), right.flatten(0, 1)
+        left = left.mul_(scale).flatten(0, 1)
+        right = right.flatten(0, 1)
     spans = slices_of({v: factors[v].shape[2] for v in names})
     for i, v in enumerate(names):
         product = left[..., : spans[v].stop].mT @ right[..., spans[v]]

@@ -40,7 +40,8 @@ def _kernel_eigenvectors(g: Tensor) -> tuple[Tensor, Tensor]:
     """
     norm = torch.linalg.vector_norm(g)
     axis = g / norm if norm > 0 else torch.eye(2, dtype=g.dtype)[0]
-    zero, half = g.new_zeros(1), torch.full((1,), 0.5, dtype=g.dtype).sqrt()
+    zero = g.new_zeros(1)
+    half = torch.full((1,), 0.5, dtype=g.dtype).sqrt()
     null = orthogonal_complement(axis[:, None])[:, 0]
     rows = [(half, half * axis), (half, -half * axis), (zero, null)]
     return torch.stack([norm, -norm, zero[0]]), torch.stack([torch.cat(row) for row in rows])

@@ -66,7 +66,8 @@ class Moments:
         """
         x, y = as_samples(x, y)
         keep = torch.ones_like(x) if mask is None else mask.to(x)
-        xs, ys = x * keep, y * keep
+        xs = x * keep
+        ys = y * keep
         return cls((xs * x).mean(), (xs * y).mean(), (ys * y).mean())
 
     def residual_covariance(self, slope: Tensor) -> Tensor:
@@ -219,8 +220,10 @@ class PairProblem:
     def of(cls, w: Tensor, v: Tensor, moments: Moments) -> PairProblem:
         sums = []
         for part in blocks(len(w)):
-            total, gap = w[part] + v[part], w[part] - v[part]
-            plus, minus = torch.dot(total, total) / 2, torch.dot(gap, gap) / 2
+            total = w[part] + v[part]
+            gap = w[part] - v[part]
+            plus = torch.dot(total, total) / 2
+            minus = torch.dot(gap, gap) / 2
             sums.append(torch.stack([plus, minus, torch.dot(w[part], v[part])]))
         plus, minus, slope = torch.stack(sums).sum(0)
         return cls(moments.xx, moments.residual_covariance(slope), plus, minus, slope)
@@ -269,7 +272,8 @@ def outlier_basis(w: Tensor, v: Tensor, pair: PairProblem, larger: bool) -> Tens
     """
     cos, sin = pair.mixing()
     alpha, beta = (cos, sin) if larger else (-sin, cos)
-    p, r = alpha * direction(w + v), beta * direction(w - v)
+    p = alpha * direction(w + v)
+    r = beta * direction(w - v)
     return (torch.cat([p + r, p - r]) / math.sqrt(2))[:, None]
 
 

@@ -63,8 +63,10 @@ def logit_jacobian(state: Forward) -> Tensor:
 def assemble(state: Forward, jacobian: Tensor, products: Tensor) -> Tensor:
     """H = Σ_i s'(z_i) j_i j_iᵀ + Σ_i delta_i ∂²z_i/∂theta², (..., D, D)."""
     hessian = (state.variance[..., None, :] * jacobian) @ jacobian.mT
-    inputs, error = state.inputs, state.error[..., None, :]
-    columns, units = inputs.shape[0], state.slope.shape[-2]
+    inputs = state.inputs
+    error = state.error[..., None, :]
+    columns = inputs.shape[0]
+    units = state.slope.shape[-2]
     ww, wv, vw = gate_blocks(hessian, columns, units)
     bend = products @ (error * state.weights * state.hidden[2]).mT
     ww.add_(bend.unflatten(-2, (columns, columns)))
@@ -130,7 +132,8 @@ def double_sum_terms(state: Forward) -> tuple[Tensor, Tensor, Tensor]:
     product of matrices with N columns.
     """
     (r, slope1, slope2), a = state.hidden[:3], state.slope
-    s, delta = state.variance[..., None, :], state.error[..., None, :]
+    s = state.variance[..., None, :]
+    delta = state.error[..., None, :]
     ss = s.mT * s
     bend = delta * slope2 * state.weights
     mixed = _gram(s * a.square(), bend)
@@ -227,14 +230,17 @@ class _Contraction(NamedTuple):
 
 
 def _contract_identity(state: Forward) -> _Contraction:
-    r, norms = state.hidden[0], state.inputs.square().sum(0)
+    r = state.hidden[0]
+    norms = state.inputs.square().sum(0)
     quadratic = norms * state.slope.square().sum(-2) + 1 + r.square().sum(-2)
     return _Contraction(quadratic, norms * state.slope, r, norms.expand_as(r), torch.zeros_like(r))
 
 
 def _contract(state: Forward, jacobian: Tensor, products: Tensor, matrix: Tensor) -> _Contraction:
-    inputs, r = state.inputs, state.hidden[0]
-    columns, units = inputs.shape[0], r.shape[-2]
+    inputs = state.inputs
+    r = state.hidden[0]
+    columns = inputs.shape[0]
+    units = r.shape[-2]
     count = columns * units
     product = matrix @ jacobian
     ww, wv, _ = gate_blocks(matrix, columns, units)
@@ -251,11 +257,14 @@ def _gradient(state: Forward, contraction: _Contraction) -> Tensor:
     """∇⟨G, H(theta)⟩, (..., D), by the chain rule through y, v and z."""
     quadratic, through_slope, through_hidden, kappa, tau = contraction
     r, slope1, slope2, slope3 = state.hidden
-    weights, s, delta = state.weights, state.variance[..., None, :], state.error[..., None, :]
+    weights = state.weights
+    s = state.variance[..., None, :]
+    delta = state.error[..., None, :]
     curvature = torch.addcmul(weights * slope2 * kappa, slope1, tau, value=2).sum(-2)
     # d delta/dz = s' and d s'/dz = s'': what z does to the value goes with dz/dtheta = j.
     by_logit = (state.third * quadratic + state.variance * curvature)[..., None, :]
-    slope_part, bend_part = 2 * s * through_slope, delta * kappa
+    slope_part = 2 * s * through_slope
+    bend_part = delta * kappa
     by_y = weights * torch.addcmul(slope_part * slope2, bend_part, slope3)
     by_y = by_y + 2 * torch.addcmul(s * through_hidden * slope1, delta * tau, slope2)
     by_y = torch.addcmul(by_y, by_logit, state.slope)
@@ -287,13 +296,15 @@ def contraction_gradient(
     O(I D²) per theta.
     """
     state = forward(theta, x, q, activation, 3)
-    jacobian, products = logit_jacobian(state), input_products(state.inputs)
+    jacobian = logit_jacobian(state)
+    products = input_products(state.inputs)
     return _gradient(state, _contract(state, jacobian, products, matrix))
 
 
 def _gradient_along(state: Forward, constant: Callable[[Tensor], Tensor]) -> Tensor:
     """∇⟨G, H(theta)⟩ with G = constant(H), which may overwrite H."""
-    jacobian, products = logit_jacobian(state), input_products(state.inputs)
+    jacobian = logit_jacobian(state)
+    products = input_products(state.inputs)
     matrix = constant(assemble(state, jacobian, products))
     return _gradient(state, _contract(state, jacobian, products, matrix))
 

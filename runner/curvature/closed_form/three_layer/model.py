@@ -253,8 +253,10 @@ def forward(theta: Tensor, x: Tensor, q: Tensor, activation: str, order: int) ->
     """
     check_data(theta, x, q)
     inputs, V, hidden, z = _logit(theta, x, activation, order)
-    p, miss = torch.sigmoid(z), torch.sigmoid(-z)
-    variance, weights = p * miss, V[..., 1:, None]
+    p = torch.sigmoid(z)
+    miss = torch.sigmoid(-z)
+    variance = p * miss
+    weights = V[..., 1:, None]
     return Forward(
         inputs=inputs,
         weights=weights,
