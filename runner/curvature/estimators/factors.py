@@ -19,7 +19,7 @@ subtracted, so that nothing cancels, and the graph needs no second pass through 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -29,6 +29,7 @@ from runner.curvature.function.errors import second_derivatives
 from runner.curvature.function.modes import Convolutions, Operations
 from runner.curvature.graphs.dag import INPUT, Dag
 from runner.curvature.graphs.derivatives import refuse_cut_backwards
+from runner.curvature.graphs.losses import repeated
 
 Products = dict[str, Tensor]
 
@@ -52,8 +53,8 @@ class Perturbed:
         """The same for `count` copies of the batch; what no perturbation moves is not computed
         again."""
         nodes = tuple(self.leaves)
-        repeated = {name: v.repeat(count, *(1,) * (v.dim() - 1)) for name, v in self.still.items()}
-        return Perturbed.of(dag, repeated[INPUT], nodes, self.in_place, repeated)
+        still = {name: repeated(value, count) for name, value in self.still.items()}
+        return Perturbed.of(dag, still[INPUT], nodes, self.in_place, still)
 
     @classmethod
     def of(
@@ -113,10 +114,9 @@ class OutputFactors:
             )
             for v, g in zip(leaves, grads, strict=True):
                 rows[v].append(g.flatten(1))
-        self.rows = {
-            v: torch.cat(found) if found else leaves[v].new_zeros(0, leaves[v][0].numel())
-            for v, found in rows.items()
-        }
+        self.rows = {}
+        for v, leaf in leaves.items():
+            self.rows[v] = torch.cat([leaf.new_zeros(0, leaf[0].numel()), *rows[v]])
         self._grams: dict[str, Tensor] = {}
         self._turned: dict[str, Tensor] = {}
         self._squares: dict[frozenset[str], float] = {}
@@ -247,23 +247,23 @@ class TensorPart:
         dot: Tensor | None = None
         for w, r in directions.items():
             if w in gradients:
-                q = gradients[w].flatten(1).view(copies, -1, self.sizes[w]).sum(1)[:count]
+                q = self._of_batch(w, gradients[w], copies)[:count]
                 term = (q * r.to(q)).sum()
                 dot = term if dot is None else dot + term
-        zero = {
-            v: torch.zeros(count, d, dtype=self.dtype, device=self.device)
-            for v, d in self.sizes.items()
-        }
-        if dot is None or not dot.requires_grad:
-            return zero
-        with second_derivatives("a node or the loss"):
-            grads = torch.autograd.grad(
-                dot, list(leaves.values()), retain_graph=True, allow_unused=True
-            )
-        return {
-            v: zero[v] if g is None else g.reshape(copies, -1, self.sizes[v]).sum(1)[:count]
-            for v, g in zip(leaves, grads, strict=True)
-        }
+        grads: Sequence[Tensor] = [torch.zeros_like(leaf) for leaf in leaves.values()]
+        if dot is not None and dot.requires_grad:
+            with second_derivatives("a node or the loss"):
+                grads = torch.autograd.grad(
+                    dot, list(leaves.values()), retain_graph=True, materialize_grads=True
+                )
+        images = {}
+        for v, grad in zip(leaves, grads, strict=True):
+            images[v] = self._of_batch(v, grad, copies)[:count]
+        return images
+
+    def _of_batch(self, node: str, rows: Tensor, copies: int) -> Tensor:
+        """Sums over the examples of each copy of the batch, (copies, d_v)."""
+        return rows.reshape(copies, -1, self.sizes[node]).sum(1)
 
     def _pull(self, copies: int) -> tuple[Products, Products]:
         """The perturbations of `copies` copies of the batch, and q_v of every example where it
@@ -273,14 +273,16 @@ class TensorPart:
             network = network.copies(self._dag, copies)
         leaves = network.leaves
         output = network.output
-        cotangent = self._delta.repeat(copies, 1).view(output.shape)
+        cotangent = repeated(self._delta, copies).view(output.shape)
         pulled = torch.autograd.grad(
             output, list(leaves.values()), cotangent, create_graph=True, allow_unused=True
         )
         refuse_cut_backwards(pulled, "the network")  # it would look like a tensor part of zero
-        return leaves, {
-            v: q for v, q in zip(leaves, pulled, strict=True) if q is not None and q.requires_grad
-        }
+        moving = {}
+        for v, gradient in zip(leaves, pulled, strict=True):
+            if gradient is not None and gradient.requires_grad:
+                moving[v] = gradient
+        return leaves, moving
 
 
 def _fitting(sizes: tuple[int, ...], count: int) -> int:

@@ -49,12 +49,11 @@ def exact_elements(
     routed = sum(sizes[v] for v in dag.order)
     widest = max(sizes[v] for v in dag.order)
     total = sum(sizes[v] for v in measured)
-    edges = sum(
-        sizes[u] * sizes[p] + sizes[p] ** 2
-        for u in dag.order
-        for p in set(dag.nodes[u].parents)
-        if p != INPUT or INPUT in measured
-    )
+    edges = 0
+    for u in dag.order:
+        for p in set(dag.nodes[u].parents):
+            if p != INPUT or INPUT in measured:
+                edges += sizes[p] * (sizes[u] + sizes[p])
     working = 3 * routed * widest + edges + 3 * sizes[dag.output] * total
     result = kept * (total**2 + widest * total) // 2 + widest * total
     return working + (result if per_example else 0), 0 if per_example else result
@@ -152,10 +151,10 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
             f"{tuple(y.shape)}"
         )
     loss = dag.loss.value
+    allowed = tolerance(output.dtype)
     first, second = (loss(output, y).mean() for _ in range(2))
-    if not torch.equal(first, second) and float((first - second).abs()) > tolerance(
-        output.dtype
-    ) * float(first.abs()):
+    differ = float((first - second).abs()) > allowed * float(first.abs())
+    if differ and not torch.equal(first, second):
         raise MeasurementError(
             f"the loss is not deterministic: {float(first)!r}, then {float(second)!r} for the "
             "same output and target"
@@ -164,14 +163,13 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
     for changed in (output, output.roll(1, 0).flip(1)):
         outputs = torch.cat([output, changed])
         targets = torch.cat([y, y])
-        single = torch.stack(
-            [loss(outputs[b : b + 1], targets[b : b + 1]).reshape(()) for b in range(len(outputs))]
-        )
+        pairs = zip(outputs.split(1), targets.split(1), strict=True)
+        single = torch.stack([loss(output, target).reshape(()) for output, target in pairs])
         trials.append((loss(outputs, targets), single))
     scale = max((float(s.abs().mean()) for _, s in trials if s.isfinite().all()), default=0.0)
     for whole, single in trials:
         if bool(single.isfinite().all()) or not bool(whole.isfinite().all()):
-            _compare_losses(whole, single, tolerance(output.dtype) * scale)
+            _compare_losses(whole, single, allowed * scale)
         else:
             raise MeasurementError(
                 "the loss of the batch is finite and that of a single example is not (an "
@@ -248,20 +246,16 @@ BETWEEN = 4
 def _trials(x: Tensor) -> Iterator[_Trial]:
     count = len(x)
     rows = torch.arange(count, device=x.device)
-    if (
-        count == 1
-    ):  # has no others that could matter: a function of it alone, branches by its values included
+    if count == 1:  # no others that could matter: a function of it alone
         yield _Trial(torch.cat([x, x]), torch.arange(2, device=x.device), rows.expand(2))
         return
     others = x.flip(0) if x.dim() == 1 else x.flip(0).flip(-1)
     if x.is_floating_point():
-        noise = torch.randn(
-            x.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64, device="cpu"
-        )
+        drawn = torch.Generator().manual_seed(1)
+        noise = torch.randn(x.shape, generator=drawn, dtype=torch.float64, device="cpu")
         others = others * (1 + 0.1 * noise).to(x)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(0), device="cpu").to(
-        x.device
-    )
+    drawn = torch.Generator().manual_seed(0)
+    order = torch.randperm(count, generator=drawn, device="cpu").to(x.device)
     parts = []
     here = []
     start = 0
@@ -273,10 +267,8 @@ def _trials(x: Tensor) -> Iterator[_Trial]:
     half = (count + 1) // 2
     yield _Trial(x[-half:], rows[:half], rows[-half:])
     # Two at a time: of a batch of one, a squeeze would take the dimension of the examples away.
-    few = (
-        ((0,), (1,)) if count == 2 else ((0, count - 1), (half - 2, half - 1))
-    )  # no example is in all the trials
-    for pair in few:
+    few = ((0, count - 1), (half - 2, half - 1))  # no example is in all the trials
+    for pair in few if count > 2 else ((0,), (1,)):
         there = torch.tensor(pair, device=x.device)
         yield _Trial(x[there], rows[: len(pair)], there)
 

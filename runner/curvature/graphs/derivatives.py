@@ -17,7 +17,7 @@ from torch import Tensor
 from runner.curvature.function.errors import MeasurementError, describe, second_derivatives
 from runner.curvature.function.trees import slices_of
 from runner.curvature.graphs.dag import INPUT, Dag, Node
-from runner.curvature.graphs.losses import replicated_jacobian
+from runner.curvature.graphs.losses import repeated, replicated_jacobian
 from runner.curvature.graphs.recognise import structure_of
 from runner.curvature.graphs.structure import Structure
 
@@ -220,7 +220,7 @@ def _autodiff(
 
     def outputs(copies: tuple[Tensor, ...], repeats: int) -> Tensor:
         given = dict(zip(wanted, copies, strict=True))
-        arguments = [given[p] if p in given else _repeat(values[p], repeats) for p in node.parents]
+        arguments = [given[p] if p in given else repeated(values[p], repeats) for p in node.parents]
         if node.name in evaluation.in_place:
             arguments = [a.clone() for a in arguments]
         return node(*arguments).flatten(1)
@@ -230,7 +230,7 @@ def _autodiff(
         if not flat.requires_grad:
             return None
         grads = torch.autograd.grad(
-            flat, copies, _repeat(delta, repeats), create_graph=True, materialize_grads=True
+            flat, copies, repeated(delta, repeats), create_graph=True, materialize_grads=True
         )
         return torch.cat([g.flatten(1) for g in grads], 1)
 
@@ -286,7 +286,3 @@ def not_differentiable(name: str, value: Tensor) -> MeasurementError:
         f"node {name!r} holds {describe(value)}: derivatives exist for floating-point values "
         f"only. {advice}"
     )
-
-
-def _repeat(t: Tensor, repeats: int) -> Tensor:
-    return t.repeat(repeats, *(1,) * (t.dim() - 1))

@@ -29,6 +29,11 @@ MAX_ELEMENTS = 1 << 23
 Replicated = Callable[[tuple[Tensor, ...], int], "Tensor | None"]
 
 
+def repeated(t: Tensor, count: int) -> Tensor:
+    """`count` copies of the batch, one after the other."""
+    return t.repeat(count, *(1,) * (t.dim() - 1))
+
+
 def replicated_jacobian(
     fn: Replicated, inputs: tuple[Tensor, ...], rows: int, limit: int | None = None
 ) -> list[Tensor]:
@@ -45,12 +50,12 @@ def replicated_jacobian(
     step = max(1, min(rows, MAX_ELEMENTS // max(1, batch * widest)))
     if limit is not None:
         step = max(1, min(step, limit // batch))
-    pieces = [
-        _rows(fn, inputs, start, min(step, rows - start), rows) for start in range(0, rows, step)
-    ]
-    return [
-        torch.cat(found, 1) if len(found) > 1 else found[0] for found in zip(*pieces, strict=True)
-    ]
+    pieces = []
+    for start in range(0, rows, step):
+        pieces.append(_rows(fn, inputs, start, min(step, rows - start), rows))
+    if len(pieces) == 1:
+        return pieces[0]
+    return [torch.cat(found, 1) for found in zip(*pieces, strict=True)]
 
 
 def _rows(
@@ -58,14 +63,7 @@ def _rows(
 ) -> list[Tensor]:
     batch = inputs[0].shape[0]
     with torch.enable_grad():
-        copies = tuple(
-            t.detach()
-            .unsqueeze(0)
-            .expand(count, *t.shape)
-            .reshape(count * batch, *t.shape[1:])
-            .requires_grad_()
-            for t in inputs
-        )
+        copies = tuple(repeated(t.detach(), count).requires_grad_() for t in inputs)
         values = fn(copies, count)
         if values is None or not values.requires_grad:
             return [t.new_zeros(batch, count, t[0].numel()) for t in inputs]
@@ -173,10 +171,8 @@ class Loss:
         """Second derivative of each example's loss, shape (B, d, d)."""
 
         def gradient(outputs: tuple[Tensor, ...], repeats: int) -> Tensor:
-            targets = target.repeat(repeats, *(1,) * (target.dim() - 1))
-            (out,) = torch.autograd.grad(
-                self.summed(outputs[0], targets), outputs[0], create_graph=True
-            )
+            total = self.summed(outputs[0], repeated(target, repeats))
+            (out,) = torch.autograd.grad(total, outputs[0], create_graph=True)
             return out.flatten(1)
 
         with second_derivatives(LOSS):

@@ -27,6 +27,7 @@ from runner.curvature.graphs.derivatives import (
     refuse_cut_backwards,
     require_floating,
 )
+from runner.curvature.graphs.losses import repeated
 from runner.curvature.graphs.state import (
     differentiable,
     measuring,
@@ -196,61 +197,38 @@ class CurvatureOperator(SymmetricOperator):
 
     def _hessian(self, directions: Products, copies: int) -> Products:
         graph = self._graph_of(copies)
-        dot = sum(
-            (graph.gradients[w].flatten(1) * r).sum()
-            for w, r in directions.items()
-            if w in graph.gradients
-        )
-        return self._pull(dot, None, graph)
+        return self._pull(_dot(graph.gradients, directions), None, graph)
 
     def _gauss_newton(self, directions: Products, copies: int) -> Products:
         """J^T A (J r): J r by differentiating J^T u, which is linear in u, with respect to u."""
         assert self._loss_hessian is not None
         graph = self._graph_of(copies)
-        names = list(directions)
+        leaves = [graph.leaves[w] for w in directions]
         u = torch.zeros_like(graph.output, requires_grad=True)
         pulled = torch.autograd.grad(
-            graph.output,
-            [graph.leaves[w] for w in names],
-            u,
-            create_graph=True,
-            retain_graph=True,
-            allow_unused=True,
+            graph.output, leaves, u, create_graph=True, retain_graph=True, allow_unused=True
         )
-        dot = sum(
-            (p.flatten(1) * directions[w]).sum()
-            for w, p in zip(names, pulled, strict=True)
-            if p is not None
-        )
-        if not isinstance(dot, Tensor):
-            return self._zero(copies)
+        dot = _dot(dict(zip(directions, pulled, strict=True)), directions)
+        if dot is None:
+            return self._zero(graph)
         self._require_second_derivatives(pulled)
         (tangent,) = torch.autograd.grad(dot, u, retain_graph=True)
         tangent = tangent.reshape(copies, len(self.x), -1)
         curved = torch.einsum("bkl,pbl->pbk", self._loss_hessian, tangent) / len(self.x)
         return self._pull(graph.output, curved.reshape(graph.output.shape), graph)
 
-    def _pull(
-        self, value: Tensor | int, cotangent: Tensor | None, graph: _Graph
-    ) -> dict[str, Tensor]:
-        zero = self._zero(graph.copies)
-        if not isinstance(value, Tensor) or not value.requires_grad:
-            return zero
-        leaves = [graph.leaves[v] for v in self.nodes]
+    def _pull(self, value: Tensor | None, cotangent: Tensor | None, graph: _Graph) -> Products:
+        if value is None or not value.requires_grad:
+            return self._zero(graph)
+        leaves = list(graph.leaves.values())
         with naming_node(self.dag, self._values), second_derivatives("a node or the loss"):
             grads = torch.autograd.grad(
-                value, leaves, cotangent, retain_graph=True, allow_unused=True
+                value, leaves, cotangent, retain_graph=True, materialize_grads=True
             )
-        return {
-            v: zero[v] if g is None else g.flatten(1)
-            for v, g in zip(self.nodes, grads, strict=True)
-        }
+        return {v: grad.flatten(1) for v, grad in zip(self.nodes, grads, strict=True)}
 
-    def _zero(self, copies: int) -> dict[str, Tensor]:
-        return {
-            v: torch.zeros(copies, self.sizes[v], dtype=self.dtype, device=self.device)
-            for v in self.nodes
-        }
+    def _zero(self, graph: _Graph) -> Products:
+        return {v: torch.zeros_like(leaf).flatten(1) for v, leaf in graph.leaves.items()}
 
     def _graph_of(self, copies: int) -> _Graph:
         if self._graph is None or self._graph.copies != copies:
@@ -269,10 +247,10 @@ class CurvatureOperator(SymmetricOperator):
 
     def _build(self, copies: int) -> _Graph:
         batch = len(self.x)
-        leaves = {
-            v: self._values[v].new_zeros(copies, 1, *self._values[v].shape[1:]).requires_grad_()
-            for v in self.nodes
-        }
+        leaves = {}
+        for v in self.nodes:
+            shape = self._values[v].shape[1:]
+            leaves[v] = self._values[v].new_zeros(copies, 1, *shape).requires_grad_()
 
         def perturbed(v: str, value: Tensor) -> Tensor:
             if v not in leaves:
@@ -284,18 +262,16 @@ class CurvatureOperator(SymmetricOperator):
             for name in (INPUT, *self.dag.order):
                 if name in self._moving:
                     node = self.dag.nodes[name]
-                    parents = [
-                        values[p].clone() if name in self._in_place else values[p]
-                        for p in node.parents
-                    ]
+                    parents = [values[p] for p in node.parents]
+                    if name in self._in_place:
+                        parents = [value.clone() for value in parents]
                     with Convolutions("inputs"):
                         value = node(*parents)
                 else:
-                    fixed = self._values[name].detach()
-                    value = fixed.repeat(copies, *(1,) * (fixed.dim() - 1))
+                    value = repeated(self._values[name].detach(), copies)
                 values[name] = perturbed(name, value)
             output = values[self.dag.output]
-            targets = self.y.repeat(copies, *(1,) * (self.y.dim() - 1))
+            targets = repeated(self.y, copies)
             gradients: dict[str, Tensor] = {}
             if self.part != "gauss_newton":
                 loss = self.dag.loss.summed(output, targets) / batch
@@ -328,6 +304,17 @@ class CurvatureOperator(SymmetricOperator):
                 peak = budget
         self._graph = None
         return max(1, int(budget / (UNSEEN * peak)))
+
+
+def _dot(gradients: Mapping[str, Tensor | None], directions: Products) -> Tensor | None:
+    """sum_w g_w . r_w over the nodes that have a gradient."""
+    total = None
+    for w, direction in directions.items():
+        gradient = gradients.get(w)
+        if gradient is not None:
+            term = (gradient.flatten(1) * direction).sum()
+            total = term if total is None else total + term
+    return total
 
 
 def _joined(pieces: Sequence[Products], nodes: Iterable[str]) -> Products:

@@ -108,12 +108,11 @@ class Router:
         self.reach = reach
         self.second = second
         self.evaluation = evaluation
-        output = self.evaluation.values[dag.output]
+        output = evaluation.values[dag.output]
         self.loss_hessian = dag.loss.hessian(output, y)
         gradient = dag.loss.gradient(output, y).unsqueeze(1)
-        eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device).expand(
-            len(gradient), -1, -1
-        )
+        eye = torch.eye(gradient.shape[2], dtype=gradient.dtype, device=gradient.device)
+        eye = eye.expand(len(gradient), -1, -1)
         if len(kinds := {str(evaluation.values[v].dtype) for v in dag.order}) > 1:
             raise MeasurementError(
                 f"nodes have several types ({', '.join(sorted(kinds))}): measure a copy in one type"
@@ -128,9 +127,9 @@ class Router:
     def derive(self, v: str) -> None:
         """Gradient and factor of v from its children, then v's local derivatives."""
         if v not in self._pulled:
-            pulled = [
-                torch.bmm(self._pulled[u], self.local[u].jacobians[v]) for u in self._children(v)
-            ]
+            pulled = []
+            for u in self._children(v):
+                pulled.append(torch.bmm(self._pulled[u], self.local[u].jacobians[v]))
             self._pulled[v] = sum(pulled[1:], pulled[0])
         parents = self.reach.parents[v]
         if parents:
@@ -158,21 +157,19 @@ class Router:
         passing=True: the caller is done with a row when it asks for the next, and rows take each
         other's memory. In new memory, which comes page by page, a third of the time goes into
         fetching pages."""
-        self._places = (
-            self.reach.places({v: self.evaluation.size(v) for v in self.reach.backwards})
-            if passing
-            else {}
-        )
+        self._places = {}
+        if passing:
+            sizes = {v: self.evaluation.size(v) for v in self.reach.backwards}
+            self._places = self.reach.places(sizes)
         kept: dict[str, Row] = {}
         last_use = {w: self.reach.last_use(w) for w in self.reach.backwards}
         for v in self.reach.backwards:
             self.derive(v)
             row = self._row(v, kept)
             if not self._joins:  # else total Jacobians read them until the end
+                # the derivatives of the next nodes find their memory in the cache
                 for u in self._children(v):
-                    del self.local[
-                        u
-                    ]  # the derivatives of the next nodes find their memory in the cache
+                    del self.local[u]
             if row is not None:
                 kept[v] = row
             yield v, row
@@ -254,20 +251,16 @@ class Router:
 
     def _with_diagonal(self, v: str, row: Row) -> Row | None:
         n = row.matrix.shape[1] - self.evaluation.size(v)
-        total = row.matrix[:, n:]
+        diagonal = row.matrix[:, n:]
         empty = True
-
-        def add(left: Tensor | None, right: Tensor) -> None:
-            """Adds left right, or right alone."""
-            nonlocal empty
-            if left is not None:
-                right = torch.bmm(left, right, out=total if empty else None)
-            if right is not total:
-                (total.copy_ if empty else total.add_)(right)
-            empty = False
-
         for left, right in self._diagonal_terms(v, row):
-            add(left, right)
+            if not empty:
+                diagonal.add_(right if left is None else torch.bmm(left, right))
+            elif left is None:
+                diagonal.copy_(right)
+            else:
+                torch.bmm(left, right, out=diagonal)
+            empty = False
         if empty:
             return Row(row.spans, row.matrix[:, :n]) if n else None
         row.spans[v] = slice(n, n + self.evaluation.size(v))
@@ -296,15 +289,13 @@ class Router:
         if (q, w) not in self._jacobians:
             total: Tensor | None = None
             for r in self.reach.parents[q]:
-                if r == w:
-                    term: Tensor | None = self.local[q].jacobians[r]
-                else:
+                term = self.local[q].jacobians[r]
+                if r != w:
                     through = self.jacobian(r, w)
-                    term = (
-                        None if through is None else torch.bmm(self.local[q].jacobians[r], through)
-                    )
-                if term is not None:
-                    total = term if total is None else total + term
+                    if through is None:
+                        continue
+                    term = torch.bmm(term, through)
+                total = term if total is None else total + term
             self._jacobians[q, w] = total
         return self._jacobians[q, w]
 

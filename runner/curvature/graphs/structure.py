@@ -69,9 +69,9 @@ class LinearStage:
     def push(
         self, saved: None, g: Tensor, q: Tensor, a: Tensor, owned: bool
     ) -> tuple[Tensor, Tensor | None]:
-        return self.weight @ a if a.dim() == 2 else torch.bmm(
-            self.weight.expand(len(a), -1, -1), a
-        ), None
+        if a.dim() == 2:
+            return self.weight @ a, None
+        return torch.bmm(self.weight.expand(len(a), -1, -1), a), None
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class ElementwiseStage:
     ) -> tuple[Tensor, Tensor | None]:
         slope, bend = saved
         curvature = None if bend is None else torch.matmul(a.mT, _weigh(g * bend, a))
-        return a.mul_(slope.unsqueeze(-1)) if owned and a.dim() == 3 else _weigh(
-            slope, a
-        ), curvature
+        if owned and a.dim() == 3:
+            return a.mul_(slope.unsqueeze(-1)), curvature
+        return _weigh(slope, a), curvature
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ class LayerNormStage:
         t = _times(q, a)
         kappa = -s * inverse.square() / d
         left = torch.stack((r, t), 2)
-        right = torch.stack((-(kappa / d) * r - (inverse / d) * t, -(inverse / d) * r), 1)
+        first = -(kappa / d) * r - (inverse / d) * t
+        right = torch.stack((first, -(inverse / d) * r), 1)
         gram = torch.matmul(centred.mT, centred)
         return jacobian, (kappa.unsqueeze(2) * gram).baddbmm_(left, right)
 
@@ -227,17 +228,14 @@ class Structure:
         """Jacobian (B, d_out, d_joined) and contracted curvature (B, d_joined, d_joined) for the
         loss gradient g."""
         width, kept = saved
+        eye = torch.eye(width, dtype=like.dtype, device=like.device)
         if not self.chain.stages:
-            return torch.eye(width, dtype=like.dtype, device=like.device).expand(
-                len(g), width, width
-            ), None
+            return eye.expand(len(g), width, width), None
         first = self.chain.stages[0]
         if isinstance(first, LinearStage):
             # The first Jacobian is the shared weight matrix itself: no product with the identity.
             rest = Chain(self.chain.stages[1:])
             jacobian, curvature = rest.push(kept[1:], g, first.weight)
         else:
-            jacobian, curvature = self.chain.push(
-                kept, g, torch.eye(width, dtype=like.dtype, device=like.device)
-            )
+            jacobian, curvature = self.chain.push(kept, g, eye)
         return jacobian.expand(len(g), *jacobian.shape[-2:]), curvature
