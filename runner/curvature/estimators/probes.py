@@ -80,7 +80,8 @@ class Probes(ABC):
         if self.asked.error is None:
             return []
         for pair in self.asked.pairs:
-            blocks = [self.squares(p) for p in (pair, *((u, u) for u in pair))]
+            v, w = pair
+            blocks = [self.squares(p) for p in (pair, (v, v), (w, w))]
             total, first, second = (block.total for block in blocks)
             terms = (
                 [(self.power / 2, total)],
