@@ -42,6 +42,11 @@ def block_matrix(*rows: Sequence[Tensor]) -> Tensor:
     return torch.cat([torch.cat(list(row), dim=1) for row in rows])
 
 
+def kron(left: Tensor, right: Tensor) -> Tensor:
+    """left ⊗ right."""
+    return torch.kron(left.contiguous(), right.contiguous())
+
+
 def total(terms: Iterable[Tensor]) -> Tensor:
     """Sum of tensors of one shape."""
     return torch.stack(list(terms)).sum(0)

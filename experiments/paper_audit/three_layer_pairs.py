@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, diag
 
-from experiments.paper_audit.tensors import diagonal, matrix
+from experiments.paper_audit.tensors import diagonal, kron, matrix
 from experiments.paper_audit.three_layer import Sample
 
 Pair = Callable[[Sample, Sample], Tensor]
@@ -66,10 +66,6 @@ def inputs(i: Sample, j: Sample) -> Tensor:
 def hidden(i: Sample, j: Sample) -> Tensor:
     """1 + f(y_i)ᵀ f(y_j)."""
     return 1 + i.f @ j.f
-
-
-def kron(left: Tensor, right: Tensor) -> Tensor:
-    return torch.kron(left.contiguous(), right.contiguous())
 
 
 def a_phi(i: Sample, j: Sample) -> Tensor:

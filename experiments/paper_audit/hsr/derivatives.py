@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import torch
-from torch import Tensor, diag, outer as product
+from torch import Tensor
 
 from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import (
@@ -18,9 +18,41 @@ from experiments.paper_audit.checks import (
     relative_error,
     worked,
 )
-from experiments.paper_audit.tensors import unit
-from experiments.paper_audit.three_layer import Instance, Sample, instances, opposed_gelu
-from experiments.paper_audit.three_layer_pairs import Pair, kron
+from experiments.paper_audit.formulas import outer as product
+from experiments.paper_audit.tensors import kron
+from experiments.paper_audit.three_layer import (
+    Instance,
+    Sample,
+    derivative as derivative_of,
+    instances,
+    opposed_gelu,
+)
+from experiments.paper_audit.three_layer_pairs import Pair
+from experiments.paper_audit.three_layer_terms import (
+    F01,
+    F1,
+    F2,
+    F3,
+    V,
+    bend,
+    d1,
+    d2,
+    delta,
+    diag,
+    f,
+    f02,
+    hidden_norm,
+    hr,
+    identity,
+    o,
+    s1,
+    s2,
+    s21,
+    slope,
+    squares,
+    y,
+    z,
+)
 
 CHECKS = Checks()
 Term = Callable[[Sample], Tensor]
@@ -90,74 +122,35 @@ def term_by_v(quantity: Term, printed: Term) -> Check:
     return by_v(lambda i, j: quantity(i), lambda i, j: printed(i))
 
 
-def slope(i: Sample) -> Tensor:
-    """F'(y) Ṽᵀ."""
-    return i.F(1) @ i.V
+CHECKS["hsr.eq76"] = term_by_w(z, slope)
+CHECKS["hsr.eq77"] = term_by_w(s1, s2 * slope)
+CHECKS["hsr.eq78"] = term_by_w(y, identity)
+CHECKS["hsr.eq79"] = term_by_w(slope, diag(V) @ F2)
+CHECKS["hsr.eq82"] = term_by_w(delta, s1 * slope)
+CHECKS["hsr.eq84"] = term_by_w(f, F1)
+CHECKS["hsr.eq85"] = term_by_w(d1, F2)
+CHECKS["hsr.eq86"] = term_by_w(d2, F3)
+CHECKS["hsr.eq89"] = term_by_v(s1, s2 * hr)
+CHECKS["hsr.eq90"] = term_by_v(slope, F01)
+CHECKS["hsr.eq92"] = term_by_v(delta, s1 * hr)
+CHECKS["hsr.eq104"] = term_by_w(o, product(slope, s21))
+CHECKS["hsr.eq130"] = term_by_v(o, product(hr, s21))
 
-
-def bend(i: Sample) -> Tensor:
-    """Ṽ f''(y)."""
-    return i.V @ i.d(2)
-
-
-def hidden_norm(i: Sample) -> Tensor:
-    """1 + |f|²."""
-    return 1 + i.f @ i.f
-
-
-CHECKS["hsr.eq76"] = term_by_w(lambda i: i.z, slope)
-CHECKS["hsr.eq77"] = term_by_w(lambda i: i.s1, lambda i: i.s2 * slope(i))
-CHECKS["hsr.eq78"] = term_by_w(lambda i: i.y, lambda i: unit(len(i.y)))
-CHECKS["hsr.eq79"] = term_by_w(slope, lambda i: diag(i.V) @ i.F(2))
-
-
-def first_trace_term(i: Sample) -> Tensor:
-    return i.s1 * slope(i).square().sum()
-
-
-def second_trace_term(i: Sample) -> Tensor:
-    return i.delta * bend(i)
-
-
-def third_trace_term(i: Sample) -> Tensor:
-    return i.s1 * hidden_norm(i)
-
-
-def eq75(i: Sample) -> Tensor:
-    curved = i.s2 * product(i.F(1) @ i.V, i.V @ i.F(1)) + 2 * i.s1 * diag(i.V) @ i.F(2)
-    return curved @ i.F(1) @ i.V
-
-
-def eq87(i: Sample) -> Tensor:
-    return i.s2 * (1 + i.f @ i.f) * (i.F(1) @ i.V) + 2 * i.s1 * (i.F(1) @ i.f)
-
-
+first_trace_term = s1 * squares(slope)
+second_trace_term = delta * bend
+third_trace_term = s1 * hidden_norm
+eq75 = (s2 * product(slope, V @ F1) + 2 * s1 * diag(V) @ F2) @ F1 @ V
+eq81 = s1 * slope * bend + delta * F3 @ V
+eq87 = s2 * hidden_norm * slope + 2 * s1 * (F1 @ f)
+eq88 = (s2 * product(hr, V @ F1) + 2 * s1 * F01) @ F1 @ V
+eq91 = s1 * hr * bend + delta * f02
+eq93 = s2 * hidden_norm * hr
 CHECKS["hsr.eq75"] = term_by_w(first_trace_term, eq75)
-CHECKS["hsr.eq81"] = term_by_w(
-    second_trace_term, lambda i: i.s1 * (i.F(1) @ i.V) * (i.V @ i.d(2)) + i.delta * i.F(3) @ i.V
-)
-CHECKS["hsr.eq82"] = term_by_w(lambda i: i.delta, lambda i: i.s1 * (i.F(1) @ i.V))
-CHECKS["hsr.eq84"] = term_by_w(lambda i: i.f, lambda i: i.F(1))
-CHECKS["hsr.eq85"] = term_by_w(lambda i: i.d(1), lambda i: i.F(2))
-CHECKS["hsr.eq86"] = term_by_w(lambda i: i.d(2), lambda i: i.F(3))
+CHECKS["hsr.eq81"] = term_by_w(second_trace_term, eq81)
 CHECKS["hsr.eq87"] = term_by_w(third_trace_term, eq87)
-
-
-def eq88(i: Sample) -> Tensor:
-    curved = i.s2 * product(i.hr, i.V @ i.F(1)) + 2 * i.s1 * i.F0(1)
-    return curved @ i.F(1) @ i.V
-
-
 CHECKS["hsr.eq88"] = term_by_v(first_trace_term, eq88)
-CHECKS["hsr.eq89"] = term_by_v(lambda i: i.s1, lambda i: i.s2 * i.hr)
-CHECKS["hsr.eq90"] = term_by_v(slope, lambda i: i.F0(1))
-CHECKS["hsr.eq91"] = term_by_v(
-    second_trace_term, lambda i: i.s1 * i.hr * (i.V @ i.d(2)) + i.delta * i.f0(2)
-)
-CHECKS["hsr.eq92"] = term_by_v(lambda i: i.delta, lambda i: i.s1 * i.hr)
-CHECKS["hsr.eq93"] = term_by_v(third_trace_term, lambda i: i.s2 * (1 + i.f @ i.f) * i.hr)
-CHECKS["hsr.eq104"] = term_by_w(lambda i: i.o, lambda i: product(i.F(1) @ i.V, i.s21))
-CHECKS["hsr.eq130"] = term_by_v(lambda i: i.o, lambda i: product(i.hr, i.s21))
+CHECKS["hsr.eq91"] = term_by_v(second_trace_term, eq91)
+CHECKS["hsr.eq93"] = term_by_v(third_trace_term, eq93)
 
 
 def both(first: Pair, second: Pair | None = None) -> Pair:
@@ -203,12 +196,12 @@ CHECKS["hsr.eq139"] = by_v(psi(2, 2), lambda i, j: torch.zeros_like(i.hr))
 @CHECKS.clause("hsr.sigmoid")
 def third_sigmoid() -> Outcome:
     """The sigmoid's third derivative of Section VI-A on a grid."""
-    y = torch.linspace(-6, 6, 49, dtype=torch.float64)
-    f = 1 / (1 + torch.exp(-y))
+    grid = torch.linspace(-6, 6, 49, dtype=torch.float64)
+    value = 1 / (1 + torch.exp(-grid))
     high, low = (3 + math.sqrt(3)) / 6, (3 - math.sqrt(3)) / 6
-    printed = 6 * (f - high) * (f - low) * (1 - f) * f
-    sample = Sample(y, y, y, y, y[0], y[0], "sigmoid")
-    return Outcome(relative_error(printed, sample.d(3)), instances=len(y))
+    printed = 6 * (value - high) * (value - low) * (1 - value) * value
+    exact = derivative_of("sigmoid", 3)(grid)
+    return Outcome(relative_error(printed, exact), instances=len(grid))
 
 
 def root_example() -> Worked:

@@ -6,20 +6,42 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, diag, outer as product
+from torch import Tensor
 from torch.func import grad, jacrev
 
 from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import Check, Checks, equality
+from experiments.paper_audit.formulas import outer as product
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.tensors import total, zeros
 from experiments.paper_audit.three_layer import Instance, Sample, instances, loss, opposed_gelu
 from experiments.paper_audit.three_layer_pairs import Pair, pairs
 from experiments.paper_audit.three_layer_search import inequality, omega_range
+from experiments.paper_audit.three_layer_terms import (
+    F01,
+    F1,
+    F2,
+    F3,
+    V,
+    bend,
+    delta,
+    diag,
+    f,
+    f02,
+    hidden_norm,
+    hr,
+    norm,
+    s1,
+    s2,
+    slope,
+    squares,
+)
 
 CHECKS = Checks()
-SMALL = ((1, 1, 1), (2, 3, 2))
+TWO_SAMPLES = ((2, 3, 2),)
+SMALL = ((1, 1, 1), *TWO_SAMPLES)
 Quantity = Callable[[Instance], Tensor]
+Part = Callable[[Instance, Tensor], Tensor]
 Scalar = Callable[[Tensor], Tensor]
 """Of a Hessian."""
 
@@ -87,14 +109,12 @@ def dense_moments(instance: Instance) -> Tensor:
     return torch.stack([mean, std**2])
 
 
+trace_of_sample = s1 * hidden_norm + norm * (s1 * squares(slope) + delta * bend)
+
+
 def trace(instance: Instance) -> Tensor:
     """Eq. 3."""
-    found = zeros(())
-    for i in instance.samples:
-        slope = (i.F(1) @ i.V).square().sum()
-        by_weights = i.s1 * slope + i.delta * (i.V @ i.d(2))
-        found = found + i.s1 * (1 + i.f @ i.f) + i.norm * by_weights
-    return found
+    return total(trace_of_sample(i) for i in instance.samples)
 
 
 def square(instance: Instance) -> Tensor:
@@ -127,25 +147,19 @@ def theorem_one(instance: Instance) -> Tensor:
 
 
 CHECKS["hsr.theorem1"] = lambda: equality(
-    instances(sizes=((2, 3, 2),)), lambda c: -gradient_of(c, bound), theorem_one
+    instances(sizes=TWO_SAMPLES), lambda c: -gradient_of(c, bound), theorem_one
 )
 
 
-def trace_by_w(i: Sample) -> Tensor:
-    """W^I + W^II + W^III (Eqs. 21–23), (N,)."""
-    a = i.F(1) @ i.V
-    first = (i.s2 * product(a, a) + 2 * i.s1 * diag(i.V) @ i.F(2)) @ a
-    second = i.s1 * a * (i.V @ i.d(2)) + i.delta * i.F(3) @ i.V
-    third = i.s2 * (1 + i.f @ i.f) * a + 2 * i.s1 * (i.F(1) @ i.f)
-    return i.norm * (first + second) + third
-
-
-def trace_by_v(i: Sample) -> Tensor:
-    """V^I + V^II + V^III (Eqs. 25–27), (N+1,)."""
-    a = i.F(1) @ i.V
-    first = (i.s2 * product(i.hr, a) + 2 * i.s1 * i.F0(1)) @ a
-    second = i.s1 * i.hr * (i.V @ i.d(2)) + i.delta * i.f0(2)
-    return i.norm * (first + second) + i.s2 * (1 + i.f @ i.f) * i.hr
+w_first = (s2 * product(slope, slope) + 2 * s1 * diag(V) @ F2) @ slope
+w_second = s1 * slope * bend + delta * F3 @ V
+w_third = s2 * hidden_norm * slope + 2 * s1 * (F1 @ f)
+trace_by_w = norm * (w_first + w_second) + w_third
+"""W^I + W^II + W^III (Eqs. 21–23), (N,)."""
+v_first = (s2 * product(hr, slope) + 2 * s1 * F01) @ slope
+v_second = s1 * hr * bend + delta * f02
+trace_by_v = norm * (v_first + v_second) + s2 * hidden_norm * hr
+"""V^I + V^II + V^III (Eqs. 25–27), (N+1,)."""
 
 
 def square_by_w(i: Sample, j: Sample) -> Tensor:
@@ -202,31 +216,26 @@ def jacobian_of_sum(instance: Instance, quantity: Pair) -> Tensor:
     return total(instance.jacobian(quantity, i, j) for i in indices for j in indices)
 
 
-def sum_by_w(quantity: Pair, printed: Pair) -> Check:
-    """Σ_ij h(x_i) ⊗ printed_ij + h(x_j) ⊗ printed_ji against autodiff of Σ_ij quantity_ij."""
-
-    def found(instance: Instance) -> Tensor:
-        terms = []
-        for i, j in pairs(instance.samples):
-            terms.append(outer(i.hx, printed(i, j)) + outer(j.hx, printed(j, i)))
-        return total(terms)
-
-    def expected(instance: Instance) -> Tensor:
-        return w_part(instance, jacobian_of_sum(instance, quantity))
-
-    return lambda: equality([*instances(sizes=((2, 3, 2),)), opposed_gelu()], expected, found)
-
-
-def sum_by_v(quantity: Pair, printed: Pair) -> Check:
-    """Σ_ij printed_ij + printed_ji against autodiff of Σ_ij quantity_ij."""
+def summed(part: Part, quantity: Pair, printed: Pair) -> Check:
+    """Σ_ij printed_ij + printed_ji against a part of autodiff of Σ_ij quantity_ij."""
 
     def found(instance: Instance) -> Tensor:
         return total(printed(i, j) + printed(j, i) for i, j in pairs(instance.samples))
 
     def expected(instance: Instance) -> Tensor:
-        return v_part(instance, jacobian_of_sum(instance, quantity))
+        return part(instance, jacobian_of_sum(instance, quantity))
 
-    return lambda: equality([*instances(sizes=((2, 3, 2),)), opposed_gelu()], expected, found)
+    return lambda: equality([*instances(sizes=TWO_SAMPLES), opposed_gelu()], expected, found)
+
+
+def sum_by_w(quantity: Pair, printed: Pair) -> Check:
+    """Σ_ij h(x_i) ⊗ printed_ij + h(x_j) ⊗ printed_ji against autodiff of Σ_ij quantity_ij."""
+    return summed(w_part, quantity, lambda i, j: outer(i.hx, printed(i, j)))
+
+
+def sum_by_v(quantity: Pair, printed: Pair) -> Check:
+    """Σ_ij printed_ij + printed_ji against autodiff of Σ_ij quantity_ij."""
+    return summed(v_part, quantity, printed)
 
 
 def weighted_phi(i: Sample, j: Sample) -> Tensor:

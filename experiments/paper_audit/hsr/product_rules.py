@@ -14,8 +14,8 @@ from experiments.paper_audit.checks import (
     relative_error,
 )
 from experiments.paper_audit.hsr.derivatives import jacobian, sampled_cases
-from experiments.paper_audit.tensors import gauss, seeded
-from experiments.paper_audit.three_layer_pairs import Pair, kron
+from experiments.paper_audit.tensors import gauss, kron, seeded
+from experiments.paper_audit.three_layer_pairs import Pair
 
 CHECKS = Checks()
 

@@ -99,7 +99,7 @@ low = LAMBDA * one
 zero = 0 * one
 kernel = matrix([-low, dx, d0], [dx, -low, zero], [d0, zero, -low])
 """The 3×3 matrix of Eq. (81)."""
-kron = lifted(lambda left, right: torch.kron(left.contiguous(), right))
+kron = lifted(tensors.kron)
 low_rank = columns @ columns.T + kron(kernel, identity)
 """Eq. (81) and (82): H − λI."""
 shifted = Formula(lambda c: c.hessian - LAMBDA * tensors.unit(3 * c.m))

@@ -19,9 +19,9 @@ from experiments.paper_audit.checks import (
     outcome_of,
     relative_error,
 )
-from experiments.paper_audit.tensors import gauss, ones, real, seeded, zeros
+from experiments.paper_audit.tensors import gauss, kron, ones, real, seeded, zeros
 from experiments.paper_audit.three_layer import Instance, Sample, equality, instances
-from experiments.paper_audit.three_layer_pairs import Pair, kron, pairs
+from experiments.paper_audit.three_layer_pairs import Pair, pairs
 from experiments.paper_audit.three_layer_search import inequality
 from experiments.paper_audit.ws_bound.trace_bounds import value
 from experiments.paper_audit.ws_bound.traces import block_vv, block_vw, block_wv, block_ww, stacked

@@ -5,13 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, diag, outer
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from experiments.paper_audit.checks import Checks
+from experiments.paper_audit.formulas import lifted, outer
 from experiments.paper_audit.tensors import block_matrix, ones, unit
 from experiments.paper_audit.three_layer import Instance, Sample, derivative, equality
-from experiments.paper_audit.three_layer_pairs import kron
+from experiments.paper_audit.three_layer_terms import (
+    F01,
+    F1,
+    F2,
+    V,
+    bend,
+    delta,
+    diag,
+    hidden_norm,
+    hr,
+    hx,
+    kron,
+    norm,
+    p,
+    q,
+    s1,
+    slope,
+    squares,
+    stack,
+)
 
 CHECKS = Checks()
 Term = Callable[[Sample], Tensor]
@@ -55,9 +75,9 @@ def forward(instance: Instance) -> Tensor:
     return values.reshape(len(instance.x), -1) @ i.V + i.full[0]
 
 
-def entropy(i: Sample) -> Tensor:
-    """Eq. 4 with p itself."""
-    return -i.q * torch.log(i.p) - (1 - i.q) * torch.log(1 - i.p)
+log = lifted(torch.log)
+entropy = -q * log(p) - (1 - q) * log(1 - p)
+"""Eq. 4 with p itself."""
 
 
 def dense_loss(instance: Instance) -> Tensor:
@@ -73,42 +93,26 @@ def eigen(instance: Instance) -> Tensor:
     values, vectors = torch.linalg.eigh(instance.hessian)
     values, vectors = values.flip(0), vectors.flip(1)
     assert not values.is_complex() and bool((values.diff() <= 0).all())
-    return vectors @ diag(values) @ vectors.T
+    return vectors @ torch.diag(values) @ vectors.T
 
 
 CHECKS["ws.eq6"] = equality(eigen, dense_hessian)
 
 
-def gradient(instance: Instance) -> Tensor:
-    """Eqs. 11–13."""
-    by_w = total(lambda i: i.delta * kron(i.hx, i.F(1) @ i.V))(instance)
-    by_v = total(lambda i: i.delta * i.hr)(instance)
-    return torch.cat([by_w, by_v])
+of_sample = lifted(torch.cat)([delta * kron(hx, slope), delta * hr])
+"""Eqs. 11–13, one sample."""
+CHECKS["ws.proposition2"] = equality(total(of_sample), lambda c: c.gradient)
 
 
-CHECKS["ws.proposition2"] = equality(gradient, lambda c: c.gradient)
-
-
-def block_ww(i: Sample) -> Tensor:
-    """Eq. 15."""
-    a = i.F(1) @ i.V
-    hidden = i.s1 * outer(a, a) + i.delta * diag(i.V) @ i.F(2)
-    return kron(outer(i.hx, i.hx), hidden)
-
-
-def block_vv(i: Sample) -> Tensor:
-    """Eq. 16."""
-    return i.s1 * outer(i.hr, i.hr)
-
-
-def block_vw(i: Sample) -> Tensor:
-    """Eq. 17."""
-    return kron(i.hx[None], i.s1 * outer(i.hr, i.V @ i.F(1)) + i.delta * i.F0(1))
-
-
-def block_wv(i: Sample) -> Tensor:
-    """Eq. 18."""
-    return kron(i.hx[:, None], i.s1 * outer(i.F(1) @ i.V, i.hr) + i.delta * i.F0(1).T)
+block_ww = kron(outer(hx, hx), s1 * outer(slope, slope) + delta * diag(V) @ F2)
+"""Eq. 15."""
+block_vv = s1 * outer(hr, hr)
+"""Eq. 16."""
+row, column = lifted(lambda vector: vector[None]), lifted(lambda vector: vector[:, None])
+block_vw = kron(row(hx), s1 * outer(hr, V @ F1) + delta * F01)
+"""Eq. 17."""
+block_wv = kron(column(hx), s1 * outer(slope, hr) + delta * F01.T)
+"""Eq. 18."""
 
 
 def whole(instance: Instance) -> Tensor:
@@ -129,7 +133,7 @@ CHECKS["ws.eq57"] = equality(total(block_wv), lambda c: total(block_vw)(c).T)
 def jacobians(instance: Instance) -> Tensor:
     """F' = diag(f') and F'' = diag(f'') (Eq. 35) of the first sample."""
     i = instance.samples[0]
-    return torch.stack([diag(i.d(1)), diag(i.d(2))])
+    return torch.stack([torch.diag(i.d(1)), torch.diag(i.d(2))])
 
 
 def true_jacobians(instance: Instance) -> Tensor:
@@ -164,17 +168,11 @@ CHECKS["ws.eq20"] = equality(trace_ww, lambda c: ww(c).trace())
 CHECKS["ws.eq21"] = equality(trace_vv, lambda c: vv(c).trace())
 
 
-def sample_traces(i: Sample) -> Tensor:
-    """Eq. 64: traces of the blocks (v, v) and (w, w) of one sample."""
-    slope = (i.F(1) @ i.V).square().sum()
-    by_w = i.norm * (i.s1 * slope + i.delta * (i.V @ i.d(2)))
-    return torch.stack([i.s1 * (1 + i.f @ i.f), by_w])
-
-
-def traces_of_blocks(i: Sample) -> Tensor:
-    return torch.stack([block_vv(i).trace(), block_ww(i).trace()])
-
-
+trace_of_ww = norm * (s1 * squares(slope) + delta * bend)
+sample_traces = stack([s1 * hidden_norm, trace_of_ww])
+"""Eq. 64: traces of the blocks (v, v) and (w, w) of one sample."""
+trace = lifted(torch.trace)
+traces_of_blocks = stack([trace(block_vv), trace(block_ww)])
 CHECKS["ws.eq64"] = equality(
     lambda c: stacked(c, sample_traces).T, lambda c: stacked(c, traces_of_blocks).T
 )

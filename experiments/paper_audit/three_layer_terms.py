@@ -1,0 +1,42 @@
+"""Terms of one sample of the three-layer network as formulas (letters of `three_layer.Sample`)."""
+
+from __future__ import annotations
+
+import torch
+
+from experiments.paper_audit.formulas import Formula, lifted
+from experiments.paper_audit.tensors import kron as product, unit
+
+hx = Formula(lambda i: i.hx)
+hr = Formula(lambda i: i.hr)
+y = Formula(lambda i: i.y)
+V = Formula(lambda i: i.V)
+z = Formula(lambda i: i.z)
+f = Formula(lambda i: i.f)
+q = Formula(lambda i: i.q)
+p = Formula(lambda i: i.p)
+o = Formula(lambda i: i.o)
+delta = Formula(lambda i: i.delta)
+s1 = Formula(lambda i: i.s1)
+s2 = Formula(lambda i: i.s2)
+s21 = Formula(lambda i: i.s21)
+norm = Formula(lambda i: i.norm)
+identity = Formula(lambda i: unit(len(i.y)))
+d1 = Formula(lambda i: i.d(1))
+d2 = Formula(lambda i: i.d(2))
+F1 = Formula(lambda i: i.F(1))
+F2 = Formula(lambda i: i.F(2))
+F3 = Formula(lambda i: i.F(3))
+F01 = Formula(lambda i: i.F0(1))
+f02 = Formula(lambda i: i.f0(2))
+diag = lifted(torch.diag)
+kron = lifted(product)
+stack = lifted(torch.stack)
+squares = lifted(lambda vector: vector.square().sum())
+"""|vector|²."""
+slope = F1 @ V
+"""F'(y) Ṽᵀ."""
+bend = V @ d2
+"""Ṽ f''(y)."""
+hidden_norm = 1 + f @ f
+"""1 + |f|²."""
