@@ -64,6 +64,7 @@ class Outcome:
         return "fails"
 
 
+Case = TypeVar("Case")
 Check = Callable[[], Outcome]
 Errors = Iterator[float]
 """What a check yields: the error of the printed line on each instance."""
@@ -103,6 +104,17 @@ class Checks(dict[str, Check]):
 
         return register
 
+    def errors(
+        self, name: str, cases: Callable[[], Iterable[Case]]
+    ) -> Callable[[Callable[[Case], float]], Callable[[Case], float]]:
+        """Decorate the error, or violation, of the clause with this id on one of these cases."""
+
+        def register(error: Callable[[Case], float]) -> Callable[[Case], float]:
+            self[name] = lambda: worst(cases(), error)
+            return error
+
+        return register
+
     def without_hypothesis(self, name: str, hypothesis: str) -> Callable[[Check], Check]:
         """Decorate the check of the clause without one of its hypotheses."""
 
@@ -113,7 +125,6 @@ class Checks(dict[str, Check]):
         return register
 
 
-Case = TypeVar("Case")
 Value = Callable[[Case], Tensor]
 Error = Callable[[Tensor, Tensor], float]
 

@@ -143,16 +143,19 @@ def K_psi(i: Sample, j: Sample) -> Tensor:
     return torch.stack([e, f_psi(i, j), torch.zeros_like(e), torch.zeros_like(e)], dim=1)
 
 
+def product_rule(by_value: Tensor, by_output: Tensor, matrix: Pair, i: Sample, j: Sample) -> Tensor:
+    """Derivative of o_iᵀ P_ij o_j: by_value (o_i ⊗ o_j) + by_output s''/'(z_i) P_ij o_j."""
+    return by_value @ kron(i.o, j.o) + by_output * (i.s21 @ matrix(i, j) @ j.o)
+
+
 def w_phi(i: Sample, j: Sample) -> Tensor:
     """A^Φ + B^Φ (Eqs. 29, 32), (N,)."""
-    by_value = G_phi(i, j) @ kron(i.o, j.o)
-    return inputs(i, j) ** 2 * (by_value + (i.F(1) @ i.V) * (i.s21 @ phi_matrix(i, j) @ j.o))
+    return inputs(i, j) ** 2 * product_rule(G_phi(i, j), i.F(1) @ i.V, phi_matrix, i, j)
 
 
 def w_psi(i: Sample, j: Sample) -> Tensor:
     """A^Ψ + B^Ψ (Eqs. 30, 33), (N,)."""
-    by_value = G_psi(i, j) @ kron(i.o, j.o)
-    return 2 * inputs(i, j) * (by_value + (i.F(1) @ i.V) * (i.s21 @ psi_matrix(i, j) @ j.o))
+    return 2 * inputs(i, j) * product_rule(G_psi(i, j), i.F(1) @ i.V, psi_matrix, i, j)
 
 
 def w_omega(i: Sample, j: Sample) -> Tensor:
@@ -163,14 +166,12 @@ def w_omega(i: Sample, j: Sample) -> Tensor:
 
 def v_phi(i: Sample, j: Sample) -> Tensor:
     """C^Φ + D^Φ (Eqs. 47, 50), (N+1,)."""
-    by_value = K_phi(i, j) @ kron(i.o, j.o)
-    return inputs(i, j) ** 2 * (by_value + i.hr * (i.s21 @ phi_matrix(i, j) @ j.o))
+    return inputs(i, j) ** 2 * product_rule(K_phi(i, j), i.hr, phi_matrix, i, j)
 
 
 def v_psi(i: Sample, j: Sample) -> Tensor:
     """C^Ψ + D^Ψ (Eqs. 48, 51), (N+1,)."""
-    by_value = K_psi(i, j) @ kron(i.o, j.o)
-    return 2 * inputs(i, j) * (by_value + i.hr * (i.s21 @ psi_matrix(i, j) @ j.o))
+    return 2 * inputs(i, j) * product_rule(K_psi(i, j), i.hr, psi_matrix, i, j)
 
 
 def v_omega(i: Sample, j: Sample) -> Tensor:

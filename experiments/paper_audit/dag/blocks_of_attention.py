@@ -45,9 +45,7 @@ def softmax_second(z: Tensor) -> Tensor:
     return s[:, None, None] * (found + 2 * s[None, :, None] * s[None, None, :])
 
 
-@CHECKS.clause("dag.m1")
-def first_derivative() -> Outcome:
-    return equality(logits(), jacrev(soft), softmax_first)
+CHECKS["dag.m1"] = lambda: equality(logits(), jacrev(soft), softmax_first)
 
 
 @CHECKS.clause("dag.m2")

@@ -48,15 +48,11 @@ def assembled_gauss_newton(case: Instance) -> Tensor:
     return assembled(gauss_newton(case), case.dag.order)
 
 
-@CHECKS.clause("dag.remark8")
-def psd() -> Outcome:
+@CHECKS.errors("dag.remark8", smooth_and_piecewise_linear)
+def psd(case: Instance) -> float:
     """Smallest eigenvalue of [H^GN] for convex losses over the largest, with the sign turned."""
-
-    def violation(case: Instance) -> float:
-        values = torch.linalg.eigvalsh(assembled_gauss_newton(case))
-        return float((-values[:, 0] / values[:, -1]).max())
-
-    return worst(smooth_and_piecewise_linear(), violation)
+    values = torch.linalg.eigvalsh(assembled_gauss_newton(case))
+    return float((-values[:, 0] / values[:, -1]).max())
 
 
 @CHECKS.without_hypothesis("dag.remark8", "convex loss")

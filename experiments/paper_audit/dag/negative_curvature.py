@@ -60,19 +60,13 @@ def mass_share(matrix: Tensor) -> float:
     return negative_mass(matrix) / float(matrix.trace().abs())
 
 
-@CHECKS.clause("dag.thm83.gn")
-def gauss_newton_mass() -> Outcome:
-    return worst(smooth_and_piecewise_linear(), lambda c: mass_share(whole_gauss_newton(c)))
-
-
-@CHECKS.clause("dag.remark84")
-def piecewise_mass() -> Outcome:
-    return worst(piecewise_linear(), lambda c: mass_share(whole(c)))
-
-
-@CHECKS.without_hypothesis("dag.remark84", "piecewise linear")
-def smooth_mass() -> Outcome:
-    return worst(smooth(), lambda c: mass_share(whole(c)))
+CHECKS["dag.thm83.gn"] = lambda: worst(
+    smooth_and_piecewise_linear(), lambda c: mass_share(whole_gauss_newton(c))
+)
+CHECKS["dag.remark84"] = lambda: worst(piecewise_linear(), lambda c: mass_share(whole(c)))
+CHECKS.without["dag.remark84", "piecewise linear"] = lambda: worst(
+    smooth(), lambda c: mass_share(whole(c))
+)
 
 
 @CHECKS.clause("dag.thm83.full")
@@ -178,16 +172,13 @@ def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
     return found.detach()
 
 
-@CHECKS.clause("dag.remark22")
-def split_product() -> Outcome:
+@CHECKS.errors("dag.remark22", smooth)
+def split_product(case: Instance) -> float:
     """Remark 22: an HVP by two applications of AD against H^GN r + H^T r, the latter by the
     recursion."""
 
-    def error(case: Instance) -> float:
-        e, order = first_example(case), case.dag.order
-        tensor = recursion.routed(case.dag, e, torch.zeros_like(e.base))
-        sum_of_parts = assembled(e.gauss_newton(case.dag.output), order) + assembled(tensor, order)
-        r = gauss(seeded(0), len(sum_of_parts))
-        return relative_error((sum_of_parts @ r).detach(), hessian_vector_product(case, r))
-
-    return worst(smooth(), error)
+    e, order = first_example(case), case.dag.order
+    tensor = recursion.routed(case.dag, e, torch.zeros_like(e.base))
+    sum_of_parts = assembled(e.gauss_newton(case.dag.output), order) + assembled(tensor, order)
+    r = gauss(seeded(0), len(sum_of_parts))
+    return relative_error((sum_of_parts @ r).detach(), hessian_vector_product(case, r))

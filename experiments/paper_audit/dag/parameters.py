@@ -116,9 +116,7 @@ def true_parameter_blocks(case: Instance, e: Example) -> Blocks:
     return parameter_blocks(case)
 
 
-@CHECKS.clause("dag.eq5")
-def parameter_hessian() -> Outcome:
-    return blocks_agree(instances(), true_parameter_blocks, equation_5, right_5)
+CHECKS["dag.eq5"] = lambda: blocks_agree(instances(), true_parameter_blocks, equation_5, right_5)
 
 
 def two_edges(case: Instance, e: Example) -> Blocks:
@@ -195,14 +193,8 @@ def without_remainder(case: Instance) -> float:
     return largest
 
 
-@CHECKS.clause("dag.cor17")
-def bounded_by_blocks() -> Outcome:
-    return worst(instances(), remainder)
-
-
-@CHECKS.without_hypothesis("dag.cor17", "the remainder")
-def bounded_without_remainder() -> Outcome:
-    return worst(instances(), without_remainder)
+CHECKS["dag.cor17"] = lambda: worst(instances(), remainder)
+CHECKS.without["dag.cor17", "the remainder"] = lambda: worst(instances(), without_remainder)
 
 
 @CHECKS.clause("dag.cor17.coupling")
@@ -247,43 +239,37 @@ def beyond_ggn() -> Outcome:
     return exists("ReLU chain, all pairs", max(gaps), "a difference is wanted")
 
 
-@CHECKS.clause("dag.remark49")
-def shared() -> Outcome:
+@CHECKS.errors("dag.remark49", lambda: range(3))
+def shared(seed: int) -> float:
     """Remark 49 and weight tying: sum over pairs of copies against autodiff in the shared
     weight."""
 
-    def error(seed: int) -> float:
-        torch.manual_seed(seed)
-        cell, head = layer(3, 3, nn.SiLU), nn.Linear(3, 2).double()
-        copies = {"s1": "input", "s2": "s1", "s3": "s2"}
-        nodes = [Node(name, (parent,), cell) for name, parent in copies.items()]
-        dag = Dag([*nodes, Node("out", ("s3",), head)])
-        x = torch.randn(2, 3, dtype=torch.float64)
-        case = Instance("shared cell", dag, x, torch.tensor([0, 1]))
-        weights = Flat({name: p.detach() for name, p in cell.named_parameters()})
+    torch.manual_seed(seed)
+    cell, head = layer(3, 3, nn.SiLU), nn.Linear(3, 2).double()
+    copies = {"s1": "input", "s2": "s1", "s3": "s2"}
+    nodes = [Node(name, (parent,), cell) for name, parent in copies.items()]
+    dag = Dag([*nodes, Node("out", ("s3",), head)])
+    x = torch.randn(2, 3, dtype=torch.float64)
+    case = Instance("shared cell", dag, x, torch.tensor([0, 1]))
+    weights = Flat({name: p.detach() for name, p in cell.named_parameters()})
 
-        def loss(flat: Tensor) -> Tensor:
-            h = case.x
-            for _ in copies:
-                h = functional_call(cell, weights.tensors(flat), (h,))
-            return dag.loss.per_example(head(h), case.y).mean()
+    def loss(flat: Tensor) -> Tensor:
+        h = case.x
+        for _ in copies:
+            h = functional_call(cell, weights.tensors(flat), (h,))
+        return dag.loss.per_example(head(h), case.y).mean()
 
-        blocks = parameter_blocks(case)
-        summed = total(blocks[v, w] for v in copies for w in copies)
-        return relative_error(summed, Hessian(loss, weights.point))
-
-    return worst(range(3), error)
+    blocks = parameter_blocks(case)
+    summed = total(blocks[v, w] for v in copies for w in copies)
+    return relative_error(summed, Hessian(loss, weights.point))
 
 
-@CHECKS.clause("dag.remark96.psd")
-def first_terms_psd() -> Outcome:
+@CHECKS.errors("dag.remark96.psd", lambda: instances()[1:])
+def first_terms_psd(case: Instance) -> float:
     """Remark 96 (3): the first terms of Eqs. 2 and 5 alone give a PSD matrix (convex loss)."""
 
-    def violation(case: Instance) -> float:
-        e = first_example(case)
-        blocks = routed(case, e, e.gauss_newton(case.dag.output))
-        order = tuple(dict.fromkeys(v for v, _ in blocks))
-        values = torch.linalg.eigvalsh(assembled(blocks, order))
-        return float(-values[0] / values[-1])
-
-    return worst(instances()[1:], violation)
+    e = first_example(case)
+    blocks = routed(case, e, e.gauss_newton(case.dag.output))
+    order = tuple(dict.fromkeys(v for v, _ in blocks))
+    values = torch.linalg.eigvalsh(assembled(blocks, order))
+    return float(-values[0] / values[-1])

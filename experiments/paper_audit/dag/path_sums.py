@@ -14,7 +14,6 @@ from experiments.paper_audit.checks import (
     exists,
     relative_error,
     worked,
-    worst,
 )
 from experiments.paper_audit.dag.instances import (
     Instance,
@@ -89,13 +88,10 @@ def additive() -> Outcome:
     return Outcome(gap, excess, 3, witness)
 
 
-@CHECKS.clause("dag.cor67")
-def corollary_67() -> Outcome:
-    def excess(case: Instance) -> float:
-        whole, summed = resonances(case)
-        return (whole - summed) / summed
-
-    return worst((diamond(0), skip(0), skip(1), diamond(2)), excess)
+@CHECKS.errors("dag.cor67", lambda: (diamond(0), skip(0), skip(1), diamond(2)))
+def corollary_67(case: Instance) -> float:
+    whole, summed = resonances(case)
+    return (whole - summed) / summed
 
 
 def share_of_sum(a: Tensor, b: Tensor) -> float:

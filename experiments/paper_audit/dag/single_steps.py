@@ -90,24 +90,14 @@ def one_directional(case: Instance, e: Example) -> Blocks:
     return {(v, w): one_sided(case.dag, e, e.blocks, v, w) for v, w in related(case.dag)}
 
 
-@CHECKS.clause("dag.eq2.unrelated")
-def unrelated_pairs() -> Outcome:
-    return blocks_agree(everything(), true_blocks, unrelated_with_exact, right)
-
-
-@CHECKS.clause("dag.eq2.diagonal")
-def diagonal_pairs() -> Outcome:
-    return blocks_agree(everything(), true_blocks, diagonal_with_exact, right)
-
-
-@CHECKS.clause("dag.eq2.base")
-def base_cases() -> Outcome:
-    return blocks_agree(everything(), true_blocks, boundary)
-
-
-@CHECKS.clause("dag.remark76")
-def one_direction() -> Outcome:
-    return blocks_agree(everything(), true_blocks, one_directional, right)
+CHECKS["dag.eq2.unrelated"] = lambda: blocks_agree(
+    everything(), true_blocks, unrelated_with_exact, right
+)
+CHECKS["dag.eq2.diagonal"] = lambda: blocks_agree(
+    everything(), true_blocks, diagonal_with_exact, right
+)
+CHECKS["dag.eq2.base"] = lambda: blocks_agree(everything(), true_blocks, boundary)
+CHECKS["dag.remark76"] = lambda: blocks_agree(everything(), true_blocks, one_directional, right)
 
 
 @CHECKS.clause("dag.remark76.chain")
@@ -121,14 +111,12 @@ def one_direction_on_chains() -> Outcome:
     return blocks_agree(chains, true_blocks, one_directional)
 
 
-@CHECKS.without_hypothesis("dag.remark76.chain", "no skips")
-def one_direction_with_a_skip() -> Outcome:
-    return blocks_agree((skip(6),), true_blocks, one_directional)
-
-
-@CHECKS.clause("dag.prop14.directed")
-def one_direction_with_skips() -> Outcome:
-    return blocks_agree((by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right)
+CHECKS.without["dag.remark76.chain", "no skips"] = lambda: blocks_agree(
+    (skip(6),), true_blocks, one_directional
+)
+CHECKS["dag.prop14.directed"] = lambda: blocks_agree(
+    (by_hand()[1], skip(6), skip(7)), true_blocks, one_directional, right
+)
 
 
 def example_5(_: Instance, e: Example) -> Blocks:
@@ -210,9 +198,9 @@ def mixed_tensor(case: Instance) -> float:
     return float(e.curvature["merge"]["a", "b"].norm() / delta)
 
 
-@CHECKS.clause("dag.remark3.linear")
-def linear_merge() -> Outcome:
-    return outcome_of([mixed_tensor(diamond(seed, merge="sum")) for seed in range(4)])
+CHECKS["dag.remark3.linear"] = lambda: outcome_of(
+    [mixed_tensor(diamond(seed, merge="sum")) for seed in range(4)]
+)
 
 
 @CHECKS.clause("dag.remark3.nonlinear")

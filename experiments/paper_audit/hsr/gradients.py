@@ -132,6 +132,15 @@ CHECKS["hsr.eq3"] = agrees(trace, lambda c: c.hessian.trace())
 CHECKS["hsr.eq4"] = agrees(square, lambda c: squared(c.hessian))
 
 
+def gradients_of_moments(instance: Instance) -> tuple[Tensor, Tensor]:
+    """∇μ and ∇σ by autodiff of the traces of H and H²."""
+    hessian, count = instance.hessian, len(instance.theta)
+    mean = hessian.trace() / count
+    std = (squared(hessian) / count - mean**2).sqrt()
+    by_mean = gradient_of(instance, torch.trace) / count
+    return by_mean, gradient_of(instance, squared) / (2 * std * count) - mean / std * by_mean
+
+
 def bound(hessian: Tensor) -> Tensor:
     """λ_sup from the eigenvalues."""
     mean, std, dimension = moments(hessian)

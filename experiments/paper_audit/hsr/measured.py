@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cache
 from statistics import median
 
-import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
 from experiments.paper_audit import published
 from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, worked
-from experiments.paper_audit.hsr.gradients import gradient_of, squared
+from experiments.paper_audit.hsr.gradients import gradient_of, gradients_of_moments, squared
 from experiments.paper_audit.hsr.propositions import papers_network
 from experiments.paper_audit.tensors import seeded
 from experiments.paper_audit.ws_bound.discussion import share_kept
@@ -117,10 +116,7 @@ def factor_of_sigma() -> BothErrors:
     for seed in range(3):
         network = papers_network(seeded(seed))
         count = len(network.theta)
-        mean = network.hessian.trace() / count
-        std = (squared(network.hessian) / count - mean**2).sqrt()
-        by_mean = gradient_of(network, torch.trace) / count
-        by_std = gradient_of(network, squared) / (2 * std * count) - mean / std * by_mean
+        by_mean, by_std = gradients_of_moments(network)
         factor = (gradient_of(network, upper_bound) - by_mean) @ by_std / by_std.square().sum()
         yield apart(float(factor), count), apart(float(factor), (count - 1) ** 0.5)
     return worked(

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from scipy.stats import f as f_distribution
 
 from experiments.paper_audit.checks import BothErrors, Checks, Outcome, apart, worked
-from experiments.paper_audit.hsr.gradients import gradient_of, squared
+from experiments.paper_audit.hsr.gradients import gradients_of_moments
 from experiments.paper_audit.hsr.propositions import papers_network
 from experiments.paper_audit.published import PUBLISHED_SEEDS, critical_points
 from experiments.paper_audit.tensors import seeded
@@ -43,12 +42,8 @@ def perturbations() -> Outcome:
 
 def ratio_of_gradients(network: Instance) -> float:
     """√(D−1) ‖∇σ‖ / ‖∇μ‖."""
-    hessian, count = network.hessian, len(network.theta)
-    mean = hessian.trace() / count
-    std = (squared(hessian) / count - mean**2).sqrt()
-    by_mean = gradient_of(network, torch.trace) / count
-    by_std = gradient_of(network, squared) / (2 * std * count) - mean / std * by_mean
-    return float((count - 1) ** 0.5 * by_std.norm() / by_mean.norm())
+    by_mean, by_std = gradients_of_moments(network)
+    return float((len(network.theta) - 1) ** 0.5 * by_std.norm() / by_mean.norm())
 
 
 @CHECKS.clause("hsr.section5c")

@@ -10,6 +10,7 @@ from torch import Tensor
 from experiments.paper_audit.checks import Checks, Outcome, apart, excess, worked
 from experiments.paper_audit.tensors import diagonal, gauss, real, seeded, unit
 from experiments.paper_audit.ws_bound.figures import CALIBRATED, correlations
+from experiments.paper_audit.ws_bound.limits import bound
 
 CHECKS = Checks()
 
@@ -73,12 +74,6 @@ def alignment() -> Outcome:
     return Outcome(1 - gram(opposite) / gram(orthogonal), max(errors), 6, witness)
 
 
-def upper_bound(hessian: Tensor) -> float:
-    """λ_sup of Theorem 1."""
-    values = torch.linalg.eigvalsh(hessian)
-    return float(values.mean() + (len(values) - 1) ** 0.5 * values.std(correction=0))
-
-
 @CHECKS.clause("ws.discussion.reduce")
 def trace_and_bound() -> Outcome:
     """Section VI, on Proposition 8: a smaller trace lowers λ_sup, since the trace bounds tr H²;
@@ -88,14 +83,14 @@ def trace_and_bound() -> Outcome:
     for seed in range(4):
         root = gauss(seeded(seed), 4, 1 + seed)
         for hessian in (root @ root.mT, unit(4)):
-            trace, bound = float(hessian.trace()), upper_bound(hessian)
-            excesses += [excess(bound, trace), excess(trace / 4, bound)]
+            trace, largest = float(hessian.trace()), bound(hessian)
+            excesses += [excess(largest, trace), excess(trace / 4, largest)]
     measured = [value for value, _ in correlations("trace", *CALIBRATED)]
     witness = worked(
         "H = diag(1, 1, 1) and diag(2, 0, 0), trace 3 and 2: λ_sup",
         "falls",
         "between tr H / D and tr H",
-        f"{upper_bound(before):g}, {upper_bound(after):g}; at the calibrated points the rank "
+        f"{bound(before):g}, {bound(after):g}; at the calibrated points the rank "
         f"correlation of trace and λ_sup is {min(measured):.2f} to {max(measured):.2f}",
     )
-    return Outcome(upper_bound(after) / upper_bound(before) - 1, max(excesses), 9, witness)
+    return Outcome(bound(after) / bound(before) - 1, max(excesses), 9, witness)
