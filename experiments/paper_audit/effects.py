@@ -154,7 +154,7 @@ def counted_twice() -> Numbers:
     """‖Eq. 11‖ / ‖H[v,v]‖ of the first node of a linear chain as deep as Exp. 1's."""
     case = chain(0, nn.Identity, widths=(2,) * (DEPTH + 1), batch=1)
     e, first = first_example(case), case.dag.order[0]
-    printed = paths.equation_11(case.dag, e, first, first)
+    printed = paths.equation_11(e, first, first)
     return {"depth": DEPTH, "times": float(printed.norm() / e.blocks[first, first].norm())}
 
 

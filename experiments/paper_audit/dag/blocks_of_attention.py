@@ -97,7 +97,7 @@ def products() -> Errors:
     tensor part, and H[q,v] = J_q^T d2 loss J_v + the derivative of A contracted with delta."""
     for seed in range(3):
         e = first_example(attention(seed))
-        yield relative_error(e.gauss_newton("out")["v", "v"], e.blocks["v", "v"])
+        yield relative_error(e.gauss_newton["v", "v"], e.blocks["v", "v"])
         found = e.total["out", "q"].T @ e.base @ e.total["out", "v"] + e.curvature["out"]["q", "v"]
         yield relative_error(found, e.blocks["q", "v"])
 

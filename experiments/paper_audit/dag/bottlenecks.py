@@ -47,7 +47,7 @@ def beyond(blocks: Tensor, width: int) -> float:
 
 def gauss_newton_block(case: Instance, v: str, w: str) -> Tensor:
     """H^GN[v,w] of every example."""
-    return torch.stack([e.gauss_newton("out")[v, w] for e in examples(case)])
+    return torch.stack([e.gauss_newton[v, w] for e in examples(case)])
 
 
 @CHECKS.clause("dag.prop31")
@@ -127,7 +127,7 @@ def remark_60() -> Outcome:
         for e in examples(bottleneck(seed, 1, 2)):
             d = stable(e.blocks["v", "v"])
             printed.append(d - 1)
-            corrected.append(stable(e.gauss_newton("out")["v", "v"]) - 1)
+            corrected.append(stable(e.gauss_newton["v", "v"]) - 1)
             if d - 1 > 1e-9 and witness is None:
                 where = "d_u = 1, K = 5, tanh, one example: D(v,v)"
                 witness = worked(where, "at most 1", "at most 1 for H^GN", f"{d:.3f}")

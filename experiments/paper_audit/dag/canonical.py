@@ -63,9 +63,9 @@ def concave() -> Outcome:
     return Outcome(float(-values[:, 0].min()))
 
 
-def wide_jacobian(case: Instance, e: Example) -> Tensor:
+def wide_jacobian(e: Example) -> Tensor:
     """J = [J_out,v1, ...] side by side."""
-    return torch.cat([e.total[case.dag.output, v] for v in case.dag.order], 1)
+    return torch.cat([e.total[e.dag.output, v] for v in e.dag.order], 1)
 
 
 @CHECKS.clause("dag.remark8.form")
@@ -73,9 +73,9 @@ def quadratic_form() -> Errors:
     """r^T [H^GN] r = |Σ_v J_out,v r_v|² in the metric ∇²ℓ, for random r."""
     for case in smooth():
         for e in examples(case):
-            full = assembled(e.gauss_newton(case.dag.output), case.dag.order)
+            full = assembled(e.gauss_newton, case.dag.order)
             r = gauss(seeded(0), len(full))
-            moved = wide_jacobian(case, e) @ r
+            moved = wide_jacobian(e) @ r
             yield relative_error(moved @ e.base @ moved, r @ full @ r)
 
 
@@ -85,8 +85,8 @@ def reads_as_ggn() -> Errors:
     do not multiply."""
     for case in smooth():
         e = first_example(case)
-        wide = wide_jacobian(case, e)
-        full = assembled(e.gauss_newton(case.dag.output), case.dag.order)
+        wide = wide_jacobian(e)
+        full = assembled(e.gauss_newton, case.dag.order)
         yield relative_error(wide.T @ e.base @ wide, full)
 
 
@@ -112,7 +112,7 @@ def tensor_signs() -> Outcome:
     values = []
     for sign in (1.0, -1.0):
         nodes = [copy("v", "input"), ("out", ("v",), lambda h, sign=sign: sign * h * h)]
-        tensor = first_example(scalar_nodes(nodes, [1.0])).tensor("out")
+        tensor = first_example(scalar_nodes(nodes, [1.0])).tensor
         values.append(float(tensor["v", "v"]))
     smaller = min(max(0.0, *values), max(0.0, *(-value for value in values)))
     return exists("out = ± v²", smaller, "both signs are wanted")
@@ -169,7 +169,7 @@ def zero_gap() -> Outcome:
     case = chain(0, nn.Identity, widths=(2, 3, 2))
     gaps = []
     for e in examples(case):
-        gaps += [float(block.norm()) for block in e.tensor(case.dag.output).values()]
+        gaps += [float(block.norm()) for block in e.tensor.values()]
     witness = worked(
         "f = a b x, loss = f, a = b = 0, x = 1: ‖H_θ − GGN‖",
         "≈ 0",
@@ -188,7 +188,7 @@ def linear_head() -> Outcome:
         last = case.dag.order[-2]
         shares = []
         for e in examples(case):
-            tensor = e.tensor(case.dag.output)
+            tensor = e.tensor
             for v in case.dag.order:
                 shares.append(float(tensor[v, last].abs().max() / e.blocks[v, last].abs().max()))
         return max(shares)
@@ -270,7 +270,7 @@ def tensor_norm_is_unsigned() -> Outcome:
     for sign in (1.0, -1.0):
         nodes = [copy("v", "input"), ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2)]
         e = first_example(scalar_nodes(nodes, [1.0], square=True))
-        tensor, gauss_newton = e.tensor("out")["v", "v"], e.gauss_newton("out")["v", "v"]
+        tensor, gauss_newton = e.tensor["v", "v"], e.gauss_newton["v", "v"]
         gaps.append(float(tensor.norm() / gauss_newton.norm()))
     return Outcome(abs(gaps[0] - gaps[1]) / gaps[0], instances=2)
 
@@ -284,6 +284,7 @@ def single_node() -> Errors:
         layers = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
         x = torch.randn(1, 2, dtype=torch.float64)
         case = Instance("one node", Dag([Node("out", ("input",), layers)]), x, torch.tensor([0]))
-        own = parametric(case, 0)["out"]
-        found = own.d.T @ first_example(case).base @ own.d + own.own
+        e = first_example(case)
+        own = parametric(e)["out"]
+        found = own.d.T @ e.base @ own.d + own.own
         yield relative_error(found, parameter_blocks(case)["out", "out"])

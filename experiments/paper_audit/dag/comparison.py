@@ -8,12 +8,12 @@ from experiments.paper_audit.checks import TOLERANCE, Outcome, Worked, digits, w
 from experiments.paper_audit.dag.instances import Instance, relative_error
 from experiments.paper_audit.dag.oracle import Blocks, Example, examples, mean, stacked
 
-Recursion = Callable[[Instance, Example], Blocks]
+Recursion = Callable[[Example], Blocks]
 
 
 def averaged(case: Instance, recursion: Recursion) -> Blocks:
     """Batch mean of a recursion's blocks, one example at a time."""
-    return mean(stacked([recursion(case, e) for e in examples(case)]))
+    return mean(stacked([recursion(e) for e in examples(case)]))
 
 
 def blocks_agree(
@@ -47,13 +47,13 @@ def _worst_block(case: Instance, truth: Blocks, found: Blocks, better: Blocks | 
     return worked(where, digits(found[v, w]), corrected, digits(truth[v, w]))
 
 
-def true_blocks(_: Instance, e: Example) -> Blocks:
+def true_blocks(e: Example) -> Blocks:
     return e.blocks
 
 
-def true_gauss_newton(case: Instance, e: Example) -> Blocks:
-    return e.gauss_newton(case.dag.output)
+def true_gauss_newton(e: Example) -> Blocks:
+    return e.gauss_newton
 
 
-def true_tensor(case: Instance, e: Example) -> Blocks:
-    return e.tensor(case.dag.output)
+def true_tensor(e: Example) -> Blocks:
+    return e.tensor

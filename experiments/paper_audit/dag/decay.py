@@ -94,7 +94,7 @@ def children_sum() -> Errors:
     """Theorem 77, proof: H^GN[v,w] = Σ_u D_uvᵀ H^GN[u,w] for arbitrary w and v ≠ out."""
     for case in smooth_and_piecewise_linear():
         e = first_example(case)
-        blocks = e.gauss_newton(case.dag.output)
+        blocks = e.gauss_newton
         size = float(max(block.abs().max() for block in blocks.values()))
         for v, w in itertools.product(case.dag.order[:-1], case.dag.order):
             children = case.dag.children[v]

@@ -52,7 +52,7 @@ def whole(case: Instance) -> Tensor:
 
 def whole_gauss_newton(case: Instance) -> Tensor:
     """[H^GN] of the batch mean, all nodes."""
-    blocks = [e.gauss_newton(case.dag.output) for e in examples(case)]
+    blocks = [e.gauss_newton for e in examples(case)]
     return assembled(mean(stacked(blocks)), case.dag.order)
 
 
@@ -178,7 +178,7 @@ def split_product(case: Instance) -> float:
     recursion."""
 
     e, order = first_example(case), case.dag.order
-    tensor = recursion.routed(case.dag, e, torch.zeros_like(e.base))
-    sum_of_parts = assembled(e.gauss_newton(case.dag.output), order) + assembled(tensor, order)
+    tensor = recursion.routed(e, torch.zeros_like(e.base))
+    sum_of_parts = assembled(e.gauss_newton, order) + assembled(tensor, order)
     r = gauss(seeded(0), len(sum_of_parts))
     return relative_error((sum_of_parts @ r).detach(), hessian_vector_product(case, r))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor
@@ -29,13 +29,14 @@ Hessian = torch.autograd.functional.hessian
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Derivatives of one example.
+    """Derivatives of one example of a network.
 
     jacobian[u, v]: local D_uv of an edge v → u; curvature[u][v, p] = Σ_i δ_u,i T_u;v,p[i]; delta[u]
     = ∂L/∂f_u; total[w, v]: Jacobian of f_w with respect to e_v over all paths (identity for v = w,
     absent without a path); base = ∇²ℓ; value[u]: f_u; blocks[v, w] = ∂²L/∂e_v∂e_w.
     """
 
+    case: Instance
     jacobian: Blocks
     curvature: Mapping[str, Blocks]
     delta: Named
@@ -44,16 +45,21 @@ class Example:
     value: Named
     blocks: Blocks
 
-    def gauss_newton(self, output: str) -> Blocks:
+    @property
+    def dag(self) -> Dag:
+        return self.case.dag
+
+    @cached_property
+    def gauss_newton(self) -> Blocks:
         """J_out,vᵀ ∇²ℓ J_out,w for all pairs."""
-        jacobians = {v: j for (w, v), j in self.total.items() if w == output}
+        jacobians = {v: j for (w, v), j in self.total.items() if w == self.dag.output}
         pairs = itertools.product(jacobians, repeat=2)
         return {(v, w): jacobians[v].T @ self.base @ jacobians[w] for v, w in pairs}
 
-    def tensor(self, output: str) -> Blocks:
+    @cached_property
+    def tensor(self) -> Blocks:
         """H − H^GN."""
-        gauss_newton = self.gauss_newton(output)
-        return {pair: self.blocks[pair] - block for pair, block in gauss_newton.items()}
+        return {pair: self.blocks[pair] - block for pair, block in self.gauss_newton.items()}
 
 
 @cache
@@ -94,7 +100,7 @@ def exact(case: Instance) -> Blocks:
 
 def gauss_newton(case: Instance) -> Blocks:
     """Gauss–Newton blocks per example, (B, d_v, d_w)."""
-    return stacked([e.gauss_newton(case.dag.output) for e in examples(case)])
+    return stacked([e.gauss_newton for e in examples(case)])
 
 
 def stacked(parts: list[Blocks]) -> Blocks:
@@ -169,6 +175,7 @@ def _example(case: Instance, b: int) -> Example:
         local, curvature[u] = _local(dag.nodes[u], value, delta[u])
         jacobian |= {(u, v): d for v, d in local.items()}
     return Example(
+        case=case,
         jacobian=jacobian,
         curvature=curvature,
         delta=delta,

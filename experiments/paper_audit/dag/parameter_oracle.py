@@ -13,12 +13,12 @@ from torch.func import functional_call
 from experiments.paper_audit.dag.instances import Instance
 from experiments.paper_audit.dag.oracle import (
     Blocks,
+    Example,
     Flat,
     Hessian,
     Jacobian,
     Named,
     _parents,
-    examples,
 )
 from runner.curvature import Node
 
@@ -36,15 +36,10 @@ class Parametric:
 
 
 @cache
-def parametric(case: Instance, b: int) -> Mapping[str, Parametric]:
-    """By node with a module, of example b."""
-    example = examples(case)[b]
-    nodes = {name: case.dag.nodes[name] for name in case.dag.order}
-    return {
-        name: _parametric(node, example.value, example.delta[name])
-        for name, node in nodes.items()
-        if node.parameters()
-    }
+def parametric(e: Example) -> Mapping[str, Parametric]:
+    """By node with a module."""
+    nodes = {v: e.dag.nodes[v] for v in e.dag.order if e.dag.nodes[v].parameters()}
+    return {v: _parametric(node, e.value, e.delta[v]) for v, node in nodes.items()}
 
 
 def _parametric(node: Node, value: Named, delta: Tensor) -> Parametric:

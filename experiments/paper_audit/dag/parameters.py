@@ -27,7 +27,7 @@ from experiments.paper_audit.dag.oracle import (
     examples,
     first_example,
 )
-from experiments.paper_audit.dag.parameter_oracle import Parametric, parameter_blocks, parametric
+from experiments.paper_audit.dag.parameter_oracle import parameter_blocks, parametric
 from experiments.paper_audit.tensors import gauss, ones, seeded, spectral_norm, total
 from runner.curvature import Dag, Node
 
@@ -59,39 +59,35 @@ def instances() -> tuple[Instance, ...]:
     )
 
 
-def own_derivatives(case: Instance, e: Example) -> dict[str, Parametric]:
-    return dict(parametric(case, examples(case).index(e)))
-
-
-def routed(case: Instance, e: Example, blocks: Blocks) -> Blocks:
+def routed(e: Example, blocks: Blocks) -> Blocks:
     """First term of Eq. 5: D_vᵀ H[v,w] D_w."""
-    own = own_derivatives(case, e)
+    own = parametric(e)
     return {(v, w): own[v].d.T @ blocks[v, w] @ own[w].d for v in own for w in own}
 
 
-def with_pure(case: Instance, e: Example, blocks: Blocks) -> Blocks:
+def with_pure(e: Example, blocks: Blocks) -> Blocks:
     """With the second term: 1{v = w} Σ_i δ_v,i ∂²f_v,i/∂θ_v²."""
-    found = routed(case, e, blocks)
-    for v, own in own_derivatives(case, e).items():
+    found = routed(e, blocks)
+    for v, own in parametric(e).items():
         found[v, v] = found[v, v] + own.own
     return found
 
 
-def third(case: Instance, e: Example, v: str, w: str) -> Tensor:
+def third(e: Example, v: str, w: str) -> Tensor:
     """Third term as printed in F.1 and Algorithm 2: u over Pa(v) ∩ Ch(w) of M_v,uᵀ D_uw D_w, v ≠
     w."""
-    own = own_derivatives(case, e)
+    own = parametric(e)
     terms = []
-    for u in dict.fromkeys(case.dag.nodes[v].parents):
-        if v != w and u in case.dag.children.get(w, ()):
+    for u in dict.fromkeys(e.dag.nodes[v].parents):
+        if v != w and u in e.dag.children.get(w, ()):
             terms.append(own[v].mixed[u].T @ e.jacobian[u, w] @ own[w].d)
     return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
 
 
-def mixed(case: Instance, e: Example, v: str, w: str) -> Tensor:
+def mixed(e: Example, v: str, w: str) -> Tensor:
     """Right third term, one side: Σ_{p ∈ Pa(v)} M_v,pᵀ J_pw D_w with J over all paths (identity for
     p = w)."""
-    own = own_derivatives(case, e)
+    own = parametric(e)
     terms = []
     for p, m in own[v].mixed.items():
         if (p, w) in e.total:
@@ -99,30 +95,30 @@ def mixed(case: Instance, e: Example, v: str, w: str) -> Tensor:
     return recursion.added(terms, own[v].d.shape[1], own[w].d.shape[1])
 
 
-def equation_5(case: Instance, e: Example, blocks: Blocks | None = None) -> Blocks:
-    found = with_pure(case, e, blocks or e.blocks)
-    return {(v, w): block + third(case, e, v, w) for (v, w), block in found.items()}
+def equation_5(e: Example, blocks: Blocks | None = None) -> Blocks:
+    found = with_pure(e, blocks or e.blocks)
+    return {(v, w): block + third(e, v, w) for (v, w), block in found.items()}
 
 
-def right_5(case: Instance, e: Example) -> Blocks:
-    found = with_pure(case, e, e.blocks)
+def right_5(e: Example) -> Blocks:
+    found = with_pure(e, e.blocks)
     for v, w in found:
-        found[v, w] = found[v, w] + mixed(case, e, v, w) + mixed(case, e, w, v).T
+        found[v, w] = found[v, w] + mixed(e, v, w) + mixed(e, w, v).T
     return found
 
 
-def true_parameter_blocks(case: Instance, e: Example) -> Blocks:
+def true_parameter_blocks(e: Example) -> Blocks:
     """Of the mean loss; the same for every example, so that its batch mean is itself."""
-    return parameter_blocks(case)
+    return parameter_blocks(e.case)
 
 
 CHECKS["dag.eq5"] = lambda: blocks_agree(instances(), true_parameter_blocks, equation_5, right_5)
 
 
-def two_edges(case: Instance, e: Example) -> Blocks:
+def two_edges(e: Example) -> Blocks:
     """Eq. 5 as printed, for pairs (v, w) with exactly one node between them on a chain."""
-    order = case.dag.order
-    whole = equation_5(case, e)
+    order = e.dag.order
+    whole = equation_5(e)
     return {(v, w): whole[v, w] for w, v in zip(order, order[2:], strict=False)}
 
 
@@ -134,20 +130,20 @@ def two_edges_apart() -> Outcome:
 
 @CHECKS.clause("dag.thm19")
 def both_recursions() -> Outcome:
-    def printed(case: Instance, e: Example) -> Blocks:
-        return equation_5(case, e, recursion.equation_2(case.dag, e, e.base))
+    def printed(e: Example) -> Blocks:
+        return equation_5(e, recursion.equation_2(e, e.base))
 
     return blocks_agree(instances(), true_parameter_blocks, printed, right_5)
 
 
-def product(case: Instance, e: Example, blocks: Blocks) -> Blocks:
+def product(e: Example, blocks: Blocks) -> Blocks:
     """[H r]_θv of a fixed random r (of ones in the example by hand), from blocks."""
     names = list(dict.fromkeys(v for v, _ in blocks))
     generator = seeded(0)
     r = {}
     for v in names:
         size = blocks[v, v].shape[0]
-        r[v] = ones(size) if case.name == two_factors().name else gauss(generator, size)
+        r[v] = ones(size) if e.case.name == two_factors().name else gauss(generator, size)
     products = {}
     for v in names:
         products[v, v] = total(blocks[v, w] @ r[w] for w in names)[:, None]
@@ -159,9 +155,9 @@ def parameter_product() -> Outcome:
     """Eq. I.1 read with w' = w (D_ww' local): routed and pure terms, without mixed ones."""
     return blocks_agree(
         instances(),
-        lambda c, e: product(c, e, parameter_blocks(c)),
-        lambda c, e: product(c, e, with_pure(c, e, e.blocks)),
-        lambda c, e: product(c, e, right_5(c, e)),
+        lambda e: product(e, parameter_blocks(e.case)),
+        lambda e: product(e, with_pure(e, e.blocks)),
+        lambda e: product(e, right_5(e)),
     )
 
 
@@ -170,8 +166,8 @@ def remainder(case: Instance) -> float:
     and examples."""
     largest = -1.0
     for e in examples(case):
-        own, first = own_derivatives(case, e), routed(case, e, e.blocks)
-        for (v, w), block in right_5(case, e).items():
+        own, first = parametric(e), routed(e, e.blocks)
+        for (v, w), block in right_5(e).items():
             scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
             others = (block - first[v, w]).norm()
             bound = float(scale * e.blocks[v, w].norm() + others)
@@ -184,8 +180,8 @@ def without_remainder(case: Instance) -> float:
     """The same without the other terms, absolute where H[v,w] is zero."""
     largest = -1.0
     for e in examples(case):
-        own = own_derivatives(case, e)
-        for (v, w), block in right_5(case, e).items():
+        own = parametric(e)
+        for (v, w), block in right_5(e).items():
             scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
             bound = float(scale * e.blocks[v, w].norm())
             size = float(block.norm())
@@ -202,7 +198,8 @@ def coupling_bounds() -> Outcome:
     """‖H_θvθw‖ against C(v,w) ‖D_v‖‖D_w‖ while the loss is multiplied by 10⁴: C stays, the block
     grows."""
     case = chain(0, widths=(2, 3, 2))
-    e, own = first_example(case), parametric(case, 0)
+    e = first_example(case)
+    own = parametric(e)
     v, w = "h1", "h2"
     coupling = e.blocks[v, w].norm() / (e.blocks[v, v].norm() * e.blocks[w, w].norm()).sqrt()
     bound = float(spectral_norm(own[v].d) * spectral_norm(own[w].d)) * float(coupling)
@@ -220,7 +217,7 @@ def coupling_bounds() -> Outcome:
 def pure_of_linear() -> Outcome:
     """Remark 16: second and third tensors of Eq. 5 for a linear layer; the pure one is zero, the
     mixed one is not."""
-    own = parametric(two_factors(), 0)["out"]
+    own = parametric(first_example(two_factors()))["out"]
     pure, mixed = float(own.own.abs().max()), float(own.mixed["h"].abs().max())
     witness = worked("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{pure:g}")
     return Outcome(float(pure == 0), float(mixed == 0), 1, witness)
@@ -232,7 +229,7 @@ def beyond_ggn() -> Outcome:
     D."""
     case = relu_chain()
     exact = parameter_blocks(case)
-    first = averaged(case, lambda c, e: routed(c, e, e.gauss_newton("out")))
+    first = averaged(case, lambda e: routed(e, e.gauss_newton))
     gaps = []
     for pair, block in exact.items():
         gaps.append(float((block - first[pair]).norm() / block.norm().clamp_min(1e-12)))
@@ -269,7 +266,7 @@ def first_terms_psd(case: Instance) -> float:
     """Remark 96 (3): the first terms of Eqs. 2 and 5 alone give a PSD matrix (convex loss)."""
 
     e = first_example(case)
-    blocks = routed(case, e, e.gauss_newton(case.dag.output))
+    blocks = routed(e, e.gauss_newton)
     order = tuple(dict.fromkeys(v for v, _ in blocks))
     values = torch.linalg.eigvalsh(assembled(blocks, order))
     return float(-values[0] / values[-1])

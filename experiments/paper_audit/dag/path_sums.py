@@ -49,8 +49,8 @@ def theorem_33() -> Outcome:
     wrong, right, witness = [], [], None
     for case, e, v, w in pairs_of_nodes():
         exact = e.blocks[v, w]
-        printed = equation_11(case.dag, e, v, w)
-        right.append(relative_error(total(sources(case.dag, e, v, w)), exact))
+        printed = equation_11(e, v, w)
+        right.append(relative_error(total(sources(e, v, w)), exact))
         wrong.append(relative_error(printed, exact))
         if wrong[-1] > 1e-9 and witness is None:
             value = float(exact)
@@ -66,7 +66,7 @@ def theorem_33() -> Outcome:
 def resonances(case: Instance) -> tuple[float, float]:
     """(R(v,v), sum of the resonances of the right path contributions) of the first node."""
     e, v = first_example(case), case.dag.order[0]
-    terms = sources(case.dag, e, v, v)
+    terms = sources(e, v, v)
     return float(total(terms).norm()), sum(float(term.norm()) for term in terms)
 
 
@@ -127,4 +127,4 @@ def total_of_paths() -> Errors:
     for case in path_cases():
         e, out = first_example(case), case.dag.output
         for v in case.dag.order:
-            yield relative_error(total_over_paths(case.dag, e, v, out), e.total[out, v])
+            yield relative_error(total_over_paths(e, v, out), e.total[out, v])

@@ -33,40 +33,40 @@ def path_jacobian(e: Example, path: Path) -> Tensor:
     return result
 
 
-def total_over_paths(dag: Dag, e: Example, v: str, c: str) -> Tensor:
+def total_over_paths(e: Example, v: str, c: str) -> Tensor:
     """Sum of the Jacobians of all paths from v to c."""
-    return total(path_jacobian(e, path) for path in paths(dag, v, c))
+    return total(path_jacobian(e, path) for path in paths(e.dag, v, c))
 
 
-def equation_11(dag: Dag, e: Example, v: str, w: str) -> Tensor:
+def equation_11(e: Example, v: str, w: str) -> Tensor:
     """Eq. 11: sum over common descendants c and pairs of paths of D^T H[c,c] D, plus H^T[v,w];
     Desc(v) excludes v."""
-    terms = [e.tensor(dag.output)[v, w]]
-    for c in dag.order:
+    terms = [e.tensor[v, w]]
+    for c in e.dag.order:
         if c not in (v, w) and (c, v) in e.total and (c, w) in e.total:
-            left, right = total_over_paths(dag, e, v, c), total_over_paths(dag, e, w, c)
+            left, right = total_over_paths(e, v, c), total_over_paths(e, w, c)
             terms.append(left.T @ e.blocks[c, c] @ right)
     return summed(e, v, w, terms)
 
 
 def along_pairs(
-    dag: Dag, e: Example, starts: tuple[str, str], ends: tuple[str, str], matrix: Tensor
+    e: Example, starts: tuple[str, str], ends: tuple[str, str], matrix: Tensor
 ) -> list[Tensor]:
     """D_aᵀ matrix D_b for each pair of paths a, b between the starts and the ends."""
-    first, second = (paths(dag, v, p) for v, p in zip(starts, ends, strict=True))
+    first, second = (paths(e.dag, v, p) for v, p in zip(starts, ends, strict=True))
     pairs = itertools.product(first, second)
     return [path_jacobian(e, a).T @ matrix @ path_jacobian(e, b) for a, b in pairs]
 
 
-def sources(dag: Dag, e: Example, v: str, w: str) -> list[Tensor]:
+def sources(e: Example, v: str, w: str) -> list[Tensor]:
     """The right path decomposition: one term for each pair of paths and each source of curvature.
 
     Pairs of paths to out with ∇²ℓ between them; for each node u, parents p, q of it, and paths v →
     p, w → q, C_u;p,q.
     """
-    terms = along_pairs(dag, e, (v, w), (dag.output, dag.output), e.base)
-    for u in dag.order:
-        parents = [p for p in dict.fromkeys(dag.nodes[u].parents) if p != "input"]
+    terms = along_pairs(e, (v, w), (e.dag.output, e.dag.output), e.base)
+    for u in e.dag.order:
+        parents = [p for p in dict.fromkeys(e.dag.nodes[u].parents) if p != "input"]
         for p, q in itertools.product(parents, repeat=2):
-            terms += along_pairs(dag, e, (v, w), (p, q), e.curvature[u][p, q])
+            terms += along_pairs(e, (v, w), (p, q), e.curvature[u][p, q])
     return terms

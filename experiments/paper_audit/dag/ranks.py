@@ -101,7 +101,7 @@ def proposition_92() -> Errors:
     columns."""
     for seed in range(3):
         e = first_example(diamond(seed))
-        blocks = e.gauss_newton("out")
+        blocks = e.gauss_newton
         columns, ranks = [], []
         pulled = zeros(4, 4)
         for u, w in itertools.product(("a", "b"), repeat=2):
@@ -196,7 +196,7 @@ def one_sum() -> Outcome:
         ("out", ("a", "b"), lambda a, b: a + b),
     ]
     e = first_example(scalar_nodes(nodes, [1.0], square=True))
-    blocks = e.gauss_newton("out")
+    blocks = e.gauss_newton
     terms = {}
     for u, w in itertools.product("ab", repeat=2):
         terms[u, w] = float(e.jacobian[u, "v"].T @ blocks[u, w] @ e.jacobian[w, "v"])

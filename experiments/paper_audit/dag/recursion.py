@@ -41,22 +41,22 @@ def summed(e: Example, v: str, w: str, terms: list[Tensor]) -> Tensor:
     return added(terms, len(e.delta[v]), len(e.delta[w]))
 
 
-def between_children(dag: Dag, e: Example, known: Blocks, v: str, w: str) -> list[Tensor]:
+def between_children(e: Example, known: Blocks, v: str, w: str) -> list[Tensor]:
     """First sum of Eq. 2: D_av^T H[a,b] D_bw over children a of v and b of w."""
     terms = []
-    for a, b in itertools.product(dag.children[v], dag.children[w]):
+    for a, b in itertools.product(e.dag.children[v], e.dag.children[w]):
         terms.append(e.jacobian[a, v].T @ known[a, b] @ e.jacobian[b, w])
     return terms
 
 
-def of_common_children(dag: Dag, e: Example, v: str, w: str) -> list[Tensor]:
+def of_common_children(e: Example, v: str, w: str) -> list[Tensor]:
     """Second sum of Eq. 2: C_u;v,w over common children u."""
-    return [e.curvature[u][v, w] for u in dag.children[v] if u in dag.children[w]]
+    return [e.curvature[u][v, w] for u in e.dag.children[v] if u in e.dag.children[w]]
 
 
-def one_sided(dag: Dag, e: Example, known: Blocks, v: str, w: str) -> Tensor:
+def one_sided(e: Example, known: Blocks, v: str, w: str) -> Tensor:
     """Remark 76: sum_{u in Ch(v)} D_uv^T H[u,w]."""
-    return summed(e, v, w, [e.jacobian[u, v].T @ known[u, w] for u in dag.children[v]])
+    return summed(e, v, w, [e.jacobian[u, v].T @ known[u, w] for u in e.dag.children[v]])
 
 
 def upwards(dag: Dag) -> list[tuple[str, str]]:
@@ -65,17 +65,17 @@ def upwards(dag: Dag) -> list[tuple[str, str]]:
     return downwards[::-1]
 
 
-def base_cases(dag: Dag, e: Example, base: Tensor) -> Blocks:
+def base_cases(e: Example, base: Tensor) -> Blocks:
     """H[out,out] = base, H[v,out] = sum_u D_uv^T H[u,out], and H[out,v], its transpose."""
-    out = dag.output
+    out = e.dag.output
     known: Blocks = {(out, out): base}
-    for v in reversed(dag.order[:-1]):
-        known[v, out] = one_sided(dag, e, known, v, out)
+    for v in reversed(e.dag.order[:-1]):
+        known[v, out] = one_sided(e, known, v, out)
         known[out, v] = known[v, out].T
     return known
 
 
-def equation_2(dag: Dag, e: Example, base: Tensor, tensor_terms: bool = True) -> Blocks:
+def equation_2(e: Example, base: Tensor, tensor_terms: bool = True) -> Blocks:
     """Eq. 2 with its base cases; `base` is the block (out, out). tensor_terms=False: the recursion
     of H^GN, Theorem 7.
 
@@ -83,72 +83,72 @@ def equation_2(dag: Dag, e: Example, base: Tensor, tensor_terms: bool = True) ->
              + (v != w) sum_{u in Ch(v) and Ch(w)} C_u;v,w + (v = w) sum_{u in Ch(v)} C_u;v,v;
     H[v,out] = sum_u D_uv^T H[u,out].
     """
-    known = base_cases(dag, e, base)
-    for v, w in upwards(dag):
-        if dag.output in (v, w):
+    known = base_cases(e, base)
+    for v, w in upwards(e.dag):
+        if e.dag.output in (v, w):
             continue
-        terms = between_children(dag, e, known, v, w)
+        terms = between_children(e, known, v, w)
         if tensor_terms:
-            terms += of_common_children(dag, e, v, w)
+            terms += of_common_children(e, v, w)
         known[v, w] = summed(e, v, w, terms)
-    return {(v, w): known[v, w] for v in dag.order for w in dag.order}
+    return {(v, w): known[v, w] for v in e.dag.order for w in e.dag.order}
 
 
-def routed(dag: Dag, e: Example, base: Tensor) -> Blocks:
+def routed(e: Example, base: Tensor) -> Blocks:
     """The right recursion: H[v,w] = sum_{u in Ch(v)} D_uv^T H[u,w] + sum_u sum_{p in Pa(u)} C_u;v,p
     J_pw."""
-    known: Blocks = {(dag.output, w): base @ e.total[dag.output, w] for w in dag.order}
-    for v in reversed(dag.order[:-1]):
-        for w in dag.order:
+    known: Blocks = {(e.dag.output, w): base @ e.total[e.dag.output, w] for w in e.dag.order}
+    for v in reversed(e.dag.order[:-1]):
+        for w in e.dag.order:
             curved = [
                 e.curvature[u][v, p] @ e.total[p, w]
-                for u in dag.children[v]
-                for p in dict.fromkeys(dag.nodes[u].parents)
+                for u in e.dag.children[v]
+                for p in dict.fromkeys(e.dag.nodes[u].parents)
                 if (p, w) in e.total
             ]
-            known[v, w] = one_sided(dag, e, known, v, w) + summed(e, v, w, curved)
+            known[v, w] = one_sided(e, known, v, w) + summed(e, v, w, curved)
     return known
 
 
-def algorithm_1(dag: Dag, e: Example, boundary: bool) -> Blocks:
+def algorithm_1(e: Example, boundary: bool) -> Blocks:
     """Algorithms 1 and 3 line by line: a cached base block (out, out), then double sums over
     children for all pairs.
 
     boundary: with the blocks (v, out) of Algorithm 5 computed first, which Algorithm 3 leaves to
     Algorithm 1.
     """
-    known: Blocks = {(dag.output, dag.output): e.base}
+    known: Blocks = {(e.dag.output, e.dag.output): e.base}
     if boundary:
-        known = base_cases(dag, e, e.base)
-    for v, w in upwards(dag):
+        known = base_cases(e, e.base)
+    for v, w in upwards(e.dag):
         if (v, w) not in known:
-            terms = between_children(dag, e, known, v, w) + of_common_children(dag, e, v, w)
+            terms = between_children(e, known, v, w) + of_common_children(e, v, w)
             known[v, w] = summed(e, v, w, terms)
-    return {pair: known[pair] for pair in upwards(dag)}
+    return {pair: known[pair] for pair in upwards(e.dag)}
 
 
 def everything() -> tuple[Instance, ...]:
     return (*by_hand(), *smooth())
 
 
-def second(case: Instance, e: Example) -> Blocks:
-    return equation_2(case.dag, e, e.base)
+def second(e: Example) -> Blocks:
+    return equation_2(e, e.base)
 
 
-def first_order(case: Instance, e: Example) -> Blocks:
-    return equation_2(case.dag, e, e.base, tensor_terms=False)
+def first_order(e: Example) -> Blocks:
+    return equation_2(e, e.base, tensor_terms=False)
 
 
-def without_base(case: Instance, e: Example) -> Blocks:
-    return equation_2(case.dag, e, torch.zeros_like(e.base))
+def without_base(e: Example) -> Blocks:
+    return equation_2(e, torch.zeros_like(e.base))
 
 
-def right(case: Instance, e: Example) -> Blocks:
-    return routed(case.dag, e, e.base)
+def right(e: Example) -> Blocks:
+    return routed(e, e.base)
 
 
-def right_tensor(case: Instance, e: Example) -> Blocks:
-    return routed(case.dag, e, torch.zeros_like(e.base))
+def right_tensor(e: Example) -> Blocks:
+    return routed(e, torch.zeros_like(e.base))
 
 
 CHECKS["dag.eq2"] = lambda: blocks_agree(everything(), true_blocks, second, right)
@@ -173,11 +173,11 @@ def missing_boundary() -> Outcome:
     return blocks_agree(
         (linear_chain(), *piecewise_linear()),
         true_blocks,
-        lambda case, e: algorithm_1(case.dag, e, False),
-        lambda case, e: algorithm_1(case.dag, e, True),
+        lambda e: algorithm_1(e, False),
+        lambda e: algorithm_1(e, True),
     )
 
 
 CHECKS["dag.algorithm5"] = lambda: blocks_agree(
-    everything(), true_blocks, lambda case, e: algorithm_1(case.dag, e, True), right
+    everything(), true_blocks, lambda e: algorithm_1(e, True), right
 )

@@ -94,12 +94,12 @@ def inert_skip(eta: float, skip: bool) -> Example:
 
 def check_hypotheses(eta: float, base: Example, skipped: Example) -> None:
     """B = 0 and |H^T| <= eta |H^GN| in every block. Raises ValueError otherwise."""
-    before, after = base.gauss_newton("out"), skipped.gauss_newton("out")
+    before, after = base.gauss_newton, skipped.gauss_newton
     moved = max(float((after[pair] - block).norm()) for pair, block in before.items())
     excess = []
     for e in (base, skipped):
-        gauss_newton = e.gauss_newton("out")
-        for pair, block in e.tensor("out").items():
+        gauss_newton = e.gauss_newton
+        for pair, block in e.tensor.items():
             excess.append(float(block.norm() - eta * gauss_newton[pair].norm()))
     if max(*excess, moved) > 1e-9:
         raise ValueError(

@@ -130,7 +130,7 @@ def tensor_part_everywhere() -> Outcome:
     for v, w in itertools.product(case.dag.order, repeat=2):
         sizes = []
         for e in examples(case):
-            tensor = e.tensor(case.dag.output)[v, w]
+            tensor = e.tensor[v, w]
             sizes.append(float(tensor.norm() / e.blocks[v, w].norm()))
         pairs.append((v in last or w in last, max(sizes)))
     zero = [linear for linear, size in pairs if size < 1e-12]
