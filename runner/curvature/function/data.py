@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -90,17 +90,34 @@ class Layout(NamedTuple):
 
     def cut(self, batch: Batch, start: int, stop: int) -> Batch:
         """Examples start to stop."""
+        return self._mapped(
+            batch, lambda t, dim, rows: t.narrow(dim, rows * start, rows * (stop - start))
+        )
+
+    def _mapped(self, batch: Batch, part: Callable[[Tensor, int, int], Tensor]) -> Batch:
+        """part(leaf, dimension, rows of each example) of the leaves that are cut."""
         leaves, spec = tree_flatten((batch.input, batch.target))
         for i, place in enumerate(self.places):
             if place is not None:
-                dim, rows = place
-                leaves[i] = leaves[i].narrow(dim, rows * start, rows * (stop - start))
+                leaves[i] = part(leaves[i], *place)
         return Batch(*tree_unflatten(leaves, spec))
 
     def pieces(self, batch: Batch, size: int) -> Iterator[Batch]:
         """Pieces of at most `size` examples."""
         for start in range(0, self.examples, size):
             yield self.cut(batch, start, min(start + size, self.examples))
+
+    def mixed(self, batch: Batch, size: int) -> Iterator[tuple[Batch, Layout]]:
+        """Pieces of at most `size` examples from all over the batch, the same at every call: their
+        order may tell what they are."""
+        order = torch.randperm(self.examples, generator=torch.Generator().manual_seed(0))
+        for chosen in order.tensor_split(-(-self.examples // size)):
+
+            def part(t: Tensor, dim: int, rows: int, chosen: Tensor = chosen) -> Tensor:
+                places = chosen.unsqueeze(1) * rows + torch.arange(rows, device="cpu")
+                return t.index_select(dim, places.flatten().to(t.device))
+
+            yield self._mapped(batch, part), self._replace(examples=len(chosen))
 
 
 def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterator[Layout]:

@@ -68,6 +68,8 @@ class Data:
         self.why_uncut = ""
         self.kind: int | None = None
         self.sampled: tuple[Batch, int] | None = None
+        self.evaluated: int | None = None
+        """Examples of the largest piece whose loss is evaluated; None: whole batches."""
 
     def _read(self, data: Any) -> tuple[Any, Batch]:
         """The batches, kept where they are small or a list, and the first."""
@@ -188,7 +190,10 @@ class Data:
 
     def loss(self, point: Point) -> float:
         """The mean loss at a point."""
-        return self.mean([float(self.function.value(point, batch)) for batch in self])
+        pieces = self.pieces(self.evaluated)
+        return math.fsum(
+            piece.weight * float(self.function.value(point, piece.batch)) for piece in pieces
+        )
 
     def pieces(self, chunk: int | None) -> Iterator[Piece]:
         """All batches, in pieces of at most `chunk` examples, with their weights."""

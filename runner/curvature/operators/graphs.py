@@ -17,9 +17,11 @@ from runner.curvature.function.errors import MeasurementError, second_derivative
 from runner.curvature.function.function import NETWORK, Function, Point
 from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
+from runner.curvature.operators.peak import allocations
 from runner.curvature.operators.planning import (
     FEW,
     MORE,
+    UNSEEN,
     VECTORS,
     Line,
     Need,
@@ -115,11 +117,20 @@ class Graphs:
         if chosen is None:
             line = Line(sizes, [self._need(size) for size in sizes])
             chosen = plan(line, counts, vectors, budget, layout is not None)
+        if chosen.chunk is not None:
+            chosen = chosen._replace(evaluated=self._evaluated(chosen.chunk, budget - vectors))
         return chosen if data.listed else chosen._replace(keep=False)
 
     def _piece(self, size: int) -> Piece:
         batch: Batch = self.data.few(size)
         return Piece((0, 0), batch, 1.0, size)
+
+    def _evaluated(self, chunk: int, room: int) -> int:
+        """Examples whose loss alone fits the memory: at least those of a product."""
+        point, batch = Point(self.function.variables.values), self.data.few(MORE)
+        live = max(allocations(lambda: self.function.value(point, batch)), default=1)
+        each = UNSEEN * max(1, live) / self.data.count(batch)
+        return max(chunk, MORE, int(room / each))
 
     def _need(self, size: int) -> Need:
         piece = self._piece(size)

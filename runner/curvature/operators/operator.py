@@ -84,6 +84,7 @@ class FunctionOperator(SymmetricOperator):
             find_sample(self.function, self.data, TWINS, bool(required))
             self._check_first_batch(own)
             self._prepare()
+        self.data.evaluated = self.planned.evaluated
         weigher = Weigher(self.function, self.data, self.verdicts)
         several, each = self.planned.chunk is not None, part == "empirical_fisher"
         # a loader may draw at random, as it does for its user
@@ -92,7 +93,10 @@ class FunctionOperator(SymmetricOperator):
         self.spread, self.sums = shares, sums_of(shares)
         tables = [t for m in self.module.modules() for t in (m._parameters, m._buffers)]
         self._places = [(table, name) for table in tables for name in table]
-        first = self.data.mean(weigher.losses) if weigher.losses else None
+        first = None
+        if settings.check:
+            whole = self.data.evaluated is None
+            first = self.data.mean(weigher.losses) if whole else self._displaced_loss()
         eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
         self.changes = Changes(self._displaced_loss, self._tensors, first, eps)
         self.forward_seconds = weigher.seconds

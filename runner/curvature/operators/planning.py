@@ -23,12 +23,14 @@ iterations hold."""
 class Plan(NamedTuple):
     """chunk: examples of the largest piece (None: whole batches). keep: whether graphs stay for the
     next product. bytes: the expected peak. width: directions that fit the memory in one batched
-    product."""
+    product. evaluated: examples of the largest piece whose loss alone is evaluated (None: whole
+    batches)."""
 
     chunk: int | None
     keep: bool
     bytes: int
     width: int = 1
+    evaluated: int | None = None
 
 
 class Need(NamedTuple):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -57,8 +57,8 @@ class Weigher:
         """Time of a forward pass of all data."""
 
     def weigh(self, processes: Processes, several: bool, each: bool) -> Weighing:
-        """Sets the weights of `data`. several: the data are cut, or divided. each: every example
-        has its own gradient, as in an empirical Fisher matrix."""
+        """Sets the weights of `data`. several: the data are cut. each: every example has its own
+        gradient, as in an empirical Fisher matrix."""
         several = several or each or processes.size > 1
         self._read(several)
         data = self.data
@@ -99,9 +99,8 @@ class Weigher:
     def _read(self, several: bool) -> None:
         point: Point | None = None
         device = next(iter(self.function.variables.values.values())).device
-        waiting: list[tuple[Batch, Layout | None]] = []
+        waiting: list[tuple[Batch, Layout | None, float]] = []
         for batch in self.data:
-            layout = self.data.layout_of(batch)
             self.data.counts.append(self.data.count(batch))
             for weighing in self.candidates:
                 self.numbers[weighing.name].append(weighing.rule(batch))
@@ -109,14 +108,22 @@ class Weigher:
                 continue
             if point is None:
                 point = Point(displaced(self.function, self.function.variables.values))
-            start = clock(device)
-            self.losses.append(float(self.function.value(point, batch)))
-            self.seconds += clock(device) - start
-            waiting.append((batch, layout))
-            if several or len(self.losses) > 1:
-                for k, (one, cut) in enumerate(waiting):
-                    self._compare(one, cut, point, self.losses[k - len(waiting)])
-                waiting.clear()
+            for piece, layout in self._evaluated(batch):
+                start = clock(device)
+                self.losses.append(float(self.function.value(point, piece)))
+                self.seconds += clock(device) - start
+                waiting.append((piece, layout, self.losses[-1]))
+                if several or len(self.losses) > 1:
+                    for one, cut, loss in waiting:
+                        self._compare(one, cut, point, loss)
+                    waiting.clear()
+
+    def _evaluated(self, batch: Batch) -> Iterable[tuple[Batch, Layout | None]]:
+        """A batch, or pieces of it that fit the memory."""
+        layout, size = self.data.layout_of(batch), self.data.evaluated
+        if layout is None or size is None or size >= layout.examples:
+            return [(batch, layout)]
+        return layout.mixed(batch, size)
 
     def _compare(self, batch: Batch, layout: Layout | None, point: Point, loss: float) -> None:
         """Adds the errors of the rules on one batch."""

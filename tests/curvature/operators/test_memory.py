@@ -18,6 +18,7 @@ from runner.curvature import (
     exact_blocks,
     split_blocks,
 )
+from runner.curvature.function.data import Batch, layouts
 from runner.curvature.graphs import products as operators
 from runner.curvature.graphs.checks import MEMORY_BUDGET, exact_elements, plan_chunk
 from runner.curvature.operators import planning
@@ -238,10 +239,12 @@ def test_the_kept_graph_of_a_hessian_holds_no_gradient():
     assert 4 * len(v) <= last < 1.5 * 4 * len(v)
 
 
-@pytest.mark.parametrize("order", [torch.arange(40) % 2, torch.arange(40) // 20])
+@pytest.mark.parametrize(
+    "order", [torch.arange(40) % 2, torch.arange(40) // 20, torch.arange(40) // 8 % 2]
+)
 def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
-    """Where the whole batch does not fit, the loss is checked on examples spread over it: classes
-    may come in order."""
+    """Where the whole batch does not fit, the loss is checked on pieces with examples from all over
+    it: classes may come in order."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
     weight = torch.tensor([1.0, 9.0])
 
@@ -253,6 +256,16 @@ def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
         refusal(r"not a weighted mean over its parts|parts of a batch weigh"),
     ):
         ParameterOperator(net, loss, [(torch.randn(40, 64), order)], memory_budget=1)
+
+
+def test_pieces_from_all_over_a_batch_have_every_example_once():
+    """Two targets for each example."""
+    batch = Batch(torch.arange(10), torch.arange(20) // 2)
+    pieces = [piece for piece, _ in next(layouts(batch)).mixed(batch, 4)]
+    assert [len(piece.input) for piece in pieces] == [4, 3, 3]
+    order = torch.cat([piece.input for piece in pieces])
+    assert order.tolist() != sorted(order.tolist()) == list(range(10))
+    assert torch.equal(torch.cat([piece.target for piece in pieces]), order.repeat_interleave(2))
 
 
 @pytest.mark.parametrize("examples, budget", [(1, MEMORY_BUDGET), (8, 1 << 20)])
