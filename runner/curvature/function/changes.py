@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable
 
 from torch import Tensor
@@ -15,6 +16,9 @@ CHANGED = (
 )
 
 
+VERSION = operator.attrgetter("_version")
+
+
 class Changes:
     """loss: evaluates it at a generic point nearby, where no term of it is zero. tensors: what it
     is made of. first: its value when the operator was built; None: nothing is compared."""
@@ -22,7 +26,7 @@ class Changes:
     def __init__(
         self,
         loss: Callable[[], float],
-        tensors: Callable[[], Iterable[Tensor]],
+        tensors: Callable[[], Iterable[Tensor | None]],
         first: float | None,
         eps: float,
     ) -> None:
@@ -33,16 +37,17 @@ class Changes:
     def _mark(self) -> None:
         """Keeps what tells cheaply that tensors may have changed: which they are, and how often
         each was written to."""
-        self.held = list(self.tensors())
-        self.marked = [t for t in self.held if not t.is_inference()]
+        self.held = [*self.tensors()]
+        self.marked = [t for t in self.held if t is not None and not t.is_inference()]
         self.written = self._written()
 
     def _written(self) -> list[int]:
-        return [t._version for t in self.marked] + [t.data_ptr() for t in self.marked]
+        return [*map(VERSION, self.marked), *map(Tensor.data_ptr, self.marked)]
 
     def _untouched(self) -> bool:
-        now = map(id, self.tensors())
-        return [*now] == [*map(id, self.held)] and self._written() == self.written
+        now = [*self.tensors()]
+        same = len(now) == len(self.held) and all(map(operator.is_, now, self.held))
+        return same and self._written() == self.written
 
     def refuse(self, always: bool = True) -> None:
         """Raises ValueError where the loss is another one. always=False: only where a tensor was

@@ -3,19 +3,23 @@ back."""
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 
+T = TypeVar("T")
 ONE_AT_A_TIME = threading.RLock()
 """Held while a module's tensors are replaced: modules belong to all threads."""
 
@@ -130,23 +134,22 @@ def changes_gradients(module: nn.Module) -> bool:
     return bool(module._backward_hooks or module._backward_pre_hooks or tensors)
 
 
-class Saved:
-    """`bytes` that graphs save for their backward pass, some counted more than once, besides those
-    of tensors that are `there`; itemsize: the most that a number counts."""
+def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
+    """What make() gives, and the bytes that its graphs save for their backward pass, some counted
+    more than once, besides those of tensors that are `there`; NaN where torch does not tell."""
+    held, total = {t.untyped_storage().data_ptr() for t in there}, 0
 
-    def __init__(self, there: Iterable[Tensor], itemsize: int) -> None:
-        self.there = {t.untyped_storage().data_ptr() for t in there}
-        self.itemsize, self.bytes = itemsize, 0
+    def pack(t: Tensor) -> tuple[Tensor]:
+        nonlocal total
+        if t.untyped_storage().data_ptr() not in held:
+            total += t.numel() * t.element_size()
+        return (t,)
 
-    def counting(self) -> AbstractContextManager[object]:
-        """Counts the graphs that are made inside."""
-
-        def pack(t: Tensor) -> Tensor:
-            if t.untyped_storage().data_ptr() not in self.there:
-                self.bytes += t.numel() * min(t.element_size(), self.itemsize)
-            return t
-
-        return torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(pack, itemgetter(0)):
+            return make(), total
+    except MeasurementError:  # torch.func allows no such hooks
+        return make(), math.nan
 
 
 def has_python(tensors: Iterable[Tensor]) -> bool:

@@ -13,6 +13,7 @@ from runner.curvature.function.trees import (
     copy_of_object,
     tree_flatten,
     tree_leaves,
+    tree_map,
     tree_unflatten,
 )
 
@@ -41,13 +42,15 @@ def arguments_of(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def fresh(tree: Any) -> Any:
     """A copy that a call may change: the caller's own stays as it is."""
-    leaves, spec = tree_flatten(tree)
-    copies = [t.detach().clone() if isinstance(t, Tensor) else copy_of_object(t) for t in leaves]
-    return tree_unflatten(copies, spec)
+    return tree_map(
+        lambda t: t.detach().clone() if isinstance(t, Tensor) else copy_of_object(t), tree
+    )
 
 
 def as_batch(given: Any, alone: bool) -> Batch:
     """One batch. alone: the module returns its loss, and all of it is the input."""
+    if isinstance(given, Batch):
+        return given
     if alone and not _is_pair(given):
         return Batch(given, None)
     if not _is_pair(given):

@@ -3,12 +3,14 @@ differentiates."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 
 from runner.curvature.function.context import (
     ONE_AT_A_TIME,
@@ -32,7 +34,7 @@ from runner.curvature.function.layers import Pick, picked
 from runner.curvature.function.repairs import measurable
 from runner.curvature.function.trees import tree_flatten_with_path, tree_leaves, tree_map
 from runner.curvature.function.variables import Parameters, Perturbations
-from runner.curvature.function.vectors import Values, divided, joined
+from runner.curvature.function.vectors import Images, Values, divided, joined
 
 Loss = Callable[[Any, Any], Tensor]
 Tensors = list[Tensor]
@@ -74,6 +76,7 @@ class Function:
         self.rows_checked: dict[tuple[int, ...], bool] = {}
         self.mixes = False
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""
+        self.saved = math.nan
         self._modules: list[nn.Module] = []
         self._constants: dict[bool, dict[int, Tensor]] = {}
 
@@ -240,19 +243,30 @@ def _told(batch: Batch) -> Iterator[None]:
         raise batch_failure(tree_leaves(batch.input), tree_leaves(batch.target), error) from error
 
 
+def backward(values: Any, wrt: Tensors, weights: Tensors, graph: bool = False) -> Images:
+    """As torch.autograd.grad, without its checks of shapes, which take long next to a small
+    network; None where there is no dependence. The graph is kept."""
+    return _engine_run_backward(
+        tuple(values), tuple(weights), True, graph, tuple(wrt), True, accumulate_grad=False
+    )
+
+
 def gradients(value: Tensor, wrt: Tensors, weights: Any = None, graph: bool = False) -> Tensors:
     """Of a scalar or with weights, zero where there is no dependence."""
     if not value.requires_grad:
         return [torch.zeros_like(t) for t in wrt]
     try:
-        found = torch.autograd.grad(
-            value, wrt, weights, create_graph=graph, retain_graph=True, allow_unused=True
+        found = backward(
+            [value], wrt, [torch.ones_like(value) if weights is None else weights], graph
         )
     except RuntimeError as error:
         raise _of_gradient(error) from error
-    if any(g is not None and g.layout != torch.strided for g in found):
-        raise MeasurementError("a parameter has a sparse gradient: set sparse=False")
-    return [torch.zeros_like(t) if g is None else g for t, g in zip(wrt, found, strict=True)]
+    filled = []
+    for t, g in zip(wrt, found, strict=True):
+        if g is not None and g.layout is not torch.strided:
+            raise MeasurementError("a parameter has a sparse gradient: set sparse=False")
+        filled.append(torch.zeros_like(t) if g is None else g)
+    return filled
 
 
 def _of_gradient(error: RuntimeError) -> Exception:
@@ -265,7 +279,7 @@ def _of_gradient(error: RuntimeError) -> Exception:
 
 def moved(values: Values, step: Tensor, size: float = 1.0) -> Values:
     """values + size * step, in the dtype of the values."""
-    return divided(torch.add(joined([*values.values()]), step, alpha=size), values)
+    return divided(joined([*values.values()]).add_(step, alpha=size), values)
 
 
 def _buffers(modules: Iterable[nn.Module], wide: bool) -> dict[int, Tensor]:

@@ -18,22 +18,18 @@ neither; it is named and never refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
-from runner.curvature.function.context import Saved
+from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
-from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Evaluated, Function, Point, gradients, moved
 from runner.curvature.function.vectors import Flat, Values, divided, dot, joined, norm
 
-T = TypeVar("T")
 DISPLACED = 1e-3
 """Distance of u' from u, in root mean squares of each variable."""
 AGREES = 1e-4
@@ -57,13 +53,17 @@ class Outcome:
 def noise(function: Function, values: Values, seed: int) -> Tensor:
     """One direction, normal with the root mean square of each variable, the same at every call."""
     like = Flat(values)
-    generator = torch.Generator().manual_seed(seed)
     count = min(like.size, PERIOD)
-    drawn = torch.randn(count, generator=generator, dtype=torch.float64, device="cpu")
-    step = drawn.to(like.device, like.dtype).repeat(-(-like.size // count))[: like.size]
-    for (name, value), piece in zip(values.items(), step.split(like.numbers), strict=True):
-        function.variables.scale(name, piece.view(value.shape), value)
+    drawn = _drawn(seed, count).to(like.device, like.dtype)
+    step = drawn.repeat(-(-like.size // count))[: like.size]
+    function.variables.scale(divided(step, values), values)
     return step
+
+
+@lru_cache(maxsize=8)
+def _drawn(seed: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, generator=generator, dtype=torch.float64, device="cpu")
 
 
 def displaced(function: Function, values: Values) -> Values:
@@ -84,8 +84,10 @@ Own = tuple[Tensor, dict[str, Tensor]]
 
 
 def same_function(function: Function, values: Values, batch: Batch, own: Own) -> list[Outcome]:
-    """Identities 0 and 1, on one batch. own: of a plain call, with another seed."""
-    ours = function.gradient(Point(values, seed=function.seed or 2), batch)
+    """Identities 0 and 1, on one batch. own: of a plain call, with another seed. Counts the bytes
+    that the graph keeps for its backward pass, some more than once, in `function.saved`."""
+    point = Point(values, seed=function.seed or 2)
+    ours, function.saved = counted(lambda: function.gradient(point, batch), values.values())
     allowed = _tolerance(values)
     wrong = _differing(function, values, own, ours, allowed)
     error = 0.0
@@ -244,19 +246,13 @@ def scalar(value: float | Tensor) -> Tensor:
 
 
 class SecondOrder:
-    """Identities 2 and 3 of one function at u', in float64 where the network allows it.
-
-    saved: bytes that the graph at u keeps for its backward pass, some counted more than once; NaN
-    where torch does not tell.
-    """
+    """Identities 2 and 3 of one function at u', in float64 where the network allows it."""
 
     def __init__(self, function: Function, values: Values, batch: Batch, wide: bool) -> None:
         self.function, self.batch, self.wide = function, batch, wide
         self.start = in_double(values) if wide else values
         self.point = displaced(function, self.start)
         self.flat = joined([*self.point.values()])
-        self.itemsize = max(t.element_size() for t in values.values())
-        self.saved = math.nan
         self.d = noise(function, self.start, 2)
         self.here = Point(self.point, wide, function.seed or 1)
         self.double = wide or self.d.dtype == torch.float64
@@ -274,15 +270,6 @@ class SecondOrder:
         at = torch.add(self.flat, self.d, alpha=t)
         return self.here._replace(values=divided(at, self.point))
 
-    def counted(self, make: Callable[[], T]) -> T:
-        """What `make` gives, whose graph `saved` is counted of."""
-        counter = Saved(self.point.values(), self.itemsize)
-        with suppress(MeasurementError), counter.counting():  # torch.func allows no such hooks
-            found = make()
-            self.saved = counter.bytes
-            return found
-        return make()
-
     def groups(self, vector: Tensor) -> dict[str, Tensor]:
         """A vector by groups."""
         return {name: vector[place] for name, place in self.function.variables.groups.items()}
@@ -294,7 +281,7 @@ class SecondOrder:
 
     def check(self) -> list[Outcome]:
         """Of the gradient and the Hessian."""
-        whole = self.counted(lambda: self.function.gradient(self.here, self.batch, (self.d,)))
+        whole = self.function.gradient(self.here, self.batch, (self.d,))
         (hd,), g = whole.products, whole.gradient
         slope, floor = scalar(dot(g, self.d)), norm(g) * norm(self.d) / math.sqrt(len(g))
         first = Comparison("2 gradient", {"": slope}, {"": floor}, self.eps, self.tolerance)

@@ -12,7 +12,8 @@ import torch
 from torch.backends import cuda, cudnn, mkldnn
 
 _KINDS: Any = {cuda: ("matmul",), cudnn: ("conv", "rnn"), mkldnn: ("matmul", "conv", "rnn")}
-_ON_CPU = [getattr(mkldnn, kind) for kind in _KINDS[mkldnn]]
+_GET = torch._C._get_fp32_precision_getter
+_ON_CPU = [partial(_GET, "mkldnn", kind) for kind in _KINDS[mkldnn]]
 _FULL = ("none", "ieee")
 _OLDER: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
     (lambda: cudnn.allow_tf32, partial(setattr, cudnn, "allow_tf32"), False),
@@ -63,7 +64,8 @@ def needs_settings(dtype: torch.dtype, device: torch.device) -> bool:
         return False
     if device.type != "cpu" or _INSIDE:
         return True
-    return any(setting.fp32_precision not in _FULL for setting in _ON_CPU)
+    matmul, conv, rnn = _ON_CPU  # asked before every product
+    return matmul() not in _FULL or conv() not in _FULL or rnn() not in _FULL
 
 
 def _nothing() -> None:

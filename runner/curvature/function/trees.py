@@ -104,6 +104,8 @@ def tree_leaves(value: Any) -> list[Any]:
 
 
 def tree_map(function: Any, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return function(value)
     leaves, spec = tree_flatten(value)
     return tree_unflatten([function(leaf) for leaf in leaves], spec)
 

@@ -30,13 +30,18 @@ class Parameters:
     def __init__(self, module: nn.Module, groups: GroupSpec | None) -> None:
         found = layout(module, groups)
         self.groups, self.members = found.groups, found.members
-        self.originals = {name: module.get_parameter(name) for name in found.parameters}
+        known = dict(module.named_parameters())
+        self.originals = {name: known[name] for name in found.parameters}
+        self.any_complex = any(p.is_complex() for p in self.originals.values())
         self.fixed_rows = _padding_rows(module, self.originals)
         self.scales: dict[str, float] = {}
 
     @property
     def values(self) -> Values:
-        return {name: _real(p.detach()) for name, p in self.originals.items()}
+        detached = {name: p.detach() for name, p in self.originals.items()}
+        if not self.any_complex:
+            return detached
+        return {name: _real(p) for name, p in detached.items()}
 
     @property
     def parameters(self) -> Values:
@@ -44,6 +49,8 @@ class Parameters:
 
     def replaced(self, values: Mapping[str, Tensor]) -> dict[int, Tensor]:
         """What stands in for each parameter, by its identity."""
+        if not self.any_complex:
+            return {id(self.originals[name]): value for name, value in values.items()}
         found = {}
         for name, value in values.items():
             original = self.originals[name]
@@ -54,14 +61,14 @@ class Parameters:
     def attached(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         yield
 
-    def scale(self, name: str, step: Tensor, value: Tensor) -> None:
-        """Gives a step the root mean square that the parameter had at first (1 where it is zero),
+    def scale(self, steps: Values, values: Values) -> None:
+        """Gives steps the root mean square that each parameter had at first (1 where it is zero),
         without the rows whose gradient torch leaves out (`padding_idx`)."""
-        if name not in self.scales:
-            self.scales[name] = norm(value) / max(1, value.numel()) ** 0.5 or 1.0
-        step.mul_(self.scales[name])
-        for row in self.fixed_rows.get(name, ()):
-            step[row] = 0
+        for name in values.keys() - self.scales.keys():
+            self.scales[name] = norm(values[name]) / max(1, values[name].numel()) ** 0.5 or 1.0
+        torch._foreach_mul_([*steps.values()], [self.scales[name] for name in steps])
+        for name, rows in self.fixed_rows.items():
+            steps[name][rows] = 0
 
 
 def _real(p: Tensor) -> Tensor:
@@ -72,13 +79,10 @@ def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[st
     rows: dict[str, list[int]] = {}
     names = {id(p): name for name, p in originals.items()}
     for m in module.modules():
-        padding = getattr(m, "padding_idx", None)
-        if (
-            isinstance(m, nn.Embedding | nn.EmbeddingBag)
-            and padding is not None
-            and id(m.weight) in names
-        ):
-            rows.setdefault(names[id(m.weight)], []).append(padding)
+        if not isinstance(m, nn.Embedding | nn.EmbeddingBag) or m.padding_idx is None:
+            continue
+        if id(m.weight) in names:
+            rows.setdefault(names[id(m.weight)], []).append(m.padding_idx)
     return rows
 
 
@@ -216,7 +220,7 @@ class Perturbations:
             for handle in handles:
                 handle.remove()
 
-    def scale(self, name: str, step: Tensor, value: Tensor) -> None:
+    def scale(self, steps: Values, values: Values) -> None:
         """A perturbation has root mean square 1."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TypeVar
 
 import torch
@@ -17,7 +18,7 @@ Images = Sequence[Tensor | None]
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors as one vector, in the widest of their types."""
-    if len(tensors) > 1 and all(t.dtype == tensors[0].dtype for t in tensors):
+    if len(tensors) > 1 and len({t.dtype for t in tensors}) == 1:
         vector: Tensor = torch._C._nn.flatten_dense_tensors([*tensors])
         return vector
     return torch.cat([t.reshape(-1) for t in tensors])
@@ -25,8 +26,12 @@ def joined(tensors: Sequence[Tensor]) -> Tensor:
 
 def divided(vector: Tensor, like: Mapping[K, Tensor]) -> dict[K, Tensor]:
     """The pieces of a vector in the shapes and types of tensors, views where the types agree."""
-    pieces = zip(like.items(), vector.split([t.numel() for t in like.values()]), strict=True)
-    return {name: piece.view(t.shape).to(t.dtype) for (name, t), piece in pieces}
+    pieces = torch._C._nn.unflatten_dense_tensors(vector, [*like.values()])
+    found = dict(zip(like, pieces, strict=True))
+    for name, t in like.items():
+        if t.dtype != vector.dtype:
+            found[name] = found[name].to(t.dtype)
+    return found
 
 
 def norm(vector: Tensor) -> float:
@@ -47,24 +52,25 @@ class Flat:
 
     def __init__(self, values: Values) -> None:
         tensors = list(values.values())
-        self.dtype, self.device = tensors[0].dtype, tensors[0].device
-        for t in tensors:
-            if t.device != self.device:
-                raise MeasurementError(
-                    f"variables are on {self.device} and {t.device}: use one device"
-                )
-            self.dtype = torch.promote_types(self.dtype, t.dtype)
-        self.shapes = [t.shape for t in tensors]
+        self.device, *others = {t.device for t in tensors}
+        if others:
+            raise MeasurementError(
+                f"variables are on {self.device} and {others[0]}: use one device"
+            )
+        self.dtype = reduce(torch.promote_types, {t.dtype for t in tensors})
+        self.like = [torch.empty((), device=t.device).expand(t.shape) for t in tensors]
         self.numbers = [t.numel() for t in tensors]
         self.dtypes = [t.dtype for t in tensors]
-        self.mixed = any(dtype != self.dtype for dtype in self.dtypes)
+        self.mixed = len({*self.dtypes}) > 1
         self.size = sum(self.numbers)
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """Vectors (n,) or (k, n) as one tensor for each variable."""
-        lead = rows.shape[:-1]
-        parts = zip(rows.split(self.numbers, -1), self.shapes, strict=True)
-        found = [part.view((*lead, *shape)) for part, shape in parts]
+        if rows.dim() == 1:
+            found = torch._C._nn.unflatten_dense_tensors(rows, self.like)
+        else:
+            parts = zip(rows.split(self.numbers, -1), self.like, strict=True)
+            found = [part.view((len(rows), *t.shape)) for part, t in parts]
         if self.mixed:
             found = [part.to(dtype) for part, dtype in zip(found, self.dtypes, strict=True)]
         return found

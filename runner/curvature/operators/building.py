@@ -14,7 +14,7 @@ from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Function, NotScalar, Point
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
 from runner.curvature.function.variables import Perturbations, Record
-from runner.curvature.operators.data import Data
+from runner.curvature.operators.data import CHECKED, Data
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "cross_entropy": nn.functional.cross_entropy,
@@ -35,8 +35,9 @@ def loss_of(given: Any) -> Any:
 def require_weights(module: nn.Module) -> None:
     """Raises ValueError for weights that are not there or that a call changes, and under
     autocast."""
+    devices = {"cpu"}
     for name, m in module.named_modules():
-        if getattr(m, "max_norm", None) is not None:
+        if vars(m).get("max_norm") is not None:
             raise MeasurementError(
                 f"module {name!r} rescales its weights when it is called: set max_norm=None"
             )
@@ -45,11 +46,13 @@ def require_weights(module: nn.Module) -> None:
                 raise MeasurementError(
                     f"module {name!r} has no weights yet (a lazy module): call the network once"
                 )
-            if p is not None and p.device.type == "meta":
+            if p is not None:
+                devices.add(p.device.type)
+            if "meta" in devices:
                 raise MeasurementError(
                     f"module {name!r} has weights on the meta device: load them before measuring"
                 )
-    for device in {"cpu", *(p.device.type for p in module.parameters())}:
+    for device in devices:
         if torch.is_autocast_enabled(device):
             raise MeasurementError(
                 f"autocast is on ({device}): half-precision products have errors of about 1e-2; "
@@ -121,18 +124,20 @@ def find_sample(function: Function, data: Data, few: int, required: bool) -> Non
 def _accept_rows(function: Function, data: Data) -> None:
     """A loss of several values: they must be one, or a few, for each example. Raises ValueError."""
     layout, point = data.layout, Point(function.variables.values)
-    shape = _shape_of_loss(function, point, data.first)
+    batch = data.few(CHECKED)
+    shape = _shape_of_loss(function, point, batch)
     if shape is None:
         return
     refused = MeasurementError(
         f"the loss returned values of shape {shape}: expected a scalar, or one value for each "
         "example in the order of the examples"
     )
-    if layout is None or layout.examples < 2:
+    examples = data.count(batch)
+    if layout is None or examples < 2:
         raise refused
-    fewer = _shape_of_loss(function, point, layout.cut(data.first, 0, layout.examples - 1))
-    rows, rest = divmod(shape[0], layout.examples)
-    if rest or fewer != (rows * (layout.examples - 1), *shape[1:]):
+    fewer = _shape_of_loss(function, point, layout.cut(batch, 0, examples - 1))
+    rows, rest = divmod(shape[0], examples)
+    if rest or fewer != (rows * (examples - 1), *shape[1:]):
         raise refused
     function.rows_checked[tuple(shape[1:])] = True
 

@@ -18,13 +18,11 @@ from runner.curvature.function.function import (
     Evaluated,
     Function,
     Point,
-    gradients,
 )
 from runner.curvature.function.identities import Outcome, Pieces, SecondOrder, displaced
 from runner.curvature.function.likelihood import Likelihood, likelihood
-from runner.curvature.function.trees import tree_flatten
-from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
-from runner.curvature.operators.products import FactoredGraph, Part
+from runner.curvature.function.vectors import Flat, dot, joined, norm
+from runner.curvature.operators.products import FactoredGraph, Part, outputs_at
 
 
 class Verdicts:
@@ -70,9 +68,8 @@ def require_likelihood(
 
 def second_order(
     function: Function, values: dict, batch: Batch, part: Part, layout: Layout | None, wide: bool
-) -> tuple[list[Outcome], float]:
-    """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it; and the
-    bytes that the graph of an example keeps (NaN where torch does not tell)."""
+) -> list[Outcome]:
+    """Identities 2 and 3 of a part, in float64 where `wide` and the network allows it."""
     for function.mixes in (False, True) if wide else ():
         try:
             return _second_order(SecondOrder(function, values, batch, True), part, layout)
@@ -84,18 +81,15 @@ def second_order(
     return _second_order(SecondOrder(function, values, batch, False), part, layout)
 
 
-def _second_order(
-    at: SecondOrder, part: Part, layout: Layout | None
-) -> tuple[list[Outcome], float]:
+def _second_order(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outcome]:
     outcomes = at.check() if part == "hessian" else _of_factors(at, part, layout)
-    saved = at.saved / (1 if layout is None else layout.examples)
     if any(outcome.status == "wrong" for outcome in outcomes):
         rounds = rounding(at.function, at.here, at.batch, at.eps)
         outcomes = [
             replace(o, status="inconclusive") if o.status == "wrong" and o.error <= rounds else o
             for o in outcomes
         ]
-    return outcomes, saved
+    return outcomes
 
 
 def rounding(function: Function, at: Point, batch: Batch, eps: float) -> float:
@@ -117,20 +111,17 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
     leaves = {name: t.detach().requires_grad_() for name, t in at.point.items()}
     whole, flat = at.function.gradient(at.here, at.batch), Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
-        graph = at.counted(
-            lambda: FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
-        )
-        hd = flat.join(graph.apply(flat.split(at.d), False)).detach()
-        pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
+        graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
         tangents = graph.jacobian(flat.split(at.d), False)
         curved = graph.curved(tangents, False)
+        hd = flat.join(graph.pull(curved, False)).detach()
+        pulled = flat.join(graph.pull([s.detach() for s in graph.slopes], False)).detach()
+        others = [] if examples else graph.jacobian(flat.split(at.c), False)
     outcomes = [_through_output(at, whole, pulled)]
     if part == "empirical_fisher":
         outcomes.append(_outer_products(at, layout, hd))
     else:
         outcomes.append(_factors(at, graph, joined(tangents), joined(curved)))
-        with at.function.at(at.here._replace(values=leaves)):
-            others = graph.jacobian(flat.split(at.c), False)
         skew = abs(dot(at.c, hd) - dot(joined(others), joined(curved)))
         skew /= max(norm(at.c) * norm(hd), 1e-300)
         if skew > at.tolerance:
@@ -168,23 +159,9 @@ def _ends(
     at: SecondOrder, graph: FactoredGraph, outputs: Tensor, tangents: Tensor, t: float
 ) -> Pieces:
     """The outputs at u' + td, and the slope of the loss at the outputs moved by t J d."""
-    return {
-        "outputs": _outputs(at, graph, t),
-        "loss": _slopes(at, graph, outputs + t * tangents),
-    }
-
-
-def _outputs(at: SecondOrder, graph: FactoredGraph, t: float) -> Tensor:
-    with at.function.at(at.moved(t)):
-        found, _ = tree_flatten(at.function.output(at.batch.input, at.wide))
-    return joined([found[i].detach() for i in graph.places])
-
-
-def _slopes(at: SecondOrder, graph: FactoredGraph, outputs: Tensor) -> Tensor:
-    pieces = divided(outputs, dict(enumerate(graph.outputs)))
+    ends = joined(outputs_at(at.function, at.moved(t), at.batch, graph.places)).detach()
     with at.function.at(at.here):
-        leaves = [f.detach().requires_grad_() for f in pieces.values()]
-        return joined(gradients(graph.loss_at(leaves), leaves)).detach()
+        return {"outputs": ends, "loss": graph.slope_at(outputs + t * tangents)}
 
 
 def _outer_products(at: SecondOrder, layout: Layout | None, hd: Tensor) -> Outcome:

@@ -67,6 +67,8 @@ class Data:
         """Weights of the batches, where they do not change from reading to reading."""
         self.why_uncut = ""
         self.kind: int | None = None
+        self.layout: Layout | None = None
+        self.tried = 1
         self.sampled: tuple[Batch, int] | None = None
         self.evaluated: int | None = None
         """Examples of the largest piece whose loss is evaluated; None: whole batches."""
@@ -99,7 +101,8 @@ class Data:
         """Finds how batches are cut, by running some examples of the first, at least one fewer;
         these, and what they gave."""
         for layout in layouts(self.first, self.settings.batch_dim):
-            some = layout.cut(self.first, 0, max(1, min(CHECKED, layout.examples - 1)))
+            self.tried = max(1, min(CHECKED, layout.examples - 1))
+            some = layout.cut(self.first, 0, self.tried)
             given = None
             try:
                 given = some, run(some)
@@ -113,12 +116,10 @@ class Data:
             return given
         return None
 
-    layout: Layout | None = None
-
     def layout_of(self, batch: Batch) -> Layout | None:
         """How a batch is cut: as the first is."""
-        if self.kind is None:
-            return None
+        if self.kind is None or batch is self.first:
+            return self.layout
         return next(layouts(batch, self.settings.batch_dim, self.kind), None)
 
     def require_layout(self, batch: Batch) -> Layout:

@@ -10,13 +10,12 @@ from torch import Tensor
 
 from runner.curvature.function.data import Batch
 from runner.curvature.function.differences import Difference, Differences, Rows
-from runner.curvature.function.function import Point, gradients, moved
+from runner.curvature.function.function import Point, moved
 from runner.curvature.function.identities import in_double, noise
-from runner.curvature.function.trees import tree_flatten
 from runner.curvature.function.vectors import Flat, divided, dot, joined, norm
 from runner.curvature.operators.checked import rounding
 from runner.curvature.operators.operator import FunctionOperator
-from runner.curvature.operators.products import FactoredGraph
+from runner.curvature.operators.products import FactoredGraph, outputs_at
 
 
 class FunctionDifferences(Differences):
@@ -95,19 +94,15 @@ class FunctionDifferences(Differences):
         shapes = dict(enumerate(graph.outputs))
 
         def outputs(place: float) -> Tensor:
-            with self.function.at(self._point(place)):
-                tensors, _ = tree_flatten(self.function.output(batch.input, self.wide))
-            return joined([tensors[i].detach() for i in graph.places])
-
-        def slope(end: Tensor) -> Tensor:
-            ends = [f.requires_grad_() for f in divided(end, shapes).values()]
-            return joined(gradients(graph.loss_at(ends), ends)).detach()
+            tensors = outputs_at(self.function, self._point(place), batch, graph.places)
+            return joined(tensors).detach()
 
         base = joined(graph.outputs).detach()
         ahead, behind = outputs(centre + step), outputs(centre - step)
         apart = ahead - behind
         with self.function.at(point._replace(values=leaves)):
-            curved = (slope(base + apart / 2) - slope(base - apart / 2)) / (2 * step)
+            change = graph.slope_at(base + apart / 2) - graph.slope_at(base - apart / 2)
+            curved = change / (2 * step)
             images = graph.pull([*divided(curved, shapes).values()], False)
         value = Flat(self.start).join(images).detach()
         turn = 2 * norm(ahead + behind - 2 * base) / max(norm(apart), 1e-300)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from runner.curvature.function.context import Saved
+from runner.curvature.function.context import counted
 from runner.curvature.function.data import Batch
-from runner.curvature.function.errors import MeasurementError, second_derivatives
+from runner.curvature.function.errors import second_derivatives
 from runner.curvature.function.function import NETWORK, Function, Point
 from runner.curvature.function.vectors import Flat, Values
 from runner.curvature.operators.data import Data, Piece
@@ -21,6 +21,7 @@ from runner.curvature.operators.peak import allocations
 from runner.curvature.operators.planning import (
     FEW,
     MORE,
+    SECOND,
     UNSEEN,
     VECTORS,
     Line,
@@ -30,7 +31,7 @@ from runner.curvature.operators.planning import (
     plan,
     small,
 )
-from runner.curvature.operators.products import FactoredGraph, HessianGraph, Images, Part
+from runner.curvature.operators.products import FactoredGraph, HessianGraph, Part
 
 Graph = HessianGraph | FactoredGraph
 
@@ -38,28 +39,20 @@ Graph = HessianGraph | FactoredGraph
 class Graphs:
     """Of one part of the curvature of a function."""
 
-    def __init__(
-        self, function: Function, data: Data, part: Part, flat: Flat, saved: float = math.nan
-    ) -> None:
-        """saved: bytes that the graph of an example keeps, where they were counted."""
+    def __init__(self, function: Function, data: Data, part: Part, flat: Flat) -> None:
         self.function, self.data, self.part, self.flat = function, data, part, flat
         self.kept: dict[tuple[int, int], Graph] = {}
         self.leaves: Values = {}
-        self.planned = self._plan(saved)
+        self.planned = self._plan()
 
     def apply(self, rows: Tensor, batched: bool) -> Tensor:
         """Products of all pieces with one direction (n,), or with k at once (k, n)."""
         total: Tensor | None = None
         for graph in self:
-            image = self.flat.join(self._images(graph, rows, batched), rows.shape[:-1])
+            image = self.flat.join(graph.apply(self.flat.split(rows), batched), rows.shape[:-1])
             total = image if total is None else total.add_(image)
             del graph, image  # before the next one is made
         return torch.zeros_like(rows) if total is None else total
-
-    def _images(self, graph: Graph, rows: Tensor, batched: bool) -> Images:
-        if isinstance(graph, HessianGraph):
-            return graph.apply(rows, batched)
-        return graph.apply(self.flat.split(rows), batched)
 
     def __iter__(self) -> Iterator[Graph]:
         """The graph of every piece; products are taken inside of the context that it needs."""
@@ -96,7 +89,7 @@ class Graphs:
 
     # ------------------------------------------------------------------ memory
 
-    def _plan(self, saved: float) -> Plan:
+    def _plan(self) -> Plan:
         data, layout = self.data, self.data.layout
         budget = data.settings.memory_budget
         widest = 1 if layout is None else layout.examples
@@ -106,12 +99,11 @@ class Graphs:
             counts = [1 if layout is None else data.count(batch) for batch in data]
         vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
         self.leaves, chosen = self._fresh_leaves(), None
+        saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
-            counter = Saved(self.leaves.values(), 8)
-            with suppress(MeasurementError), self._inside():  # torch.func allows no such hooks
-                with counter.counting():
-                    self._graph(self._piece(sizes[0]))
-                saved = counter.bytes / sizes[0]
+            piece = self._piece(sizes[0])
+            with self._inside():
+                saved = counted(lambda: self._graph(piece), self.leaves.values())[1] / sizes[0]
         if not math.isnan(saved):
             chosen = small(saved, counts, vectors, budget)
         if chosen is None:
@@ -138,5 +130,5 @@ class Graphs:
         with self._inside(), second_derivatives(NETWORK):
             return measured(
                 lambda: self._graph(piece),
-                lambda graph: self._images(cast(Graph, graph), ones, False),
+                lambda graph: cast(Graph, graph).apply(self.flat.split(ones), False),
             )

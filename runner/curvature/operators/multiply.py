@@ -18,6 +18,8 @@ TIMED = 5
 """Products with one direction whose time is taken: the clock is slow next to a small network."""
 TOGETHER = 4
 """Directions from which on they may go through the graph together."""
+ALIGNED = 16
+"""Rows of stored gradients begin at multiples of so many numbers, which makes products quicker."""
 _WARM: list[bool] = []
 """Whether torch.func.linearize has run in this process: it takes seconds at first."""
 
@@ -42,9 +44,11 @@ class Multiplication:
         self.gradients: Tensor | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
-        if self.graphs.part == "empirical_fisher" and self._fits():
-            each = self.gradients_of_examples()
-            return (rows @ each.mT) @ each if rows.dim() > 1 else each.mT @ (each @ rows)
+        if self.gradients is None and self.graphs.part == "empirical_fisher" and self._fits():
+            self.gradients = self.gradients_of_examples()
+        if self.gradients is not None:
+            each = self.gradients
+            return (rows @ each.mT) @ each if rows.dim() > 1 else each.mT.mv(each.mv(rows))
         if self.graphs.part in ("gauss_newton", "fisher"):
             self._linearize()
         if rows.dim() == 1:
@@ -138,23 +142,21 @@ class Multiplication:
     # ------------------------------------------------------------------ gradients of the examples
 
     def _fits(self) -> bool:
-        if self.gradients is not None:
-            return True
         data, flat = self.graphs.data, self.graphs.flat
         room = data.settings.memory_budget // 4
         return sum(data.counts) * flat.size * flat.dtype.itemsize <= room
 
     def gradients_of_examples(self) -> Tensor:
         """sqrt(weight) g of every example, (B, n)."""
-        if self.gradients is None:
-            graphs, rows = self.graphs, []
-            point = Point(graphs.function.variables.values)
-            for batch, share in graphs.data.weighed():
-                layout = graphs.data.require_layout(batch)
-                weight = math.sqrt(share / layout.examples)
-                with graphs.function.prepared():
-                    for k in range(layout.examples):
-                        found = graphs.function.gradient(point, layout.cut(batch, k, k + 1))
-                        rows.append(found.gradient * weight)
-            self.gradients = torch.stack(rows)
-        return self.gradients
+        graphs, flat = self.graphs, self.graphs.flat
+        shape = sum(graphs.data.counts), flat.size + -flat.size % ALIGNED
+        rows = torch.zeros(shape, dtype=flat.dtype, device=flat.device)
+        row, point = iter(rows), Point(graphs.function.variables.values)
+        for batch, share in graphs.data.weighed():
+            layout = graphs.data.require_layout(batch)
+            weight = math.sqrt(share / layout.examples)
+            with graphs.function.prepared():
+                for k in range(layout.examples):
+                    found = graphs.function.gradient(point, layout.cut(batch, k, k + 1))
+                    torch.mul(found.gradient, weight, out=next(row)[: flat.size])
+        return rows[:, : flat.size]

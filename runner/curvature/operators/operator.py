@@ -7,7 +7,6 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -18,7 +17,13 @@ from runner.curvature.function.context import ONE_AT_A_TIME
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import MeasurementError
 from runner.curvature.function.function import Function, Point
-from runner.curvature.function.identities import Own, displaced, own_parameters, same_function
+from runner.curvature.function.identities import (
+    Outcome,
+    Own,
+    displaced,
+    own_parameters,
+    same_function,
+)
 from runner.curvature.function.layers import Pick, unwrapped
 from runner.curvature.function.precision import full_precision, needs_settings
 from runner.curvature.function.variables import Parameters, Perturbations
@@ -80,19 +85,19 @@ class FunctionOperator(SymmetricOperator):
             own = self._plain_call()
             if isinstance(self.function.variables, Perturbations):
                 record_layers(self.function, self.data)
-            required = (settings.check or part == "fisher") and self.processes.size == 1
-            find_sample(self.function, self.data, TWINS, bool(required))
+            if own is not None and bool(own[1][0].isfinite()):
+                self.data.sampled = self.data.first, 0
+            else:
+                self._find_sample()
             self._check_first_batch(own)
             self._prepare()
-        self.data.evaluated = self.planned.evaluated
-        weigher = Weigher(self.function, self.data, self.verdicts)
-        several, each = self.planned.chunk is not None, part == "empirical_fisher"
-        # a loader may draw at random, as it does for its user
-        with self.function.prepared() if self.data.listed else nullcontext():
-            self.weighing = weigher.weigh(self.processes, several, each)
+            if self.data.listed:
+                weigher = self._weigh()
+        if not self.data.listed:  # a loader may draw at random, as it does for its user
+            weigher = self._weigh()
         self.spread, self.sums = shares, sums_of(shares)
         tables = [t for m in self.module.modules() for t in (m._parameters, m._buffers)]
-        self._places = [(table, name) for table in tables for name in table]
+        self._tables = [table for table in tables if table]
         first = None
         if settings.check:
             whole = self.data.evaluated is None
@@ -100,6 +105,13 @@ class FunctionOperator(SymmetricOperator):
         eps = max(torch.finfo(t.dtype).eps for t in self.values.values())
         self.changes = Changes(self._displaced_loss, self._tensors, first, eps)
         self.forward_seconds = weigher.seconds
+
+    def _weigh(self) -> Weigher:
+        self.data.evaluated = self.planned.evaluated
+        weigher = Weigher(self.function, self.data, self.verdicts)
+        several, each = self.planned.chunk is not None, self.part == "empirical_fisher"
+        self.weighing = weigher.weigh(self.processes, several, each)
+        return weigher
 
     def _prepare(self) -> None:
         """What belongs to a part: its groups, identities 2, 3 and 5, its plan and its products."""
@@ -109,9 +121,10 @@ class FunctionOperator(SymmetricOperator):
         self.sizes = {g: s.stop - s.start for g, s in self.groups.items()}
         self.flat = Flat(self.values)
         self.dtype, self.device = self.flat.dtype, self.flat.device
-        saved = math.nan if self.data.sampled is None else self._check()
-        graphs = Graphs(self.function, self.data, self.part, self.flat, saved)
-        self.multiplication = Multiplication(graphs)
+        self.vector_shape = torch.Size([self.flat.size])
+        if self.data.sampled is not None:
+            self._check()
+        self.multiplication = Multiplication(Graphs(self.function, self.data, self.part, self.flat))
 
     @property
     def values(self) -> Values:
@@ -157,21 +170,29 @@ class FunctionOperator(SymmetricOperator):
         self.data.settle(lambda batch: self.function.value(Point({}, own=True), batch))
         return None
 
-    def _check(self) -> float:
-        """Identities 2 and 3, and for a Fisher matrix 5, whatever else is checked. The bytes that
-        the graph of an example keeps, NaN where they were not counted."""
-        saved = self._check_second_order() if self.settings.check else math.nan
+    def _find_sample(self) -> None:
+        required = (self.settings.check or self.part == "fisher") and self.processes.size == 1
+        find_sample(self.function, self.data, TWINS, bool(required))
+
+    def _check(self) -> None:
+        """Identities 2 and 3, and for a Fisher matrix 5, whatever else is checked."""
+        if self.settings.check:
+            self._check_second_order()
         if self.part == "fisher":
             batch, wanted = self.data.sample(TWINS)[0], self.settings.likelihood
             self.likelihood = require_likelihood(self.verdicts, self.values, batch, wanted)
-        return saved
 
-    def _check_second_order(self) -> float:
+    def _check_second_order(self) -> None:
+        outcomes = self._second_order()
+        if any(o.status == "wrong" and not math.isfinite(o.error) for o in outcomes):
+            self._find_sample()  # few examples may have no loss: all their labels are ignored
+            outcomes = [] if self.data.sampled is None else self._second_order()
+        self.verdicts.take(outcomes)
+
+    def _second_order(self) -> list[Outcome]:
         batch, layout = self.data.sample(TWINS)
         wide = 8 * 8 * self.flat.size <= self.settings.memory_budget
-        found, saved = second_order(self.function, self.values, batch, self.part, layout, wide)
-        self.verdicts.take(found)
-        return saved
+        return second_order(self.function, self.values, batch, self.part, layout, wide)
 
     def _check_first_batch(self, plain: tuple[Batch, Own] | None) -> None:
         if self.settings.check and self.data.sampled is not None:
@@ -194,32 +215,25 @@ class FunctionOperator(SymmetricOperator):
             return math.inf
         return self.data.loss(Point(displaced(self.function, self.values)))
 
-    def _tensors(self) -> list[Tensor]:
+    def _tensors(self) -> list[Tensor | None]:
         """Parameters and buffers, as they are in their places now."""
-        return [t for table, name in self._places if (t := table.get(name)) is not None]
+        return [t for table in self._tables for t in table.values()]
 
     # ------------------------------------------------------------------ products
 
     def _products(self, rows: Tensor) -> Tensor:
         """H z for z (n,), or rows z (k, n)."""
-        with ONE_AT_A_TIME, self._settings():
-            self.products += 1 if rows.dim() == 1 else len(rows)
-            return self.processes.sum(lambda: self._checked_rows(rows.detach()), rows)
-
-    def _settings(self) -> AbstractContextManager[object]:
-        """Sets torch as products need it, where it is not so already."""
-        if not (torch.is_inference_mode_enabled() or needs_settings(self.dtype, self.device)):
-            return nullcontext()
-        stack = ExitStack()
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(full_precision())
-        return stack
-
-    def _checked_rows(self, rows: Tensor) -> Tensor:
-        self.changes.refuse(always=bool(self.spread) and sums_of(self.spread) != self.sums)
-        return self._of_rows(rows)
+        if rows.requires_grad:
+            rows = rows.detach()
+        self.products += 1 if rows.dim() == 1 else len(rows)
+        with ONE_AT_A_TIME:
+            if torch.is_inference_mode_enabled() or needs_settings(self.dtype, self.device):
+                with torch.inference_mode(False), full_precision():
+                    return self.processes.sum(self._of_rows, rows)
+            return self.processes.sum(self._of_rows, rows)
 
     def _of_rows(self, rows: Tensor) -> Tensor:
+        self.changes.refuse(always=bool(self.spread) and sums_of(self.spread) != self.sums)
         return self.multiplication(rows)
 
     # ------------------------------------------------------- what users and estimators call
@@ -235,10 +249,11 @@ class FunctionOperator(SymmetricOperator):
 
     def matvec(self, z: Tensor) -> Tensor:
         """H z of z (n,) or k columns (n, k). Raises ValueError for another shape."""
-        if isinstance(z, Tensor) and z.shape == (self.flat.size,):
-            return self._products(z.to(self.device, self.dtype))
-        columns = columns_of(z, self.flat.size).to(self.device, self.dtype)
-        return self._products(columns.mT.contiguous()).mT
+        if not isinstance(z, Tensor) or z.shape != self.vector_shape:
+            columns = columns_of(z, self.flat.size).to(self.device, self.dtype)
+            return self._products(columns.mT.contiguous()).mT
+        same = z.dtype is self.dtype and z.device == self.device
+        return self._products(z if same else z.to(self.device, self.dtype))
 
     rmatvec = matvec
 
@@ -250,16 +265,16 @@ class FunctionOperator(SymmetricOperator):
     @torch.inference_mode(False)
     def gradient(self) -> Tensor:
         """The gradient of the mean loss, (n,)."""
-        total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
-        zero = total.clone()
 
-        def of_all() -> Tensor:
+        def of_all(zero: Tensor) -> Tensor:
             self.changes.refuse(always=False)
+            total = zero.clone()
             for piece in self.data.pieces(self.planned.chunk):
                 found = self.function.gradient(Point(self.values), piece.batch).gradient
                 total.add_(found, alpha=piece.weight)
             return total
 
+        zero = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
         return self.processes.sum(of_all, zero)
 
     def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -72,17 +73,17 @@ class Processes:
             if text:
                 raise MeasurementError(f"process {rank} failed: {text}")
 
-    def sum(self, make: Callable[[], Tensor], vectors: Tensor) -> Tensor:
-        """The sum over the processes of what make() gives for `vectors`, of their shape and dtype.
+    def sum(self, make: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+        """The sum over the processes of make(vectors), of the shape and dtype of the vectors.
 
-        Raises MeasurementError in all processes where make() fails in one, or their vectors differ.
+        Raises MeasurementError in all processes where make fails in one, or their vectors differ.
         """
         if self.size == 1:
-            return make()
+            return make(vectors)
         marks = torch.zeros(self.size, dtype=torch.float64, device=vectors.device)
         failure, found = None, vectors
         try:
-            found = make()
+            found = make(vectors)
             marks[self.rank] = _weighted_sum(vectors).nan_to_num(0, 0, 0)
         except Exception as error:  # it is raised below: the others wait for this process
             failure = error
@@ -166,10 +167,12 @@ def together(build: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
 def gathered(module: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
     """A copy with whole parameters of a module that FSDP2 (fully_shard) has spread over processes,
     and what this one holds of each; any other module itself. Every process must call it."""
-    if not any(base.__name__ == "FSDPModule" for m in module.modules() for base in type(m).__mro__):
+    if "torch.distributed.fsdp" not in sys.modules:
         return module, {}
     from torch.distributed.fsdp import FSDPModule
 
+    if not any(isinstance(m, FSDPModule) for m in module.modules()):
+        return module, {}
     for m in module.modules():
         if isinstance(m, FSDPModule):
             m.reshard()

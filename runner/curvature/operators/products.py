@@ -23,10 +23,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from runner.curvature.function.context import has_python
 from runner.curvature.function.data import Batch
 from runner.curvature.function.errors import COMPLEX, MeasurementError
-from runner.curvature.function.function import Function, Point, Tensors
+from runner.curvature.function.function import Function, Point, Tensors, backward, gradients
 from runner.curvature.function.modes import Convolutions
 from runner.curvature.function.trees import tree_flatten, tree_unflatten
-from runner.curvature.function.vectors import Images, Values
+from runner.curvature.function.vectors import Images, Values, divided, joined
 
 Part = Literal["hessian", "gauss_newton", "fisher", "empirical_fisher"]
 PARTS = ("hessian", "gauss_newton", "fisher", "empirical_fisher")
@@ -39,17 +39,14 @@ NO_OUTPUT = (
 )
 
 
-def grad(
-    values: Sequence[Tensor] | Sequence[GradientEdge],
-    wrt: Sequence[Tensor],
-    weights: Any,
-    batched: bool = False,
-) -> Images:
-    """Derivatives of sum_i weights_i . values_i, None where there is no dependence; the graph is
-    kept."""
-    return torch.autograd.grad(
-        values, wrt, weights, retain_graph=True, allow_unused=True, is_grads_batched=batched
-    )
+def grad(values: Any, wrt: Tensors, weights: Tensors, batched: bool = False) -> Images:
+    """Derivatives of sum_i weights_i . values_i, tensors or their places in the graph, which is
+    kept; None where there is no dependence."""
+    if batched:
+        return torch.autograd.grad(
+            values, wrt, weights, retain_graph=True, allow_unused=True, is_grads_batched=True
+        )
+    return backward(values, wrt, weights)
 
 
 def linked(values: Images) -> list[int]:
@@ -78,16 +75,14 @@ class HessianGraph:
             weighted = loss if weight == 1 else loss * weight
             slopes = torch.autograd.grad(weighted, self.wrt, create_graph=True, allow_unused=True)
         self.python = has_python(g for g in slopes if g is not None)
-        pairs = zip(self.wrt, slopes, strict=True)
-        flat = torch.cat([(torch.zeros_like(t) if g is None else g).reshape(-1) for t, g in pairs])
-        # autograd cuts a flat direction more quickly than Python; the n numbers are not kept
-        self.slope = get_gradient_edge(flat) if flat.requires_grad else None
+        self.used = linked(slopes)
+        self.slopes = [kept(g) for g in slopes if g is not None and g.requires_grad]
 
-    def apply(self, rows: Tensor, batched: bool) -> Images:
-        """H v of v (n,); with batched, of k directions (k, n)."""
-        if self.slope is None:
+    def apply(self, directions: Tensors, batched: bool) -> Images:
+        """H v; with batched, of k directions along a first dimension."""
+        if not self.slopes:
             return [None] * len(self.wrt)
-        return grad([self.slope], self.wrt, [rows], batched)
+        return grad(self.slopes, self.wrt, [directions[i] for i in self.used], batched)
 
 
 class FactoredGraph:
@@ -150,7 +145,7 @@ class FactoredGraph:
         if self.push is not None:
             return self.push(directions, batched)
         weights = [directions[i] for i in self.used]
-        found = grad(self.pulled, self.weights, weights, batched)  # type: ignore[arg-type]
+        found = grad(self.pulled, self.weights, weights, batched)
         return self._filled(found, self.outputs, len(weights[0]) if batched else None)
 
     def _filled(self, found: Images, like: Sequence[Tensor], count: int | None) -> Tensors:
@@ -181,9 +176,13 @@ class FactoredGraph:
         images = [s * (examples * along).unsqueeze(2) for s in rows]
         return [image.reshape(t.shape) for image, t in zip(images, tangents, strict=True)]
 
-    def loss_at(self, outputs: Tensors) -> Tensor:
-        """The loss with other values of the outputs that it reads; inside of `function.at`."""
-        return self._loss_at(self._all_copies | dict(zip(self._read, outputs, strict=True)))
+    def slope_at(self, outputs: Tensor) -> Tensor:
+        """The slope of the loss where the outputs that it reads are these, one vector as they are;
+        inside of `function.at`."""
+        pieces = divided(outputs, dict(zip(self._read, self.outputs, strict=True)))
+        leaves = {key: piece.detach().requires_grad_() for key, piece in pieces.items()}
+        loss = self._loss_at(self._all_copies | leaves)
+        return joined(gradients(loss, [*leaves.values()])).detach()
 
     def pull(self, cotangents: Tensors, batched: bool) -> Images:
         """J^T w, times the weight."""
@@ -197,14 +196,20 @@ class FactoredGraph:
         return self.pull(self.curved(self.jacobian(directions, batched), batched), batched)
 
 
+def outputs_at(function: Function, point: Point, batch: Batch, places: Sequence[int]) -> Tensors:
+    """The outputs that the loss reads, of a graph's `places`, at another point."""
+    with function.at(point):
+        found, _ = tree_flatten(function.output(batch.input, point.wide))
+    return [found[i] for i in places]
+
+
 def linearized(function: Function, leaves: Values, graph: FactoredGraph, batch: Batch) -> Callable:
     """J v by torch.func.linearize, for `graph.push`: cheaper than two backward passes where torch
     supports the network, and slow to make."""
 
     def outputs(*values: Tensor) -> Tensors:
-        with function.at(Point(dict(zip(leaves, values, strict=True)))):
-            found, _ = tree_flatten(function.output(batch.input))
-        return [found[i] for i in graph.places]
+        point = Point(dict(zip(leaves, values, strict=True)))
+        return outputs_at(function, point, batch, graph.places)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Attempted to insert a get_attr Node", UserWarning)

@@ -345,6 +345,16 @@ def test_ignored_labels_make_labels_the_weights_and_say_so():
     assert relative(operator.dense(), joined(module, batches)) < 1e-12
 
 
+@pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
+def test_derivatives_are_compared_on_examples_that_have_a_loss(part):
+    """The first four, which would be compared, have ignored labels alone."""
+    module, (x, y) = mlp(), data(20)
+    y[:4] = -100
+    operator = ParameterOperator(module, CROSS, (x, y), part=part)
+    assert operator.checks["3 product"].startswith("right")
+    assert relative(operator.dense(), parameter_matrix(part, module, CROSS, x[4:], y[4:])) < 1e-12
+
+
 def test_weights_of_classes_name_what_fits():
     module, (x, y) = mlp(), data(9)
     loss = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 1.0]).double())
