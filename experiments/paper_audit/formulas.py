@@ -1,6 +1,7 @@
 """Formulas as values, so that a printed line is written as it is printed.
 
-A formula is a tensor that depends on a case of the paper (its matrices, indices, network). Sums and
+A formula is a tensor that depends on a case of the paper: its matrices and indices, a network, a
+sample or a pair of samples. Sums and
 products of formulas are formulas; `lifted` makes a function of tensors one of formulas.
 """
 
@@ -16,10 +17,10 @@ from torch import Tensor
 from experiments.paper_audit import tensors
 
 
-def value_at(case: Any, operand: Any) -> Any:
+def value_at(case: tuple[Any, ...], operand: Any) -> Any:
     """The value of a formula, or of a list of formulas; other operands are values themselves."""
     if isinstance(operand, Formula):
-        return operand(case)
+        return operand(*case)
     if isinstance(operand, list):
         return [value_at(case, entry) for entry in operand]
     return operand
@@ -30,7 +31,7 @@ def lifted(function: Callable[..., Tensor]) -> Callable[..., Formula]:
     case."""
 
     def of_formulas(*operands: Any, **options: Any) -> Formula:
-        def value(case: Any) -> Tensor:
+        def value(*case: Any) -> Tensor:
             return function(*(value_at(case, operand) for operand in operands), **options)
 
         return Formula(value)
@@ -46,11 +47,11 @@ class Formula:
     17
     """
 
-    def __init__(self, value: Callable[[Any], Any]) -> None:
+    def __init__(self, value: Callable[..., Any]) -> None:
         self.value = value
 
-    def __call__(self, case: Any) -> Tensor:
-        result: Tensor = self.value(case)
+    def __call__(self, *case: Any) -> Tensor:
+        result: Tensor = self.value(*case)
         return result
 
     __add__ = lifted(operator.add)

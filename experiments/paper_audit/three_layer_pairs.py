@@ -9,13 +9,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import torch
-from torch import Tensor, diag
+from torch import Tensor
 
-from experiments.paper_audit.tensors import diagonal, kron, matrix
+from experiments.paper_audit import tensors
+from experiments.paper_audit.formulas import Formula, lifted, outer
 from experiments.paper_audit.three_layer import Sample
+from experiments.paper_audit.three_layer_terms import (
+    F0,
+    F01,
+    F1,
+    F2,
+    F3,
+    V as V_of_sample,
+    d1,
+    diag,
+    f,
+    f01,
+    f02,
+    full as full_of_sample,
+    hr as hr_of_sample,
+    hx,
+    kron,
+    o,
+    on_pair,
+    s1,
+    s2,
+    s21,
+    stack,
+)
 
 Pair = Callable[[Sample, Sample], Tensor]
+
+V, _ = on_pair(V_of_sample)
+full, _ = on_pair(full_of_sample)
+hr, _ = on_pair(hr_of_sample)
+fi, fj = on_pair(f)
+hxi, hxj = on_pair(hx)
+oi, oj = on_pair(o)
+s1i, s1j = on_pair(s1)
+s2i, _ = on_pair(s2)
+s21i, _ = on_pair(s21)
+d1i, d1j = on_pair(d1)
+F0i, F0j = on_pair(F0)
+F1i, F1j = on_pair(F1)
+F2i, F2j = on_pair(F2)
+F3i, _ = on_pair(F3)
+F01i, _ = on_pair(F01)
+f01i, f01j = on_pair(f01)
+f02i, f02j = on_pair(f02)
+matrix = lifted(tensors.matrix)
 
 
 def pairs(samples: list[Sample]) -> Iterator[tuple[Sample, Sample]]:
@@ -23,157 +65,61 @@ def pairs(samples: list[Sample]) -> Iterator[tuple[Sample, Sample]]:
     return ((i, j) for i in samples for j in samples)
 
 
-def signed(i: Sample, j: Sample) -> Tensor:
-    """Φ_11^{1/2} (proofs of Lemmas 11 and 22)."""
-    return i.V @ j.F(1) @ i.F(1) @ i.V
+signed = V @ F1j @ F1i @ V
+"""Φ_11^{1/2} (proofs of Lemmas 11 and 22)."""
+phi_12 = V @ F1i @ diag(V) @ F2j @ F1i @ V
+phi_21 = V @ F1j @ diag(V) @ F2i @ F1j @ V
+phi_matrix = matrix([signed**2, phi_12], [phi_21, V @ F2i @ F2j @ V])
+"""Φ_ij, (2, 2) (Eqs. 6–9)."""
+hidden = 1 + fi @ fj
+psi_12 = fi @ F1j @ F1i @ V
+psi_21 = V @ F1j @ F1i @ fj
+psi_matrix = matrix([hidden * signed, psi_12], [psi_21, d1i @ d1j])
+"""Ψ_ij, (2, 2) (Eqs. 12–15)."""
+phi = oi @ phi_matrix @ oj
+psi = oi @ psi_matrix @ oj
+omega = oi @ tensors.diagonal(1.0, 0.0) @ oj
+inputs = hxi @ hxj
+"""1 + x_iᵀ x_j."""
+
+a_phi = 2 * signed * (F2i @ F1j @ V**2)
+b_phi = 2 * F1i @ F2i @ F2j @ V**3
+c_phi = F3i @ F1j @ F1j @ V**3
+d_phi = F3i @ F2j @ V**2
+a_psi = (outer(F1i @ fj, V @ F1i) + diag(V) @ F2i * hidden) @ F1j @ V
+b_psi = (F1i @ F1i + F2i @ F0i) @ F1j @ V
+c_psi = F2i @ F0j @ F1j @ V
+d_psi = F2i @ d1j
+e_phi = 2 * signed * full * f01j * f01i
+f_phi = 3 * full**2 * f01i**2 * f02j
+g_phi = full * f02i * f02j
+e_psi = hidden * F01i @ F1j @ V
+f_psi = F01i @ F1j @ fi
+
+G_phi = stack([a_phi, b_phi, c_phi, d_phi], dim=1)
+"""Eq. 36, (N, 4)."""
+G_psi = stack([a_psi, b_psi, c_psi, d_psi], dim=1)
+"""Eq. 41, (N, 4)."""
+K_phi = stack([e_phi, f_phi, 0 * g_phi, g_phi], dim=1)
+"""Eq. 53, (N+1, 4)."""
+K_psi = stack([e_psi, f_psi, 0 * e_psi, 0 * e_psi], dim=1)
+"""Eq. 57, (N+1, 4)."""
 
 
-def phi_matrix(i: Sample, j: Sample) -> Tensor:
-    """Φ_ij, (2, 2) (Eqs. 6–9)."""
-    V, weights = i.V, diag(i.V)
-    one_two = V @ i.F(1) @ weights @ j.F(2) @ i.F(1) @ V
-    two_one = V @ j.F(1) @ weights @ i.F(2) @ j.F(1) @ V
-    two_two = V @ i.F(2) @ j.F(2) @ V
-    return matrix([signed(i, j) ** 2, one_two], [two_one, two_two])
-
-
-def psi_matrix(i: Sample, j: Sample) -> Tensor:
-    """Ψ_ij, (2, 2) (Eqs. 12–15)."""
-    V = i.V
-    one_one = (1 + i.f @ j.f) * signed(i, j)
-    one_two = i.f @ j.F(1) @ i.F(1) @ V
-    two_one = V @ j.F(1) @ i.F(1) @ j.f
-    return matrix([one_one, one_two], [two_one, i.d(1) @ j.d(1)])
-
-
-def phi(i: Sample, j: Sample) -> Tensor:
-    return i.o @ phi_matrix(i, j) @ j.o
-
-
-def psi(i: Sample, j: Sample) -> Tensor:
-    return i.o @ psi_matrix(i, j) @ j.o
-
-
-def omega(i: Sample, j: Sample) -> Tensor:
-    return i.o @ diagonal(1.0, 0.0) @ j.o
-
-
-def inputs(i: Sample, j: Sample) -> Tensor:
-    """1 + x_iᵀ x_j."""
-    return i.hx @ j.hx
-
-
-def hidden(i: Sample, j: Sample) -> Tensor:
-    """1 + f(y_i)ᵀ f(y_j)."""
-    return 1 + i.f @ j.f
-
-
-def a_phi(i: Sample, j: Sample) -> Tensor:
-    return 2 * signed(i, j) * (i.F(2) @ j.F(1) @ i.V**2)
-
-
-def b_phi(i: Sample, j: Sample) -> Tensor:
-    return 2 * i.F(1) @ i.F(2) @ j.F(2) @ i.V**3
-
-
-def c_phi(i: Sample, j: Sample) -> Tensor:
-    return i.F(3) @ j.F(1) @ j.F(1) @ i.V**3
-
-
-def d_phi(i: Sample, j: Sample) -> Tensor:
-    return i.F(3) @ j.F(2) @ i.V**2
-
-
-def a_psi(i: Sample, j: Sample) -> Tensor:
-    first = torch.outer(i.F(1) @ j.f, i.V @ i.F(1))
-    return (first + diag(i.V) @ i.F(2) * hidden(i, j)) @ j.F(1) @ i.V
-
-
-def b_psi(i: Sample, j: Sample) -> Tensor:
-    return (i.F(1) @ i.F(1) + i.F(2) @ i.F(0)) @ j.F(1) @ i.V
-
-
-def c_psi(i: Sample, j: Sample) -> Tensor:
-    return i.F(2) @ j.F(0) @ j.F(1) @ i.V
-
-
-def d_psi(i: Sample, j: Sample) -> Tensor:
-    return i.F(2) @ j.d(1)
-
-
-def e_phi(i: Sample, j: Sample) -> Tensor:
-    return 2 * signed(i, j) * i.full * j.f0(1) * i.f0(1)
-
-
-def f_phi(i: Sample, j: Sample) -> Tensor:
-    return 3 * i.full**2 * i.f0(1) ** 2 * j.f0(2)
-
-
-def g_phi(i: Sample, j: Sample) -> Tensor:
-    return i.full * i.f0(2) * j.f0(2)
-
-
-def e_psi(i: Sample, j: Sample) -> Tensor:
-    return hidden(i, j) * i.F0(1) @ j.F(1) @ i.V
-
-
-def f_psi(i: Sample, j: Sample) -> Tensor:
-    return i.F0(1) @ j.F(1) @ i.f
-
-
-def G_phi(i: Sample, j: Sample) -> Tensor:
-    """Eq. 36, (N, 4)."""
-    return torch.stack([a_phi(i, j), b_phi(i, j), c_phi(i, j), d_phi(i, j)], dim=1)
-
-
-def G_psi(i: Sample, j: Sample) -> Tensor:
-    """Eq. 41, (N, 4)."""
-    return torch.stack([a_psi(i, j), b_psi(i, j), c_psi(i, j), d_psi(i, j)], dim=1)
-
-
-def K_phi(i: Sample, j: Sample) -> Tensor:
-    """Eq. 53, (N+1, 4)."""
-    g = g_phi(i, j)
-    return torch.stack([e_phi(i, j), f_phi(i, j), torch.zeros_like(g), g], dim=1)
-
-
-def K_psi(i: Sample, j: Sample) -> Tensor:
-    """Eq. 57, (N+1, 4)."""
-    e = e_psi(i, j)
-    return torch.stack([e, f_psi(i, j), torch.zeros_like(e), torch.zeros_like(e)], dim=1)
-
-
-def product_rule(by_value: Tensor, by_output: Tensor, matrix: Pair, i: Sample, j: Sample) -> Tensor:
+def product_rule(by_value: Formula, by_output: Formula, matrix: Formula) -> Formula:
     """Derivative of o_iᵀ P_ij o_j: by_value (o_i ⊗ o_j) + by_output s''/'(z_i) P_ij o_j."""
-    return by_value @ kron(i.o, j.o) + by_output * (i.s21 @ matrix(i, j) @ j.o)
+    return by_value @ kron(oi, oj) + by_output * (s21i @ matrix @ oj)
 
 
-def w_phi(i: Sample, j: Sample) -> Tensor:
-    """A^Φ + B^Φ (Eqs. 29, 32), (N,)."""
-    return inputs(i, j) ** 2 * product_rule(G_phi(i, j), i.F(1) @ i.V, phi_matrix, i, j)
-
-
-def w_psi(i: Sample, j: Sample) -> Tensor:
-    """A^Ψ + B^Ψ (Eqs. 30, 33), (N,)."""
-    return 2 * inputs(i, j) * product_rule(G_psi(i, j), i.F(1) @ i.V, psi_matrix, i, j)
-
-
-def w_omega(i: Sample, j: Sample) -> Tensor:
-    """A^Ω + B^Ω (Eqs. 31, 34), (N,)."""
-    first = hidden(i, j) ** 2 * i.s2 * j.s1 * (i.F(1) @ i.V)
-    return first + 2 * i.s1 * j.s1 * hidden(i, j) * (i.F(1) @ j.f)
-
-
-def v_phi(i: Sample, j: Sample) -> Tensor:
-    """C^Φ + D^Φ (Eqs. 47, 50), (N+1,)."""
-    return inputs(i, j) ** 2 * product_rule(K_phi(i, j), i.hr, phi_matrix, i, j)
-
-
-def v_psi(i: Sample, j: Sample) -> Tensor:
-    """C^Ψ + D^Ψ (Eqs. 48, 51), (N+1,)."""
-    return 2 * inputs(i, j) * product_rule(K_psi(i, j), i.hr, psi_matrix, i, j)
-
-
-def v_omega(i: Sample, j: Sample) -> Tensor:
-    """C^Ω + D^Ω (Eqs. 49, 52), (N+1,)."""
-    return i.s2 * j.s1 * hidden(i, j) ** 2 * i.hr
+w_phi = inputs**2 * product_rule(G_phi, F1i @ V, phi_matrix)
+"""A^Φ + B^Φ (Eqs. 29, 32), (N,)."""
+w_psi = 2 * inputs * product_rule(G_psi, F1i @ V, psi_matrix)
+"""A^Ψ + B^Ψ (Eqs. 30, 33), (N,)."""
+w_omega = hidden**2 * s2i * s1j * (F1i @ V) + 2 * s1i * s1j * hidden * (F1i @ fj)
+"""A^Ω + B^Ω (Eqs. 31, 34), (N,)."""
+v_phi = inputs**2 * product_rule(K_phi, hr, phi_matrix)
+"""C^Φ + D^Φ (Eqs. 47, 50), (N+1,)."""
+v_psi = 2 * inputs * product_rule(K_psi, hr, psi_matrix)
+"""C^Ψ + D^Ψ (Eqs. 48, 51), (N+1,)."""
+v_omega = s2i * s1j * hidden**2 * hr
+"""C^Ω + D^Ω (Eqs. 49, 52), (N+1,)."""

@@ -9,6 +9,7 @@ from experiments.paper_audit.tensors import kron as product, unit
 
 hx = Formula(lambda i: i.hx)
 hr = Formula(lambda i: i.hr)
+full = Formula(lambda i: i.full)
 y = Formula(lambda i: i.y)
 V = Formula(lambda i: i.V)
 z = Formula(lambda i: i.z)
@@ -24,11 +25,25 @@ norm = Formula(lambda i: i.norm)
 identity = Formula(lambda i: unit(len(i.y)))
 d1 = Formula(lambda i: i.d(1))
 d2 = Formula(lambda i: i.d(2))
+F0 = Formula(lambda i: i.F(0))
 F1 = Formula(lambda i: i.F(1))
 F2 = Formula(lambda i: i.F(2))
 F3 = Formula(lambda i: i.F(3))
 F01 = Formula(lambda i: i.F0(1))
+f01 = Formula(lambda i: i.f0(1))
 f02 = Formula(lambda i: i.f0(2))
+
+
+def on_pair(term: Formula) -> tuple[Formula, Formula]:
+    """A term of one sample at sample i, and at sample j, of a pair."""
+    return Formula(lambda i, j: term(i)), Formula(lambda i, j: term(j))
+
+
+def swapped(term: Formula) -> Formula:
+    """A term of a pair with i and j exchanged."""
+    return Formula(lambda i, j: term(j, i))
+
+
 diag = lifted(torch.diag)
 kron = lifted(product)
 stack = lifted(torch.stack)

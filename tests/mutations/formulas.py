@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 from tests.mutations.engine import joins_text, replaced, text_of
 
-PAIRS = "i j,w1 w2,v1 v2,z1 z2,m1 m2,w12 w21,y10 y20,f00 h0,f01 f02,h1 h2,s1 s2,ww vv,dx d0"
+PAIRS = (
+    "i j,w1 w2,v1 v2,z1 z2,m1 m2,w12 w21,y10 y20,f00 h0,f01 f02,h1 h2,s1 s2,ww vv,dx d0,"
+    "fi fj,oi oj,s1i s1j,d1i d1j,F0i F0j,F1i F1j,F2i F2j,f01i f01j,f02i f02j,deltai deltaj"
+)
 INDICES = {a: b for pair in PAIRS.split(",") for a, b in (pair.split(), pair.split()[::-1])} | {
     "x1": "x2"
 }

@@ -18,7 +18,7 @@ from experiments.paper_audit.checks import (
     relative_error,
     worked,
 )
-from experiments.paper_audit.formulas import outer as product
+from experiments.paper_audit.formulas import Formula, outer as product
 from experiments.paper_audit.tensors import kron
 from experiments.paper_audit.three_layer import (
     Instance,
@@ -50,6 +50,7 @@ from experiments.paper_audit.three_layer_terms import (
     s21,
     slope,
     squares,
+    swapped,
     y,
     z,
 )
@@ -159,16 +160,12 @@ def both(first: Pair, second: Pair | None = None) -> Pair:
     return lambda i, j: outer(i.hx, first(i, j)) + outer(j.hx, other(j, i))
 
 
-def entry(matrix: Pair, row: int, column: int) -> Pair:
-    return lambda i, j: matrix(i, j)[row - 1, column - 1]
+def phi(row: int, column: int) -> Formula:
+    return t.phi_matrix[row - 1, column - 1]
 
 
-def phi(row: int, column: int) -> Pair:
-    return entry(t.phi_matrix, row, column)
-
-
-def psi(row: int, column: int) -> Pair:
-    return entry(t.psi_matrix, row, column)
+def psi(row: int, column: int) -> Formula:
+    return t.psi_matrix[row - 1, column - 1]
 
 
 CHECKS["hsr.eq105"] = by_w(phi(1, 1), both(t.a_phi))
@@ -183,14 +180,14 @@ CHECKS["hsr.eq120"] = by_w(
     lambda i, j: outer(i.hx, j.F(1) @ i.F(1)) + outer(j.hx, j.F(2) @ i.F(0)),
 )
 CHECKS["hsr.eq123"] = by_w(psi(2, 2), both(t.d_psi))
-CHECKS["hsr.eq131"] = by_v(phi(1, 1), lambda i, j: t.e_phi(i, j) + t.e_phi(j, i))
+CHECKS["hsr.eq131"] = by_v(phi(1, 1), t.e_phi + swapped(t.e_phi))
 CHECKS["hsr.eq132"] = by_v(phi(1, 2), t.f_phi)
-CHECKS["hsr.eq133"] = by_v(phi(2, 1), lambda i, j: t.f_phi(j, i))
-CHECKS["hsr.eq134"] = by_v(phi(2, 2), lambda i, j: t.g_phi(i, j) + t.g_phi(j, i))
-CHECKS["hsr.eq136"] = by_v(psi(1, 1), lambda i, j: t.e_psi(i, j) + t.e_psi(j, i))
+CHECKS["hsr.eq133"] = by_v(phi(2, 1), swapped(t.f_phi))
+CHECKS["hsr.eq134"] = by_v(phi(2, 2), t.g_phi + swapped(t.g_phi))
+CHECKS["hsr.eq136"] = by_v(psi(1, 1), t.e_psi + swapped(t.e_psi))
 CHECKS["hsr.eq137"] = by_v(psi(1, 2), t.f_psi)
-CHECKS["hsr.eq138"] = by_v(psi(2, 1), lambda i, j: t.f_psi(j, i))
-CHECKS["hsr.eq139"] = by_v(psi(2, 2), lambda i, j: torch.zeros_like(i.hr))
+CHECKS["hsr.eq138"] = by_v(psi(2, 1), swapped(t.f_psi))
+CHECKS["hsr.eq139"] = by_v(psi(2, 2), 0 * t.hr)
 
 
 @CHECKS.clause("hsr.sigmoid")

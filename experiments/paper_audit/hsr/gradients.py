@@ -14,7 +14,7 @@ from experiments.paper_audit.checks import Check, Checks, equality
 from experiments.paper_audit.formulas import outer as product
 from experiments.paper_audit.hsr.derivatives import outer
 from experiments.paper_audit.tensors import total, zeros
-from experiments.paper_audit.three_layer import Instance, Sample, instances, loss, opposed_gelu
+from experiments.paper_audit.three_layer import Instance, instances, loss, opposed_gelu
 from experiments.paper_audit.three_layer_pairs import Pair, pairs
 from experiments.paper_audit.three_layer_search import inequality, omega_range
 from experiments.paper_audit.three_layer_terms import (
@@ -171,14 +171,10 @@ trace_by_v = norm * (v_first + v_second) + s2 * hidden_norm * hr
 """V^I + V^II + V^III (Eqs. 25–27), (N+1,)."""
 
 
-def square_by_w(i: Sample, j: Sample) -> Tensor:
-    """The sum in Theorem 4 without 2 h(x_i)."""
-    return t.w_phi(i, j) + t.w_psi(i, j) + t.w_omega(i, j)
-
-
-def square_by_v(i: Sample, j: Sample) -> Tensor:
-    """The sum in Theorem 5 without 2."""
-    return t.v_phi(i, j) + t.v_psi(i, j) + t.v_omega(i, j)
+square_by_w = t.w_phi + t.w_psi + t.w_omega
+"""The sum in Theorem 4 without 2 h(x_i)."""
+square_by_v = t.v_phi + t.v_psi + t.v_omega
+"""The sum in Theorem 5 without 2."""
 
 
 def theorem_two(instance: Instance) -> Tensor:
@@ -247,18 +243,9 @@ def sum_by_v(quantity: Pair, printed: Pair) -> Check:
     return summed(v_part, quantity, printed)
 
 
-def weighted_phi(i: Sample, j: Sample) -> Tensor:
-    return t.inputs(i, j) ** 2 * t.phi(i, j)
-
-
-def weighted_psi(i: Sample, j: Sample) -> Tensor:
-    return 2 * t.inputs(i, j) * t.psi(i, j)
-
-
-def weighted_omega(i: Sample, j: Sample) -> Tensor:
-    return t.hidden(i, j) ** 2 * t.omega(i, j)
-
-
+weighted_phi = t.inputs**2 * t.phi
+weighted_psi = 2 * t.inputs * t.psi
+weighted_omega = t.hidden**2 * t.omega
 CHECKS["hsr.eq109"] = sum_by_w(weighted_phi, t.w_phi)
 CHECKS["hsr.eq124"] = sum_by_w(weighted_psi, t.w_psi)
 CHECKS["hsr.eq129"] = sum_by_w(weighted_omega, t.w_omega)

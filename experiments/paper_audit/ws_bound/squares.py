@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, diag
+from torch import Tensor
 
 from experiments.paper_audit import three_layer_pairs as t
 from experiments.paper_audit.checks import (
@@ -20,11 +20,35 @@ from experiments.paper_audit.checks import (
     relative_error,
 )
 from experiments.paper_audit.tensors import gauss, kron, ones, real, seeded, zeros
-from experiments.paper_audit.three_layer import Instance, Sample, equality, instances
-from experiments.paper_audit.three_layer_pairs import Pair, pairs
+from experiments.paper_audit.three_layer import Instance, equality, instances
+from experiments.paper_audit.three_layer_pairs import (
+    F1i,
+    F1j,
+    F2i,
+    F2j,
+    Pair,
+    V,
+    d1i,
+    d1j,
+    fi,
+    fj,
+    hxi,
+    hxj,
+    pairs,
+    s1i,
+    s1j,
+)
 from experiments.paper_audit.three_layer_search import inequality
+from experiments.paper_audit.three_layer_terms import d1, d2, delta, diag, f, hx, on_pair, s1
 from experiments.paper_audit.ws_bound.trace_bounds import value
-from experiments.paper_audit.ws_bound.traces import block_vv, block_vw, block_wv, block_ww, stacked
+from experiments.paper_audit.ws_bound.traces import (
+    block_vv,
+    block_vw,
+    block_wv,
+    block_ww,
+    stacked,
+    trace,
+)
 
 CHECKS = Checks()
 PAIRED = ((1, 1, 2), (2, 3, 3))
@@ -44,7 +68,7 @@ def gram(instance: Instance, term: Pair) -> Tensor:
 
 def square(instance: Instance) -> Tensor:
     """Eq. 25 with Frobenius products."""
-    R = stacked(instance, lambda i: i.f)
+    R = stacked(instance, f)
     J = ones(len(instance.x), len(instance.x))
     inputs, hidden = J + instance.x @ instance.x.T, J + R @ R.T
     by_phi = (gram(instance, t.phi) * inputs**2).sum()
@@ -68,16 +92,16 @@ class Grams(NamedTuple):
 
 def grams(instance: Instance) -> Grams:
     V = instance.samples[0].V
-    h, r = stacked(instance, lambda i: i.hx), stacked(instance, lambda i: i.f)
-    f1, f2 = stacked(instance, lambda i: i.d(1)), stacked(instance, lambda i: i.d(2))
-    s = stacked(instance, lambda i: i.s1)[:, None]
-    delta = stacked(instance, lambda i: i.delta)[:, None]
+    h, r = stacked(instance, hx), stacked(instance, f)
+    f1, f2 = stacked(instance, d1), stacked(instance, d2)
+    s = stacked(instance, s1)[:, None]
+    error = stacked(instance, delta)[:, None]
     slope, bend = f1 * V, f2 * V
     hidden = 1 + r @ r.T
-    omega, deltas = s @ s.T, delta @ delta.T
-    mixed = s * (slope**2 @ bend.T) * delta.T
+    omega, deltas = s @ s.T, error @ error.T
+    mixed = s * (slope**2 @ bend.T) * error.T
     phi = omega * (slope @ slope.T) ** 2 + mixed + mixed.T + deltas * (bend @ bend.T)
-    mixed = s * ((r * slope) @ f1.T) * delta.T
+    mixed = s * ((r * slope) @ f1.T) * error.T
     psi = omega * hidden * (slope @ slope.T) + mixed + mixed.T + deltas * (f1 @ f1.T)
     return Grams(phi, psi, omega, h @ h.T, hidden)
 
@@ -128,14 +152,17 @@ def steep(name: str) -> Iterator[Instance]:
 CHECKS["ws.theorem6"] = inequality(excess_square, negative_phi, starts=steep)
 
 
+deltai, deltaj = on_pair(delta)
+ww_i, ww_j = on_pair(block_ww)
+vv_i, vv_j = on_pair(block_vv)
+wv_i, _ = on_pair(block_wv)
+_, vw_j = on_pair(block_vw)
+square_of_pair = trace(ww_i @ ww_j) + 2 * trace(wv_i @ vw_j) + trace(vv_i @ vv_j)
+
+
 def block_square(instance: Instance) -> Tensor:
     """Lemma 2, Eq. 68."""
-    found = zeros(())
-    for i, j in pairs(instance.samples):
-        found = found + (block_ww(i) @ block_ww(j)).trace()
-        found = found + 2 * (block_wv(i) @ block_vw(j)).trace()
-        found = found + (block_vv(i) @ block_vv(j)).trace()
-    return found
+    return gram(instance, square_of_pair).sum()
 
 
 CHECKS["ws.eq68"] = equality(block_square, dense_square, PAIRED)
@@ -151,7 +178,7 @@ def kronecker() -> Errors:
         whole = (kron(A, C) @ kron(B, D)).trace()
         yield relative_error(whole, (A @ B).trace() * (C @ D).trace())
         a, b = gauss(generator, 2, n)
-        yield relative_error((diag(a) @ diag(b)).trace(), a @ b)
+        yield relative_error((torch.diag(a) @ torch.diag(b)).trace(), a @ b)
 
 
 def pairwise(trace: Pair, printed: Pair) -> Check:
@@ -167,32 +194,21 @@ def pairwise(trace: Pair, printed: Pair) -> Check:
     return check
 
 
-def lemma_four(i: Sample, j: Sample) -> Tensor:
-    """Eq. 74 as printed in the proof: Ṽ F''(y_i) F''(y_j) Ṽᵀ in the last term."""
-    V, weights = i.V, diag(i.V)
-    first = i.s1 * j.s1 * (V @ i.F(1) @ j.F(1) @ V) ** 2
-    cross = i.s1 * j.delta * (V @ i.F(1) @ weights @ j.F(2) @ i.F(1) @ V)
-    back = j.s1 * i.delta * (V @ j.F(1) @ weights @ i.F(2) @ j.F(1) @ V)
-    last = i.delta * j.delta * (V @ i.F(2) @ j.F(2) @ V)
-    return (i.hx @ j.hx) ** 2 * (first + cross + back + last)
-
-
-def lemma_five(i: Sample, j: Sample) -> Tensor:
-    """Eq. 82."""
-    V = i.V
-    first = i.s1 * j.s1 * (1 + i.f @ j.f) * (V @ j.F(1) @ i.F(1) @ V)
-    cross = i.s1 * j.delta * (i.f @ j.F(1) @ i.F(1) @ V)
-    back = j.s1 * i.delta * (V @ j.F(1) @ i.F(1) @ j.f)
-    last = i.delta * j.delta * (i.d(1) @ j.d(1))
-    return (i.hx @ j.hx) * (first + (cross + back) + last)
-
-
-CHECKS["ws.eq74"] = pairwise(lambda i, j: (block_ww(i) @ block_ww(j)).trace(), lemma_four)
-CHECKS["ws.eq82"] = pairwise(lambda i, j: (block_wv(i) @ block_vw(j)).trace(), lemma_five)
-CHECKS["ws.eq89"] = pairwise(
-    lambda i, j: (block_vv(i) @ block_vv(j)).trace(),
-    lambda i, j: i.s1 * j.s1 * (1 + i.f @ j.f) ** 2,
-)
+four_first = s1i * s1j * (V @ F1i @ F1j @ V) ** 2
+four_cross = s1i * deltaj * (V @ F1i @ diag(V) @ F2j @ F1i @ V)
+four_back = s1j * deltai * (V @ F1j @ diag(V) @ F2i @ F1j @ V)
+four_last = deltai * deltaj * (V @ F2i @ F2j @ V)
+lemma_four = (hxi @ hxj) ** 2 * (four_first + four_cross + four_back + four_last)
+"""Eq. 74 as printed in the proof: Ṽ F''(y_i) F''(y_j) Ṽᵀ in the last term."""
+five_first = s1i * s1j * (1 + fi @ fj) * (V @ F1j @ F1i @ V)
+five_cross = s1i * deltaj * (fi @ F1j @ F1i @ V)
+five_back = s1j * deltai * (V @ F1j @ F1i @ fj)
+five_last = deltai * deltaj * (d1i @ d1j)
+lemma_five = (hxi @ hxj) * (five_first + (five_cross + five_back) + five_last)
+"""Eq. 82."""
+CHECKS["ws.eq74"] = pairwise(trace(ww_i @ ww_j), lemma_four)
+CHECKS["ws.eq82"] = pairwise(trace(wv_i @ vw_j), lemma_five)
+CHECKS["ws.eq89"] = pairwise(trace(vv_i @ vv_j), s1i * s1j * (1 + fi @ fj) ** 2)
 
 
 def summed_square(instance: Instance) -> Tensor:

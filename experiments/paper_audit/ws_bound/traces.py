@@ -18,8 +18,11 @@ from experiments.paper_audit.three_layer_terms import (
     F2,
     V,
     bend,
+    d1,
+    d2,
     delta,
     diag,
+    f,
     hidden_norm,
     hr,
     hx,
@@ -31,6 +34,7 @@ from experiments.paper_audit.three_layer_terms import (
     slope,
     squares,
     stack,
+    z,
 )
 
 CHECKS = Checks()
@@ -63,7 +67,7 @@ def total(term: Term) -> Callable[[Instance], Tensor]:
 
 
 def logits(instance: Instance) -> Tensor:
-    return stacked(instance, lambda i: i.z)
+    return stacked(instance, z)
 
 
 def forward(instance: Instance) -> Tensor:
@@ -148,19 +152,19 @@ CHECKS["ws.eq35"] = equality(jacobians, true_jacobians)
 def trace_ww(instance: Instance) -> Tensor:
     """Eq. 20 in matrix form."""
     V, X = instance.samples[0].V, instance.x.T
-    slopes, bends = stacked(instance, lambda i: i.d(1)), stacked(instance, lambda i: i.d(2))
-    s, delta = stacked(instance, lambda i: i.s1), stacked(instance, lambda i: i.delta)
+    slopes, bends = stacked(instance, d1), stacked(instance, d2)
+    s, error = stacked(instance, s1), stacked(instance, delta)
     eye = unit(len(instance.x))
     norms = (eye + X.T @ X * eye) @ ones(len(instance.x))
-    return (s * (slopes**2 @ V**2) + delta * (bends @ V)) @ norms
+    return (s * (slopes**2 @ V**2) + error * (bends @ V)) @ norms
 
 
 def trace_vv(instance: Instance) -> Tensor:
     """Eq. 21 in matrix form."""
-    R = stacked(instance, lambda i: i.f).T
+    R = stacked(instance, f).T
     eye = unit(len(instance.x))
     norms = (eye + R.T @ R * eye) @ ones(len(instance.x))
-    return stacked(instance, lambda i: i.s1) @ norms
+    return stacked(instance, s1) @ norms
 
 
 CHECKS["ws.eq19"] = equality(lambda c: trace_ww(c) + trace_vv(c), lambda c: c.hessian.trace())
