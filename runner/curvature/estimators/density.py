@@ -290,13 +290,18 @@ def _interval(
 
 
 def _outliers(nodes: Tensor, residuals: Tensor, width: float) -> tuple[float, ...]:
-    """Converged nodes from both ends, while the next inwards is over three bandwidths away."""
+    """Converged nodes from both ends that stand apart."""
     values = nodes.tolist()
     errors = residuals.tolist()
-    apart: list[float] = []
-    for order, inwards in ((range(len(values) - 1, 0, -1), -1), (range(len(values) - 1), 1)):
-        for i in order:
-            if abs(values[i] - values[i + inwards]) <= 3 * width or errors[i] > width / 10:
-                break
-            apart.append(values[i])
+    apart = _apart(values, errors, width) + _apart(values[::-1], errors[::-1], width)
     return tuple(dict.fromkeys(sorted(apart, reverse=True)))
+
+
+def _apart(values: list[float], errors: list[float], width: float) -> list[float]:
+    """The first ones, while the next is over three bandwidths away."""
+    apart = []
+    for i, value in enumerate(values[:-1]):
+        if abs(value - values[i + 1]) <= 3 * width or errors[i] > width / 10:
+            break
+        apart.append(value)
+    return apart

@@ -36,11 +36,9 @@ class Estimate(Estimated, _Estimate):
     @classmethod
     def if_finite(cls, value: float, error: float, products: int) -> Estimate:
         """The estimate, or NaN with a reason when it is not finite."""
-        return (
-            cls(value, error, products)
-            if math.isfinite(value)
-            else cls.undefined(products, NOT_FINITE)
-        )
+        if not math.isfinite(value):
+            return cls.undefined(products, NOT_FINITE)
+        return cls(value, error, products)
 
 
 def rademacher(
@@ -71,7 +69,7 @@ class Squares(NamedTuple):
 
     @property
     def root_mean(self) -> float:
-        return _ldexp(math.sqrt(float(self.values.mean())), self.exponent)
+        return ldexp(math.sqrt(float(self.values.mean())), self.exponent)
 
 
 def squares_of(images: Tensor) -> Squares:
@@ -92,11 +90,12 @@ def norm_of(vector: Tensor) -> float:
     return squares_of(vector.reshape(1, -1)).root_mean
 
 
-def _ldexp(value: float, exponent: int) -> float:
+def ldexp(value: float, exponent: int) -> float:
+    """value * 2**exponent; infinite where it leaves the range."""
     try:
         return math.ldexp(value, exponent)
     except OverflowError:
-        return math.inf
+        return math.copysign(math.inf, value)
 
 
 def unit(vector: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,29 +100,19 @@ def monitor(  # noqa: PLR0913 (public: each is an option)
     return Monitor(module, loss, data, every, asked, dict(measures or {}), seed, settings)
 
 
+@dataclass(eq=False, repr=False)
 class Monitor:
     """Rows of curvature by step: see `monitor`."""
 
-    def __init__(  # noqa: PLR0913 (a constructor)
-        self,
-        module: nn.Module,
-        loss: Any,
-        data: Any,
-        every: int,
-        asked: dict[str, Any],
-        measures: dict[str, Callable[[Any], Any]],
-        seed: int | None,
-        settings: dict[str, Any],
-    ) -> None:
-        self.module = module
-        self.loss = loss
-        self.data = data
-        self.every = every
-        self.asked = asked
-        self.measures = measures
-        self.seed = seed
-        self.settings = settings
-        self.rows: list[Row] = []
+    module: nn.Module
+    loss: Any
+    data: Any
+    every: int
+    asked: dict[str, Any]
+    measures: dict[str, Callable[[Any], Any]]
+    seed: int | None
+    settings: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
 
     def __call__(self, step: int) -> Row | None:
         """Measures when `step` is a multiple of `every`."""

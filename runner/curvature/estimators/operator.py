@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 
-from runner.curvature.estimators.estimate import on_sphere
+from runner.curvature.estimators.estimate import ldexp, on_sphere
 
 NOT_FINITE = "a product is not finite"
 """The reason of a NaN."""
@@ -71,8 +71,7 @@ class Symmetric:
         else:
             self._scale(float(images.abs().max()))
         if self.exponent:
-            half = self.exponent // 2  # 2**-exponent itself may leave the range
-            images = images.double() * 2.0**-half * 2.0 ** (half - self.exponent)
+            images = _times_power(images.double(), -self.exponent)
         return images.to(vectors.dtype)
 
     def _scale(self, largest: float) -> None:
@@ -84,16 +83,12 @@ class Symmetric:
         self._scaled = largest > 0
 
     def restored(self, values: Tensor) -> Tensor:
-        """values * 2**exponent, in two steps: 2**exponent itself may leave the range."""
-        half = self.exponent // 2
-        return values * 2.0**half * 2.0 ** (self.exponent - half)
+        """values * 2**exponent."""
+        return _times_power(values, self.exponent)
 
     def unscaled(self, value: float, power: int = 1) -> float:
         """value * 2**(power * exponent); infinite where it leaves the range."""
-        try:
-            return math.ldexp(value, power * self.exponent)
-        except OverflowError:
-            return math.copysign(math.inf, value)
+        return ldexp(value, power * self.exponent)
 
     def _raw(self, vectors: Tensor) -> Tensor:
         self.products += len(vectors)
@@ -135,9 +130,15 @@ class Symmetric:
         eye = torch.eye(self.size, dtype=torch.float64, device=self.device)
         rows = torch.cat([self._raw(part).to(torch.float64) for part in eye.split(TOGETHER)])
         self._scale(float(rows.abs().max()))
-        rows = rows * 2.0 ** -(self.exponent // 2) * 2.0 ** (self.exponent // 2 - self.exponent)
+        rows = _times_power(rows, -self.exponent)
         _refuse_skew(rows)
         return (rows + rows.mT) / 2
+
+
+def _times_power(values: Tensor, exponent: int) -> Tensor:
+    """values * 2**exponent, in two steps: 2**exponent itself may leave the range."""
+    half = exponent // 2
+    return values * 2.0**half * 2.0 ** (exponent - half)
 
 
 def as_linear_operator(operator: Any) -> LinearOperator:

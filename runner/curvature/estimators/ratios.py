@@ -186,42 +186,41 @@ def _one(
     measured: Mapping[Pair, Measured], pair: Pair, scale: float, eps: float, method: str
 ) -> PairMetrics:
     v, w = pair
-    m = measured[pair]
-    a = measured[v, v]
-    b = measured[w, w]
-    cost = m.products
+    block = measured[pair]
+    ends = (measured[v, v].total, measured[w, w].total)
+
+    def estimate(value: float, relative: float) -> Estimate:
+        return Estimate(value, value * relative, block.products)
 
     def root(square: Square) -> Estimate:
-        value = scale * math.sqrt(square.value)
-        return Estimate(value, value * relative_error([(0.5, square)]), cost)
+        return estimate(scale * math.sqrt(square.value), relative_error([(0.5, square)]))
 
-    diagonal = math.sqrt(a.total.value) * math.sqrt(b.total.value)
-    norm = math.sqrt(m.total.value)
-    zero = norm <= eps * math.sqrt(diagonal) or norm == 0 or m.sigma == 0
-    resonance = root(m.total)
+    def undefined(reason: str) -> Estimate:
+        return Estimate.undefined(block.products, reason)
+
+    norm = math.sqrt(block.total.value)
+    smooth = math.sqrt(block.gauss_newton.value)
+    diagonal = math.sqrt(ends[0].value) * math.sqrt(ends[1].value)
     if diagonal == 0:
-        coupling = Estimate.undefined(cost, "diagonal block is numerically zero")
+        coupling = undefined("diagonal block is numerically zero")
     elif v == w:
-        coupling = Estimate(1.0, 0.0, cost)
+        coupling = estimate(1.0, 0.0)
     else:
-        value = norm / math.sqrt(diagonal)
-        terms = [(0.5, m.total), (-0.25, a.total), (-0.25, b.total)]
-        coupling = Estimate(value, value * skewed(relative_error(terms)), cost)
-    if math.isnan(m.sigma):
-        dimension = Estimate.undefined(cost, "not asked for")
-    elif zero:
-        dimension = Estimate.undefined(cost, "block is numerically zero")
+        terms = [(0.5, block.total), (-0.25, ends[0]), (-0.25, ends[1])]
+        coupling = estimate(norm / math.sqrt(diagonal), skewed(relative_error(terms)))
+    if math.isnan(block.sigma):
+        dimension = undefined("not asked for")
+    elif norm <= eps * math.sqrt(diagonal) or norm == 0 or block.sigma == 0:
+        dimension = undefined("block is numerically zero")
     else:
-        value = m.total.value / m.sigma**2
-        sigma = m.sigma_error / m.sigma if m.sigma_error > 8 * eps * m.sigma else 0.0
-        relative = math.hypot(relative_error([(1.0, m.total)]), 2 * sigma)
-        dimension = Estimate(value, value * relative, cost)
-    if math.sqrt(m.gauss_newton.value) <= eps * norm or m.gauss_newton.value == 0:
-        gap = Estimate.undefined(cost, "Gauss-Newton block is numerically zero")
+        uncertain = block.sigma_error > 8 * eps * block.sigma
+        sigma = block.sigma_error / block.sigma if uncertain else 0.0
+        relative = math.hypot(relative_error([(1.0, block.total)]), 2 * sigma)
+        dimension = estimate(block.total.value / block.sigma**2, relative)
+    if smooth <= eps * norm or smooth == 0:
+        gap = undefined("Gauss-Newton block is numerically zero")
     else:
-        value = math.sqrt(m.tensor.value / m.gauss_newton.value)
-        relative = relative_error([(0.5, m.tensor), (-0.5, m.gauss_newton)])
-        gap = Estimate(value, value * relative, cost)
-    return PairMetrics(
-        resonance, coupling, dimension, gap, method, root(m.gauss_newton), root(m.tensor)
-    )
+        relative = relative_error([(0.5, block.tensor), (-0.5, block.gauss_newton)])
+        gap = estimate(math.sqrt(block.tensor.value / block.gauss_newton.value), relative)
+    parts = (root(block.gauss_newton), root(block.tensor))
+    return PairMetrics(root(block.total), coupling, dimension, gap, method, *parts)
