@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -96,6 +97,7 @@ AFFORDABLE = 3.0
 for."""
 
 
+@undisturbed
 def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     dag: Dag,
     x: Tensor,
@@ -136,22 +138,8 @@ def inter_layer_metrics(  # noqa: PLR0913 (public: each is an option)
     >>> found["0", "0"].method, found["0", "0"].gap.value
     ('factors', 0.0)
     """
-    names, asked = _asked(dag, nodes, pairs)
-    request = Asked(asked, relative_error, own_generator(generator), ranks)
-    return _measured(dag, x, y, names, request, memory_budget, check)
-
-
-@undisturbed
-def _measured(
-    dag: Dag,
-    x: Tensor,
-    y: Tensor,
-    names: tuple[str, ...],
-    asked: Asked,
-    memory_budget: int,
-    check: bool,
-) -> InterLayerMetrics:
-    """By the way that the operation counts choose; see `inter_layer_metrics`."""
+    names, wanted = _asked(dag, nodes, pairs)
+    asked = Asked(wanted, relative_error, own_generator(generator), ranks)
     x, y = differentiable(x=x, y=y)
     evaluation = check_before_measuring(dag, x, y) if check else evaluate(dag, x)
     price = exact_price(dag, evaluation, names, memory_budget)
@@ -194,7 +182,7 @@ def _asked(
     """The measured nodes in order, and the pairs."""
     if pairs is None:
         names = dag.select(nodes)
-        return names, [(v, w) for i, v in enumerate(names) for w in names[i:]]
+        return names, list(combinations_with_replacement(names, 2))
     asked = [tuple(pair) for pair in pairs]
     if bad := [pair for pair in asked if len(pair) != 2]:
         raise ValueError(f"pairs must name two nodes each, got {bad}")
