@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool1d, pad
 
+from runner.curvature.estimators.estimate import full
 from runner.curvature.estimators.krylov import Quadratures
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.samples import skewed_quantiles
@@ -175,7 +176,7 @@ class _Density(Method[SpectralDensity]):
         grid, width = self._grid(values, len(values))
         density = _bells(grid, values, width).mean(1)
         outliers = _outliers(values, torch.zeros_like(values), width)
-        weights = torch.full((1, len(values)), 1 / len(values), dtype=torch.float64, device="cpu")
+        weights = full(1 / len(values), 1, len(values))
         curves = (density, torch.zeros_like(density), density, density)
         return SpectralDensity(
             grid, *curves, width, outliers, values[None], weights, self.symmetric.products
@@ -249,7 +250,7 @@ class _Density(Method[SpectralDensity]):
         return max_pool1d(padded, 2 * reach + 1, 1)[0, 0]
 
     def undefined(self, reason: str) -> SpectralDensity:
-        nothing = torch.full((self.points,), math.nan, dtype=torch.float64, device="cpu")
+        nothing = full(math.nan, self.points)
         curves = (nothing, nothing, nothing, nothing, nothing)
         none = nothing[:1, None]
         products = self.symmetric.products

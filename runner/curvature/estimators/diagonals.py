@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.estimate import full
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import gamma_interval, student
 from runner.curvature.estimators.work import Method
@@ -141,7 +142,7 @@ class _Diagonal(Method[DiagonalEstimate]):
         return DiagonalEstimate(mean, error, mean - width, mean + width, products, "", square)
 
     def undefined(self, reason: str) -> DiagonalEstimate:
-        nothing = torch.full((self.symmetric.size,), math.nan, dtype=torch.float64, device="cpu")
+        nothing = full(math.nan, self.symmetric.size)
         products = self.symmetric.products
         square = DiagonalEstimate(nothing, nothing, nothing, nothing, products, reason)
         return replace(square, square=square)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.estimate import full, numbers
 from runner.curvature.estimators.krylov import Krylov
 from runner.curvature.estimators.operator import Symmetric, own_generator
 from runner.curvature.estimators.work import Method
@@ -205,7 +206,7 @@ class _Search(Method[Eigenpairs]):
         dtype = torch.float64 if wide else self.symmetric.dtype
         self.space = Krylov(self.symmetric, block, most, dtype, self._fresh)
         self.searched = block  # copies of an eigenvalue that this round can see
-        self.known = torch.zeros(0, dtype=torch.float64, device="cpu")
+        self.known = full(0.0, 0)
         self.round_start = self.look_again = 0
 
     def _fresh(self, count: int) -> Tensor:
@@ -219,7 +220,7 @@ class _Search(Method[Eigenpairs]):
         values, vectors = torch.linalg.eigh(matrix)
         self.scale = float(values.abs().max())
         best = self._order(values)[: self.k]
-        none = torch.zeros(self.k, dtype=torch.float64, device="cpu")
+        none = full(0.0, self.k)
         return self._pairs(values[best].cpu(), vectors[:, best], none, True)
 
     def step(self) -> None:
@@ -315,11 +316,11 @@ class _Search(Method[Eigenpairs]):
 
     def _unscaled(self, values: Tensor) -> Tensor:
         unscaled = [self.symmetric.unscaled(v) for v in values.tolist()]
-        return torch.tensor(unscaled, dtype=torch.float64, device="cpu")
+        return numbers(unscaled)
 
     def undefined(self, reason: str) -> Eigenpairs:
         shape = self.symmetric.size, self.k
-        nothing = torch.full(shape, math.nan, dtype=torch.float64, device="cpu")
+        nothing = full(math.nan, *shape)
         false = torch.zeros(self.k, dtype=torch.bool, device="cpu")
         products = self.symmetric.products
         return Eigenpairs(nothing[0], nothing, nothing[0], false, products, False, reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,16 @@ class Estimate(Estimated, _Estimate):
         if not math.isfinite(value):
             return cls.undefined(products, NOT_FINITE)
         return cls(value, error, products)
+
+
+def full(value: float, *shape: int) -> Tensor:
+    """In float64 and on the processor, whatever the default device is."""
+    return torch.full(shape, value, dtype=torch.float64, device="cpu")
+
+
+def numbers(values: Sequence[float]) -> Tensor:
+    """The same of different numbers."""
+    return torch.as_tensor(values, dtype=torch.float64, device="cpu")
 
 
 def rademacher(

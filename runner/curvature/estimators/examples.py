@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.estimators.eigenpairs import top_eigenpairs
+from runner.curvature.estimators.estimate import full, numbers
 from runner.curvature.estimators.operator import TOGETHER, Symmetric, own_generator
 from runner.curvature.estimators.samples import Samples, student
 from runner.curvature.function.errors import MeasurementError, require_counts
@@ -147,9 +148,9 @@ def _check(of_batches: list[Symmetric], smooth: list[Symmetric]) -> None:
 
 
 def _shares(weights: Sequence[float] | None, count: int) -> Tensor:
-    given = torch.ones(count, dtype=torch.float64, device="cpu")
+    given = full(1.0, count)
     if weights is not None:
-        given = torch.as_tensor(weights, dtype=torch.float64, device="cpu")
+        given = numbers(weights)
     if given.shape != (count,) or not bool((given > 0).all()):
         raise MeasurementError(
             f"expected {count} weights above 0, one for each batch, found {weights}"
@@ -303,7 +304,7 @@ class _Sketch:
 
     def _trace(self) -> Found:
         first = self.of_batches[0]
-        traces = torch.zeros(len(self.of_batches), dtype=torch.float64, device="cpu")
+        traces = full(0.0, len(self.of_batches))
         samples = Samples(first.size)
         for start in range(0, self.products, TOGETHER):
             z = first.on_sphere(min(TOGETHER, self.products - start), self.generator)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.estimate import full
 from runner.curvature.estimators.operator import SKEW, Symmetric
 from runner.curvature.function.errors import MeasurementError
 
@@ -39,7 +40,7 @@ class Krylov:
         self.most = most
         self.fresh = fresh
         self.rows = torch.empty(most + block, symmetric.size, dtype=dtype, device=symmetric.device)
-        self.matrix = torch.zeros(most + block, most + block, dtype=torch.float64, device="cpu")
+        self.matrix = full(0.0, most + block, most + block)
         self.last = self.matrix[:block, :block].clone()  # couples the last block to the next
         self.ready = 0
         self.largest = 0.0  # largest coefficient
@@ -68,7 +69,7 @@ class Krylov:
         self.near = start
         room = self.symmetric.size - stop
         if not room:
-            self.last = torch.zeros(0, self.block, dtype=torch.float64, device="cpu")
+            self.last = full(0.0, 0, self.block)
             self.block = 0
             return
         rows, factor = _orthonormal(images)
@@ -161,12 +162,12 @@ class Krylov:
         old = self.rows
         self.rows = torch.empty(self.most + block, old.shape[1], dtype=old.dtype, device=old.device)
         self.rows[:kept] = old[:kept]
-        self.matrix = torch.zeros(len(self.rows), len(self.rows), dtype=torch.float64, device="cpu")
+        self.matrix = full(0.0, len(self.rows), len(self.rows))
         self._reset(values[:kept])
         random = _orthonormal(self.fresh(block).to(old.dtype))[0]
         self.rows[kept : kept + block] = self._against(self.rows[:kept], random)[0]
         self.block = block
-        self.last = torch.zeros(block, 0, dtype=torch.float64, device="cpu")
+        self.last = full(0.0, block, 0)
 
     def widen(self, more: int) -> None:
         """Goes on with `more` random vectors in the block, as many as the space has room for."""
@@ -222,7 +223,7 @@ class Quadratures:
         self.kept = start.dtype.itemsize * count * self.steps * n <= budget
         shape = (count, self.steps if self.kept else 0, n)
         self.basis = torch.empty(shape, dtype=start.dtype, device=start.device)
-        self.alphas = torch.zeros(self.steps, count, dtype=torch.float64, device="cpu")
+        self.alphas = full(0.0, self.steps, count)
         self.betas = torch.zeros_like(self.alphas)
         self.done = 0
 
@@ -277,9 +278,9 @@ def _without_copies(
     way has no weight, and is left out."""
     group = torch.nn.functional.pad((values.diff() > apart).long().cumsum(0), (1, 0))
     count = int(group[-1]) + 1
-    total = torch.zeros(count, dtype=torch.float64, device="cpu").index_add_(0, group, weights)
+    total = full(0.0, count).index_add_(0, group, weights)
     best = [int(torch.where(group == i, weights, -1.0).argmax()) for i in range(count)]
-    least = torch.full((count,), math.inf, dtype=torch.float64, device="cpu")
+    least = full(math.inf, count)
     least = least.scatter_reduce_(0, group, residuals, "amin")
     kept = total > torch.finfo(torch.float64).eps
     return values[best][kept], total[kept], least[kept]

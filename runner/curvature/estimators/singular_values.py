@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from runner.curvature.estimators.estimate import numbers
 from runner.curvature.estimators.factors import FEW
 
 Pair = tuple[str, str]
@@ -73,8 +74,8 @@ class _Bidiagonal:
     def leading(self) -> Leading:
         """The largest Ritz value of B, with the error that the residual leaves."""
         k = len(self.alphas)
-        alphas = torch.tensor(self.alphas, dtype=torch.float64, device="cpu")
-        betas = torch.tensor(self.betas[: k - 1], dtype=torch.float64, device="cpu")
+        alphas = numbers(self.alphas)
+        betas = numbers(self.betas[: k - 1])
         u, s, vh = torch.linalg.svd(alphas.diag() + betas.diag(1) if k > 1 else alphas.diag())
         first = float(s[0])
         second = float(s[1]) if k > 1 else 0.0
