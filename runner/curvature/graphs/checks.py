@@ -81,10 +81,8 @@ def plan_chunk(
         need = (result + working * (examples if per_example else 1)) * itemsize + reserved
         raise ValueError(
             f"exact blocks of {len(measured)} nodes need {_bytes(need)}, over the budget of "
-            f"{_bytes(budget)}. "
-            "Measure fewer nodes, raise memory_budget, or take inter_layer_metrics, which "
-            "estimates "
-            "without the blocks"
+            f"{_bytes(budget)}. Measure fewer nodes, raise memory_budget, or take "
+            "inter_layer_metrics, which estimates without the blocks"
         )
     return chunk
 
@@ -172,9 +170,8 @@ def check_loss(dag: Dag, output: Tensor, y: Tensor) -> None:
             _compare_losses(whole, single, allowed * scale)
         else:
             raise MeasurementError(
-                "the loss of the batch is finite and that of a single example is not (an "
-                "example that the loss "
-                "ignores?): use reduction='none', or drop these examples"
+                "the loss of the batch is finite and that of a single example is not (an example "
+                "that the loss ignores?): use reduction='none', or drop these examples"
             )
 
 
@@ -193,8 +190,7 @@ def _compare_losses(whole: Tensor, single: Tensor, allowed: float) -> None:
     hint = " (it looks like a sum: use reduction='mean' or 'none')" if summed else ""
     raise MeasurementError(
         f"the loss of the batch, {float(whole):.6g}, is not the mean of its examples' losses, "
-        f"{float(mean):.6g}{hint}. "
-        "Return the mean over the examples, or one value per example"
+        f"{float(mean):.6g}{hint}. Return the mean over the examples, or one value per example"
     )
 
 

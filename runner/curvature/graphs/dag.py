@@ -297,8 +297,7 @@ class Dag:
         ends = [name for name in self.nodes if not self.children[name]]
         if len(ends) != 1:
             raise ValueError(
-                f"expected one output, found {len(ends)} nodes without children: {ends}. "
-                "Only one of them can be the output, the others never reach it: remove them "
-                "or connect them"
+                f"expected one output, found {len(ends)} nodes without children: {ends}. Only one "
+                "of them can be the output, the others never reach it: remove them or connect them"
             )
         return ends[0]

@@ -63,9 +63,8 @@ def refuse_cut_backwards(gradients: Iterable[Tensor | None], where: str) -> None
         step = waiting.pop()
         if type(step).__name__ in ("Error", "DelayedError"):
             raise MeasurementError(
-                f"{where} has a backward without a second derivative (a "
-                "torch.autograd.Function marked "
-                "once_differentiable): write its backward in differentiable operations, "
+                f"{where} has a backward without a second derivative (a torch.autograd.Function "
+                "marked once_differentiable): write its backward in differentiable operations, "
                 "without the mark"
             )
         for following, _ in step.next_functions:
@@ -133,8 +132,7 @@ def evaluate(dag: Dag, x: Tensor) -> Evaluation:
             if values[name].dim() < 2 or values[name].shape[0] != x.shape[0]:
                 raise MeasurementError(
                     f"node {name!r} returned shape {tuple(values[name].shape)}: expected "
-                    f"({x.shape[0]}, d, ...), "
-                    "one row per example"
+                    f"({x.shape[0]}, d, ...), one row per example"
                 )
     return Evaluation(values, structures, frozenset(in_place))
 

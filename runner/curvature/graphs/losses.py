@@ -126,9 +126,8 @@ class Loss:
             value = self.fn(output, target)
         if not isinstance(value, Tensor):
             raise MeasurementError(
-                f"the loss returned a {type(value).__name__}: expected a tensor that autograd "
-                "can differentiate "
-                "(no .item(), no float())"
+                f"the loss returned a {type(value).__name__}: expected a tensor that autograd can "
+                "differentiate (no .item(), no float())"
             )
         rows = output.shape[0]
         each = (
@@ -205,8 +204,7 @@ class CrossEntropy(Loss):
         if target.shape != classes:
             raise MeasurementError(
                 f"cross_entropy: expected class indices of shape {classes} for the output "
-                f"{describe(output)}, found "
-                f"a target {describe(target)}"
+                f"{describe(output)}, found a target {describe(target)}"
             )
         target = target.long()
         outside = (target < 0) | (target >= output.shape[1])
@@ -220,9 +218,8 @@ class CrossEntropy(Loss):
                 else "number the classes from 0, and look at the output's width"
             )
             raise MeasurementError(
-                f"cross_entropy: expected classes 0 to {output.shape[1] - 1}, found {found} "
-                "for example "
-                f"{int(place[0])}; {advice}"
+                f"cross_entropy: expected classes 0 to {output.shape[1] - 1}, found {found} for "
+                f"example {int(place[0])}; {advice}"
             )
         return target
 
@@ -257,8 +254,7 @@ class MeanSquaredError(Loss):
         if target.shape[:1] != output.shape[:1] or target.numel() != output.numel() or not flat:
             raise MeasurementError(
                 f"mse: target shape {tuple(target.shape)} does not match the output's "
-                f"{tuple(output.shape)}; "
-                "reshape it to one row per example"
+                f"{tuple(output.shape)}; reshape it to one row per example"
             )
         return target if target.is_floating_point() else target.to(output.dtype)
 

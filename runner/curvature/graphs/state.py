@@ -133,8 +133,7 @@ def refuse_autocast(devices: Iterable[str]) -> None:
         if torch.is_autocast_enabled(device):
             raise MeasurementError(
                 f"autocast is on ({device}): half-precision products have errors of about 1e-2. "
-                "Measure outside of "
-                "torch.autocast, or inside torch.autocast(..., enabled=False)"
+                "Measure outside of torch.autocast, or inside torch.autocast(..., enabled=False)"
             )
 
 

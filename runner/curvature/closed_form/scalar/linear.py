@@ -163,9 +163,8 @@ def as_samples(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """x, y as float64 vectors of one length n >= 1. ValueError otherwise."""
     if x.ndim != 1 or x.shape != y.shape or x.numel() == 0:
         raise ValueError(
-            "expected inputs x and targets y of one shape (n,) with n >= 1, "
-            f"found {tuple(x.shape)} and "
-            f"{tuple(y.shape)}; pass flat vectors of samples"
+            "expected inputs x and targets y of one shape (n,) with n >= 1, found "
+            f"{tuple(x.shape)} and {tuple(y.shape)}; pass flat vectors of samples"
         )
     return x.double(), y.double()
 

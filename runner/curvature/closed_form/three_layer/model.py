@@ -190,9 +190,8 @@ def join(W: Tensor, V: Tensor) -> Tensor:
     """theta (..., D) from W (..., N, M+1) and V (..., N+1); inverse of `split`."""
     if W.ndim < 2 or V.shape[-1] != W.shape[-2] + 1:
         raise ValueError(
-            "expected W of shape (..., N, M+1) and V of shape (..., N+1), "
-            f"found {tuple(W.shape)} and "
-            f"{tuple(V.shape)}; put the bias first in both"
+            f"expected W of shape (..., N, M+1) and V of shape (..., N+1), found {tuple(W.shape)} "
+            f"and {tuple(V.shape)}; put the bias first in both"
         )
     return torch.cat([W.mT.flatten(-2), V], dim=-1)
 
@@ -216,15 +215,13 @@ def check_data(theta: Tensor, x: Tensor, q: Tensor | None = None) -> None:
     for name, tensor in (("x", x), ("q", q)):
         if tensor is not None and (tensor.dtype != theta.dtype or not theta.is_floating_point()):
             raise ValueError(
-                f"expected theta, x and q of one floating dtype, found theta {theta.dtype} "
-                f"and {name} "
-                f"{tensor.dtype}; convert with .to(torch.float64)"
+                f"expected theta, x and q of one floating dtype, found theta {theta.dtype} and "
+                f"{name} {tensor.dtype}; convert with .to(torch.float64)"
             )
     if q is not None and bool(((q < 0) | (q > 1)).any()):
         raise ValueError(
-            "expected labels q between 0 and 1 (probabilities of class 1), "
-            f"found {float(q.min()):g} to "
-            f"{float(q.max()):g}; map labels -1, 1 to 0, 1"
+            "expected labels q between 0 and 1 (probabilities of class 1), found "
+            f"{float(q.min()):g} to {float(q.max()):g}; map labels -1, 1 to 0, 1"
         )
     hidden_width(theta.shape[-1], x.shape[1])
 
