@@ -20,17 +20,18 @@ import pandas as pd
 
 from experiments.three_layer import study
 from experiments.three_layer.hsr_regularization.settings import GROUPS, NAMES, PAIRS
+from experiments.three_layer.settings import STOP_RULES
 from experiments.three_layer.study import Study, data_sets
 from runner import stats
 from runner.stats import Statistic
 from runner.stats.tables import chosen
 
 POLISHED = "polished"
-"""In the column `reading` of endpoints: the ends of the first reading, led on downhill."""
+"""In the column `reading` of endpoints: descents of the first reading, continued."""
 WHEN = {
-    "every_step": "stop rule from the start",
-    "second_half": "stop rule in the second half",
-    POLISHED: "where the ends lead",
+    "every_step": "applied from the start",
+    "second_half": "applied in the second half",
+    POLISHED: "end points of the continued descents",
 }
 """Reading of the stop rule, in words."""
 FIGURES = {
@@ -61,7 +62,7 @@ class Case(study.Case):
     @property
     def text(self) -> str:
         """The variant in words."""
-        return f"{self.protocol}, {WHEN[self.reading]}"
+        return f"{STOP_RULES[self.protocol]} stop rule, {WHEN[self.reading]}"
 
     @property
     def first(self) -> bool:
