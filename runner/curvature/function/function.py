@@ -26,6 +26,7 @@ from runner.curvature.function.errors import (
     NO_SECOND_DERIVATIVE,
     MeasurementError,
     batch_failure,
+    explained,
     first_line,
     second_derivatives,
     some,
@@ -73,10 +74,11 @@ class Function:
             pick,
             seed,
         )
-        self.rows_checked: dict[tuple[int, ...], bool] = {}
+        self.rows_checked: set[tuple[int, ...]] = set()
         self.mixes = False
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""
         self.saved = math.nan
+        """Bytes that the graph of identity 0's gradient keeps, NaN where they were not counted."""
         self._modules: list[nn.Module] = []
         self._constants: dict[bool, dict[int, Tensor]] = {}
 
@@ -146,17 +148,15 @@ class Function:
             raise MeasurementError(
                 "the loss is complex: expected a real number, such as (f - y).abs().square().mean()"
             )
-        if (
-            value.dim()
-            and value.numel() > 1
-            and not self.rows_checked.get(tuple(value.shape[1:]), False)
-        ):
+        if value.numel() > 1 and value.shape[1:] not in self.rows_checked:
             raise NotScalar(tuple(value.shape))
         return value.mean()
 
     def evaluate(self, batch: Batch, wide: bool = False) -> tuple[Any, Tensor]:
         """What the loss reads, and the loss of a batch."""
-        with _told(batch):
+        with explained(
+            lambda error: batch_failure(tree_leaves(batch.input), tree_leaves(batch.target), error)
+        ):
             output = self.output(batch.input, wide)
             try:
                 return output, self.loss_of(output, batch.target, wide)
@@ -176,7 +176,7 @@ class Function:
         try:
             with self.at(point, graph=False):
                 return self.evaluate(batch, point.wide)[1].detach()
-        except RuntimeError as error:
+        except MeasurementError as error:
             if "does not require grad" not in str(error):
                 raise
         with self.at(point):  # the module takes gradients itself
@@ -227,20 +227,6 @@ def _names(output: Any) -> list[str]:
 
 def _key(key: Any) -> str:
     return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
-
-
-@contextmanager
-def _told(batch: Batch) -> Iterator[None]:
-    """Errors of the user's code with what it was given; those that the engine handles as they
-    are."""
-    try:
-        yield
-    except (MeasurementError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
-        if "does not require grad" in str(error):
-            raise
-        raise batch_failure(tree_leaves(batch.input), tree_leaves(batch.target), error) from error
 
 
 def backward(values: Any, wrt: Tensors, weights: Tensors, graph: bool = False) -> Images:

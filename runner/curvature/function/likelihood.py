@@ -27,36 +27,31 @@ def likelihood(
     """Which distribution the slope d loss/df belongs to. name: the only one that is tried."""
     if name is not None and name not in LIKELIHOODS:
         raise MeasurementError(f"expected likelihood as one of {list(LIKELIHOODS)}, found {name!r}")
-    if len(outputs) != 1 or not isinstance(target, Tensor):
-        return Outcome("5 likelihood", "wrong", 1.0, (name or "any",))
-    f, slope = outputs[0].detach(), slopes[0].detach()
-    best = Outcome("5 likelihood", "wrong", 1.0, (name or "any",))
-    for kind, residual in _residuals(f, target):
-        if name in (None, kind):
-            error = _misfit(slope, residual)
-            if error < best.error:
-                best = Outcome("5 likelihood", "wrong", error, (kind,))
-    eps = torch.finfo(f.dtype).eps
-    allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * eps)
-    return (
-        Outcome("5 likelihood", "right", best.error, best.what) if best.error <= allowed else best
-    )
+    error, allowed = 1.0, 0.0
+    best: str = name or "any"
+    if len(outputs) == 1 and isinstance(target, Tensor):
+        f, slope = outputs[0].detach(), slopes[0].detach()
+        allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * torch.finfo(f.dtype).eps)
+        for kind, residual in _residuals(f, target):
+            misfit = _misfit(slope, residual) if name in (None, kind) else 1.0
+            if misfit < error:
+                error, best = misfit, kind
+    return Outcome("5 likelihood", "right" if error <= allowed else "wrong", error, (best,))
 
 
 def _residuals(f: Tensor, y: Tensor) -> Iterator[tuple[str, Tensor]]:
     """mean - target of each distribution, in the shape of f; zero in rows whose label is out of
     range."""
+    dims = {1, f.dim() - 1} if f.dim() > 1 else {0}
     if y.is_floating_point():
-        if y.shape == f.shape:
-            yield "normal", f - y
-            yield "bernoulli", f.sigmoid() - y
-            for dim in {1, f.dim() - 1} if f.dim() > 1 else {0}:
-                yield "categorical", f.softmax(dim) - y
-        elif y.numel() == f.numel():
+        if y.numel() == f.numel():
             yield "normal", f - y.reshape(f.shape)
             yield "bernoulli", f.sigmoid() - y.reshape(f.shape)
+        if y.shape == f.shape:
+            for dim in dims:
+                yield "categorical", f.softmax(dim) - y
         return
-    for dim in {1, f.dim() - 1} if f.dim() > 1 else {0}:
+    for dim in dims:
         if f.numel() != y.numel() * f.shape[dim]:
             continue
         rows = f.movedim(dim, -1).flatten(0, -2) if f.dim() > 1 else f.unsqueeze(0)

@@ -139,7 +139,7 @@ def _accept_rows(function: Function, data: Data) -> None:
     rows, rest = divmod(shape[0], examples)
     if rest or fewer != (rows * (examples - 1), *shape[1:]):
         raise refused
-    function.rows_checked[tuple(shape[1:])] = True
+    function.rows_checked.add(shape[1:])
 
 
 def _shape_of_loss(function: Function, point: Point, batch: Batch) -> tuple[int, ...] | None:

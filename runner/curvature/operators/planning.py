@@ -60,8 +60,7 @@ def small(saved: float, counts: Sequence[int], vectors: int, budget: int) -> Pla
 
 
 SECOND = 4
-"""Memory of the graphs of a product over that of a gradient's (measured on ten networks: 2.2 to
-4.0)."""
+"""Memory of the graphs of a product over that of a gradient's (seven networks: 2.2 to 4.0)."""
 SAFE = 4
 """How far the prediction of `small` must be below the budget, and a product's memory over its saved
 tensors."""
