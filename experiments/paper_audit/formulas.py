@@ -1,8 +1,8 @@
 """Formulas as values, so that a printed line is written as it is printed.
 
 A formula is a tensor that depends on a case of the paper: its matrices and indices, a network, a
-sample or a pair of samples. Sums and
-products of formulas are formulas; `lifted` makes a function of tensors one of formulas.
+sample or a pair of samples. Sums and products of formulas are formulas; `lifted` makes a function
+of tensors one of formulas.
 """
 
 from __future__ import annotations
@@ -69,6 +69,11 @@ class Formula:
     __abs__ = lifted(abs)
     __getitem__ = lifted(operator.getitem)
     T = property(lifted(lambda matrix: matrix.T))
+
+
+def attributes(*names: str) -> list[Formula]:
+    """Attributes of a case as formulas, by their names."""
+    return [Formula(operator.attrgetter(name)) for name in names]
 
 
 outer = lifted(torch.outer)

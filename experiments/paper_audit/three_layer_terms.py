@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from experiments.paper_audit.formulas import Formula, lifted
+from experiments.paper_audit.formulas import Formula, attributes, lifted
 from experiments.paper_audit.tensors import kron as product, unit
 
-hx = Formula(lambda i: i.hx)
-hr = Formula(lambda i: i.hr)
-full = Formula(lambda i: i.full)
-y = Formula(lambda i: i.y)
-V = Formula(lambda i: i.V)
-z = Formula(lambda i: i.z)
-f = Formula(lambda i: i.f)
-q = Formula(lambda i: i.q)
-p = Formula(lambda i: i.p)
-o = Formula(lambda i: i.o)
-delta = Formula(lambda i: i.delta)
-s1 = Formula(lambda i: i.s1)
-s2 = Formula(lambda i: i.s2)
-s21 = Formula(lambda i: i.s21)
-norm = Formula(lambda i: i.norm)
+hx, hr, full, y, V, z, f, q = attributes("hx", "hr", "full", "y", "V", "z", "f", "q")
+p, o, delta, s1, s2, s21, norm = attributes("p", "o", "delta", "s1", "s2", "s21", "norm")
 identity = Formula(lambda i: unit(len(i.y)))
 d1 = Formula(lambda i: i.d(1))
 d2 = Formula(lambda i: i.d(2))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from experiments.paper_audit import checks
 from experiments.paper_audit.checks import Check, Outcome
-from experiments.paper_audit.formulas import Formula
+from experiments.paper_audit.formulas import Formula, attributes
 from experiments.paper_audit.tensors import gauss, ones, real, seeded, unit, zeros
 
 SIZES: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2), (4, 3))
@@ -80,19 +80,10 @@ class Terms:
         return self.x.T @ self.v[:, self.k.j0]
 
 
-X = Formula(lambda t: t.x)
-W = Formula(lambda t: t.w)
-V = Formula(lambda t: t.v)
-i0 = Formula(lambda t: t.k.i0)
-i1 = Formula(lambda t: t.k.i1)
-i2 = Formula(lambda t: t.k.i2)
-j0 = Formula(lambda t: t.k.j0)
-j1 = Formula(lambda t: t.k.j1)
-j2 = Formula(lambda t: t.k.j2)
-scores = Formula(lambda t: t.scores)
-u = Formula(lambda t: t.u)
-f = Formula(lambda t: t.f)
-h = Formula(lambda t: t.h)
+X, W, V = attributes("x", "w", "v")
+i0, i1, i2 = attributes("k.i0", "k.i1", "k.i2")
+j0, j1, j2 = attributes("k.j0", "k.j1", "k.j2")
+scores, u, f, h = attributes("scores", "u", "f", "h")
 units = Formula(lambda t: unit(t.x.shape[1]))
 e0 = units[i0]
 e1 = units[i1]

@@ -18,7 +18,7 @@ from experiments.paper_audit.checks import (
     relative_error,
     worked,
 )
-from experiments.paper_audit.formulas import Formula, outer as product
+from experiments.paper_audit.formulas import Formula, lifted, outer as product
 from experiments.paper_audit.tensors import kron
 from experiments.paper_audit.three_layer import (
     Instance,
@@ -43,8 +43,10 @@ from experiments.paper_audit.three_layer_terms import (
     f02,
     hidden_norm,
     hr,
+    hx,
     identity,
     o,
+    on_pair,
     s1,
     s2,
     s21,
@@ -56,7 +58,6 @@ from experiments.paper_audit.three_layer_terms import (
 )
 
 CHECKS = Checks()
-Term = Callable[[Sample], Tensor]
 Case = tuple[Instance, int, int]
 """A network and the places of two of its samples."""
 
@@ -64,6 +65,9 @@ Case = tuple[Instance, int, int]
 def outer(h: Tensor, block: Tensor) -> Tensor:
     """h(x) ⊗ A for a vector or a matrix A."""
     return kron(h, block) if block.ndim == 1 else kron(h[:, None], block)
+
+
+by_input = lifted(outer)
 
 
 def cases() -> Iterator[Case]:
@@ -113,14 +117,19 @@ def by_v(quantity: Pair, printed: Pair) -> Check:
     return derivative(quantity, printed, lambda instance: slice(instance.count, None))
 
 
-def term_by_w(quantity: Term, printed: Term) -> Check:
+def at_first(term: Formula) -> Formula:
+    """A term of the first sample of a pair."""
+    return on_pair(term)[0]
+
+
+def term_by_w(quantity: Formula, printed: Formula) -> Check:
     """d quantity / dw = h(x_i) ⊗ printed, for a term of one sample."""
-    return by_w(lambda i, j: quantity(i), lambda i, j: outer(i.hx, printed(i)))
+    return by_w(at_first(quantity), at_first(by_input(hx, printed)))
 
 
-def term_by_v(quantity: Term, printed: Term) -> Check:
+def term_by_v(quantity: Formula, printed: Formula) -> Check:
     """d quantity / dv = printed, for a term of one sample."""
-    return by_v(lambda i, j: quantity(i), lambda i, j: printed(i))
+    return by_v(at_first(quantity), at_first(printed))
 
 
 CHECKS["hsr.eq76"] = term_by_w(z, slope)
@@ -154,10 +163,9 @@ CHECKS["hsr.eq91"] = term_by_v(second_trace_term, eq91)
 CHECKS["hsr.eq93"] = term_by_v(third_trace_term, eq93)
 
 
-def both(first: Pair, second: Pair | None = None) -> Pair:
+def both(first: Formula, second: Formula | None = None) -> Formula:
     """h(x_i) ⊗ first_ij + h(x_j) ⊗ second_ji; second defaults to first."""
-    other = second or first
-    return lambda i, j: outer(i.hx, first(i, j)) + outer(j.hx, other(j, i))
+    return by_input(t.hxi, first) + by_input(t.hxj, swapped(second or first))
 
 
 def phi(row: int, column: int) -> Formula:
@@ -176,8 +184,8 @@ CHECKS["hsr.eq115"] = by_w(psi(1, 1), both(t.a_psi))
 CHECKS["hsr.eq117"] = by_w(psi(1, 2), both(t.b_psi, t.c_psi))
 CHECKS["hsr.eq118"] = by_w(psi(2, 1), both(t.c_psi, t.b_psi))
 CHECKS["hsr.eq120"] = by_w(
-    lambda i, j: j.F(1) @ i.f,
-    lambda i, j: outer(i.hx, j.F(1) @ i.F(1)) + outer(j.hx, j.F(2) @ i.F(0)),
+    t.F1j @ t.fi,
+    by_input(t.hxi, t.F1j @ t.F1i) + by_input(t.hxj, t.F2j @ t.F0i),
 )
 CHECKS["hsr.eq123"] = by_w(psi(2, 2), both(t.d_psi))
 CHECKS["hsr.eq131"] = by_v(phi(1, 1), t.e_phi + swapped(t.e_phi))
@@ -206,7 +214,7 @@ def root_example() -> Worked:
     instance = opposed_gelu()
     i, j = instance.samples
     exact = instance.jacobian(phi(1, 1), 0, 1)[instance.count + 1]
-    signed = (t.e_phi(i, j) + t.e_phi(j, i))[1]
+    signed = (t.e_phi + swapped(t.e_phi))(i, j)[1]
     unsigned = signed * float(torch.sign(t.signed(i, j)))
     return worked(
         "one GELU unit, y_1 = −1, y_2 = 3/2, Ṽ = 3/2: dΦ_11/dv_1",

@@ -13,14 +13,14 @@ from experiments.paper_audit.checks import (
     outcome_of,
     relative_error,
 )
+from experiments.paper_audit.formulas import Formula
 from experiments.paper_audit.hsr.derivatives import jacobian, sampled_cases
 from experiments.paper_audit.tensors import gauss, kron, seeded
-from experiments.paper_audit.three_layer_pairs import Pair
 
 CHECKS = Checks()
 
 
-def product_rule(matrix: Pair) -> Check:
+def product_rule(matrix: Formula) -> Check:
     """Lemma 8: d(o_iᵀ P_ij o_j)/dθ = dvec P_ij/dθ (o_i ⊗ o_j) + do_i/dθ P_ij o_j + do_j/dθ P_ji
     o_i."""
 
@@ -28,10 +28,10 @@ def product_rule(matrix: Pair) -> Check:
         errors = []
         for case, i, j in sampled_cases():
             vectors = jacobian(lambda i, j: matrix(i, j).flatten(), case)
-            by_first = jacobian(lambda i, j: i.o, case) @ matrix(i, j) @ j.o
-            by_second = jacobian(lambda i, j: j.o, case) @ matrix(j, i) @ i.o
+            by_first = jacobian(t.oi, case) @ matrix(i, j) @ j.o
+            by_second = jacobian(t.oj, case) @ matrix(j, i) @ i.o
             rule = vectors @ kron(i.o, j.o) + by_first + by_second
-            exact = jacobian(lambda i, j: i.o @ matrix(i, j) @ j.o, case)
+            exact = jacobian(t.oi @ matrix @ t.oj, case)
             errors.append(relative_error(rule, exact))
         return outcome_of(errors)
 
@@ -45,17 +45,17 @@ CHECKS["hsr.eq100"] = product_rule(t.psi_matrix)
 @CHECKS.clause("hsr.eq103")
 def omega_rule() -> Errors:
     for case, i, j in sampled_cases():
-        by_first = jacobian(lambda i, j: i.s1, case) * j.s1
-        by_second = jacobian(lambda i, j: j.s1, case) * i.s1
+        by_first = jacobian(t.s1i, case) * j.s1
+        by_second = jacobian(t.s1j, case) * i.s1
         yield relative_error(by_first + by_second, jacobian(t.omega, case))
 
 
 @CHECKS.clause("hsr.eq63")
 def leibniz() -> Errors:
     for case, i, j in sampled_cases():
-        by_first = jacobian(lambda i, j: i.f, case) @ j.f
-        by_second = jacobian(lambda i, j: j.f, case) @ i.f
-        exact = jacobian(lambda i, j: i.f @ j.f, case)
+        by_first = jacobian(t.fi, case) @ j.f
+        by_second = jacobian(t.fj, case) @ i.f
+        exact = jacobian(t.fi @ t.fj, case)
         yield relative_error(by_first + by_second, exact)
 
 

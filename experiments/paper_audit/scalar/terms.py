@@ -9,29 +9,14 @@ from __future__ import annotations
 import torch
 
 from experiments.paper_audit import tensors
-from experiments.paper_audit.formulas import Formula, lifted
+from experiments.paper_audit.formulas import Formula, attributes, lifted
 
-w = Formula(lambda c: c.w)
-v = Formula(lambda c: c.v)
-b = Formula(lambda c: c.b)
-m = Formula(lambda c: c.m)
-a = Formula(lambda c: c.a)
-d = Formula(lambda c: c.d)
-dx = Formula(lambda c: c.d)
-d0 = Formula(lambda c: c.d0)
-r2 = Formula(lambda c: c.r2)
-s = Formula(lambda c: c.s)
-ww = Formula(lambda c: c.ww)
-vv = Formula(lambda c: c.vv)
-bb = Formula(lambda c: c.bb)
-wv = Formula(lambda c: c.wv)
-wb = Formula(lambda c: c.wb)
-vb = Formula(lambda c: c.vb)
-yx = Formula(lambda c: c.yx)
+w, v, b, m, a, yx = attributes("w", "v", "b", "m", "a", "yx")
+d, dx, d0 = attributes("d", "d", "d0")
+r2, s, ww, vv, bb, wv, wb, vb = attributes("r2", "s", "ww", "vv", "bb", "wv", "wb", "vb")
 one = Formula(lambda c: tensors.ones(()))
 identity = Formula(lambda c: tensors.unit(c.m))
-dense_hessian = Formula(lambda c: c.hessian)
-dense_eigenvalues = Formula(lambda c: c.eigenvalues)
+dense_hessian, dense_eigenvalues = attributes("hessian", "eigenvalues")
 """Of the automatic Hessian, ascending."""
 
 block_matrix = lifted(tensors.block_matrix)
