@@ -14,13 +14,13 @@ from typing import Any
 from runner.contract import Experiment
 from runner.files import sha256
 from runner.report.manifest import not_run_files
+from runner.report.reference import REFERENCE
 from runner.store.archive import CELLS, published_folder
 from runner.store.code import package_of
 from runner.store.identity import digest
 from runner.store.store import Stored
 
 RUNNER = Path(__file__).resolve().parents[1]
-REFERENCE = RUNNER.parent / "experiments" / "reference"
 PACKAGES = ("report", "stats", "contract")
 """Packages of runner/ that make reports."""
 SOURCES = (".py", ".html", ".css", ".js", ".toml", ".mplstyle", ".csv", ".md")

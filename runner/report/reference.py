@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+REFERENCE = Path(__file__).resolve().parents[2] / "experiments" / "reference"
+"""Folder of the papers' values."""
 WAYS = ("as described", "authors' configuration", "recovered protocol")
 """Ways to a number: by the paper's description; with initial networks and data order from the
 authors' public code; by a protocol that was found by a search over the published values. They are
@@ -181,3 +183,9 @@ def text_of(value: Any) -> str:
     if number.is_nan():
         return ""
     return str(number.normalize()) if number.is_finite() else text
+
+
+def reference_path(name: str) -> Path | None:
+    """experiments/reference/<name>.csv, where there is one."""
+    path = REFERENCE / f"{name}.csv"
+    return path if path.is_file() else None

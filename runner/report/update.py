@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.contract import SettingError, short
 from runner.files import write_bytes
-from runner.report.collect import Collection, Protocol, collect, manifest, reference_path
+from runner.report.collect import Collection, collect, manifest
 from runner.report.draw import FORMATS, Gallery
 from runner.report.findings import Failures, Material, Subject, ask
 from runner.report.fingerprint import fingerprint
@@ -28,6 +28,8 @@ from runner.report.manifest import (
     warnings_of,
 )
 from runner.report.page import Page
+from runner.report.place import Protocol
+from runner.report.reference import reference_path
 from runner.report.write import (
     console_lines,
     remove_stale,

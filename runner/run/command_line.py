@@ -126,8 +126,8 @@ VERBS: Mapping[str, Verb] = {
     ),
     "diagnose": Verb("runner.diagnose.command:diagnose_command", settings=True),
     "audit": Verb("runner.run.command_line:audit_command", "PLACE"),
-    "open": Verb("runner.run.reports:open_command", "[NAME]", keys=("outputs",)),
-    "site": Verb("runner.run.reports:site_command", keys=("to", "outputs", "figures")),
+    "open": Verb("runner.run.pages:open_command", "[NAME]", keys=("outputs",)),
+    "site": Verb("runner.run.pages:site_command", keys=("to", "outputs", "figures")),
     "results": Verb(
         "runner.run.reports:results_command", "[EXPERIMENT]", keys=("outputs",), json=True
     ),

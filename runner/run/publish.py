@@ -16,8 +16,8 @@ from filelock import FileLock, Timeout
 
 from runner.contract import Cell, SettingError
 from runner.files import is_listed, remove, sweep, write_bytes
-from runner.report.collect import place_of
 from runner.report.manifest import NAME as MANIFEST, is_merged, read_manifest, read_table
+from runner.report.place import place_of
 from runner.report.rows import SCORE_COLUMNS
 from runner.run import config
 from runner.run.command_line import Call

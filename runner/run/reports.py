@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runner import results
-from runner.contract import SettingError, one_of, short
+from runner.contract import SettingError, short
 from runner.files import sweep
 from runner.run import config
 from runner.run.command_line import Call
-from runner.run.config import experiment_names, files
+from runner.run.config import files
 from runner.run.config.overrides import Arguments
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
@@ -84,7 +84,7 @@ def _report_one(jobs: Sequence[Job], any_seed: bool) -> bool:
             files=[path] if path.is_file() else [],
             published=published_folder(name),
             any_seed=any_seed,
-            say=_progress,
+            say=say_step,
         )
     except (SettingError, OSError, MemoryError):
         raise
@@ -101,7 +101,7 @@ def _report_one(jobs: Sequence[Job], any_seed: bool) -> bool:
     return all(cell_id in stored for job in jobs for cell_id, _ in job.cells())
 
 
-def _progress(line: str) -> None:
+def say_step(line: str) -> None:
     """The step that a report is at, on a terminal: one line that the next one covers."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
@@ -125,7 +125,7 @@ def report_command(call: Call) -> int:
     for key in ("figure", "figure_width", "figure_height"):
         if key in call.keys and not one:
             raise SettingError(f"{key}: expected experiment=NAME next to it")
-    jobs = read_jobs(call)[1] if one else _stored_jobs(call)
+    jobs = read_jobs(call)[1] if one else stored_jobs(call)
     if not jobs:
         print(
             "nothing is stored yet; begin with: hess-run experiment=NAME (see hess-run list); "
@@ -167,7 +167,7 @@ def _inches(call: Call, key: str) -> float:
     return length
 
 
-def _stored_jobs(call: Call) -> list[Job]:
+def stored_jobs(call: Call) -> list[Job]:
     """A job of every experiment that has cells."""
     of_each = [
         replace(call, settings=(f"experiment={name}", *call.settings))
@@ -235,71 +235,3 @@ def results_lines(
             f'results.load("{experiment}")["{next(iter(found))}"]'
         ),
     ]
-
-
-def open_command(call: Call) -> int:
-    """hess-run open [NAME] [outputs=PATH]
-
-    Opens the page of an experiment in a browser, or the start page; prints where it is. A page
-    that is not there yet is made from the stored cells, published ones included.
-    """
-    import webbrowser
-
-    outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
-    if name:
-        one_of("open", name, experiment_names())
-    page = (outputs / name / "index.html").absolute()
-    if not page.is_file():
-        named = (f"experiment={name}",) if name else ()
-        about = replace(call, settings=(*named, f"outputs={outputs}"))
-        report_jobs(read_jobs(about)[1] if name else _stored_jobs(about), any_seed=True)
-    if not page.is_file():
-        made = f"hess-run report experiment={name}" if name else "hess-run report"
-        raise SettingError(
-            f"open: expected a page {page}, found none; make it with {made}; {where_published()}"
-        )
-    print(page)
-    webbrowser.open(page.as_uri())
-    return 0
-
-
-def site_command(call: Call) -> int:
-    """hess-run site [to=DIR] [outputs=PATH] [figures=pdf|svg]
-
-    Builds the complete static site (reports, pages, start page) into DIR (default: site) and into
-    DIR.zip: the reports below PATH, and the published ones of every other experiment. It needs no
-    server and loads nothing from outside. figures: draws every figure in that format, too, for
-    download (some minutes), unless an earlier site in DIR has them of the same report.
-    """
-    from runner.report.export import export_site, keep_drawn
-    from runner.report.page import VECTOR, Page
-    from runner.report.update import draw
-    from runner.store.archive import report_folders
-
-    target, outputs = Path(call.keys.get("to", "site")), Path(call.keys.get("outputs", "outputs"))
-    reports = report_folders(outputs)
-    if not reports:
-        raise SettingError(
-            f"site: expected reports below {outputs}, found none; {where_published()}"
-        )
-    suffix = call.keys.get("figures", "")
-    if suffix not in ("", *VECTOR):
-        raise SettingError(f"figures: expected one of {', '.join(VECTOR)}, found {short(suffix)}")
-    stored = _stored_jobs(replace(call, settings=(f"outputs={outputs}",))) if suffix else []
-    jobs = {job.identity.key: job for job in stored}
-
-    def add_figures(page: Page, place: Path) -> None:
-        job = jobs.get(page.manifest["settings_key"])
-        if job is not None and not keep_drawn(page, place, target / page.name, suffix):
-            _progress(f"figures of {page.name}")
-            draw([job], config.protocol, suffix=suffix, any_seed=True, to=place)
-
-    left_out = export_site(reports, target, add_figures)
-    for name in left_out:
-        line = (
-            f"{name}: expected a whole report, found changed files; "
-            f"see hess-run report experiment={name}"
-        )
-        print(line, file=sys.stderr)
-    print(f"site: {target / 'index.html'}, {target}.zip")
-    return 1 if left_out else 0

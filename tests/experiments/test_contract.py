@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.contract import SettingError
-from runner.report.collect import reference_path
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
 

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from runner.report.collect import reference_path
 from runner.report.draw import made
 from runner.report.findings import Failures, Material, Subject, ask
+from runner.report.reference import reference_path
 from runner.report.scope import Scope
 from runner.run.config import build_job, experiment_names
 from runner.store.store import Store, Stored, merge

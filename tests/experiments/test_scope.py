@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from runner.contract import Cell, analyse
-from runner.report.collect import collect, reference_path
+from runner.report.collect import collect
 from runner.report.findings import Failures, ask
+from runner.report.reference import reference_path
 from runner.report.scope import Scope
 from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol

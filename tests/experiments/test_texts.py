@@ -10,8 +10,7 @@ from experiments.attention.bounds import BOUNDS
 from experiments.paper_audit.papers import clauses
 from experiments.printed import FOLDER, KINDS, TEXTS, said, statements, unchecked
 from runner import results
-from runner.report.collect import reference_path
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.report.summary import summary
 
 PAPERS = sorted(path.stem for path in TEXTS.glob("*.csv"))

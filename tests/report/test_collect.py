@@ -10,7 +10,7 @@ import pytest
 
 from runner.contract import Analysis, Companion, Experiment, grid
 from runner.report.collect import collect
-from runner.report.scope import departures, scope_of
+from runner.report.departures import departures, scope_of
 from runner.report.update import report
 from runner.run import reports
 from runner.run.config import arguments, build_job, experiment_names, preview

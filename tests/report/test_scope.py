@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner.report.scope import departures, scope_of
+from runner.report.departures import departures, scope_of
 from runner.run.config import build_job
 
 

@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from runner.contract import Analysis, Claim, Statement, Tables
-from runner.report.collect import REFERENCE
-from runner.report.reference import unrounded
+from runner.report.reference import REFERENCE, unrounded
 from runner.stats import judge
 
 Rows = list[dict[str, Any]]

@@ -17,8 +17,7 @@ import pandas as pd
 
 from experiments.dag.protocol.summary import first, long_format, variance_components
 from runner.contract import Tables
-from runner.report.collect import reference_path
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.stats import linear, log_linear
 from runner.stats.intervals import Pseudovalues
 from runner.stats.tables import chosen, groups

@@ -26,9 +26,15 @@ from scipy.stats import t
 from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING
 from runner.contract import Analysis, Figures
 from runner.report import figures
-from runner.report.collect import reference_path
 from runner.report.labels import row_label
-from runner.report.reference import BIBLIOGRAPHIC, VALUE_COLUMNS, published, read_reference, text_of
+from runner.report.reference import (
+    BIBLIOGRAPHIC,
+    VALUE_COLUMNS,
+    published,
+    read_reference,
+    reference_path,
+    text_of,
+)
 from runner.stats import Statistic
 
 

@@ -14,9 +14,8 @@ from experiments.dag.exp6 import measure as exp6
 from experiments.printed import statements
 from runner.contract import Cell, Claim, Context, Experiment, analyse, measure
 from runner.curvature import verify
-from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job
 
 SEEDS = (42, 43, 44, 45, 46)

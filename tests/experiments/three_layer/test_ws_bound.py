@@ -17,9 +17,8 @@ from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
 from runner.contract import Claim, Context, SettingError, analyse
-from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.run.config import arguments, build_job
 from runner.stats import correct
 from tests.experiments.tables import claims_of, merged

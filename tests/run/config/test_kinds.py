@@ -7,7 +7,7 @@ import pytest
 from runner.contract import GROUPS, SettingError, kind
 from runner.kinds.dataset import SurrogateData
 from runner.models import builder
-from runner.report.scope import scope_of
+from runner.report.departures import scope_of
 from runner.run.config import build_job, experiment_names, files, preview
 from runner.run.config.types import Mismatch, convert, load_class, may_import, takes
 from runner.run.show import show

@@ -8,7 +8,7 @@ from experiments.dag.exp1.report import norms_note
 from experiments.dag.protocol.inter_layer import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from runner.contract import analyse
-from runner.report.scope import scope_of
+from runner.report.departures import scope_of
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import (

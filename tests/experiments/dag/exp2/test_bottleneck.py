@@ -15,9 +15,8 @@ from experiments.printed import statements
 from runner.contract import Context, analyse
 from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models.architectures import bottleneck_mlp
-from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job
 from runner.training.trained import train_images, untrained_images
 from tests.experiments.dag.inter_layer_tables import (

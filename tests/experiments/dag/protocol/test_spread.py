@@ -10,9 +10,8 @@ import pytest
 from experiments.dag.protocol import spread
 from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING, companions, order_of
 from runner.contract import analyse
-from runner.report.collect import reference_path
 from runner.report.compare import scorecard
-from runner.report.reference import read_reference
+from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import SEEDS, gaps

@@ -1,0 +1,138 @@
+"""The scope of a report, from how its settings and cells depart from the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from runner.contract import Experiment
+from runner.report.scope import Departure, Scope
+from runner.store.cells import Stored, within
+from runner.store.identity import digest
+
+STAND_IN = "surrogate"
+"""Kind of data set: random fields in place of real images."""
+
+
+def scope_of(
+    experiment: Experiment, paper: Experiment, profile: str, cells: Sequence[Stored] = ()
+) -> Scope:
+    """The scope of a report.
+
+    Parameters
+    ----------
+    experiment
+        The settings of the run.
+    paper
+        The experiment under the paper's protocol.
+    profile
+        Profile of the run.
+    cells
+        Every cell that the report shows.
+    """
+    kinds = [getattr(getattr(one, "dataset", None), "kind", "") for one in (experiment, paper)]
+    found = Scope(
+        paper=paper.paper,
+        profile=profile,
+        stand_in=kinds[1] if kinds[0] == STAND_IN != kinds[1] else "",
+        departures=tuple(departures(experiment, paper)),
+        restated=tuple(restated(experiment, paper)),
+        seeds=tuple(paper.paper_seeds),
+        replication=_replicated(paper, cells),
+    )
+    if not found.is_papers:
+        return replace(found, seeds=(), replication=())
+    return replace(found, shown=tuple(_not_judged(paper, found, cells)))
+
+
+def _replicated(paper: Experiment, cells: Sequence[Stored]) -> tuple[int, ...]:
+    """The seeds of the second verdict, none until every cell of them is stored."""
+    seeds = paper.replication_seeds
+    stored = within(cells, paper, seeds) if seeds else []
+    complete = stored and len(stored) == len(seeds) * len(list(paper.cells()))
+    return tuple(seeds) if complete else ()
+
+
+def _not_judged(paper: Experiment, scope: Scope, cells: Iterable[Stored]) -> Iterator[str]:
+    """What the cells outside the paper's grid and seeds have that those inside have not."""
+    if not paper.paper:
+        return
+    grid = [dict(cell.params) for cell in paper.cells()]
+    known = {digest(params) for params in grid}
+    cells = list(cells)
+    off = [cell for cell in cells if digest(cell.meta["params"]) not in known]
+    values: dict[str, dict[str, None]] = {}
+    for cell in off:
+        for name, value in cell.meta["params"].items():
+            if all(params.get(name) != value for params in grid):
+                values.setdefault(name, {})[str(value)] = None
+    yield from (f"{name}={', '.join(found)}" for name, found in values.items())
+    if off and not values:
+        yield f"{len(off)} cells outside the paper's grid"
+    seeds = (
+        sorted({cell.meta["seed"] for cell in cells} - {*scope.seeds, *scope.replication})
+        if scope.seeds
+        else []
+    )
+    if seeds:
+        word = "seed" if len(seeds) == 1 else "seeds"
+        yield f"{word} {', '.join(map(str, seeds))}"
+
+
+ASIDE = ("grid", "report", "free")
+"""Marks of fields that no departure is counted from: which cells there are, what is drawn, what
+does not matter."""
+
+
+def departures(experiment: Experiment, paper: Experiment) -> list[Departure]:
+    """Every setting that is not the paper's.
+
+    Left out are grid fields (a reference row names its own grid point), those that only reports
+    read, and those made with `free()`. Another kind of data, model, metric or training is one
+    departure, whatever else differs with it. Of a field that is a mapping only the paper's keys
+    count: an entry added next to them changes none of its numbers.
+    """
+    return list(_differing(experiment, paper, ""))
+
+
+def _differing(found: Any, wanted: Any, prefix: str) -> Iterator[Departure]:
+    """Every field that differs."""
+    for one in fields(wanted):
+        if not any(one.metadata.get(mark) for mark in ASIDE):
+            yield from _field(
+                f"{prefix}{one.name}", getattr(found, one.name), getattr(wanted, one.name)
+            )
+
+
+def _field(name: str, found: Any, wanted: Any) -> Iterator[Departure]:
+    if is_dataclass(wanted):
+        kinds = getattr(found, "kind", None), getattr(wanted, "kind", None)
+        if kinds[0] != kinds[1]:
+            yield Departure(name, *map(str, kinds))
+        elif type(found) is type(wanted):
+            yield from _differing(found, wanted, f"{name}.")
+    elif isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key in wanted:
+            if found.get(key) != wanted[key]:
+                yield Departure(f"{name}.{key}", str(found.get(key)), str(wanted[key]))
+    elif found != wanted:
+        yield Departure(name, str(found), str(wanted))
+
+
+def restated(experiment: Experiment, paper: Experiment) -> list[Departure]:
+    """Settings that only reports read and that are not those of the YAML file."""
+    names = [one.name for one in fields(paper) if one.metadata.get("report")]
+    return [
+        change
+        for name in names
+        for change in _field(name, getattr(experiment, name), getattr(paper, name))
+    ]
+
+
+def judged_settings(experiment: Experiment, paper: Experiment) -> Experiment:
+    """The settings that verdicts read: the grid and what only reports read are the paper's."""
+    names = [
+        one.name for one in fields(paper) if one.metadata.get("grid") or one.metadata.get("report")
+    ]
+    return replace(experiment, **{name: getattr(paper, name) for name in names})
