@@ -25,13 +25,32 @@ from runner.curvature.graphs.structure import (
 )
 
 SMOOTH = (
-    *(torch.tanh, torch.sigmoid, torch.sin, torch.cos, torch.exp, F.tanh, F.sigmoid),
-    *(F.gelu, F.silu, F.softplus, F.elu, F.mish),
+    torch.tanh,
+    torch.sigmoid,
+    torch.sin,
+    torch.cos,
+    torch.exp,
+    F.tanh,
+    F.sigmoid,
+    F.gelu,
+    F.silu,
+    F.softplus,
+    F.elu,
+    F.mish,
 )
 PIECEWISE_LINEAR = (torch.relu, F.relu, F.leaky_relu, F.relu6, F.hardtanh)
 SMOOTH_MODULES = (
-    *(nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.ELU),
-    *(nn.SELU, nn.CELU, nn.Mish, nn.Softsign, nn.LogSigmoid),
+    nn.GELU,
+    nn.SiLU,
+    nn.Softplus,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.ELU,
+    nn.SELU,
+    nn.CELU,
+    nn.Mish,
+    nn.Softsign,
+    nn.LogSigmoid,
 )
 PIECEWISE_LINEAR_MODULES = (nn.ReLU, nn.LeakyReLU, nn.ReLU6, nn.Hardtanh)
 
@@ -39,20 +58,22 @@ PIECEWISE_LINEAR_MODULES = (nn.ReLU, nn.LeakyReLU, nn.ReLU6, nn.Hardtanh)
 def as_written(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether `module` computes what `kind` computes: neither the class nor the object overrides
     forward or the call, and no hook changes it."""
-    own = type(module)
-    return (
-        isinstance(module, kind)
-        and own.forward is kind.forward
-        and own.__call__ is nn.Module.__call__
-        and not {"forward", "_call_impl"} & vars(module).keys()
-        and not hooked(module)
-    )
+    if not isinstance(module, kind) or {"forward", "_call_impl"} & vars(module).keys():
+        return False
+    of_class = type(module)
+    if of_class.forward is not kind.forward or of_class.__call__ is not nn.Module.__call__:
+        return False
+    return not hooked(module)
 
 
-def _owner(module: nn.Module, name: str) -> type | None:
-    """The class that defines the method: a subclass that overrides forward alone no longer computes
-    the stated structure."""
-    return next((kind for kind in type(module).__mro__ if name in vars(kind)), None)
+def _stated(module: nn.Module) -> Callable[[int], Structure | None] | None:
+    """Its `curvature_structure`, where the class of its forward defines it: a subclass that
+    overrides forward alone no longer computes the stated structure."""
+    for kind in type(module).__mro__:
+        if "forward" in vars(kind):
+            defines = "curvature_structure" in vars(kind)
+            return getattr(module, "curvature_structure", None) if defines else None
+    return None
 
 
 def _stages(fn: Callable[..., Tensor]) -> list[Stage] | None:
@@ -112,13 +133,10 @@ def structure_of(fn: Callable[..., Tensor], inputs: Sequence[Tensor]) -> Structu
     used."""
     if not _fits(inputs):
         return None
-    stated = getattr(fn, "curvature_structure", None)
-    if (
-        stated is not None
-        and isinstance(fn, nn.Module)
-        and _owner(fn, "forward") is _owner(fn, "curvature_structure")
-    ):
-        return stated(len(inputs)) if not hooked(fn) else None
+    if isinstance(fn, nn.Module):
+        stated = _stated(fn)
+        if stated is not None:
+            return None if hooked(fn) else stated(len(inputs))
     if isinstance(fn, WeightedSum) and as_written(fn, WeightedSum):
         same = len(inputs) == len(fn.weights) and len({t.shape for t in inputs}) == 1
         return Structure(fn.weights, Chain(())) if same else None
