@@ -192,7 +192,7 @@
       panel.innerHTML = `<p role="status">${escaped(sentence)}${found.length} rows${listed ? ": " : ""}${escaped(listed)}` +
         `${drawn.length ? `; ${drawn.length} figures` : ""}${pages.length ? `; ${pages.length} places in the documentation` : ""}</p>` +
         hits("API and documentation", pages.slice(0, 8), h => `<a href="${escaped(h.href)}">${escaped(h.what)}</a> <span class="small">${escaped(h.about)}</span>`) +
-        hits("Figures", drawn.slice(0, 6), f => `<a href="${escaped(link(f.page, `figure.${f.name}`))}">${escaped(f.place || f.name)}</a> <span class="small">${escaped(f.page)}: ${escaped(f.caption.slice(0, 120))}</span>`) +
+        hits("Figures", drawn.slice(0, 6), f => `<a href="${escaped(link(f.page, `figure.${f.name}`))}">${escaped(f.place || "further figure")}</a> <span class="small">${escaped(f.page)}: ${escaped(f.caption.slice(0, 120))}</span>`) +
         hits("Numbers and statements", found.slice(0, 60), r => `<a href="${escaped(link(r.page, r.id))}">${formulas(r.what, window.hessMaths)}</a> <span class="small">${escaped(r.paper)}, ${escaped(r.place)}; ${escaped(r.page)}</span> <b class="${toneOf(r.verdict)}">${escaped(r.verdict)}</b>`);
       panel.hidden = false;
       return undefined;
