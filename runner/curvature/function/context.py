@@ -155,24 +155,17 @@ def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
 def has_python(tensors: Iterable[Tensor]) -> bool:
     """Whether a graph runs Python code when it is differentiated: autograd functions of users,
     hooks of tensors."""
-    return any(_runs_python(node) for node in nodes_of(tensors))
-
-
-def nodes_of(tensors: Iterable[Tensor]) -> Iterator[Any]:
-    """Every node of the graphs of these tensors."""
-    waiting = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    waiting: list[Any] = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()
-        yield node
+        if isinstance(node, _FUNCTIONS) or getattr(node, "_input_metadata_hooks", None):
+            return True
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)
                 waiting.append(following)
+    return False
 
 
 _FUNCTIONS: Any = torch.autograd.function.BackwardCFunction
-
-
-def _runs_python(node: Any) -> bool:
-    return isinstance(node, _FUNCTIONS) or bool(getattr(node, "_input_metadata_hooks", None))

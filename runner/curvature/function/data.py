@@ -117,8 +117,8 @@ class Layout(NamedTuple):
         for chosen in order.tensor_split(-(-self.examples // size)):
 
             def part(t: Tensor, dim: int, rows: int, chosen: Tensor = chosen) -> Tensor:
-                places = chosen.unsqueeze(1) * rows + torch.arange(rows, device="cpu")
-                return t.index_select(dim, places.flatten().to(t.device))
+                examples = t.unflatten(dim, (self.examples, rows))
+                return examples.index_select(dim, chosen.to(t.device)).flatten(dim, dim + 1)
 
             yield self._mapped(batch, part), self._replace(examples=len(chosen))
 

@@ -32,16 +32,14 @@ class Parameters:
         self.groups, self.members = found.groups, found.members
         known = dict(module.named_parameters())
         self.originals = {name: known[name] for name in found.parameters}
-        self.any_complex = any(p.is_complex() for p in self.originals.values())
+        self.complex = {name for name, p in self.originals.items() if p.is_complex()}
         self.fixed_rows = _padding_rows(module, self.originals)
         self.scales: dict[str, float] = {}
 
     @property
     def values(self) -> Values:
-        detached = {name: p.detach() for name, p in self.originals.items()}
-        if not self.any_complex:
-            return detached
-        return {name: _real(p) for name, p in detached.items()}
+        found = {name: p.detach() for name, p in self.originals.items()}
+        return found | {name: torch.view_as_real(found[name]) for name in self.complex}
 
     @property
     def parameters(self) -> Values:
@@ -49,12 +47,9 @@ class Parameters:
 
     def replaced(self, values: Mapping[str, Tensor]) -> dict[int, Tensor]:
         """What stands in for each parameter, by its identity."""
-        if not self.any_complex:
-            return {id(self.originals[name]): value for name, value in values.items()}
-        found = {}
-        for name, value in values.items():
-            original = self.originals[name]
-            found[id(original)] = torch.view_as_complex(value) if original.is_complex() else value
+        found = {id(self.originals[name]): value for name, value in values.items()}
+        for name in self.complex:
+            found[id(self.originals[name])] = torch.view_as_complex(values[name])
         return found
 
     @contextmanager
@@ -69,10 +64,6 @@ class Parameters:
         torch._foreach_mul_([*steps.values()], [self.scales[name] for name in steps])
         for name, rows in self.fixed_rows.items():
             steps[name][rows] = 0
-
-
-def _real(p: Tensor) -> Tensor:
-    return torch.view_as_real(p) if p.is_complex() else p
 
 
 def _padding_rows(module: nn.Module, originals: Mapping[str, Tensor]) -> dict[str, list[int]]:

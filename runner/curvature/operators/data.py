@@ -69,7 +69,7 @@ class Data:
         self.kind: int | None = None
         self.layout: Layout | None = None
         self.tried = 1
-        self.sampled: tuple[Batch, int] | None = None
+        self.sampled: tuple[Batch, int] | None = self.first, 0
         self.evaluated: int | None = None
         """Examples of the largest piece whose loss is evaluated; None: whole batches."""
 

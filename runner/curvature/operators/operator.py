@@ -85,11 +85,11 @@ class FunctionOperator(SymmetricOperator):
             own = self._plain_call()
             if isinstance(self.function.variables, Perturbations):
                 record_layers(self.function, self.data)
-            if own is not None and bool(own[1][0].isfinite()):
-                self.data.sampled = self.data.first, 0
-            else:
+            if own is None or not bool(own[1][0].isfinite()):
+                own = None
                 self._find_sample()
-            self._check_first_batch(own)
+            if settings.check and self.data.sampled is not None:
+                self._check_first_batch(own)
             self._prepare()
             if self.data.listed:
                 weigher = self._weigh()
@@ -195,12 +195,10 @@ class FunctionOperator(SymmetricOperator):
         return second_order(self.function, self.values, batch, self.part, layout, wide)
 
     def _check_first_batch(self, plain: tuple[Batch, Own] | None) -> None:
-        if self.settings.check and self.data.sampled is not None:
-            if plain is None or not bool(plain[1][0].isfinite()):
-                batch = self.data.sample(CHECKED)[0]
-                plain = batch, own_parameters(self.function, batch)
-            batch, own = plain
-            self.verdicts.take(same_function(self.function, self.values, batch, own))
+        if plain is None:
+            batch = self.data.sample(CHECKED)[0]
+            plain = batch, own_parameters(self.function, batch)
+        self.verdicts.take(same_function(self.function, self.values, *plain))
 
     @torch.inference_mode(False)
     def refuse_changes(self) -> None:
