@@ -13,6 +13,7 @@ from runner.report.captions import (
     place_of,
     places,
 )
+from runner.report.commands import figure_commands
 from runner.run.config import experiment_names, preview
 
 CLAIMS = pd.DataFrame(
@@ -131,3 +132,16 @@ def test_settings_are_declared_for_figures_that_are_drawn(published):
         assert set(figure_settings(preview(name))) <= drawn, name
     of_portraits = figure_settings(preview("ws_bound"))["Fig. 3"]
     assert (of_portraits["hidden"], of_portraits["portrait_hidden"]) == ([3], 3)
+
+
+def test_a_figure_with_settings_has_commands_that_measure_and_draw_it():
+    cells = [{"seed": seed} for seed in (42, 43, 47)]
+    manifest = {"experiment": "toy", "cells": cells, "scope": {"seeds": [42, 43]}}
+    manifest |= {"captions": {}, "drawn_with": {"Fig. 3": {"hidden": [3], "shown": 3}}}
+    words = ["experiment=toy", "shown=3"]
+    assert figure_commands(manifest, "fig03_x", words) == {
+        "measure": "hess-run -m experiment=toy shown=3 'hidden=[3]' seed=42,43",
+        "redraw": "hess-run report experiment=toy shown=3 'hidden=[3]' figure=fig03_x",
+    }
+    drawn = {"redraw": "hess-run report experiment=toy shown=3 figure=spread"}
+    assert figure_commands(manifest, "spread", words) == drawn
