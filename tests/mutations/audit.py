@@ -98,6 +98,9 @@ def changed(key: str, module: str, tree: ast.Module) -> Iterator[tuple[Clause, .
         return [name for name in sys.modules if name.startswith(prefixes) and name not in kept]
 
     saved = {name: sys.modules.pop(name) for name in own()}
+    for name in saved:  # `from package import module` reads the attribute of the package
+        parent, _, child = name.rpartition(".")
+        delattr(sys.modules.get(parent) or saved[parent], child)
     finder = _Finder(_full(key, module), tree)
     sys.meta_path.insert(0, finder)
     try:
