@@ -210,11 +210,6 @@ BOUNDS: dict[str, Bound] = {
 statements having O(.)."""
 
 
-def names_over(over: str) -> list[str]:
-    """The bounds of values at a point, or of ratios over pairs."""
-    return [name for name, bound in BOUNDS.items() if bound.over == over]
-
-
 def scale_to_norm(matrix: Tensor, norm: float) -> Tensor:
     """matrix (..., a, b) scaled to the spectral norm given (Assumption G.1 with equality)."""
     return matrix * (norm / torch.linalg.matrix_norm(matrix, 2)[..., None, None])

@@ -70,7 +70,7 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
     contest = []
     solutions = []
     for index in range(setup.problems):
-        problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
+        problem = draw(n, d, setup.score_scale, index, ctx)
         generator = ctx.torch_generator(f"attention_newton blind starts {index} {n} {d}")
         all_starts = starts(setup, problem, generator)
         few_starts = {name: part[: setup.lbfgs_starts] for name, part in all_starts.items()}

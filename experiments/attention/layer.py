@@ -1,13 +1,11 @@
-"""A softmax-attention layer of several heads, with or without a causal mask: outputs and Jacobian
-in its input X.
+"""A softmax-attention layer of several heads: outputs and Jacobian in its input X.
 
 With H heads W_h (d, d), V_h (d, k), row i of head h is
 
-    f_hi = softmax over the admitted p of x_p^T W_h x_i,      o_hi = V_h^T X f_hi,
+    f_hi = softmax over p of x_p^T W_h x_i,      o_hi = V_h^T X f_hi,
 
-and the layer returns o_i = (o_1i, ..., o_Hi), its H k numbers side by side. A causal mask admits p
-<= i. One head with k = d and no mask is the attention paper's Definition B.8. Since a masked f_hip
-is zero, Lemma B.16 keeps its form:
+and the layer returns o_i = (o_1i, ..., o_Hi), its H k numbers side by side. One head with k = d is
+the attention paper's Definition B.8. Lemma B.16 has for every head
 
     d o_hi / d x_p = f_hip V_h^T (I + (x_p - X f_hi) k_hi^T) + [p = i] V_h^T Cov_hi W_h,    k_hi =
     W_h x_i,
@@ -26,8 +24,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Heads:
-    """Weights of one layer: w (H, d, d) with scores x_p^T W_h x_i, v (H, d, k); causal: token i
-    sees p <= i only.
+    """Weights of one layer: w (H, d, d) with scores x_p^T W_h x_i, v (H, d, k).
 
     Raises ValueError for shapes that do not fit.
 
@@ -40,7 +37,6 @@ class Heads:
 
     w: Tensor
     v: Tensor
-    causal: bool = False
 
     def __post_init__(self) -> None:
         heads = self.w.shape[0]
@@ -69,9 +65,6 @@ class Heads:
                 f"X: expected (..., {self.width}, n) to match W, found {tuple(x.shape)}"
             )
         scores = (x.mT.unsqueeze(-3) @ self.w @ x.unsqueeze(-3)).mT
-        if self.causal:
-            n = x.shape[-1]
-            scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
         return torch.softmax(scores, -1)
 
     def outputs(self, x: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ DAG paper's Experiment 5."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,24 +28,14 @@ def measure(experiment: AttentionNewton, cell: Cell, ctx: Context) -> dict[str, 
     """All tables of one cell."""
     study = str(cell.params["study"])
     if study == "layer":
-        return {"targets": as_columns(layer_rows(experiment, ctx))}
+        return {"targets": layer_rows(experiment, ctx)}
     n, d = experiment.sizes(str(cell.params["size"]))
     studies = {
         "contest": contest.contest_rows,
         "certify": theorem.certificate_tables,
         "theorem": theorem.theorem_tables,
     }
-    rows = studies[study](experiment, n, d, ctx)
-    return {name: as_columns(table) for name, table in rows.items() if table}
-
-
-def as_columns(rows: Sequence[Row]) -> Table:
-    """Rows with the same keys as columns."""
-    columns: dict[str, list[Any]] = {key: [] for key in rows[0]}
-    for row in rows:
-        for key, value in row.items():
-            columns[key].append(value)
-    return columns
+    return {**studies[study](experiment, n, d, ctx)}
 
 
 def layer_rows(setup: AttentionNewton, ctx: Context) -> list[Row]:

@@ -58,17 +58,16 @@ class Trace:
     """Every iterate of every start. T steps were taken at most; a start that stopped earlier
     repeats its last point.
 
-    points (T+1, S, N); loss, gradient_norm (T+1, S); status, step_length, work (T, S): of step t,
-    with status index into STATUS, and work in products with H (CG) or values of f (L-BFGS), 0 for a
-    direct solve; steps (S,): number of steps taken; converged (S,): the gradient norm reached the
-    tolerance; seconds: wall time of the whole run.
+    points (T+1, S, N); loss, gradient_norm (T+1, S); status, work (T, S): of step t, with status
+    index into STATUS, and work in products with H (CG) or values of f (L-BFGS), 0 for a direct
+    solve; steps (S,): number of steps taken; converged (S,): the gradient norm reached the
+    tolerance.
     """
 
     points: Tensor
     loss: Tensor
     gradient_norm: Tensor
     status: Tensor
-    step_length: Tensor
     work: Tensor
     steps: Tensor
     converged: Tensor
@@ -105,14 +104,15 @@ def minimise(
             length, status = _backtrack(objective, x[index], f[index], g[index], direction, status)
         before = f[index].clone()
         x[index] = x[index] + length.unsqueeze(-1) * direction
-        f[index], g[index] = objective.value(x[index]), objective.gradient(x[index])
+        f[index] = objective.value(x[index])
+        g[index] = objective.gradient(x[index])
         if decrease > 0:
             fall = before - f[index]
             creeps = (fall >= 0) & (fall <= decrease * before)
             status = torch.where(creeps, STALLED, status)
         finite = torch.isfinite(f[index]) & torch.isfinite(g[index]).all(-1)
         status = torch.where(finite, status, NOT_FINITE)
-        log.add(x, f, g, index, status, length, work)
+        log.add(x, f, g, index, status, work)
         active[index] = (g[index].norm(dim=-1) > tolerance) & (status < STALLED)
     return log.trace(tolerance)
 
@@ -125,7 +125,6 @@ class _Log:
         self.loss = [f.clone()]
         self.norm = [g.norm(dim=-1)]
         self.status: list[Tensor] = []
-        self.length: list[Tensor] = []
         self.work: list[Tensor] = []
         self.steps = torch.zeros(len(x), dtype=torch.long)
 
@@ -136,7 +135,6 @@ class _Log:
         g: Tensor,
         index: Tensor,
         status: Tensor,
-        length: Tensor,
         work: Tensor,
     ) -> None:
         """A step of the starts `index`, which ended at x."""
@@ -144,8 +142,7 @@ class _Log:
         self.points.append(x.clone())
         self.loss.append(f.clone())
         self.norm.append(g.norm(dim=-1))
-        columns = (self.status, status), (self.length, length), (self.work, work)
-        for column, values in columns:
+        for column, values in ((self.status, status), (self.work, work)):
             full = values.new_zeros(len(x))
             full[index] = values
             column.append(full)
@@ -157,7 +154,6 @@ class _Log:
             torch.stack(self.loss),
             torch.stack(self.norm),
             torch.stack(self.status) if self.status else nothing.long(),
-            torch.stack(self.length) if self.length else nothing,
             torch.stack(self.work) if self.work else nothing,
             self.steps,
             self.norm[-1] <= tolerance,
@@ -365,7 +361,7 @@ def _lbfgs_trace(
     stalled = (number == steps - 1) & ~converged & (steps < max_steps)
     status = torch.where(stalled, STALLED, OK)
     work = torch.where(taken, torch.tensor(evaluations) / steps.clamp_min(1), 0.0)
-    return Trace(points, loss, norm, status, taken.to(points.dtype), work, steps, converged)
+    return Trace(points, loss, norm, status, work, steps, converged)
 
 
 def observed_order(

@@ -44,7 +44,7 @@ def recovery_objective(w: Tensor, v: Tensor, b: Tensor, gamma: float) -> Objecti
 
 @dataclass(frozen=True)
 class Problem:
-    """X (d, n) is the data, B (n, d) its attention output with noise; W, V (d, d)."""
+    """X (d, n) is the data, B (n, d) its attention output; W, V (d, d)."""
 
     x: Tensor
     w: Tensor
@@ -79,20 +79,15 @@ class Problem:
         return float(step.norm() / self.data.norm())
 
 
-def draw(n: int, d: int, noise: float, scale: float, index: int, ctx: Context) -> Problem:
-    """Problem `index` of a size: standard normal X, normal W and V of variance scale^2 / d and 1 /
-    d.
-
-    The same X, W, V and direction of the noise in every cell of that size; noise is relative to the
-    spread of B.
-    """
+def draw(n: int, d: int, scale: float, index: int, ctx: Context) -> Problem:
+    """Problem `index` of a size, the same in every cell: standard normal X, normal W and V of
+    variance scale^2 / d and 1 / d."""
     generator = ctx.torch_generator(f"attention_newton problem {index} tokens={n} width={d}")
-    shapes = ((d, n), (d, d), (d, d), (n, d))
-    x, w, v, e = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    shapes = ((d, n), (d, d), (d, d))
+    x, w, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     w = scale * w / d**0.5
     v = v / d**0.5
-    b = att.outputs(x, w, v)
-    return Problem(x, w, v, b + noise * b.std() * e)
+    return Problem(x, w, v, att.outputs(x, w, v))
 
 
 def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:

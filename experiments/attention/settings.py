@@ -93,14 +93,10 @@ class AttentionHessian(c.Experiment):
             ascent = search == "ascent"
             if ascent and tokens * width > self.ascent_entries:
                 continue
+            seconds = self._seconds(tokens * width, ascent)
             for radius in self.ascent_radius if ascent else self.radius:
-                params: dict[str, c.Scalar] = {
-                    "search": search,
-                    "tokens": tokens,
-                    "width": width,
-                    "radius": radius,
-                }
-                found.append(c.Cell(params, self._seconds(tokens * width, ascent), 0.4))
+                params: dict[str, c.Scalar] = {"search": search, "tokens": tokens, "width": width}
+                found.append(c.Cell(params | {"radius": radius}, seconds, 0.4))
         return found
 
     def _seconds(self, entries: int, ascent: bool) -> float:

@@ -41,12 +41,11 @@ def admissible_gamma(problem: Problem) -> float:
 
 
 def theorem_tables(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[str, list[Row]]:
-    """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma; B without
-    noise."""
+    """Tables `theorem`, a row per problem, and `scan`, a row per problem and gamma."""
     theorem = []
     scan = []
     for index in range(setup.problems):
-        problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
+        problem = draw(n, d, setup.score_scale, index, ctx)
         theorem.append({"problem": index} | theorem_row(problem))
         scan += [{"problem": index} | row for row in scan_rows(problem, setup.scan)]
     return {"theorem": theorem, "scan": scan}
@@ -133,7 +132,7 @@ def certificate_tables(
     """
     rows = []
     for index in range(setup.problems):
-        problem = draw(n, d, 0.0, setup.score_scale, index, ctx)
+        problem = draw(n, d, setup.score_scale, index, ctx)
         radius = certified_radius(problem.x, problem.w, problem.v)
         generator = ctx.torch_generator(f"attention_newton spheres {index} {n} {d}")
         away = directions(setup, problem, generator)

@@ -15,11 +15,11 @@ def random(*shape, seed):
 
 
 @pytest.mark.parametrize(
-    "heads, n, d, k, causal",
-    [(1, 4, 3, 3, False), (2, 5, 4, 2, True), (3, 3, 4, 1, False), (1, 1, 2, 2, True)],
+    "heads, n, d, k",
+    [(1, 4, 3, 3), (2, 5, 4, 2), (3, 3, 4, 1), (1, 1, 2, 2)],
 )
-def test_jacobian_is_that_of_autodiff(heads, n, d, k, causal):
-    layer = Heads(random(heads, d, d, seed=1), random(heads, d, k, seed=2), causal)
+def test_jacobian_is_that_of_autodiff(heads, n, d, k):
+    layer = Heads(random(heads, d, d, seed=1), random(heads, d, k, seed=2))
     x = random(2, d, n, seed=3)
     found = layer.jacobian(x)
     assert found.shape == (2, n, heads * k, n * d) and layer.seen == heads * k
@@ -41,20 +41,11 @@ def test_outputs_are_torch_s_attention():
     heads, d, k, n = 2, 4, 3, 5
     query, key, value = (random(heads, k, d, seed=s) for s in (7, 8, 9))
     x = random(d, n, seed=10)
-    layer = Heads(key.mT @ query / k**0.5, value.mT, causal=True)
-    wanted = nn.functional.scaled_dot_product_attention(
-        *(x.mT @ m.mT for m in (query, key, value)), is_causal=True
-    )
+    layer = Heads(key.mT @ query / k**0.5, value.mT)
+    wanted = nn.functional.scaled_dot_product_attention(*(x.mT @ m.mT for m in (query, key, value)))
     torch.testing.assert_close(
         layer.outputs(x), wanted.transpose(0, 1).flatten(1), rtol=1e-12, atol=1e-12
     )
-
-
-def test_a_causal_row_depends_on_no_later_token():
-    layer = Heads(random(1, 3, 3, seed=11), random(1, 3, 3, seed=12), causal=True)
-    blocks = layer.jacobian(random(3, 4, seed=13)).unflatten(-1, (4, 3))
-    for i in range(4):
-        assert not blocks[i, :, i + 1 :].any() and blocks[i, :, i].any()
 
 
 def test_mistakes_are_named():

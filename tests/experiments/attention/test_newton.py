@@ -61,14 +61,14 @@ def test_cells_are_studies_at_sizes():
 
 def test_problem_is_shared_by_the_cells_of_a_size():
     ctx = Context(seed=42)
-    clean, noisy = (draw(3, 2, noise, 1.0, 0, ctx) for noise in (0.0, 0.1))
-    assert torch.equal(clean.x, noisy.x) and torch.equal(clean.w, noisy.w)
-    assert torch.allclose(clean.b, att.outputs(clean.x, clean.w, clean.v))
-    assert not torch.equal(clean.x, draw(3, 2, 0.0, 1.0, 1, ctx).x)
+    first, again, other = (draw(3, 2, 1.0, index, ctx) for index in (0, 0, 1))
+    assert torch.equal(first.x, again.x) and torch.equal(first.w, again.w)
+    assert torch.allclose(first.b, att.outputs(first.x, first.w, first.v))
+    assert not torch.equal(first.x, other.x)
 
 
 def test_minimiser_follows_the_first_order_prediction():
-    problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
+    problem = draw(2, 2, 1.0, 0, Context(seed=42))
     point, smallest, status = follow(problem.objective(1e-8), problem.data)
     shift = float((point - problem.data).norm() / problem.data.norm())
     assert status == "ok" and smallest > 0
@@ -76,10 +76,10 @@ def test_minimiser_follows_the_first_order_prediction():
 
 
 def test_blind_starts_know_nothing_of_the_data(setup):
-    problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
+    problem = draw(2, 2, 1.0, 0, Context(seed=42))
     start = starts(setup, problem, Context(seed=42).torch_generator("starts"))
     other = starts(
-        setup, draw(2, 2, 0.0, 1.0, 1, Context(seed=42)), Context(seed=42).torch_generator("starts")
+        setup, draw(2, 2, 1.0, 1, Context(seed=42)), Context(seed=42).torch_generator("starts")
     )
     assert torch.equal(start[BLIND], other[BLIND])
     near = (start["0.1"] - problem.data).norm(dim=-1) / problem.data.norm()
@@ -87,7 +87,7 @@ def test_blind_starts_know_nothing_of_the_data(setup):
 
 
 def test_ends_are_told_apart():
-    problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
+    problem = draw(2, 2, 1.0, 0, Context(seed=42))
     least = equations(problem.layer, problem.b)
     lost = torch.full_like(problem.data, torch.nan)
     ends = torch.stack([problem.data + 1e-6, lost, 1e9 * problem.data])
@@ -137,7 +137,7 @@ def test_contest_counts_every_start_and_repeats(setup, tables):
 
 
 def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_not(setup):
-    problem = draw(2, 2, 0.0, 1.0, 0, Context(seed=42))
+    problem = draw(2, 2, 1.0, 0, Context(seed=42))
     near = starts(setup, problem, Context(seed=42).torch_generator("starts"))["0.1"]
     objective = problem.objective(0.0).value
 
