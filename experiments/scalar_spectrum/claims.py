@@ -12,20 +12,26 @@ import pandas as pd
 
 from experiments.printed import statements
 from experiments.scalar_spectrum.settings import ScalarSpectrum
+from experiments.scalar_spectrum.wedge_scale import (
+    FIG3,
+    LAST,
+    WIGGLES,
+    changes,
+    seen,
+    wedge_name,
+)
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
+from runner.stats.judge import by_seed
 from runner.stats.tables import chosen
 
 TAIL = 20
 """Last steps of an edge run that tell whether it has settled."""
 SOLVED = 1e-11
 """Relative distance of ⟨w,v⟩ from θ* at which a step counts as at the solution."""
-FIG3 = "Section 2, Fig. 3"
 MINOR_ERRORS = {"phases": ("θ* > 0", "scalar.phases, class B")}
 """Statements that fail as published, with the case in which they hold and the root cause in the
 errata: nothing rests on the rest, so that their one verdict is *minor error*."""
-WIGGLES, LAST = 3, 10
-"""Changes of sign that count as wiggling, and values at the end that show where a run stays."""
 RUN = ["network", "width", "start", "factor", "seed"]
 OPEN = (
     "the scale of the wedge data is not printed and decides this: at a small one the second "
@@ -94,13 +100,14 @@ def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim
 
     votes: columns seed and shown.
     """
-    found = {}
+    findings = {}
+    for seed, shares in by_seed(votes, lambda rows: float(rows["shown"].mean())).items():
+        findings[seed] = "yes" if shares >= setup.share else "no"
     share = math.nan
     if len(votes):
         share = float(votes["shown"].mean())
-        for seed, of_runs in votes.groupby("seed")["shown"].mean().items():
-            found[int(str(seed))] = "yes" if of_runs >= setup.share else "no"
-    verdict, text = judge.verdict_of_data_sets(found, judge.DataSetRule(setup.share, setup.runs))
+    rule = judge.DataSetRule(setup.share, setup.runs)
+    verdict, text = judge.verdict_of_data_sets(findings, rule)
     seeds = text.replace("data sets", "seeds")
     detail = f"{int(votes['shown'].sum())} of {len(votes)} runs; {seeds}"
     threshold = f">= {setup.share:g} of the runs of a seed"
@@ -214,31 +221,14 @@ def _damping(setup: ScalarSpectrum, frame: pd.DataFrame, says: Statement) -> Cla
     return _voted(setup, says, _ballot(votes))
 
 
-def wedge_name(left: float) -> str:
-    """The data y = x for x > 0, −left·x for x <= 0 in words."""
-    if left == 1:
-        return "y = |x|"
-    return f"left slope {-left:g}"
-
-
-def _seen(second: np.ndarray) -> np.ndarray:
-    """The values that are not zero on the scale of the run: beyond them only rounding changes
-    sign."""
-    return second[np.abs(second) > 1e-6 * np.abs(second).max()]
-
-
-def _changes(second: np.ndarray) -> int:
-    return int((np.diff(np.sign(_seen(second))) != 0).sum())
-
-
 LOW: dict[str, Callable[[np.ndarray], bool]] = {
     "starts_negative": lambda s: bool(s[0] < 0),
-    "turns_positive": lambda s: bool(s[0] < 0 and _changes(s) == 1 and _seen(s)[-1] > 0),
+    "turns_positive": lambda s: bool(s[0] < 0 and changes(s) == 1 and seen(s)[-1] > 0),
 }
 HIGH: dict[str, Callable[[np.ndarray], bool]] = {
     "drops_first": lambda s: bool(s.min() < s[0] < s.max()),
-    "wiggles": lambda s: _changes(s) >= WIGGLES,
-    "ends_negative": lambda s: bool((_seen(s)[-LAST:] < 0).all()),
+    "wiggles": lambda s: changes(s) >= WIGGLES,
+    "ends_negative": lambda s: bool((seen(s)[-LAST:] < 0).all()),
 }
 """Name of a statement of Section 2 -> whether a run shows it, at a low and at a high rate."""
 
@@ -270,7 +260,8 @@ def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
         loss = run["loss"].to_numpy()
         row = dict(zip(RUN, key, strict=True))
         row["rose"] = bool(loss.max() > 1.01 * loss[0])
-        row["low"], row["high"] = tail["ratio"].min(), tail["ratio"].max()
+        row["low"] = tail["ratio"].min()
+        row["high"] = tail["ratio"].max()
         row["diverged"] = bool((run["status"] == "diverged").any())
         still = np.ptp(tail["loss"]) <= 1e-6 * tail["loss"].mean()
         row["settled"] = not row["diverged"] and still
@@ -321,15 +312,16 @@ def measured(setup: ScalarSpectrum, tables: Tables) -> pd.DataFrame | None:
     for seed, frame in tables.get("relu_cells", nothing).groupby("seed"):
         sizes = frame["dense"].abs()
         for cell, part in frame.groupby("cell"):
-            bulk = part.loc[part["kind"] == "bulk", "eigenvalue"].abs()
+            bulk = chosen(part, kind="bulk")["eigenvalue"].abs()
             if len(bulk):
-                count = int(((sizes - bulk.iloc[0]).abs() <= 1e-9 * sizes.max()).sum())
+                equal = (sizes - bulk.iloc[0]).abs() <= 1e-9 * sizes.max()
+                count = int(equal.sum())
                 rows.append(("bulk_multiplicity", cell, seed, count / 2))
                 rows.append(("outliers", cell, seed, len(part) - count))
     for seed, frame in tables.get("bias", nothing).groupby("seed"):
         first = chosen(frame, mix=0).iloc[0]
-        count = 3 * setup.bias_width - int(first["zeros"] + first["plus"] + first["minus"])
-        rows.append(("outliers", "bias", seed, count))
+        in_bulk = int(first["zeros"] + first["plus"] + first["minus"])
+        rows.append(("outliers", "bias", seed, 3 * setup.bias_width - in_bulk))
     if not rows:
         return None
     return pd.DataFrame(rows, columns=["metric", "cell", "seed", "value"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -19,6 +20,9 @@ class ScalarSpectrumAnalysis(Analysis):
     experiment: ScalarSpectrum
     alternatives = ALTERNATIVES
 
+    def _stored(self, table: str) -> bool:
+        return len(self.tables.get(table, ())) > 0
+
     def figures(self) -> Figures:
         makers = {
             "fig1_data_scaling": ("scaling", draw.data_scaling),
@@ -28,32 +32,29 @@ class ScalarSpectrumAnalysis(Analysis):
             "fig3_scale_of_the_data": ("wedge_scale", wedge_scale.figure),
             "edge_of_stability": ("edge", draw.edge_of_stability),
         }
-        found = {
-            name: partial(make, self.tables)
-            for name, (table, make) in makers.items()
-            if len(self.tables.get(table, ()))
-        }
-        for left in (
-            sorted(self.tables["pairs"]["left"].unique())
-            if len(self.tables.get("pairs", ()))
-            else ()
-        ):
-            if left == 1:
+        found: dict[str, Any] = {}
+        for name, (table, make) in makers.items():
+            if self._stored(table):
+                found[name] = partial(make, self.tables)
+        if self._stored("pairs"):
+            for left in sorted(self.tables["pairs"]["left"].unique()):
                 name = "fig3_outlier_pairs"
-            else:
-                name = f"fig3_outlier_pairs_left_{-left:g}".replace(".", "p")
-            found[name] = partial(draw.outlier_pairs, self.tables, left)
+                if left != 1:
+                    name += f"_left_{-left:g}".replace(".", "p")
+                found[name] = partial(draw.outlier_pairs, self.tables, left)
         return dict(sorted(found.items()))
 
     def claims(self) -> list[Claim]:
-        return wedge_scale.with_fit(
-            claims.claims(self.experiment, self.tables), self.tables.get("wedge_scale")
-        )
+        made = claims.claims(self.experiment, self.tables)
+        return wedge_scale.with_fit(made, self.tables.get("wedge_scale"))
 
     def measured(self) -> pd.DataFrame | None:
         return claims.measured(self.experiment, self.tables)
 
     def notes(self) -> list[str]:
-        fitted = self.tables.get("wedge_scale")
-        said = [] if fitted is None or not len(fitted) else list(wedge_scale.notes(fitted))
-        return [*said, *(unchecked("scalar_spectrum") if self.tables else ())]
+        if not self.tables:
+            return []
+        found: list[str] = []
+        if self._stored("wedge_scale"):
+            found += wedge_scale.notes(self.tables["wedge_scale"])
+        return found + unchecked("scalar_spectrum")

@@ -10,6 +10,7 @@ that no eigensolver reaches.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from runner import contract as c
 from runner.kinds.metric import SpectrumMetric
@@ -72,46 +73,34 @@ class ScalarSpectrum(c.Experiment):
         """The cells of each part; a part knows only its own parameters."""
         found = []
         if "scaling" in self.part:
-            found += [
-                c.Cell({"part": "scaling", "scaled_width": m}, 0.1) for m in self.scaled_width
-            ]
+            for m in self.scaled_width:
+                found.append(c.Cell({"part": "scaling", "scaled_width": m}, 0.1))
         if "cells" in self.part:
             found.append(c.Cell({"part": "cells"}, 0.1))
         if "bias" in self.part:
             found.append(c.Cell({"part": "bias"}, 0.5))
+        about: dict[str, c.Scalar]
         if "pairs" in self.part:
-            found += [
-                c.Cell(
-                    {"part": "pairs", "network": network, "rate": rate, "left": left},
-                    2.5 * self.pair_steps / 600,
-                )
-                for network in self.network
-                for rate in self.rate
-                for left in self.left
-            ]
+            seconds = 2.5 * self.pair_steps / 600
+            for network, rate, left in product(self.network, self.rate, self.left):
+                about = {"part": "pairs", "network": network, "rate": rate, "left": left}
+                found.append(c.Cell(about, seconds))
         if "wedge_scale" in self.part:
-            runs = len(self.wedge_scales) * self.wedge_starts
-            found += [
-                c.Cell({"part": "wedge_scale", "network": network, "left": left}, 0.4 * runs)
-                for network in self.network
-                for left in self.left
-            ]
+            seconds = 0.4 * len(self.wedge_scales) * self.wedge_starts
+            for network, left in product(self.network, self.left):
+                about = {"part": "wedge_scale", "network": network, "left": left}
+                found.append(c.Cell(about, seconds))
         if "edge" in self.part:
-            found += [
-                c.Cell(
-                    {
-                        "part": "edge",
-                        "network": network,
-                        "width": m,
-                        "start": start,
-                        "factor": factor,
-                    },
-                    self.edge_steps * (3e-4 + m * (1e-8 if network == "relu" else 4e-9)),
-                    0.3 + 1.5e-7 * m,
-                )
-                for network in self.network
-                for m in self.width
-                for start in self.start
-                for factor in (self.factor if m <= self.wide else self.wide_factor)
-            ]
+            found += self._edge_cells()
+        return found
+
+    def _edge_cells(self) -> list[c.Cell]:
+        found = []
+        for network, m, start in product(self.network, self.width, self.start):
+            of_neuron = 1e-8 if network == "relu" else 4e-9
+            seconds = self.edge_steps * (3e-4 + m * of_neuron)
+            about: dict[str, c.Scalar] = {"part": "edge", "network": network, "width": m}
+            for factor in self.factor if m <= self.wide else self.wide_factor:
+                params = about | {"start": start, "factor": factor}
+                found.append(c.Cell(params, seconds, 0.3 + 1.5e-7 * m))
         return found

@@ -23,11 +23,17 @@ from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.training import Network, descend
 from runner.contract import Cell, Claim, Context, Table, Tables
 from runner.data.synthetic import wedge
+from runner.report.figures import COLOURS, DASHES, MARKERS, panels
+from runner.stats.intervals import joined
 from runner.stats.tables import chosen
 
-STEPS, STILL = 5000, 1e-4
+STEPS = 5000
+STILL = 1e-4
 """A run ends after so many steps, or once ⟨w,v⟩ is so near θ*, relative to it."""
-WIGGLES, LAST = 3, 10
+WIGGLES = 3
+"""Changes of sign that count as wiggling."""
+LAST = 10
+"""Values at the end that show where a run stays."""
 FIG3 = "Section 2, Fig. 3"
 PATTERNS = {
     "turns_positive": "λ₂ changes sign once, stays positive",
@@ -42,7 +48,8 @@ def measure(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     sigmas = setup.wedge_scales
     for done, sigma in enumerate(sigmas):
         for start in range(setup.wedge_starts):
-            rows.append({"sigma": sigma, "start": start, **_run(setup, cell, ctx, sigma, start)})
+            run = _run(setup, cell, ctx, sigma, start)
+            rows.append({"sigma": sigma, "start": start} | run)
         ctx.progress(done + 1, len(sigmas), f"σ = {sigma:g}")
     return {"wedge_scale": rows}
 
@@ -91,25 +98,41 @@ def shape(second: Sequence[float]) -> dict[str, float]:
     sign."""
     if not second:
         return dict.fromkeys(("first", "lowest", "highest", "last", "changes"), float("nan"))
-    s = np.asarray(second)
-    seen = s[np.abs(s) > 1e-6 * np.abs(s).max()]
-    changes = float((np.diff(np.sign(seen)) != 0).sum())
+    values = np.asarray(second)
     return {
-        "first": s[0],
-        "lowest": s.min(),
-        "highest": s.max(),
-        "last": float(seen[-1]),
-        "changes": changes,
+        "first": values[0],
+        "lowest": values.min(),
+        "highest": values.max(),
+        "last": float(seen(values)[-1]),
+        "changes": float(changes(values)),
     }
+
+
+def seen(second: np.ndarray) -> np.ndarray:
+    """The values that are not zero on the scale of the run: beyond them only rounding changes
+    sign."""
+    size = np.abs(second)
+    return second[size > 1e-6 * size.max()]
+
+
+def changes(second: np.ndarray) -> int:
+    """How often the sign changes."""
+    return int((np.diff(np.sign(seen(second))) != 0).sum())
+
+
+def wedge_name(left: float) -> str:
+    """The data y = x for x > 0, −left·x for x <= 0 in words."""
+    if left == 1:
+        return "y = |x|"
+    return f"left slope {-left:g}"
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The runs that start in the early phase (λ2 < 0), with a column for each printed pattern."""
     runs = table[(table["first"] < 0) & table["status"].isin(["settled", "moving", "diverged"])]
-    return runs.assign(
-        turns_positive=(runs["changes"] == 1) & (runs["last"] > 0) & (runs["status"] == "settled"),
-        wiggles=runs["changes"] >= WIGGLES,
-    )
+    once = runs["changes"] == 1
+    stays = (runs["last"] > 0) & (runs["status"] == "settled")
+    return runs.assign(turns_positive=once & stays, wiggles=runs["changes"] >= WIGGLES)
 
 
 def shares(table: pd.DataFrame) -> pd.DataFrame:
@@ -119,11 +142,12 @@ def shares(table: pd.DataFrame) -> pd.DataFrame:
     return by[list(PATTERNS)].mean().assign(n=by.size()).reset_index()
 
 
-def best(table: pd.DataFrame) -> pd.Series[float]:
+def best(runs: pd.DataFrame) -> tuple[float, float]:
     """The largest scale with the highest share of `turns_positive`, over networks and wedges
-    together."""
-    by = shown(table).groupby("sigma")["turns_positive"].mean()
-    return by[by == by.max()].sort_index().tail(1)
+    together, and that share."""
+    by_scale = runs.groupby("sigma")["turns_positive"].mean()
+    highest = by_scale[by_scale == by_scale.max()]
+    return max(highest.index), by_scale.max()
 
 
 def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]:
@@ -131,37 +155,39 @@ def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]
     detail; verdicts stay."""
     if table is None or not len(table):
         return list(claims)
-    ((sigma, _),) = best(table).items()
     runs = shown(table)
-    at = chosen(runs, sigma=sigma)["turns_positive"]
-    mark = f"fitted: at the printed rate {{}} of {len(at)} runs with data of scale σ = {sigma:g}"
+    sigma, _ = best(runs)
+    fitted = chosen(runs, sigma=sigma)["turns_positive"]
+    mark = (
+        f"fitted: at the printed rate {int(fitted.sum())} of {len(fitted)} runs with data of scale "
+        f"σ = {sigma:g}"
+    )
     found = []
     for claim in claims:
         if claim.where == FIG3 and claim.name == "turns_positive":
-            detail = "; ".join(filter(None, (claim.detail, mark.format(int(at.sum())))))
-            claim = replace(claim, detail=detail)
+            claim = replace(claim, detail=joined(claim.detail, mark))
         found.append(claim)
     return found
 
 
 def notes(table: pd.DataFrame) -> Iterator[str]:
     """The family, how many were tried, and the best; the high-rate sentence at the other end."""
-    found = shares(table)
-    scales = sorted(found["sigma"].unique())
-    ((sigma, share),) = best(table).items()
-    each = "; ".join(
-        f"{r['network']}, left slope {-r['left']:g}: {100 * r['turns_positive']:.0f} % of "
-        f"{r['n']:.0f}"
-        for _, r in chosen(found, sigma=sigma).iterrows()
-    )
-    top = shown(table)[lambda t: t["sigma"] == scales[-1]]
+    runs = shown(table)
+    sigma, share = best(runs)
+    each = []
+    for row in chosen(shares(table), sigma=sigma).to_dict("records"):
+        share_of_wedge = f"{100 * row['turns_positive']:.0f} % of {row['n']:.0f}"
+        each.append(f"{row['network']}, left slope {-row['left']:g}: {share_of_wedge}")
+    smallest = runs["sigma"].min()
+    largest = runs["sigma"].max()
+    top = chosen(runs, sigma=largest)
     yield (
-        f"Fig. 3, fitted: of {len(scales)} data scales tried (σ = {scales[0]:g} to {scales[-1]:g}) "
-        f"at the printed rate and momentum, σ = {sigma:g} gives the caption's pattern (λ2 "
-        f"negative, one change of sign, then positive) in {100 * share:.0f} % of the runs that "
-        f"start negative ({each}); at σ = {scales[-1]:g} {100 * top['turns_positive'].mean():.0f} "
-        f"% do, and {100 * top['wiggles'].mean():.0f} % wiggle. The scale was chosen by these "
-        "sentences: it is no evidence for them."
+        f"Fig. 3, fitted: of {runs['sigma'].nunique()} data scales tried (σ = {smallest:g} to "
+        f"{largest:g}) at the printed rate and momentum, σ = {sigma:g} gives the caption's pattern "
+        f"(λ2 negative, one change of sign, then positive) in {100 * share:.0f} % of the runs that "
+        f"start negative ({'; '.join(each)}); at σ = {largest:g} "
+        f"{100 * top['turns_positive'].mean():.0f} % do, and {100 * top['wiggles'].mean():.0f} % "
+        "wiggle. The scale was chosen by these sentences: it is no evidence for them."
     )
 
 
@@ -171,26 +197,18 @@ def figure(tables: Tables) -> Figure:
     Share of the runs whose second outlier starts negative: it turns positive once and stays so (the
     text's low rate), or changes sign three times or more (its high rate).
     """
-    from experiments.scalar_spectrum.claims import wedge_name
-    from runner.report.figures import COLOURS, DASHES, MARKERS, panels
-
     found = shares(tables["wedge_scale"])
 
-    def draw(ax: Axes, name: str) -> None:
+    def panel(ax: Axes, name: str) -> None:
         for i, ((network, left), part) in enumerate(found.groupby(["network", "left"])):
-            label = f"{'ReLU' if network == 'relu' else network}, {wedge_name(float(left))}"
+            kind = {"relu": "ReLU"}.get(str(network), network)
+            style: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i]}
+            style["label"] = f"{kind}, {wedge_name(float(left))}"
             place = part["sigma"] * 1.03 ** (i - 1.5)  # lines that agree are seen side by side
-            ax.plot(
-                place,
-                part[name],
-                color=COLOURS[i],
-                marker=MARKERS[i],
-                linestyle=DASHES[i],
-                label=label,
-            )
+            ax.plot(place, part[name], linestyle=DASHES[i], **style)
         ax.set_ylim(-0.03, 1.03)
 
     runs = f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark"
-    said = f"{runs}, marks of one scale side by side; the paper prints no scale"
+    caption = f"{runs}, marks of one scale side by side; the paper prints no scale"
     x = "scale σ of the wedge data"
-    return panels(PATTERNS, draw, x=x, y="share of runs", log="x", height=3.3, caption=said)
+    return panels(PATTERNS, panel, x=x, y="share of runs", log="x", height=3.3, caption=caption)
