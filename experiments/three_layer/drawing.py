@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -50,6 +51,12 @@ def band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, label: str, name: s
     ax.fill_between(x, low, high, color=STYLES.colour(label), alpha=0.18, linewidth=0)
 
 
+def box_look(label: str, slot: int) -> Look:
+    """Filling of a box, in its place among those side by side."""
+    hatch = HATCHES[slot % len(HATCHES)]
+    return {"facecolor": STYLES.colour(label), "alpha": 0.6, "hatch": hatch}
+
+
 def boxes(
     ax: Axes,
     samples: Mapping[Any, Mapping[str, pd.Series]],
@@ -60,6 +67,7 @@ def boxes(
 
     whiskers: as matplotlib has them, interquartile ranges or percentiles.
     """
+    thin = {"linewidth": 0.8}
     tops = {}
     for place, by_label in enumerate(samples.values()):
         width = 0.8 / len(by_label)
@@ -74,19 +82,12 @@ def boxes(
                 patch_artist=True,
                 manage_ticks=False,
                 medianprops={"color": "black", "linewidth": 1.6},
-                whiskerprops={"linewidth": 0.8},
-                capprops={"linewidth": 0.8},
+                whiskerprops=thin,
+                capprops=thin,
             )
-            drawn["boxes"][0].set(
-                facecolor=STYLES.colour(label),
-                alpha=0.6,
-                hatch=HATCHES[slot % len(HATCHES)],
-                linewidth=0.6,
-            )
-            tops[place, label] = (
-                centre,
-                float(max(drawn["caps"][1].get_ydata(), default=float("nan"))),
-            )
+            drawn["boxes"][0].set(linewidth=0.6, **box_look(label, slot))
+            top = max(drawn["caps"][1].get_ydata(), default=math.nan)
+            tops[place, label] = (centre, float(top))
     ax.set_xticks(range(len(samples)), [str(place) for place in samples])
     ax.set_xlim(-0.6, len(samples) - 0.4)
     return tops
@@ -94,15 +95,9 @@ def boxes(
 
 def box_legend(figure: Figure | Axes, names: Mapping[str, str], **where: Any) -> None:
     """A legend of boxes, label -> name, in the order in which they stand side by side."""
-    handles = [
-        Patch(
-            facecolor=STYLES.colour(label),
-            alpha=0.6,
-            hatch=HATCHES[slot % len(HATCHES)],
-            label=name,
-        )
-        for slot, (label, name) in enumerate(names.items())
-    ]
+    handles = []
+    for slot, (label, name) in enumerate(names.items()):
+        handles.append(Patch(label=name, **box_look(label, slot)))
     about: Look = {"loc": "outside lower center", "ncols": len(handles)} | where
     figure.legend(handles=handles, **about)
 

@@ -14,15 +14,15 @@ are the same in both; with θ = s sinh u, D = diag(s cosh u),
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.three_layer.network import Network
 from experiments.three_layer.polish import Goal, Polished, Smooth, polish
-from runner.curvature.closed_form import three_layer as tl
 
 SCALE = 1e-2
 """Size of θ below which u is linear in it.
@@ -72,23 +72,18 @@ def polish_further(
     function: Smooth,
     found: Polished,
     goal: Goal = "downhill",
-    *,
-    far: float,
-    tolerance: float,
-    steps: int,
-    rounding: bool = False,
+    **how: Any,
 ) -> Polished:
     """Go on with the unfinished of `found`: at most `steps` in u, then as many in θ, where it is
     said what they are.
 
-    rounding: as `polish` has it. Finished points stay what they are; `steps` of the result counts
-    all trials. A point runs to infinity if it gets beyond `far`, or if its valley goes on in either
-    variable (`polish`); what is finished in one of them is finished.
+    how: far, tolerance, steps and rounding of `polish`. Finished points stay what they are; `steps`
+    of the result counts all trials. A point runs to infinity if it gets beyond `far`, or if its
+    valley goes on in either variable (`polish`); what is finished in one of them is finished.
     """
     left = torch.tensor([kind == "unfinished" for kind in found.kind])
     if not bool(left.any()):
         return found
-    how: dict[str, Any] = {"far": far, "tolerance": tolerance, "steps": steps, "rounding": rounding}
     away = polish(stretched(function), from_theta(found.theta[left]), goal, **how)
     ended = polish(function, to_theta(away.theta), goal, **how)
     kinds = list(found.kind)
@@ -148,27 +143,15 @@ class Limits:
         )
 
 
-def lead(
-    theta: Tensor, x: Tensor, q: Tensor, activation: str, limits: Limits, goal: Goal = "downhill"
-) -> Polished:
+def lead(network: Network, theta: Tensor, limits: Limits, goal: Goal = "downhill") -> Polished:
     """`polish` of the network's loss from theta (S, D)."""
-    args = (x, q, activation)
-    loss = Smooth(
-        lambda t: tl.loss(t, *args), lambda t: tl.gradient(t, *args), lambda t: tl.hessian(t, *args)
-    )
-    found = polish(
-        loss, theta, goal, far=limits.far, tolerance=limits.tolerance, steps=limits.steps
-    )
-    for steps, rounding in ((limits.further, False), (limits.to_rounding, True)):
-        if goal == "downhill" and steps:
-            found = polish_further(
-                loss,
-                found,
-                far=limits.far,
-                tolerance=limits.tolerance,
-                steps=steps,
-                rounding=rounding,
-            )
+    loss = Smooth(network.loss, network.gradient, network.hessian)
+    how: dict[str, Any] = {"far": limits.far, "tolerance": limits.tolerance}
+    found = polish(loss, theta, goal, steps=limits.steps, **how)
+    if goal == "downhill":
+        for steps, rounding in ((limits.further, False), (limits.to_rounding, True)):
+            if steps:
+                found = polish_further(loss, found, steps=steps, rounding=rounding, **how)
     return found
 
 
@@ -188,6 +171,19 @@ def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, li
     return by_name
 
 
+def stack(tables: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Tables below each other; a text stands for a column of it."""
+    joined: dict[str, list[Any]] = {}
+    for table in tables:
+        length = max(len(value) for value in table.values() if not isinstance(value, str))
+        for name, value in table.items():
+            values = [value] * length if isinstance(value, str) else value
+            if isinstance(values, Tensor):
+                values = values.tolist()
+            joined.setdefault(name, []).extend(values)
+    return joined
+
+
 def in_place(values: Tensor, where: Tensor, count: int) -> Tensor:
     """Values at the places `where` (indices or mask) of `count`, NaN elsewhere."""
     full = torch.full((count,), torch.nan, dtype=torch.float64)
@@ -200,20 +196,19 @@ def short(values: Tensor) -> Tensor:
     return torch.tensor([float(f"{v:.{DIGITS}g}") for v in values.tolist()], dtype=torch.float64)
 
 
-def led_columns(
-    found: Polished, start: Tensor, x: Tensor, q: Tensor, activation: str
-) -> dict[str, Any]:
+def led_columns(network: Network, found: Polished, start: Tensor) -> dict[str, Any]:
     """What became of each point and its curvature there, one entry a point; start (S, D): where
     polishing began.
     """
+    theta = found.theta
     measured = {
-        "distance": (found.theta - start).norm(dim=1),
-        "norm": found.theta.norm(dim=1),
+        "distance": (theta - start).norm(dim=1),
+        "norm": theta.norm(dim=1),
         "gradient": found.gradient_norm,
-        "loss": tl.loss(found.theta, x, q, activation),
+        "loss": network.loss(theta),
         "lambda_max": found.eigenvalues[:, -1],
         "lambda_min": found.eigenvalues[:, 0],
-        "lambda_sup": tl.upper_bound(found.theta, x, q, activation),
+        "lambda_sup": network.bound(theta),
     }
     columns = {"kind": found.kind, "polish_steps": found.steps}
     return columns | {name: short(values) for name, values in measured.items()}

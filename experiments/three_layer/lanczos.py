@@ -8,7 +8,7 @@ cells may not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,8 +18,6 @@ from torch import Tensor
 from experiments.three_layer.stochastic_bound import ParameterHessian
 from runner.curvature.function.precision import full_precision
 
-COLUMNS = 1 << 16
-"""Components of all vectors of a basis that are multiplied together."""
 EPS = torch.finfo(torch.float64).eps
 
 
@@ -44,36 +42,10 @@ class Products:
         return bits.double().mul_(2).sub_(1)
 
 
-class Basis:
-    """Orthonormal float64 vectors of one length."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.vectors = list[Tensor]()
-
-    def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
-        """COLUMNS components of all vectors, which the next piece overwrites."""
-        rows = torch.empty(len(self.vectors), min(COLUMNS, self.size), dtype=torch.float64)
-        for i in range(0, self.size, COLUMNS):
-            piece = slice(i, min(i + COLUMNS, self.size))
-            for row, vector in zip(rows, self.vectors, strict=True):
-                row[: piece.stop - i] = vector[piece]
-            yield piece, rows[:, : piece.stop - i]
-
-    def remove(self, w: Tensor) -> None:
-        """Makes w orthogonal to all vectors, in place."""
-        coefficients = torch.zeros(len(self.vectors), dtype=torch.float64)
-        for piece, rows in self._pieces():
-            coefficients += rows @ w[piece]
-        for piece, rows in self._pieces():
-            w[piece] -= coefficients @ rows
-
-    def combine(self, factors: Tensor) -> None:
-        """Replaces the vectors by their combinations, one for each column of `factors`."""
-        for piece, rows in self._pieces():
-            for vector, row in zip(self.vectors, factors.mT @ rows, strict=False):
-                vector[piece] = row
-        del self.vectors[factors.shape[1] :]
+def make_orthogonal(w: Tensor, vectors: Sequence[Tensor]) -> None:
+    """Removes from w its components along orthonormal vectors, in place."""
+    rows = torch.stack(list(vectors))
+    w -= (rows @ w) @ rows
 
 
 def exponent_of(values: Tensor) -> int:
@@ -90,7 +62,7 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
     product is not finite."""
     product = Products(hessian)
     steps = min(steps, product.size)
-    basis = Basis(product.size)
+    basis: list[Tensor] = []
     start = torch.randn(product.size, generator=generator).to(hessian.dtype).double()
     current = start / start.norm()
     before = torch.zeros(0)
@@ -98,9 +70,10 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
     betas: list[float] = []
     exponent = 0
     while len(alphas) < steps:
-        basis.vectors.append(current)
+        basis.append(current)
         w = product(current)
-        exponent = exponent if alphas else exponent_of(w)
+        if not alphas:
+            exponent = exponent_of(w)
         w = w * 2.0**-exponent
         alphas.append(float(w @ current))
         if not math.isfinite(alphas[-1]):
@@ -108,7 +81,7 @@ def largest_after(hessian: ParameterHessian, steps: int, generator: torch.Genera
         w -= alphas[-1] * current
         if betas:
             w -= betas[-1] * before
-        basis.remove(w)
+        make_orthogonal(w, basis)
         betas.append(float(w.norm()))
         if not betas[-1] > 10 * EPS * (max(map(abs, alphas)) + max(betas)):
             break
@@ -155,32 +128,29 @@ def _restarted(
     """The largest Ritz value and its vector."""
     most = min(product.size, 40)
     limit = max(10 * product.size, 1000)
-    basis = Basis(product.size)
     matrix = torch.zeros(most, most, dtype=torch.float64)
-    basis.vectors.append(start / start.norm())
-    arrow = torch.zeros(
-        0, dtype=torch.float64
-    )  # couplings of the newest vector to all restarted ones
+    basis = [start / start.norm()]
+    arrow = matrix[0, :0]  # couplings of the newest vector to all restarted ones
     while True:
-        j = len(basis.vectors) - 1
-        v = basis.vectors[j]
+        j = len(basis) - 1
+        v = basis[j]
         w = product(v)
         matrix[j, j] = float(w @ v)
         w = torch.sub(w, v, alpha=float(matrix[j, j]))
         if j == len(arrow):
             matrix[j, :j] = matrix[:j, j] = arrow
-            basis.remove(w)  # once is not enough in floating point
+            make_orthogonal(w, basis)  # once is not enough in floating point
         else:
-            w.sub_(basis.vectors[j - 1], alpha=float(matrix[j, j - 1]))
-        basis.remove(w)
+            w.sub_(basis[j - 1], alpha=float(matrix[j, j - 1]))
+        make_orthogonal(w, basis)
         beta = float(w.norm())
         if not math.isfinite(beta):
             return math.nan, v
         if not beta > 10 * EPS * (float(matrix.abs().max()) + beta):
             beta = 0.0
             w = product.gaussian(generator)  # an invariant subspace: go on in another direction
-            basis.remove(w)
-            basis.remove(w)
+            make_orthogonal(w, basis)
+            make_orthogonal(w, basis)
         full = j + 1 == most
         last = product.count >= limit
         if full or last or (j % 4 == 0 and j >= 1 and beta > 0):
@@ -190,17 +160,16 @@ def _restarted(
             vectors = vectors[:, best]
             residual = float(beta * vectors[-1, 0].abs())
             if last or residual <= tolerance * float(values.abs().max()):
-                basis.combine(vectors[:, :1])
-                return float(values[0]), basis.vectors[0]
+                return float(values[0]), (vectors[:, :1].mT @ torch.stack(basis))[0]
         if full:
             kept = min(1 + max(1, (most - 1) // 2), most - 1)
-            basis.combine(vectors[:, :kept])
+            basis = list(vectors[:, :kept].mT @ torch.stack(basis))
             arrow = beta * vectors[-1, :kept]
             matrix = torch.zeros_like(matrix)
             matrix[:kept, :kept] = values[:kept].diag()
         else:
             matrix[j + 1, j] = matrix[j, j + 1] = beta
-        basis.vectors.append(w / w.norm())
+        basis.append(w / w.norm())
 
 
 class Bound(NamedTuple):

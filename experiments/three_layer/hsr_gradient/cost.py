@@ -45,58 +45,57 @@ def value_and_gradient(
     """
     state = forward(theta, x, q, activation, 3)
     f, f1, f2, f3 = (part.T.contiguous() for part in state.hidden)
-    v, a, inputs = state.weights[:, 0], state.slope.T.contiguous(), state.inputs.T.contiguous()
-    s, delta, s2 = state.variance[:, None], state.error[:, None], state.third[:, None]
-    bend, tilt = delta * f2 * v, delta * f1
+    v = state.weights[:, 0]
+    a = state.slope.T.contiguous()
+    inputs = state.inputs.T.contiguous()
+    s = state.variance[:, None]
+    delta = state.error[:, None]
+    s2 = state.third[:, None]
     units = f.shape[1]
-    by_kernel2, by_kernel = torch.cat([bend, s * a * a], 1), torch.cat([tilt, s * a * f], 1)
-    with_scale, with_hidden = torch.cat([s * a, s], 1), torch.cat([s * f, s], 1)
+    by_kernel2 = torch.cat([delta * f2 * v, s * a * a], 1)
+    by_kernel = torch.cat([delta * f1, s * a * f], 1)
 
     value = theta.new_zeros(())
-    by_y, by_z, by_v = [], [], []
+    parts = []
     for start in range(0, len(f), block or len(f)):
         rows = slice(start, start + (block or len(f)))
-        kernel, slopes, hidden = inputs[rows] @ inputs.T, a[rows] @ a.T, 1 + f[rows] @ f.T
-        kernel2, crossed = kernel.square(), kernel * slopes
+        kernel = inputs[rows] @ inputs.T
+        slopes = a[rows] @ a.T
+        hidden = 1 + f[rows] @ f.T
+        kernel2 = kernel.square()
+        crossed = kernel * slopes
         bent, squared = (kernel2 @ by_kernel2).split(units, 1)
         tilted, mixed = (kernel @ by_kernel).split(units, 1)
-        inner = hidden @ with_hidden[:, :units]
-        by_crossed = crossed @ with_hidden[:, :units]
+        inner = hidden @ (s * f)
+        by_crossed = crossed @ (s * f)
         phi_1 = crossed.square() @ s
-        sharp = kernel2.mul_(slopes) @ with_scale[:, :units]
+        sharp = kernel2.mul_(slopes) @ (s * a)
         psi_1 = crossed.mul_(hidden) @ s
-        weighted = kernel.mul_(hidden) @ with_scale[:, :units]
+        weighted = kernel.mul_(hidden) @ (s * a)
         omega = hidden.square_() @ s
 
-        f_i, f1_i, f2_i, f3_i, a_i = f[rows], f1[rows], f2[rows], f3[rows], a[rows]
-        s_i, d_i, s2_i, b_i = s[rows], delta[rows], s2[rows], f2[rows] * v
-        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * (squared + bent)).sum(
+        f_i, f1_i, f2_i, f3_i, a_i = (part[rows] for part in (f, f1, f2, f3, a))
+        s_i, d_i, s2_i = (part[rows] for part in (s, delta, s2))
+        b_i = f2_i * v
+        both = squared + bent
+        turned = mixed + tilted
+        phi = s2_i * (phi_1 + (a_i * a_i * bent).sum(1, True)) + s_i * (b_i * both).sum(1, True)
+        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (f1_i * turned).sum(
             1, True
         )
-        psi = s2_i * (psi_1 + (f_i * a_i * tilted).sum(1, True)) + s_i * (
-            f1_i * (mixed + tilted)
-        ).sum(1, True)
         z = phi + 2 * psi + s2_i * omega
-        y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * (squared + bent)
-        y += (
-            2 * s_i * (f1_i * by_crossed + b_i * weighted + (f1_i * f1_i + f2_i * f_i) * v * tilted)
-        )
-        y += 2 * (d_i * f2_i * (mixed + tilted) + s_i * f1_i * inner)
-        by_y.append(y + z * a_i)
-        by_z.append(z)
-        by_v.append(
-            z * f_i
-            + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted)
-            + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
-        )
-        value = (
-            value
-            + (s_i * (phi_1 + 2 * psi_1 + omega)).sum()
-            + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
-        )
+        y = 2 * s_i * (b_i * sharp + f1_i * b_i * v * bent) + d_i * f3_i * v * both
+        bends = (f1_i * f1_i + f2_i * f_i) * v * tilted
+        y += 2 * s_i * (f1_i * by_crossed + b_i * weighted + bends)
+        y += 2 * (d_i * f2_i * turned + s_i * f1_i * inner)
+        by_v = z * f_i + 2 * s_i * f1_i * (sharp + weighted + f_i * tilted)
+        by_v = by_v + (3 * s_i * f1_i * a_i + d_i * f2_i) * bent
+        parts.append((y + z * a_i, z, by_v))
+        crossing = (s_i * (phi_1 + 2 * psi_1 + omega)).sum()
+        value = value + crossing + ((2 * s_i * a_i * a_i + d_i * b_i) * bent).sum()
         value = value + 2 * ((2 * s_i * a_i * f_i + d_i * f1_i) * tilted).sum()
-    y, z, v_part = torch.cat(by_y), torch.cat(by_z), torch.cat(by_v)
-    return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], v_part.sum(0)])
+    y, z, by_v = (torch.cat(column) for column in zip(*parts, strict=True))
+    return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], by_v.sum(0)])
 
 
 def trace_of_square_gradient(
@@ -186,35 +185,23 @@ def cost(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
         dimension = tl.parameter_count(inputs, units)
         theta = 2 * torch.rand(dimension, dtype=x.dtype, generator=generator) - 1
         about = {"varied": varied, "samples": samples, "dimension": dimension}
-        chosen = {
-            name: function
-            for name, function in forms(experiment.difference_step).items()
-            if not _left_out(experiment, name, samples, units)
-        }
-        least, repeats = least_seconds(
-            chosen, (theta, x, q), experiment.cost_repeats, experiment.cost_budget
-        )
-        exact = tl.upper_bound_gradient(theta, x, q)
-        for name in FORMS:
-            if name not in chosen:
-                reason = _left_out(experiment, name, samples, units)
-                rows.append(
-                    about | {"form": name, "seconds": float("nan"), "repeats": 0, "status": reason}
-                )
+        args = (theta, x, q)
+        reasons = {name: _left_out(experiment, name, samples, units) for name in FORMS}
+        functions = forms(experiment.difference_step)
+        chosen = {name: functions[name] for name, reason in reasons.items() if not reason}
+        times = processor_seconds(chosen, args, experiment.cost_repeats, experiment.cost_budget)
+        exact = tl.upper_bound_gradient(*args)
+        for name, reason in reasons.items():
+            row: dict[str, Any] = about | {"form": name, "seconds": math.nan, "repeats": 0}
+            if reason:
+                rows.append(row | {"status": reason})
                 continue
-            error = (
-                float((chosen[name](theta, x, q) - exact).norm() / exact.norm())
-                if samples <= 1600
-                else float("nan")
-            )
-            row = {
-                "form": name,
-                "seconds": least[name],
-                "repeats": repeats[name],
-                "error": error,
-                "status": "ok",
-            }
-            rows.append(about | row)
+            row["seconds"] = min(times[name])
+            row["repeats"] = len(times[name])
+            row["error"] = math.nan
+            if samples <= 1600:
+                row["error"] = float((chosen[name](*args) - exact).norm() / exact.norm())
+            rows.append(row | {"status": "ok"})
     return {"cost": rows}
 
 
@@ -228,12 +215,12 @@ def _left_out(experiment: HsrGradient, form: str, samples: int, units: int) -> s
     return ""
 
 
-def least_seconds(
+def processor_seconds(
     chosen: dict[str, Gradient], args: tuple[Tensor, Tensor, Tensor], repeats: int, budget: float
-) -> tuple[dict[str, float], dict[str, int]]:
-    """(least processor seconds, number of repeats) of every form, the forms taking turns so that
-    what else the machine does falls on all of them; a form that has used its budget of seconds sits
-    out after the third turn.
+) -> dict[str, list[float]]:
+    """Processor seconds of every repeat of every form, the forms taking turns so that what else the
+    machine does falls on all of them; a form that has used its budget of seconds sits out after the
+    third turn.
     """
     times: dict[str, list[float]] = {name: [] for name in chosen}
     for turn in range(repeats + 1):
@@ -245,4 +232,4 @@ def least_seconds(
             elapsed = time.process_time() - begin
             if turn or elapsed > budget:  # the first turn warms up, where it costs little
                 times[name].append(elapsed)
-    return {n: min(t) for n, t in times.items()}, {n: len(t) for n, t in times.items()}
+    return times

@@ -23,6 +23,7 @@ from experiments.three_layer.ends import (
     led_columns,
     nearest_columns,
     short,
+    stack,
 )
 from experiments.three_layer.hsr_regularization.problem import (
     Problem,
@@ -74,8 +75,7 @@ def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> 
         for name, parts in tables.items():
             found[name] += parts
     theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
-    hessian = tl.hessian(theta, *problem.args)
-    certificate = of_hessian("Hessian", hessian, problem.loss, theta, ctx)
+    certificate = of_hessian("Hessian", problem.hessian(theta), problem.loss, theta, ctx)
     return {
         "data": data_table(problem),
         "search": search_summary(experiment, ends, points),
@@ -167,8 +167,8 @@ def polished(
     count = len(ends.theta)
     theta = ends.theta[finite]
     limits = _limits(experiment, problem)
-    down = lead(theta, *problem.args, limits)
-    near = lead(theta, *problem.args, limits, "nearest")
+    down = lead(problem, theta, limits)
+    near = lead(problem, theta, limits, "nearest")
     columns: dict[str, Any] = {"kind": _named(down.kind, finite, count)}
     for name, value in nearest_columns(near, theta).items():
         place = _named if name == "nearest_kind" else in_place
@@ -202,11 +202,11 @@ def where_they_lead(
     """The gradient that the stop rule leaves at the points of the search, and what they lead to
     downhill.
     """
-    found = lead(theta, *problem.args, _limits(experiment, problem))
-    left = tl.gradient(theta, *problem.args).norm(dim=1)
-    first = tl.gradient(problem.starts[start], *problem.args).norm(dim=1)
+    found = lead(problem, theta, _limits(experiment, problem))
+    left = problem.gradient_norm(theta)
+    first = problem.gradient_norm(problem.starts[start])
     columns = {"gradient": short(left), "gradient_ratio": short(left / first)}
-    for name, values in led_columns(found, theta, *problem.args).items():
+    for name, values in led_columns(problem, found, theta).items():
         columns[f"led_{name}"] = values
     return columns
 
@@ -226,15 +226,15 @@ def endpoint_rows(
     brief: to the digits that are kept of polished points.
     """
     theta = ends.theta
-    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())
+    spectrum = problem.spectrum(theta)
     mean, std = tl.mean_and_std(theta, *problem.args)
-    gradient = tl.gradient(theta, *problem.args).norm(dim=1)
-    first = tl.gradient(problem.starts[chosen], *problem.args).norm(dim=1)
+    gradient = problem.gradient_norm(theta)
+    first = problem.gradient_norm(problem.starts[chosen])
     measured = {
         "loss": problem.loss(theta),
         "lambda_max": spectrum[:, -1],
         "lambda_min": spectrum[:, 0],
-        "lambda_sup": tl.upper_bound(theta, *problem.args),
+        "lambda_sup": problem.bound(theta),
         "mean": mean,
         "std": std,
         "saddle_depth": saddle_depth(experiment, problem, theta),
@@ -259,18 +259,6 @@ def data_table(problem: Problem) -> dict[str, Any]:
     return {"set": kind, "x1": x[:, 0], "x2": x[:, 1], "label": q.long()}
 
 
-def stack(parts: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Tables below each other; a text stands for a column of it."""
-    joined: dict[str, list[Any]] = {}
-    for part in parts:
-        length = max(len(value) for value in part.values() if not isinstance(value, str))
-        for key, value in part.items():
-            rows = [value] * length if isinstance(value, str) else value
-            values = rows.tolist() if isinstance(rows, Tensor) else rows
-            joined.setdefault(key, []).extend(values)
-    return joined
-
-
 class Ends:
     """Where every method ends from the sharp and the flat starts of one problem, the stop rule
     judged from the first step. lambda_max, f1: method -> (S,); reached: method -> (S,) bool; group:
@@ -291,8 +279,7 @@ class Ends:
 
     def _measure(self, method: str, problem: Problem, ends: Endpoints) -> None:
         finite = ~ends.diverged
-        hessian = tl.hessian(ends.theta, *problem.args).nan_to_num()
-        largest = torch.linalg.eigvalsh(hessian)[..., -1]
+        largest = problem.spectrum(ends.theta)[..., -1]
         self.lambda_max[method] = largest.where(finite, torch.nan)
         self.f1[method] = problem.f1(ends.theta).where(finite, torch.nan)
         self.reached[method] = ends.converged

@@ -13,6 +13,7 @@ from torch import Tensor
 from experiments.three_layer.ends import macro_f1, uniform
 from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.settings import HsrRegularization
+from experiments.three_layer.network import Network
 from runner.contract import Context
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import sample
@@ -27,25 +28,13 @@ from runner.training.descent.directions import Direction
 
 
 @dataclass(frozen=True)
-class Problem:
-    """x (I, M), q (I,): training set; test set of the same kind. starts (S, D). ratio: of the stop
-    rule.
-    """
+class Problem(Network):
+    """A network with its test set of the same kind. starts (S, D). ratio: of the stop rule."""
 
-    x: Tensor
-    q: Tensor
     test_x: Tensor
     test_q: Tensor
     starts: Tensor
-    activation: str
     ratio: float
-
-    @property
-    def args(self) -> tuple[Tensor, Tensor, str]:
-        return self.x, self.q, self.activation
-
-    def loss(self, theta: Tensor) -> Tensor:
-        return tl.loss(theta, *self.args)
 
     def f1(self, theta: Tensor) -> Tensor:
         """Macro F1 on the test set."""
@@ -78,7 +67,7 @@ def _drawn(
     theta = uniform(starts, dimension, experiment.training.half_range, generator)
     train = sample(data, data.train, ctx, streams[1])
     test = sample(data, max(data.test), ctx, streams[2])
-    return Problem(*train, *test, theta, experiment.activation, ratio)
+    return Problem(*train, *test, theta, ratio, activation=experiment.activation)
 
 
 def direction_of(experiment: HsrRegularization, problem: Problem, method: str) -> Direction:
@@ -114,8 +103,8 @@ def critical_points(
     met = ends.converged.nonzero()[:, 0]
     unique = met[~duplicates(ends.theta[met])] if len(met) else met
     theta = ends.theta[unique]
-    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args))
-    bound = tl.upper_bound(theta, *problem.args)
+    spectrum = problem.spectrum(theta)
+    bound = problem.bound(theta)
     group = [""] * len(unique)
     if len(unique):
         low = bound.quantile(experiment.group_share)

@@ -107,16 +107,14 @@ class HsrRegularization(ThreeLayerStudy):
             found.append(c.Cell(about, round(3 + 1.3 * work * self.training.starts, 1), 0.6))
         if "methods" in self.part and "printed" in self.protocol:
             seconds = round(1 + work * self.draw_starts, 1)
-            found += [
-                c.Cell({"protocol": "printed", "search_rate": r}, seconds, 0.4)
-                for r in self.search_rate
-            ]
+            for rate in self.search_rate:
+                found.append(c.Cell({"protocol": "printed", "search_rate": rate}, seconds, 0.4))
         if "draws" in self.part and "fitted" in self.protocol:
-            found.append(
-                c.Cell({"part": "draws"}, round(1 + work * self.draws * self.draw_starts, 1), 0.4)
-            )
+            seconds = round(1 + work * self.draws * self.draw_starts, 1)
+            found.append(c.Cell({"part": "draws"}, seconds, 0.4))
         return found
 
     def strength(self, method: str) -> float:
         """γ₂/γ₁ of a method."""
-        return (self.trace_weight if method == "trace" else self.bound_weight) / self.rate
+        weight = self.trace_weight if method == "trace" else self.bound_weight
+        return weight / self.rate

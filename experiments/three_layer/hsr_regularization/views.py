@@ -50,8 +50,8 @@ def dynamics(
     else:
         theta = problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
     values = {
-        "loss": tl.loss(theta, *problem.args),
-        "lambda_max": torch.linalg.eigvalsh(tl.hessian(theta, *problem.args).nan_to_num())[..., -1],
+        "loss": problem.loss(theta),
+        "lambda_max": problem.spectrum(theta)[..., -1],
     }
     rows = []
     for group in GROUPS:
@@ -67,7 +67,7 @@ def dynamics(
 def _along(problem: Problem, theta: Tensor, direction: Tensor, offsets: Tensor) -> Tensor:
     """L(theta + t u) − L(theta), (S, T)."""
     points = theta[:, None] + offsets[:, None] * direction[:, None]
-    return tl.loss(points, *problem.args) - tl.loss(theta, *problem.args)[:, None]
+    return problem.loss(points) - problem.loss(theta)[:, None]
 
 
 def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor)
     The mean of both sides takes out the slope that the stop rule leaves; it is ½ |λ_D| t² to
     leading order, 0 where the loss does not fall.
     """
-    vectors = torch.linalg.eigh(tl.hessian(theta, *problem.args).nan_to_num()).eigenvectors
+    vectors = torch.linalg.eigh(problem.hessian(theta).nan_to_num()).eigenvectors
     offsets = torch.linspace(0, experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
     both = (
         _along(problem, theta, vectors[..., 0], offsets)
@@ -120,7 +120,7 @@ def profiles(
         if not len(of):
             continue
         theta = ends.theta[of]
-        values, vectors = torch.linalg.eigh(tl.hessian(theta, *problem.args))
+        values, vectors = torch.linalg.eigh(problem.hessian(theta))
         add(f"{group} group", "u_1", -1, _along(problem, theta, vectors[..., -1], offsets))
         if group == "flat":
             least = values[:, 0]

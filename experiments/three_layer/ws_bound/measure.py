@@ -39,7 +39,7 @@ def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, T
     tables: dict[str, Table] = {
         "critical_points": points,
         "search": search_summary(search, points),
-        "theorems": theorem_slack(search.ends.theta[search.unique], *search.args),
+        "theorems": theorem_slack(search, search.ends.theta[search.unique]),
         "equality": equality_cases(search, ctx.torch_generator("equality")),
         "limits": vanishing_error(search),
         "certificate": certificates(search, ctx),
@@ -93,7 +93,7 @@ def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
         "loss": search.loss(theta),
         "lambda_max": spectrum[:, -1],
         "lambda_min": spectrum[:, 0],
-        "lambda_sup": tl.upper_bound(theta, *search.args),
+        "lambda_sup": search.bound(theta),
         "lambda_inf": tl.lower_bound(theta, *search.args),
         "trace": trace,
         "trace_of_square": square,
@@ -200,24 +200,24 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
     theta = search.ends.theta[search.unique]
     limits = _limits(experiment, search)
-    led = lead(theta, *search.args, limits)
-    table = {"start": search.unique} | led_columns(led, theta, *search.args)
+    led = lead(search, theta, limits)
+    table = {"start": search.unique} | led_columns(search, led, theta)
     for name, f1 in f1_on_test_sets(search, led.theta).items():
         table[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
-        table |= nearest_columns(lead(theta, *search.args, limits, "nearest"), theta)
+        table |= nearest_columns(lead(search, theta, limits, "nearest"), theta)
     return {
         "gradients": gradients(search),
         "polished": table,
-        "theorems_polished": theorem_slack(led.theta, *search.args),
+        "theorems_polished": theorem_slack(search, led.theta),
     }
 
 
 def gradients(search: Search) -> dict[str, Any]:
     """||∇L|| at the end of every start, and its share of that at the start."""
-    last = tl.gradient(search.ends.theta, *search.args).norm(dim=1)
-    first = tl.gradient(search.starts, *search.args).norm(dim=1)
+    last = search.gradient_norm(search.ends.theta)
+    first = search.gradient_norm(search.starts)
     return {
         "start": range(len(last)),
         "gradient": short(last),
@@ -234,7 +234,7 @@ def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Ta
         ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
         search = _drawn(experiment, draw, ctx)
         theta = search.ends.theta[search.unique]
-        led = lead(theta, *search.args, _limits(experiment, search))
+        led = lead(search, theta, _limits(experiment, search))
         counts = {kind: led.kind.count(kind) for kind in KINDS}
         for stage, points in (("stopped", theta), ("polished", led.theta)):
             for row in _group_rows(experiment, search, points):
@@ -259,8 +259,7 @@ def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict
 
     effect: share of pairs in which the low point is better less the share in which the high one is.
     """
-    bound = tl.upper_bound(theta, *search.args)
-    order = bound.argsort(stable=True)
+    order = search.bound(theta).argsort(stable=True)
     count = int(experiment.low_share * len(order))
     low = order[:count]
     high = order[count:]

@@ -4,12 +4,12 @@ Hessian entries.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.three_layer.ends import stack
 from experiments.three_layer.ws_bound.analysis import PAPER_ACTIVATION
 from experiments.three_layer.ws_bound.search import Search
 from experiments.three_layer.ws_bound.settings import WsBound
@@ -17,7 +17,8 @@ from runner.contract import Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import descend
 
-LOGIT_GRAIN, LOSS_GRAIN = 1 / 64, 1 / 256
+LOGIT_GRAIN = 1 / 64
+LOSS_GRAIN = 1 / 256
 """What is only drawn is rounded to these: exact binary fractions with few digits, a quarter of the
 size on disk.
 """
@@ -64,13 +65,13 @@ def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
     """One row per portrayed point."""
     starts = list(chosen.values())
     theta = search.ends.theta[starts]
-    spectrum = torch.linalg.eigvalsh(search.hessian(theta))
+    spectrum = search.spectrum(theta)
     return {
         "point": list(chosen),
         "start": starts,
         "loss": search.loss(theta),
         "lambda_max": spectrum[:, -1],
-        "lambda_sup": tl.upper_bound(theta, *search.args),
+        "lambda_sup": search.bound(theta),
     }
 
 
@@ -91,27 +92,17 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
             record=(0,),
             record_every=max(1, int(search.ends.steps[start]) // points),
         ).trajectories[0]
-        spectrum = torch.linalg.eigvalsh(search.hessian(path.theta))
+        spectrum = search.spectrum(path.theta)
         columns = {
-            "point": [name] * len(path.steps),
+            "point": name,
             "step": path.steps,
             "loss": search.loss(path.theta),
             "lambda_max": spectrum[:, -1],
             "lambda_min": spectrum[:, 0],
-            "lambda_sup": tl.upper_bound(path.theta, *search.args),
+            "lambda_sup": search.bound(path.theta),
         }
         tables.append(columns)
-    return below_each_other(tables)
-
-
-def below_each_other(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of tables, one after the other; no columns without tables."""
-    found: dict[str, list[Any]] = {}
-    for table in tables:
-        for name, column in table.items():
-            values = column.tolist() if isinstance(column, Tensor) else column
-            found.setdefault(name, []).extend(values)
-    return found
+    return stack(tables)
 
 
 def landscapes(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from experiments.three_layer.ends import uniform
+from experiments.three_layer.network import Network
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Cell, Context
 from runner.curvature.closed_form import three_layer as tl
@@ -17,36 +18,22 @@ from runner.data.synthetic import load_gaussian
 from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
 
 
-@dataclass(frozen=True)
-class Search:
+@dataclass(frozen=True, kw_only=True)
+class Search(Network):
     """One cell's problem and what the descent made of it.
 
-    x (I, M), q (I,): training set. test: size -> (x, q). starts, ends: (S, D) before and after.
-    repeated: (S,), duplicates of an earlier critical point.
+    test: size -> (x, q). starts, ends: (S, D) before and after. repeated: (S,), duplicates of an
+    earlier critical point.
     """
 
-    activation: str
     hidden: int
     rate: float
     ratio: float
     steps: int
-    x: Tensor
-    q: Tensor
     test: Mapping[int, tuple[Tensor, Tensor]]
     starts: Tensor
     ends: Endpoints
     repeated: Tensor
-
-    @property
-    def args(self) -> tuple[Tensor, Tensor, str]:
-        """What every closed form takes after theta."""
-        return self.x, self.q, self.activation
-
-    def loss(self, theta: Tensor) -> Tensor:
-        return tl.loss(theta, *self.args)
-
-    def hessian(self, theta: Tensor) -> Tensor:
-        return tl.hessian(theta, *self.args)
 
     @property
     def direction(self) -> LossGradient:
@@ -59,14 +46,10 @@ class Search:
         return (self.ends.converged & ~self.repeated).nonzero()[:, 0]
 
     @cached_property
-    def bound(self) -> Tensor:
-        """λ_sup at the end of every start, (S,)."""
-        return tl.upper_bound(self.ends.theta, *self.args)
-
-    @cached_property
     def ranked(self) -> Tensor:
         """Indices of the unique critical points by λ_sup, sharpest first."""
-        order = self.bound[self.unique].argsort(descending=True, stable=True)
+        bound = self.bound(self.ends.theta)[self.unique]
+        order = bound.argsort(descending=True, stable=True)
         return self.unique[order]
 
 
@@ -94,19 +77,30 @@ def search_from(
     """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test
     sets by size.
     """
-    training, (activation, hidden, rate, ratio), (x, q, test) = experiment.training, how, data
+    training = experiment.training
+    activation, hidden, rate, ratio = how
+    x, q, test = data
     dimension = tl.parameter_count(x.shape[1], hidden)
     starts = uniform(training.starts, dimension, training.half_range, generator)
-    result = descend(
+    ends = descend(
         starts,
         LossGradient(x, q, activation),
         rate=rate,
         max_steps=training.steps,
         stop_ratios=(ratio,),
-    )
-    met = result.final.converged
+    ).final
     repeated = torch.zeros(training.starts, dtype=torch.bool)
-    repeated[met] = duplicates(result.final.theta[met])
+    repeated[ends.converged] = duplicates(ends.theta[ends.converged])
     return Search(
-        activation, hidden, rate, ratio, training.steps, x, q, test, starts, result.final, repeated
+        x=x,
+        q=q,
+        activation=activation,
+        hidden=hidden,
+        rate=rate,
+        ratio=ratio,
+        steps=training.steps,
+        test=test,
+        starts=starts,
+        ends=ends,
+        repeated=repeated,
     )

@@ -9,6 +9,7 @@ modules, imported when needed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from experiments.three_layer.settings import ACTIVATIONS, PROTOCOLS, ThreeLayerStudy
 from runner import contract as c
@@ -89,16 +90,19 @@ class WsBound(ThreeLayerStudy):
         searches = self._searches()
         found = list(searches) if "search" in self.part else []
         if "polish" in self.part:
-            about: dict[str, c.Scalar] = {"part": "polish", "further": self.further_steps}
             for search in filter(self._polished, searches):
+                about: dict[str, c.Scalar] = {"part": "polish", "further": self.further_steps}
+                factor = 2.5
                 steps = self.to_rounding.get(str(search.params["activation"]), 0)
-                own = about | ({"to_rounding": steps} if steps else {}) | dict(search.params)
-                found.append(c.Cell(own, round((4 if steps else 2.5) * search.seconds, 2), 0.35))
+                if steps:
+                    about["to_rounding"] = steps
+                    factor = 4
+                params = about | dict(search.params)
+                found.append(c.Cell(params, round(factor * search.seconds, 2), 0.35))
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
+            about = {"part": "draws", "further": self.further_steps}
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            found.append(
-                c.Cell({"part": "draws", "further": self.further_steps}, round(seconds, 2), 0.35)
-            )
+            found.append(c.Cell(about, round(seconds, 2), 0.35))
         return found
 
     def _polished(self, cell: c.Cell) -> bool:
@@ -114,25 +118,22 @@ class WsBound(ThreeLayerStudy):
         """Every activation and width under the fitted protocol, then the scan of the printed
         one."""
         found = []
-        for protocol in self.protocol:
-            fitted = protocol == "fitted"
-            for activation in (a for a in self.activation if fitted or a in self.scanned):
-                for hidden in self.hidden:
-                    for rate in [self.fitted_rate] if fitted else self.rate:
-                        params: dict[str, c.Scalar] = {
-                            "protocol": protocol,
-                            "activation": activation,
-                            "hidden": hidden,
-                            "rate": rate,
-                        }
-                        found.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
+        for protocol, activation in product(self.protocol, self.activation):
+            rates = self.rate
+            if protocol == "fitted":
+                rates = [self.fitted_rate]
+            elif activation not in self.scanned:
+                continue
+            for hidden, rate in product(self.hidden, rates):
+                params: dict[str, c.Scalar] = {"protocol": protocol, "activation": activation}
+                params |= {"hidden": hidden, "rate": rate}
+                found.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
         return found
 
     def _seconds(self, activation: str, hidden: int) -> float:
         starts = self.training.starts / 500 * self.dataset.train / 50
-        return round(
-            0.3 + starts * (1.5 + self.training.steps / 10_000 * COST[activation] * hidden), 2
-        )
+        of_start = 1.5 + self.training.steps / 10_000 * COST[activation] * hidden
+        return round(0.3 + starts * of_start, 2)
 
     def ratio(self, cell: c.Cell) -> float:
         """Stop ratio epsilon of the cell's protocol."""

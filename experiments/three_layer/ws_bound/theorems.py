@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from experiments.three_layer.ends import columns
+from experiments.three_layer.network import Network
 from experiments.three_layer.ws_bound.search import Search
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.hessian import double_sum_terms
@@ -30,7 +31,7 @@ SMALLEST = {"scaled": 1e-30, "cancelling": 1e-16}
 """
 
 
-def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict[str, Any]:
+def theorem_slack(network: Network, points: Tensor) -> dict[str, Any]:
     """One row per inequality, over points (S, D): how many hold, and how much room they leave.
 
     slack = (bound − value) / max(|bound|, |value|), 1 for an infinite bound; an inequality holds at
@@ -38,7 +39,7 @@ def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict
     """
     slacks: dict[str, list[Tensor]] = {}
     for theta in points.split(CHUNK):
-        for name, value, bound in _inequalities(theta, x, q, activation):
+        for name, value, bound in _inequalities(network, theta):
             size = torch.maximum(value.abs(), bound.abs()).clamp(min=torch.finfo(value.dtype).tiny)
             slacks.setdefault(name, []).append(
                 torch.where(torch.isinf(bound), 1.0, (bound - value) / size)
@@ -46,27 +47,29 @@ def theorem_slack(points: Tensor, x: Tensor, q: Tensor, activation: str) -> dict
     rows = []
     for name, parts in slacks.items():
         slack = torch.cat(parts)
-        least, middle = (
-            (float(slack.min()), float(slack.median())) if len(slack) else (math.nan, math.nan)
-        )
-        rows.append((name, len(slack), int((slack >= -ROUNDING).sum()), least, middle))
+        holding = int((slack >= -ROUNDING).sum())
+        least = middle = math.nan
+        if len(slack):
+            least = float(slack.min())
+            middle = float(slack.median())
+        rows.append((name, len(slack), holding, least, middle))
     return columns(("inequality", "points", "holding", "slack_min", "slack_median"), rows)
 
 
-def _inequalities(
-    theta: Tensor, x: Tensor, q: Tensor, activation: str
-) -> Iterator[tuple[str, Tensor, Tensor]]:
+def _inequalities(network: Network, theta: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
     """(name, value, bound), each over the points at which the statement speaks."""
-    spectrum = torch.linalg.eigvalsh(tl.hessian(theta, x, q, activation))
-    trace, square = tl.traces(theta, x, q, activation)
-    ww, vv = tl.trace_parts(theta, x, q, activation)
+    x = network.x
+    spectrum = network.spectrum(theta)
+    trace, square = tl.traces(theta, *network.args)
+    ww, vv = tl.trace_parts(theta, *network.args)
     dimension = theta.shape[-1]
     units = (dimension - 1) // (x.shape[1] + 2)
-    yield "Theorem 1", spectrum[:, -1], tl.upper_bound(theta, x, q, activation)
-    yield "lower bound", -spectrum[:, 0], -tl.lower_bound(theta, x, q, activation)
-    yield "Theorem 3", vv, torch.full_like(vv, trace_vv_bound(len(x), units, activation))
-    yield "Theorem 4", ww, trace_ww_bound(theta, x, activation)
-    yield "Theorem 6", square, trace_of_square_bound(theta, x, q, activation)
+    constant = trace_vv_bound(len(x), units, network.activation)
+    yield "Theorem 1", spectrum[:, -1], network.bound(theta)
+    yield "lower bound", -spectrum[:, 0], -tl.lower_bound(theta, *network.args)
+    yield "Theorem 3", vv, torch.full_like(vv, constant)
+    yield "Theorem 4", ww, trace_ww_bound(theta, x, network.activation)
+    yield "Theorem 6", square, trace_of_square_bound(theta, *network.args)
     yield "Prop. 8, left", trace.square() / dimension, square
     definite = spectrum[:, 0] >= -SEMIDEFINITE * spectrum[:, -1]
     yield "Prop. 8, right", square[definite], trace[definite].square()
@@ -82,37 +85,32 @@ def equality_cases(search: Search, generator: torch.Generator) -> dict[str, Any]
     """
     rows = []
 
-    def add(case: str, condition: bool, hessian: Tensor, bound: Tensor) -> None:
+    def add(case: str, condition: int, hessian: Tensor, bound: Tensor) -> None:
         largest = float(torch.linalg.eigvalsh(hessian)[-1])
-        rows.append((case, int(condition), hessian.shape[-1], largest, float(bound)))
+        rows.append((case, condition, hessian.shape[-1], largest, float(bound)))
 
     dimension = search.starts.shape[1]
     rest = torch.rand(dimension - 1, dtype=search.x.dtype, generator=generator)
     for case, condition, others in (
-        ("spectrum (λ, 0, …, 0)", True, 0 * rest),
-        ("spectrum (λ, c, …, c)", False, 0 * rest + 0.5),
-        ("spectrum (λ, random)", False, rest),
+        ("spectrum (λ, 0, …, 0)", 1, 0 * rest),
+        ("spectrum (λ, c, …, c)", 0, 0 * rest + 0.5),
+        ("spectrum (λ, random)", 0, rest),
     ):
         matrix = _with_spectrum(torch.cat([rest.new_tensor([3.0]), others]), generator)
-        add(
-            case,
-            condition,
-            matrix,
-            wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum()),
-        )
+        bound = wolkowicz_styan_upper(dimension, matrix.trace(), matrix.square().sum())
+        add(case, condition, matrix, bound)
     theta = torch.randn(dimension, dtype=search.x.dtype, generator=generator)
     for case, condition, copies, soft in (
-        ("network, one sample, q = p", True, 1, True),
-        ("network, copies of one sample, q = p", True, len(search.x), True),
-        ("network, one sample, hard label", False, 1, False),
+        ("network, one sample, q = p", 1, 1, True),
+        ("network, copies of one sample, q = p", 1, len(search.x), True),
+        ("network, one sample, hard label", 0, 1, False),
     ):
         x = search.x[:1].expand(copies, -1).contiguous()
+        q = search.q[:1].expand(copies).contiguous()
         if soft:
             q = tl.predict(theta, x, search.activation)
-        else:
-            q = search.q[:1].expand(copies).contiguous()
-        args = (theta, x, q, search.activation)
-        add(case, condition, tl.hessian(*args), tl.upper_bound(*args))
+        network = Network(x, q, activation=search.activation)
+        add(case, condition, network.hessian(theta), network.bound(theta))
     return columns(("case", "condition", "dimension", "lambda_max", "lambda_sup"), rows)
 
 
@@ -137,7 +135,8 @@ def vanishing_error(search: Search) -> dict[str, Any]:
     rows = []
     for path in list(SMALLEST) if len(W) >= 3 else ["scaled"]:
         if path == "cancelling":
-            W[:2], V[1:3] = 0, 0
+            W[:2] = 0
+            V[1:3] = 0
         q = (tl.predict(tl.join(W, V), search.x, search.activation) > 0.5).to(theta.dtype)
         for scale in SCALES:
             point = tl.join(W, scale * V)
@@ -145,10 +144,12 @@ def vanishing_error(search: Search) -> dict[str, Any]:
             if error < SMALLEST[path]:
                 break
             if path == "cancelling":
-                point[-len(W)], point[-len(W) + 1] = error.rsqrt(), -error.rsqrt()
-            args = (point, search.x, q, search.activation)
-            largest = float(torch.linalg.eigvalsh(tl.hessian(*args))[-1])
-            rows.append((path, scale, float(error), float(tl.upper_bound(*args)), largest))
+                point[-len(W)] = error.rsqrt()
+                point[-len(W) + 1] = -error.rsqrt()
+            network = Network(search.x, q, activation=search.activation)
+            bound = float(network.bound(point))
+            largest = float(network.spectrum(point)[-1])
+            rows.append((path, scale, float(error), bound, largest))
     return columns(("path", "scale", "error_max", "lambda_sup", "lambda_max"), rows)
 
 
@@ -167,9 +168,8 @@ def trace_ww_bound(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Ten
     """
     constants = tl.get_activation(activation)
     weights = tl.split(theta, x.shape[1]).V[..., 1:]
-    scale = constants.sup_slope**2 / 4 * weights.square().sum(
-        -1
-    ) + constants.sup_bend * weights.abs().sum(-1)
+    by_square = constants.sup_slope**2 / 4 * weights.square().sum(-1)
+    scale = by_square + constants.sup_bend * weights.abs().sum(-1)
     return scale * (x.shape[0] + x.square().sum())
 
 
