@@ -50,9 +50,9 @@ def case_norms(x: Tensor, w: Tensor, v: Tensor) -> Tensor:
     hessians = att.output_hessians(x, w, v)
     blocks = hessians.unflatten(-1, (n, d)).unflatten(-3, (n, d)).transpose(-3, -2)
     norms = torch.linalg.matrix_norm(blocks, 2)  # (..., i0, j0, i1, i2)
-    own = torch.eye(n, dtype=torch.bool)
-    first = own[:, None, :, None]
-    second = own[:, None, None, :]
+    same = torch.eye(n, dtype=torch.bool)
+    first = same[:, None, :, None]
+    second = same[:, None, None, :]
     largest = []
     for case in (first & second, first & ~second, ~first & second, ~first & ~second):
         norm = torch.where(case, norms, -1.0).flatten(-4).amax(-1)

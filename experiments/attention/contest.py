@@ -80,9 +80,9 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
             ctx.progress(done, setup.problems * len(setup.method), method)
             begin = few_starts if method.startswith("l-bfgs") else all_starts
             run, late = run_and_follow(setup, method, problem, torch.cat(list(begin.values())))
-            found = ended(problem.equations, run.points, problem.data, problem.b)
-            exact.append(found.points[found.exact])
-            rows = method_rows(setup, begin, run, late, found)
+            ends = ended(problem.equations, run.points, problem.data, problem.b)
+            exact.append(ends.points[ends.exact])
+            rows = method_rows(setup, begin, run, late, ends)
             contest += [{"problem": index, "method": method} | row for row in rows]
         solutions.append({"problem": index} | solution_row(setup, problem, torch.cat(exact)))
     return {"contest": contest, "solutions": solutions}
@@ -121,31 +121,31 @@ def starts(
     def normal(count: int) -> Tensor:
         return torch.randn(count, len(data), generator=generator, dtype=data.dtype)
 
-    found = {BLIND: normal(setup.blind_starts)}
+    by_origin = {BLIND: normal(setup.blind_starts)}
     for distance in setup.distance:
         away = normal(setup.near_starts)
         away = distance * data.norm() * away / away.norm(dim=-1, keepdim=True)
-        found[f"{distance:g}"] = data + away
-    return found
+        by_origin[f"{distance:g}"] = data + away
+    return by_origin
 
 
 def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row:
     """The distinct exact solutions that all methods together found, and what the wrong ones are."""
     d, n = problem.x.shape
-    found = distinct(exact)
-    errors = (found - problem.data).norm(dim=-1) / problem.data.norm()
+    solutions = distinct(exact)
+    errors = (solutions - problem.data).norm(dim=-1) / problem.data.norm()
     far = errors > setup.recovered
-    wrong = found[far]
+    wrong = solutions[far]
     proofs = [certificate(att.unvec(point, d), problem.w, problem.v, problem.b) for point in wrong]
     up_to = symmetric_error(wrong, problem.data, invariances(problem.layer, n), d)
     values = torch.linalg.svdvals(problem.layer.jacobian(problem.x).flatten(0, 1))
     return {
-        "distinct": len(found),
+        "distinct": len(solutions),
         "wrong": len(wrong),
         "wrong_certified": sum(proof.certified for proof in proofs),
         "wrong_by_symmetry": int((up_to <= setup.recovered).sum()),
         "nearest_wrong": float(errors[far].min()) if len(wrong) else float("nan"),
-        "truth_found": int(len(wrong) < len(found)),
+        "truth_found": int(len(wrong) < len(solutions)),
         "sigma_min": float(values[-1]),
     }
 
@@ -164,8 +164,8 @@ def run_and_follow(
     beyond = followed(once, run, start, setup.further_rounds, anew)
     late = torch.zeros_like(run.given_up)
     if len(beyond):
-        found = ended(problem.equations, beyond, problem.data, problem.b)
-        late[run.given_up] = found.error <= setup.recovered
+        ends = ended(problem.equations, beyond, problem.data, problem.b)
+        late[run.given_up] = ends.error <= setup.recovered
     return replace(run, work=ladder_work + run.work), late
 
 
@@ -307,15 +307,15 @@ def in_rounds(
     number = 0
     while len(going):
         number += 1
-        found = once(start[going], number) if anew else once(points[going], 1)
-        falls = found.least <= progress * least[going]
-        points[going] = found.points
-        least[going] = torch.minimum(least[going], found.least)
-        spent = found.work.to(work.dtype)
+        last = once(start[going], number) if anew else once(points[going], 1)
+        falls = last.least <= progress * least[going]
+        points[going] = last.points
+        least[going] = torch.minimum(least[going], last.least)
+        spent = last.work.to(work.dtype)
         work[going] = spent if anew else work[going] + spent
         rounds[going] = number
-        given_up[going] = found.open & ~falls
-        going = going[found.open & falls]
+        given_up[going] = last.open & ~falls
+        going = going[last.open & falls]
     return Run(points, work, rounds, given_up)
 
 

@@ -57,10 +57,10 @@ def claims(tables: Tables) -> list[Claim]:
         return []
     bounds = tables["bounds"]
     worst = worst_rows(bounds)
-    found = []
+    made = []
     for name, bound in BOUNDS.items():
         broken = int((bounds.loc[bounds["bound"] == name, "status"] != "ok").sum())
-        says = Statement(
+        statement = Statement(
             name=f"lemma_{name}",
             text=f"{bound.symbol} stays below its bound",
             where=bound.place,
@@ -68,10 +68,10 @@ def claims(tables: Tables) -> list[Claim]:
             independent=True,
         )
         if name not in worst.index:
-            found.append(judge.claim(says, "not run", detail="no cell measured it"))
+            made.append(judge.claim(statement, "not run", detail="no cell measured it"))
             continue
         row = worst.loc[name].to_dict()
-        holds = says.holds(row["ratio"])
+        holds = statement.holds(row["ratio"])
         count = int(bounds.loc[bounds["bound"] == name, "instances"].sum())
         place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
         detail = f"{count} instances, an ascent among them; worst at {place}"
@@ -82,12 +82,12 @@ def claims(tables: Tables) -> list[Claim]:
         if broken:
             detail += f"; {broken} cells not finite"
         verdict = decide(None if holds and broken else holds)
-        found.append(
+        made.append(
             judge.claim(
-                says, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"
+                statement, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"
             )
         )
-    return found
+    return made
 
 
 def statistics(tables: Tables) -> list[Statistic]:
@@ -125,21 +125,21 @@ def _exponent(
 
 def notes(tables: Tables) -> list[str]:
     """Looseness, and the accuracy of the closed form."""
-    found = []
+    lines = []
     if "bounds" in tables and len(tables["bounds"]):
         loose = worst_rows(tables["bounds"])["ratio"].sort_values()
-        found.append(
+        lines.append(
             f"Loosest bound: {loose.index[0]}, {1 / loose.iloc[0]:.2g} times the largest value "
             "found; attained: " + (", ".join(loose.index[loose > 0.99]) or "none") + "."
         )
     if "accuracy" in tables and len(tables["accuracy"]):
         worst_error = tables["accuracy"][["hessian_error", "product_error"]].max()
-        found.append(
+        lines.append(
             "Closed form against automatic differentiation: largest relative error "
             f"{worst_error['hessian_error']:.1e} (Hessian), {worst_error['product_error']:.1e} "
             "(product)."
         )
-    return found
+    return lines
 
 
 def _name(bound: str) -> str:

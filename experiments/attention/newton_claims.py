@@ -35,13 +35,13 @@ def sizes(table: pd.DataFrame) -> list[str]:
 
 def by_size(table: pd.DataFrame, part: str, whole: str) -> dict[str, list[float]]:
     """size -> the share part/whole of each seed's sums; seeds without a whole are left out."""
-    found = {}
+    shares = {}
     for size in sizes(table):
         sums = chosen(table, size=size).groupby("seed")[[part, whole]].sum()
         sums = sums[sums[whole] > 0]
         if len(sums):
-            found[size] = list(sums[part] / sums[whole])
-    return found
+            shares[size] = list(sums[part] / sums[whole])
+    return shares
 
 
 def solved_by(rows: pd.DataFrame, budget: float | Iterable[float]) -> pd.Series:
@@ -58,15 +58,15 @@ def lead(blind: pd.DataFrame) -> dict[str, list[float]]:
     less what the method does for the same work."""
     keys = ["size", "seed", "problem"]
     leader = chosen(blind, method=OURS).set_index(keys)
-    found = {}
+    leads = {}
     for method, rows in blind.groupby("method", sort=False):
         if method == OURS:
             continue
         other = rows.set_index(keys)
         ours = leader.loc[other.index]
         ahead = solved_by(ours, ours["work"]) - solved_by(other, ours["work"])
-        found[str(method)] = list(ahead.groupby("seed").mean())
-    return found
+        leads[str(method)] = list(ahead.groupby("seed").mean())
+    return leads
 
 
 def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, float]:
@@ -89,16 +89,16 @@ def ball_ratios(certificate: pd.DataFrame, theorem: pd.DataFrame) -> dict[str, f
 def claims(setup: AttentionNewton, tables: Tables) -> list[Claim]:
     """One row for each statement whose tables are there."""
     says = setup.says
-    found = []
+    made = []
     if "theorem" in tables:
-        found += theorem_claims(setup, tables["theorem"], says)
+        made += theorem_claims(setup, tables["theorem"], says)
     if "balls" in tables:
-        found += certificate_claims(tables, says)
+        made += certificate_claims(tables, says)
     if "contest" in tables:
-        found += contest_claims(setup, tables, says)
+        made += contest_claims(setup, tables, says)
     if "targets" in tables:
-        found += layer_claims(tables["targets"], says)
-    return found
+        made += layer_claims(tables["targets"], says)
+    return made
 
 
 def theorem_claims(

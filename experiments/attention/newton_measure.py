@@ -89,18 +89,18 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
     beyond = followed(once, run, start, setup.further_rounds, anew=True)
     if len(beyond):
         late = int((ended(least, beyond, data, b).error <= setup.recovered).sum())
-    found = ended(least, run.points, data, b)
-    right = found.error <= setup.recovered
-    residual = least.value(found.points).norm(dim=-1).nan_to_num(torch.inf)
-    best = found.points[int(residual.argmin())]
-    solutions = distinct(found.points[found.exact])
+    polished = ended(least, run.points, data, b)
+    right = polished.error <= setup.recovered
+    residual = least.value(polished.points).norm(dim=-1).nan_to_num(torch.inf)
+    best = polished.points[int(residual.argmin())]
+    solutions = distinct(polished.points[polished.exact])
     errors = (solutions - data).norm(dim=-1) / data.norm()
     spectrum = singular_values(layer, x)
     return {
         "starts": len(start),
         "recovered": int(right.sum()),
-        "exact": int(found.exact.sum()),
-        "wrong": int((found.exact & ~right).sum()),
+        "exact": int(polished.exact.sum()),
+        "wrong": int((polished.exact & ~right).sum()),
         "distinct_wrong": int((errors > setup.recovered).sum()),
         "given_up": int(run.given_up.sum()),
         "late": late,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import LeastSquares, polished
-from experiments.attention.newton_method import Objective, minimise
+from experiments.attention.newton_method import Objective, Step, minimise
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
 
@@ -90,20 +90,27 @@ def draw(n: int, d: int, scale: float, index: int, ctx: Context) -> Problem:
     return Problem(x, w, v, att.outputs(x, w, v))
 
 
-def follow(objective: Objective, start: Tensor) -> tuple[Tensor, float, str]:
-    """Minimiser that Newton's method with line search reaches from start (N,): point, smallest
-    eigenvalue, status.
+def follow(
+    objective: Objective,
+    start: Tensor,
+    step: Step = "line search",
+    steps: int = POLISH_STEPS,
+    tolerance: float = 1e-12,
+    limit: float = POLISHED,
+) -> tuple[Tensor, float, str]:
+    """Minimiser that Newton's method reaches from start (N,): point, smallest eigenvalue, status.
 
-    status: "ok", "not converged" (gradient norm above 1e-10), or "not a minimum" (an eigenvalue
+    status: "ok", "not converged" (gradient norm above `limit`), or "not a minimum" (an eigenvalue
     below zero).
     """
-    trace = minimise(objective, start.unsqueeze(0), "line search", POLISH_STEPS, 1e-12)
+    trace = minimise(objective, start.unsqueeze(0), step, steps, tolerance)
     point = trace.points[-1, 0]
     hessian = objective.hessian(point.unsqueeze(0))
     smallest = float(torch.linalg.eigvalsh(hessian)[0, 0])
-    if not float(trace.gradient_norm[-1, 0]) <= POLISHED:
-        return point, smallest, "not converged"
-    return point, smallest, "ok" if smallest > 0 else "not a minimum"
+    status = "ok" if smallest > 0 else "not a minimum"
+    if not float(trace.gradient_norm[-1, 0]) <= limit:
+        status = "not converged"
+    return point, smallest, status
 
 
 def equations(layer: Heads, b: Tensor) -> LeastSquares:

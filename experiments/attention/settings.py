@@ -88,7 +88,7 @@ class AttentionHessian(c.Experiment):
     def cells(self) -> list[c.Cell]:
         """Random searches over every size and radius, the ascent over small sizes and its own
         radii."""
-        found = []
+        cells = []
         for search, tokens, width in product(self.search, self.tokens, self.width):
             ascent = search == "ascent"
             if ascent and tokens * width > self.ascent_entries:
@@ -96,8 +96,8 @@ class AttentionHessian(c.Experiment):
             seconds = self._seconds(tokens * width, ascent)
             for radius in self.ascent_radius if ascent else self.radius:
                 params: dict[str, c.Scalar] = {"search": search, "tokens": tokens, "width": width}
-                found.append(c.Cell(params | {"radius": radius}, seconds, 0.4))
-        return found
+                cells.append(c.Cell(params | {"radius": radius}, seconds, 0.4))
+        return cells
 
     def _seconds(self, entries: int, ascent: bool) -> float:
         if ascent:
@@ -175,14 +175,14 @@ class AttentionNewton(Judged):
 
     def cells(self) -> list[c.Cell]:
         """Every study that has a size at every size; the others once, under the size "own"."""
-        found = []
+        cells = []
         for study in self.study:
             for size in self.size if study in SECONDS else ["own"]:
                 params: dict[str, c.Scalar] = {"study": study, "size": size}
                 if study in IN_ROUNDS:
                     params |= {"progress": self.progress, "further_rounds": self.further_rounds}
-                found.append(c.Cell(params, self._seconds(study), 0.5))
-        return found
+                cells.append(c.Cell(params, self._seconds(study), 0.5))
+        return cells
 
     def _seconds(self, study: str) -> float:
         if study in SECONDS:

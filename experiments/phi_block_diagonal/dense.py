@@ -65,8 +65,8 @@ def _jacobian(trunk: nn.Module, named: dict[str, Tensor], x: Tensor) -> Tensor:
     def one(parameters: dict[str, Tensor], example: Tensor) -> Tensor:
         return functional_call(trunk, parameters, (example.unsqueeze(0),)).squeeze(0)
 
-    found = vmap(jacrev(one), (None, 0))(named, x)
-    return torch.cat([found[name].flatten(2) for name in named], 2).detach()
+    jacobians = vmap(jacrev(one), (None, 0))(named, x)
+    return torch.cat([jacobians[name].flatten(2) for name in named], 2).detach()
 
 
 def _second_derivative(trunk: nn.Module, x: Tensor, weights: Tensor) -> Tensor:

@@ -93,13 +93,13 @@ def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
     rows = []
     for name, at in parameters.groups.items():
         block = hessian[at, at]
-        own = float(block.square().sum())
-        whole = float(hessian[at].square().sum())
+        of_block = float(block.square().sum())
+        of_rows = float(hessian[at].square().sum())
         diagonal = float(block.diagonal().square().sum())
         row = {"layer": name, "parameters": len(block), "trace": float(block.trace())}
-        row["norm"] = math.sqrt(own)
-        row["diagonal_share"] = diagonal / own if own > 0 else math.nan
-        row["outside_share"] = 1 - own / whole if whole > 0 else math.nan
+        row["norm"] = math.sqrt(of_block)
+        row["diagonal_share"] = diagonal / of_block if of_block > 0 else math.nan
+        row["outside_share"] = 1 - of_block / of_rows if of_rows > 0 else math.nan
         rows.append(row)
     return rows
 
@@ -147,12 +147,12 @@ def labels(layout: Layout, partition: str) -> Tensor:
     if partition == "output neuron":
         neurons = labels(layout, "neuron")
         last = list(layout.groups.values())[-1]
-        own = torch.full_like(neurons, -1)
-        own[last] = neurons[last] - neurons[last].min()
-        return own
+        of_last = torch.full_like(neurons, -1)
+        of_last[last] = neurons[last] - neurons[last].min()
+        return of_last
     if partition == "parameter":
         return torch.arange(layout.size)
-    found = []
+    blocks = []
     start = 0
     for names in layout.members.values():
         shapes = [layout.parameters[name].shape for name in names]
@@ -161,9 +161,9 @@ def labels(layout: Layout, partition: str) -> Tensor:
             unit = torch.arange(shape[0]).repeat_interleave(math.prod(shape[1:]))
             if partition == "layer":
                 unit = torch.zeros_like(unit)
-            found.append(start + unit)
+            blocks.append(start + unit)
         start += outputs if partition == "neuron" else 1
-    return torch.cat(found)
+    return torch.cat(blocks)
 
 
 INPUTS = 16
@@ -195,15 +195,6 @@ class SelfAttention(nn.Module):
         return self.out(torch.softmax(scores, -1) @ self.value(h))
 
 
-class Reshape(nn.Module):
-    def __init__(self, *shape: int) -> None:
-        super().__init__()
-        self.shape = shape
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.view(len(x), *self.shape)
-
-
 class Mean(nn.Module):
     """Mean over tokens."""
 
@@ -229,7 +220,7 @@ def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
 def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
     channels = 2 * width // 3
     hidden = Block(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU()), residual)
-    start = [Reshape(1, 4, 4), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
+    start = [nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
     end = [nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)]
     return nn.Sequential(*start, hidden, *end)
 
@@ -240,5 +231,5 @@ def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
     wide = [nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)]
     feed = nn.Sequential(nn.LayerNorm(size), *wide)
     blocks = [Block(branch, residual) for branch in (attention, feed)]
-    start = [Reshape(4, 4), nn.Linear(4, size)]
+    start = [nn.Unflatten(1, (4, 4)), nn.Linear(4, size)]
     return nn.Sequential(*start, *blocks, Mean(), nn.Linear(size, classes))

@@ -46,10 +46,10 @@ class PhiBlockDiagonal(c.Experiment):
             )
 
     def cells(self) -> list[c.Cell]:
-        found = []
+        cells = []
         for params in self.combinations():
-            found.append(c.Cell(params, round(self._seconds(int(params["classes"])), 1), 0.5))
-        return found
+            cells.append(c.Cell(params, round(self._seconds(int(params["classes"])), 1), 0.5))
+        return cells
 
     def _seconds(self, classes: int) -> float:
         """Training, then at each checkpoint the products of dense.py, of which those with all

@@ -71,36 +71,36 @@ class ScalarSpectrum(c.Experiment):
 
     def cells(self) -> list[c.Cell]:
         """The cells of each part; a part knows only its own parameters."""
-        found = []
+        cells = []
         if "scaling" in self.part:
             for m in self.scaled_width:
-                found.append(c.Cell({"part": "scaling", "scaled_width": m}, 0.1))
+                cells.append(c.Cell({"part": "scaling", "scaled_width": m}, 0.1))
         if "cells" in self.part:
-            found.append(c.Cell({"part": "cells"}, 0.1))
+            cells.append(c.Cell({"part": "cells"}, 0.1))
         if "bias" in self.part:
-            found.append(c.Cell({"part": "bias"}, 0.5))
+            cells.append(c.Cell({"part": "bias"}, 0.5))
         about: dict[str, c.Scalar]
         if "pairs" in self.part:
             seconds = 2.5 * self.pair_steps / 600
             for network, rate, left in product(self.network, self.rate, self.left):
                 about = {"part": "pairs", "network": network, "rate": rate, "left": left}
-                found.append(c.Cell(about, seconds))
+                cells.append(c.Cell(about, seconds))
         if "wedge_scale" in self.part:
             seconds = 0.4 * len(self.wedge_scales) * self.wedge_starts
             for network, left in product(self.network, self.left):
                 about = {"part": "wedge_scale", "network": network, "left": left}
-                found.append(c.Cell(about, seconds))
+                cells.append(c.Cell(about, seconds))
         if "edge" in self.part:
-            found += self._edge_cells()
-        return found
+            cells += self._edge_cells()
+        return cells
 
     def _edge_cells(self) -> list[c.Cell]:
-        found = []
+        cells = []
         for network, m, start in product(self.network, self.width, self.start):
             of_neuron = 1e-8 if network == "relu" else 4e-9
             seconds = self.edge_steps * (3e-4 + m * of_neuron)
             about: dict[str, c.Scalar] = {"part": "edge", "network": network, "width": m}
             for factor in self.factor if m <= self.wide else self.wide_factor:
                 params = about | {"start": start, "factor": factor}
-                found.append(c.Cell(params, seconds, 0.3 + 1.5e-7 * m))
-        return found
+                cells.append(c.Cell(params, seconds, 0.3 + 1.5e-7 * m))
+        return cells

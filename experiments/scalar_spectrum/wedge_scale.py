@@ -162,12 +162,12 @@ def with_fit(claims: Sequence[Claim], table: pd.DataFrame | None) -> list[Claim]
         f"fitted: at the printed rate {int(fitted.sum())} of {len(fitted)} runs with data of scale "
         f"σ = {sigma:g}"
     )
-    found = []
+    made = []
     for claim in claims:
         if claim.where == FIG3 and claim.name == "turns_positive":
             claim = replace(claim, detail=joined(claim.detail, mark))
-        found.append(claim)
-    return found
+        made.append(claim)
+    return made
 
 
 def notes(table: pd.DataFrame) -> Iterator[str]:
@@ -197,10 +197,10 @@ def figure(tables: Tables) -> Figure:
     Share of the runs whose second outlier starts negative: it turns positive once and stays so (the
     text's low rate), or changes sign three times or more (its high rate).
     """
-    found = shares(tables["wedge_scale"])
+    table = shares(tables["wedge_scale"])
 
     def panel(ax: Axes, name: str) -> None:
-        for i, ((network, left), part) in enumerate(found.groupby(["network", "left"])):
+        for i, ((network, left), part) in enumerate(table.groupby(["network", "left"])):
             kind = {"relu": "ReLU"}.get(str(network), network)
             style: dict[str, Any] = {"color": COLOURS[i], "marker": MARKERS[i]}
             style["label"] = f"{kind}, {wedge_name(float(left))}"
@@ -208,7 +208,7 @@ def figure(tables: Tables) -> Figure:
             ax.plot(place, part[name], linestyle=DASHES[i], **style)
         ax.set_ylim(-0.03, 1.03)
 
-    runs = f"{int(found['n'].min())} to {int(found['n'].max())} runs a mark"
+    runs = f"{int(table['n'].min())} to {int(table['n'].max())} runs a mark"
     caption = f"{runs}, marks of one scale side by side; the paper prints no scale"
     x = "scale σ of the wedge data"
     return panels(PATTERNS, panel, x=x, y="share of runs", log="x", height=3.3, caption=caption)

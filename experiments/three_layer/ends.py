@@ -57,8 +57,8 @@ def stretched(function: Smooth) -> Smooth:
     def hessian(u: Tensor) -> Tensor:
         theta = to_theta(u)
         scale = SCALE * u.cosh()
-        own = torch.diag_embed(function.gradient(theta) * theta)
-        return function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2) + own
+        diagonal = torch.diag_embed(function.gradient(theta) * theta)
+        return function.hessian(theta) * scale.unsqueeze(-1) * scale.unsqueeze(-2) + diagonal
 
     return Smooth(
         lambda u: function.value(to_theta(u)),
@@ -147,12 +147,12 @@ def lead(network: Network, theta: Tensor, limits: Limits, goal: Goal = "downhill
     """`polish` of the network's loss from theta (S, D)."""
     loss = Smooth(network.loss, network.gradient, network.hessian)
     how: dict[str, Any] = {"far": limits.far, "tolerance": limits.tolerance}
-    found = polish(loss, theta, goal, steps=limits.steps, **how)
+    led = polish(loss, theta, goal, steps=limits.steps, **how)
     if goal == "downhill":
         for steps, rounding in ((limits.further, False), (limits.to_rounding, True)):
             if steps:
-                found = polish_further(loss, found, steps=steps, rounding=rounding, **how)
-    return found
+                led = polish_further(loss, led, steps=steps, rounding=rounding, **how)
+    return led
 
 
 def uniform(count: int, dimension: int, half_range: float, generator: torch.Generator) -> Tensor:

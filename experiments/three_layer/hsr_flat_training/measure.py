@@ -186,8 +186,8 @@ class _Record:
 
     def _own(self) -> tuple[list[Tensor], Tensor]:
         """A copy of the parameters and its training loss with graph."""
-        own = [p.detach().clone().requires_grad_() for p in self.parameters]
-        return own, losses(own, self.data.train)[0]
+        copies = [p.detach().clone().requires_grad_() for p in self.parameters]
+        return copies, losses(copies, self.data.train)[0]
 
     def _point(self, epoch: int) -> Row:
         """Of the curve; λ₁ from a few steps of Lanczos, near for an eigenvalue that stands
@@ -199,8 +199,8 @@ class _Record:
             operator = ParameterHessian(loss, own)
             largest = largest_after(operator, self.experiment.look_steps, generator)
         validation, test = self.accuracy[epoch]
-        found = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
-        return {"train_loss": float(loss.detach()), **found}
+        measured = {"validation_accuracy": validation, "test_accuracy": test, "lambda_max": largest}
+        return {"train_loss": float(loss.detach()), **measured}
 
     def end(self) -> Row:
         """Accuracies are means over the last epochs, loss and curvature are those of the last

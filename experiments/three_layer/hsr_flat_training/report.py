@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import product
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_flat_training import figures
@@ -20,6 +21,7 @@ from experiments.three_layer.hsr_flat_training.comparison import (
 from experiments.three_layer.hsr_flat_training.settings import BASELINES, NAMES, FlatContest
 from runner import stats
 from runner.contract import Analysis, Claim, Figures, Statement, Verdict
+from runner.report.formatting import markdown_table
 from runner.stats import Statistic, judge
 from runner.stats.intervals import Sample, seeds_for_limit
 
@@ -51,14 +53,12 @@ class ContestAnalysis(Analysis):
     @cached_property
     def differences(self) -> dict[Key, list[float]]:
         """HSR less a baseline, by seed, of all that is stored."""
-        found = {}
-        for entry in CONTEST:
-            for quantity in TESTED:
-                for baseline in BASELINES:
-                    values = self.compared.differences(entry, "hsr", baseline, quantity)
-                    if values:
-                        found[entry, quantity, baseline] = values
-        return found
+        by_key = {}
+        for entry, quantity, baseline in product(CONTEST, TESTED, BASELINES):
+            values = self.compared.differences(entry, "hsr", baseline, quantity)
+            if values:
+                by_key[entry, quantity, baseline] = values
+        return by_key
 
     @cached_property
     def tests(self) -> dict[Key, Statistic]:
@@ -79,17 +79,16 @@ class ContestAnalysis(Analysis):
         return made
 
     def claims(self) -> list[Claim]:
-        made = []
-        says = statements("hsr_flat_training")
-        for quantity, (word, sign) in BETTER.items():
-            for baseline in BASELINES:
-                claim = self._claim(says[f"{word}: {baseline}"], quantity, baseline, sign)
-                if claim is not None:
-                    made.append(claim)
+        printed = statements("hsr_flat_training")
+        made: list[Claim] = []
+        for (quantity, (word, sign)), baseline in product(BETTER.items(), BASELINES):
+            made += self._claim(printed[f"{word}: {baseline}"], quantity, baseline, sign)
         return made
 
-    def _claim(self, statement: Statement, quantity: str, baseline: str, sign: int) -> Claim | None:
-        """Whether HSR is better than a baseline in every entry; None where nothing is stored."""
+    def _claim(
+        self, statement: Statement, quantity: str, baseline: str, sign: int
+    ) -> Iterator[Claim]:
+        """Whether HSR is better than a baseline in every entry; nothing where nothing is stored."""
         level = self.experiment.level
         verdicts: dict[str, Verdict] = {}
         shifts = []
@@ -105,7 +104,7 @@ class ContestAnalysis(Analysis):
             sample = Sample.of(self.differences[entry, tested, other])
             needed.append(seeds_for_limit(sample, 0.0, 1 - level / len(BASELINES)))
         if not verdicts:
-            return None
+            return
         verdict = judge.overall(list(verdicts.values()))
         seeds_needed = math.nan
         if verdict == "inconclusive":
@@ -120,7 +119,7 @@ class ContestAnalysis(Analysis):
             seeds_needed=seeds_needed,
         )
         missing = [words(entry) for entry in CONTEST if words(entry) not in verdicts]
-        return judge.incomplete(made, missing)
+        yield judge.incomplete(made, missing)
 
     def notes(self) -> list[str]:
         return [
@@ -148,69 +147,70 @@ class ContestAnalysis(Analysis):
         return {"contest.md": self._contest(), "methods.md": self._methods()}
 
     def _contest(self) -> str:
-        lines = [
+        text = (
             f"HSR against each baseline on {self.data}, paired by seed: λ₁ of HSR over that of the "
             "baseline (geometric mean, 95 % interval), and test accuracy of HSR less that of the "
-            f"baseline in points. *: p < {self.experiment.level:g} after Holm, paired Wilcoxon.",
-        ]
-        columns = [f" {NAMES[baseline]} |" for baseline in BASELINES]
+            f"baseline in points. *: p < {self.experiment.level:g} after Holm, paired Wilcoxon.\n"
+        )
+        columns = ["budget", "tuned for", "flatness term", *(NAMES[name] for name in BASELINES)]
         for quantity, title in (("lambda_max", "λ₁ ratio"), ("test_accuracy", "Test accuracy")):
-            head = "| budget | tuned for | flatness term |" + "".join(columns)
-            lines += ["", f"## {title}", "", head, "|---" * (3 + len(BASELINES)) + "|"]
+            rows = []
             for entry in CONTEST:
                 cells = [self._cell((entry, quantity, baseline)) for baseline in BASELINES]
-                name = f"| {WORDS[entry.budget]} | {WORDS[entry.rule]} | {entry.schedule} |"
-                lines.append(name + "".join(f" {cell} |" for cell in cells))
-        return "\n".join(lines) + "\n"
+                rows.append([WORDS[entry.budget], WORDS[entry.rule], entry.schedule, *cells])
+            text += "\n" + markdown_table(title, columns, rows)
+        return text
 
     def _cell(self, key: Key) -> str:
         if key not in self.tests:
             return "–"
-        seeds = sum(math.isfinite(value) for value in self.differences[key])
+        values = self.differences[key]
+        seeds = sum(math.isfinite(value) for value in values)
         few = f"; {seeds} seeds" * (seeds < len(self.experiment.paper_seeds))
         star = "*" * bool(self.tests[key].p_holm < self.experiment.level)
         if key[1] == "lambda_max":
-            ratio = Ratio.of(self.differences[key])
+            ratio = Ratio.of(values)
             return f"{ratio.value:.3g}{star} ({ratio.low:.3g} to {ratio.high:.3g}{few})"
-        sample = Sample.of([100 * value for value in self.differences[key]])
+        sample = Sample.of([100 * value for value in values])
         low, high = sample.interval(judge.LEVEL)
         return f"{sample.mean:+.2f}{star} ({low:+.2f} to {high:+.2f}{few})"
 
     def _methods(self) -> str:
-        lines = [
+        text = (
             "Means over the seeds: λ₁ and λ_sup geometric, test accuracy arithmetic with its "
             "standard deviation; training loss and price are medians, gradients as the experiment "
-            "counts them.",
-        ]
-        names = ("method", "settings", "λ₁", "λ_sup", "test accuracy (%)", "training loss")
-        head = "| " + " | ".join((*names, "gradients", "processor time (s)")) + " |"
+            "counts them.\n"
+        )
+        columns = ["method", "settings", "λ₁", "λ_sup", "test accuracy (%)", "training loss"]
+        columns += ["gradients", "processor time (s)"]
         for entry in CONTEST:
-            title = words(entry).capitalize()
-            lines += ["", f"## {title}", "", head, "|---" * 8 + "|"]
-            for method in NAMES:
-                if len(self.compared.ends(entry, method)):
-                    lines.append(self._row(entry, method))
-        return "\n".join(lines) + "\n"
+            stored = [method for method in NAMES if len(self.compared.ends(entry, method))]
+            rows = [self._row(entry, method) for method in stored]
+            text += "\n" + markdown_table(words(entry).capitalize(), columns, rows)
+        return text
 
-    def _row(self, entry: Entry, method: str) -> str:
+    def _row(self, entry: Entry, method: str) -> list[str]:
         rows = self.compared.ends(entry, method)
         first = rows.iloc[0]
-        knobs = ", ".join(
-            f"{name} {first[name]:g}"
-            for name in ("rate", "radius", "weight", "probes")
-            if first[name]
-        )
-        largest, bound = (
-            Ratio.of(list(self.compared.values(entry, method, name))).value
-            for name in ("lambda_max", "lambda_sup")
-        )
+        knobs = []
+        for name in ("rate", "radius", "weight", "probes"):
+            if first[name]:
+                knobs.append(f"{name} {first[name]:g}")
+        means = []
+        for name in ("lambda_max", "lambda_sup"):
+            mean = Ratio.of(list(self.compared.values(entry, method, name)))
+            means.append(f"{mean.value:.3g}")
         accuracy = Sample.of(100 * rows["test_accuracy"])
         median = rows[["train_loss", "gradients", "cpu_seconds"]].median()
-        return (
-            f"| {NAMES[method]} | {knobs} | {largest:.3g} | {bound:.3g} | {accuracy.mean:.2f} ± "
-            f"{accuracy.std:.2f} | {median['train_loss']:.2g} | {median['gradients']:.0f} | "
-            f"{median['cpu_seconds']:.2g} |"
-        )
+        return [
+            NAMES[method],
+            ", ".join(knobs),
+            *means,
+            f"{accuracy.mean:.2f} ± {accuracy.std:.2f}",
+            f"{median['train_loss']:.2g}",
+            f"{median['gradients']:.0f}",
+            f"{median['cpu_seconds']:.2g}",
+        ]
 
     def figures(self) -> Figures:
         if not self.differences:

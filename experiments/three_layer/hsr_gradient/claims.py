@@ -54,11 +54,11 @@ def claims(analysis: Study) -> list[Claim]:
         "bound_descent": _descent,
         "narrowed": _narrowed,
     }
-    found: list[Claim] = []
+    made: list[Claim] = []
     for table, make in makers.items():
         if table in analysis.tables:
-            found += make(case)
-    return found
+            made += make(case)
+    return made
 
 
 def _cost(c: Case) -> Iterator[Claim]:
@@ -120,8 +120,8 @@ def _exponent(c: Case, name: str, varied: str, stated: float, form: str) -> Clai
     """The interval over data sets of an exponent against the stated one and its margin."""
     margin = c.experiment.exponent_margin
     fits = c.evidence.of_seeds(f"exponent in {SIZES[varied]}, {form}").values()
-    says = c.statement(name, low=stated - margin, high=stated + margin)
-    made = judge.bound(says, [fit.slope for fit in fits])
+    statement = c.statement(name, low=stated - margin, high=stated + margin)
+    made = judge.bound(statement, [fit.slope for fit in fits])
     octaves = c.experiment.octaves
     detail = f"{form}, exponent over the last {octaves} doublings; {made.detail}"
     return replace(made, detail=detail)
@@ -139,8 +139,8 @@ def _agreement(c: Case) -> Iterator[Claim]:
             f"here, at h = {c.experiment.difference_step:g}: {listed}; {UNPRINTED}, and the "
             "difference is that of the step"
         )
-        says = c.statement(f"difference of about 1e-9, {text}")
-        yield judge.claim(says, "not comparable", median(norms), detail)
+        statement = c.statement(f"difference of about 1e-9, {text}")
+        yield judge.claim(statement, "not comparable", median(norms), detail)
 
 
 def _influence(c: Case) -> Iterator[Claim]:
@@ -186,10 +186,10 @@ def _of_part(c: Case, part: str) -> Claim:
     span = ""
     if effects:
         span = f"ρ from {min(effects):.2f} to {max(effects):.2f}"
-    says = c.statement("small |delta|, small gradient")
+    statement = c.statement("small |delta|, small gradient")
     threshold = f"ρ > 0 in {share:.0%} of the networks"
     values = dict(enumerate(effects))
-    return c.evidence.claim(says, findings, values, threshold, f"{part}: {span}")
+    return c.evidence.claim(statement, findings, values, threshold, f"{part}: {span}")
 
 
 def _vanishing(c: Case) -> Iterator[Claim]:
@@ -215,7 +215,7 @@ def _last_exponent(rows: pd.DataFrame) -> float:
 def _covariance(c: Case) -> Iterator[Claim]:
     """Fig. 5, at every range of the random networks: not comparable where they disagree."""
     table = c.tables["covariance"]
-    found = []
+    of_ranges = []
     for half_range in sorted(set(table["half_range"]), reverse=True):
         mark = f"±{half_range:g}"
         similar = {}
@@ -224,12 +224,12 @@ def _covariance(c: Case) -> Iterator[Claim]:
             name = f"{mark} {activation}"
             similar[name] = c.compared("similar samples, larger gradient", rows, _rise)
             rises[activation] = by_seed(rows, _rise)
-        found.append((mark, judge.together(similar)))
+        of_ranges.append((mark, judge.together(similar)))
         if {"linear", "sigmoid"} <= set(rises):
             ratio = {seed: rises["linear"][seed] / v for seed, v in rises["sigmoid"].items()}
             weaker = c.statement("weaker under saturation")
-            found.append((mark, c.evidence.compared(weaker, ratio)))
-    for claim in judge.gathered(found):
+            of_ranges.append((mark, c.evidence.compared(weaker, ratio)))
+    for claim in judge.gathered(of_ranges):
         if claim.verdict == "refuted" and "confirmed" in claim.variants.values():
             detail = f"{claim.detail}; {OPEN_RANGE}"
             claim = replace(claim, verdict="not comparable", detail=detail)

@@ -129,12 +129,12 @@ def three_point(function: Callable[..., Tensor], theta: Tensor, *args: Any, step
 
     2 D evaluations.
     """
-    found = torch.empty_like(theta)
+    slopes = torch.empty_like(theta)
     for k in range(len(theta)):
         shift = torch.zeros_like(theta)
         shift[k] = step
-        found[k] = (function(theta + shift, *args) - function(theta - shift, *args)) / (2 * step)
-    return found
+        slopes[k] = (function(theta + shift, *args) - function(theta - shift, *args)) / (2 * step)
+    return slopes
 
 
 def paper_value(theta: Tensor, x: Tensor, q: Tensor) -> Tensor:

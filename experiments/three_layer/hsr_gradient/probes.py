@@ -19,6 +19,7 @@ from experiments.printed import statements
 from experiments.three_layer.alternatives import STOCHASTIC
 from experiments.three_layer.ends import columns
 from experiments.three_layer.hsr_gradient.settings import HsrStochastic
+from experiments.three_layer.network import Network
 from experiments.three_layer.stochastic_bound import combine
 from runner import stats
 from runner.contract import Analysis, Cell, Claim, Context, Figures, Table, Tables
@@ -41,42 +42,26 @@ def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Ta
     differentiation.
     """
     data = GaussianData()
-    x, q = gaussian_classes(
-        data.train, data.inputs, data.mean, data.variance, ctx.torch_generator("data/train")
-    )
+    stream = ctx.torch_generator("data/train")
+    x, q = gaussian_classes(data.train, data.inputs, data.mean, data.variance, stream)
+    network = Network(x, q, activation="sigmoid")
     dimension = tl.parameter_count(data.inputs, experiment.hidden)
-    theta = (
-        4 * torch.rand(dimension, dtype=torch.float64, generator=ctx.torch_generator("theta")) - 2
-    )
-    hessian = tl.hessian(theta, x, q)
-    exact = float(tl.upper_bound(theta, x, q))
+    stream = ctx.torch_generator("theta")
+    theta = 4 * torch.rand(dimension, dtype=torch.float64, generator=stream) - 2
+    hessian = network.hessian(theta)
+    exact = float(network.bound(theta))
     rows = []
     for count in experiment.probe_counts:
         generator = ctx.torch_generator(f"estimate/{count}")
-        z = (
-            torch.randint(
-                0, 2, (experiment.repeats, count, dimension), generator=generator
-            ).double()
-            * 2
-            - 1
-        )
+        shape = (experiment.repeats, count, dimension)
+        z = torch.randint(0, 2, shape, generator=generator).double() * 2 - 1
         image = z @ hessian
         bounds = combine((z * image).sum(-1), image.square().sum(-1), dimension).bound
         error = float((bounds - exact).square().mean().sqrt())
-        rows.append(
-            (
-                count,
-                exact,
-                float(bounds.mean()),
-                error,
-                float(bounds.std()) / math.sqrt(experiment.repeats),
-            )
-        )
-    estimates = columns(NAMES, rows)
-    return {
-        "estimate": estimates,
-        "certificate": [of_hessian("Hessian", hessian, lambda t: tl.loss(t, x, q), theta, ctx)],
-    }
+        standard_error = float(bounds.std()) / math.sqrt(experiment.repeats)
+        rows.append((count, exact, float(bounds.mean()), error, standard_error))
+    certificate = of_hessian("Hessian", hessian, network.loss, theta, ctx)
+    return {"estimate": columns(NAMES, rows), "certificate": [certificate]}
 
 
 WHERE = "extension of Section VII"
@@ -100,11 +85,8 @@ class HsrStochasticAnalysis(Analysis):
         return [rate(rows, seed) for seed, rows in self.tables["estimate"].groupby("seed")]
 
     def claims(self) -> list[Claim]:
-        return [
-            judge.bound(
-                statements("hsr_stochastic")["Monte-Carlo rate"], [s.slope for s in self._rates]
-            )
-        ]
+        says = statements("hsr_stochastic")["Monte-Carlo rate"]
+        return [judge.bound(says, [fit.slope for fit in self._rates])]
 
     def statistics(self) -> list[Statistic]:
         return self._rates
@@ -118,28 +100,27 @@ def estimate(tables: Tables) -> Figure:
     form.
     """
     rows = tables["estimate"]
+    rows = rows.assign(
+        error=rows["rms_error"] / rows["exact"],
+        bias=(rows["mean"] - rows["exact"]) / rows["exact"],
+        bars=2 * rows["standard_error"] / rows["exact"],
+    )
     counts = sorted(rows["probes"].unique())
-    first = chosen(rows, probes=counts[0])
-    start = float((first["rms_error"] / first["exact"]).median())
+    start = float(chosen(rows, probes=counts[0])["error"].median())
 
     def panel(ax: Axes, part: str) -> None:
-        for k, (seed, own) in enumerate(rows.groupby("seed")):
-            look: dict[str, Any] = {
-                "color": COLOURS[k % 8],
-                "marker": MARKERS[k % 8],
-                "linestyle": DASHES[k % 8],
-            }
+        for k, (seed, of_seed) in enumerate(rows.groupby("seed")):
+            look: dict[str, Any] = {"color": COLOURS[k % 8], "marker": MARKERS[k % 8]}
+            look["linestyle"] = DASHES[k % 8]
+            probes = of_seed["probes"]
             if part == "error":
-                ax.plot(
-                    own["probes"], own["rms_error"] / own["exact"], label=f"seed {seed}", **look
-                )
+                ax.plot(probes, of_seed["error"], label=f"seed {seed}", **look)
             else:
-                bias = (own["mean"] - own["exact"]) / own["exact"]
-                bars = 2 * own["standard_error"] / own["exact"]
-                ax.errorbar(own["probes"], bias, yerr=bars, capsize=2, elinewidth=0.8, **look)
+                look |= {"capsize": 2, "elinewidth": 0.8}
+                ax.errorbar(probes, of_seed["bias"], yerr=of_seed["bars"], **look)
         if part == "error":
-            rate = [start * (k / counts[0]) ** -0.5 for k in counts]
-            ax.plot(counts, rate, color="black", linestyle=":", label=r"$\propto K^{-1/2}$")
+            expected = [start * (k / counts[0]) ** -0.5 for k in counts]
+            ax.plot(counts, expected, color="black", linestyle=":", label=r"$\propto K^{-1/2}$")
             ax.set_ylabel("root mean square error\nof $\\lambda_{sup}$, relative")
         else:
             ax.axhline(0, color="black", linewidth=0.9)

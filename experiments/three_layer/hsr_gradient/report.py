@@ -123,22 +123,22 @@ class HsrGradientAnalysis(Study):
 
     def notes(self) -> list[str]:
         """Findings for the report."""
-        found = []
+        lines = []
         if "cost" in self.tables:
-            found.append(
+            lines.append(
                 "Times are processor seconds of this machine, the least of several turns: the one "
                 "table that does not repeat byte for byte."
             )
-            found.append(_fastest(self.tables["cost"]))
+            lines.append(_fastest(self.tables["cost"]))
         if "difference_norms" in self.tables:
             norms = self.tables["difference_norms"]
             relative = (norms["difference_norm"] / norms["gradient_norm"]).max()
-            found.append(
+            lines.append(
                 "Analytic and three-point gradients differ by at most "
                 f"{norms['difference_norm'].max():.2g} in norm, {relative:.2g} relative, with h = "
                 f"{self.experiment.difference_step:g}: the error of the differences."
             )
-        return found
+        return lines
 
     def figures(self) -> Figures:
         """Figures that the stored tables allow; each is drawn when it is called."""

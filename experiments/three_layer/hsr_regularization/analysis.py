@@ -74,8 +74,8 @@ class Case(study.Case):
         where["protocol"] = self.protocol
         if "reading" in self.tables[table]:
             where["reading"] = self.reading
-        found = chosen(self.tables[table], **where)
-        return found.infer_objects()  # with a cell without any critical point, columns are objects
+        rows = chosen(self.tables[table], **where)
+        return rows.infer_objects()  # with a cell without any critical point, columns are objects
 
     def mark(self, method: str = "") -> str:
         """The variant as a row of the claims names it: 'fitted', 'printed second half', 'fitted
@@ -131,12 +131,12 @@ def wide(rows: pd.DataFrame, quantity: str) -> pd.DataFrame:
 
 def statistics(analysis: Study) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
-    found: list[Statistic] = []
+    tests: list[Statistic] = []
     for case in cases(analysis):
         for group, quantity in product(GROUPS, FIGURES):
             rows = case.rows("endpoints", group=group)
-            found += _of_quantity(case, rows, quantity, f"{group} seeds")
-    return found
+            tests += _of_quantity(case, rows, quantity, f"{group} seeds")
+    return tests
 
 
 def _of_quantity(c: Case, rows: pd.DataFrame, quantity: str, starts: str) -> Iterator[Statistic]:

@@ -47,16 +47,16 @@ SPECTRUM = (("lambda_max", "λ₁"), ("mean", "mean of the spectrum"), ("std", "
 
 def claims(analysis: Study) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
-    found: list[tuple[str, Claim]] = []
+    of_variants: list[tuple[str, Claim]] = []
     for case in cases(analysis):
         if case.first:
-            found += [*_search(case), *views(case), *spectra(case)]
+            of_variants += [*_search(case), *views(case), *spectra(case)]
         for make in (_sharpness, _harm, _minimum, _generalisation, _all_ends, _saddles):
-            found += make(case)
+            of_variants += make(case)
     if "draws" in analysis.tables:
-        found = decided_by_draws(found, claims_over_draws(analysis))
+        of_variants = decided_by_draws(of_variants, claims_over_draws(analysis))
     yield from _counts(analysis)
-    for claim in judge.gathered(found, main="fitted"):
+    for claim in judge.gathered(of_variants, main="fitted"):
         yield open_protocol(claim)
 
 
@@ -90,8 +90,8 @@ def _counts(analysis: Study) -> Iterator[Claim]:
             "learning rate of the search is printed; the protocol was chosen by these counts: see "
             "the scorecard"
         )
-        says = analysis.says["published counts"]
-        yield judge.claim(says, "not comparable", float(means["unique"]), text)
+        statement = analysis.says["published counts"]
+        yield judge.claim(statement, "not comparable", float(means["unique"]), text)
     if "scan" in analysis.tables:
         yield _as_printed(analysis.tables["scan"], analysis.says["search as printed"])
 
@@ -195,8 +195,8 @@ def _minimum(c: Case) -> Made:
     near = c.compared("smallest eigenvalue close to 0", ends, column("share", "median"))
     yield c.mark(), near
     for group in ("sharp", "flat"):
-        says = c.statement(f"HSR does not push λ_D down, {group} seeds")
-        yield c.mark(), c.evidence.unharmed(says, f"lambda_min, hsr - gd, {group} seeds")
+        statement = c.statement(f"HSR does not push λ_D down, {group} seeds")
+        yield c.mark(), c.evidence.unharmed(statement, f"lambda_min, hsr - gd, {group} seeds")
     flat = chosen(ends, group="flat")
     skew = column("lambda_min", "skew")
     for asam in c.methods("asam"):

@@ -181,10 +181,10 @@ def _limits(experiment: HsrRegularization, problem: Problem) -> Limits:
 
 
 def _named(names: list[str], place: Tensor, count: int) -> list[str]:
-    found = ["diverged"] * count
+    kinds = ["diverged"] * count
     for k, name in zip(place.tolist(), names, strict=True):
-        found[k] = name
-    return found
+        kinds[k] = name
+    return kinds
 
 
 def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
@@ -202,11 +202,11 @@ def where_they_lead(
     """The gradient that the stop rule leaves at the points of the search, and what they lead to
     downhill.
     """
-    found = lead(problem, theta, _limits(experiment, problem))
+    led = lead(problem, theta, _limits(experiment, problem))
     left = problem.gradient_norm(theta)
     first = problem.gradient_norm(problem.starts[start])
     columns = {"gradient": short(left), "gradient_ratio": short(left / first)}
-    for name, values in led_columns(problem, found, theta).items():
+    for name, values in led_columns(problem, led, theta).items():
         columns[f"led_{name}"] = values
     return columns
 

@@ -54,7 +54,7 @@ class HsrRegularizationAnalysis(Study):
         experiment = self.experiment
         if "endpoints" not in self.tables:
             return []
-        found = [
+        lines = [
             "The stop rule while training with a method is read in two ways: judged from the first "
             "step, as in the search (every_step), and from the second half of the steps on "
             "(second_half).",
@@ -66,11 +66,11 @@ class HsrRegularizationAnalysis(Study):
         for (protocol, reading), part in rows.groupby(["protocol", "reading"], sort=False):
             lost = part[part["status"] != "ok"]["method"].value_counts()
             listed = ", ".join(f"{NAMES[m]} {lost.get(m, 0)}" for m in NAMES)
-            found.append(
+            lines.append(
                 f"{protocol}, {reading}: starts without a critical point, left out of the tests: "
                 f"{listed}, of {len(part) // len(NAMES)} each."
             )
-        return found + unchecked("hsr")
+        return lines + unchecked("hsr")
 
     def figures(self) -> Figures:
         """The counterparts of Figs. 8-15, and what five data sets say of the comparisons

@@ -100,19 +100,19 @@ class HsrRegularization(ThreeLayerStudy):
         draws of the data.
         """
         work = self.training.steps / 10_000 * SECONDS / 3000
-        found = []
+        cells = []
         if "methods" in self.part and "fitted" in self.protocol:
             about: dict[str, c.Scalar] = {"protocol": "fitted", "further": self.further_steps}
             about["to_rounding"] = self.rounding_steps
-            found.append(c.Cell(about, round(3 + 1.3 * work * self.training.starts, 1), 0.6))
+            cells.append(c.Cell(about, round(3 + 1.3 * work * self.training.starts, 1), 0.6))
         if "methods" in self.part and "printed" in self.protocol:
             seconds = round(1 + work * self.draw_starts, 1)
             for rate in self.search_rate:
-                found.append(c.Cell({"protocol": "printed", "search_rate": rate}, seconds, 0.4))
+                cells.append(c.Cell({"protocol": "printed", "search_rate": rate}, seconds, 0.4))
         if "draws" in self.part and "fitted" in self.protocol:
             seconds = round(1 + work * self.draws * self.draw_starts, 1)
-            found.append(c.Cell({"part": "draws"}, seconds, 0.4))
-        return found
+            cells.append(c.Cell({"part": "draws"}, seconds, 0.4))
+        return cells
 
     def strength(self, method: str) -> float:
         """γ₂/γ₁ of a method."""

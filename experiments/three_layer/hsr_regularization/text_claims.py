@@ -137,7 +137,7 @@ def claims_over_draws(analysis: Study) -> list[tuple[str, Claim]]:
         within = replace(analysis.says[name], low=-margin, high=high)
         return judge.bound(within, gains("hsr", method, group), over="draws of the data")
 
-    found = []
+    of_variants = []
     for method in ("trace", "asam", "asam_wide", "hsr"):
         plain = method.removesuffix("_wide")
         mark = "fitted"
@@ -150,6 +150,6 @@ def claims_over_draws(analysis: Study) -> list[tuple[str, Claim]]:
         if plain == "asam":
             made.append(limited("HSR comparable to A-SAM on F1", method, "sharp", margin))
             made.append(limited("HSR not worse than A-SAM on F1", method, "sharp"))
-        found += [(mark, claim) for claim in made]
-    found.append(("fitted", limited("HSR does no harm to F1 from flat seeds", "gd", "flat")))
-    return found
+        of_variants += [(mark, claim) for claim in made]
+    of_variants.append(("fitted", limited("HSR does no harm to F1 from flat seeds", "gd", "flat")))
+    return of_variants

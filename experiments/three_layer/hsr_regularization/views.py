@@ -24,8 +24,8 @@ DEPTHS = 5  # distances at which a saddle is looked for
 
 def _quantiles(values: Tensor) -> list[list[float]]:
     """Quantiles over the last dimension, one list for each of COLUMNS, NaN left out."""
-    found = values.nanquantile(torch.tensor(QUANTILES, dtype=values.dtype), dim=-1)
-    return [_rounded(row) for row in found.tolist()]
+    quantiles = values.nanquantile(torch.tensor(QUANTILES, dtype=values.dtype), dim=-1)
+    return [_rounded(row) for row in quantiles.tolist()]
 
 
 def _rounded(values: list[float]) -> list[float]:

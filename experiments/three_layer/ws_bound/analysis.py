@@ -167,14 +167,14 @@ def split_low_high(rows: pd.DataFrame, low_share: float) -> tuple[pd.DataFrame, 
 
 def statistics(analysis: Study) -> list[Statistic]:
     """Every test of every variant, without Holm's correction."""
-    found = []
+    tests = []
     for case in polished_cases(analysis):
-        found += [*_of_points(case), *_widths(case)]
-    found += _draws(analysis.tables)
+        tests += [*_of_points(case), *_widths(case)]
+    tests += _draws(analysis.tables)
     for case in cases(analysis):
         if len(case.narrow):
-            found += [*_of_points(case), *_norms(case), *_widths(case), *_lower_edge(case)]
-    return found
+            tests += [*_of_points(case), *_norms(case), *_widths(case), *_lower_edge(case)]
+    return tests
 
 
 def _of_points(c: Case) -> Iterator[Statistic]:

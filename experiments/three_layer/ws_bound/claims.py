@@ -48,18 +48,18 @@ NO_RELATION = "ws.fig10, class B"
 
 def claims(analysis: Study) -> Iterator[Claim]:
     """One claim per statement, with what became of it under every variant."""
-    found: list[tuple[str, Claim]] = []
+    of_variants: list[tuple[str, Claim]] = []
     exact = []
     for case in [*cases(analysis), *polished_cases(analysis)]:
         if not case.narrow.empty:
             for make in _OF_POLISHED if case.polished else _OF_STOPPED:
-                found += make(case)
+                of_variants += make(case)
         made = inequalities(case, "theorems_polished") if case.polished else exact_claims(case)
         exact += [(case.mark, claim) for claim in made]
-    found = decided_by_draws(found, list(_over_draws(analysis)))
-    critical = [(mark, claim) for mark, claim in found if claim.name == "critical points"]
+    of_variants = decided_by_draws(of_variants, list(_over_draws(analysis)))
+    critical = [(mark, claim) for mark, claim in of_variants if claim.name == "critical points"]
     as_printed = {row.name: row for row in judge.gathered(critical, main="printed")}
-    for row in judge.gathered(found, main="fitted"):
+    for row in judge.gathered(of_variants, main="fitted"):
         decided = as_printed.get(row.name, of_the_fit_alone(row))
         if row.name == "W norm":
             decided = judge.minor_error(decided, NO_RELATION)
@@ -220,12 +220,12 @@ def _at_the_end(rows: pd.DataFrame) -> float:
 def _following(rows: pd.DataFrame) -> float:
     """Median over the paths of the correlation of log λ_sup and log λ₁ along a path."""
     kept = rows[(rows["lambda_sup"] > 0) & (rows["lambda_max"] > 0)]
-    found = []
+    correlations = []
     for _, part in kept.groupby("point"):
         if len(part) > 2:
             bound = np.log(part["lambda_sup"])
-            found.append(float(np.corrcoef(bound, np.log(part["lambda_max"]))[0, 1]))
-    return float(pd.Series(found, dtype=float).median())
+            correlations.append(float(np.corrcoef(bound, np.log(part["lambda_max"]))[0, 1]))
+    return float(pd.Series(correlations, dtype=float).median())
 
 
 def _counts(analysis: Study) -> Iterator[Claim]:

@@ -46,7 +46,7 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
     rows = c.rows(table, every_rate=True)
     threshold = "slack >= 0 up to rounding"
     for name in INEQUALITIES:
-        says = c.statement(name)
+        statement = c.statement(name)
         tested = rows[(rows["inequality"] == name) & (rows["points"] > 0)]
         points = int(tested["points"].sum())
         holding = int(tested["holding"].sum())
@@ -54,7 +54,7 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
             why = "no point to test"
             if points:
                 why = "the bound is infinite for this activation"
-            yield judge.claim(says, "not run", detail=why, threshold=threshold)
+            yield judge.claim(statement, "not run", detail=why, threshold=threshold)
             continue
         slack = float(tested["slack_min"].min())
         detail = (
@@ -70,10 +70,10 @@ def inequalities(c: Case, table: str) -> Iterator[Claim]:
                 "semi-definite"
             )
         if name in OF_ANY_MATRIX and holding == points:
-            yield judge.constructed(says, f"true of every such matrix; {detail}", slack)
+            yield judge.constructed(statement, f"true of every such matrix; {detail}", slack)
         else:
             verdict = decide(holding == points)
-            yield judge.claim(says, verdict, slack, detail, threshold=threshold)
+            yield judge.claim(statement, verdict, slack, detail, threshold=threshold)
 
 
 def _constants(activation: str) -> str:

@@ -89,7 +89,7 @@ def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
     spectrum = torch.linalg.eigvalsh(hessian)
     W, V = tl.split(theta, search.x.shape[1])
     trace, square = tl.traces(theta, *search.args)
-    found = {
+    measured = {
         "loss": search.loss(theta),
         "lambda_max": spectrum[:, -1],
         "lambda_min": spectrum[:, 0],
@@ -102,16 +102,16 @@ def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
         "RtR_norm_sq": hidden_gram_norm_squared(theta, search.x, search.activation),
         "hessian_error": hessian_error(search, theta, hessian, experiment),
     }
-    return found | f1_on_test_sets(search, theta)
+    return measured | f1_on_test_sets(search, theta)
 
 
 def f1_on_test_sets(search: Search, theta: Tensor) -> dict[str, Tensor]:
     """Macro F1 (S,) on each test set."""
-    found = {}
+    scores = {}
     for size, (x, q) in search.test.items():
         predicted = tl.predict(theta, x, search.activation) > 0.5
-        found[f"f1_test{size}"] = macro_f1(predicted, q > 0.5)
-    return found
+        scores[f"f1_test{size}"] = macro_f1(predicted, q > 0.5)
+    return scores
 
 
 def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
@@ -141,7 +141,7 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
     largest = points["lambda_max"][chosen]
     limit = 2 / search.rate
     f1 = points[f"f1_test{max(search.test)}"][chosen]
-    found = {
+    summary = {
         "stop_ratio": search.ratio,
         "starts": len(search.starts),
         "converged": int(ends.converged.sum()),
@@ -161,7 +161,7 @@ def search_summary(search: Search, points: Mapping[str, Any]) -> dict[str, Any]:
         "hessian_error_mean": float(points["hessian_error"][chosen].nanmean()),
         "f1_test_median": _quantile(f1, 0.5),
     }
-    return {name: [value] for name, value in found.items()}
+    return {name: [value] for name, value in summary.items()}
 
 
 def _unsettled(search: Search) -> float:

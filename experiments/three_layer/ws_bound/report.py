@@ -105,8 +105,8 @@ class WsBoundAnalysis(Study):
         """Findings for the report."""
         if "search" not in self.tables:
             return []
-        found = [_nearest_rate(self.tables), _lost(self.tables)]
-        return [line for line in found if line] + unchecked("ws_bound")
+        lines = [_nearest_rate(self.tables), _lost(self.tables)]
+        return [line for line in lines if line] + unchecked("ws_bound")
 
     def figures(self) -> Figures:
         """The counterpart of every figure of the paper that the stored tables allow, and where the

@@ -88,7 +88,7 @@ class WsBound(ThreeLayerStudy):
         data.
         """
         searches = self._searches()
-        found = list(searches) if "search" in self.part else []
+        cells = list(searches) if "search" in self.part else []
         if "polish" in self.part:
             for search in filter(self._polished, searches):
                 about: dict[str, c.Scalar] = {"part": "polish", "further": self.further_steps}
@@ -98,12 +98,12 @@ class WsBound(ThreeLayerStudy):
                     about["to_rounding"] = steps
                     factor = 4
                 params = about | dict(search.params)
-                found.append(c.Cell(params, round(factor * search.seconds, 2), 0.35))
+                cells.append(c.Cell(params, round(factor * search.seconds, 2), 0.35))
         if "draws" in self.part and "fitted" in self.protocol and "sigmoid" in self.activation:
             about = {"part": "draws", "further": self.further_steps}
             seconds = self.draws * (1.5 + self._seconds("sigmoid", self.portrait_hidden))
-            found.append(c.Cell(about, round(seconds, 2), 0.35))
-        return found
+            cells.append(c.Cell(about, round(seconds, 2), 0.35))
+        return cells
 
     def _polished(self, cell: c.Cell) -> bool:
         """All widths of the paper's activation, at the rate that stands for the printed protocol;
@@ -117,7 +117,7 @@ class WsBound(ThreeLayerStudy):
     def _searches(self) -> list[c.Cell]:
         """Every activation and width under the fitted protocol, then the scan of the printed
         one."""
-        found = []
+        cells = []
         for protocol, activation in product(self.protocol, self.activation):
             rates = self.rate
             if protocol == "fitted":
@@ -127,8 +127,8 @@ class WsBound(ThreeLayerStudy):
             for hidden, rate in product(self.hidden, rates):
                 params: dict[str, c.Scalar] = {"protocol": protocol, "activation": activation}
                 params |= {"hidden": hidden, "rate": rate}
-                found.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
-        return found
+                cells.append(c.Cell(params, self._seconds(activation, hidden), 0.35))
+        return cells
 
     def _seconds(self, activation: str, hidden: int) -> float:
         starts = self.training.starts / 500 * self.dataset.train / 50
