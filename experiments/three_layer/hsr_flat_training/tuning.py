@@ -96,27 +96,6 @@ def averaged(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return means.reset_index()
 
 
-def choose(table: pd.DataFrame, validation: int) -> dict[str, list[int]]:
-    """Method -> its four numbers of `chosen`, from the rows of one contest.
-
-    Most accurate: the highest validation accuracy, of equal ones the smallest λ₁. Flattest: the
-    smallest λ₁ among those within one binomial standard error of it (Breiman's rule).
-    """
-    chosen: dict[str, list[int]] = {}
-    ended = table[table["lambda_max"].notna()]
-    for (method, budget), rows in ended.groupby(["method", "budget"], sort=False):
-        assert budget == BUDGETS[len(chosen.get(method, [])) // 2], (
-            "budgets in the order of `chosen`"
-        )
-        ordered = rows.sort_values(["validation_accuracy", "lambda_max"], ascending=[False, True])
-        best = float(ordered["validation_accuracy"].iloc[0])
-        error = math.sqrt(best * (1 - best) / (validation * len(SEEDS)))
-        near = ordered[ordered["validation_accuracy"] >= best - error].sort_values("lambda_max")
-        pair = [int(ordered["trial"].iloc[0]), int(near["trial"].iloc[0])]
-        chosen[method] = chosen.get(method, []) + pair
-    return chosen
-
-
 def main(path: Path) -> None:
     """Search for both contests; what is in the file already is kept."""
     from runner.run.config import build_job

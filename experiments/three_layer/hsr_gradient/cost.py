@@ -98,13 +98,6 @@ def value_and_gradient(
     return value, 2 * torch.cat([(inputs.T @ y).flatten(), z.sum()[None], by_v.sum(0)])
 
 
-def trace_of_square_gradient(
-    theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid"
-) -> Tensor:
-    """∇ tr H² (HSR, Theorems 4, 5)."""
-    return value_and_gradient(theta, x, q, activation)[1]
-
-
 def upper_bound_gradient(
     theta: Tensor, x: Tensor, q: Tensor, activation: str = "sigmoid", block: int | None = None
 ) -> Tensor:

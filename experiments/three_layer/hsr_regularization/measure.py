@@ -64,23 +64,21 @@ def measure_contest(experiment: HsrRegularization, cell: Cell, ctx: Context) -> 
     points, group = critical_points(experiment, problem, ends)
     start = points["start"]
     chosen, names = chosen_starts(start, group)
-    found: dict[str, list[Columns]] = {
-        name: [] for name in ("endpoints", "nearest", "dynamics", "profiles")
-    }
+    by_table: dict[str, list[Columns]] = {}
     finals = {}
     for number, method in enumerate(METHODS):
         ctx.progress(1 + number, 6, f"{method} from {len(chosen)} starts")
         result, tables = measure_method(experiment, problem, method, chosen, names)
         finals[method] = result.final.theta
         for name, parts in tables.items():
-            found[name] += parts
+            by_table.setdefault(name, []).extend(parts)
     theta = finals["gd"][0] if "gd" in finals and len(chosen) else problem.starts[0]
     certificate = of_hessian("Hessian", problem.hessian(theta), problem.loss, theta, ctx)
     return {
         "data": data_table(problem),
         "search": search_summary(experiment, ends, points),
         "critical_points": points | where_they_lead(experiment, problem, ends.theta[start], start),
-        **{name: stack(parts) for name, parts in found.items()},
+        **{name: stack(parts) for name, parts in by_table.items()},
         "certificate": [certificate],
         "boundaries": boundaries(experiment, problem, finals, names, chosen, points),
     }
@@ -191,7 +189,8 @@ def _moved(ends: Endpoints, place: Tensor, found: Polished) -> Endpoints:
     theta = ends.theta.clone()
     steps = ends.steps.clone()
     done = torch.zeros_like(ends.converged)
-    theta[place], steps[place] = found.theta, found.steps
+    theta[place] = found.theta
+    steps[place] = found.steps
     done[place] = torch.tensor([kind != "unfinished" for kind in found.kind], dtype=torch.bool)
     return Endpoints(theta, steps, done, ends.diverged)
 

@@ -4,6 +4,7 @@ boundaries.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -40,28 +41,23 @@ def dynamics(
     A start that has stopped counts with its last point. Every curve would be megabytes.
     """
     steps = torch.arange(0, experiment.training.steps + 1, experiment.record_every)
-    paths = []
-    for start in range(len(names)):
-        path = result.trajectories[start]
+    theta = problem.starts.new_zeros(len(names), len(steps), problem.starts.shape[1])
+    for start, path in result.trajectories.items():
         last = torch.searchsorted(path.steps, steps, right=True) - 1
-        paths.append(path.theta[last])
-    if paths:
-        theta = torch.stack(paths)
-    else:
-        theta = problem.starts.new_zeros(0, len(steps), problem.starts.shape[1])
-    values = {
-        "loss": problem.loss(theta),
-        "lambda_max": problem.spectrum(theta)[..., -1],
-    }
+        theta[start] = path.theta[last]
+    values = {"loss": problem.loss(theta), "lambda_max": problem.spectrum(theta)[..., -1]}
     rows = []
-    for group in GROUPS:
-        of = torch.tensor([name == group for name in names], dtype=torch.bool)
-        for quantity, value in values.items() if bool(of.any()) else ():
-            rows += [
-                (group, quantity, *row)
-                for row in zip(steps.tolist(), *_quantiles(value[of].t()), strict=True)
-            ]
+    for group, quantity in product(GROUPS, values):
+        if group in names:
+            of_group = values[quantity][_mask(names, group)]
+            for row in zip(steps.tolist(), *_quantiles(of_group.t()), strict=True):
+                rows.append((group, quantity, *row))
     return columns(("group", "quantity", "step", *COLUMNS), rows)
+
+
+def _mask(names: list[str], group: str) -> Tensor:
+    """Which starts belong to a group, (S,)."""
+    return torch.tensor([name == group for name in names], dtype=torch.bool)
 
 
 def _along(problem: Problem, theta: Tensor, direction: Tensor, offsets: Tensor) -> Tensor:
@@ -79,11 +75,9 @@ def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor)
     """
     vectors = torch.linalg.eigh(problem.hessian(theta).nan_to_num()).eigenvectors
     offsets = torch.linspace(0, experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
-    both = (
-        _along(problem, theta, vectors[..., 0], offsets)
-        + _along(problem, theta, vectors[..., 0], -offsets)
-    ) / 2
-    return (-both).amax(-1)
+    ahead = _along(problem, theta, vectors[..., 0], offsets)
+    behind = _along(problem, theta, vectors[..., 0], -offsets)
+    return (-(ahead + behind) / 2).amax(-1)
 
 
 def profiles(
@@ -100,26 +94,22 @@ def profiles(
 
     at: what the ends are, in a column of that name ("stopped", "nearest").
     """
-    offsets = (
-        torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype)
-        * experiment.line_half_range
-    )
+    offsets = torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype)
+    offsets = offsets * experiment.line_half_range
     rows: list[tuple[Any, ...]] = []
 
     def add(kind: str, direction: str, start: int, values: Tensor) -> None:
         lines = zip(offsets.tolist(), *_quantiles(values.t()), strict=True)
         rows.extend((at, kind, direction, start, *line) for line in lines)
 
-    finite = torch.isfinite(ends.theta).all(1)
+    shown = torch.isfinite(ends.theta).all(1)
     if at == "nearest":
-        finite &= ends.converged
+        shown &= ends.converged
     for group in GROUPS:
-        of = (torch.tensor([name == group for name in names], dtype=torch.bool) & finite).nonzero()[
-            :, 0
-        ]
-        if not len(of):
+        of_group = (_mask(names, group) & shown).nonzero()[:, 0]
+        if not len(of_group):
             continue
-        theta = ends.theta[of]
+        theta = ends.theta[of_group]
         values, vectors = torch.linalg.eigh(problem.hessian(theta))
         add(f"{group} group", "u_1", -1, _along(problem, theta, vectors[..., -1], offsets))
         if group == "flat":
@@ -128,11 +118,11 @@ def profiles(
             high = least.quantile(0.75)
             inside = least.where(least >= low - 1.5 * (high - low), torch.inf)
             tip = int(inside.argmin())
+            start = int(chosen[of_group[tip]])
+            point = theta[tip : tip + 1]
             for direction, column in (("u_1", -1), ("u_D", 0)):
-                line = _along(
-                    problem, theta[tip : tip + 1], vectors[tip : tip + 1, :, column], offsets
-                )
-                add("whisker tip", direction, int(chosen[of[tip]]), line)
+                vector = vectors[tip : tip + 1, :, column]
+                add("whisker tip", direction, start, _along(problem, point, vector, offsets))
     return columns(("at", "kind", "direction", "start", "offset", *COLUMNS), rows)
 
 
@@ -174,19 +164,15 @@ def boundaries(
     """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig.
     15).
     """
-    bound = dict(
-        zip(torch.as_tensor(points["start"]).tolist(), points["lambda_sup"].tolist(), strict=True)
-    )
+    starts = torch.as_tensor(points["start"]).tolist()
+    bound = dict(zip(starts, points["lambda_sup"].tolist(), strict=True))
     sharp = [k for k, name in enumerate(names) if name == "sharp"]
     ranked = sorted(sharp, key=lambda k: -bound[int(chosen[k])])[: experiment.boundary_starts]
     plane, _ = _grid(experiment, problem.x.dtype)
     rows = []
-    for method in ("gd", "hsr"):
-        for k in ranked:
-            p = tl.predict(finals[method][k], plane, problem.activation).tolist()
-            start = int(chosen[k])  # rounded: drawn only, a third of the size
-            rows += [
-                (method, start, *x, round(value, 3))
-                for x, value in zip(plane.tolist(), p, strict=True)
-            ]
+    for method, k in product(("gd", "hsr"), ranked):
+        start = int(chosen[k])
+        p = tl.predict(finals[method][k], plane, problem.activation).tolist()
+        for x, value in zip(plane.tolist(), p, strict=True):
+            rows.append((method, start, *x, round(value, 3)))  # drawn only: a third of the size
     return columns(("method", "start", "x1", "x2", "p"), rows)

@@ -359,11 +359,9 @@ def test_contraction_with_any_symmetric_matrix(name):
 def test_the_paper_s_double_sums_agree(name):
     for sizes in SIZES:
         theta, x, q = instance(sizes, seed=1)
-        value = double_sum.value_and_gradient(theta, x, q, name)[0]
-        assert relative_error(tl.trace_of_square(theta, x, q, name), value) < GRADIENT_TOLERANCE
-        for function in ("trace_of_square_gradient", "upper_bound_gradient"):
-            expected = getattr(double_sum, function)(theta, x, q, name)
-            assert (
-                relative_error(getattr(tl, function)(theta, x, q, name), expected)
-                < GRADIENT_TOLERANCE
-            ), function
+        value, gradient = double_sum.value_and_gradient(theta, x, q, name)
+        sums = {"trace_of_square": value, "trace_of_square_gradient": gradient}
+        sums["upper_bound_gradient"] = double_sum.upper_bound_gradient(theta, x, q, name)
+        for function, expected in sums.items():
+            found = getattr(tl, function)(theta, x, q, name)
+            assert relative_error(found, expected) < GRADIENT_TOLERANCE, function
