@@ -255,20 +255,13 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     which the sharpness climbs to from below.
     """
     m = int(cell.params["width"])
-    kind = str(cell.params["network"])
-    start = str(cell.params["start"])
-    generator = ctx.numpy_generator("scalar_spectrum.edge.data")
-    if kind == "relu":
-        slope = setup.edge_slope
-        data = wedge(setup.samples, generator, right=slope, left=slope, noise=setup.edge_noise)
-    else:
-        data = linear(setup.samples, generator, slope=setup.edge_slope, noise=setup.edge_noise)
-    network = Network(kind, *(torch.from_numpy(a) for a in data))
-    size = (setup.large_scale if start == "large" else setup.small_scale) / m**0.5
+    large = cell.params["start"] == "large"
+    network = _edge_network(setup, str(cell.params["network"]), ctx)
+    size = (setup.large_scale if large else setup.small_scale) / m**0.5
     w = size * normal(m, ctx, "edge.w")
     v = size * normal(m, ctx, "edge.v")
     begin = network.read(0, w, v)
-    reference = begin.sharpness if start == "large" else network.flattest()
+    reference = begin.sharpness if large else network.flattest()
     rate = 2 * float(cell.params["factor"]) / reference
     limit = setup.diverged * begin.loss
     rows: list[dict[str, Any]] = []
@@ -276,45 +269,46 @@ def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     for state in descend(network, w, v, rate, 0.0, setup.edge_steps, limit):
         ctx.progress(state.step, setup.edge_steps)
         recent = [row["loss"] for row in rows[-STILL:]] + [state.loss]
-        still = len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent)
         status = "ok"
-        if still:
+        if len(recent) > STILL and max(recent) - min(recent) <= 1e-12 * max(recent):
             status = "settled"
         if not state.loss <= limit:
             status = "diverged"
-        rows.append(
-            {
-                "step": state.step,
-                "rate": rate,
-                "loss": state.loss,
-                "sharpness": state.sharpness,
-                "status": status,
-            }
-        )
+        row = {"step": state.step, "rate": rate, "loss": state.loss}
+        rows.append(row | {"sharpness": state.sharpness, "status": status})
         if status == "settled" or (status == "ok" and state.step in (0, setup.edge_steps)):
             residuals.append(top_residual(network, state))
         if status == "settled":
             break  # every further step would repeat this one
-    last = rows[-1]
-    error = max(residuals)
-    certificate = {
+    residual = max(residuals)
+    end = {"rate": rate, "residual": residual, "last": rows[-1]["step"]}
+    end["status"] = rows[-1]["status"]
+    return {"edge": rows, "edge_runs": [end], "certificate": [_edge_certificate(residual)]}
+
+
+def _edge_network(setup: ScalarSpectrum, kind: str, ctx: Context) -> Network:
+    slope = setup.edge_slope
+    generator = ctx.numpy_generator("scalar_spectrum.edge.data")
+    if kind == "relu":
+        data = wedge(setup.samples, generator, right=slope, left=slope, noise=setup.edge_noise)
+    else:
+        data = linear(setup.samples, generator, slope=slope, noise=setup.edge_noise)
+    return Network(kind, *(torch.from_numpy(a) for a in data))
+
+
+def _edge_certificate(error: float) -> dict[str, Any]:
+    status = "the closed-form pair is none of the differentiated gradient"
+    if error <= EXACT:
+        status = "ok"
+    return {
         "what": "top eigenpair, |H z - lambda z| / lambda",
         "ok": int(error <= EXACT),
         "error": error,
         "where": "all",
         "tolerance": EXACT,
         "difference_step": float("nan"),
-        "status": "ok"
-        if error <= EXACT
-        else "the closed-form pair is none of the differentiated gradient",
+        "status": status,
     }
-    end = {
-        "rate": [rate],
-        "residual": [max(residuals)],
-        "last": [last["step"]],
-        "status": [last["status"]],
-    }
-    return {"edge": rows, "edge_runs": end, "certificate": [certificate]}
 
 
 def top_residual(network: Network, state: State) -> float:

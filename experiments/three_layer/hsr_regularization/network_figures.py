@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, cast
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.three_layer.drawing import EIGENVALUE, band, line
+from experiments.three_layer.drawing import EIGENVALUE, Look, band, line
 from experiments.three_layer.hsr_regularization.settings import NAMES
 from runner.contract import Tables
 from runner.report import figures as draw
@@ -30,17 +31,14 @@ def dynamics(tables: Tables, protocol: str) -> Figure:
     quantities = {"loss": "loss $L$", "lambda_max": EIGENVALUE}
 
     def panel(ax: Axes, key: tuple[str, str]) -> None:
+        group, quantity = key
         for method, name in NAMES.items():
-            part = chosen(rows, group=key[0], quantity=key[1], method=method)
+            part = chosen(rows, group=group, quantity=quantity, method=method)
             band(ax, part["step"], part["q50"], part["q10"], part["q90"], method, name)
         draw.log_axis(ax)
-        ax.set_ylabel(quantities[key[1]])
+        ax.set_ylabel(quantities[quantity])
 
-    titles = {
-        (group, quantity): f"{group} seeds"
-        for group in ("flat", "sharp")
-        for quantity in quantities
-    }
+    titles = {key: f"{key[0]} seeds" for key in product(("flat", "sharp"), quantities)}
     caption = (
         "drawn: the first data set; lines: median over the starts of a group, bands: 10 to 90 %"
     )
@@ -88,40 +86,26 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
     at: "stopped", at the ends themselves, where a slope is left; or "nearest", at the points
     without gradient nearest to them. Every direction has one scale for all methods.
     """
-    rows = _first(tables, "profiles", protocol)
-    rows = chosen(rows, kind="whisker tip", at=at)
+    rows = chosen(_first(tables, "profiles", protocol), kind="whisker tip", at=at)
     near = _first(tables, "nearest", protocol)
-
-    def of(method: str, direction: str) -> pd.DataFrame:
-        return chosen(rows, method=method, direction=direction)
+    looks = {"u_1": line("lambda_1"), "u_D": line("lambda_sup")}
 
     def panel(ax: Axes, key: tuple[str, str]) -> str:
         method, direction = key
-        part = of(*key)
-        ax.plot(
-            part["offset"], part["q50"], **line("lambda_1" if direction == "u_1" else "lambda_sup")
-        )
+        of_method = chosen(rows, method=method)
+        part = chosen(of_method, direction=direction)
+        ax.plot(part["offset"], part["q50"], **looks[direction])
         ax.axhline(0, color="0.6", linewidth=0.8, zorder=1)  # below a line on the same height
         if part.empty:
             return f"{NAMES[method]}: none"
-        if direction == "u_1":
-            kind = near.loc[
-                (near["method"] == method) & near["start"].isin(part["start"]), "nearest_kind"
-            ]
-            where = WHERE.get(kind.iloc[0], kind.iloc[0])
-            return f"{NAMES[method]}\nnearest stationary point: {where}"
-        fall = max(0.0, -float(part["q50"].min()))
-        rise = float(of(method, "u_1")["q50"].max())
-        if fall < FLAT * rise:
-            return f"{NAMES[method]}\nflat: falls by less than {100 * FLAT:g} % of that rise"
-        return (
-            f"{NAMES[method]}\nfalls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise along "
-            "$u_1$"
-        )
+        if direction == "u_D":
+            return f"{NAMES[method]}\n{_fall(of_method)}"
+        ends = chosen(near, method=method)
+        kind = ends.loc[ends["start"].isin(part["start"]), "nearest_kind"].iloc[0]
+        return f"{NAMES[method]}\nnearest stationary point: {WHERE.get(kind, kind)}"
 
-    titles = {(method, direction): "" for method in NAMES for direction in ("u_1", "u_D")}
     figure = draw.panels(
-        titles,
+        dict.fromkeys(product(NAMES, looks), ""),
         panel,
         columns=2,
         legend_columns=0,
@@ -130,19 +114,27 @@ def saddle_check(tables: Tables, protocol: str, at: str) -> Figure:
         sharex=True,
         sharey=False,
     )
-    for column, direction in enumerate(("u_1", "u_D")):
+    for column, (direction, which) in enumerate((("u_1", "largest"), ("u_D", "smallest"))):
         axes = figure.axes[column::2]
-        limits = [ax.get_ylim() for ax in axes]
+        low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
         for ax in axes:
-            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+            ax.set_ylim(min(low), max(high))
             ax.set_ylabel(rf"$L(\theta + t\,{direction}) - L(\theta)$")
-        which = ("largest", "smallest")[column]
         axes[-1].set_xlabel(f"step $t$ along ${direction}$, {which} eigenvalue")
     place = "where the method stops"
     if at == "nearest":
         place = "at the nearest point without gradient"
     draw.note(figure, f"drawn: one end of each method, {place}, flat seeds of the first data set")
     return figure
+
+
+def _fall(rows: pd.DataFrame) -> str:
+    """How far the loss falls along u_D, next to its rise along u_1."""
+    fall = max(0.0, -float(chosen(rows, direction="u_D")["q50"].min()))
+    rise = float(chosen(rows, direction="u_1")["q50"].max())
+    if fall < FLAT * rise:
+        return f"flat: falls by less than {100 * FLAT:g} % of that rise"
+    return f"falls by {fall:.1g}, {100 * fall / rise:.1g} % of the rise along $u_1$"
 
 
 def boundaries(tables: Tables, protocol: str) -> Figure:
@@ -156,33 +148,26 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
     images = []
 
     def panel(ax: Axes, key: tuple[str, int]) -> None:
-        part = chosen(rows, method=key[0], start=key[1])
+        method, start = key
+        part = chosen(rows, method=method, start=start)
         grid = part.pivot(index="x2", columns="x1", values="p")
         plane = (grid.columns, grid.index, grid.to_numpy())
         images.append(ax.contourf(*plane, levels=20, cmap="PuOr_r", vmin=0, vmax=1))
         ax.contour(*plane, levels=[0.5], colors="black", linewidths=1.4)
+        look: Look = {"s": 9, "facecolors": "white", "edgecolors": "black", "linewidths": 0.6}
         for kind, marker in ((0, "o"), (1, "^")):
             points = chosen(train, label=kind)
-            ax.scatter(
-                points["x1"],
-                points["x2"],
-                marker=marker,
-                s=9,
-                facecolors="white",
-                edgecolors="black",
-                linewidths=0.6,
-                label=f"class {kind}",
-            )
+            ax.scatter(points["x1"], points["x2"], marker=marker, label=f"class {kind}", **look)
         ax.grid(False)
         ax.locator_params(nbins=3)
-        ax.set(
-            aspect="equal",
-            xlim=(grid.columns[0], grid.columns[-1]),
-            ylim=(grid.index[0], grid.index[-1]),
-        )
+        ax.set_aspect("equal")
+        ax.set_xlim(grid.columns[0], grid.columns[-1])
+        ax.set_ylim(grid.index[0], grid.index[-1])
 
     names = {"gd": "plain", "hsr": NAMES["hsr"]}
-    titles = {(m, k): f"{name}, start {k}" for m, name in names.items() for k in starts}
+    titles = {}
+    for method, start in product(names, starts):
+        titles[method, start] = f"{names[method]}, start {start}"
     figure = draw.panels(
         titles,
         panel,
@@ -193,10 +178,8 @@ def boundaries(tables: Tables, protocol: str) -> Figure:
         height=4.6,
         sharex=True,
     )
-    draw.note(
-        figure, "drawn: the first data set, the starts of its sharpest points; black: p = 1/2"
-    )
-    figure.colorbar(
-        cast(Any, images[-1]), ax=figure.axes, shrink=0.7, label="probability $p$ of class 1"
-    )
+    shown = "drawn: the first data set, the starts of its sharpest points; black: p = 1/2"
+    draw.note(figure, shown)
+    image = cast(Any, images[-1])
+    figure.colorbar(image, ax=figure.axes, shrink=0.7, label="probability $p$ of class 1")
     return figure
