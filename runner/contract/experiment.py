@@ -26,7 +26,7 @@ import hashlib
 import itertools
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from runner.contract.schema import check, imported
@@ -110,11 +110,9 @@ class Context:
     seed: int
     device: str = "cpu"
     threads: int = 1
-    progress: Callable[..., None] = field(default=lambda done, total, note="": None, repr=False)
-    log: Callable[[str], None] = field(default=lambda line: None, repr=False)
-    open_checkpoints: Callable[[Mapping[str, Any]], Checkpoints] | None = field(
-        default=None, repr=False
-    )
+    progress: Callable[..., None] = lambda done, total, note="": None
+    log: Callable[[str], None] = lambda line: None
+    open_checkpoints: Callable[[Mapping[str, Any]], Checkpoints] | None = None
 
     def torch_generator(self, role: str) -> torch.Generator:
         """Generator of the stream `role` of this seed, the same in every cell; put cell parameters

@@ -15,7 +15,7 @@ from typing import Any
 from runner.contract import SettingError, short
 from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
-from runner.run.config.overrides import TOP_LEVEL, Arguments, expand
+from runner.run.config.overrides import Arguments, expand
 from runner.run.config.types import may_import
 from runner.run.execute import run_job
 from runner.run.exit_status import FULL_ERROR, limit, was_interrupted
@@ -135,10 +135,7 @@ def _targets(node: Any) -> Iterator[str]:
 
 def shown_words(arguments: Arguments) -> list[str]:
     """The command line that shows the (first) job, the overrides of its profile included."""
-    words = expand(arguments)[0]
-    run = [word for word in words if word.split("=", 1)[0] in TOP_LEVEL]
-    others = [word for word in words if word not in run]
-    return arguments.argv([*run, *composition(others).words])
+    return arguments.argv(composition(expand(arguments)[0]).words)
 
 
 def show_hydra(words: Sequence[str]) -> int:

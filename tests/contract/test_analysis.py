@@ -37,6 +37,16 @@ class Plain(Experiment):
         return {"numbers": {"value": [0.0]}}
 
 
+def test_an_analysis_that_adds_nothing_gives_empty_answers():
+    bare = Analysis(Plain(needed=1), {})
+    assert (bare.captions(), bare.figures(), bare.documents(), list(bare.notes())) == (
+        {},
+        {},
+        {},
+        [],
+    )
+
+
 class Counted(Analysis):
     experiment: Plain
 

@@ -10,7 +10,7 @@ import torch
 
 from runner.contract import Context, SettingError
 from runner.contract.experiment import torch_generator
-from runner.data import cifar
+from runner.data import cifar, images
 from runner.data.cifar import Archive, archive, data_root, read
 from runner.data.images import DataError, Split, load, load_images
 from runner.data.synthetic import MEAN, STD, gaussian_classes, linear, wedge
@@ -267,6 +267,15 @@ def test_surrogate_classes_are_balanced_and_tell_apart():
     assert again.fingerprint == data.fingerprint
     other = load_images(SurrogateData(classes=5, train=1003, test=500), Context(seed=3))
     assert other.fingerprint != data.fingerprint
+    assert len(images._HELD) == 1  # no memory for images of two
+
+
+def test_published_streams_draw_inputs_from_torchs_generator_of_the_seed():
+    settings = AttentionData(train=8, validation=4, tokens=3, width=5, streams="published")
+    inputs = load(settings, Context(seed=3)).train.inputs
+    assert torch.equal(inputs, torch.randn(8, 3, 5, generator=torch.Generator().manual_seed(3)))
+    named = load(replace(settings, streams="named"), Context(seed=3)).train.inputs
+    assert not torch.equal(inputs, named)
 
 
 def test_every_kind_is_loaded_by_the_module_of_its_settings():

@@ -5,10 +5,11 @@
 
 Each mutation changes one comparison, operator, constant, condition or call in a copy of the
 project, and runs the test files that belong to the changed module: those named after it, those
-that import it, and those of its folder that name it; if none notices, the rest of its folder. A
-mutation is caught when a test fails or runs into the time limit; slow tests are not asked. FILE
-restricts the draw to some files or lines. Exit status 1 if a mutation survives. A survivor is
-either equivalent (no input tells the two programs apart) or a missing test.
+that import it, and those of its folder that name it; if none notices, the rest of its folder and
+the tests of the commands, which run every module. A mutation is caught when a test fails or runs
+into the time limit; slow tests are not asked. FILE restricts the draw to some files or lines. Exit
+status 1 if a mutation survives. A survivor is either equivalent (no input tells the two programs
+apart) or a missing test.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from tests.mutations.engine import joins_text, replaced, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("store", "stats", "run", "report", "contract", "data")
+COMMANDS = "tests/run/test_"
 NOT_COPIED = ("outputs/", "docs/")
 OPERATORS: dict[type, type] = {
     **{
@@ -104,12 +106,14 @@ def tests_of(file: str, most: int) -> list[str]:
     for path in (ROOT / "tests").rglob("test_*.py"):
         text, relative = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
         imported = bool(imports.search(text))
-        if not imported and relative.count("/") > 1 and not relative.startswith(f"tests/{room}/"):
+        near = relative.startswith((f"tests/{room}/", COMMANDS)) or relative.count("/") == 1
+        if not imported and not near:
             continue
         used = sum(bool(re.search(rf"\b{word}\b", text)) for word in names)
         own = relative == f"tests/{room}/test_{name}.py"
-        ranked.append((-(1000 * own + 100 * imported + used), relative))
-    return [relative for _, relative in sorted(ranked)][:most]
+        far = relative.startswith(COMMANDS) and room != "run" and not imported
+        ranked.append((far, -(1000 * own + 100 * imported + used), relative))
+    return [relative for *_, relative in sorted(ranked)][:most]
 
 
 def draw(count: int, seed: int, places: list[str]) -> list[tuple[str, int]]:

@@ -89,3 +89,7 @@ def test_rounding_in_a_certificate_is_no_difference_and_its_verdict_is():
         and "the stored certificate disagreed, measured again it agrees" in mended.line()
     )
     assert not compare({"certificate": table(GOOD)}, {"certificate": table(wrong)}, 0.0).agrees
+    still = Certificate(False, {"b": 3e-8}, 1e-6, 1e-4, ("kink",))
+    assert compare({"certificate": table(wrong)}, {"certificate": table(still)}, 0.0).identical
+    points = [{"points": pd.DataFrame({"error": [value]})} for value in (1.0, 2.0)]
+    assert not compare(*points, 0.0).agrees

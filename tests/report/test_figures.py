@@ -166,8 +166,9 @@ def test_ticks_of_a_short_logarithmic_axis_are_plain_numbers(values, wanted):
     assert not any("10^" in tick for tick in _ticks(values))
 
 
-def test_ticks_of_a_long_logarithmic_axis_are_powers_of_ten():
-    shown = _ticks([1e-6, 1e3])
+@pytest.mark.parametrize("values", [[1e-6, 1e3], [1e-6, 2e-5], [1e7, 2e8]])
+def test_ticks_of_a_long_or_far_logarithmic_axis_are_powers_of_ten(values):
+    shown = _ticks(values)
     assert shown and all("10^" in tick for tick in shown)
 
 
@@ -179,6 +180,16 @@ def _ticks(values):
     figure.draw_without_rendering()
     texts = [tick.get_text() for tick in axes[0, 0].get_yticklabels()]
     return [text for text in texts if text]
+
+
+def test_a_figure_whose_layout_collapses_is_refused():
+    label = "a long label of the axis" * 3
+    with figures.drawn_in(1.5, 0):
+        figure = figures.panels(
+            {0: label}, lambda ax, _: ax.plot([0, 1]) and None, x=label, y=label
+        )
+    with pytest.raises(SettingError, match="expected a larger figure"):
+        saving.check_room(figure)
 
 
 def test_panels_are_lettered_beyond_z():
@@ -227,6 +238,16 @@ def draw():
     axes[0, 0].set(xlabel="x", ylabel="y")
     figures.legend(axes[0, 0])
     return figure
+
+
+def test_a_legend_is_centred_below_its_panel():
+    figure = draw()
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    below, panel = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert below.y1 < panel.y0 and (below.x0 + below.x1) / 2 == pytest.approx(
+        (panel.x0 + panel.x1) / 2, abs=1
+    )
 
 
 @pytest.mark.parametrize("suffix", saving.FORMATS)

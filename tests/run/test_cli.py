@@ -209,6 +209,9 @@ def test_what_is_stored_has_json_and_its_page_is_opened(stored):
     assert re.search(r"cell \w+ width=1 shape=square\n", log.read_text())
     Path("another_seed/toy/index.html").unlink()
     assert stored("open", "toy", "outputs=another_seed")[0] == 0
+    words = ("report", "experiment=toy", "width=1", "outputs=another_seed")
+    assert "seed=42" not in stored(*words)[1]
+    assert "seed=42,45" in stored(*words, "seed=42")[1]
     status, out, err = stored("open", "outputs=empty")
     assert status == 2 and "hess-run report" in err and err.count("\n") == 1
     assert not Path("empty").exists()

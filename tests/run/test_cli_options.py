@@ -4,6 +4,7 @@ early moment."""
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,11 @@ def test_cfg_shows_the_job_that_would_run_profile_included(command):
     status, out, _ = command("--cfg", "job", "--package", "dataset", "experiment=toy")
     assert status == 0 and "train: 8" in out and "experiment" not in out
     assert list(command.folder.iterdir()) == []
+
+
+def test_a_fetched_data_set_is_said_to_be_complete_and_where(command, monkeypatch):
+    monkeypatch.setattr("runner.data.fetch.fetch", lambda name, **_: Path("there", name))
+    assert command("data", "fetch", "cifar10")[:2] == (0, "cifar10: complete in there/cifar10\n")
 
 
 def test_info_completion_and_hydras_help(command, monkeypatch):
@@ -175,6 +181,16 @@ def test_help_of_every_verb_and_experiment(command):
         assert status == 0 and out.startswith("toy: Toy") and "one of round, square" in out
     status, out, _ = command("--help")
     assert status == 0 and "experiments: toy" in out
+
+
+def test_a_note_stands_next_to_its_setting_where_the_line_has_room(command, monkeypatch):
+    counts = set()
+    for columns in (80, 110):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        next_to = [x for x in command("show", "toy")[1].splitlines() if " = " in x and "  # " in x]
+        assert next_to and all(len(line) <= columns for line in next_to)
+        counts.add(len(next_to))
+    assert len(counts) == 2
 
 
 def test_names_can_be_swept_by_a_pattern():

@@ -104,13 +104,15 @@ def test_a_running_cell_shows_phase_step_and_rate_before_it_ends(clock, monkeypa
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     bar = progress.open_progress("toy", CELLS)
     bar.start("k=1")
-    for step in range(3):
+    for step in range(10, 13):
         bar.inside(step, 50, "loss 0.5")
         clock[0] += 0.5
     text = capsys.readouterr().err
     bar.close()
     assert (
-        "0/2" in text and "k=1: loss 0.5 2 of 50, 2 a second" in text and "about 29 s to go" in text
+        "0/2" in text
+        and "k=1: loss 0.5 12 of 50, 2 a second" in text
+        and "about 29 s to go" in text
     )
     assert "\x1b[3" not in text  # no colour
 

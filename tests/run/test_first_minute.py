@@ -4,6 +4,7 @@ before it starts."""
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -13,9 +14,10 @@ from experiments.scalar_spectrum.spectra import dense_eigenvalues
 from runner.contract import Cell, SettingError
 from runner.kinds.dataset import GaussianData
 from runner.run.answer_lines import lines
+from runner.run.command_line import parse
 from runner.run.config.overrides import Arguments
 from runner.run.costs import Costs, duration
-from runner.run.demo import FIGURE, demo
+from runner.run.demo import FIGURE, demo, demo_command
 from runner.run.execute import run
 from runner.run.launch import without_stored
 from runner.run.planning import survey
@@ -64,6 +66,13 @@ def test_the_demo_says_when_the_formula_is_wrong(tmp_path, monkeypatch, capsys):
     )
     assert demo(tmp_path) == 0
     assert "verdict    refuted: largest relative difference 1.0e-03" in capsys.readouterr().out
+
+
+def test_a_demo_whose_cell_fails_ends_with_status_1(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("runner.run.demo.CELLS", ("part=[cells]", "seed=42"))
+    monkeypatch.setattr(spectra, "dense_eigenvalues", Mock(side_effect=ValueError("no spectrum")))
+    assert demo_command(parse(["demo", f"outputs={tmp_path}"])) == 1
+    assert "a cell failed: ValueError: no spectrum" in capsys.readouterr().out
 
 
 def test_why_names_cells_commit_processor_and_command(shown, monkeypatch):

@@ -195,6 +195,14 @@ def test_several_jobs_share_the_cells_and_report_failures_once(tmp_path, monkeyp
     assert stopped.interrupted and not stopped.measured
 
 
+def test_stop_ends_a_worker_that_heeds_no_signal_and_skips_one_that_never_started():
+    fork = multiprocessing.get_context("fork")
+    running, never = (fork.Process(target=time.sleep, args=(60,)) for _ in range(2))
+    running.start()
+    execute.stop([running, never])
+    assert running.exitcode == -signal.SIGKILL and never.pid is None
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [(OSError(errno.ENOSPC, "No space left on device"), "no space left: "), (ValueError("x"), "")],

@@ -70,6 +70,17 @@ def test_cells_and_report_are_published_once_and_a_second_time_changes_nothing(p
     assert state(folder) == before
 
 
+def test_rows_of_a_report_are_named_by_what_they_are_about(tmp_path):
+    (tmp_path / "claims.csv").write_text("where,name,verdict\nSection 1,growth,refuted\n")
+    (tmp_path / "scorecard.csv").write_text(
+        "source,width,ratio,verdict\nTable 2,8,0.5,reproduced\n"
+    )
+    assert publish._rows(tmp_path) == {
+        "Section 1: growth": "refuted",
+        "Table 2: width=8": "reproduced",
+    }
+
+
 def test_further_cells_are_added_and_changed_ones_replaced_with_their_verdicts_named(
     places, monkeypatch
 ):

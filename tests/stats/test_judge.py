@@ -37,6 +37,16 @@ def test_welch_is_scipys():
     assert found.interval(0.9) == pytest.approx(tuple(expected.confidence_interval(0.9)))
 
 
+def test_where_one_spread_is_unknown_the_other_stands_in():
+    spread, one = (0.3, 4), (math.nan, 1)
+    for ours, theirs in ((spread, one), (one, spread)):
+        found = welch(Sample(1.0, *ours), Sample(2.0, *theirs))
+        assert found.error == pytest.approx(0.3 * math.sqrt(1 + 1 / 4))
+        assert (found.df, found.z) == pytest.approx((3, -1 / found.error))
+    unknown = welch(Sample(1.0, *one), Sample(2.0, *one))
+    assert unknown.value == -1 and math.isnan(unknown.error)
+
+
 def test_images_widen_the_interval_and_lower_its_degrees_of_freedom():
     ours, theirs = Sample(1.0, 0.02, 5), Sample(1.0, 0.02, 5)
     plain, wide = welch(ours, theirs), welch(ours, theirs, Part(0.04, 9))

@@ -161,9 +161,7 @@ def read(text: str) -> Word:
     try:
         (override,) = OverridesParser.create().parse_overrides([text])
     except HydraException as error:
-        reason = _grammar(
-            str(error).partition(text)[0] if len(text) > 200 else str(error).splitlines()[0]
-        )
+        reason = _grammar(str(error).splitlines()[0])
         raise SettingError(
             f"{name}: cannot read {shown}: {short(reason, 100)}; "
             "quote values with brackets or commas"
