@@ -150,7 +150,8 @@ def read(
 
 def _papers(job: Job, found: Results) -> Results:
     """The rows of the paper."""
-    paper, cells = config.protocol(job.name, PAPER), list(found.cells)
+    paper = config.protocol(job.name, PAPER)
+    cells = list(found.cells)
     if (
         job.identity.key == Identity.of(job.name, paper, job.threads, job.device).key
         and paper.paper

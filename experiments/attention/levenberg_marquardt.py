@@ -124,7 +124,8 @@ class _State:
         self._damp(at, gain, good)
         accepted = at[good]
         self.steps[at] += 1
-        self.x[accepted], self.f[accepted] = trial[good], f[good]
+        self.x[accepted] = trial[good]
+        self.f[accepted] = f[good]
         if len(accepted):
             self.normal[accepted], self.slope[accepted] = self._linearised(trial[good])
         moves = step.norm(dim=-1) > SHORTEST * x.norm(dim=-1)

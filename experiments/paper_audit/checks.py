@@ -221,14 +221,18 @@ def equality(
     tally = Tally(corrected is not None, TOLERANCE, least=0.0)
     for case in cases:
         truth = exact(case)
-        of_printed, shown = math.inf, unusable
+        of_printed = math.inf
+        shown = unusable
         if printed is not None:
             found = printed(case)
-            of_printed, shown = error(found, truth), digits(found)
-        of_corrected, right = None, ""
+            of_printed = error(found, truth)
+            shown = digits(found)
+        of_corrected = None
+        right = ""
         if corrected is not None:
             better = corrected(case)
-            of_corrected, right = error(better, truth), digits(better)
+            of_corrected = error(better, truth)
+            right = digits(better)
         tally.add(of_printed, of_corrected, worked(describe(case), shown, right, digits(truth)))
     return tally.outcome()
 
@@ -246,7 +250,8 @@ def worst(
         error = printed(case)
         if math.isnan(error):
             error = math.inf
-        of_corrected, right = None, ""
+        of_corrected = None
+        right = ""
         if corrected is not None:
             of_corrected = corrected(case)
             right = f"{of_corrected:.2g}"
@@ -303,13 +308,17 @@ def attack(
 
     """
     generator = torch.Generator().manual_seed(seed)
-    best, at, size = excess(start), start, spread
+    best = excess(start)
+    at = start
+    size = spread
     for _ in range(steps):
         step = torch.randn(start.shape, generator=generator, dtype=start.dtype)
         trial = at + size * step
         value = excess(trial)
         if value > best:
-            best, at, size = value, trial, size * 1.5
+            best = value
+            at = trial
+            size = size * 1.5
         else:
             size *= 0.9
     return best, at

@@ -35,7 +35,9 @@ from runner.training.streams import PUBLISHED_SEEDS
 Numbers = Mapping[str, Any]
 
 
-TOKENS, WIDTH, SEEDS = 4, 3, 4
+TOKENS = 4
+WIDTH = 3
+SEEDS = 4
 
 
 def share(case: t.Case, error: t.Expression) -> Numbers:
@@ -140,7 +142,8 @@ def gap_of_equation_2() -> Numbers:
             by_seed.setdefault(row["seed"], []).append(row)
     if not by_seed:
         return {"right": math.nan, "printed": math.nan}
-    right, printed = [], []
+    right = []
+    printed = []
     for seed in sorted(by_seed):
         whole = by_seed[seed]
         diagonal = [row for row in whole if row["v"] == row["w"]]
@@ -153,7 +156,8 @@ def gap_of_equation_2() -> Numbers:
 def counted_twice() -> Numbers:
     """‖Eq. 11‖ / ‖H[v,v]‖ of the first node of a linear chain as deep as Exp. 1's."""
     case = chain(0, nn.Identity, widths=(2,) * (DEPTH + 1), batch=1)
-    e, first = first_example(case), case.dag.order[0]
+    e = first_example(case)
+    first = case.dag.order[0]
     printed = paths.equation_11(e, first, first)
     return {"depth": DEPTH, "times": float(printed.norm() / e.blocks[first, first].norm())}
 
@@ -186,7 +190,9 @@ def described_share() -> Numbers:
     return {"share": sum(numbers(after, "gn")) / sum(numbers(after, "full"))}
 
 
-NEURONS, SAMPLES, DRAWS = 10, 100, 20
+NEURONS = 10
+SAMPLES = 100
+DRAWS = 20
 """Neurons of Figs. 2 and 3; samples of a draw."""
 
 
@@ -205,7 +211,8 @@ def bulk_vectors() -> Numbers:
 def outlier_vectors() -> Numbers:
     """Median |Hz − λz| of Eq. 64's vectors over Gaussian draws of width 10, as printed and with the
     weight."""
-    printed, right = [], []
+    printed = []
+    right = []
     for seed in range(DRAWS):
         (w, v), x, y = random_instance(700 + seed, NEURONS, SAMPLES)
         case = Relu(w, v, x, y)

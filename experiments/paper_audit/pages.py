@@ -183,7 +183,8 @@ def _others(by_class: ByClass) -> list[str]:
     for kind in "CDE":
         errors = [entry for entry in by_class[kind] if entry["id"]]
         for number, entry in enumerate(errors, start=1):
-            printed, corrected = code(entry["printed"]), _latex(entry["corrected"])
+            printed = code(entry["printed"])
+            corrected = _latex(entry["corrected"])
             remark = f"{_remark(entry)} {_worked(entry)}"
             body.append((f"{kind}{number}", entry["place"], printed, corrected, remark))
     unchecked = [entry for entry in by_class["E"] if not entry["id"]]

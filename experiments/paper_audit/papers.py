@@ -136,7 +136,8 @@ def read(key: str) -> tuple[Clause, ...]:
         )
     read_clauses = []
     for entry in entries:
-        name, kind = entry["id"], kinds[entry.get("root", "")]
+        name = entry["id"]
+        kind = kinds[entry.get("root", "")]
         clause = Clause(**entry, kind=kind, check=checks[name], without=without.get(name, {}))
         read_clauses.append(clause)
     return tuple(read_clauses)

@@ -71,7 +71,8 @@ def claims(rows: list[Row]) -> list[Claim]:
 def _claim(row: Row, title: str) -> Claim:
     """The statistic is the error that decides: of class D that of the line without the loss of our
     text, elsewhere that of the line as printed."""
-    detail, error = [row["verdict"]], row["printed_error"]
+    detail = [row["verdict"]]
+    error = row["printed_error"]
     if row["class"]:
         detail.append(f"class {row['class']}, {CLASSES[row['class']]}")
     restored = row["class"] == "D" and row["agreement"] == "holds after correction"
@@ -97,7 +98,8 @@ def _claim(row: Row, title: str) -> Claim:
 
 def documents(rows: list[Row]) -> dict[str, str]:
     """errata.md, one page a paper (errata_<paper>.md) and errata.json."""
-    pages, papers = {}, []
+    pages = {}
+    papers = []
     for key in keys():
         of_paper = [row for row in rows if row["source"] == key]
         if of_paper:

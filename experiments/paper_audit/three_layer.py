@@ -168,7 +168,8 @@ class Instance:
     def __str__(self) -> str:
         if len(self.theta) > 4:
             return self.sizes
-        theta, x = self.theta.tolist(), self.x.tolist()
+        theta = self.theta.tolist()
+        x = self.x.tolist()
         return f"{self.sizes}, theta = (b, W, c, V) = {theta}, x = {x}"
 
     @property

@@ -246,11 +246,9 @@ class _Walk:
         moved = index[better]
         steep = moved[old[better].sqrt() > self.tolerance**0.5]
         self.entry[steep] = trial[better][old[better].sqrt() > self.tolerance**0.5]
-        self.theta[moved], self.value[moved], self.gradient[moved] = (
-            trial[better],
-            value[better],
-            gradient[better],
-        )
+        self.theta[moved] = trial[better]
+        self.value[moved] = value[better]
+        self.gradient[moved] = gradient[better]
         if len(moved):
             self.eigenvalues[moved], self.vectors[moved] = torch.linalg.eigh(
                 self.function.hessian(self.theta[moved])

@@ -18,7 +18,8 @@ from torch import Tensor
 from runner.curvature.function.errors import MeasurementError
 from runner.curvature.result import Result, field_names
 
-FORMAT, VERSION = "hess-run result", 1
+FORMAT = "hess-run result"
+VERSION = 1
 HELD = ("tuple[str, ...]", "Tensor", "Blocks")
 """Types of the fields of what holds tensors by name."""
 RENAMED = {"Verification": "Certificate"}
@@ -112,7 +113,8 @@ def _packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, float):
         return {"float": str(value)}
     if isinstance(value, Tensor):
-        t, kind = value.detach().cpu(), "bfloat16" if value.dtype == torch.bfloat16 else "tensor"
+        t = value.detach().cpu()
+        kind = "bfloat16" if value.dtype == torch.bfloat16 else "tensor"
         name = f"{kind}{len(arrays)}"
         arrays[name] = (t.view(torch.int16) if kind == "bfloat16" else t).numpy()
         return {kind: name}

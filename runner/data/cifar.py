@@ -197,7 +197,8 @@ def read(
     """load() for any archive of this format. train, test: that many of the first records."""
     check_files(spec, folder)
     digest = hashlib.sha256()
-    splits, orders = [], []
+    splits = []
+    orders = []
     for part, (files, keep) in enumerate(((spec.train, train), (spec.test, test))):
         images, labels = _read_part(spec, folder, files, digest)
         check_records(spec, folder, part, digest.hexdigest())
@@ -245,7 +246,8 @@ def check_records(spec: Archive, folder: Path, part: int, sha256: str) -> None:
 def record_sum(spec: Archive, paths: Sequence[Path]) -> str:
     """Sum of the SHA-256 of all records (class and pixels) modulo 2^128: the same in every order of
     the records."""
-    total, skip = 0, len(spec.limits) - 1
+    total = 0
+    skip = len(spec.limits) - 1
     for path in paths:
         content = path.read_bytes()
         for start in range(0, len(content), spec.record):
@@ -294,8 +296,10 @@ def _read_part(
     import numpy as np
     import torch
 
-    count, width = sum(files.values()), len(spec.limits)
-    images, labels = np.empty((count, PIXELS), np.uint8), np.empty(count, np.int64)
+    count = sum(files.values())
+    width = len(spec.limits)
+    images = np.empty((count, PIXELS), np.uint8)
+    labels = np.empty(count, np.int64)
     start = 0
     for file, rows in files.items():
         records = np.fromfile(folder / file, np.uint8).reshape(rows, spec.record)

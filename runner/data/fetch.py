@@ -104,7 +104,8 @@ def fetch_archive(
         ) from error
     with FileLock(root / f".{spec.name}.lock"):
         if not complete(spec, folder):
-            packed, part = root / spec.file, root / f".{spec.file}{PART}"
+            packed = root / spec.file
+            part = root / f".{spec.file}{PART}"
             if packed.is_file() and md5(packed) == spec.md5:
                 unpack(spec, packed, root)
             else:
@@ -311,7 +312,8 @@ class _Watch:
     def __init__(self) -> None:
         self._connections: list[http.client.HTTPConnection] = []
         self._sockets: list[socket.socket] = []
-        self._ended, self._since = threading.Event(), time.monotonic()
+        self._ended = threading.Event()
+        self._since = time.monotonic()
         self.closed = False
         self.opener = urllib.request.build_opener(self._handler(), self._secure_handler())
 
@@ -394,7 +396,8 @@ def _copy(
             if now - since >= PATIENCE:
                 if done - before < SLOWEST * (now - since) or now - begin > LONGEST:
                     raise TimeoutError(f"too slow: {done - before} bytes in {now - since:.0f} s")
-                since, before = now, done
+                since = now
+                before = done
         sink.flush()
         os.fsync(sink.fileno())
     return total is None or done == total

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 SIZE = 32
-MEAN, STD = 121.0, 63.0
+MEAN = 121.0
+STD = 63.0
 """Mean and standard deviation of natural pixels, in bytes."""
 CHROMA = 0.35
 """Standard deviation of a channel's own field in units of the luminance field that the three
@@ -46,7 +47,8 @@ def load_surrogate(settings: SurrogateData, ctx: Context) -> ImageData:
     """
     import torch
 
-    classes, generator = settings.classes, ctx.torch_generator("images")
+    classes = settings.classes
+    generator = ctx.torch_generator("images")
     prototypes = _fields(classes, generator)
     digest = hashlib.sha256()
     splits = []
@@ -69,7 +71,8 @@ def _fields(count: int, generator: torch.Generator) -> Tensor:
     domain."""
     import torch
 
-    vertical, horizontal = torch.fft.fftfreq(SIZE), torch.fft.rfftfreq(SIZE)
+    vertical = torch.fft.fftfreq(SIZE)
+    horizontal = torch.fft.rfftfreq(SIZE)
     radius = torch.hypot(vertical[:, None], horizontal[None, :]).clamp_min_(1 / SIZE)
     shared = torch.randn(count, 1, SIZE, SIZE, generator=generator)
     own = torch.randn(count, 3, SIZE, SIZE, generator=generator)
@@ -106,7 +109,8 @@ def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
 
     from runner.contract.experiment import torch_generator
 
-    tokens, width = settings.tokens, settings.width
+    tokens = settings.tokens
+    width = settings.width
     published = settings.streams == "published"
     generator = (
         torch.Generator().manual_seed(ctx.seed) if published else ctx.torch_generator("inputs")
@@ -125,7 +129,8 @@ def load_attention(settings: AttentionData, ctx: Context) -> RegressionData:
 
     (x, y), (x_val, y_val) = draw(settings.train), draw(settings.validation)
     if settings.standardised:
-        mean, std = y.mean(), y.std(correction=0).clamp_min(1e-12)
+        mean = y.mean()
+        std = y.std(correction=0).clamp_min(1e-12)
         y, y_val = ((t - mean) / std * settings.spread + settings.offset for t in (y, y_val))
     digest = hashlib.sha256(
         b"".join(t.numpy().tobytes() for t in (x, y, x_val, y_val))

@@ -75,10 +75,13 @@ def diagnose_command(call: Call) -> int:
 @contextmanager
 def _as_if_alone(file: str) -> Iterator[None]:
     """The target has no arguments and no input, and prints to standard error."""
-    arguments, given = sys.argv, sys.stdin
+    arguments = sys.argv
+    given = sys.stdin
     with open(os.devnull, encoding="utf-8") as nothing, redirect_stdout(sys.stderr):
-        sys.argv, sys.stdin = [file], nothing
+        sys.argv = [file]
+        sys.stdin = nothing
         try:
             yield
         finally:
-            sys.argv, sys.stdin = arguments, given
+            sys.argv = arguments
+            sys.stdin = given

@@ -77,7 +77,8 @@ class Diagnosis(Experiment):
 
     def measure(self, cell: Cell, ctx: Context) -> dict[str, Table]:
         """The tables of one part, and what it cost."""
-        part, problem = str(cell.params["part"]), self.problem
+        part = str(cell.params["part"])
+        problem = self.problem
         predicted = self.costs[part]
         self.tell(f"  {part}: about {predicted.gradients:.3g} gradients ({predicted.method})")
         started = problem.clock()
@@ -200,7 +201,8 @@ class _Run:
         whole = self.job_of(problem, NAMES)  # the page has every part that is stored
         ids = [cell_id for cell_id, _ in whole.cells() if cell_id not in outcome.failed]
         self.cells += [store.get(cell_id) for cell_id in ids if store.has(cell_id)]
-        errors, labels = store.failed(), dict(named)
+        errors = store.failed()
+        labels = dict(named)
         for cell_id in outcome.failed:
             text = " ".join(str(errors[cell_id]["error"]).split())
             label = f"step {snapshot.step}, {labels[cell_id]}"

@@ -31,7 +31,11 @@ from runner.diagnose.problem import Problem
 
 FEW = 512
 """Parameters, or outputs of layers, up to which every number is exact, from as many products."""
-DENSITY_PROBES, DENSITY_STEPS, TRACE_PRODUCTS, BOUND_PROBES, COUPLING_PROBES = 4, 60, 60, 40, 30
+DENSITY_PROBES = 4
+DENSITY_STEPS = 60
+TRACE_PRODUCTS = 60
+BOUND_PROBES = 40
+COUPLING_PROBES = 30
 GROUP_ERROR = 0.25
 """Relative error asked of R, C and gap between groups of parameters."""
 NODE_PRODUCTS = 150
@@ -85,7 +89,8 @@ def enough(problem: Problem, products: int) -> int:
 
 def network(problem: Problem) -> Tables:
     """Loss, norm of its gradient, sizes; the layers, and notes."""
-    snapshot, notes = problem.snapshot, list(problem.warnings)
+    snapshot = problem.snapshot
+    notes = list(problem.warnings)
     rows = [
         scalar("loss", problem.first.loss, method="mean over the batches, by their weights"),
         scalar("gradient norm", problem.first.norm, method="all batches"),
@@ -147,7 +152,8 @@ def work_of_layers(problem: Problem) -> Work:
 def groups(problem: Problem) -> Tables:
     """Discarded share Phi = 1 - sum_v ||H_vv||^2 / ||H||^2, and R, C, D, gap and share of ||H||^2
     between the groups of parameters, one group for each module."""
-    operator, name = problem.operator, "discarded share"
+    operator = problem.operator
+    name = "discarded share"
     if len(operator.groups) < 2:
         why = "one group of parameters: there is nothing between groups"
         return {"scalars": [scalar(name, math.nan, math.nan, status=why)]}
@@ -174,7 +180,8 @@ def keeps_directions(problem: Problem) -> bool:
 
 
 def work_of_groups(problem: Problem) -> Work:
-    size, count = size_of(problem), len(problem.operator.groups)
+    size = size_of(problem)
+    count = len(problem.operator.groups)
     estimated = (COUPLING_PROBES + NODE_PRODUCTS / 2) * count
     return {"product_together": 3 * size if size <= FEW else estimated}
 
@@ -199,7 +206,8 @@ def pair_rows(pairs: InterLayerMetrics) -> list[Row]:
 
 def eigenvalues(problem: Problem) -> Tables:
     """The k largest eigenvalues with residuals |Hu - lambda u|, and the smallest one."""
-    k, rows = min(problem.options.eigenvalues, size_of(problem)), []
+    k = min(problem.options.eigenvalues, size_of(problem))
+    rows = []
     largest = eigenpairs(problem, k, "largest")
     ends = {"lambda_1": largest, "lambda_n": eigenpairs(problem, 1, "smallest")}
     for name, pairs in ends.items():
@@ -249,7 +257,8 @@ def density(problem: Problem) -> Tables:
 def trace(problem: Problem) -> Tables:
     """tr H, and lambda_sup = mean + sqrt(n - 1) std of the spectrum, which bounds lambda_1 (WS
     bound, Eq. 7)."""
-    operator, generator = problem.operator, problem.generator("trace")
+    operator = problem.operator
+    generator = problem.generator("trace")
     total = trace_estimate(operator, enough(problem, TRACE_PRODUCTS), generator=generator)
     method = f"{total.method}, {total.products} products, error: standard error"
     generator = problem.generator("bound")
@@ -284,7 +293,8 @@ def noise(problem: Problem) -> Tables:
     From the gradients g_i of m batches of b examples: tr(Sigma) = b sum |g_i - mean|^2 / (m - 1),
     |G|^2 = |mean|^2 - tr(Sigma) / (b m). error: jackknife over the batches.
     """
-    counts, name = problem.operator.counts, "gradient noise scale"
+    counts = problem.operator.counts
+    name = "gradient noise scale"
     size = max(set(counts), key=counts.count)
     count = counts.count(size)
     if count < 3:
@@ -299,7 +309,8 @@ def noise(problem: Problem) -> Tables:
         keep = torch.arange(count) != i
         without.append(noise_scale(gram[keep][:, keep], size)[0])
     spread = torch.tensor(without, dtype=torch.float64).var(correction=0)
-    error, why = math.sqrt((count - 1) * float(spread)), ""
+    error = math.sqrt((count - 1) * float(spread))
+    why = ""
     if signal <= 0:
         value = error = math.nan
         why = "the gradient is smaller than its noise: more or larger batches are needed"
@@ -311,7 +322,8 @@ def noise(problem: Problem) -> Tables:
 def noise_scale(gram: torch.Tensor, size: int) -> tuple[float, float, float]:
     """(tr(Sigma)/|G|^2, tr(Sigma), |G|^2) from the inner products of the gradients of m batches of
     `size` examples."""
-    m, mean = len(gram), float(gram.mean())
+    m = len(gram)
+    mean = float(gram.mean())
     trace = size * (float(gram.trace()) - m * mean) / (m - 1)
     signal = mean - trace / (size * m)
     return (trace / signal if signal else math.nan), trace, signal
@@ -338,7 +350,8 @@ def batches(problem: Problem) -> Tables:
 
 def work_of_batches(problem: Problem) -> Work:
     """A product with one batch costs a share of one with all."""
-    size, between = size_of(problem), problem.layers.shape[0]
+    size = size_of(problem)
+    between = problem.layers.shape[0]
     by_probes = BATCH_PRODUCTS * (len(problem.layers.nodes) + 2)
     return {
         "product_together": size if size <= FEW else 4 * BATCH_PRODUCTS,

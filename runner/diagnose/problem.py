@@ -40,7 +40,8 @@ class Problem:
     """
 
     def __init__(self, snapshot: Snapshot, options: Options) -> None:
-        self.snapshot, self.options = snapshot, options
+        self.snapshot = snapshot
+        self.options = options
         self.preparing = 0.0
         """Seconds of the checks and the timed products, a cost of the part `network`."""
         self.started = self.clock()
@@ -131,8 +132,11 @@ class Problem:
     # ------------------------------------------------------------------ numbers and identity
 
     def _first_gradients(self) -> FirstGradients:
-        operator, digest = self.operator, hashlib.sha256()
-        loss, seconds, started = 0.0, 1e-6, self.clock()
+        operator = self.operator
+        digest = hashlib.sha256()
+        loss = 0.0
+        seconds = 1e-6
+        started = self.clock()
         mean = torch.zeros(operator.shape[0], dtype=torch.float64, device=operator.device)
         for place, value, gradient in operator.batch_gradients():
             seconds += self.clock() - started

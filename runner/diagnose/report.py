@@ -123,7 +123,8 @@ def write(
 
     job: that of the last snapshot.
     """
-    folder, experiment = job.store.root, job.experiment
+    folder = job.store.root
+    experiment = job.experiment
     source: Source = experiment.source  # type: ignore[attr-defined]
     place = Place(folder, experiment, (), experiment)
     collection = Collection(job, place, tuple(cells), (job.seed,), tuple(missing))
@@ -231,9 +232,11 @@ class DiagnosisAnalysis(Analysis):
         figure, axes = new_figure((len(panels) + 2) // 3, min(3, len(panels)))
         for ax, names in zip(axes.ravel(), panels, strict=False):
             for name in filter(curves.__contains__, names):
-                rows, style = curves[name], STYLES.style(name)
+                rows = curves[name]
+                style = STYLES.style(name)
                 ax.plot(rows["step"], rows["value"], label=LABELS.get(name, name), **style)
-                low, high = rows["value"] - rows["error"], rows["value"] + rows["error"]
+                low = rows["value"] - rows["error"]
+                high = rows["value"] + rows["error"]
                 ax.fill_between(rows["step"], low, high, color=style["color"], alpha=0.2)
             ax.set_xlabel("step")
             if len(names) > 1:
@@ -279,7 +282,8 @@ class DiagnosisAnalysis(Analysis):
     def _cost(self) -> str:
         cost = self.named["cost"]
         steps = cost["step"].nunique()
-        predicted, measured = cost["predicted_gradients"].sum(), cost["gradients"].sum()
+        predicted = cost["predicted_gradients"].sum()
+        measured = cost["gradients"].sum()
         return (
             f"{steps} snapshot{'' if steps == 1 else 's'}; cost: predicted {predicted:.4g} "
             f"gradients, measured {measured:.4g} ({cost['seconds'].sum():.3g} s)."
@@ -314,7 +318,8 @@ class DiagnosisAnalysis(Analysis):
     def _table(self, heading: str, name: str, tables: Mapping[str, pd.DataFrame]) -> str:
         if name not in tables:
             return ""
-        table, steps = tables[name], self.named[name]["step"].nunique()
+        table = tables[name]
+        steps = self.named[name]["step"].nunique()
         if tables is self.last and steps > 1:
             heading += f", step {table['step'].iloc[0]}"
         if steps == 1 or tables is self.last:
@@ -334,7 +339,8 @@ class DiagnosisAnalysis(Analysis):
         if len(steps) > 1:
             lines = [f"at step {steps[-1]}; the page has all {len(steps)} steps", *lines]
         for row in self.rows("scalars"):
-            value, method = _value(row), ""
+            value = _value(row)
+            method = ""
             if value and row["method"]:
                 method = f" ({row['method']})"
             lines.append(f"{row['quantity']}: {value or row['status']}{method}")
@@ -343,7 +349,8 @@ class DiagnosisAnalysis(Analysis):
 
 def _draw_density(ax: Axes, density: pd.DataFrame) -> None:
     """The density with its band, on a logarithmic axis."""
-    colour, grid = STYLES.colour("density"), density["eigenvalue"]
+    colour = STYLES.colour("density")
+    grid = density["eigenvalue"]
     ax.plot(grid, density["density"], color=colour, label="density")
     largest = float(density["density"].max())
     bottom = max(1e-8, largest * 1e-7)

@@ -87,7 +87,8 @@ def load(text: str) -> Target:
     _require_no_arguments(function, f"{place}:{name}")
     name = f"{module.__name__.rpartition('.')[2]}-{name}"
     file = Path(module.__file__ or os.devnull).resolve()
-    content, commit = file.read_bytes(), commit_of(file)
+    content = file.read_bytes()
+    commit = commit_of(file)
     checksum = f"SHA-256 {hashlib.sha256(content).hexdigest()[:12]}"
     return Target(function, name, content, f"commit {commit}" if commit else checksum)
 
@@ -176,7 +177,8 @@ def snapshots(target: Target, limit: int, device: str) -> Iterator[Snapshot]:
         raise SettingError(
             f"target: the function must return {SHAPE}; it returned {_shape(returned)}"
         )
-    items, seen = iter(returned), set()
+    items = iter(returned)
+    seen = set()
     while (item := run(lambda: next(items, None))) is not None:
         if not _is_step(item):
             raise SettingError(

@@ -72,9 +72,11 @@ class ByPositions(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
         ctx.sizes = stride, padding
-        image_size, kernel_size = (x.shape[2], x.shape[3]), (weight.shape[2], weight.shape[3])
+        image_size = (x.shape[2], x.shape[3])
+        kernel_size = (weight.shape[2], weight.shape[3])
         ctx.windows = windows(image_size, kernel_size, stride, padding)
-        image, taps = x.permute(0, 2, 3, 1), weight.permute(0, 2, 3, 1)
+        image = x.permute(0, 2, 3, 1)
+        taps = weight.permute(0, 2, 3, 1)
         *_, (_, i, j) = ctx.windows[-1][1][-1]
         out = x.new_empty(len(x), i + 1, j + 1, len(weight))
         ctx.matrices = []
@@ -97,7 +99,8 @@ class ByPositions(torch.autograd.Function):
             d_x, d_weight, _ = backward(grad, *ctx.saved_tensors, None, *sizes)
             return d_x, d_weight, None, None
         x, weight, grad = (t.permute(0, 2, 3, 1) for t in (*ctx.saved_tensors, grad))
-        d_x, d_weight = torch.zeros_like(x), torch.zeros_like(weight)
+        d_x = torch.zeros_like(x)
+        d_weight = torch.zeros_like(weight)
         for matrix, (inside, positions) in zip(ctx.matrices, ctx.windows, strict=True):
             window = x[inside]
             g = torch.cat([grad[at] for _, at in positions], 1)
@@ -119,7 +122,8 @@ class Convolution(nn.Conv2d):
         if x.device.type != "cpu" or not (self.training or torch.is_inference_mode_enabled()):
             return super().forward(x)
         x = x.contiguous(memory_format=torch.channels_last)
-        stride, padding = self.stride[0], int(self.padding[0])
+        stride = self.stride[0]
+        padding = int(self.padding[0])
         positions = ((x.shape[2] - 1) // stride + 1) * ((x.shape[3] - 1) // stride + 1)
         if positions <= SMALL:
             return ByPositions.apply(x, self.weight, stride, padding)
@@ -152,8 +156,10 @@ class ConvBlock(nn.Module):
         self, inputs: int, outputs: int, stride: int, activation_name: str, skip: bool = True
     ) -> None:
         super().__init__()
-        self.conv1, self.norm1 = Convolution(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.norm2 = Convolution(outputs, outputs, 3, 1), nn.BatchNorm2d(outputs)
+        self.conv1 = Convolution(inputs, outputs, 3, stride)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = Convolution(outputs, outputs, 3, 1)
+        self.norm2 = nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module | None = None
         if skip:
             self.shortcut = nn.Identity()

@@ -65,7 +65,8 @@ def legend(ax: Axes, *, title: str | None = None) -> None:
     ax.legend(handles, names, title=title, ncols=columns, borderaxespad=0, **place)
 
 
-ENTRY, LETTER = 0.6, 0.061
+ENTRY = 0.6
+LETTER = 0.061
 """Width in inches of a legend's entry without its text, and of a letter of 8 points."""
 
 

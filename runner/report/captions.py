@@ -52,7 +52,8 @@ def caption(
     what: what it shows, in words. note: what bars, bands and marks are. rows: `claims` and
     `scorecard` of the report.
     """
-    scope, place = Scope.of(manifest), place_of(name, what)
+    scope = Scope.of(manifest)
+    place = place_of(name, what)
     found = finding(place, rows) if scope.is_papers else scope.unjudged(place)
     shown = [what or name.replace("_", " "), note]
     settings = ", ".join(assignments(manifest.get("drawn_with", {}).get(place, {})))
@@ -115,7 +116,8 @@ def finding(place: str, rows: Mapping[str, pd.DataFrame]) -> str:
         parts.append(f"{_many(len(scored), 'printed number')} of {place}: {counts_of(scored)}")
     if stated:
         parts.append(f"{_many(len(stated), 'statement')} on {place}: {counts_of(stated)}")
-    number, statement = _worst(scored), _worst(stated)
+    number = _worst(scored)
+    statement = _worst(stated)
     if number is not None and WORST.index(number["verdict"]) < WORST.index("inconclusive"):
         parts.append(f"{number['verdict']}: {number_line(number)}")
     if statement is not None:
@@ -140,7 +142,8 @@ def _many(count: int, thing: str) -> str:
 
 
 def _provenance(manifest: Mapping[str, Any]) -> str:
-    seeds, cells = manifest.get("seeds", []), manifest.get("cells", [])
+    seeds = manifest.get("seeds", [])
+    cells = manifest.get("cells", [])
     commits = commits_of(manifest) if cells else []
     line = f"Seed {seeds_line(seeds)}"
     if len(seeds) > 1:

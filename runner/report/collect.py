@@ -217,7 +217,8 @@ def _cell_record(cell: Stored) -> dict[str, Any]:
 
 def manifest(collection: Collection) -> dict[str, Any]:
     """What a report was made from."""
-    job, cells = collection.job, collection.cells
+    job = collection.job
+    cells = collection.cells
     experiment = job.experiment
     beside = {}
     for name, of_companion in collection.beside.items():

@@ -78,7 +78,8 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
     finally:
         if footer is not None:
             footer.remove()
-    target, content = path.with_name(f"{path.name}.{suffix}"), buffer.getvalue()
+    target = path.with_name(f"{path.name}.{suffix}")
+    content = buffer.getvalue()
     write_bytes(target, palette_png(content) if suffix == "png" else content)
     return target
 

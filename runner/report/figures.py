@@ -211,5 +211,6 @@ def log_axis(ax: Axes, which: Literal["x", "y", "both"] = "y") -> None:
 
 PLAIN = {"x": 600, "y": 1000}
 """An axis whose ends differ by less than this factor has plain numbers as ticks."""
-COARSE, FINE = (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+COARSE = (1.0, 2.0, 5.0)
+FINE = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 """Ticks of an axis with plain numbers, times a power of ten; finer below a factor of eight."""

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-VALUES, SCORES = ("metric", "seed", "value"), tuple(field.name for field in fields(Score))
+VALUES = ("metric", "seed", "value")
+SCORES = tuple(field.name for field in fields(Score))
 """Columns of measured values and of a scorecard without rows."""
 
 
@@ -149,7 +150,8 @@ def ask(material: Material, failures: Failures, *, only_figures: bool = False) -
     claims, scorecard = _verdicts(judged, material, failures)
     if material.replication is not None and not only_figures:
         again = _verdicts(_analysis(material.replication, failures), material, failures)
-        claims, scorecard = _replicated(claims, again[0]), _replicated(scorecard, again[1])
+        claims = _replicated(claims, again[0])
+        scorecard = _replicated(scorecard, again[1])
     return Findings(
         stats=_statistics_table(judged, material.scope, failures),
         claims=claims,

@@ -56,7 +56,8 @@ def formulas(text: Any) -> Any:
     from markupsafe import Markup
 
     text = str(text)
-    found, at = [], 0
+    found = []
+    at = 0
     for match in FORMULA.finditer(text):
         found += [escape(text[at : match.start()]), mathml(match[0])]
         at = match.end()
@@ -116,9 +117,12 @@ def _with_scripts(base: str, scripts: str) -> str:
     element."""
     sub = sup = ""
     for script in [*_ONE.findall(scripts), ""]:
-        primes, below = script.startswith("'"), re.match(r"[_0-9₀-₉]", script)
+        primes = script.startswith("'")
+        below = re.match(r"[_0-9₀-₉]", script)
         if not script or primes or (sub if below else sup):
-            base, sub, sup = _joined(base, sub, sup), "", ""
+            base = _joined(base, sub, sup)
+            sub = ""
+            sup = ""
         if primes:
             base = f"<mrow>{base}<mi>{'′″‴⁗'[len(script) - 1]}</mi></mrow>"
         elif below:

@@ -138,7 +138,8 @@ class Page:
 
     def _figure(self, file: str) -> Figure:
         name = Path(file).stem
-        captions, alts = self.manifest.get("captions") or {}, self.manifest.get("alts") or {}
+        captions = self.manifest.get("captions") or {}
+        alts = self.manifest.get("alts") or {}
         said = str(captions.get(name) or name.replace("_", " "))
         commands = {"redraw": self.command}
         if not self.command:

@@ -164,8 +164,10 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
     std = paper.results_std if math.isnan(paper.std) else paper.std
     theirs = Sample.printed(paper.mean, std, paper.n)
     margin = _margin(paper)
-    variance, image_df = _mean(matching, "image_variance"), _mean(matching, "image_df")
-    rounding, pairs = _mean(matching, "rounding_std"), _mean(matching, "rounding_df")
+    variance = _mean(matching, "image_variance")
+    image_df = _mean(matching, "image_df")
+    rounding = _mean(matching, "rounding_std")
+    pairs = _mean(matching, "rounding_df")
     if math.isnan(rounding):
         images = Part(variance, _df(image_df)) if variance > 0 else None
         compared = judge.equal(ours, theirs, margin, images)
@@ -178,7 +180,8 @@ def _held(score: Score, paper: Printed, ours: Sample, matching: Sequence[Row]) -
     verdict = compared.outcome
     if all(value.get("paired") in ("true", "1") for value in matching):
         if _every_digit(paper, ours):
-            verdict, reasons = "exact match", ["every printed digit"]
+            verdict = "exact match"
+            reasons = ["every printed digit"]
         else:
             reasons.append("same networks and data, but not every printed digit")
     never = ""
@@ -230,7 +233,8 @@ def _criteria(score: Score, ours: Sample, theirs: Sample, difference: Difference
     """The other criteria that replication studies use."""
     low, high = ours.interval(judge.LEVEL)
     below, above = theirs.prediction(judge.LEVEL, ours.n)
-    ratio, p = NAN, NAN
+    ratio = NAN
+    p = NAN
     if ours.std > 0 and theirs.std > 0:
         from scipy.stats import f
 

@@ -100,7 +100,8 @@ def _other_settings(root: Path) -> list[str]:
 def _rows_script(pages: Sequence[Page]) -> str:
     """rows.js: what the search finds, by experiment: [paper, rows], "" where the place of a row
     begins with its paper. Formulas of the audit stay text here; its page shows them."""
-    found, texts = {}, []
+    found = {}
+    texts = []
     for page in pages:
         rows = start_rows(page)
         if page.paper != ALL:

@@ -74,7 +74,8 @@ class Answers:
     def __init__(
         self, claims: pd.DataFrame, scorecard: pd.DataFrame, tables: Mapping[str, pd.DataFrame]
     ) -> None:
-        self._claims, self._scores = claims.to_dict("records"), scorecard.to_dict("records")
+        self._claims = claims.to_dict("records")
+        self._scores = scorecard.to_dict("records")
         self._tables = tables
 
     def functions(self) -> dict[str, Callable[..., Any]]:

@@ -67,7 +67,8 @@ class Update:
     @cached_property
     def record(self) -> dict[str, Any]:
         """The manifest, as far as it is known without an analysis."""
-        found, experiment = self.collection, self.collection.job.experiment
+        found = self.collection
+        experiment = self.collection.job.experiment
         cells: list[Stored] = [*found.cells, *(cell for of in found.beside.values() for cell in of)]
         record = manifest(found)
         return {**record, "fingerprint": fingerprint(experiment, cells, plain(record), self.files)}
@@ -132,7 +133,8 @@ class Update:
 def material_of(collection: Collection, reference: Path | None) -> Material:
     """What the report of some cells is made from. reference: file of the paper's values, if any."""
     beside = {name: merge(cells) for name, cells in collection.beside.items()}
-    cells, settings = collection.judged, collection.judged_experiment
+    cells = collection.judged
+    settings = collection.judged_experiment
     shown = Subject(collection.job.experiment, merge(collection.shown), beside)
     same = len(cells) == len(collection.shown) and settings == shown.experiment
     judged = shown if same else Subject(settings, merge(cells), beside)
@@ -175,7 +177,8 @@ def report(
     -------
     What the report covers, and lines for the console.
     """
-    job, collection = jobs[0], collect(jobs, protocol, any_seed)
+    job = jobs[0]
+    collection = collect(jobs, protocol, any_seed)
     damage = [f"  {line}" for line in collection.damage]
     if not collection.cells:
         return collection, [f"{job.name}: {_nothing_stored(collection)}", *damage]
@@ -239,10 +242,12 @@ def draw(
             f"figure: expected one of {', '.join(sorted(drawable))} (of the last report), "
             f"found {short(figure)}"
         )
-    collection, failures = collect(jobs, protocol, any_seed), Failures()
+    collection = collect(jobs, protocol, any_seed)
+    failures = Failures()
     if not collection.cells:
         raise SettingError(f"{collection.job.name}: {_nothing_stored(collection)}")
-    job, folder = collection.job, to or collection.place.folder
+    job = collection.job
+    folder = to or collection.place.folder
     found = ask(material_of(collection, None), failures, only_figures=True)
     names = [figure] if figure else list(found.figures)
     if figure and figure not in found.figures:

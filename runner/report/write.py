@@ -65,7 +65,8 @@ machines may differ."""
 
 def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
     """What the report in `directory` holds, from its manifest, for the console."""
-    claims, extensions = Counter(record["claims"]), Counter(record["extensions"])
+    claims = Counter(record["claims"])
+    extensions = Counter(record["extensions"])
     scope = Scope.of(record)
     lines = list(scope.lines)
     if scope.is_papers:
@@ -77,7 +78,8 @@ def console_lines(directory: Path, record: Mapping[str, Any]) -> list[str]:
         kept = {verdict: count for verdict, count in claims.items() if verdict in KEPT and count}
         if kept:
             lines.append(f"statements that do not depend on the protocol: {counts_line(kept)}")
-    figures, merged = len(record["captions"]), sum(map(is_merged, record["files"]))
+    figures = len(record["captions"])
+    merged = sum(map(is_merged, record["files"]))
     lines.append(f"{figures} figures, {merged} tables, page {directory / 'index.html'}")
     if record["left_out"]:
         lines.append(f"not drawn, nothing of them is measured: {', '.join(record['left_out'])}")
@@ -201,7 +203,8 @@ class _Report:
         """The manifest of the report, except the checksums of its files."""
         claims = self.findings.claims
         is_ours = claims["where"].map(is_extension).astype(bool)
-        counts, ours = Counter(claims["verdict"]), Counter(claims["verdict"][is_ours])
+        counts = Counter(claims["verdict"])
+        ours = Counter(claims["verdict"][is_ours])
         return {
             **self.manifest,
             "claims": {verdict: counts[verdict] for verdict in CLAIM_VERDICTS},

@@ -46,7 +46,9 @@ def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:
             f"outputs: expected a folder with stored cells, found no {root}; set outputs=PATH; "
             f"{where_published()}"
         )
-    total, lines, left = 0, [], []
+    total = 0
+    lines = []
+    left = []
     for experiment in _experiments(root):
         store = Store(root, experiment)
         total += sum(1 for _ in store.all())

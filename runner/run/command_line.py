@@ -198,9 +198,11 @@ def _check_positional(name: str, words: Sequence[str]) -> None:
     verb = VERBS[name]
     if len(verb.required) <= len(words) <= len(verb.words.split()):
         return
-    wanted, hint = verb.usage(name), ""
+    wanted = verb.usage(name)
+    hint = ""
     if verb.settings and not verb.words:
-        wanted, hint = "key=value", _meant(name, words[0])
+        wanted = "key=value"
+        hint = _meant(name, words[0])
     found = short(" ".join(words)) or "nothing"
     raise SettingError(f"{name}: expected {wanted}, found {found}{hint}")
 

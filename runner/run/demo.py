@@ -21,7 +21,9 @@ STATEMENT = (
     "every Hessian eigenvalue of a ReLU network with one hidden layer and scalar input has a "
     "closed form"
 )
-TABLE, FORMULA, OURS = "relu_cells", "eigenvalue", "dense"
+TABLE = "relu_cells"
+FORMULA = "eigenvalue"
+OURS = "dense"
 """Table of the cell, its column with the values of the paper's formula, and its column with ours.
 """
 OUTPUTS = "outputs/demo"

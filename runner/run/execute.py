@@ -87,7 +87,9 @@ class _Sent(Progress):
     """Sends the state of the running cell to the command, twice a second at most."""
 
     def __init__(self, pipe: Any) -> None:
-        self._pipe, self._label, self._last = pipe, "", 0.0
+        self._pipe = pipe
+        self._label = ""
+        self._last = 0.0
 
     def start(self, label: str) -> None:
         self._label = label
@@ -240,7 +242,8 @@ def _watch(
         ]
         running = any(worker.busy for worker in workers)
         for cell_id in [i for i in open_cells if store.working.stamp(i) not in ((), stamps[i])]:
-            stored, cell = store.find(cell_id), open_cells.pop(cell_id)
+            stored = store.find(cell_id)
+            cell = open_cells.pop(cell_id)
             progress.start(cell.label)
             progress.advance(
                 "measured", cell, stored.meta["wall_seconds"] if stored is not None else None

@@ -51,7 +51,8 @@ def limit(error: BaseException | None) -> str:
 def was_interrupted(error: BaseException | None) -> bool:
     """Whether a KeyboardInterrupt is behind an error: OmegaConf turns one that meets it into
     something else."""
-    open_, seen = [error], set()
+    open_ = [error]
+    seen = set()
     while open_:
         cause = open_.pop()
         if isinstance(cause, KeyboardInterrupt):

@@ -87,7 +87,8 @@ def listing(records: Sequence[Mapping[str, Any]]) -> list[str]:
         stored = "0"
         if record["stored"]:
             stored = f"{record['stored']} (seeds {_ranges(record['seeds'])})"
-        cells, cost = str(record["cells"]), duration(record["seconds"])
+        cells = str(record["cells"])
+        cost = duration(record["seconds"])
         rows.append((name, record["paper"], cells, stored, cost, record["reproduces"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

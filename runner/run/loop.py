@@ -47,7 +47,8 @@ class Outcome:
 def loop(job: Job, store: Store, log: logging.Logger, progress: Progress) -> Outcome:
     """The loop itself, in this process."""
     outcome = Outcome()
-    waiting, pause = job.cells(), WAIT_FOR_OTHERS[0]
+    waiting = job.cells()
+    pause = WAIT_FOR_OTHERS[0]
     try:
         while waiting:
             busy = []
@@ -131,9 +132,11 @@ def measure(
         log=log.info,
         open_checkpoints=checkpoints,
     )
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    cpu = time.process_time()
     columns = measure_cell(job.experiment, cell, context)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    cpu = time.process_time() - cpu
     constants = {**cell.params, "seed": job.seed}
     tables = {name: csv.frame(name, table, constants) for name, table in columns.items()}
     times = {"wall_seconds": round(wall, 4), "cpu_seconds": round(cpu, 4)}

@@ -32,7 +32,8 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, argv: Sequence[str], keys: Collection[str]) -> None:
         super().__init__(prog="hess-run", add_help=False, allow_abbrev=False)
-        self.argv, self.keys = argv, keys
+        self.argv = argv
+        self.keys = keys
 
     def error(self, message: str) -> NoReturn:
         names = [word.partition("=")[0] for word in self.argv]

@@ -22,7 +22,8 @@ def open_command(call: Call) -> int:
     """
     import webbrowser
 
-    outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
+    outputs = Path(call.keys.get("outputs", "outputs"))
+    name = "".join(call.words)
     if name:
         one_of("open", name, experiment_names())
     page = (outputs / name / "index.html").absolute()
@@ -53,7 +54,8 @@ def site_command(call: Call) -> int:
     from runner.report.update import draw
     from runner.store.archive import report_folders
 
-    target, outputs = Path(call.keys.get("to", "site")), Path(call.keys.get("outputs", "outputs"))
+    target = Path(call.keys.get("to", "site"))
+    outputs = Path(call.keys.get("outputs", "outputs"))
     reports = report_folders(outputs)
     if not reports:
         raise SettingError(

@@ -211,7 +211,8 @@ def survey(jobs: Sequence[Job]) -> tuple[list[str], list[Job]]:
 def _summary(job: Job, cells: Sequence[Planned]) -> str:
     """What is stored of an experiment, and what is to be measured."""
     missing = [one for one in cells if not one.is_stored]
-    stored, published = len(cells) - len(missing), sum(one.published for one in cells)
+    stored = len(cells) - len(missing)
+    published = sum(one.published for one in cells)
     text = f"{job.name}: {stored} of {len(cells)} cells are stored"
     if published:
         text += f" ({'all' if published == stored else published} published)"

@@ -43,18 +43,25 @@ class _Counting(Progress):
     """Counts cells and predicted seconds."""
 
     def __init__(self, title: str, cells: Sequence[Cell], processes: int = 1) -> None:
-        self._title, self._total, self._done, self._processes = title, len(cells), 0, processes
+        self._title = title
+        self._total = len(cells)
+        self._done = 0
+        self._processes = processes
         self._to_go = sum(cell.seconds for cell in cells)
         self._predicted = self._took = 0.0
-        self._label, self._since = "", time.monotonic()
-        self._seconds, self._running = {cell.label: cell.seconds for cell in cells}, 0.0
+        self._label = ""
+        self._since = time.monotonic()
+        self._seconds = {cell.label: cell.seconds for cell in cells}
+        self._running = 0.0
 
     def start(self, label: str) -> None:
-        self._label, self._since = label, time.monotonic()
+        self._label = label
+        self._since = time.monotonic()
         self._running = self._seconds.get(label, 0.0)
 
     def advance(self, state: str, cell: Cell, seconds: float | None = None) -> None:
-        self._done, self._running = self._done + 1, 0.0
+        self._done = self._done + 1
+        self._running = 0.0
         self._to_go -= cell.seconds
         took = time.monotonic() - self._since if seconds is None else seconds
         if state == "measured":  # the first one imports and warms up as well
@@ -93,7 +100,8 @@ class Bar(_Counting):
             total=len(cells), desc=title, dynamic_ncols=True, leave=True, bar_format=shape
         )
         self._cell = tqdm(position=1, dynamic_ncols=True, leave=False, bar_format="  {desc}")
-        self._last, self._first = 0.0, (0.0, 0.0, 0.0)
+        self._last = 0.0
+        self._first = (0.0, 0.0, 0.0)
 
     def start(self, label: str) -> None:
         super().start(label)
@@ -103,7 +111,8 @@ class Bar(_Counting):
 
     def turn_to(self, label: str) -> None:
         if label != self._label:
-            self._label, self._first = label, (0.0, 0.0, 0.0)
+            self._label = label
+            self._first = (0.0, 0.0, 0.0)
 
     def inside(self, done: float, total: float, note: str = "") -> None:
         now, (begin, whole, since) = time.monotonic(), self._first

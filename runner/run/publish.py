@@ -144,7 +144,8 @@ def _changes(
 ) -> tuple[list[Stored], list[Stored]]:
     """(new cells, cells with other tables than the published ones) of the working folder, of these
     settings."""
-    added, replaced = [], []
+    added = []
+    replaced = []
     for cell in store.all(published=False):
         if cell.meta["settings_key"] not in keys:
             continue
@@ -185,7 +186,8 @@ def _named(what: str, cells: Sequence[Stored]) -> list[str]:
 
 def _verdicts(before: Path, after: Path) -> list[str]:
     """One line for each row whose verdict moves."""
-    old, new = _rows(before), _rows(after)
+    old = _rows(before)
+    new = _rows(after)
     moved = [(name, old.get(name, "new"), new.get(name, "gone")) for name in sorted({*old, *new})]
     lines = [f"  verdict {name}: {was} -> {now}" for name, was, now in moved if was != now]
     return [
@@ -250,7 +252,8 @@ def _content(path: Path) -> bytes:
 def _copy(place: Path, target: Path, files: Sequence[str]) -> None:
     """Bring these files of `target` to the state of `place`; the manifest comes last."""
     (target / "figures").mkdir(parents=True, exist_ok=True)
-    kept, earlier = set(_report_files(place)), read_manifest(target)
+    kept = set(_report_files(place))
+    earlier = read_manifest(target)
     listed = is_listed(target, earlier["files"] if earlier else {})
     for name in sorted(files, key=lambda name: name == MANIFEST):
         if name == MANIFEST:

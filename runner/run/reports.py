@@ -22,7 +22,8 @@ from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
 from runner.store.job import Job, check_outputs, is_claimed
 
-SMALLEST, LARGEST = 1.5, 40.0
+SMALLEST = 1.5
+LARGEST = 40.0
 """Width and height of a figure in inches that can be asked for."""
 
 
@@ -120,7 +121,8 @@ def report_command(call: Call) -> int:
       hess-run report experiment=ws_bound outputs=outputs/run
       hess-run report experiment=ws_bound figure=fig11_width figure_width=5 figures=pdf
     """
-    figure, suffix = call.keys.get("figure", ""), call.keys.get("figures", "png")
+    figure = call.keys.get("figure", "")
+    suffix = call.keys.get("figures", "png")
     one = any(word.startswith("experiment=") for word in call.settings)
     for key in ("figure", "figure_width", "figure_height"):
         if key in call.keys and not one:
@@ -182,7 +184,8 @@ def results_command(call: Call) -> int:
     Tables of stored cells, published ones included: their rows, and of one experiment their
     columns.
     """
-    outputs, name = Path(call.keys.get("outputs", "outputs")), "".join(call.words)
+    outputs = Path(call.keys.get("outputs", "outputs"))
+    name = "".join(call.words)
     found = (
         {name: results.read(name, outputs=outputs, all=True)} if name else results.overview(outputs)
     )

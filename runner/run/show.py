@@ -71,7 +71,8 @@ def _experiment_lines(name: str) -> list[str]:
         lines.append(f"paper: {experiment.paper}; reproduces {experiment.reproduces}")
     head = _head(file.path)[1:]  # without @package
     lines += ["", *head] if head else []
-    own, meaning = files.experiment_fields(name), comments(file.path)
+    own = files.experiment_fields(name)
+    meaning = comments(file.path)
     values = {key: getattr(experiment, key) for key in own}
     lines += ["", "fields (= default)", *_table(type(experiment), values, meaning)]
     for group in takes(type(experiment)):
@@ -99,7 +100,8 @@ def _figure_lines(experiment: Any) -> list[str]:
 
 
 def _kind_lines(group: str, name: str) -> list[str]:
-    path, cls = files.find(group, name), files.kind_class(group, name)
+    path = files.find(group, name)
+    cls = files.kind_class(group, name)
     default = {
         f.name: f.default_factory() if callable(f.default_factory) else f.default
         for f in dataclasses.fields(cls)
@@ -134,7 +136,8 @@ def _table(
     """A line for each field (name, type, value, limits and meaning), two where one is too long."""
     shown = [f for f in dataclasses.fields(cls) if f.name in values and f.name != "kind"]
     names = {f.name: f"{group}.{f.name}" if group else f.name for f in shown}
-    width, lines = max(map(len, names.values()), default=0), []
+    width = max(map(len, names.values()), default=0)
+    lines = []
     columns = max(80, shutil.get_terminal_size((120, 24)).columns)
     for f in shown:
         kind = (
@@ -146,7 +149,8 @@ def _table(
         note += " [report only]" if f.metadata.get("report") and not group else ""
         line = f"  {names[f.name].ljust(width)}  {kind} = {_value(values[f.name])}"
         if note and len(line) + len(note) + 4 <= columns:
-            line, note = f"{line}  # {note}", ""
+            line = f"{line}  # {note}"
+            note = ""
         lines += [line, f"  {' ' * width}  # {note}"] if note else [line]
     return lines
 

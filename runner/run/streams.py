@@ -16,7 +16,8 @@ class Tolerant:
     """
 
     def __init__(self, stream: TextIO, *, text_alone: bool) -> None:
-        self._stream, self._text_alone = stream, text_alone
+        self._stream = stream
+        self._text_alone = text_alone
         self.error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:

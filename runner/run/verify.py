@@ -66,7 +66,9 @@ def verify_jobs(
         found = f"found none; run the experiment first; {where_published()}"
         raise SettingError(f"verify: expected stored cells of these settings, {found}")
     chosen = stored if sample == 0 else random.sample(stored, min(sample, len(stored)))
-    wrong, records, moved = 0, [], False
+    wrong = 0
+    records = []
+    moved = False
     for job, cell_id, cell in chosen:
         agrees, line, elsewhere = _verify(job, cell_id, cell, tolerance)
         wrong += not agrees
@@ -111,7 +113,8 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
             {name: cell_again.table(name) for name in cell_again.meta["tables"]},
             tolerance,
         )
-    here, there = meta["software"], kept.meta["software"]
+    here = meta["software"]
+    there = kept.meta["software"]
     changed = [
         key for key in ("torch", "cpu", "instructions", "blas") if there.get(key) != here[key]
     ]

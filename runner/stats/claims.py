@@ -41,7 +41,8 @@ def claim(
     What could not have come out otherwise is not confirmed but *true by construction*.
     """
     if verdict == "confirmed" and statement.constructed:
-        verdict, detail = "true by construction", f"{statement.constructed}; {detail}"
+        verdict = "true by construction"
+        detail = f"{statement.constructed}; {detail}"
     criterion = joined(statement.reason, statement.history)
     return Claim(
         name=statement.name,
@@ -191,7 +192,9 @@ def verdict_of_data_sets(found: Mapping[int, str], rule: DataSetRule) -> tuple[V
         text += f"; {len(found) - known} inconclusive"
     if with_power < rule.least:
         return "inconclusive", f"{text}; at least {rule.least} are needed"
-    shown, against, open_share = count["yes"] / known, count["opposite"] / known, lost / known
+    shown = count["yes"] / known
+    against = count["opposite"] / known
+    open_share = lost / known
     if shown >= rule.share and not count["opposite"]:
         return withheld("confirmed", lost), text
     # 1 of 5 is no more than 1 − 0.8, whatever floats say

@@ -42,9 +42,11 @@ def signs(test: Statistic, level: float) -> tuple[int | None, int | None]:
     0: not significant at this level; None: the test can never be significant at it, or was not
     made.
     """
-    least, most = (test.effect, test.p), (test.effect, test.p)
+    least = (test.effect, test.p)
+    most = (test.effect, test.p)
     if test.lost:
-        least, most = (test.effect_least, test.p_least), (test.effect_most, test.p_most)
+        least = (test.effect_least, test.p_least)
+        most = (test.effect_most, test.p_most)
     if math.isnan(least[1]) or math.isnan(most[1]) or test.p_min >= level:
         return None, None
     return _sign(*least, level), _sign(*most, level)
@@ -195,13 +197,17 @@ class Evidence:
         outside; otherwise it is inconclusive.
         """
         tests = self.of_seeds(name)
-        findings, shifts, listed = {}, {}, []
+        findings = {}
+        shifts = {}
+        listed = []
         for seed, test in tests.items():
-            low, high = test.shift_low, test.shift_high
+            low = test.shift_low
+            high = test.shift_high
             listed.append(f"{test.shift:.2g} [{low:.2g}, {high:.2g}]")
             shifts[seed] = test.shift
             if test.lost:
-                low, high = test.shift_least, test.shift_most
+                low = test.shift_least
+                high = test.shift_most
             if statement.holds(low) and statement.holds(high):
                 findings[seed] = "yes"
             elif high < statement.low or low > statement.high:

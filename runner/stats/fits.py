@@ -54,7 +54,8 @@ def _fit(base: Statistic, u: Array, v: Array, notes: list[str]) -> Statistic:
     from scipy.stats import linregress
 
     fit = linregress(u, v)
-    slope, intercept = float(fit.slope), float(fit.intercept)
+    slope = float(fit.slope)
+    intercept = float(fit.intercept)
     spread = float(((v - v.mean()) ** 2).sum())
     r2 = 1 - float(((v - intercept - slope * u) ** 2).sum()) / spread if spread > 0 else NAN
     if spread == 0:
@@ -92,7 +93,8 @@ def summary(values: ArrayLike, **about: Unpack[About]) -> Statistic:
 
     with np.errstate(invalid="ignore"):
         std = float(x.std(ddof=1)) if x.size > 1 else NAN
-        mean, population = float(x.mean()), float(x.std())
+        mean = float(x.mean())
+        population = float(x.std())
     return replace(
         base,
         statistic=mean,

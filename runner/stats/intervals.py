@@ -67,7 +67,8 @@ class Sample:
             return replace(made, mean=values.whole, std=std, log=values.log)
         given = [float(value) for value in values]
         finite = [value for value in given if math.isfinite(value)]
-        n, lost = len(finite), len(given) - len(finite)
+        n = len(finite)
+        lost = len(given) - len(finite)
         if n == 0:
             return cls(NAN, NAN, 0, lost)
         mean = math.fsum(finite) / n
@@ -174,7 +175,8 @@ def welch(ours: Sample, theirs: Sample, images: Part | None = None) -> Differenc
     if not ours.n:
         return Difference(NAN, NAN, NAN, "no finite value")
     value = ours.mean - theirs.mean
-    known, printed = not math.isnan(ours.std), not math.isnan(theirs.std)
+    known = not math.isnan(ours.std)
+    printed = not math.isnan(theirs.std)
     if not known and not printed:
         return Difference(value, NAN, NAN, "no spread is known on either side")
     both = 1 / ours.n + 1 / theirs.n

@@ -249,7 +249,8 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
         return _without_limits(statement)
     limits = statement
     if not math.isnan(statement.number):
-        low, high = statement.number - statement.rounding, statement.number + statement.rounding
+        low = statement.number - statement.rounding
+        high = statement.number + statement.rounding
         limits = replace(statement, low=low, high=high)
     verdicts: dict[str, Verdict] = {}
     for name, value in parts.items():

@@ -142,7 +142,8 @@ def permutation_spearman(x: Array, y: Array) -> tuple[float, float]:
     """(two-sided p, smallest attainable p) of Spearman's ρ over all n! orders of y; for n <= 8."""
     from itertools import permutations
 
-    rx, ry = doubled_ranks(x), doubled_ranks(y)
+    rx = doubled_ranks(x)
+    ry = doubled_ranks(y)
     products = np.array(list(permutations(ry))) @ rx
     centre = rx.sum() * ry.sum() / rx.size
     distance = np.abs(products - centre)

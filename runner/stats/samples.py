@@ -37,7 +37,8 @@ def bracketed(found: Statistic, extreme: Callable[[float], Statistic]) -> Statis
     if it is inf."""
     if not found.lost:
         return found
-    least, most = extreme(-math.inf), extreme(math.inf)
+    least = extreme(-math.inf)
+    most = extreme(math.inf)
     found = replace(found, effect_least=least.effect, p_least=least.p, shift_least=least.shift_low)
     return replace(found, effect_most=most.effect, p_most=most.p, shift_most=most.shift_high)
 
@@ -55,7 +56,8 @@ def pairs(x: ArrayLike, y: ArrayLike, kind: str, about: About) -> tuple[Array, A
     lengths."""
     import numpy as np
 
-    u, v = np.asarray(x, dtype=float).ravel(), np.asarray(y, dtype=float).ravel()
+    u = np.asarray(x, dtype=float).ravel()
+    v = np.asarray(y, dtype=float).ravel()
     if u.size != v.size:
         raise ValueError(
             f"{kind} {about['name']}: expected paired values, found {u.size} and {v.size}"

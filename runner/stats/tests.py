@@ -68,21 +68,26 @@ def _mann_whitney(base: Statistic, x: Array, y: Array, notes: list[str]) -> Stat
 
     from runner.stats import ranks
 
-    m, n = x.size, y.size
+    m = x.size
+    n = y.size
     doubled = ranks.doubled_ranks(np.concatenate([x, y]))
     different = np.unique(doubled).size
     u = int(doubled[:m].sum() - m * (m + 1)) / 2
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
         if different == m + n:
-            null, seen = ranks.untied_u_null(m, n), int(u)
+            null = ranks.untied_u_null(m, n)
+            seen = int(u)
         else:
             null, seen = ranks.tied_u_null(doubled, m)
-        p, p_min, method = ranks.two_sided(null, seen), ranks.smallest_two_sided(null), "exact"
+        p = ranks.two_sided(null, seen)
+        p_min = ranks.smallest_two_sided(null)
+        method = "exact"
     else:
         from scipy.stats import mannwhitneyu
 
         p = float(mannwhitneyu(x, y, method="asymptotic").pvalue)
-        p_min, method = ranks.smallest_subset_p(m, n), "asymptotic"
+        p_min = ranks.smallest_subset_p(m, n)
+        method = "asymptotic"
     notes += ["ties" if different < m + n else "", power(p_min, f"n={m} and {n}")]
     shift = _mann_whitney_shift(x, y, ranks.tied_deviation(doubled, m, n), notes)
     effect = 2 * u / (m * n) - 1
@@ -102,7 +107,8 @@ def _mann_whitney_shift(x: Array, y: Array, deviation: float, notes: list[str]) 
     """Hodges–Lehmann shift of x against y with its interval; deviation: of U, for large samples."""
     from runner.stats import ranks
 
-    m, n = x.size, y.size
+    m = x.size
+    n = y.size
     if ranks.subset_additions(m, n) <= ranks.EXACT_ADDITIONS:
         k = ranks.interval_rank(ranks.untied_u_null(m, n), ALPHA)
     else:
@@ -151,11 +157,13 @@ def _wilcoxon(base: Statistic, d: Array, notes: list[str]) -> Statistic:
     if nonzero.size == 0:
         return replace(base, note=joined(*notes, "no test: no nonzero difference"))
     doubled = ranks.doubled_ranks(np.abs(nonzero))
-    positive, total = int(doubled[nonzero > 0].sum()), int(doubled.sum())
+    positive = int(doubled[nonzero > 0].sum())
+    total = int(doubled.sum())
     exact = nonzero.size <= 300
     if exact:
         null = ranks.sign_null(doubled)
-        p, p_min = ranks.two_sided(null, positive), ranks.smallest_two_sided(null)
+        p = ranks.two_sided(null, positive)
+        p_min = ranks.smallest_two_sided(null)
     else:
         from scipy.stats import wilcoxon as scipy_wilcoxon
 
@@ -215,7 +223,8 @@ def spearman(x: ArrayLike, y: ArrayLike, **about: Unpack[About]) -> Statistic:
     if u.size <= 8:
         p, p_min = ranks.permutation_spearman(u, v)
     else:
-        p, p_min = float(result.pvalue), 2 / math.factorial(min(u.size, 100))
+        p = float(result.pvalue)
+        p_min = 2 / math.factorial(min(u.size, 100))
     notes.append(power(p_min, f"n={u.size}"))
     return replace(
         base,
@@ -236,7 +245,8 @@ def holm(p_values: Iterable[float]) -> list[float]:
     """
     p = [float(v) for v in p_values]
     order = sorted((i for i, v in enumerate(p) if not math.isnan(v)), key=lambda i: p[i])
-    adjusted, running = [NAN] * len(p), 0.0
+    adjusted = [NAN] * len(p)
+    running = 0.0
     for position, i in enumerate(order):
         running = max(running, min(1.0, (len(order) - position) * p[i]))
         adjusted[i] = running

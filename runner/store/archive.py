@@ -48,7 +48,8 @@ class _File(io.RawIOBase):
         found = os.fstat(self._number)
         if not stat.S_ISREG(found.st_mode):
             raise ValueError("expected a file")
-        self._size, self._at = found.st_size, 0
+        self._size = found.st_size
+        self._at = 0
 
     def close(self) -> None:
         if self._number >= 0 and not self.closed:

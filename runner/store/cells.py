@@ -47,7 +47,8 @@ _KEYS: dict[str, list[Any]] = {}
 """Keys of settings that were compared with what they are the hash of: many cells share one."""
 MOST_META = 64 << 20
 """Bytes of a cell.json, at most."""
-MOST_OVERHEAD, MOST_PER_ROW = 1 << 20, 16 << 10
+MOST_OVERHEAD = 1 << 20
+MOST_PER_ROW = 16 << 10
 """Bytes of a table whose cell.json states no sizes, at most."""
 TABLE_NAME = re.compile(r"[a-z0-9_]+")
 
@@ -84,10 +85,8 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 def _check_identity(name: str, meta: Mapping[str, Any]) -> None:
     """The id and the key of the settings are hashes of what cell.json says (`Identity`)."""
-    key, content = (
-        meta["settings_key"],
-        [meta[k] for k in ("experiment", "version", "settings", "threads", "device")],
-    )
+    key = meta["settings_key"]
+    content = [meta[k] for k in ("experiment", "version", "settings", "threads", "device")]
     if _KEYS.get(key) != content:
         if (expected := digest(content)) != key:
             raise Damaged(

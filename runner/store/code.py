@@ -41,7 +41,8 @@ Table = Mapping[str, Sequence[str]]
 def package_of(module: str) -> list[Path]:
     """Every file of the package that a module is in: the paper's below experiments/, else the top
     one; a module outside any package is its own."""
-    names, file = module.split("."), sys.modules[module].__file__
+    names = module.split(".")
+    file = sys.modules[module].__file__
     if file is None:
         return []
     own = Path(file).resolve()
@@ -108,7 +109,8 @@ def read(folder: Path) -> dict[str, Table]:
 def record(folder: Path, experiment: Experiment) -> None:
     """Write the table of the present code into code.json of a folder with cells, where it is not
     there yet."""
-    known, key = read(folder), digest_of(experiment)
+    known = read(folder)
+    key = digest_of(experiment)
     if key not in known:
         files = _bytes_of(type(experiment).__module__)
         _write(folder, {**known, key: {name: [value, ""] for name, value in files.items()}})
@@ -130,7 +132,8 @@ def _write(folder: Path, tables: Mapping[str, Table]) -> None:
 def changed(experiment: Experiment, table: Table) -> list[str]:
     """The files whose code differs from that of a table."""
     module = type(experiment).__module__
-    of_bytes, files = _bytes_of(module), _files(module)
+    of_bytes = _bytes_of(module)
+    files = _files(module)
     found = [name for name in table if name not in of_bytes]
     for name, value in of_bytes.items():
         old_bytes, old_tree = table.get(name, ("", ""))
@@ -151,6 +154,7 @@ def changes(experiment: Experiment, digests: Iterable[str], folder: Path) -> lis
     folder
         With code.json.
     """
-    now, tables = digest_of(experiment), read(folder)
+    now = digest_of(experiment)
+    tables = read(folder)
     known = [tables[key] for key in set(digests) - {now} if key in tables]
     return sorted({name for table in known for name in changed(experiment, table)})

@@ -77,7 +77,8 @@ def compare(stored: Tables, measured: Tables, tolerance: float) -> Comparison:
     elif CERTIFICATE in measured and _agrees(measured[CERTIFICATE]):
         if not _agrees(stored[CERTIFICATE]):
             note = "the stored certificate disagreed, measured again it agrees"
-        stored, measured = _without_certificate(stored), _without_certificate(measured)
+        stored = _without_certificate(stored)
+        measured = _without_certificate(measured)
     if set(stored) != set(measured):
         values = f"{_names(stored)} stored, {_names(measured)} measured"
         return Comparison((Difference("tables", math.inf, values),), tolerance)

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Store", "Stored", "merge"]
 
 QUARANTINE = "quarantine"
-EXPERIMENT, DIAGNOSIS = "the cells of an experiment", "a diagnosis"
+EXPERIMENT = "the cells of an experiment"
+DIAGNOSIS = "a diagnosis"
 """Kinds of folders, in the words of messages."""
 LOGGER = logging.getLogger("hess_run")
 
@@ -145,7 +146,8 @@ class Store:
         moved = []
         for layer in self.own:
             if layer.has(name) and name in layer.damaged:
-                reason, place = layer.damaged.pop(name), layer.path(name)
+                reason = layer.damaged.pop(name)
+                place = layer.path(name)
                 moved.append(f"{set_aside(place, folder / place.name, reason)} ({reason})")
         return (
             f"{self.experiment}: damaged cell {name} moved to {', '.join(moved)}; "
@@ -186,7 +188,9 @@ class Store:
     ) -> None:
         """Store a cell by one rename; the caller holds its lock. An earlier cell of the id is
         replaced whole."""
-        entries, sums, sizes = [], {}, {}
+        entries = []
+        sums = {}
+        sizes = {}
         for name, table in tables.items():
             text = csv.to_bytes(table)
             content = csv.compressed(text)

@@ -65,7 +65,8 @@ class Working(_Places):
     def is_replaceable(self, name: str) -> bool:
         """Whether nobody loses anything when the file is replaced: it holds this cell, whole, and
         nothing else, and may be written."""
-        path, cell = self.path(name), self.usable(name)
+        path = self.path(name)
+        cell = self.usable(name)
         if cell is None or path.is_symlink() or not os.access(path, os.W_OK):
             return False
         own = [f"{name}/{file}" for file in cell.file_names()]

@@ -13,7 +13,9 @@ import ctypes
 import sys
 from functools import cache
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+# of mallopt(3)
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
 
 
 @cache

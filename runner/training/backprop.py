@@ -104,7 +104,8 @@ class Backpropagation:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        values, saved = {INPUT: x}, {}
+        values = {INPUT: x}
+        saved = {}
         for name, parents, kernel in self.stages:
             values[name], saved[name] = kernel.push(*[values[p] for p in parents])
         value, grad = self.loss(values[self.output], y)
@@ -120,23 +121,33 @@ class BlockKernel:
     """A Block and its vector-Jacobian product."""
 
     def __init__(self, block: Any) -> None:
-        linear, norm = block.linear, block.norm
-        self.block, self.skip = block, block.skip
-        self.act, self.act_gradient = block.act, block.act_gradient
+        linear = block.linear
+        norm = block.norm
+        self.block = block
+        self.skip = block.skip
+        self.act = block.act
+        self.act_gradient = block.act_gradient
         self.spectral = linear if isinstance(linear, SpectralLinear) else None
-        self.weight, self.bias = linear.weight.detach(), linear.bias.detach()
+        self.weight = linear.weight.detach()
+        self.bias = linear.bias.detach()
         self.weight_t = self.weight.t()
-        self.d_weight, self.d_bias = linear.weight.grad, linear.bias.grad
+        self.d_weight = linear.weight.grad
+        self.d_bias = linear.bias.grad
         self.norm = norm is not None
         if norm is not None:
-            self.shape, self.eps = norm.normalized_shape, norm.eps
-            self.gamma, self.beta = norm.weight.detach(), norm.bias.detach()
-            self.d_gamma, self.d_beta = norm.weight.grad, norm.bias.grad
+            self.shape = norm.normalized_shape
+            self.eps = norm.eps
+            self.gamma = norm.weight.detach()
+            self.beta = norm.bias.detach()
+            self.d_gamma = norm.weight.grad
+            self.d_beta = norm.bias.grad
 
     def push(self, *parents: Tensor) -> tuple[Tensor, Any]:
         """The block's output, and what pull() needs."""
         h = parents[0] if len(parents) == 1 else torch.cat(parents, -1)
-        weight, weight_t, sigma = self.weight, self.weight_t, None
+        weight = self.weight
+        weight_t = self.weight_t
+        sigma = None
         if self.spectral is not None:
             if self.block.training:
                 self.spectral.iterate()
@@ -144,7 +155,9 @@ class BlockKernel:
             weight = weight / sigma
             weight_t = weight.t()
         z = torch.addmm(self.bias, h, weight_t)
-        n, mean, scale = z, None, None
+        n = z
+        mean = None
+        scale = None
         if self.norm:
             n, mean, scale = torch.native_layer_norm(z, self.shape, self.gamma, self.beta, self.eps)
         a = self.act(n)

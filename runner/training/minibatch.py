@@ -105,7 +105,8 @@ def train(
         return Training(**finished)
     keep_freed_memory()
     device = next(network.parameters()).device
-    train_split, test_split = train_split.to(device), test_split.to(device)
+    train_split = train_split.to(device)
+    test_split = test_split.to(device)
     parameters = flatten_parameters(network)
     gradient = gradient_function(network, loss)
     run = _Run(
@@ -116,7 +117,8 @@ def train(
     else:
         run.reached(epochs)
         run.record(0.0, math.nan, evaluate(network, test_split, loss))
-    steps, here = steps_of(train_split, parameters, run, gradient, batch, clip), describe(device)
+    steps = steps_of(train_split, parameters, run, gradient, batch, clip)
+    here = describe(device)
     while until not in run.training.states and run.training.status == "ok":
         started = time.perf_counter()
         if here not in run.training.devices:
@@ -181,7 +183,8 @@ def evaluate(network: Network, split: Split, loss: str, batch: int = 500) -> tup
     """Mean loss and accuracy (NaN for regression) in evaluation mode; the mode is put back."""
     was_training = network.training
     network.eval()
-    total, right = 0.0, 0
+    total = 0.0
+    right = 0
     read = split.reader(batch)
     for index in torch.arange(len(split), device=split.inputs.device).split(batch):
         x, y = read(index, None)
@@ -203,10 +206,12 @@ def flatten_parameters(network: nn.Module) -> nn.Parameter:
     parameters = [_in_order(p.detach()).reshape(-1) for p in network.parameters()]
     vector = nn.Parameter(torch.cat(parameters))
     vector.grad = torch.zeros_like(vector)
-    values, gradients = _parts(vector.data, network), _parts(vector.grad, network)
+    values = _parts(vector.data, network)
+    gradients = _parts(vector.grad, network)
     for (value, p), (grad, _) in zip(values, gradients, strict=True):
         shape = _in_order(p).shape
-        p.data, p.grad = _back(value.view(shape)), _back(grad.view(shape))
+        p.data = _back(value.view(shape))
+        p.grad = _back(grad.view(shape))
     return vector
 
 
@@ -293,7 +298,9 @@ class _Run:
         order: torch.Generator | Order,
         augment: torch.Generator | Augment | None,
     ) -> None:
-        self.network, self.optimizer, self.augment = network, optimizer, augment
+        self.network = network
+        self.optimizer = optimizer
+        self.augment = augment
         self.order: Order = StreamOrder(order) if isinstance(order, torch.Generator) else order
         self.epoch = 0
         self.training = Training()

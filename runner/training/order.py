@@ -52,7 +52,8 @@ class LoaderAugment:
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
         if not 0 <= padding <= 7:  # torch.randint takes two words of the generator for more
             raise ValueError(f"padding: expected 0 to 7, found {padding}")
-        self.generator, self.padding = generator, padding
+        self.generator = generator
+        self.padding = padding
 
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """top, left (count,) and flip (count,) of the next `count` images.
@@ -62,7 +63,8 @@ class LoaderAugment:
         """
         span = 2 * self.padding + 1
         words = torch.randint(span << 24, (count, 3), generator=self.generator)
-        top, left = words[:, 0] % span, words[:, 1] % span
+        top = words[:, 0] % span
+        left = words[:, 1] % span
         return top, left, words[:, 2] % (1 << 24) < 1 << 23
 
     def __call__(self, pixels: Tensor) -> Tensor:

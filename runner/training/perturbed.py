@@ -23,7 +23,8 @@ class Perturbed(Split):
     factor: Tensor
 
     def to(self, device: str | torch.device) -> Split:
-        inputs, targets = self.inputs.to(device), self.targets.to(device)
+        inputs = self.inputs.to(device)
+        targets = self.targets.to(device)
         return replace(self, inputs=inputs, targets=targets, factor=self.factor.to(device))
 
     def normalised(self, pixels: Tensor, out: Tensor | None = None) -> Tensor:

@@ -47,7 +47,8 @@ class StreamAugment:
     of a seed."""
 
     def __init__(self, generator: torch.Generator, padding: int = 4) -> None:
-        self.generator, self.padding = generator, padding
+        self.generator = generator
+        self.padding = padding
 
     def draws(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """top, left (count,) and flip (count,) of the next `count` images, half of which are
@@ -127,9 +128,16 @@ class Steps:
         capture: Capture | None = None,
     ) -> None:
         assert vector.grad is not None
-        self.split, self.vector, self.grad, self.optimizer = split, vector, vector.grad, optimizer
-        self.gradient, self.batch, self.clip, self.augment = gradient, batch, clip, augment
-        self.capture, self.reason = capture, "" if capture is not None else "not asked for"
+        self.split = split
+        self.vector = vector
+        self.grad = vector.grad
+        self.optimizer = optimizer
+        self.gradient = gradient
+        self.batch = batch
+        self.clip = clip
+        self.augment = augment
+        self.capture = capture
+        self.reason = "" if capture is not None else "not asked for"
         self.device = split.inputs.device
         self.total = torch.zeros((), device=self.device)
         dtype = torch.float64 if self.device.type == "cpu" else None
@@ -182,7 +190,8 @@ class Steps:
         try:
             return self.capture.record(lambda: self._compute(slot))
         except RuntimeError as error:  # of a captured stream; nothing of the step has run then
-            self.capture, self.reason = None, str(error).splitlines()[0]
+            self.capture = None
+            self.reason = str(error).splitlines()[0]
             return None
 
     def _compute(self, slot: _Slot) -> None:

@@ -2,7 +2,8 @@
 
 PUBLISHED_SEEDS = range(42, 47)
 """Seeds of the published trainings."""
-NAMED, PUBLISHED = "named", "published"
+NAMED = "named"
+PUBLISHED = "published"
 
 
 def streams_of(setting: str, seed: int) -> str:

@@ -145,7 +145,8 @@ def train_images(
     order: Order | torch.Generator = torch_generator(seed, "order")
     augment: LoaderAugment | torch.Generator = ctx.torch_generator("augment")
     if streams_of(training.order, seed) == PUBLISHED:
-        order, augment = LoaderOrder(stream), LoaderAugment(stream)
+        order = LoaderOrder(stream)
+        augment = LoaderAugment(stream)
     result = train(
         network.to(ctx.device),
         data.train,

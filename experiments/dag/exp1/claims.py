@@ -247,7 +247,8 @@ def fall(rows: pd.DataFrame) -> list[float]:
 
 
 PLAIN = "plain_sn"
-SHALLOW, DEEP = 8, 16
+SHALLOW = 8
+DEEP = 16
 """The least depth, at which rho reaches 1 in training, and the one whose decay Fig. N.1 puts into
 orders."""
 

@@ -26,9 +26,11 @@ from runner.stats.tables import chosen, groups
 NAME = "exp2_bottleneck"
 ENDS = ("init", "final")
 KEYS = ["depth", "d_u", "checkpoint"]
-SHALLOW, DEEP = 6, 8
+SHALLOW = 6
+DEEP = 8
 """The depths of Tables 3 and N.1."""
-NARROW, WIDE = 4, 256
+NARROW = 4
+WIDE = 256
 """The widths between which Section 5.2 counts the suppression."""
 MEAN_RANK = "dag.exp2, class C"
 """Root cause in the errata of the rank bound on means, on which nothing rests."""

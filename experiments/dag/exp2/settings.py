@@ -14,7 +14,8 @@ from runner.training.streams import PUBLISHED_SEEDS
 
 PHASES = ("init", "trained")
 DESCRIBED = "as described"
-DESCRIBED_WIDTH, PUBLISHED_WIDTH = 256, 512
+DESCRIBED_WIDTH = 256
+PUBLISHED_WIDTH = 512
 """Base widths of the text (Section 5.2) and of the published values."""
 
 

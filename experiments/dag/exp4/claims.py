@@ -19,7 +19,8 @@ from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
 from runner.stats.tables import chosen, groups, seed_values
 
-PAIRS, DEPTHS = 48, 3
+PAIRS = 48
+DEPTHS = 3
 """Pairs (configuration, distance) that H4.1 counts, and depths k that Appendix N.3 compares."""
 ENDS = ("init", "final")
 VARIANT = ["branch_depth", "merge", "activation"]

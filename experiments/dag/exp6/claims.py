@@ -25,7 +25,8 @@ from runner.training import CHECKPOINTS
 KEYS = ["activation", "arch", "checkpoint"]
 LAST = 4
 """Distance between stem and layer4, the largest."""
-RESNET, PLAIN = "resnet18", "plain_resnet18"
+RESNET = "resnet18"
+PLAIN = "plain_resnet18"
 DECAYS = {
     "decay of the ReLU ResNet": ("relu", RESNET),
     "decay of the plain ReLU network": ("relu", PLAIN),

@@ -85,7 +85,8 @@ class Results:
             about = dict(keys)
             name = rest
             if match is not None:
-                about["distance"], name = int(match["distance"]), match["of"]
+                about["distance"] = int(match["distance"])
+                name = match["of"]
                 about["relation"] = RELATIONS.get(match["relation"] or "", "")
             row = found.setdefault(tuple(about.values()), about)
             row[COLUMNS.get(name, name)] = mean

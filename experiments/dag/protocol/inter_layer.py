@@ -102,7 +102,8 @@ class InterLayer(Judged):
 FURTHER_SEEDS = range(100, 110)
 """Seeds of named streams that say how typical the published five are; their values are no part of a
 scorecard."""
-ROUNDING, FURTHER = "rounding", "further seeds"
+ROUNDING = "rounding"
+FURTHER = "further seeds"
 WITHOUT_NORM = "without LayerNorm"
 """Of Exps. 1 and 4: untrained networks without LayerNorm, with which printed norms agree better
 (Sections 5.1, 5.4)."""

@@ -88,7 +88,8 @@ def long_format(table: pd.DataFrame, keys: Sequence[str], metrics: dict[str, str
     parts = []
     for metric, column in metrics.items():
         part = table[[*keys, "seed"]].copy()
-        part["metric"], part["value"] = metric, table[column].astype(float)
+        part["metric"] = metric
+        part["value"] = table[column].astype(float)
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

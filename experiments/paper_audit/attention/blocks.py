@@ -133,7 +133,8 @@ def entries(expression: Expression) -> Expression:
 
 
 def form_check(printed: Printed, i: int) -> Outcome:
-    exact, correct = entries(D[i]), FORMS[i]
+    exact = entries(D[i])
+    correct = FORMS[i]
     if i not in printed:
         return compare(points(all_same), exact, correct)
     return compare(points(all_same), exact, printed[i], correct, "factors that do not multiply")

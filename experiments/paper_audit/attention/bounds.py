@@ -81,7 +81,8 @@ def climb(name: str, matrices: Matrices, radius: float) -> float:
     """The largest measured value that a population reaches by accepting random moves that increase
     it."""
     generator = seeded(1)
-    best, size = measured(name, matrices), 0.5
+    best = measured(name, matrices)
+    size = 0.5
     for _ in range(STEPS):
         moved = _moved(matrices, size, radius, generator)
         value = measured(name, moved)
@@ -106,7 +107,8 @@ def _moved(matrices: Matrices, size: float, radius: float, generator: torch.Gene
 def bound_check(name: str) -> Outcome:
     """Largest measured / bound - 1 of one bound, random draws and the climb from them."""
     limit = PROVED.get(name, BOUNDS[name].printed)
-    worst, count = -math.inf, 0
+    worst = -math.inf
+    count = 0
     for n, d, radius in GRID:
         matrices = draw(n, d, radius)
         value = float(measured(name, matrices).max())
@@ -179,7 +181,8 @@ def third_derivative(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
 def third_cumulants(x: Tensor, w: Tensor, v: Tensor, d: Tensor) -> Tensor:
     """The four cumulants that the third derivative is the sum of."""
     f = torch.softmax(x.mT @ w @ x[:, 0], 0)
-    h, e = x.mT @ v[:, 0], d.mT @ v[:, 0]
+    h = x.mT @ v[:, 0]
+    e = d.mT @ v[:, 0]
     first = d.mT @ w @ x[:, 0] + x.mT @ w @ d[:, 0]
     second = 2 * d.mT @ w @ d[:, 0]
     terms = [
@@ -202,9 +205,11 @@ def directions() -> Iterator[tuple[tuple[Tensor, ...], float]]:
 def third_derivative_check() -> Outcome:
     """Lemma H.9, proof: the third derivative less its cumulants, relative to them, and over its
     bound, less 1."""
-    errors, excess = [], []
+    errors = []
+    excess = []
     for along, limit in directions():
-        exact, terms = third_derivative(*along), third_cumulants(*along)
+        exact = third_derivative(*along)
+        terms = third_cumulants(*along)
         size = float(terms.abs().sum().clamp_min(1e-3))
         errors.append(float((exact - terms.sum()).abs()) / size)
         excess.append(float(exact.abs()) / limit - 1)

@@ -139,7 +139,8 @@ CHECKS["attention.c.13.part_1"] = by_x2(f00 * v1, all_same, table_sum(PRINTED, 5
 def pairs() -> Outcome:
     """The tables' statements on symmetry under j1 <-> j2: Table 2: 1 names a term 9 of Table 1,
     which has eight."""
-    corrected, count = 0.0, 0
+    corrected = 0.0
+    count = 0
     for _, t in points(all_same):
         count += 1
         transposed = with_components(t, t.k.j2, t.k.j1)

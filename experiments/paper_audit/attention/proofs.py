@@ -65,7 +65,9 @@ def modulus_of_means() -> Outcome:
 def columns_as_norm() -> Outcome:
     """Proof of Lemma H.3: the bound of each column df/dx_{i1,j1} taken as that of the Jacobian;
     then R^2 instead."""
-    printed, corrected, witness = [], [], None
+    printed = []
+    corrected = []
+    witness = None
     for n, d, radius in GRID:
         x, _, w, _, _ = draw(n, d, radius)
         jacobian = attention_jacobian(x, w)  # (..., i0, p, n d)
@@ -76,7 +78,8 @@ def columns_as_norm() -> Outcome:
         corrected.append(float(operator.max()) / radius**2 - 1)
         if printed[-1] > 1e-9 and witness is None:
             k = int(ratio.argmax())
-            column, norm = float(columns.flatten()[k]), float(operator.flatten()[k])
+            column = float(columns.flatten()[k])
+            norm = float(operator.flatten()[k])
             witness = worked(
                 f"n = {n}, d = {d}, R = {radius}: |df/d vec X|",
                 f"{column:.5g}",
@@ -96,7 +99,9 @@ def token_blocks(matrix: Tensor, n: int) -> Tensor:
 def block_symmetry() -> Outcome:
     """Lemma I.1: asymmetry of the blocks with i1 != i2, and of those with i1 = i2 (the corrected
     statement)."""
-    printed, corrected, witness = [0.0], [], None
+    printed = [0.0]
+    corrected = []
+    witness = None
     for n, d in SIZES:
         x, _, w, v, _ = draw(n, d, RADII[0], 3)
         blocks = token_blocks(att.output_hessians(x, w, v), n)
@@ -146,7 +151,9 @@ def term_bound() -> BothErrors:
         f = att.attention(x, w)
         s = f @ x.mT @ v  # (..., i0, j0)
         own = f.diagonal(dim1=-2, dim2=-1)
-        left, right = w @ x, w.mT @ x @ f.mT  # columns w(X)_{i0,*} and z(X)_{i0,*}
+        # columns w(X)_{i0,*} and z(X)_{i0,*}
+        left = w @ x
+        right = w.mT @ x @ f.mT
         first = own * left.square().sum(-2)
         second = (left * right).sum(-2).abs() + left.norm(dim=-2) * right.norm(dim=-2)
         norms = 2 * s.abs().amax(-1) * own * torch.maximum(first, second)

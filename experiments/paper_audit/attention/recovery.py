@@ -83,7 +83,8 @@ def newton_converges() -> Outcome:
 def recovers() -> Outcome:
     """Theorem J.1: |X* - X_true| / |X_true| at the admissible gamma: small if the minimiser were
     near the data."""
-    worst, witness = 0.0, None
+    worst = 0.0
+    witness = None
     for n, d in SIZES:
         data, minimiser, _ = regularised(n, d)
         error = float((minimiser - data).norm() / data.norm())

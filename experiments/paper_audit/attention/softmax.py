@@ -49,7 +49,9 @@ CHECKS = Checks()
 def algebra() -> Errors:
     """Fact B.1 on three random vectors."""
     for _, t in origins():
-        u, v, w = t.f, t.h, x1(t)
+        u = t.f
+        v = t.h
+        w = x1(t)
         triple = (u * v * w).sum()
         yield relative_error((u * v) @ w, triple)
         yield relative_error(u @ torch.diag(v) @ w, triple)
@@ -74,7 +76,8 @@ def _calculus_errors(a: Tensor, b: Tensor, c: Tensor, time: Tensor) -> list[floa
     def g(t: Tensor) -> Tensor:
         return torch.cos(c * t)
 
-    df, dg = jacfwd(f)(time), jacfwd(g)(time)
+    df = jacfwd(f)(time)
+    dg = jacfwd(g)(time)
     rules = [
         (df @ g(time) + f(time) @ dg, jacfwd(lambda t: f(t) @ g(t))(time)),
         (3 * f(time)[0] ** 2 * df[0], jacfwd(lambda t: f(t)[0] ** 3)(time)),

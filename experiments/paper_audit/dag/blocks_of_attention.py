@@ -38,7 +38,8 @@ def softmax_first(z: Tensor) -> Tensor:
 
 def softmax_second(z: Tensor) -> Tensor:
     """M.2 for all i, j, k."""
-    s, eye = soft(z), unit(len(z))
+    s = soft(z)
+    eye = unit(len(z))
     found = torch.einsum("ij,ik->ijk", eye, eye) - torch.einsum("ij,k->ijk", eye, s)
     found = found - torch.einsum("ik,j->ijk", eye, s)
     found = found - torch.einsum("jk,j->jk", eye, s).unsqueeze(0)

@@ -67,7 +67,8 @@ CHECKS.without["dag.prop31", "all paths pass through u"] = lambda: proposition_3
 def measured_rank() -> Outcome:
     """Section 5.2: batch means, as Exp. 2 measures, against d_u; corrected: at most B d_u (here B =
     2, d_u = 1)."""
-    printed, right = [], []
+    printed = []
+    right = []
     for seed in range(3):
         block = gauss_newton_block(bottleneck(seed, 1, 2), "v", "v").mean(0)
         printed.append(beyond(block, 1))
@@ -122,7 +123,9 @@ def softmax_rank(classes: int) -> float:
 def remark_60() -> Outcome:
     """D(v,w) − min(d_u, K − 1) of H[v,v] itself (D is defined for H, Eq. 7); corrected: of H^GN,
     single examples."""
-    printed, corrected, witness = [], [], None
+    printed = []
+    corrected = []
+    witness = None
     for seed in range(4):
         for e in examples(bottleneck(seed, 1, 2)):
             d = stable(e.blocks["v", "v"])

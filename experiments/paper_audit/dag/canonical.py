@@ -232,7 +232,8 @@ def separate() -> Errors:
     losses of their own."""
     for seed in range(4):
         generator = seeded(seed)
-        a, b = gauss(generator, 3, 3), gauss(generator, 3, 3)
+        a = gauss(generator, 3, 3)
+        b = gauss(generator, 3, 3)
         matrix = hessian(_two_losses)(gauss(generator, 6), a, b)
         yield float(matrix[:3, 3:].abs().max() / matrix.abs().max())
 
@@ -270,7 +271,8 @@ def tensor_norm_is_unsigned() -> Outcome:
     for sign in (1.0, -1.0):
         nodes = [copy("v", "input"), ("out", ("v",), lambda h, s=sign: 2 * h + s * (h - 1) ** 2)]
         e = first_example(scalar_nodes(nodes, [1.0], square=True))
-        tensor, gauss_newton = e.tensor["v", "v"], e.gauss_newton["v", "v"]
+        tensor = e.tensor["v", "v"]
+        gauss_newton = e.gauss_newton["v", "v"]
         gaps.append(float(tensor.norm() / gauss_newton.norm()))
     return Outcome(abs(gaps[0] - gaps[1]) / gaps[0], instances=2)
 

@@ -24,9 +24,13 @@ def blocks_agree(
 ) -> Outcome:
     """Largest relative error of any block (of the pairs that `printed` gives); the witness is the
     worst block."""
-    worst, right, count, witness = 0.0, 0.0, 0, None
+    worst = 0.0
+    right = 0.0
+    count = 0
+    witness = None
     for case in cases:
-        truth, found = averaged(case, exact), averaged(case, printed)
+        truth = averaged(case, exact)
+        found = averaged(case, printed)
         if not found:
             continue
         count += 1

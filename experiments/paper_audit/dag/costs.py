@@ -26,7 +26,8 @@ def flops(width: int) -> tuple[float, float]:
     layers: list[nn.Module] = []
     for _ in range(4):
         layers += [nn.Linear(width, width), nn.Tanh()]
-    network, x = nn.Sequential(*layers), torch.randn(8, width)
+    network = nn.Sequential(*layers)
+    x = torch.randn(8, width)
     parameters = list(network.parameters())
     counts = []
     for twice in (False, True):
@@ -71,9 +72,12 @@ def propagated() -> Outcome:
 
     Corrected: with r_w the increments e_w themselves (nothing propagated).
     """
-    wrong, right, witness = [], [], None
+    wrong = []
+    right = []
+    witness = None
     for case in (linear_chain(), *smooth()[:3]):
-        e, order = first_example(case), case.dag.order
+        e = first_example(case)
+        order = case.dag.order
         first = order[0]
         r = ones(len(e.delta[first]))
         moved = {w: e.total[w, first] @ r for w in order if (w, first) in e.total}
@@ -97,7 +101,8 @@ def pair_count() -> Outcome:
     """Proposition 89, proof: pairs with non-empty Ch(v) ∪ Ch(w) are at most O(ns)? a chain of n =
     100, s = 2."""
     edges = line(99)
-    nodes, parents = set(itertools.chain(*edges)), {v for v, _ in edges}
+    nodes = set(itertools.chain(*edges))
+    parents = {v for v, _ in edges}
     n = len(nodes)
     with_child = sum(bool({*pair} & parents) for pair in itertools.product(nodes, repeat=2))
     witness = worked(
@@ -116,7 +121,8 @@ def batch_norm() -> Outcome:
     module = nn.BatchNorm1d(3, eps=1e-5).double()
     nn.init.constant_(module.weight, 1.3)
     nn.init.constant_(module.bias, 0.2)
-    mean, var = x.mean(0), x.var(0, correction=0)
+    mean = x.mean(0)
+    var = x.var(0, correction=0)
     found = 1.3 * (x - mean) / (var + 1e-5).sqrt() + 0.2
     return Outcome(relative_error(found, module(x).detach()))
 

@@ -109,7 +109,8 @@ def looser() -> Outcome:
 
     def excess(z: Tensor) -> float:
         graph = Linear(GRAPHS[0], z, 0.95)
-        blocks, size = graph.blocks(), float(graph.base.norm())
+        blocks = graph.blocks()
+        size = float(graph.base.norm())
         values = []
         for v, w in itertools.combinations(graph.order, 2):
             nine = float(blocks[w, w].norm() * spectral_norm(graph.total(w, v)))
@@ -123,7 +124,8 @@ def looser() -> Outcome:
 @CHECKS.clause("dag.remark27.number")
 def arithmetic() -> Outcome:
     """Remark 27 and Section 5.1: rho^8 ≈ 780 at rho = 2.6 (2.59 in Table 2); corrected: rho^7."""
-    printed, right = abs(2.6**8 / 780 - 1), abs(2.59**7 / 780 - 1)
+    printed = abs(2.6**8 / 780 - 1)
+    right = abs(2.59**7 / 780 - 1)
     witness = worked("2.6⁸", "≈ 780", "2.59⁷ = 782", f"{2.6**8:.0f}")
     return Outcome(printed, right, 1, witness, tolerance=0.05)
 
@@ -138,7 +140,8 @@ def exponents(depth: int, seed: int) -> tuple[float, float]:
     for _ in range(depth):
         w = gauss(generator, 64, 64) * math.sqrt(2 / 64)
         jacobian = (w @ h > 0).double()[:, None] * w
-        h, product = torch.relu(w @ h), jacobian @ product
+        h = torch.relu(w @ h)
+        product = jacobian @ product
         q, r = torch.linalg.qr(jacobian @ q)
         logs += math.log(abs(float(r[0, 0])))
     growth = math.log(float(product[:, 0].norm()))

@@ -17,7 +17,9 @@ from experiments.paper_audit.tensors import diagonal, gauss, ones, real, seeded,
 from experiments.printed import printed_number
 
 CHECKS = Checks()
-PLAIN, RESIDUAL, NORMALISED = (("exp1", "plain"), ("exp1", "residual"), ("exp1b", "plain"))
+PLAIN = ("exp1", "plain")
+RESIDUAL = ("exp1", "residual")
+NORMALISED = ("exp1b", "plain")
 DEPTHS = {PLAIN: (8, 10, 12), RESIDUAL: (8, 10, 12), NORMALISED: (8, 12, 16)}
 """Depths of the networks with published resonances, by file and architecture."""
 
@@ -27,11 +29,15 @@ def parameter_blocks() -> Outcome:
     """Corollary 29 on f = a_1 ... a_12, all a = rho = 1/2, L = (f − 1)²/2: share of the discarded
     squares at distances beyond log eps / log rho, over eps; corrected: block (v, w) is the one that
     Corollary 28 bounds, J_out,v J_out,w D_v D_w, and the remainder δ f / rho² of Corollary 17."""
-    depth, rho, eps = 12, 0.5, 0.1
+    depth = 12
+    rho = 0.5
+    eps = 0.1
     exact = hessian(lambda a: (a.prod() - 1).square() / 2)(torch.full((depth,), rho).double())
     threshold = math.ceil(math.log(eps) / math.log(rho))
     output = rho**depth
-    near, far, errors = 0.0, 0.0, []
+    near = 0.0
+    far = 0.0
+    errors = []
     for v, w in itertools.combinations(range(1, depth + 1), 2):
         square = float(exact[v - 1, w - 1]) ** 2
         if w - v > threshold:
@@ -71,7 +77,8 @@ def necessary() -> Outcome:
     for k in range(4):
         root, product = gauss(seeded(k), 2, 3, 3)
         if k == 0:  # attained: one direction, and the identity
-            root, product = unit(3), torch.outer(product[0], product[1])
+            root = unit(3)
+            product = torch.outer(product[0], product[1])
         convex = root @ root.mT
         least = float(torch.linalg.eigvalsh(convex)[0])
         bound = least * float(spectral_norm(product))
@@ -90,11 +97,14 @@ def necessary() -> Outcome:
 def rate_and_norm() -> Outcome:
     """Footnote 1: the rate of decay is determined by ρ, b = −ln ρ; corrected: bounded by it, b >=
     −ln ρ. Nine kinds of networks before training."""
-    errors, excess, shown = [], [], []
+    errors = []
+    excess = []
+    shown = []
     for source, depths in DEPTHS.items():
         for depth in depths:
             (rho,) = authors_means(source[0], f"{depth}/{source[1]}/init/rho", "rho_max")
-            bound, rate = -math.log(rho), slope(source[1], depth, "init", source[0])
+            bound = -math.log(rho)
+            rate = slope(source[1], depth, "init", source[0])
             errors.append(abs(rate - bound))
             excess.append(bound - rate)
             if depth == 8:
@@ -113,7 +123,8 @@ def premise_of_corollary_26() -> Outcome:
     """Section 5.1 (a): the plain networks of Table 2 confirm Corollary 26, whose premise is ρ < 1;
     corrected: those of Table N.2 before training have it."""
     checkpoints = ("init", "mid", "final")
-    outside, inside = [], []
+    outside = []
+    inside = []
     for depth, checkpoint in itertools.product(("8", "10", "12"), checkpoints):
         keys = {"depth": depth, "arch": "plain", "checkpoint": checkpoint}
         outside.append(printed_number("exp1_resonance", metric="rho_max", **keys))
@@ -157,7 +168,8 @@ def radius_count() -> Outcome:
     1 on a chain: there n (2k + 1) − k (k + 1) blocks."""
     tree = [max(node - 1, 0) // 2 for node in range(127)]
     chain = [max(node - 1, 0) for node in range(50)]
-    printed, right = [], []
+    printed = []
+    right = []
     for radius in (2, 4, 6, 8):
         counts = pairs_within(radius, tree)
         printed.append(sum(counts) / (len(tree) * (2 * radius + 1)) - 1)

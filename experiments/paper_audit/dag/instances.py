@@ -95,10 +95,12 @@ def diamond(
     join: nn.Module = Concatenated(layer(6, 3, act)) if merge == "cat" else WeightedSum(1.0, 1.0)
     nodes = [Node("stem", ("input",), layer(3, 4, act))]
     for end, length in zip("ab", lengths, strict=True):
-        parent, width = "stem", 4
+        parent = "stem"
+        width = 4
         for name in [*(f"{end}{k}" for k in range(1, length)), end]:
             nodes.append(Node(name, (parent,), layer(width, 3, act)))
-            parent, width = name, 3
+            parent = name
+            width = 3
     nodes += [Node("merge", ("a", "b"), join), linear_head("merge", 3)]
     name = f"diamond with {merge} merge, branches of {lengths[0]} and {lengths[1]}"
     return with_data(name, Dag(nodes), 3)

@@ -55,12 +55,14 @@ def at_the_kink() -> Outcome:
 def central_differences(case: Instance, node: str) -> Tensor:
     """Second derivatives of the first example's loss in a node's shift, by differences of the
     gradient."""
-    x, y = case.x[:1], case.y[:1]
+    x = case.x[:1]
+    y = case.y[:1]
     gradient = grad(lambda shift: case.dag.mean_loss(x, y, {node: shift[None]}))
     step = 1e-5
     rows = []
     for direction in unit(case.dag.forward(x)[node].shape[1]):
-        above, below = gradient(step * direction), gradient(-step * direction)
+        above = gradient(step * direction)
+        below = gradient(-step * direction)
         rows.append((above - below) / (2 * step))
     return torch.stack(rows)
 
@@ -175,7 +177,8 @@ def continuous() -> Errors:
 def least_squares_error(seed: int) -> float:
     """‖M (M d + b)‖ / ‖b‖ of d = −M⁺ b with a singular M >= 0."""
     factor = gauss(seeded(seed), 4, 3)
-    m, b = factor @ factor.T, gauss(seeded(9), 4)
+    m = factor @ factor.T
+    b = gauss(seeded(9), 4)
     d = -torch.linalg.pinv(m, rtol=1e-10) @ b
     return float((m @ (m @ d + b)).norm() / b.norm())
 
@@ -184,7 +187,8 @@ def least_squares_error(seed: int) -> float:
 def pseudoinverse() -> Outcome:
     """Remark 45: d = −H⁺ g solves H d = −g? H = diag(1, 0), g = (0, 1); corrected: in the
     least-squares sense."""
-    h, g = diagonal(1.0, 0.0), real([0.0, 1.0])
+    h = diagonal(1.0, 0.0)
+    g = real([0.0, 1.0])
     d = -torch.linalg.pinv(h) @ g
     residual = float((h @ d + g).norm())
     full = gauss(seeded(0), 3, 3)
@@ -227,7 +231,8 @@ def residual_above_one() -> Outcome:
     norms = []
     for k in range(10):
         generator = seeded(k)
-        weights, h = gauss(generator, 4, 4), gauss(generator, 4)
+        weights = gauss(generator, 4, 4)
+        h = gauss(generator, 4)
         norms.append(norm_of_residual_block(weights, 0.35, h))
     witness = worked(
         "J = I + alpha D W with alpha D W = −I/2: ‖J‖₂",
@@ -240,10 +245,12 @@ def residual_above_one() -> Outcome:
 
 def last_contraction(shift: Callable[[float], float]) -> float:
     """|x_{k+1}| / |x_k| of Newton's method with H + shift on x²/2 + x⁴/4, once it is small."""
-    x, ratio = 0.5, 1.0
+    x = 0.5
+    ratio = 1.0
     while abs(x) > 1e-6:
         step = (x + x**3) / (1 + 3 * x**2 + shift(x))
-        ratio, x = abs((x - step) / x), x - step
+        ratio = abs((x - step) / x)
+        x = x - step
     return ratio
 
 

@@ -94,7 +94,8 @@ class Linear:
 
     def distance(self, v: str, w: str) -> int:
         """Edges of the shortest undirected path."""
-        reached, steps = {v}, 0
+        reached = {v}
+        steps = 0
         while w not in reached:
             touching = [edge for edge in self.edges if reached.intersection(edge)]
             reached = reached.union(*touching)

@@ -133,7 +133,8 @@ def descent_sign() -> Outcome:
     """Corollary 86: the step −sign(∇L·v) v does not ascend to first order."""
 
     def excess(z: Tensor) -> float:
-        g, v = z[:4], z[4:]
+        g = z[:4]
+        v = z[4:]
         return float(g @ (-torch.sign(g @ v) * v))
 
     largest = max(attack(excess, gauss(seeded(k), 8))[0] for k in range(3))
@@ -161,7 +162,8 @@ def hessian_vector_product(case: Instance, r: Tensor) -> Tensor:
 
     Backward over forward is the same; torch 2.13 loses terms of LayerNorm on that way.
     """
-    x, y = case.x[:1], case.y[:1]
+    x = case.x[:1]
+    y = case.y[:1]
     values = case.dag.forward(x)
     nodes = Flat({v: values[v] for v in case.dag.order})
 
@@ -177,7 +179,8 @@ def split_product(case: Instance) -> float:
     """Remark 22: an HVP by two applications of AD against H^GN r + H^T r, the latter by the
     recursion."""
 
-    e, order = first_example(case), case.dag.order
+    e = first_example(case)
+    order = case.dag.order
     tensor = recursion.routed(e, torch.zeros_like(e.base))
     sum_of_parts = assembled(e.gauss_newton, order) + assembled(tensor, order)
     r = gauss(seeded(0), len(sum_of_parts))

@@ -151,7 +151,9 @@ class Flat:
 
 
 def _example(case: Instance, b: int) -> Example:
-    dag, x, y = case.dag, case.x[b : b + 1], case.y[b : b + 1]
+    dag = case.dag
+    x = case.x[b : b + 1]
+    y = case.y[b : b + 1]
     with torch.no_grad():
         value = {name: f.detach() for name, f in dag.forward(x).items()}
     nodes = Flat({v: value[v] for v in dag.order})

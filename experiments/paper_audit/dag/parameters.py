@@ -36,7 +36,8 @@ CHECKS = Checks()
 
 def two_factors() -> Instance:
     """h = a x, out = b h, loss = out at x = a = b = 1: ∂²L/∂a∂b = 1."""
-    h, out = nn.Linear(1, 1, bias=False).double(), nn.Linear(1, 1, bias=False).double()
+    h = nn.Linear(1, 1, bias=False).double()
+    out = nn.Linear(1, 1, bias=False).double()
     for module in (h, out):
         nn.init.ones_(module.weight)
     dag = Dag([Node("h", ("input",), h), Node("out", ("h",), out)], loss=lambda f, _: f.sum(1))
@@ -166,7 +167,8 @@ def remainder(case: Instance) -> float:
     and examples."""
     largest = -1.0
     for e in examples(case):
-        own, first = parametric(e), routed(e, e.blocks)
+        own = parametric(e)
+        first = routed(e, e.blocks)
         for (v, w), block in right_5(e).items():
             scale = spectral_norm(own[v].d) * spectral_norm(own[w].d)
             others = (block - first[v, w]).norm()
@@ -200,7 +202,8 @@ def coupling_bounds() -> Outcome:
     case = chain(0, widths=(2, 3, 2))
     e = first_example(case)
     own = parametric(e)
-    v, w = "h1", "h2"
+    v = "h1"
+    w = "h2"
     coupling = e.blocks[v, w].norm() / (e.blocks[v, v].norm() * e.blocks[w, w].norm()).sqrt()
     bound = float(spectral_norm(own[v].d) * spectral_norm(own[w].d)) * float(coupling)
     block = 1e4 * float((own[v].d.T @ e.blocks[v, w] @ own[w].d).norm())
@@ -218,7 +221,8 @@ def pure_of_linear() -> Outcome:
     """Remark 16: second and third tensors of Eq. 5 for a linear layer; the pure one is zero, the
     mixed one is not."""
     own = parametric(first_example(two_factors()))["out"]
-    pure, mixed = float(own.own.abs().max()), float(own.mixed["h"].abs().max())
+    pure = float(own.own.abs().max())
+    mixed = float(own.mixed["h"].abs().max())
     witness = worked("f = W f_v: ∂²f/∂W²", "≠ 0", "= 0, only ∂²f/∂f_v∂W ≠ 0", f"{pure:g}")
     return Outcome(float(pure == 0), float(mixed == 0), 1, witness)
 
@@ -242,7 +246,8 @@ def shared(seed: int) -> float:
     weight."""
 
     torch.manual_seed(seed)
-    cell, head = layer(3, 3, nn.SiLU), nn.Linear(3, 2).double()
+    cell = layer(3, 3, nn.SiLU)
+    head = nn.Linear(3, 2).double()
     copies = {"s1": "input", "s2": "s1", "s3": "s2"}
     nodes = [Node(name, (parent,), cell) for name, parent in copies.items()]
     dag = Dag([*nodes, Node("out", ("s3",), head)])

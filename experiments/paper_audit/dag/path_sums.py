@@ -46,7 +46,9 @@ def pairs_of_nodes() -> Iterator[tuple[Instance, Example, str, str]]:
 @CHECKS.clause("dag.thm33")
 def theorem_33() -> Outcome:
     """Eq. 11 with exact H[c,c]; corrected: every source of curvature once, over pairs of paths."""
-    wrong, right, witness = [], [], None
+    wrong = []
+    right = []
+    witness = None
     for case, e, v, w in pairs_of_nodes():
         exact = e.blocks[v, w]
         printed = equation_11(e, v, w)
@@ -65,7 +67,8 @@ def theorem_33() -> Outcome:
 
 def resonances(case: Instance) -> tuple[float, float]:
     """(R(v,v), sum of the resonances of the right path contributions) of the first node."""
-    e, v = first_example(case), case.dag.order[0]
+    e = first_example(case)
+    v = case.dag.order[0]
     terms = sources(e, v, v)
     return float(total(terms).norm()), sum(float(term.norm()) for term in terms)
 
@@ -103,7 +106,8 @@ def share_of_sum(a: Tensor, b: Tensor) -> float:
 def sign_aligned() -> Outcome:
     """Corollary 67, equality: contributions of one sign, A = diag(1, 0) and B = diag(0, 1);
     corrected: multiples."""
-    a, b = diagonal(1.0, 0.0), diagonal(0.0, 1.0)
+    a = diagonal(1.0, 0.0)
+    b = diagonal(0.0, 1.0)
     multiples = max(abs(1 - share_of_sum(a, k * a)) for k in (0.5, 3.0))
     witness = worked(
         "contributions diag(1, 0) and diag(0, 1)",
@@ -117,7 +121,8 @@ def sign_aligned() -> Outcome:
 @CHECKS.clause("dag.remark72.cancel")
 def partial_cancel() -> Outcome:
     """Remark 72: |sum of path terms| >= |each| fails in general."""
-    path, both = transmitted([lambda h: h]), transmitted([lambda h: h - 0.9 * h])
+    path = transmitted([lambda h: h])
+    both = transmitted([lambda h: h - 0.9 * h])
     return exists("paths with Jacobians +1 and −0.9", path - both, "cancellation is wanted")
 
 
@@ -125,6 +130,7 @@ def partial_cancel() -> Outcome:
 def total_of_paths() -> Errors:
     """Remark 72: J_out,v0 = sum over paths of D_p, so that H^GN[v0,out] = sum_p D_p^T d2 loss."""
     for case in path_cases():
-        e, out = first_example(case), case.dag.output
+        e = first_example(case)
+        out = case.dag.output
         for v in case.dag.order:
             yield relative_error(total_over_paths(e, v, out), e.total[out, v])

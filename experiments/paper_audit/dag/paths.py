@@ -44,7 +44,8 @@ def equation_11(e: Example, v: str, w: str) -> Tensor:
     terms = [e.tensor[v, w]]
     for c in e.dag.order:
         if c not in (v, w) and (c, v) in e.total and (c, w) in e.total:
-            left, right = total_over_paths(e, v, c), total_over_paths(e, w, c)
+            left = total_over_paths(e, v, c)
+            right = total_over_paths(e, w, c)
             terms.append(left.T @ e.blocks[c, c] @ right)
     return summed(e, v, w, terms)
 

@@ -42,7 +42,9 @@ def slope_and_orders() -> Outcome:
     """Section 5.1 (b): residual networks have b ≈ 0.02 and are two orders slower than plain ones,
     at one depth and checkpoint at least; corrected: two orders and b <= 0.002 before training, b
     between 0.02 and 0.04 and half an order after."""
-    printed, right, shown = [], [], {}
+    printed = []
+    right = []
+    shown = {}
     for depth, checkpoint in itertools.product((8, 10, 12), CHECKPOINTS):
         b = slope("residual", depth, checkpoint)
         orders = math.log10(slope("plain", depth, checkpoint) / b)
@@ -96,7 +98,8 @@ def separation(depth: int, checkpoint: str, flat: str) -> float:
 def orders_of_separation() -> Outcome:
     """Section 5.4 (H4.3), Fig. 6: about 7 orders of magnitude, 2·10⁷; corrected: before training;
     6 after."""
-    before, after = [], []
+    before = []
+    after = []
     for depth, flat in itertools.product((1, 2, 3), ("sum_relu", "sum_silu", "cat_relu")):
         before.append(separation(depth, "init", flat))
         after.append(separation(depth, "final", flat))
@@ -170,7 +173,8 @@ def share_of_the_tensor_part() -> Outcome:
 @CHECKS.clause("dag.s55.separation")
 def separation_of_table_7() -> Outcome:
     """Section 5.5 (H5.2): the quotient of the gaps of Table 7 exceeds that of Table 6."""
-    attention, relu = by_training("attention", "gap")[-1], by_training("relu_mlp", "gap")[-1]
+    attention = by_training("attention", "gap")[-1]
+    relu = by_training("relu_mlp", "gap")[-1]
     largest = max(separation(2, c, "sum_relu") for c in ("init", "final"))
     return Outcome(largest / math.log10(attention / relu) - 1, instances=2)
 

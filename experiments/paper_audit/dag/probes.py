@@ -87,7 +87,8 @@ def coupling_violations() -> Outcome:
 
     h = m @ m.T
     few, many = (share(h, h, h, probes) for probes in (10, 160))
-    a, b = m[:3], m[3:]
+    a = m[:3]
+    b = m[3:]
     _, fallen = (share(a @ a.T, b @ b.T, a @ b.T, probes) for probes in (1, 160))
     witness = worked(
         "H[v,v] = H[w,w] = H[v,w], 10 and 160 probes: share with Ĉ > 1",

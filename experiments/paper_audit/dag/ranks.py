@@ -69,7 +69,9 @@ def dimensions() -> Outcome:
     matrices."""
 
     def violation(m: Tensor) -> float:
-        d, e, r = stable(m), effective(m), rank(m)
+        d = stable(m)
+        e = effective(m)
+        r = rank(m)
         return max(1 - d, d / e - 1, e / r - 1, d / r - 1, e / math.sqrt(r * d) - 1)
 
     searched, _ = attack(lambda z: violation(z.view(4, 4)), gauss(seeded(0), 16), 150)
@@ -83,7 +85,8 @@ def equality_cases() -> Outcome:
     where an iff fails."""
     wrong = [0.0]
     for m in samples():
-        values, r = singular(m), rank(m)
+        values = singular(m)
+        r = rank(m)
         if r == 1:
             wrong += [abs(stable(m) - 1), abs(effective(m) - 1)]
         if len(values) < 2 or float(values[1] / values[0]) < 1e-3:
@@ -102,7 +105,8 @@ def proposition_92() -> Errors:
     for seed in range(3):
         e = first_example(diamond(seed))
         blocks = e.gauss_newton
-        columns, ranks = [], []
+        columns = []
+        ranks = []
         pulled = zeros(4, 4)
         for u, w in itertools.product(("a", "b"), repeat=2):
             left, values, right = torch.linalg.svd(blocks[u, w], full_matrices=False)
@@ -201,7 +205,8 @@ def one_sum() -> Outcome:
     for u, w in itertools.product("ab", repeat=2):
         terms[u, w] = float(e.jacobian[u, "v"].T @ blocks[u, w] @ e.jacobian[w, "v"])
     exact = float(blocks["v", "v"])
-    one, two = terms["a", "a"] + terms["b", "b"], sum(terms.values())
+    one = terms["a", "a"] + terms["b", "b"]
+    two = sum(terms.values())
     where = "v → a, b = v, out = a + b, loss = out²/2: H^GN[v, v]"
     witness = worked(where, f"{one:g}", f"{two:g}", f"{exact:g}")
     return Outcome(abs(one / exact - 1), abs(two / exact - 1), 1, witness)

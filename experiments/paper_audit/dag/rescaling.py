@@ -35,7 +35,8 @@ def changes(z: Tensor) -> tuple[float, float]:
     chain_z, noise_z = z.chunk(2)
     clean = Linear(GRAPHS[0], chain_z)
     after = clean.disturbed(Linear(GRAPHS[0], noise_z), EPS).blocks()
-    printed, right = [-1.0], [-1.0]
+    printed = [-1.0]
+    right = [-1.0]
     for (v, w), block in clean.blocks().items():
         change = float((after[v, w] - block).norm())
         allowed = 2 * EPS * clean.distance(v, w) + 1e3 * EPS**2

@@ -54,7 +54,8 @@ def largest_norm(depth: int, seed: int, he: bool) -> float:
 
     he: weights N(0, 2/64); else uniform in ±1/√64, PyTorch's default for a linear layer.
     """
-    width, alpha = 64, depth**-0.5
+    width = 64
+    alpha = depth**-0.5
     generator = seeded(seed)
     h = gauss(generator, 32, width).relu()
     norms = []
@@ -75,7 +76,9 @@ def largest_norm(depth: int, seed: int, he: bool) -> float:
 def initialisation() -> Outcome:
     """Section 5.1, Appendix N.1: ρ_max of Table 2, residual, before training, is that of He
     initialisation; corrected: of PyTorch's default."""
-    of_he, of_default, shown = [], [], []
+    of_he = []
+    of_default = []
+    shown = []
     for depth in (8, 10, 12):
         keys = {"metric": "rho_max", "depth": str(depth), "arch": "residual", "checkpoint": "init"}
         published = printed_number("exp1_resonance", **keys)
@@ -126,7 +129,8 @@ def probe_error() -> Outcome:
     """Section 5.7: the relative error of Hutchinson's ‖A‖_F at fixed m grows as √rank, from rank 1
     to 8 of equal singular values; corrected: the variance over all sign vectors is 2(‖AᵀA‖_F² − Σ_i
     (AᵀA)_ii²), at most 2‖A‖_F⁴ / D, so that the error of the norm is at most 1/√(2 m D)."""
-    errors, excess = [], []
+    errors = []
+    excess = []
     for rank in (1, 2, 4):
         a = torch.linalg.qr(gauss(seeded(rank), 8, rank))[0].mT
         gram = a.mT @ a
@@ -149,7 +153,8 @@ def probe_error() -> Outcome:
 def tensor_share_of_head(act: Function, seed: int) -> float:
     """‖H^T‖ / ‖H‖ of the input of a two-layer head with cross-entropy."""
     generator = seeded(seed)
-    first, last = gauss(generator, 5, 3), gauss(generator, 4, 5)
+    first = gauss(generator, 5, 3)
+    last = gauss(generator, 4, 5)
     x = gauss(generator, 3)
 
     def head(value: Tensor) -> Tensor:
@@ -158,7 +163,8 @@ def tensor_share_of_head(act: Function, seed: int) -> float:
     def loss(logits: Tensor) -> Tensor:
         return -torch.log_softmax(logits, -1)[0]
 
-    jacobian, outer = jacrev(head)(x), hessian(loss)(head(x))
+    jacobian = jacrev(head)(x)
+    outer = hessian(loss)(head(x))
     whole = hessian(lambda value: loss(head(value)))(x)
     tensor = whole - jacobian.mT @ outer @ jacobian
     return float(tensor.norm() / whole.norm().clamp_min(1e-300))

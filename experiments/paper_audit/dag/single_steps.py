@@ -118,7 +118,8 @@ CHECKS["dag.prop14.directed"] = lambda: blocks_agree(
 
 def example_5(e: Example) -> Blocks:
     """Chain: H[h1,h1] and H[h1,h2] from H[h2,h2]."""
-    d, block = e.jacobian["h2", "h1"], e.blocks["h2", "h2"]
+    d = e.jacobian["h2", "h1"]
+    block = e.blocks["h2", "h2"]
     diagonal = d.T @ block @ d + e.curvature["h2"]["h1", "h1"]
     return {("h1", "h1"): diagonal, ("h1", "h2"): d.T @ block}
 
@@ -158,7 +159,8 @@ def first_term_of_example_6() -> Outcome:
     def first_term(block: Tensor) -> float:
         return float(e.jacobian["m", "a"].T @ block @ e.jacobian["m", "b"])
 
-    printed, corrected = first_term(e.blocks["m", "m"]), first_term(gauss_newton["m", "m"])
+    printed = first_term(e.blocks["m", "m"])
+    corrected = first_term(gauss_newton["m", "m"])
     where = "a, b = x, m = a + b, out = m², loss = out: first term of H[a, b], GN component"
     witness = worked(where, f"{printed:g}", f"{corrected:g}", f"{exact:g}")
     return Outcome(abs(printed - exact), abs(corrected - exact), 1, witness)

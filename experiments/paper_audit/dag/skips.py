@@ -142,7 +142,8 @@ def rates() -> Errors:
     """Rate of the lower bound, −log(1 − rho^k)/k, against rho^k/k for rho^k ≪ 1: what is left is
     rho^(2k)/(2k), so that neither the leading term nor the logarithm can be another one."""
     for rho, k in ((0.1, 3), (0.2, 5), (0.05, 3)):
-        rate, leading = -math.log1p(-(rho**k)) / k, rho**k / k
+        rate = -math.log1p(-(rho**k)) / k
+        leading = rho**k / k
         yield apart(rate, leading)
         yield apart(rate - leading, rho ** (2 * k) / (2 * k))
 
@@ -151,7 +152,8 @@ def rates() -> Errors:
 def footnote_2() -> Outcome:
     """alpha = L^(−1/2), k = 1: log of the lower bound over −rho √L is 1, less it −rho²/2, in the
     limit."""
-    errors, rho = [], 0.8
+    errors = []
+    rho = 0.8
     for depth in (10**8, 10**10):
         log_bound = depth * math.log1p(-rho / math.sqrt(depth))
         leading = -rho * math.sqrt(depth)

@@ -28,8 +28,10 @@ def stability_criterion() -> Outcome:
     """Corollary 73 both ways: in how many of two networks R and its largest path, each measured on
     the network and on that path alone, are not both away from zero. Corrected: R = ‖J_wv^T H‖ stays
     away from zero iff the *sum* over paths does."""
-    cancel, alone = transmitted([lambda h: h - h]), transmitted([lambda h: h])
-    many, each = transmitted([lambda h: h / 2 + h / 2] * 20), transmitted([lambda h: h / 2] * 20)
+    cancel = transmitted([lambda h: h - h])
+    alone = transmitted([lambda h: h])
+    many = transmitted([lambda h: h / 2 + h / 2] * 20)
+    each = transmitted([lambda h: h / 2] * 20)
     wrong = sum((path > LEAST) != (sum_ > LEAST) for path, sum_ in ((alone, cancel), (each, many)))
     witness = worked(
         "out = v − v (two paths of norm 1); 20 layers of two edges 1/2",
@@ -45,7 +47,8 @@ def smallest_resonance(depth: int, skips: int, rho: float) -> float:
     span = depth // skips
     nodes = [copy("v0", "input")]
     for k in range(1, depth + 1):
-        before, start = f"v{k - 1}", f"v{k - span}"
+        before = f"v{k - 1}"
+        start = f"v{k - span}"
         if k % span:
             nodes.append((f"v{k}", (before,), lambda h: rho * h))
         else:
@@ -58,8 +61,10 @@ def smallest_resonance(depth: int, skips: int, rho: float) -> float:
 def skip_placement() -> Outcome:
     """Proposition 75: min R >= C rho^(L/B) with B uniform skips: scalar layers with every |D| = rho
     = 1/2."""
-    found, later = smallest_resonance(8, 2, 0.5), smallest_resonance(16, 2, 0.5)
-    bound, further = 0.5**4, 0.5**8
+    found = smallest_resonance(8, 2, 0.5)
+    later = smallest_resonance(16, 2, 0.5)
+    bound = 0.5**4
+    further = 0.5**8
     witness = worked(
         "8 scalar layers with |D| = rho = 1/2, B = 2 identity skips over 4 each: min R(v,w)",
         f"at least C rho⁴ = {bound:g}",
@@ -94,7 +99,8 @@ def inert_skip(eta: float, skip: bool) -> Example:
 
 def check_hypotheses(eta: float, base: Example, skipped: Example) -> None:
     """B = 0 and |H^T| <= eta |H^GN| in every block. Raises ValueError otherwise."""
-    before, after = base.gauss_newton, skipped.gauss_newton
+    before = base.gauss_newton
+    after = skipped.gauss_newton
     moved = max(float((after[pair] - block).norm()) for pair, block in before.items())
     excess = []
     for e in (base, skipped):
@@ -120,12 +126,16 @@ def stabilised() -> Outcome:
     """Theorem 69 on networks that meet its hypotheses (loss convex, B = 0, |H^T| <= eta |H^GN| in
     every block): by how much (1 − eta) R_base exceeds R_res, for (v, v) and the whole matrix;
     corrected: (1 − eta)/(1 + eta) R_base."""
-    printed, corrected, shown = [], [], []
+    printed = []
+    corrected = []
+    shown = []
     for eta in (0.5, 0.1, 0.9):
-        base, skipped = inert_skip(eta, False), inert_skip(eta, True)
+        base = inert_skip(eta, False)
+        skipped = inert_skip(eta, True)
         check_hypotheses(eta, base, skipped)
         for norm in (norm_at_v, norm_of_all):
-            before, after = norm(base.blocks), norm(skipped.blocks)
+            before = norm(base.blocks)
+            after = norm(skipped.blocks)
             printed.append((1 - eta) * before / after - 1)
             corrected.append((1 - eta) / (1 + eta) * before / after - 1)
             shown.append((before, after))

@@ -25,7 +25,8 @@ def behind_the_bottleneck() -> Outcome:
     """Section 5.2, Remark 53: a narrow layer u bounds the ranks of H^GN[v,w], H^GN[v,v] and
     H^GN[w,w], v before and w behind it; corrected: not of H^GN[w,w], which has rank K − 1 at
     most."""
-    printed, right = [], []
+    printed = []
+    right = []
     for seed in range(3):
         case = bottleneck(seed, 1, 2)
         behind = gauss_newton_block(case, "w", "w")
@@ -52,7 +53,8 @@ def same_parameterization() -> Outcome:
     """Section 5.6, Appendix N.8: ResNet-18 and the plain network have the same parameters;
     corrected: the plain one lacks three projections, 1 × 1 convolutions with batch
     normalisation."""
-    with_skips, without = parameters_of(True), parameters_of(False)
+    with_skips = parameters_of(True)
+    without = parameters_of(False)
     widths = (64, 128, 256, 512)
     projections = sum(i * o + 2 * o for i, o in itertools.pairwise(widths))
     witness = worked(
@@ -70,7 +72,8 @@ def per_position() -> Outcome:
     """Appendix N.7: both networks process the input per position; corrected: the ReLU network does.
     ‖∂O_0/∂x_1‖ / ‖∂O_0/∂x_0‖ before the pooling."""
     generator = seeded(0)
-    tokens, width = 4, 3
+    tokens = 4
+    width = 3
     query, key, value = gauss(generator, 3, width, width) / math.sqrt(width)
     x = gauss(generator, tokens, width)
 
@@ -81,7 +84,8 @@ def per_position() -> Outcome:
     def by_position(inputs: Tensor) -> Tensor:
         return relu(relu(relu(inputs @ query + 0.1) @ key + 0.1) @ value + 0.1)
 
-    mixed, single = jacrev(attention)(x)[0], jacrev(by_position)(x)[0]
+    mixed = jacrev(attention)(x)[0]
+    single = jacrev(by_position)(x)[0]
     share = float(mixed[:, 1].norm() / mixed[:, 0].norm())
     witness = worked(
         "random attention, 4 tokens of width 3: ‖∂O_0/∂x_1‖ over ‖∂O_0/∂x_0‖",
@@ -110,7 +114,8 @@ def tensor_of_a_layer() -> Outcome:
             rest[i, i, i] = 0
         return float(rest.norm() / second.norm())
 
-    layer, activation = off_diagonal(True), off_diagonal(False)
+    layer = off_diagonal(True)
+    activation = off_diagonal(False)
     witness = worked(
         "sigmoid layer 4 → 4, T_ijk = σ″(z_i) W_ij W_ik: share of ‖T‖ off i = j = k",
         "0",
@@ -126,7 +131,8 @@ def tensor_part_everywhere() -> Outcome:
     the share of the pairs of a SiLU chain with a linear head where it is 0; corrected: away from
     pairs with a linear rest."""
     case = chain(0)
-    last, pairs = case.dag.order[-2:], []
+    last = case.dag.order[-2:]
+    pairs = []
     for v, w in itertools.product(case.dag.order, repeat=2):
         sizes = []
         for e in examples(case):
@@ -148,7 +154,8 @@ def tensor_part_everywhere() -> Outcome:
 def branches(depth: int, seed: int) -> tuple[float, float]:
     """Residual MLP of Exp. 1 before training, at 32 Gaussian inputs of a layer, ten classes: the
     largest α ‖DW‖₂, and the largest (1 − α ‖DW‖₂)^L ‖∇²ℓ‖_F / R(v_0, v_L) − 1 of one example."""
-    width, alpha = 64, depth**-0.5
+    width = 64
+    alpha = depth**-0.5
     generator = seeded(seed)
 
     def linear(rows: int) -> Tensor:
@@ -156,7 +163,8 @@ def branches(depth: int, seed: int) -> tuple[float, float]:
         return (uniform * 2 - 1) / width**0.5
 
     h = gauss(generator, 32, width).relu()
-    whole, norms = unit(width).expand(32, width, width), []
+    whole = unit(width).expand(32, width, width)
+    norms = []
     for _ in range(depth):
         weight = linear(width)
         z = h @ weight.mT
@@ -177,7 +185,8 @@ def branches(depth: int, seed: int) -> tuple[float, float]:
 def scope_of_theorem_34() -> Outcome:
     """Footnote 2: Exp. 1 lies outside Theorem 34, ρ >= 1 for its branch; corrected: its ρ_max is
     that of the block I + αDW; αρ < 1 before training, and (b′) holds with it."""
-    norms, excess = [], []
+    norms = []
+    excess = []
     for depth, seed in itertools.product((8, 10, 12), range(2)):
         norm, violation = branches(depth, seed)
         norms.append(norm)

@@ -43,7 +43,8 @@ def targets_of_table_7() -> Outcome:
     corrected: with y = ‖X‖_F / √(S d) + 0.1 ξ, not standardised."""
     keys = {"metric": "gap", "network": "attention"}
     published = [printed_number("exp5_attention", checkpoint=c, **keys) for c in CHECKPOINTS]
-    described, recovered = gaps_of_attention("described"), gaps_of_attention("recovered")
+    described = gaps_of_attention("described")
+    recovered = gaps_of_attention("recovered")
     witness = worked(
         "exp5_attention, means of seeds 42 to 46: gap at init, mid, final",
         ", ".join(f"{value:g}" for value in published),
@@ -152,7 +153,8 @@ def column_of_changes() -> Outcome:
     """Section 5.3: column Δ of Tables 4 and 5 shows that the gap stabilises between mid and final
     (less than a tenth of change); corrected: Δ = final / init − 1 of the columns next to it, to
     their rounding."""
-    changes, errors = {}, []
+    changes = {}
+    errors = []
     for table, activation in itertools.product(("exp3b_layernorm", "exp3_gn_gap"), ACTIVATIONS[2:]):
         keys = {"metric": "gap_change_percent", "activation": activation}
         change = printed_number(table, **keys) / 100

@@ -38,7 +38,8 @@ def tensor_share(
 ) -> float:
     """‖H[v,w] − H^GN[v,w]‖_F / ‖H[v,w]‖_F of the first example of x. loss: of the output of one
     example."""
-    network, x = network.double().eval(), x.double()[:1]
+    network = network.double().eval()
+    x = x.double()[:1]
     outputs = network.activations(x)
 
     def output(a: Tensor, b: Tensor) -> Tensor:
@@ -54,7 +55,8 @@ def tensor_share(
 
     zero = (zeros(outputs[v].numel()), zeros(outputs[w].numel()))
     block = jacfwd(jacrev(lambda a, b: loss(output(a, b))), argnums=1)(*zero)
-    left, right = jacrev(output, argnums=0)(*zero), jacrev(output, argnums=1)(*zero)
+    left = jacrev(output, argnums=0)(*zero)
+    right = jacrev(output, argnums=1)(*zero)
     curvature = hessian(loss)(output(*zero)).reshape(left.shape[0], -1)
     gauss_newton = left.mT @ curvature @ right
     return float(((block - gauss_newton).norm() / block.norm()).detach())
@@ -148,9 +150,13 @@ CHECKS.without["dag.zeros.exp5", "ReLU"] = lambda: positions("silu")
 CHECKS["dag.zeros.exp6"] = lambda: before_the_head("block0", "block3")
 CHECKS.without["dag.zeros.exp6", "linear head"] = lambda: before_the_head("block0", "block2")
 
-DEPTHS, ACTIVATIONS, IMAGE_CLASSES = (1, 2, 3), ("relu", "silu"), 10
-PIXELS, TOKENS = (3072,), 8
-ZERO, CLEARLY = 1e-12, 1e-4
+DEPTHS = (1, 2, 3)
+ACTIVATIONS = ("relu", "silu")
+IMAGE_CLASSES = 10
+PIXELS = (3072,)
+TOKENS = 8
+ZERO = 1e-12
+CLEARLY = 1e-4
 """Relative rounding of the two routes in float64; least share of a tensor part that is there."""
 
 

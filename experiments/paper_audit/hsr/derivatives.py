@@ -203,7 +203,8 @@ def third_sigmoid() -> Outcome:
     """The sigmoid's third derivative of Section VI-A on a grid."""
     grid = torch.linspace(-6, 6, 49, dtype=torch.float64)
     value = 1 / (1 + torch.exp(-grid))
-    high, low = (3 + math.sqrt(3)) / 6, (3 - math.sqrt(3)) / 6
+    high = (3 + math.sqrt(3)) / 6
+    low = (3 - math.sqrt(3)) / 6
     printed = 6 * (value - high) * (value - low) * (1 - value) * value
     exact = derivative_of("sigmoid", 3)(grid)
     return Outcome(relative_error(printed, exact), instances=len(grid))

@@ -134,7 +134,8 @@ CHECKS["hsr.eq4"] = agrees(square, lambda c: squared(c.hessian))
 
 def gradients_of_moments(instance: Instance) -> tuple[Tensor, Tensor]:
     """∇μ and ∇σ by autodiff of the traces of H and H²."""
-    hessian, count = instance.hessian, len(instance.theta)
+    hessian = instance.hessian
+    count = len(instance.theta)
     mean = hessian.trace() / count
     std = (squared(hessian) / count - mean**2).sqrt()
     by_mean = gradient_of(instance, torch.trace) / count

@@ -24,7 +24,8 @@ def duplicates() -> Outcome:
     """Section VI-A: 1,124 of 2,799 points are no duplicates; the printed statement fails by the
     share of different points that the rule drops; corrected: it thins any cloud, the more the
     larger it is, uniform draws as much as the paper's points to a quarter."""
-    share, fewer = share_kept(2799, 13, 0), share_kept(460, 13, 0)
+    share = share_kept(2799, 13, 0)
+    fewer = share_kept(460, 13, 0)
     witness = worked(
         "2,799 uniform draws in (−10, 10)^13, all different: kept",
         "2,799",
@@ -38,7 +39,8 @@ def duplicates() -> Outcome:
 def bounds_and_eigenvalues(group: str, seed: int) -> tuple[list[float], list[float]]:
     """λ_inf = 2 μ − λ_sup and λ_D where HSR, with the penalty throughout, ended from one kind of
     start."""
-    low, least = [], []
+    low = []
+    least = []
     for row in published.rows("hsr_regularization", "endpoints", seed=seed):
         kept = row["reading"] == "every_step" and row["status"] == "ok"
         if kept and (row["method"], row["group"]) == ("hsr", group):
@@ -52,7 +54,9 @@ def lower_bound_and_saddles() -> Outcome:
     """Sections V-E, VI-B: HSR ends at few saddles because it raises λ_inf. Rank correlation of
     λ_inf and λ_D over its end points, five data sets, flat and sharp starts: the printed reason
     fails by the share of the ten in which it is not positive at 1 %; corrected: it is in none."""
-    positive, shown, ratios = [], [], []
+    positive = []
+    shown = []
+    ratios = []
     for group in ("flat", "sharp"):
         for seed in published.PUBLISHED_SEEDS:
             low, least = bounds_and_eigenvalues(group, seed)

@@ -73,7 +73,8 @@ def symmetries() -> Errors:
 
 @CHECKS.clause("hsr.lemma1")
 def kronecker() -> Outcome:
-    errors, generator = [], seeded(0)
+    errors = []
+    generator = seeded(0)
     for rows, middle, columns in ((1, 1, 1), (3, 2, 4), (5, 4, 2)):
         x = gauss(generator, 3, 1)
         A, C = (gauss(generator, rows, middle) for _ in range(2))

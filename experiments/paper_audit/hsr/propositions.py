@@ -76,7 +76,8 @@ def proposition_one() -> Outcome:
     walks += [walk(name, False) for name in ("linear", "softplus", "gelu")]
     growth = []
     for path in walks:
-        first, last = shares(path[0], 0), shares(path[-1], 0)
+        first = shares(path[0], 0)
+        last = shares(path[-1], 0)
         growth.append(float(last.norm()) / float(first.norm()))
     cases = list(itertools.chain(*walks))
     for scale in (0.1, 1.0, 5.0):
@@ -131,13 +132,15 @@ def gradient_parts(instance: Instance) -> tuple[Tensor, Tensor]:
 def descents(theta: Tensor, x: Tensor, q: Tensor) -> Iterator[tuple[Tensor, Tensor, float, float]]:
     """∇μ and √(D−1) ∇σ of sigmoid networks near theta, with the slopes of λ_sup and λ_inf along
     −∇λ_sup, measured."""
-    generator, step = seeded(0), 1e-6
+    generator = seeded(0)
+    step = 1e-6
     for k in range(40):
         at = theta
         if k:
             at = theta + 2 * gauss(generator, 4)
         by_mean, whole = gradient_parts(Instance("sigmoid", at, x, q))
-        before, after = ends_after(at, x, q), ends_after(at, x, q, step)
+        before = ends_after(at, x, q)
+        after = ends_after(at, x, q, step)
         high, low = ((b - a) / step for a, b in zip(before, after, strict=True))
         yield by_mean, whole - by_mean, high, low
 
@@ -147,7 +150,8 @@ def lower_bound_rises() -> Outcome:
     """A step that lowers λ_sup, where λ_inf falls; corrected: it rises exactly where √(D−1) |∇σ| >
     |∇μ|."""
     theta = real([-0.447, 1.737, 2.01, 2.772])
-    x, q = real([[0.361], [0.295]]), zeros(2)
+    x = real([[0.361], [0.295]])
+    q = zeros(2)
     (high, low), (new_high, new_low) = ends_after(theta, x, q), ends_after(theta, x, q, 0.01)
     wrong = 0
     for by_mean, by_std, _, slope in descents(theta, x, q):
@@ -196,9 +200,12 @@ def both_fall() -> Outcome:
     The reference counts networks of the paper's size in which μ, or σ, rises.
     """
     theta = real([-0.7, -1.4, 1.2, 5.3])
-    x, q = real([[0.6], [-2.5]]), zeros(2)
-    before, after = ends_after(theta, x, q), ends_after(theta, x, q, 0.01)
-    mean, new_mean = sum(before) / 2, sum(after) / 2
+    x = real([[0.6], [-2.5]])
+    q = zeros(2)
+    before = ends_after(theta, x, q)
+    after = ends_after(theta, x, q, 0.01)
+    mean = sum(before) / 2
+    new_mean = sum(after) / 2
     wrong = 0
     for by_mean, by_std, high, low in descents(theta, x, q):
         whole = by_mean + by_std

@@ -15,7 +15,8 @@ from experiments.paper_audit.tensors import seeded
 from experiments.paper_audit.three_layer import Instance
 
 CHECKS = Checks()
-NETWORKS, RADIUS = 20, 0.1
+NETWORKS = 20
+RADIUS = 0.1
 
 
 @CHECKS.clause("hsr.abstract.sam")
@@ -23,14 +24,16 @@ def perturbations() -> Outcome:
     """Abstract, Section I: solutions as flat as those of SAM; run is A-SAM. Length of A-SAM's
     perturbation at the printed radius over SAM's, less 1; corrected: A-SAM's has the radius in the
     coordinates θ / |θ|."""
-    ratios, errors = [], []
+    ratios = []
+    errors = []
     for seed in range(NETWORKS):
         network = papers_network(seeded(seed))
         scale = network.theta.abs()
         step = RADIUS * scale**2 * network.gradient / (scale * network.gradient).norm()
         ratios.append(float(step.norm()) / RADIUS)
         errors.append(apart(float((step / scale).norm()), RADIUS))
-    shortest, longest = RADIUS * min(ratios), RADIUS * max(ratios)
+    shortest = RADIUS * min(ratios)
+    longest = RADIUS * max(ratios)
     witness = worked(
         "M = 2, N = 3, I = 50, θ uniform in ±10, radius 0.1: length of the perturbation",
         "0.1 (SAM)",
@@ -53,7 +56,8 @@ def double_sum() -> BothErrors:
     are of degree one in H."""
     for seed in range(3):
         network = papers_network(seeded(seed))
-        x, q = network.x[:6], network.q[:6]
+        x = network.x[:6]
+        q = network.q[:6]
         once = ratio_of_gradients(Instance("sigmoid", network.theta, x, q))
         repeated = Instance("sigmoid", network.theta, x.repeat(3, 1), q.repeat(3))
         thrice = ratio_of_gradients(repeated)
@@ -70,12 +74,14 @@ def ratio_of_variances(groups: list[list[float]]) -> float:
     """One-way F over its 99 % quantile, less 1."""
     values = [value for group in groups for value in group]
     grand = math.fsum(values) / len(values)
-    between, within = [], []
+    between = []
+    within = []
     for group in groups:
         mean = math.fsum(group) / len(group)
         between.append(len(group) * (mean - grand) ** 2)
         within += [(value - mean) ** 2 for value in group]
-    free, left = len(groups) - 1, len(values) - len(groups)
+    free = len(groups) - 1
+    left = len(values) - len(groups)
     ratio = (math.fsum(between) / free) / (math.fsum(within) / left)
     return float(ratio / f_distribution.ppf(0.99, free, left)) - 1
 
@@ -85,7 +91,9 @@ def one_data_set() -> Outcome:
     """Section VI-A: the 226 critical points are independent. log λ_sup of points of five data sets,
     each from the same search: F between the data sets over its 99 % quantile, less 1; corrected:
     independent given the data set, F between odd and even starts of each."""
-    groups, within, means = [], [], []
+    groups = []
+    within = []
+    means = []
     for seed in PUBLISHED_SEEDS:
         even: list[float] = []
         odd: list[float] = []

@@ -149,7 +149,8 @@ def matches(
 
 def eigen_error(hessian: Tensor, vector: Tensor, value: Tensor) -> float:
     """‖H z − λ z‖ / (‖H‖₂ ‖z‖); 1 for the zero vector, which is no eigenvector."""
-    norm, scale = torch.linalg.vector_norm(vector), spectral_norm(hessian)
+    norm = torch.linalg.vector_norm(vector)
+    scale = spectral_norm(hessian)
     if norm <= 1e-12 * (1 + scale):
         return 1.0
     residual = hessian @ vector - value * vector

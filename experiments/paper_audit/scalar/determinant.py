@@ -71,7 +71,8 @@ CHECKS["scalar.eq13"] = matches(
 def schur_of_hessian(c: Linear) -> Tensor:
     """Schur complement of the lower right block in the automatic H − λI."""
     shifted = c.hessian - LAMBDA * unit(2 * c.m)
-    a, b = shifted[: c.m, : c.m], shifted[: c.m, c.m :]
+    a = shifted[: c.m, : c.m]
+    b = shifted[: c.m, c.m :]
     return a - b @ torch.linalg.solve(shifted[c.m :, c.m :], shifted[c.m :, : c.m])
 
 

@@ -65,7 +65,8 @@ def dense_gradient(c: Linear) -> Tensor:
 
 def gradient_form_error(c: Linear) -> float:
     """z = (λ/d) ∇ℓ + d θ, θ = (v, w)."""
-    gradient, theta = dense_gradient(c), torch.cat([c.v, c.w])
+    gradient = dense_gradient(c)
+    theta = torch.cat([c.v, c.w])
     found = []
     for value in outliers(c):
         vector = value / c.d * gradient + c.d * theta
@@ -74,7 +75,8 @@ def gradient_form_error(c: Linear) -> float:
 
 
 def outlier_angle(c: Linear) -> float:
-    first, second = outlier_vector(c, 0), outlier_vector(c, 1)
+    first = outlier_vector(c, 0)
+    second = outlier_vector(c, 1)
     return abs(float(dot(first, second) / (vector_norm(first) * vector_norm(second))))
 
 
@@ -117,9 +119,11 @@ def eigen_system_error(c: Linear) -> float:
     scale = float(values.abs().max())
     size = float(torch.sqrt(c.ww + c.vv))
     for value, z in zip(values, vectors.T, strict=True):
-        z1, z2 = z[: c.m], z[c.m :]
+        z1 = z[: c.m]
+        z2 = z[c.m :]
         shared = c.a * (dot(c.w, z1) + dot(c.v, z2))
-        first, second = c.d * z2 - value * z1, c.d * z1 - value * z2
+        first = c.d * z2 - value * z1
+        second = c.d * z1 - value * z2
         top = (shared * c.w + first).abs().max()
         bottom = (shared * c.v + second).abs().max()
         cross = dot(first, c.v) - dot(second, c.w)
@@ -160,7 +164,8 @@ def other_solutions() -> Outcome:
     case 3 gives eigenvectors."""
     a, b, c, d = real([[1.0, 1.0], [1.0, 0.0], [2.0, 1.0], [0.0, 1.0]])
     product = float(a @ b)
-    second, third = max(sine(a, c), sine(b, d)), max(sine(a, d), sine(b, c))
+    second = max(sine(a, c), sine(b, d))
+    third = max(sine(a, d), sine(b, c))
     distance = min(abs(product), second, third)
     right = CHECKS["scalar.eq53_57"]()
     witness = worked(

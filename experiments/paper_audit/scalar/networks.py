@@ -115,9 +115,11 @@ class Relu(Linear):
     def cell(self, sign: int) -> tuple[Linear, Tensor]:
         """(linear network of the cell, share of the samples n±/n); neurons with v_j = 0 belong to
         −."""
-        neurons, samples = self.v > 0, self.x > 0
+        neurons = self.v > 0
+        samples = self.x > 0
         if sign < 0:
-            neurons, samples = ~neurons, ~samples
+            neurons = ~neurons
+            samples = ~samples
         cell = Linear(self.w[neurons], self.v[neurons], self.x[samples], self.y[samples])
         return cell, samples.double().mean()
 

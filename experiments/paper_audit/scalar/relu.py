@@ -108,7 +108,8 @@ def single_hessian(c: Relu) -> Tensor:
     """Eqs. (37)–(39), one sample."""
     x = c.x[0]
     active = neurons_of(c, 1 if x > 0 else -1)
-    v, w = c.v * active, c.w * active
+    v = c.v * active
+    w = c.w * active
     delta = dot(w, v) * x - c.y[0]
     corner = torch.diag(delta * x * active) + x**2 * outer(v, w)
     return block_matrix([x**2 * outer(w, w), corner.T], [corner, x**2 * outer(v, v)])
@@ -127,7 +128,8 @@ def average_hessian(c: Relu) -> Tensor:
     for sign in SIGNS:
         cell, share = c.cell(sign)
         neurons = neurons_of(c, sign)
-        v, w = c.v * neurons, c.w * neurons
+        v = c.v * neurons
+        w = c.w * neurons
         corner = share * (torch.diag(cell.d * neurons) + cell.a * outer(v, w))
         first = [share * cell.a * outer(w, w), corner.T]
         total += block_matrix(first, [corner, share * cell.a * outer(v, v)])

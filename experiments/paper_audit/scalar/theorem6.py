@@ -30,7 +30,11 @@ from experiments.paper_audit.tensors import gauss, seeded, zeros
 CHECKS = Checks()
 
 
-eq97, eq98, eq99, eq100, eq101 = -s, -3 * r2, -s, -r2, r2 * ww
+eq97 = -s
+eq98 = -3 * r2
+eq99 = -s
+eq100 = -r2
+eq101 = r2 * ww
 """A, B, C, D, E."""
 l4 = eq98 + eq97 * eq99 + eq100
 l3 = eq101 + eq97 * eq100 + eq98 * eq99
@@ -180,7 +184,8 @@ def many_inputs_error(d: int, seed: int = 0) -> float:
     Theorem 6's pair and triple with r² = Σ⟨w, a_k⟩², the triple d−1 times, must be in the spectrum
     of the automatic Hessian, with ±r (m−d times each) and 0 ((d−1)(m−1) times).
     """
-    m, n = d + 3, 3 * d + 4
+    m = d + 3
+    n = 3 * d + 4
     generator = seeded(100 * seed + d)
     a = 1.7 * torch.linalg.qr(gauss(generator, m, d)).Q
     w = gauss(generator, m)

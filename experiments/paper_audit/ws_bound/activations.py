@@ -23,7 +23,8 @@ from experiments.paper_audit.three_layer import derivative
 CHECKS = Checks()
 GRID = torch.linspace(-6, 6, 97, dtype=torch.float64)
 FINE = torch.linspace(-9, 9, 18001, dtype=torch.float64)
-ROOT2, ROOT3 = math.sqrt(2), math.sqrt(3)
+ROOT2 = math.sqrt(2)
+ROOT3 = math.sqrt(3)
 
 
 def density(y: Tensor) -> Tensor:
@@ -109,9 +110,11 @@ class Extreme:
         """
         f = derivative(self.name, self.order)(FINE)
         k = int(f.argmax() if self.largest else f.argmin())
-        found, limit = float(f[k]), 2e-4
+        found = float(f[k])
+        limit = 2e-4
         if 0 < k < len(f) - 1:
-            found, limit = parabola_extreme(*f[k - 1 : k + 2].tolist()), 1e-9
+            found = parabola_extreme(*f[k - 1 : k + 2].tolist())
+            limit = 1e-9
         error = abs(found - self.value) / max(1.0, abs(self.value))
         if error <= limit:
             error = 0.0

@@ -57,7 +57,9 @@ def alignment() -> Outcome:
     """Section VI, on Eq. 29: inputs of opposite direction raise ‖J + XᵀX‖² as those of the same do;
     corrected: a pair adds 2 (1 + x_iᵀx_j)² − 2 to what it adds if it is orthogonal, which is
     negative between −2 and 0."""
-    same, opposite, orthogonal = real([[1.0, 1.0]]), real([[1.0, -1.0]]), unit(2)
+    same = real([[1.0, 1.0]])
+    opposite = real([[1.0, -1.0]])
+    orthogonal = unit(2)
     errors = []
     for seed in range(5):
         pair = gauss(seeded(seed), 3, 2)
@@ -78,12 +80,14 @@ def alignment() -> Outcome:
 def trace_and_bound() -> Outcome:
     """Section VI, on Proposition 8: a smaller trace lowers λ_sup, since the trace bounds tr H²;
     corrected: tr H / D <= λ_sup <= tr H for H >= 0, attained by the identity and by rank one."""
-    before, after = diagonal(1.0, 1.0, 1.0), diagonal(2.0, 0.0, 0.0)
+    before = diagonal(1.0, 1.0, 1.0)
+    after = diagonal(2.0, 0.0, 0.0)
     excesses = []
     for seed in range(4):
         root = gauss(seeded(seed), 4, 1 + seed)
         for hessian in (root @ root.mT, unit(4)):
-            trace, largest = float(hessian.trace()), bound(hessian)
+            trace = float(hessian.trace())
+            largest = bound(hessian)
             excesses += [excess(largest, trace), excess(trace / 4, largest)]
     measured = [value for value, _ in correlations("trace", *CALIBRATED)]
     witness = worked(

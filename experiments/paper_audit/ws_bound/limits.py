@@ -66,7 +66,8 @@ CHECKS.without["ws.proposition1", "other eigenvalues not zero"] = lambda: gaps_a
 def equal_eigenvalues() -> Outcome:
     """Spectra (a, b, ..., b) with b != 0 reach the bound; corrected: no gap exactly where all
     others are equal."""
-    gaps, errors = [], []
+    gaps = []
+    errors = []
     for size in (2, 4, 7):
         for first, rest in ((3.0, 1.0), (2.0, -1.0)):
             values = rest * ones(size)
@@ -115,7 +116,9 @@ def attacked_gram(samples: int, width: int) -> float:
 def largest_gram() -> Outcome:
     """The largest ||J + XᵀX||² over inputs in [0, 1], reached at ones: I²(1 + M) as scanned, I²(1 +
     M)²."""
-    scanned, right, witness = [], [], None
+    scanned = []
+    right = []
+    witness = None
     generator = seeded(0)
     for samples, width in ((1, 1), (5, 2), (3, 4)):
         random = torch.rand(20, samples, width, generator=generator, dtype=torch.float64)
@@ -161,7 +164,8 @@ def excess_seven(instance: Instance) -> float:
     """
     limit = 0.0
     for i in instance.samples:
-        slope, bend = i.d(1) * i.V, i.d(2) * i.V
+        slope = i.d(1) * i.V
+        bend = i.d(2) * i.V
         by_w = i.norm * (slope @ slope + bend.norm())
         size = 1 + i.f @ i.f + by_w + (2 * i.norm).sqrt() * i.d(1).norm()
         limit += abs(float(i.delta)) * float(size)
@@ -216,7 +220,8 @@ def gelu_constant() -> Outcome:
     weight = 4000.0
     zeta = gelu_slope() ** 2
     trace = float(ww(gelu_unit(weight)).trace())
-    printed_limit, right_limit = gelu_bound(weight, 1.273), gelu_bound(weight, zeta)
+    printed_limit = gelu_bound(weight, 1.273)
+    right_limit = gelu_bound(weight, zeta)
     searched = inequality(excess_ww, names=("gelu",), starts=near_ww)()
     witness = worked(
         f"M = N = I = 1, x = 0, y = √2, Ṽ = {weight:.0f}, z = 0, q = 1: bound of tr H(w, w)",

@@ -82,7 +82,8 @@ def square_raises() -> Errors:
 def trace_does_both() -> Outcome:
     """dλ_sup/dtr H at equal tr H² of the instances: largest and smallest, which must have both
     signs."""
-    slopes, step = [], 1e-5
+    slopes = []
+    step = 1e-5
     for instance in instances():
         trace, square = traces(instance.hessian)
         dimension = len(instance.theta)

@@ -70,7 +70,8 @@ def square(instance: Instance) -> Tensor:
     """Eq. 25 with Frobenius products."""
     R = stacked(instance, f)
     J = ones(len(instance.x), len(instance.x))
-    inputs, hidden = J + instance.x @ instance.x.T, J + R @ R.T
+    inputs = J + instance.x @ instance.x.T
+    hidden = J + R @ R.T
     by_phi = (gram(instance, t.phi) * inputs**2).sum()
     by_psi = 2 * (gram(instance, t.psi) * inputs).sum()
     return by_phi + by_psi + (gram(instance, t.omega) * hidden**2).sum()
@@ -92,13 +93,17 @@ class Grams(NamedTuple):
 
 def grams(instance: Instance) -> Grams:
     V = instance.samples[0].V
-    h, r = stacked(instance, hx), stacked(instance, f)
-    f1, f2 = stacked(instance, d1), stacked(instance, d2)
+    h = stacked(instance, hx)
+    r = stacked(instance, f)
+    f1 = stacked(instance, d1)
+    f2 = stacked(instance, d2)
     s = stacked(instance, s1)[:, None]
     error = stacked(instance, delta)[:, None]
-    slope, bend = f1 * V, f2 * V
+    slope = f1 * V
+    bend = f2 * V
     hidden = 1 + r @ r.T
-    omega, deltas = s @ s.T, error @ error.T
+    omega = s @ s.T
+    deltas = error @ error.T
     mixed = s * (slope**2 @ bend.T) * error.T
     phi = omega * (slope @ slope.T) ** 2 + mixed + mixed.T + deltas * (bend @ bend.T)
     mixed = s * ((r * slope) @ f1.T) * error.T

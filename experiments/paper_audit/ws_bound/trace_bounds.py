@@ -121,7 +121,9 @@ def reached_share(name: str, weights: tuple[float, ...]) -> float:
 def supremum() -> Outcome:
     """sup of δ Ṽ f''(y) over |δ| < 1 and y, over ζ_2 ||Ṽ||_1: gap to either reading of the print,
     the smaller of the two largest; corrected: ζ_2 ||Ṽ||_1 as an upper bound."""
-    to_moduli, to_sum, excess = [], [], []
+    to_moduli = []
+    to_sum = []
+    excess = []
     for name in INCREASING[1:]:
         for weights in ((1.0, 1.0), (1.0, -1.0), (0.3, -2.0)):
             reached = reached_share(name, weights)

@@ -95,7 +95,8 @@ CHECKS["ws.eq4"] = equality(total(entropy), dense_loss)
 def eigen(instance: Instance) -> Tensor:
     """U diag(λ) Uᵀ with real λ_1 >= ... >= λ_D (Eq. 6 and the display after it)."""
     values, vectors = torch.linalg.eigh(instance.hessian)
-    values, vectors = values.flip(0), vectors.flip(1)
+    values = values.flip(0)
+    vectors = vectors.flip(1)
     assert not values.is_complex() and bool((values.diff() <= 0).all())
     return vectors @ torch.diag(values) @ vectors.T
 
@@ -112,7 +113,8 @@ block_ww = kron(outer(hx, hx), s1 * outer(slope, slope) + delta * diag(V) @ F2)
 """Eq. 15."""
 block_vv = s1 * outer(hr, hr)
 """Eq. 16."""
-row, column = lifted(lambda vector: vector[None]), lifted(lambda vector: vector[:, None])
+row = lifted(lambda vector: vector[None])
+column = lifted(lambda vector: vector[:, None])
 block_vw = kron(row(hx), s1 * outer(hr, V @ F1) + delta * F01)
 """Eq. 17."""
 block_wv = kron(column(hx), s1 * outer(slope, hr) + delta * F01.T)
@@ -151,9 +153,12 @@ CHECKS["ws.eq35"] = equality(jacobians, true_jacobians)
 
 def trace_ww(instance: Instance) -> Tensor:
     """Eq. 20 in matrix form."""
-    V, X = instance.samples[0].V, instance.x.T
-    slopes, bends = stacked(instance, d1), stacked(instance, d2)
-    s, error = stacked(instance, s1), stacked(instance, delta)
+    V = instance.samples[0].V
+    X = instance.x.T
+    slopes = stacked(instance, d1)
+    bends = stacked(instance, d2)
+    s = stacked(instance, s1)
+    error = stacked(instance, delta)
     eye = unit(len(instance.x))
     norms = (eye + X.T @ X * eye) @ ones(len(instance.x))
     return (s * (slopes**2 @ V**2) + error * (bends @ V)) @ norms

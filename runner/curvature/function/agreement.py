@@ -28,7 +28,8 @@ def worst_of(errors: Mapping[str, float]) -> float:
     return math.nan if any(map(math.isnan, values)) else max(values)
 
 
-JUMP, BLUNT = 0.1, 2e-3
+JUMP = 0.1
+BLUNT = 2e-3
 """Relative distance of neighbouring differences that a jump of the gradient leaves at every step;
 and the one from which on a difference is no evidence."""
 
@@ -55,7 +56,9 @@ class Comparison:
     """Products next to the differences of one gradient, at step after step."""
 
     def __init__(self, differences: Differences, dtype: torch.dtype, tolerance: float) -> None:
-        self.differences, self.dtype, self.tolerance = differences, dtype, tolerance
+        self.differences = differences
+        self.dtype = dtype
+        self.tolerance = tolerance
         self.tried: list[Difference] = []
         self.gradients = 0.0
 

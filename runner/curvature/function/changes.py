@@ -30,7 +30,9 @@ class Changes:
         first: float | None,
         eps: float,
     ) -> None:
-        self.loss, self.tensors, self.eps = loss, tensors, eps
+        self.loss = loss
+        self.tensors = tensors
+        self.eps = eps
         self.first = first if first is not None and math.isfinite(first) else None
         self._mark()
 

@@ -82,7 +82,9 @@ def reseed(seed: int) -> None:
 @contextmanager
 def random_state() -> Iterator[None]:
     """The global generators of torch, numpy and Python are as before when the block ends."""
-    python, on_cpu, numpy = random.getstate(), torch.get_rng_state(), _numpy()
+    python = random.getstate()
+    on_cpu = torch.get_rng_state()
+    numpy = _numpy()
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     of_numpy = None if numpy is None else numpy.get_state()
     try:
@@ -137,7 +139,8 @@ def changes_gradients(module: nn.Module) -> bool:
 def counted(make: Callable[[], T], there: Iterable[Tensor]) -> tuple[T, float]:
     """What make() gives, and the bytes that its graphs save for their backward pass, some counted
     more than once, besides those of tensors that are `there`; NaN where torch does not tell."""
-    held, total = {t.untyped_storage().data_ptr() for t in there}, 0
+    held = {t.untyped_storage().data_ptr() for t in there}
+    total = 0
 
     def pack(t: Tensor) -> tuple[Tensor]:
         nonlocal total

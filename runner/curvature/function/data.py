@@ -127,7 +127,8 @@ def layouts(batch: Batch, batch_dim: int = 0, kind: int | None = None) -> Iterat
     """Ways to cut a batch, the likeliest first, or the one of a kind: examples lie along
     `batch_dim` of the first tensor of the input, or there are as many as the target has rows."""
     counts: list[tuple[int, tuple[int, ...]]] = []
-    first, target = first_tensor(batch.input), first_tensor(batch.target)
+    first = first_tensor(batch.input)
+    target = first_tensor(batch.target)
     if first is not None and first.dim() > batch_dim:
         counts.append((first.shape[batch_dim], (batch_dim, 0)))
     if target is not None:

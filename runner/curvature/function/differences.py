@@ -36,7 +36,9 @@ class Difference:
     def of(cls, gradient: Callable[[float], Rows], step: float, centre: float = 0.0) -> Difference:
         """Of the gradient at places along the direction."""
         ahead, here, behind = (gradient(centre + side * step) for side in (1, 0, -1))
-        value, turn, largest = {}, {}, 0.0
+        value = {}
+        turn = {}
+        largest = 0.0
         for v, middle in here.items():
             value[v] = (ahead[v] - behind[v]) / (2 * step)
             turn[v] = (ahead[v] - 2 * middle + behind[v]) / step
@@ -61,7 +63,8 @@ class Differences(ABC):
     of one, in gradients.
     """
 
-    noun, piece = "node", "example"
+    noun = "node"
+    piece = "example"
     double = True
     cost = 3.0
     direction: Vectors

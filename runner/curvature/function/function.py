@@ -67,13 +67,11 @@ class Function:
         pick: Pick = None,
         seed: int | None = None,
     ) -> None:
-        self.module, self.loss, self.variables, self.pick, self.seed = (
-            module,
-            loss,
-            variables,
-            pick,
-            seed,
-        )
+        self.module = module
+        self.loss = loss
+        self.variables = variables
+        self.pick = pick
+        self.seed = seed
         self.rows_checked: set[tuple[int, ...]] = set()
         self.mixes = False
         """Whether tensors of another precision meet those of a float64 copy, as from closures."""

@@ -123,10 +123,12 @@ def _differing(
     function: Function, values: Values, own: Own, ours: Evaluated, allowed: float
 ) -> Outcome | None:
     loss, slopes = own
-    error, names = _relative(ours.loss, loss), list[str]()
+    error = _relative(ours.loss, loss)
+    names = list[str]()
     if slopes:
         mine = divided(ours.gradient, values)
-        one, other = joined([mine[name] for name in slopes]), joined([*slopes.values()])
+        one = joined([mine[name] for name in slopes])
+        other = joined([*slopes.values()])
         size = max(norm(one), norm(other), 1e-300)
         if norm(one - other) > allowed * size:
             apart = {name: norm(mine[name] - slope) / size for name, slope in slopes.items()}
@@ -142,7 +144,8 @@ def _tolerance(values: Values) -> float:
 
 
 def _relative(one: Tensor, other: Tensor) -> float:
-    a, b = float(one), float(other)
+    a = float(one)
+    b = float(other)
     return abs(a - b) / max(abs(a), abs(b), 1e-300) if a != b else 0.0
 
 
@@ -170,7 +173,9 @@ class Comparison:
         eps: float,
         tolerance: float = AGREES,
     ) -> None:
-        self.identity, self.derivative, self.tolerance = identity, derivative, tolerance
+        self.identity = identity
+        self.derivative = derivative
+        self.tolerance = tolerance
         self.eps = eps
         self.norms = {name: norm(piece) for name, piece in derivative.items()}
         self.scales = {k: max(size, floors[k], 1e-300) for k, size in self.norms.items()}
@@ -185,7 +190,8 @@ class Comparison:
 
     def add(self, above: Pieces, here: Pieces, below: Pieces, t: float) -> None:
         """What is differentiated, at u' + td, u' and u' - td."""
-        errors, gaps = dict.fromkeys(self.derivative, math.inf), dict[str, float]()
+        errors = dict.fromkeys(self.derivative, math.inf)
+        gaps = dict[str, float]()
         slopes = {}
         for name in set(self.open):
             slopes[name], errors[name] = self._slope(
@@ -249,7 +255,9 @@ class SecondOrder:
     """Identities 2 and 3 of one function at u', in float64 where the network allows it."""
 
     def __init__(self, function: Function, values: Values, batch: Batch, wide: bool) -> None:
-        self.function, self.batch, self.wide = function, batch, wide
+        self.function = function
+        self.batch = batch
+        self.wide = wide
         self.start = in_double(values) if wide else values
         self.point = displaced(function, self.start)
         self.flat = joined([*self.point.values()])
@@ -283,10 +291,12 @@ class SecondOrder:
         """Of the gradient and the Hessian."""
         whole = self.function.gradient(self.here, self.batch, (self.d,))
         (hd,), g = whole.products, whole.gradient
-        slope, floor = scalar(dot(g, self.d)), norm(g) * norm(self.d) / math.sqrt(len(g))
+        slope = scalar(dot(g, self.d))
+        floor = norm(g) * norm(self.d) / math.sqrt(len(g))
         first = Comparison("2 gradient", {"": slope}, {"": floor}, self.eps, self.tolerance)
         next_one = self.product(self.groups(hd), self.groups(g))
-        loss, here = {"": scalar(whole.loss)}, self.groups(g)
+        loss = {"": scalar(whole.loss)}
+        here = self.groups(g)
         for t in self.steps:
             above = self._ends(t)
             first.ahead(above[0], loss, t)
@@ -318,7 +328,8 @@ class SecondOrder:
 
     def not_reached(self, whole: Evaluated) -> list[Outcome]:
         """Groups without a gradient are moved together: they must not move the loss."""
-        loss, step = float(whole.loss), torch.zeros_like(whole.gradient)
+        loss = float(whole.loss)
+        step = torch.zeros_like(whole.gradient)
         still = [name for name, part in self.groups(whole.gradient).items() if not part.any()]
         if not still:
             return []

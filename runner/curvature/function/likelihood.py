@@ -27,15 +27,18 @@ def likelihood(
     """Which distribution the slope d loss/df belongs to. name: the only one that is tried."""
     if name is not None and name not in LIKELIHOODS:
         raise MeasurementError(f"expected likelihood as one of {list(LIKELIHOODS)}, found {name!r}")
-    error, allowed = 1.0, 0.0
+    error = 1.0
+    allowed = 0.0
     best: str = name or "any"
     if len(outputs) == 1 and isinstance(target, Tensor):
-        f, slope = outputs[0].detach(), slopes[0].detach()
+        f = outputs[0].detach()
+        slope = slopes[0].detach()
         allowed = 1e-10 if f.dtype == torch.float64 else max(1e-5, 4 * torch.finfo(f.dtype).eps)
         for kind, residual in _residuals(f, target):
             misfit = _misfit(slope, residual) if name in (None, kind) else 1.0
             if misfit < error:
-                error, best = misfit, kind
+                error = misfit
+                best = kind
     return Outcome("5 likelihood", "right" if error <= allowed else "wrong", error, (best,))
 
 
@@ -71,7 +74,8 @@ def _misfit(slope: Tensor, residual: Tensor) -> float:
     """|slope - c residual| / |slope| at the best c; 1 where that is not positive. Rows that do not
     move the loss, such as those of ignored labels, are left out."""
     counted = slope.reshape(slope.shape[0], -1).any(1) if slope.dim() == 2 else slope != 0
-    s, r = slope[counted].double().reshape(-1), residual[counted].double().reshape(-1)
+    s = slope[counted].double().reshape(-1)
+    r = residual[counted].double().reshape(-1)
     factor = float(s.dot(r)) / max(float(r.dot(r)), 1e-300)
     if factor <= 0 or not float(s.norm()) > 0:
         return 1.0

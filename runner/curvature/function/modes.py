@@ -43,7 +43,8 @@ class _Settings(NamedTuple):
         self, g: Tensor, x: Tensor, weight: Tensor, wanted: Sequence[bool]
     ) -> tuple[Tensor | None, ...]:
         """Of the input, the weights and the bias, as far as wanted."""
-        zero, channels = [0] * len(self.stride), [len(weight)]
+        zero = [0] * len(self.stride)
+        channels = [len(weight)]
         found: tuple[Tensor | None, ...] = torch.ops.aten.convolution_backward(
             g,
             x,
@@ -65,7 +66,8 @@ class _Convolution(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, settings: _Settings
     ) -> Tensor:
-        ctx.settings, ctx.like = settings, (x.shape, x.stride())
+        ctx.settings = settings
+        ctx.like = (x.shape, x.stride())
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight)
         stride, padding, dilation, groups, _ = settings
         zero = [0] * len(stride)
@@ -80,7 +82,8 @@ class _Convolution(torch.autograd.Function):
         if x is None:  # only its layout is read
             x = torch.empty_strided(*ctx.like, dtype=g.dtype, device=g.device)
         if ctx.settings.linear:
-            x, weight = x.detach(), weight.detach()
+            x = x.detach()
+            weight = weight.detach()
         return *_Gradient.apply(g, x, weight, ctx.settings, ctx.needs_input_grad[:3]), None
 
 
@@ -170,7 +173,8 @@ def _arguments(  # noqa: PLR0913 (as torch calls convolutions)
         constant = all(t.grad_fn is None for t in tensors[1:])
         if not input.requires_grad or not constant:
             return None
-        weight, bias = weight.detach(), None if bias is None else bias.detach()
+        weight = weight.detach()
+        bias = None if bias is None else bias.detach()
     steps, edges, holes = (_each(value, dimensions) for value in (stride, padding, dilation))
     return input, weight, bias, _Settings(steps, edges, holes, groups, asked == "tangents")
 
@@ -220,7 +224,9 @@ def _convolution(out: Any, args: Sequence[Any]) -> int:
 
 def _convolution_backward(out: Any, args: Sequence[Any]) -> int:
     """As many as the forward pass for each of the gradients (input, weight) that are asked for."""
-    gradient, inputs, weight = args[0], args[1], args[2]
+    gradient = args[0]
+    inputs = args[1]
+    weight = args[2]
     transposed, (by_input, by_weight, _) = bool(args[7]), args[10]
     larger = inputs.numel() if transposed else gradient.numel()
     return (int(by_input) + int(by_weight)) * larger * weight[0].numel()

@@ -75,7 +75,8 @@ def _nothing() -> None:
 def _set() -> Callable[[], None]:
     """Sets full precision; the result undoes it."""
     settings = [getattr(library, kind) for library, kinds in _KINDS.items() for kind in kinds]
-    before, older = [setting.fp32_precision for setting in settings], []
+    before = [setting.fp32_precision for setting in settings]
+    older = []
     if all(precision in _FULL for precision in before):
         return _nothing
     for read, write, full in _OLDER:

@@ -56,7 +56,8 @@ def _multi_margin_loss(
 ) -> Tensor:
     """sum_k max(0, margin - f_y + f_k)^p w_y / K over the other classes k."""
     if f.dim() != 2:
-        f, y = f.unsqueeze(0), y.unsqueeze(0)
+        f = f.unsqueeze(0)
+        y = y.unsqueeze(0)
     others = (margin - f.gather(1, y.unsqueeze(1)) + f).relu().pow(p).scatter(1, y.unsqueeze(1), 0)
     each = others.sum(1) / f.shape[1]
     if weight is not None:

@@ -29,7 +29,8 @@ class Parameters:
 
     def __init__(self, module: nn.Module, groups: GroupSpec | None) -> None:
         found = layout(module, groups)
-        self.groups, self.members = found.groups, found.members
+        self.groups = found.groups
+        self.members = found.members
         known = dict(module.named_parameters())
         self.originals = {name: known[name] for name in found.parameters}
         self.complex = {name for name, p in self.originals.items() if p.is_complex()}

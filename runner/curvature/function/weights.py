@@ -43,7 +43,10 @@ class Additivity:
     def __init__(
         self, function: Function, point: Point, batch: Batch, layout: Layout, whole: float
     ) -> None:
-        self.function, self.point, self.batch, self.whole = function, point, batch, whole
+        self.function = function
+        self.point = point
+        self.batch = batch
+        self.whole = whole
         try:
             self._evaluate(layout, max(1, layout.examples // 3))
         except MeasurementError:  # a single example, where a network normalises by the batch
@@ -72,7 +75,9 @@ class Additivity:
 
 
 def _fit(whole: Evaluated, one: Evaluated, two: Evaluated) -> tuple[list[float], float]:
-    g, a, b = whole.gradient, one.gradient, two.gradient
+    g = whole.gradient
+    a = one.gradient
+    b = two.gradient
     gram = torch.tensor(
         [[dot(a, a), dot(a, b)], [dot(a, b), dot(b, b)]], dtype=torch.float64, device="cpu"
     )

@@ -159,7 +159,8 @@ def _exact(
     eps = float(torch.finfo(operator.dtype).eps)
 
     def parts(pair: Pair) -> list[Tensor]:
-        whole, smooth_part = total[pair], gauss_newton[pair]
+        whole = total[pair]
+        smooth_part = gauss_newton[pair]
         rest = whole - smooth_part
         rounding = 64 * eps * float(whole.norm() + smooth_part.norm())
         if float(rest.norm()) <= rounding:
@@ -183,8 +184,10 @@ class _Whole:
     """H as products, which remembers the last ones."""
 
     def __init__(self, operator: FunctionOperator) -> None:
-        self.operator, self.sizes = operator, operator.sizes
-        self.dtype, self.device = operator.dtype, operator.device
+        self.operator = operator
+        self.sizes = operator.sizes
+        self.dtype = operator.dtype
+        self.device = operator.device
         self.last: dict[str, Tensor] = {}
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -200,7 +203,8 @@ class _Tensor:
     scale = 1.0
 
     def __init__(self, whole: _Whole, smooth: FunctionOperator | None) -> None:
-        self.whole, self.smooth = whole, smooth
+        self.whole = whole
+        self.smooth = smooth
 
     def apply(self, directions: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """(H - GN) r."""

@@ -63,7 +63,9 @@ def require_weights(module: nn.Module) -> None:
 def record_layers(function: Function, data: Data) -> None:
     """The outputs of the layers, with all examples and with fewer: what the perturbations have the
     shape of."""
-    variables, batch, layout = function.variables, data.first, data.layout
+    variables = function.variables
+    batch = data.first
+    layout = data.layout
     assert isinstance(variables, Perturbations)
     if layout is not None and layout.examples == 1:
         batch, layout = _doubled(batch, layout)
@@ -123,7 +125,8 @@ def find_sample(function: Function, data: Data, few: int, required: bool) -> Non
 
 def _accept_rows(function: Function, data: Data) -> None:
     """A loss of several values: they must be one, or a few, for each example. Raises ValueError."""
-    layout, point = data.layout, Point(function.variables.values)
+    layout = data.layout
+    point = Point(function.variables.values)
     batch = data.few(CHECKED)
     shape = _shape_of_loss(function, point, batch)
     if shape is None:

@@ -32,8 +32,11 @@ class Verdicts:
     def __init__(
         self, function: Function, part: Part, check: bool | str, outcomes: Iterable[Outcome] = ()
     ) -> None:
-        self.function, self.part, self.check = function, part, check
-        self.outcomes, self.failures = list(outcomes), list[str]()
+        self.function = function
+        self.part = part
+        self.check = check
+        self.outcomes = list(outcomes)
+        self.failures = list[str]()
 
     def take(self, outcomes: Sequence[Outcome]) -> None:
         """Keeps outcomes; fails for wrong ones."""
@@ -109,7 +112,8 @@ def _of_factors(at: SecondOrder, part: Part, layout: Layout | None) -> list[Outc
     if part == "empirical_fisher":
         examples = 1 if layout is None else layout.examples
     leaves = {name: t.detach().requires_grad_() for name, t in at.point.items()}
-    whole, flat = at.function.gradient(at.here, at.batch), Flat(at.point)
+    whole = at.function.gradient(at.here, at.batch)
+    flat = Flat(at.point)
     with at.function.at(at.here._replace(values=leaves)), second_derivatives(NETWORK):
         graph = FactoredGraph(at.function, leaves, at.batch, 1.0, examples, at.wide)
         tangents = graph.jacobian(flat.split(at.d), False)
@@ -141,7 +145,8 @@ def _apart(one: Tensor, other: Tensor) -> float:
 
 def _factors(at: SecondOrder, graph: FactoredGraph, tangents: Tensor, curved: Tensor) -> Outcome:
     """J d and A J d next to differences of outputs, and of the loss's slope there."""
-    outputs, slopes = joined(graph.outputs).detach(), joined(graph.slopes).detach()
+    outputs = joined(graph.outputs).detach()
+    slopes = joined(graph.slopes).detach()
     base = {"outputs": outputs, "loss": slopes}
     derivative = {"outputs": tangents, "loss": curved}
     compared = at.product(derivative, base)

@@ -56,7 +56,9 @@ class Data:
     """
 
     def __init__(self, given: Any, function: Function, settings: Settings) -> None:
-        self.function, self.settings, self.alone = function, settings, function.loss is None
+        self.function = function
+        self.settings = settings
+        self.alone = function.loss is None
         self.given, self.first = self._read(given)
         self.listed = isinstance(self.given, list)
         self.counts: list[int] = []
@@ -75,7 +77,9 @@ class Data:
 
     def _read(self, data: Any) -> tuple[Any, Batch]:
         """The batches, kept where they are small or a list, and the first."""
-        found, used, batches = as_batches(data, self.alone), 0, []
+        found = as_batches(data, self.alone)
+        used = 0
+        batches = []
         for given in found:
             batches.append(as_batch(given, self.alone))
             used += size_in_bytes(given)
@@ -112,7 +116,8 @@ class Data:
                 self.why_uncut = first_line(error)
                 if layout.examples > 1:
                     continue
-            self.kind, self.layout = layout.kind, layout
+            self.kind = layout.kind
+            self.layout = layout
             return given
         return None
 
@@ -145,7 +150,8 @@ class Data:
     def find_sample(self, few: int, required: bool) -> None:
         """Finds a few examples whose loss is finite, not all of ignored labels. Raises ValueError
         where there are none and they are required."""
-        point, value = Point(self.function.variables.values), math.nan
+        point = Point(self.function.variables.values)
+        value = math.nan
         for batch in itertools.islice(self, LOOKED_AT):
             layout = self.layout_of(batch)
             examples = 1 if layout is None else layout.examples

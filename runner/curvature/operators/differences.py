@@ -24,9 +24,13 @@ class FunctionDifferences(Differences):
     piece = "batch"
 
     def __init__(self, operator: FunctionOperator, double: bool, seed: int, bar: Any) -> None:
-        self.operator, self.function, self.bar = operator, operator.function, bar
-        self.wide, self.double = double, double or operator.dtype == torch.float64
-        self.noun, self.cost = operator.noun, 3.0
+        self.operator = operator
+        self.function = operator.function
+        self.bar = bar
+        self.wide = double
+        self.double = double or operator.dtype == torch.float64
+        self.noun = operator.noun
+        self.cost = 3.0
         self.start = in_double(operator.values) if double else operator.values
         self.drawn = noise(self.function, self.start, seed)
         self.direction = self._rows(self.drawn)
@@ -78,7 +82,8 @@ class FunctionDifferences(Differences):
     def _of_examples(self, batch: Batch) -> Tensor:
         """B^-1 sum_i g_i <g_i, d>, one example after the other."""
         layout = self.operator.data.require_layout(batch)
-        point, total = self._point(0.0), torch.zeros_like(self.drawn)
+        point = self._point(0.0)
+        total = torch.zeros_like(self.drawn)
         for i in range(layout.examples):
             slope = self.function.gradient(point, layout.cut(batch, i, i + 1)).gradient
             total.add_(slope, alpha=dot(slope, self.drawn) / layout.examples)
@@ -98,7 +103,8 @@ class FunctionDifferences(Differences):
             return joined(tensors).detach()
 
         base = joined(graph.outputs).detach()
-        ahead, behind = outputs(centre + step), outputs(centre - step)
+        ahead = outputs(centre + step)
+        behind = outputs(centre - step)
         apart = ahead - behind
         with self.function.at(point._replace(values=leaves)):
             change = graph.slope_at(base + apart / 2) - graph.slope_at(base - apart / 2)

@@ -40,7 +40,10 @@ class Graphs:
     """Of one part of the curvature of a function."""
 
     def __init__(self, function: Function, data: Data, part: Part, flat: Flat) -> None:
-        self.function, self.data, self.part, self.flat = function, data, part, flat
+        self.function = function
+        self.data = data
+        self.part = part
+        self.flat = flat
         self.kept: dict[tuple[int, int], Graph] = {}
         self.leaves: Values = {}
         self.planned = self._plan()
@@ -90,7 +93,8 @@ class Graphs:
     # ------------------------------------------------------------------ memory
 
     def _plan(self) -> Plan:
-        data, layout = self.data, self.data.layout
+        data = self.data
+        layout = self.data.layout
         budget = data.settings.memory_budget
         widest = 1 if layout is None else layout.examples
         sizes = [widest] if widest <= FEW or layout is None else [FEW, min(MORE, widest)]
@@ -98,7 +102,8 @@ class Graphs:
         if data.listed:
             counts = [1 if layout is None else data.count(batch) for batch in data]
         vectors = VECTORS * self.flat.size * self.flat.dtype.itemsize
-        self.leaves, chosen = self._fresh_leaves(), None
+        self.leaves = self._fresh_leaves()
+        chosen = None
         saved = SECOND * self.function.saved / data.tried
         if math.isnan(saved):
             piece = self._piece(sizes[0])
@@ -119,7 +124,8 @@ class Graphs:
 
     def _evaluated(self, chunk: int, room: int) -> int:
         """Examples whose loss alone fits the memory: at least those of a product."""
-        point, batch = Point(self.function.variables.values), self.data.few(MORE)
+        point = Point(self.function.variables.values)
+        batch = self.data.few(MORE)
         live = max(allocations(lambda: self.function.value(point, batch)), default=1)
         each = UNSEEN * max(1, live) / self.data.count(batch)
         return max(chunk, MORE, int(room / each))

@@ -37,10 +37,13 @@ class Multiplication:
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        self.graphs, self.device = graphs, graphs.flat.device
+        self.graphs = graphs
+        self.device = graphs.flat.device
         self.batched: bool | None = None
         self.why_not = ""
-        self.seconds, self.count, self.linear = math.inf, 0, ""
+        self.seconds = math.inf
+        self.count = 0
+        self.linear = ""
         self.gradients: Tensor | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -115,7 +118,8 @@ class Multiplication:
 
     def _linearize(self) -> None:
         """J v by `linearize` after as much time in products as it takes to make."""
-        graphs, costs = self.graphs, 1.0 if _WARM else 4.0
+        graphs = self.graphs
+        costs = 1.0 if _WARM else 4.0
         spent = self.count * self.seconds if self.count else 0.0
         if self.linear or spent < costs or not graphs.planned.keep or len(graphs.kept) != 1:
             return
@@ -137,21 +141,26 @@ class Multiplication:
         except Exception:  # torch.func does not support every network
             graph.push = None
             return
-        self.linear, self.seconds, self.batched = "linearize", best, None
+        self.linear = "linearize"
+        self.seconds = best
+        self.batched = None
 
     # ------------------------------------------------------------------ gradients of the examples
 
     def _fits(self) -> bool:
-        data, flat = self.graphs.data, self.graphs.flat
+        data = self.graphs.data
+        flat = self.graphs.flat
         room = data.settings.memory_budget // 4
         return sum(data.counts) * flat.size * flat.dtype.itemsize <= room
 
     def gradients_of_examples(self) -> Tensor:
         """sqrt(weight) g of every example, (B, n)."""
-        graphs, flat = self.graphs, self.graphs.flat
+        graphs = self.graphs
+        flat = self.graphs.flat
         shape = sum(graphs.data.counts), flat.size + -flat.size % ALIGNED
         rows = torch.zeros(shape, dtype=flat.dtype, device=flat.device)
-        row, point = iter(rows), Point(graphs.function.variables.values)
+        row = iter(rows)
+        point = Point(graphs.function.variables.values)
         for batch, share in graphs.data.weighed():
             layout = graphs.data.require_layout(batch)
             weight = math.sqrt(share / layout.examples)

@@ -77,7 +77,9 @@ class FunctionOperator(SymmetricOperator):
             raise MeasurementError(f"expected an nn.Module, found {type(module).__name__}")
         self.module, shares = gathered(unwrapped(module))
         require_weights(self.module)
-        self.loss, self.part, self.settings = loss_of(loss), part, settings
+        self.loss = loss_of(loss)
+        self.part = part
+        self.settings = settings
         self.function = Function(self.module, self.loss, make(self.module), output, seed)
         self.verdicts = Verdicts(self.function, part, settings.check)
         self.data = Data(data, self.function, settings)
@@ -95,7 +97,8 @@ class FunctionOperator(SymmetricOperator):
                 weigher = self._weigh()
         if not self.data.listed:  # a loader may draw at random, as it does for its user
             weigher = self._weigh()
-        self.spread, self.sums = shares, sums_of(shares)
+        self.spread = shares
+        self.sums = sums_of(shares)
         tables = [t for m in self.module.modules() for t in (m._parameters, m._buffers)]
         self._tables = [table for table in tables if table]
         first = None
@@ -109,14 +112,16 @@ class FunctionOperator(SymmetricOperator):
     def _weigh(self) -> Weigher:
         self.data.evaluated = self.planned.evaluated
         weigher = Weigher(self.function, self.data, self.verdicts)
-        several, each = self.planned.chunk is not None, self.part == "empirical_fisher"
+        several = self.planned.chunk is not None
+        each = self.part == "empirical_fisher"
         self.weighing = weigher.weigh(self.processes, several, each)
         return weigher
 
     def _prepare(self) -> None:
         """What belongs to a part: its groups, identities 2, 3 and 5, its plan and its products."""
         variables = self.function.variables
-        self.noun, self.groups = variables.noun, variables.groups
+        self.noun = variables.noun
+        self.groups = variables.groups
         self.nodes = tuple(variables.groups)
         self.sizes = {g: s.stop - s.start for g, s in self.groups.items()}
         self.flat = Flat(self.values)
@@ -179,7 +184,8 @@ class FunctionOperator(SymmetricOperator):
         if self.settings.check:
             self._check_second_order()
         if self.part == "fisher":
-            batch, wanted = self.data.sample(TWINS)[0], self.settings.likelihood
+            batch = self.data.sample(TWINS)[0]
+            wanted = self.settings.likelihood
             self.likelihood = require_likelihood(self.verdicts, self.values, batch, wanted)
 
     def _check_second_order(self) -> None:
@@ -277,7 +283,8 @@ class FunctionOperator(SymmetricOperator):
 
     def batch_gradients(self) -> Iterator[tuple[int, float, Tensor]]:
         """(place, loss, gradient of shape (n,)) of each batch that weighs anything."""
-        shares, pieces = self.shares, self.data.pieces(self.planned.chunk)
+        shares = self.shares
+        pieces = self.data.pieces(self.planned.chunk)
         for place, of_batch in itertools.groupby(pieces, key=lambda piece: piece.place[0]):
             loss = 0.0
             total = torch.zeros(self.shape[0], dtype=self.dtype, device=self.device)
@@ -293,7 +300,8 @@ class FunctionOperator(SymmetricOperator):
         """The same function, data and weights with another part, whose own identities are
         checked."""
         twin = copy.copy(self)
-        twin.part, twin.products = part, 0
+        twin.part = part
+        twin.products = 0
         kept = [o for o in self.verdicts.outcomes if o.identity[0] in "014"]
         twin.verdicts = Verdicts(self.function, part, self.settings.check, kept)
         twin._prepare()

@@ -37,7 +37,8 @@ def allocations(function: Callable[[], object]) -> list[int]:
         records = _disable_profiler_legacy()
         if collects:
             gc.enable()
-    live, found = 0, []
+    live = 0
+    found = []
     for event in (
         event for thread in records for event in thread if event.kind() == "memory_alloc"
     ):

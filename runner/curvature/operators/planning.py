@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from runner.curvature.operators.peak import allocations
 
-FEW, MORE = 2, 8
+FEW = 2
+MORE = 8
 """Examples of the products that are measured."""
 UNSEEN = 2.5
 """Memory of a process over that of its tensors: convolutions keep copies of their own, and freed
@@ -52,7 +53,8 @@ def measured(make: Callable[[], object], product: Callable[[object], object]) ->
 def small(saved: float, counts: Sequence[int], vectors: int, budget: int) -> Plan | None:
     """The plan where the bytes that are saved of each example are so far below the budget that
     nothing needs to be measured."""
-    kept, most = saved * sum(counts), saved * max(counts)
+    kept = saved * sum(counts)
+    most = saved * max(counts)
     total = int(UNSEEN * (kept + SAFE * most)) + vectors
     if SAFE * total > budget:
         return None
@@ -92,7 +94,8 @@ def plan(line: Line, counts: Sequence[int], vectors: int, budget: int, divisible
     """Whole batches with their graphs where they fit, else the largest pieces with graphs, else
     without."""
     room = (budget - vectors) / UNSEEN
-    widest, examples = max(counts), sum(counts)
+    widest = max(counts)
+    examples = sum(counts)
     size = widest
     while size >= 1:
         pieces = sum(-(-count // size) for count in counts)

@@ -60,11 +60,13 @@ class Processes:
         """Raises MeasurementError in all processes where the check fails in one."""
         if self.size == 1:
             return check()
-        told, failure = "", None
+        told = ""
+        failure = None
         try:
             check()
         except MeasurementError as error:  # the others wait for this process
-            told, failure = str(error), error
+            told = str(error)
+            failure = error
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, told, group=self.group)
         if failure is not None:
@@ -81,7 +83,8 @@ class Processes:
         if self.size == 1:
             return make(vectors)
         marks = torch.zeros(self.size, dtype=torch.float64, device=vectors.device)
-        failure, found = None, vectors
+        failure = None
+        found = vectors
         try:
             found = make(vectors)
             marks[self.rank] = _weighted_sum(vectors).nan_to_num(0, 0, 0)

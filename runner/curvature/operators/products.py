@@ -98,7 +98,9 @@ class FactoredGraph:
         wide: bool = False,
     ) -> None:
         """examples: of an empirical Fisher matrix; None: J^T A J."""
-        self.wrt, self.weight, self.examples = list(leaves.values()), weight, examples
+        self.wrt = list(leaves.values())
+        self.weight = weight
+        self.examples = examples
         with Convolutions("tangents"):
             tensors, spec = tree_flatten(function.output(batch.input, wide))
         copies = {}
@@ -125,7 +127,9 @@ class FactoredGraph:
         self.places = [places[key] for key in read]
         self.outputs = [tensors[i] for i in self.places]
         self.copies = [copies[key] for key in read]
-        self._loss_at, self._read, self._all_copies = loss_at, read, copies
+        self._loss_at = loss_at
+        self._read = read
+        self._all_copies = copies
         self.slopes: Tensors = [s for s in slopes if s is not None]
         self.bent = linked(self.slopes)
         self.push: Callable[[Tensors, bool], Tensors] | None = (
@@ -169,7 +173,8 @@ class FactoredGraph:
         return self._filled(found, self.copies, count)
 
     def _outer(self, tangents: Tensors, batched: bool) -> Tensors:
-        examples, lead = self.examples or 1, len(tangents[0]) if batched else 1
+        examples = self.examples or 1
+        lead = len(tangents[0]) if batched else 1
         rows = [s.detach().reshape(1, examples, -1) for s in self.slopes]
         moved = [t.reshape(lead, examples, -1) for t in tangents]
         along = torch.stack([(s * t).sum(2) for s, t in zip(rows, moved, strict=True)]).sum(0)

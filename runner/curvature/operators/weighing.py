@@ -44,7 +44,9 @@ class Weigher:
     """Goes once through the data, and compares the rules for weights with the losses of parts."""
 
     def __init__(self, function: Function, data: Data, verdicts: Verdicts) -> None:
-        self.function, self.data, self.verdicts = function, data, verdicts
+        self.function = function
+        self.data = data
+        self.verdicts = verdicts
         self.candidates = rules_of(data.settings.batch_dim, data.settings.weights)
         self.examples = rules_of(data.settings.batch_dim, None)[0]
         self.numbers: dict[str, list[float]] = {w.name: [] for w in self.candidates}
@@ -79,7 +81,8 @@ class Weigher:
                 numbers[name] += numbers_there[name]
         chosen = self._chosen(names, numbers)
         data.examples = sum(count for _, _, count in told)
-        data.total, data.rule = math.fsum(numbers[chosen.name]), chosen.rule
+        data.total = math.fsum(numbers[chosen.name])
+        data.rule = chosen.rule
         positional = isinstance(data.settings.weights, Sequence)
         data.numbers = own[chosen.name] if positional or data.listed else []
         return chosen
@@ -120,7 +123,8 @@ class Weigher:
 
     def _evaluated(self, batch: Batch) -> Iterable[tuple[Batch, Layout | None]]:
         """A batch, or pieces of it that fit the memory."""
-        layout, size = self.data.layout_of(batch), self.data.evaluated
+        layout = self.data.layout_of(batch)
+        size = self.data.evaluated
         if layout is None or size is None or size >= layout.examples:
             return [(batch, layout)]
         return layout.mixed(batch, size)

@@ -151,7 +151,8 @@ def _base() -> tuple[dict[str, Any], dict[str, Any]]:
     """Choices and settings of the run in conf/config.yaml. Raises SettingError for what it may not
     hold."""
     path = files.CONF / "config.yaml"
-    node, chosen = load(path), {}
+    node = load(path)
+    chosen = {}
     for key in node:
         if key not in (*KNOWN_KEYS, "profiles", "hydra", "defaults"):
             raise SettingError(
@@ -191,7 +192,8 @@ def _with(values: dict[str, Any], word: Word, name: str) -> dict[str, Any]:
     node: Any = values
     for part in parts:
         node = node.get(part, KeyError) if isinstance(node, Mapping) else KeyError
-    override, declared = word.override, node is not KeyError or parts[0] in TOP_LEVEL
+    override = word.override
+    declared = node is not KeyError or parts[0] in TOP_LEVEL
     may_be_new = override.is_add() or override.is_force_add()
     known = (*GROUPS, "experiment") if parts[1:] else TOP_LEVEL
     if override.package is not None or parts[0] not in known or not (declared or may_be_new):
@@ -266,7 +268,8 @@ def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
 def _profile_words(name: str, profile: str) -> list[str]:
     """The overrides that an experiment's file lists for a profile."""
     file = experiment_file(name)
-    where, listed = files.shown(file.path), file.body.get("profiles", {})
+    where = files.shown(file.path)
+    listed = file.body.get("profiles", {})
     if not isinstance(listed, Mapping):
         raise SettingError(
             f"{where}: expected keys and values under profiles, found {short(listed)}"
@@ -290,7 +293,8 @@ def build_experiment(
 
     chosen: group -> choice. values: the merged settings. given: keys that the command line sets.
     """
-    cls, where = experiment_class(name), files.shown(experiment_file(name).path)
+    cls = experiment_class(name)
+    where = files.shown(experiment_file(name).path)
     node = values.get("experiment")
     if not isinstance(node, Mapping):
         raise SettingError(

@@ -125,7 +125,8 @@ def _loader() -> type:
                 )
             return super().construct_mapping(node, deep=deep)
 
-    digits, exponent = r"[0-9][0-9_]*", r"[eE][-+]?[0-9]+"
+    digits = r"[0-9][0-9_]*"
+    exponent = r"[eE][-+]?[0-9]+"
     number = (
         rf"[-+]?(?:{digits}\.[0-9_]*(?:{exponent})?|{digits}{exponent}|\.[0-9]+(?:{exponent})?)"
     )
@@ -158,13 +159,15 @@ def comments(path: Path) -> dict[str, str]:
     has none.
     """
     meanings: dict[str, str] = {}
-    key, above = "", ""
+    key = ""
+    above = ""
     for line in path.read_text(encoding="utf-8").splitlines():
         if alone := re.match(r"(\s+)#\s+(.+)$", line):
             if key and len(alone[1]) > 20:
                 meanings[key] += f" {alone[2].strip()}"
             else:
-                key, above = "", f"{above} {alone[2].strip()}".strip()
+                key = ""
+                above = f"{above} {alone[2].strip()}".strip()
         elif setting := re.match(r"\s*(\w+):\s(?:.*?\s)??(?:#\s+(.+))?$", line):
             text = setting[2] or above
             key = setting[1] if text and setting[1] not in meanings else ""
@@ -172,7 +175,8 @@ def comments(path: Path) -> dict[str, str]:
             if key:
                 meanings[key] = text.strip()
         else:
-            key, above = "", ""
+            key = ""
+            above = ""
     return meanings
 
 
@@ -199,7 +203,8 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
     """The file of an experiment. Raises SettingError for what it may not hold. trail: the files
     that build on it."""
     path = find("experiment", name)
-    own, where = load(path), shown(path)
+    own = load(path)
+    where = shown(path)
     if name in trail:
         raise SettingError(f"{where}: builds on itself through {', '.join(trail)}")
     if path.read_text(encoding="utf-8").partition("\n")[0].strip() != "# @package _global_":
@@ -249,7 +254,8 @@ def _override(item: Any, where: str) -> tuple[str, str]:
 def experiment_class(name: str) -> type[Experiment]:
     """The class that conf/experiment/<name>.yaml names in `_target_`."""
     file = experiment_file(name)
-    node, where = file.body.get("experiment"), shown(file.path)
+    node = file.body.get("experiment")
+    where = shown(file.path)
     if not isinstance(node, Mapping):
         raise SettingError(f"{where}: expected settings under experiment:")
     cls = load_class(node.get("_target_"), where)

@@ -139,7 +139,8 @@ class Word:
             return [self.text]
         from hydra.core.override_parser.types import Glob
 
-        key, value = self.override.get_key_element(), self.override.value()
+        key = self.override.get_key_element()
+        value = self.override.value()
         if isinstance(value, Glob):
             return [f"{key}={name}" for name in value.filter(files.choices(self.key))]
         try:
@@ -157,7 +158,8 @@ def read(text: str) -> Word:
     from hydra.core.override_parser.types import IntervalSweep
     from hydra.errors import HydraException
 
-    name, shown = short(text.partition("=")[0].lstrip("+~")), short(repr(text.lstrip("+")))
+    name = short(text.partition("=")[0].lstrip("+~"))
+    shown = short(repr(text.lstrip("+")))
     try:
         (override,) = OverridesParser.create().parse_overrides([text])
     except HydraException as error:

@@ -156,7 +156,8 @@ def typed(
             )
         if name not in values:
             continue
-        value, kind = values[name], hints(cls)[name]
+        value = values[name]
+        kind = hints(cls)[name]
         if field.metadata.get("grid") and not isinstance(value, list):
             value = [value]
         try:

@@ -148,8 +148,10 @@ class _Block:
     def __init__(
         self, theta0: Tensor, rows: range, ratios: list[float], recorded: list[int]
     ) -> None:
-        count, dimension = len(rows), theta0.shape[1]
-        self.first, self.ratios = rows.start, ratios
+        count = len(rows)
+        dimension = theta0.shape[1]
+        self.first = rows.start
+        self.ratios = ratios
         self.squares = [ratio**2 for ratio in ratios]
         self.theta = _padded(theta0[rows.start : rows.stop].t(), 0.0)
         self.owner = _padded(torch.arange(count), -1)  # the start in each column, -1 for padding
@@ -192,8 +194,10 @@ class _Block:
         """Write the endpoints of the columns in `stopped`, which met a ratio or diverged; retire
         the finished."""
         for column in stopped.nonzero()[:, 0].tolist():
-            value, initial = float(norm[column]), float(self.initial[column])
-            met, lost = int(self.met[column]), not value < float("inf")
+            value = float(norm[column])
+            initial = float(self.initial[column])
+            met = int(self.met[column])
+            lost = not value < float("inf")
             while met < len(self.ratios) and (lost or value <= self.squares[met] * initial):
                 self._end(met, column, number, converged=not lost, diverged=lost)
                 met += 1
@@ -212,9 +216,12 @@ class _Block:
             self._record_last(number, column)
 
     def _end(self, met: int, column: int, number: int, *, converged: bool, diverged: bool) -> None:
-        start, end = int(self.owner[column]), self.ends[met]
+        start = int(self.owner[column])
+        end = self.ends[met]
         end.theta[start] = self.theta[:, column]
-        end.steps[start], end.converged[start], end.diverged[start] = number, converged, diverged
+        end.steps[start] = number
+        end.converged[start] = converged
+        end.diverged[start] = diverged
 
     def _compact(self) -> bool:
         """Drop retired columns once a quarter of the batch would go; True when the width

@@ -93,9 +93,12 @@ class LossGradient:
     activation: str = "sigmoid"
 
     def bind(self, width: int) -> Step:
-        samples, columns = self.x.shape[0], self.x.shape[1] + 1
-        inputs_t, target = with_bias(self.x.t()).contiguous(), self.q[:, None]
-        inputs, ones = inputs_t.t().contiguous(), torch.ones(1, samples, dtype=self.x.dtype)
+        samples = self.x.shape[0]
+        columns = self.x.shape[1] + 1
+        inputs_t = with_bias(self.x.t()).contiguous()
+        target = self.q[:, None]
+        inputs = inputs_t.t().contiguous()
+        ones = torch.ones(1, samples, dtype=self.x.dtype)
         evaluate = VALUE_AND_SLOPE[get_activation(self.activation).name]
         buffers: list[Tensor] = []
 
@@ -154,5 +157,6 @@ class Switch:
     at: int
 
     def bind(self, width: int) -> Step:
-        early, late = self.before.bind(width), self.after.bind(width)
+        early = self.before.bind(width)
+        late = self.after.bind(width)
         return lambda theta, number: (early if number < self.at else late)(theta, number)
