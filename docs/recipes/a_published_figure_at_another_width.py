@@ -1,9 +1,17 @@
-"""A published figure at another width.
+r"""A published figure at another width.
 
 `hess-run why "Fig. 3 of WS"` prints two commands for a figure: what measures it and what draws it,
-with every setting that it depends on filled in. Change a value in both. Its width stands there
-twice, in `hidden=[3]`, which says what is measured, and in `portrait_hidden=3`, which says what is
-drawn: write 5 for 3 in both. One seed is enough for a figure of one data set (`seed=42`).
+with the settings that its look depends on. Change a value in both. Its width stands there twice, in
+`hidden=[3]`, which says what is measured, and in `portrait_hidden=3`, which says what is drawn. For
+width 5, at one seed, with the one cell that the figure needs (half a minute):
+
+    hess-run experiment=ws_bound 'part=[search]' 'protocol=[fitted]' 'activation=[sigmoid]' \
+      'hidden=[5]' portrait_hidden=5
+    hess-run report experiment=ws_bound 'part=[search]' 'protocol=[fitted]' \
+      'activation=[sigmoid]' 'hidden=[5]' portrait_hidden=5 figure=fig03_sharpest_fitted
+
+`fitted` has the learning rate and stop rule that give the published counts, `printed` those of the
+text. Without `part`, `protocol` and `activation` the first command measures 13 cells a seed.
 
 The run measures only what is not stored, in a folder of its own, and its report says that the run
 is not the paper's. `hess-run show ws_bound` lists all settings.

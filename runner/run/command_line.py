@@ -7,7 +7,7 @@
   hess-run show NAME                        fields, defaults, groups and kinds of an experiment
   hess-run plan [experiment=NAME k=v ...]   what would run, what is stored; time, memory, disk
   hess-run report [experiment=NAME ...]     tables, figures, claims and scorecard from the store
-  hess-run why FILE[:LINE] | ANCHOR         cells, commits, CPU and command behind a figure or a row
+  hess-run why FILE | "Fig. 3 of WS" | ROW  cells, commits, CPU and command behind a figure or a row
   hess-run results [NAME]                   tables of stored cells: rows, columns, how to load them
   hess-run open [NAME]                      the page of an experiment, or all of them, in a browser
   hess-run site                             all pages as one folder and one zip file
@@ -116,7 +116,9 @@ VERBS: Mapping[str, Verb] = {
         keys=("figure", "figures", "figure_width", "figure_height"),
         settings=True,
     ),
-    "why": Verb("runner.run.why:why_command", "FILE|ANCHOR", keys=("outputs",), json=True),
+    "why": Verb(
+        "runner.run.why:why_command", "FILE|FIGURE|TABLE|ROW", keys=("outputs",), json=True
+    ),
     "data": Verb("runner.run.data:data_command", "list|fetch|verify [NAME]"),
     "store": Verb(
         "runner.run.checks:store_command", "check", keys=("outputs", "repair"), json=True
