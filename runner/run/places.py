@@ -80,6 +80,10 @@ def _paper_names() -> dict[str, str]:
     return names
 
 
+STATED = ("refuted", "minor error", "major error")
+"""Verdicts on a statement that are read together with it."""
+
+
 @dataclass
 class _Found:
     """What the reports have on a place of one paper."""
@@ -99,8 +103,9 @@ def of_place(named: PlaceName, pages: Iterable[Page]) -> list[Answer]:
             if named.place in row["places"]:
                 about = by_paper.setdefault(page.paper_of(row), _Found())
                 about.verdicts[row["id"]] = row["verdict"]
-                if row["why"]:
-                    about.reasons[row["id"]] = row["why"]
+                wrong = row["verdict"] in STATED
+                if reason := row["why"] or (row["statement"] if wrong else ""):
+                    about.reasons[row["id"]] = reason
                 about.commands[page.name] = _measure(page)
         for figure in page.figures:
             if named.place == figure.place and page.paper != ALL:

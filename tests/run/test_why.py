@@ -17,6 +17,8 @@ def test_a_table_is_answered_by_a_sentence_and_its_rows(command, published):
     first, *rows = out.splitlines()
     assert status == 0 and first.startswith("DAG paper: Table 5 holds: ")
     assert any(row.startswith("  dag.T5.gelu.final.gap_global  ") for row in rows)
+    wrong = rows.index("  all-five.paper_audit.dag.s53.column  minor error")
+    assert rows[wrong + 1].startswith("      column Delta shows")
     status, out, err = command("why", "Table 99")
     assert (status, out) == (2, "") and "found no row on Table 99" in err
     assert "expected a paper (WS bound, HSR" in command("why", "Fig. 3 of Bach")[2]
