@@ -80,7 +80,7 @@ def _paper_names() -> dict[str, str]:
     return names
 
 
-STATED = ("refuted", "minor error", "major error")
+STATED = ("refuted", "minor error")
 """Verdicts on a statement that are read together with it."""
 
 
