@@ -91,6 +91,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 @contextmanager
 def changed(key: str, module: str, tree: ast.Module) -> Iterator[tuple[Clause, ...]]:
     """The paper's clauses with one of its modules replaced; everything is as before afterwards."""
+    clauses(key)  # a module imported for the first time below would stay in its package, changed
     kept = {f"{PACKAGE}.{name}" for name in KEPT}
 
     def own() -> list[str]:
