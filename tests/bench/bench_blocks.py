@@ -27,6 +27,7 @@ from tests.bench.machine import in_turns, operations, peak, seconds
 from tests.bench.published import published_blocks
 from tests.bench.table import Row
 from tests.curvature.oracles import assembled
+from tests.draws import seeded
 
 WIDTH, BATCH, CLASSES = 64, 32, 10
 GOALS = {8: 82, 12: 156}
@@ -139,7 +140,7 @@ class Case:
         """The numerical check of the blocks, in costs of the blocks."""
 
         def check() -> object:
-            generator = torch.Generator().manual_seed(0)
+            generator = seeded()
             return verify(self.dag, self.x, self.y, blocks=self.split.total, generator=generator)
 
         ours, theirs = in_turns(check, self.ours, repeats=repeats)

@@ -21,6 +21,7 @@ from runner.curvature import ParameterOperator, top_eigenpairs
 from runner.curvature.estimators.eigenpairs import Eigenpairs
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
+from tests.draws import tanh_net
 
 COUNT, TOLERANCE, GOAL = 10, 1e-4, 1.2
 
@@ -36,7 +37,7 @@ def convolutional() -> Network:
 
 def perceptron(width: int) -> Network:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(20, width), nn.Tanh(), nn.Linear(width, 10))
+    net = tanh_net(20, width, 10)
     x = torch.randn(128, 20)
     return net, x, x[:, :10].argmax(1)
 

@@ -32,13 +32,14 @@ from runner.models.resnet import resnet18
 from runner.training.minibatch import train
 from tests.bench.machine import peak, seconds
 from tests.bench.table import Row
+from tests.draws import seeded
 
 BATCH = 128
 GOALS = {"MLP width 512": 1.15, "ResNet-18": 1.3}
 
 
 def images(count: int, flat: bool) -> Split:
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     pixels = torch.randint(0, 256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
     return Split(pixels, torch.randint(10, (count,), generator=generator), flat=flat)
 
@@ -51,7 +52,7 @@ def trained(network: Network, steps: int, flat: bool) -> Callable[[], float]:
     """Runs epochs of `steps` steps; gives the seconds of a step, with an evaluation of two images
     in all."""
     split, test = images(steps * BATCH, flat), images(2, flat)
-    augment = None if flat else torch.Generator().manual_seed(2)
+    augment = None if flat else seeded(2)
 
     def run() -> float:
         marks: list[float] = []
@@ -61,7 +62,7 @@ def trained(network: Network, steps: int, flat: bool) -> Callable[[], float]:
             if len(marks) == 2:  # the second epoch is measured: memory and code are there
                 raise Enough
 
-        order = torch.Generator().manual_seed(3)
+        order = seeded(3)
         with suppress(Enough):
             train(network, split, test, order=order, augment=augment, epochs=6, progress=progress)
         return (marks[1] - marks[0]) / steps
@@ -147,7 +148,7 @@ def compared(name: str, network: Network, steps: int, rounds: int, flat: bool) -
 
 def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
     """Of the networks whose names hold `word`."""
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     wide = mlp(depth=6, width=512, generator=generator)
     for name, network in (("MLP width 512", wide), ("ResNet-18", resnet18(generator=generator))):
         if word.lower() in name.lower():

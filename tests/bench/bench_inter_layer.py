@@ -28,6 +28,7 @@ from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, operations, peak, seconds as cpu_seconds
 from tests.bench.published import PROBES, STEPS, Pair, published_costs
 from tests.bench.table import Row
+from tests.draws import seeded
 
 GOALS = {"MLP L=6 width 256": (6, 6, 6), "ResNet-18 ReLU": (25, 80, 0), "ResNet-18 SiLU": (0, 8, 5)}
 """Ratios asked for: of R, of R and D, of the gap; 0 where none is."""
@@ -38,7 +39,7 @@ SEEDS = {"MLP L=6 width 256": 16, "ResNet-18 ReLU": 1, "ResNet-18 SiLU": 3}
 
 
 def network(name: str) -> tuple[Dag, tuple[str, ...], tuple[int, ...]]:
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     if name.startswith("ResNet"):
         net = resnet18(activation=name.split()[1].lower(), generator=generator).eval()
         return net.to_dag(), net.measured, (3, 32, 32)
@@ -49,7 +50,7 @@ def network(name: str) -> tuple[Dag, tuple[str, ...], tuple[int, ...]]:
 def inputs(name: str) -> tuple[Dag, Tensor, Tensor, tuple[str, ...]]:
     """The network without gradients for its weights, and B = 32 random examples."""
     dag, nodes, shape = network(name)
-    generator = torch.Generator().manual_seed(4)
+    generator = seeded(4)
     x, y = (
         torch.randn(32, *shape, generator=generator),
         torch.randint(0, 10, (32,), generator=generator),
@@ -64,7 +65,7 @@ def compared(name: str, quick: bool) -> Iterator[Row]:
     dag, x, y, nodes = inputs(name)
 
     def ours(ranks: bool = True, error: float | None = None) -> dict:
-        generator = torch.Generator().manual_seed(5)
+        generator = seeded(5)
         return inter_layer_metrics(
             dag, x, y, nodes, relative_error=error, generator=generator, ranks=ranks
         )
@@ -134,7 +135,7 @@ def accuracy(
     pairs = list(truth)
     squares: dict[str, list[dict[str, float]]] = {"own": [], "theirs": []}
     for seed in range(seeds):
-        a, b, *generators = (torch.Generator().manual_seed(10 * seed + k) for k in range(5))
+        a, b, *generators = (seeded(10 * seed + k) for k in range(5))
         plain = values(inter_layer_metrics(dag, x, y, nodes, generator=a, ranks=False))
         ranked = values(inter_layer_metrics(dag, x, y, nodes, generator=b))
         parts = part_norms(dag, x, y, nodes, pairs, PROBES, generators[0])

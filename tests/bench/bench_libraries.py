@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from runner.curvature import ParameterOperator, as_linear_operator, top_eigenpairs
 from tests.bench.machine import in_turns
+from tests.draws import normal, seeded, tanh_net
 
 OURS = "hess-run"
 PACKAGES = {
@@ -137,8 +138,8 @@ def copies(starts: int = 20) -> None:
     """How often each way misses copies of an eigenvalue that a linear layer under squared error
     repeats ten times."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 10)).double()
-    x, y = 3 * torch.randn(40, 10, dtype=torch.float64), torch.randn(40, 10, dtype=torch.float64)
+    net = tanh_net(10, 16, 10).double()
+    x, y = 3 * normal(40, 10), normal(40, 10)
     head = ParameterOperator(net, "mse", (x, y), groups=["2"])
     values = torch.linalg.eigvalsh(head.dense()).flip(0)
     what = f"starts of {starts} that miss a copy of an eigenvalue"
@@ -147,8 +148,8 @@ def copies(starts: int = 20) -> None:
     for k in (2, 5, 8, 10, 15):
         missed = [0, 0]
         for seed in range(starts):
-            generator = torch.Generator().manual_seed(seed)
-            start = torch.randn(len(values), generator=generator, dtype=torch.float64).numpy()
+            generator = seeded(seed)
+            start = normal(len(values), generator=generator).numpy()
             theirs = eigsh(
                 as_linear_operator(head), k, which="LA", v0=start, return_eigenvectors=False
             )

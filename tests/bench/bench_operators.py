@@ -22,6 +22,7 @@ from runner.curvature.operators.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
+from tests.draws import seeded
 
 CROSS = nn.CrossEntropyLoss()
 AMPLE = 1 << 34
@@ -63,7 +64,7 @@ def recurrent(kind: type[nn.RNNBase], width: int = 32, classes: int = 30) -> Net
 
 def resnet(batch: int) -> Network:
     x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
-    return resnet18(generator=torch.Generator().manual_seed(0)).eval(), CROSS, x, y
+    return resnet18(generator=seeded()).eval(), CROSS, x, y
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {

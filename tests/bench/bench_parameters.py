@@ -20,6 +20,7 @@ from runner.curvature.operators.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns, operations, peak
 from tests.bench.table import Row
+from tests.draws import seeded
 
 AMPLE, DEFAULT = 1 << 34, 1 << 30
 """memory_budget: all graphs are kept; what a user gets who says nothing."""
@@ -47,7 +48,7 @@ def curvlinops_operators(module: nn.Module, loss: nn.Module, data: list) -> dict
 def products(batch: int, repeats: int) -> Iterator[Row]:
     """Hessian and Gauss-Newton products against a gradient, in time and memory, and against
     curvlinops."""
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     module = resnet18(generator=generator).eval()
     x, y = (
         torch.randn(batch, 3, 32, 32, generator=generator),

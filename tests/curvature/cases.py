@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from runner.curvature import Dag, Node
 from runner.curvature.graphs.dag import Concatenated, Residual, WeightedSum
 from tests.curvature.oracles import blocks_of, gauss_newton_matrix, hessian_blocks, placed
+from tests.draws import normal, seeded, tanh_net
 
 ACTIVATIONS = {"smooth": nn.SiLU, "relu": nn.ReLU}
 
@@ -28,6 +29,11 @@ class Case:
     @property
     def nodes(self):
         return self.dag.order
+
+    @property
+    def given(self):
+        """What a measurement takes."""
+        return self.dag, self.x, self.y
 
 
 def block(i, o, act, norm=False):
@@ -190,7 +196,7 @@ def make(graph, activation="smooth", batch=3, seed=0):
     torch.manual_seed(seed)
     dag = GRAPHS[graph](ACTIVATIONS[activation])
     shape = {"attention": (3, 2), "convolution": (1, 3, 3)}.get(graph, (5,))
-    x = torch.randn(batch, *shape, dtype=torch.float64)
+    x = normal(batch, *shape)
     with torch.no_grad():
         output = dag.forward(x)[dag.output]
     y = (
@@ -240,14 +246,14 @@ def relative_error(found, expected):
 # ----------------------------------------------- a small batch, and functions between linear layers
 
 
-X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+X = normal(4, 6, generator=seeded())
 Y = torch.tensor([0, 1, 2, 0])
 PAIR = [("0", "0")]
 
 
 def mlp(outputs=3):
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, outputs)).double()
+    return tanh_net(6, 5, outputs).double()
 
 
 def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
@@ -265,10 +271,6 @@ def refusal(match):
     with pytest.raises(ValueError, match=match) as error:
         yield
     assert "\n" not in str(error.value)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 class Swish(torch.autograd.Function):

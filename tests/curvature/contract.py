@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import runner.curvature as rc
-from tests.curvature.cases import seeded
+from tests.draws import normal, seeded
 
 DTYPES = {torch.float64: 1e-10, torch.float32: 1e-4}
 
@@ -178,7 +178,7 @@ class BlockContract(OperatorContract):
         assert block.shape == (rows, columns) and block.adjoint.shape == (columns, rows)
         assert float((block.dense() - expected).abs().max()) < 1e-10 * scale
         assert float((block.adjoint.dense() - expected.mT).abs().max()) < 1e-10 * scale
-        z = torch.randn(columns, 2, dtype=torch.float64, generator=seeded())
+        z = normal(columns, 2, generator=seeded())
         assert torch.allclose(block.matvec(z)[:, 1], block.matvec(z[:, 1]), atol=1e-12 * scale)
         with pytest.raises(ValueError, match="not one of"):
             operator.block(v, "nowhere")
@@ -187,7 +187,7 @@ class BlockContract(OperatorContract):
         operator, truth = self.build(), self.truth()
         assert operator.shape == tuple(truth.shape)
         assert self.error(operator.dense(), truth) < 1e-10
-        z = torch.randn(len(truth), dtype=torch.float64, generator=seeded())
+        z = normal(len(truth), generator=seeded())
         assert self.error(operator.matvec(z), truth @ z) < 1e-10
 
 

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from runner.curvature import LayerOperator, ParameterOperator
 from tests.curvature.models_of_others import MODELS, Case
 from tests.curvature.oracles import arguments, factored, shifted, twice
+from tests.draws import seeded
 
 PARTS = {
     "hessian": "Hessian",
@@ -123,7 +124,7 @@ def measured(case: Case, part: str, dtype: torch.dtype, seed: int) -> tuple[Vect
     module = copy.deepcopy(case.module)
     module = module.double() if dtype == torch.float64 else module
     given, target = widened(case.given, dtype), widened(case.target, dtype)
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
 
     def draw(size: int) -> Tensor:
         return torch.randn(size, generator=generator, device="cpu").to(

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.curvature.cases import Own
 from tests.curvature.oracles import arguments, hessian_blocks
+from tests.draws import normal
 
 
 class BasicBlock(nn.Module):
@@ -263,7 +264,7 @@ def mlp():
 
 
 def x(*shape):
-    return torch.randn(*shape, dtype=torch.float64)
+    return normal(*shape)
 
 
 def lstm(batch_first):

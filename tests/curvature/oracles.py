@@ -116,6 +116,12 @@ def parameter_matrix(
     return gauss_newton_matrix(output, theta, lambda o: loss(o, y))
 
 
+def flat_gradient(value: Tensor, at: Iterable[Tensor], create: bool = False) -> Tensor:
+    """The gradient of a scalar as one vector."""
+    slopes = torch.autograd.grad(value, list(at), retain_graph=True, create_graph=create)
+    return torch.cat([slope.flatten() for slope in slopes])
+
+
 def relative(a: Tensor, b: Tensor) -> float:
     return float((a - b).norm() / b.norm())
 

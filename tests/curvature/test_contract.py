@@ -18,6 +18,7 @@ from runner.curvature import (
 from tests.curvature.cases import dense_gauss_newton, dense_hessian, make
 from tests.curvature.contract import BlockContract, EstimatorContract
 from tests.curvature.oracles import assembled, parameter_matrix
+from tests.draws import seeded, tanh_net
 
 
 class CurvatureContract(BlockContract):
@@ -73,9 +74,9 @@ class ParameterContract(BlockContract):
 
     def build(self, dtype=torch.float64, scale=1.0, budget=None, poison=False):
         torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).to(dtype)
+        module = tanh_net(3, 4, 3).to(dtype)
         x, y = (
-            torch.randn(6, 3, generator=torch.Generator().manual_seed(1)).to(dtype),
+            torch.randn(6, 3, generator=seeded(1)).to(dtype),
             torch.arange(6) % 3,
         )
         if poison:
@@ -94,12 +95,12 @@ class ParameterContract(BlockContract):
 class TestParameterHessian(ParameterContract, EstimatorContract):
     def test_it_is_certified_group_by_group_and_a_change_is_told(self):
         for dtype in self.dtypes:
-            found = verify(self.build(dtype), generator=torch.Generator().manual_seed(0))
+            found = verify(self.build(dtype), generator=seeded())
             assert found.ok and not found.reasons and set(found.nodes) == {"0", "2"}, str(found)
         operator = self.build()
         right, factor = operator._of_rows, torch.cat([torch.ones(16), torch.full((15,), 1.01)])
         operator._of_rows = lambda rows: right(rows) * factor
-        wrong = verify(operator, generator=torch.Generator().manual_seed(0))
+        wrong = verify(operator, generator=seeded())
         assert not wrong.ok and "group '2'" in wrong.reasons[0] and wrong.nodes["0"] < 1e-7
 
 

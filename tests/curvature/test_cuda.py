@@ -18,9 +18,10 @@ import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
 from runner.store.checkpoints import DiskCheckpoints
-from tests.curvature.cases import GRAPHS, make, relative_error, seeded
+from tests.curvature.cases import GRAPHS, make, relative_error
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet
 from tests.curvature.operators import test_double_backward as cases
+from tests.draws import normal, seeded, tanh_net
 
 if not torch.cuda.is_available():
     pytest.skip("torch finds no CUDA device", allow_module_level=True)
@@ -73,7 +74,7 @@ def test_products_are_those_of_double_backward(module, output, loss, given, part
 def test_products_agree_with_the_processor(part, dtype, tolerance):
     truth = pair(part)[0]
     found = pair(part, dtype)[1]
-    v = torch.randn(truth.shape[0], 3, generator=seeded(), dtype=torch.float64)
+    v = normal(truth.shape[0], 3, generator=seeded())
     assert far(found @ v.to(CUDA, dtype), truth @ v) < tolerance
     assert far(found.gradient(), truth.gradient()) < tolerance
 
@@ -105,14 +106,11 @@ def test_exact_blocks_and_factors_agree_with_the_processor(name):
     for node in dag.nodes.values():
         if isinstance(node.fn, nn.Module):
             node.fn.to(CUDA)
-    here, there = (rc.split_blocks(*c) for c in ((case.dag, case.x, case.y), (dag, x, y)))
+    here, there = (rc.split_blocks(*c) for c in (case.given, (dag, x, y)))
     for part in ("total", "gauss_newton", "tensor"):
         one, two = getattr(there, part), getattr(here, part)
         assert relative_error({k: one[k].cpu() for k in two}, dict(two.items())) < 1e-10
-    metrics = [
-        rc.inter_layer_metrics(*c, generator=seeded(1))
-        for c in ((case.dag, case.x, case.y), (dag, x, y))
-    ]
+    metrics = [rc.inter_layer_metrics(*c, generator=seeded(1)) for c in (case.given, (dag, x, y))]
     for key, m in metrics[0].items():
         assert metrics[1][key].R.value == pytest.approx(m.R.value, rel=1e-8)
         assert metrics[1][key].D.value == pytest.approx(m.D.value, rel=1e-6)
@@ -228,7 +226,7 @@ def test_sums_in_another_order_are_not_taken_for_random_draws():
     (x, *edges), y = graph_data("cpu")
     truth = ParameterOperator(copy.deepcopy(module).double(), loss, [((x.double(), *edges), y)])
     found = ParameterOperator(module.to(CUDA), loss, [graph_data(CUDA)])
-    v = torch.randn(truth.shape[0], generator=seeded(), dtype=torch.float64)
+    v = normal(truth.shape[0], generator=seeded())
     assert far(found @ v.to(CUDA, torch.float32), truth @ v) < 1e-4
 
 
@@ -272,7 +270,7 @@ def test_attention_in_half_precision(dtype):
     loss = lambda f, t: F.cross_entropy(f.flatten(0, 1), t.flatten())  # noqa: E731
     truth = ParameterOperator(copy.deepcopy(module).double(), loss, [(x.double(), y)])
     found = ParameterOperator(module.to(CUDA, dtype), loss, [(x.to(CUDA, dtype), y.to(CUDA))])
-    v = torch.randn(truth.shape[0], generator=seeded(), dtype=torch.float64)
+    v = normal(truth.shape[0], generator=seeded())
     assert far(found @ v.to(CUDA, dtype), truth @ v) < 0.1
 
 
@@ -304,7 +302,7 @@ def test_vectors_of_the_processor_are_taken():
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_every_public_function_runs_there_and_with_that_default_device(device):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).to(CUDA)
+    net = tanh_net(6, 16, 3).to(CUDA)
     x, y = torch.randn(12, 6, device=CUDA), torch.arange(12, device=CUDA) % 3
     pairs = [("0", "2"), ("0", "0"), ("2", "2")]
     before = torch.get_default_device()

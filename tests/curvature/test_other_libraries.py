@@ -12,7 +12,8 @@ from scipy.sparse.linalg import aslinearoperator, cg
 from torch import nn
 
 import runner.curvature as rc
-from tests.curvature.cases import refusal, seeded
+from tests.curvature.cases import refusal
+from tests.draws import seeded, tanh_net
 
 PARTS = {
     "hessian": "HessianLinearOperator",
@@ -28,7 +29,7 @@ def curvlinops():
 
 def network(dtype=torch.float64):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3)).to(dtype)
+    net = tanh_net(8, 6, 3).to(dtype)
     return net, nn.CrossEntropyLoss(), (torch.randn(32, 8, dtype=dtype), torch.randint(3, (32,)))
 
 

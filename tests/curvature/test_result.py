@@ -14,12 +14,13 @@ from torch import nn
 
 import runner.curvature as rc
 from tests.curvature.cases import refusal
+from tests.draws import seeded, tanh_net
 
 
 @pytest.fixture(scope="module")
 def problem():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    net = tanh_net(3, 4, 2).double()
     return (
         net,
         rc.Dag.from_sequential(net, names=["a", "b", "out"]),
@@ -31,7 +32,7 @@ def problem():
 @pytest.fixture(scope="module")
 def results(problem):
     net, dag, x, y = problem
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     matrix = torch.diag(torch.linspace(-1, 2, 60).double())
     return {
         "Estimate": rc.inter_layer_metrics(dag, x, y)["a", "out"].R,

@@ -14,19 +14,8 @@ from runner.curvature.estimators.operator import Symmetric
 from runner.curvature.graphs import derivatives, products as operators
 from runner.curvature.graphs.differences import GraphDifferences
 from tests.bench.machine import operations
-from tests.curvature.cases import (
-    MIXING,
-    Detached,
-    Own,
-    Swish,
-    X,
-    Y,
-    between,
-    make,
-    mlp,
-    refusal,
-    seeded,
-)
+from tests.curvature.cases import MIXING, Detached, Own, Swish, X, Y, between, make, mlp, refusal
+from tests.draws import seeded, tanh_net
 
 GRAPHS = [("nested_branches", "smooth"), ("attention", "smooth"), ("convolution", "relu")]
 
@@ -34,7 +23,7 @@ GRAPHS = [("nested_branches", "smooth"), ("attention", "smooth"), ("convolution"
 @pytest.mark.parametrize("graph, activation", GRAPHS)
 def test_right_numbers_are_certified(graph, activation):
     case = make(graph, activation, batch=2)
-    found = rc.verify(case.dag, case.x, case.y, generator=seeded())
+    found = rc.verify(*case.given, generator=seeded())
     assert found.ok and not found.reasons, str(found)
     assert set(found.nodes) == set(case.nodes) and max(found.nodes.values()) < 1e-7
 
@@ -42,9 +31,7 @@ def test_right_numbers_are_certified(graph, activation):
 @pytest.mark.parametrize("part, activation", [("gauss_newton", "relu"), ("tensor", "smooth")])
 def test_operators_of_every_part_are_certified(part, activation):
     case = make("residual", activation, batch=2)
-    assert rc.verify(
-        rc.CurvatureOperator(case.dag, case.x, case.y, part=part), generator=seeded()
-    ).ok
+    assert rc.verify(rc.CurvatureOperator(*case.given, part=part), generator=seeded()).ok
 
 
 def test_float32_and_weights_hidden_in_closures_are_certified():
@@ -76,7 +63,7 @@ def injected(monkeypatch, change):
 def test_wrong_products_are_caught_at_their_node(monkeypatch):
     case, size, node = make("chain"), 1e-4, "a"
     injected(monkeypatch, lambda op, own: own | {node: own[node] * (1 + size)})
-    found = rc.verify(rc.CurvatureOperator(case.dag, case.x, case.y), generator=seeded())
+    found = rc.verify(rc.CurvatureOperator(*case.given), generator=seeded())
     assert not found.ok and "NOT certified" in str(found)
     assert found.nodes[node] == pytest.approx(size, rel=0.01)
     assert all(error < 1e-7 for v, error in found.nodes.items() if v != node)
@@ -206,11 +193,11 @@ def test_graph_tensors_held_as_attributes_are_no_hindrance():
 
 def test_measured_blocks_are_certified_and_a_wrong_one_is_found():
     case = make("chain", batch=2)
-    blocks = dict(rc.split_blocks(case.dag, case.x, case.y).tensor)
-    assert rc.verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded()).ok
+    blocks = dict(rc.split_blocks(*case.given).tensor)
+    assert rc.verify(*case.given, blocks=blocks, part="tensor", generator=seeded()).ok
     v, w = next(pair for pair in blocks if pair[0] != pair[1] and bool(blocks[pair].any()))
     blocks[v, w] = 1.01 * blocks[v, w]
-    wrong = rc.verify(case.dag, case.x, case.y, blocks=blocks, part="tensor", generator=seeded())
+    wrong = rc.verify(*case.given, blocks=blocks, part="tensor", generator=seeded())
     assert not wrong.ok and "blocks are wrong" in wrong.reasons[0]
     assert wrong.nodes[v] > 1e-4 > 1e-6 > max(e for u, e in wrong.nodes.items() if u not in (v, w))
 
@@ -250,7 +237,7 @@ def test_a_plain_operator_needs_its_gradient_and_a_point_that_fits():
 def test_fitted_examples_are_no_false_alarm():
     """One less a probability has few digits: neighbouring steps may agree by accident."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 4))
+    net = tanh_net(10, 16, 4)
     x, y = torch.randn(32, 10), torch.randint(0, 4, (32,))
     optimizer = torch.optim.Adam(net.parameters(), 1e-2)
     loss = torch.tensor(1.0)
@@ -384,9 +371,7 @@ def test_the_gradients_that_are_allowed_end_the_search():
 def test_a_certificate_costs_at_most_sixty_gradients(graph):
     """By operations, the exact blocks and the products of parameters included."""
     if graph == "wide":
-        net = nn.Sequential(
-            nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 5)
-        )
+        net = tanh_net(8, 32, 32, 5)
         data = torch.randn(16, 8), torch.arange(16) % 5
         operator = ParameterOperator(net, "cross_entropy", data)
         dag, (x, y) = rc.Dag.from_sequential(net), data
@@ -395,7 +380,7 @@ def test_a_certificate_costs_at_most_sixty_gradients(graph):
         )
     else:
         case = make(graph)
-        dag, x, y = case.dag, case.x, case.y
+        dag, x, y = case.given
     one = 3 * operations(lambda: dag.forward(x))
     assert 0 < operations(lambda: rc.verify(dag, x, y, generator=seeded())) <= 60 * one
 
@@ -405,7 +390,7 @@ def test_a_direction_without_curvature_is_certified(classes, seed):
     """Equal shifts of all logits, as signs of these seeds are, change no probability: they would
     show nothing."""
     torch.manual_seed(seed)
-    net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, classes)).double()
+    net = tanh_net(6, 4, classes).double()
     data = torch.randn(9, 6).double(), torch.arange(9) % classes
     operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, groups=["2.bias"])
     assert rc.verify(operator, generator=seeded(seed)).ok

@@ -16,6 +16,7 @@ from runner.data.images import DataError, Split, load, load_images
 from runner.data.synthetic import MEAN, STD, gaussian_classes, linear, wedge
 from runner.kinds.dataset import AttentionData, CifarData, GaussianData, SurrogateData
 from tests.data.test_fetch import records
+from tests.draws import seeded
 
 SPEC = Archive(
     "cifar100",
@@ -27,10 +28,6 @@ SPEC = Archive(
     limits=(2, 6),
     names=(),
 )
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture
@@ -165,11 +162,11 @@ def test_normalisation_of_every_byte():
 
 def test_reader_gives_the_same_batches():
     split = Split(
-        torch.randint(0, 256, (20, 3, 8, 8), generator=generator(), dtype=torch.uint8),
+        torch.randint(0, 256, (20, 3, 8, 8), generator=seeded(), dtype=torch.uint8),
         torch.arange(20),
     )
     read_batch = split.reader(6)
-    for index in torch.randperm(20, generator=generator(1)).split(6):
+    for index in torch.randperm(20, generator=seeded(1)).split(6):
         x, y = read_batch(index, None)
         expected, labels = split.batch(index)
         assert torch.equal(x, expected) and torch.equal(y, labels)
@@ -180,19 +177,19 @@ def test_reader_gives_the_same_batches():
 
 
 def test_subsamples():
-    split = Split(torch.randn(9, 2, generator=generator()), torch.arange(9))
+    split = Split(torch.randn(9, 2, generator=seeded()), torch.arange(9))
     assert split.first(4)[1].tolist() == [0, 1, 2, 3]
-    chosen = split.random(5, generator(3))[1].tolist()
-    assert len(set(chosen)) == 5 and chosen == split.random(5, generator(3))[1].tolist()
+    chosen = split.random(5, seeded(3))[1].tolist()
+    assert len(set(chosen)) == 5 and chosen == split.random(5, seeded(3))[1].tolist()
     for bad in (0, 10):
         with pytest.raises(DataError, match="1 to 9"):
             split.first(bad)
         with pytest.raises(DataError, match="1 to 9"):
-            split.random(bad, generator())
+            split.random(bad, seeded())
 
 
 def test_gaussian_classes():
-    x, q = gaussian_classes(4001, 3, 1.5, 2.0, generator())
+    x, q = gaussian_classes(4001, 3, 1.5, 2.0, seeded())
     assert x.shape == (4001, 3) and x.dtype == torch.float64 and q.sum() == 2001
     for label, mean in (
         (0.0, 1.5),
@@ -202,7 +199,7 @@ def test_gaussian_classes():
         assert (rows.mean(0) - mean).abs().max() < 4 * (2 / 2000) ** 0.5
         covariance = torch.cov(rows.T)
         assert (covariance - 2 * torch.eye(3)).abs().max() < 0.3
-    again, _ = gaussian_classes(4001, 3, 1.5, 2.0, generator())
+    again, _ = gaussian_classes(4001, 3, 1.5, 2.0, seeded())
     assert torch.equal(x, again)
 
 
@@ -273,7 +270,7 @@ def test_surrogate_classes_are_balanced_and_tell_apart():
 def test_published_streams_draw_inputs_from_torchs_generator_of_the_seed():
     settings = AttentionData(train=8, validation=4, tokens=3, width=5, streams="published")
     inputs = load(settings, Context(seed=3)).train.inputs
-    assert torch.equal(inputs, torch.randn(8, 3, 5, generator=torch.Generator().manual_seed(3)))
+    assert torch.equal(inputs, torch.randn(8, 3, 5, generator=seeded(3)))
     named = load(replace(settings, streams="named"), Context(seed=3)).train.inputs
     assert not torch.equal(inputs, named)
 

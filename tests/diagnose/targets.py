@@ -7,21 +7,19 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tests.draws import normal, tanh_net
+
 LOSS = nn.CrossEntropyLoss()
 
 
 def network(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return (
-        nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3))
-        .double()
-        .eval()
-    )
+    return tanh_net(4, 5, 4, 3).double().eval()
 
 
 def data(rows: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(rows, 4, generator=generator, dtype=torch.float64), torch.arange(rows) % 3
+    return normal(rows, 4, generator=generator), torch.arange(rows) % 3
 
 
 def of(loss=LOSS, change=lambda x, y: (x, y), module=network):
@@ -134,7 +132,7 @@ wrong_loss = of(nn.BCELoss())
 random_loss = of(lambda o, t: LOSS(o, t) * torch.rand(()))
 class_of_loss = of(nn.CrossEntropyLoss)
 number_of_loss = of(lambda o, t: LOSS(o, t).item())
-perceptron = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+perceptron = tanh_net(4, 3, 1).double()
 flat_regression = of(
     nn.MSELoss(), lambda x, y: (x, x[:, 0]), lambda: perceptron
 )  # torch broadcasts to (B, B)

@@ -16,8 +16,10 @@ from runner.diagnose.experiment import diagnose as measure
 from runner.diagnose.parts import noise_scale
 from runner.diagnose.request import parse
 from runner.store.job import check_outputs
+from tests.curvature.oracles import flat_gradient
 from tests.diagnose import targets
 from tests.diagnose.conftest import diagnose, table
+from tests.draws import normal, seeded
 from tests.run.conftest import command_environment, forked
 
 TARGETS = str(Path(targets.__file__))
@@ -122,10 +124,8 @@ def test_tables_hold_what_the_engine_measures(tmp_path):
         assert row["D"] == pytest.approx(rank, rel=1e-6)
     found = scalars(folder)
     assert found["loss"] == pytest.approx(F.cross_entropy(module(x), y).item(), rel=1e-12)
-    grads = torch.autograd.grad(F.cross_entropy(module(x), y), list(module.parameters()))
-    assert found["gradient norm"] == pytest.approx(
-        float(torch.cat([g.flatten() for g in grads]).norm()), rel=1e-10
-    )
+    gradient = flat_gradient(F.cross_entropy(module(x), y), module.parameters())
+    assert found["gradient norm"] == pytest.approx(float(gradient.norm()), rel=1e-10)
     assert found["parameters"] == sum(p.numel() for p in module.parameters())
     page = (folder / "index.html").read_text()
     assert "predicted" in page and any("predicted" in line for line in said)
@@ -194,10 +194,7 @@ def test_gradient_noise_of_a_loader(tmp_path):
     status, _, folder = diagnose("loader", tmp_path, "parts=network,noise")
     assert status == 0
     module, loss, batches = targets.loader()
-    rows = []
-    for x, y in batches:
-        grads = torch.autograd.grad(loss(module(x), y), list(module.parameters()))
-        rows.append(torch.cat([g.flatten() for g in grads]))
+    rows = [flat_gradient(loss(module(x), y), module.parameters()) for x, y in batches]
     stacked = torch.stack(rows)
     trace = 8 * float(stacked.var(0).sum())
     signal = float(stacked.mean(0).square().sum()) - trace / 24
@@ -211,12 +208,12 @@ def test_gradient_noise_of_a_loader(tmp_path):
 def test_the_noise_scale_is_unbiased():
     """Gradients with mean of square 4 and covariance 9 in one of 50 directions each, in batches of
     5."""
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     mean = torch.zeros(50, dtype=torch.float64)
     mean[0] = 2.0
     traces, signals = [], []
     for _ in range(200):
-        batches = mean + torch.randn(6, 50, generator=g, dtype=torch.float64) * (9 / 50 / 5) ** 0.5
+        batches = mean + normal(6, 50, generator=g) * (9 / 50 / 5) ** 0.5
         _, trace, signal = noise_scale(batches @ batches.T, 5)
         traces.append(trace)
         signals.append(signal)

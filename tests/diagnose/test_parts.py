@@ -17,6 +17,7 @@ from runner.diagnose.target import Snapshot
 from tests.curvature.module_cases import UNet
 from tests.diagnose import targets
 from tests.diagnose.conftest import diagnose, table
+from tests.draws import seeded
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ WITHIN = 5.0
 
 @pytest.mark.slow
 def test_the_predicted_costs_agree_with_the_measured_ones():
-    g = torch.Generator().manual_seed(0)
+    g = seeded()
     x = torch.randn(4, 1, 8, 8, generator=g)
     torch.manual_seed(0)
     batches = [(x, (x[:, 0] > 0).long())]

@@ -13,6 +13,7 @@ from runner.contract import SettingError
 from runner.diagnose.request import parse
 from runner.diagnose.target import own_randomness
 from tests.diagnose.conftest import diagnose, table
+from tests.draws import seeded
 from tests.run.conftest import command_environment, forked
 
 LOADED = """
@@ -54,7 +55,7 @@ if __name__ == "__main__":
 )
 def test_reading_a_loader_leaves_its_order_as_it_was(kind):
     data = TensorDataset(torch.arange(12.0).view(12, 1), torch.arange(12))
-    own = torch.Generator().manual_seed(5)
+    own = seeded(5)
     sampler = RandomSampler(data, generator=own)
     options = {
         "own generator": {"shuffle": True, "generator": own, "batch_size": 3},

@@ -12,6 +12,7 @@ from runner.contract import Context, analyse
 from runner.curvature import ParameterOperator
 from runner.curvature.function.groups import layout
 from runner.run.config import preview
+from tests.draws import normal, seeded
 
 EXPERIMENT = preview("phi_block_diagonal")
 
@@ -22,8 +23,8 @@ EXPERIMENT = preview("phi_block_diagonal")
 )
 def test_phi_of_every_partition_against_plain_sums(architecture, residual):
     torch.manual_seed(0)
-    model = network(architecture, residual, 3, 3, torch.Generator().manual_seed(0))
-    x, y = torch.randn(6, 16, dtype=torch.float64), torch.arange(6) % 3
+    model = network(architecture, residual, 3, 3, seeded())
+    x, y = normal(6, 16), torch.arange(6) % 3
     tables = curvature(model, nn.CrossEntropyLoss(), x, y, Context(seed=0))
     rows, layers, (certificate,) = (tables[name] for name in ("phi", "layers", "certificate"))
     assert certificate["ok"], certificate

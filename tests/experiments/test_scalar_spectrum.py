@@ -12,6 +12,7 @@ from experiments.scalar_spectrum.training import Network, descend
 from runner.contract import Context, analyse, is_extension, measure
 from runner.curvature.closed_form import scalar
 from runner.run.config import build_job
+from tests.draws import normal, seeded
 from tests.experiments.tables import claims_of, merged
 
 SHORT = ["experiment.width=[4]", "experiment.factor=[0.5,1.05,1.5,2.2]", "experiment.edge_steps=60"]
@@ -53,8 +54,8 @@ def test_cell_counts_match_the_reference(setup, tables):
 
 @pytest.mark.parametrize("kind", ["linear", "relu"])
 def test_descent_follows_the_automatic_gradient(kind):
-    generator = torch.Generator().manual_seed(0)
-    x, y, w, v = (torch.randn(n, generator=generator, dtype=torch.float64) for n in (9, 9, 4, 4))
+    generator = seeded()
+    x, y, w, v = (normal(n, generator=generator) for n in (9, 9, 4, 4))
     network = Network(kind, x, y)
     states = list(descend(network, w, v, 0.05, 0.9, 5, 1e9))
     velocity = torch.zeros(8, dtype=torch.float64)

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from runner.models.resnet import ByPositions, Convolution
+from tests.draws import normal, seeded
 
 SHAPES = [
     ((5, 3, 1, 1), 3, 1),
@@ -22,7 +23,7 @@ def gradients(out, *leaves):
 @pytest.mark.parametrize("shape, size, stride", SHAPES)
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
 def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype, tolerance):
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     x, weight = (
         torch.randn(*s, generator=generator).to(dtype) for s in (shape, (7, 3, size, size))
     )
@@ -40,9 +41,7 @@ def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype
 @pytest.mark.parametrize("side", [2, 6])
 def test_convolution_in_training_is_the_one_in_evaluation(side):
     convolution = Convolution(3, 4, 3, 1).double()
-    x = torch.randn(
-        2, 3, side, side, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
+    x = normal(2, 3, side, side, generator=seeded())
     torch.testing.assert_close(
         convolution.train()(x), convolution.eval()(x), rtol=1e-12, atol=1e-12
     )
@@ -50,9 +49,7 @@ def test_convolution_in_training_is_the_one_in_evaluation(side):
 
 def test_second_derivatives_in_training_are_those_in_evaluation():
     convolution = Convolution(2, 3, 3, 1).double()
-    x = torch.randn(
-        2, 2, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    ).requires_grad_()
+    x = normal(2, 2, 2, 2, generator=seeded()).requires_grad_()
     found = []
     for training in (False, True):
         (grad,) = torch.autograd.grad(

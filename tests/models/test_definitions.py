@@ -17,12 +17,9 @@ from runner.models.architectures import (
 )
 from runner.models.network import INPUT, SpectralLinear
 from runner.models.resnet import resnet18
+from tests.draws import normal, seeded
 
 F = nn.functional
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def count(network):
@@ -41,9 +38,9 @@ def layer(block, h):
 
 def test_plain_network_by_hand():
     network = mlp(
-        inputs=7, outputs=3, depth=2, width=5, activation="silu", generator=generator()
+        inputs=7, outputs=3, depth=2, width=5, activation="silu", generator=seeded()
     ).double()
-    x = torch.randn(4, 7, generator=generator(1), dtype=torch.float64)
+    x = normal(4, 7, generator=seeded(1))
     h = x
     for name in ("projection", "block0", "block1"):
         z = layer(network.stages[name], h)
@@ -55,13 +52,11 @@ def test_plain_network_by_hand():
 
 
 def test_residual_network_by_hand():
-    network = mlp(
-        inputs=7, outputs=3, depth=4, width=5, residual=True, generator=generator()
-    ).double()
+    network = mlp(inputs=7, outputs=3, depth=4, width=5, residual=True, generator=seeded()).double()
     assert (
         network.stages["projection"].norm is not None
     )  # the projection keeps LayerNorm, the blocks have none
-    x = torch.randn(4, 7, generator=generator(1), dtype=torch.float64)
+    x = normal(4, 7, generator=seeded(1))
     h = layer(network.stages["projection"], x).clamp(min=0)
     for i in range(4):
         h = h + 0.5 * layer(network.stages[f"block{i}"], h).clamp(min=0)  # 4^-1/2
@@ -72,10 +67,10 @@ def test_residual_network_by_hand():
 @pytest.mark.parametrize("merge, extra", [("sum", 0), ("cat", 2 * 32 * 32 + 32)])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_diamond_by_hand(merge, extra, k):
-    network = diamond(branch_depth=k, merge=merge, generator=generator()).double()
+    network = diamond(branch_depth=k, merge=merge, generator=seeded()).double()
     block = 32 * 32 + 32 + 64
     assert count(network) == 3072 * 32 + 32 + 64 + 2 * k * block + extra + 32 * 10 + 10
-    x = torch.randn(4, 3072, generator=generator(1), dtype=torch.float64)
+    x = normal(4, 3072, generator=seeded(1))
     stem = layer(network.stages["stem"], x).relu()
     ends = []
     for branch in "ab":
@@ -103,9 +98,7 @@ def test_diamond_by_hand(merge, extra, k):
 
 
 def test_bottleneck_is_at_block_half_depth():
-    network = bottleneck_mlp(
-        narrow=4, width=32, depth=6, inputs=10, outputs=7, generator=generator()
-    )
+    network = bottleneck_mlp(narrow=4, width=32, depth=6, inputs=10, outputs=7, generator=seeded())
     widths = {
         name: value.shape[1] for name, value in network.activations(torch.randn(2, 10)).items()
     }
@@ -115,7 +108,7 @@ def test_bottleneck_is_at_block_half_depth():
 
 
 def test_spectral_network_bounds_its_layers():
-    network = mlp(depth=3, width=16, norm=False, spectral=True, generator=generator()).eval()
+    network = mlp(depth=3, width=16, norm=False, spectral=True, generator=seeded()).eval()
     for name in ("projection", "block0", "block1", "block2"):
         linear = network.stages[name].linear
         assert isinstance(linear, SpectralLinear)
@@ -133,7 +126,7 @@ def test_spectral_linear_is_torchs():
     norm = theirs.parametrizations.weight[0]
     norm._u.copy_(ours.u)
     norm._v.copy_(ours.v)
-    x = torch.randn(3, 6, generator=generator(), dtype=torch.float64)
+    x = normal(3, 6, generator=seeded())
     for mode in (True, True, False, True):
         ours.train(mode)
         theirs.train(mode)
@@ -146,21 +139,21 @@ def test_spectral_linear_is_torchs():
 
 
 def test_attention_and_its_control():
-    network = attention_regressor(generator=generator())
-    control = positionwise_mlp(generator=generator())
+    network = attention_regressor(generator=seeded())
+    control = positionwise_mlp(generator=seeded())
     assert (count(network), count(control)) == (785, 833)
     assert (network.parameter_count, control.parameter_count) == (785, 833)
     network, x = (
         network.double(),
-        torch.randn(5, 8, 16, generator=generator(1), dtype=torch.float64),
+        normal(5, 8, 16, generator=seeded(1)),
     )
     q, k, v = (x @ network.stages[name].weight.T for name in "qkv")
     attended = F.scaled_dot_product_attention(q, k, v)
     head = network.stages["head"].linear
     torch.testing.assert_close(network(x), attended.mean(1) @ head.weight.T + head.bias)
-    permuted = control.double()(x[:, torch.randperm(8, generator=generator(2))])
+    permuted = control.double()(x[:, torch.randperm(8, generator=seeded(2))])
     torch.testing.assert_close(permuted, control(x))  # position by position, then the mean
-    flat = flat_mlp(generator=generator()).double()
+    flat = flat_mlp(generator=seeded()).double()
     assert (count(flat), flat.parameter_count) == (865, 865)
     value = x.flatten(1)
     for name in flat.measured:
@@ -170,7 +163,7 @@ def test_attention_and_its_control():
 
 
 def test_resnet_sizes():
-    residual, plain = resnet18(generator=generator()), resnet18(skip=False, generator=generator())
+    residual, plain = resnet18(generator=seeded()), resnet18(skip=False, generator=seeded())
     assert (count(residual), count(plain)) == (11_181_642, 11_007_818)
     values = residual.eval().activations(torch.randn(2, 3, 32, 32))
     assert {name: tuple(value.shape[1:]) for name, value in values.items()} == {
@@ -190,8 +183,8 @@ def test_resnet_sizes():
 
 def test_resnet_block_by_hand():
     torch.manual_seed(0)
-    block = resnet18(activation="silu", generator=generator()).eval().stages["layer2"][0]
-    x = torch.randn(2, 64, 8, 8, generator=generator(1))
+    block = resnet18(activation="silu", generator=seeded()).eval().stages["layer2"][0]
+    x = torch.randn(2, 64, 8, 8, generator=seeded(1))
     h = F.conv2d(
         F.silu(block.norm1(F.conv2d(x, block.conv1.weight, stride=2, padding=1))),
         block.conv2.weight,
@@ -204,8 +197,8 @@ def test_resnet_block_by_hand():
 def test_default_torch_initialisation_from_the_stream():
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
-    a, b = mlp(depth=3, generator=generator(1)), mlp(depth=3, generator=generator(1))
-    c = mlp(depth=3, generator=generator(2))
+    a, b = mlp(depth=3, generator=seeded(1)), mlp(depth=3, generator=seeded(1))
+    c = mlp(depth=3, generator=seeded(2))
     assert torch.equal(before, torch.random.get_rng_state())  # the global stream is untouched
     assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
     assert not torch.equal(a.stages["block0"].linear.weight, c.stages["block0"].linear.weight)
@@ -219,29 +212,27 @@ def test_default_torch_initialisation_from_the_stream():
 
 
 NETWORKS = {
-    "plain": (mlp(inputs=9, outputs=4, depth=3, width=5, generator=generator()), (6, 9)),
+    "plain": (mlp(inputs=9, outputs=4, depth=3, width=5, generator=seeded()), (6, 9)),
     "spectral": (
-        mlp(
-            inputs=9, outputs=4, depth=3, width=5, norm=False, spectral=True, generator=generator()
-        ),
+        mlp(inputs=9, outputs=4, depth=3, width=5, norm=False, spectral=True, generator=seeded()),
         (6, 9),
     ),
     "residual": (
-        mlp(inputs=9, outputs=4, depth=3, width=5, residual=True, generator=generator()),
+        mlp(inputs=9, outputs=4, depth=3, width=5, residual=True, generator=seeded()),
         (6, 9),
     ),
     "diamond-cat": (
-        diamond(inputs=9, outputs=4, width=5, merge="cat", generator=generator()),
+        diamond(inputs=9, outputs=4, width=5, merge="cat", generator=seeded()),
         (6, 9),
     ),
     "diamond-sum": (
-        diamond(inputs=9, outputs=4, width=5, merge="sum", generator=generator()),
+        diamond(inputs=9, outputs=4, width=5, merge="sum", generator=seeded()),
         (6, 9),
     ),
-    "attention": (attention_regressor(width=4, generator=generator()), (6, 3, 4)),
-    "control": (positionwise_mlp(width=4, generator=generator()), (6, 3, 4)),
-    "flat control": (flat_mlp(inputs=12, width=4, generator=generator()), (6, 3, 4)),
-    "resnet": (resnet18(generator=generator()), (2, 3, 32, 32)),
+    "attention": (attention_regressor(width=4, generator=seeded()), (6, 3, 4)),
+    "control": (positionwise_mlp(width=4, generator=seeded()), (6, 3, 4)),
+    "flat control": (flat_mlp(inputs=12, width=4, generator=seeded()), (6, 3, 4)),
+    "resnet": (resnet18(generator=seeded()), (2, 3, 32, 32)),
 }
 
 
@@ -249,7 +240,7 @@ NETWORKS = {
 def test_graph_is_the_network(name):
     network, shape = NETWORKS[name]
     network = network.eval()
-    x = torch.randn(shape, generator=generator(3))
+    x = torch.randn(shape, generator=seeded(3))
     dag = network.to_dag("mse" if len(shape) == 3 else "cross_entropy")
     values = dag.forward(x)
     for stage, value in network.activations(x).items():

@@ -9,14 +9,11 @@ from runner.curvature.graphs.derivatives import evaluate
 from runner.models.activations import ACTIVATIONS
 from runner.models.architectures import bottleneck_mlp, diamond, mlp
 from runner.training.backprop import gradient_function, loss_value, written_out
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.draws import normal, seeded
 
 
 def networks():
-    small = {"inputs": 7, "outputs": 4, "generator": generator(3)}
+    small = {"inputs": 7, "outputs": 4, "generator": seeded(3)}
     for name in ACTIVATIONS:
         yield f"plain-{name}", mlp(depth=3, width=5, activation=name, **small)
         yield f"bare-{name}", mlp(depth=2, width=6, activation=name, norm=False, **small)
@@ -48,9 +45,9 @@ def test_written_out_gradient_is_autograds(name, mode):
     # away from LayerNorm's initial weights 1 and 0, where a swap of the two would not show
     with torch.no_grad():
         for p in network.parameters():
-            p.add_(0.3 * torch.randn(p.shape, generator=generator(p.numel()), dtype=p.dtype))
-    x = torch.randn(9, 7, generator=generator(5), dtype=torch.float64)
-    y = torch.randint(4, (9,), generator=generator(6))
+            p.add_(0.3 * torch.randn(p.shape, generator=seeded(p.numel()), dtype=p.dtype))
+    x = normal(9, 7, generator=seeded(5))
+    y = torch.randint(4, (9,), generator=seeded(6))
     state = {k: v.clone() for k, v in network.state_dict().items()}
     expected, gradients = autograd(network, x, y, "cross_entropy")
     network.load_state_dict(
@@ -63,9 +60,9 @@ def test_written_out_gradient_is_autograds(name, mode):
 
 
 def test_mean_squared_error_gradient():
-    network = mlp(inputs=7, outputs=1, depth=2, width=5, generator=generator()).double()
-    x = torch.randn(9, 7, generator=generator(5), dtype=torch.float64)
-    y = torch.randn(9, generator=generator(6), dtype=torch.float64)
+    network = mlp(inputs=7, outputs=1, depth=2, width=5, generator=seeded()).double()
+    x = normal(9, 7, generator=seeded(5))
+    y = normal(9, generator=seeded(6))
     expected, gradients = autograd(network, x, y, "mse")
     torch.testing.assert_close(gradient_function(network, "mse")(x, y), expected)
     for p, g in zip(network.parameters(), gradients, strict=True):
@@ -97,7 +94,7 @@ STRUCTURED = {
 def test_stated_structure_gives_the_blocks_of_automatic_differentiation(name):
     torch.manual_seed(0)
     dag = STRUCTURED[name]().double().eval().to_dag()
-    x, y = torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 2, 1])
+    x, y = normal(3, 5), torch.tensor([0, 2, 1])
     assert set(evaluate(dag, x).structures) == set(dag.order)
     opaque = Dag([Node(n.name, n.parents, lambda *p, fn=n.fn: fn(*p)) for n in dag.nodes.values()])
     assert not evaluate(opaque, x).structures
@@ -113,4 +110,4 @@ def test_stated_structure_gives_the_blocks_of_automatic_differentiation(name):
 def test_spectral_weights_in_training_mode_are_refused():
     net = mlp(inputs=5, outputs=3, depth=2, width=4, norm=False, spectral=True).double()
     with pytest.raises(ValueError, match="not deterministic"):
-        split_blocks(net.to_dag(), torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 2, 1]))
+        split_blocks(net.to_dag(), normal(3, 5), torch.tensor([0, 2, 1]))

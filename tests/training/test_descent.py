@@ -8,17 +8,16 @@ import torch
 
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, RowDirection, Switch, descend, duplicates
+from tests.draws import normal, seeded
 
 NAMES = sorted(tl.ACTIVATIONS)
 
 
 def problem(starts=7, width=3, seed=0, samples=20, inputs=2, scale=3.0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
+    generator = seeded(seed)
+    x = normal(samples, inputs, generator=generator)
     q = (torch.arange(samples) % 2).double()
-    theta = torch.randn(
-        starts, tl.parameter_count(inputs, width), generator=generator, dtype=torch.float64
-    )
+    theta = normal(starts, tl.parameter_count(inputs, width), generator=generator)
     return scale * theta, x, q
 
 
@@ -61,7 +60,7 @@ def test_a_start_does_not_depend_on_its_company(name, width):
     theta, x, q = problem(starts=150, width=width, samples=50)
     arguments = {"rate": 0.02, "max_steps": 200, "stop_ratios": (0.3, 0.1)}
     whole = descend(theta, LossGradient(x, q, name), **arguments)
-    order = torch.randperm(150, generator=torch.Generator().manual_seed(1))[:61]
+    order = torch.randperm(150, generator=seeded(1))[:61]
     part = descend(theta[order], LossGradient(x, q, name), **arguments)
     for ratio, ends in part.endpoints.items():
         assert torch.equal(ends.theta, whole.endpoints[ratio].theta[order])
@@ -170,8 +169,8 @@ def test_switch_and_watched_gradient():
 
 
 def test_duplicates_keep_one_of_each_cluster():
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(40, 6, generator=generator, dtype=torch.float64)
+    generator = seeded()
+    centres = normal(40, 6, generator=generator)
     theta = torch.cat([centres, centres[:3] + 1e-6, centres[:1] - 1e-6])
     assert duplicates(theta).nonzero()[:, 0].tolist() == [40, 41, 42, 43]
     distance = torch.pdist(theta)
@@ -185,8 +184,8 @@ def test_duplicates_keep_one_of_each_cluster():
 def test_a_point_near_a_dropped_one_only_is_kept():
     """Of three points in a row, the middle one repeats the first; the last is too far from what is
     kept."""
-    generator = torch.Generator().manual_seed(1)
-    centres = torch.randn(40, 30, generator=generator, dtype=torch.float64)
+    generator = seeded(1)
+    centres = normal(40, 30, generator=generator)
     distance = torch.pdist(centres)
     step = torch.zeros(30, dtype=torch.float64)
     step[0] = 0.7 * float(distance.mean() - 3 * distance.std(correction=0))

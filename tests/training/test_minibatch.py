@@ -20,14 +20,11 @@ from runner.training.allocator import keep_freed_memory
 from runner.training.minibatch import CHECKPOINTS, Training, evaluate, flatten_parameters, train
 from runner.training.order import LoaderAugment, LoaderOrder
 from runner.training.steps import WARM_UP, Steps, StreamAugment, usable
-
-
-def generator(seed):
-    return torch.Generator().manual_seed(seed)
+from tests.draws import seeded
 
 
 def pixels(count, seed, classes=4, flat=True):
-    g = generator(seed)
+    g = seeded(seed)
     labels = torch.randint(classes, (count,), generator=g)
     images = torch.randint(0, 256, (count, 3, 4, 4), generator=g, dtype=torch.uint8) // 2
     images += (labels * 30).to(torch.uint8)[:, None, None, None]  # something to learn
@@ -38,7 +35,7 @@ TRAIN, TEST = pixels(70, 1), pixels(30, 2)
 
 
 def small(**kwargs):
-    return mlp(inputs=48, outputs=4, depth=2, width=6, generator=generator(3), **kwargs)
+    return mlp(inputs=48, outputs=4, depth=2, width=6, generator=seeded(3), **kwargs)
 
 
 class Store:
@@ -72,7 +69,7 @@ def kill_at(epoch):
 
 def plain_torch(network, optimizer, rate, epochs, clip, batch=16):
     """The textbook loop: autograd, one tensor at a time, torch's own clipping and schedule."""
-    order = generator(7)
+    order = seeded(7)
     parameters = list(network.parameters())
     if optimizer == "sgd":
         opt = torch.optim.SGD(parameters, rate, momentum=0.9, weight_decay=1e-2)
@@ -107,7 +104,7 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
         "batch": 16,
         "epochs": 4,
     }
-    result = train(small(**make), TRAIN, TEST, order=generator(7), **settings)
+    result = train(small(**make), TRAIN, TEST, order=seeded(7), **settings)
     assert result.status == "ok"
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(result.states["final"][name], value, rtol=1e-3, atol=1e-5)
@@ -116,7 +113,7 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
 def test_learns_and_keeps_checkpoints():
     network = small()
     start = {k: v.clone() for k, v in network.state_dict().items()}
-    result = train(network, TRAIN, TEST, order=generator(7), rate=0.1, batch=16, epochs=7)
+    result = train(network, TRAIN, TEST, order=seeded(7), rate=0.1, batch=16, epochs=7)
     assert tuple(result.states) == CHECKPOINTS
     torch.testing.assert_close(result.states["init"], start, rtol=0, atol=0)
     history = result.history
@@ -141,15 +138,15 @@ def same_bits(a, b):
 
 
 def convolutional():
-    with default_init(generator(3)):
+    with default_init(seeded(3)):
         block, head = ConvBlock(3, 6, 2, "silu", skip=True), PoolHead(6, 4)
     return Network([Stage("block", ("input",), block), Stage("head", ("block",), head)], ["block"])
 
 
 def sequences(count, seed):
     return Split(
-        torch.randn(count, 3, 4, generator=generator(seed)),
-        torch.randn(count, generator=generator(seed + 1)),
+        torch.randn(count, 3, 4, generator=seeded(seed)),
+        torch.randn(count, generator=seeded(seed + 1)),
     )
 
 
@@ -158,12 +155,12 @@ RESUMED = {
     "sgd": (small, (TRAIN, TEST), {}),
     "spectral-adam": (lambda: small(norm=False, spectral=True), (TRAIN, TEST), ADAM),
     "diamond": (
-        lambda: diamond(inputs=48, outputs=4, width=5, merge="cat", generator=generator(1)),
+        lambda: diamond(inputs=48, outputs=4, width=5, merge="cat", generator=seeded(1)),
         (TRAIN, TEST),
         {"schedule": "constant"},
     ),
     "attention": (
-        lambda: attention_regressor(width=4, generator=generator(1)),
+        lambda: attention_regressor(width=4, generator=seeded(1)),
         (sequences(40, 1), sequences(20, 3)),
         {"loss": "mse", **ADAM},
     ),
@@ -177,7 +174,7 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
 
     def run(store=None, progress=None, order=7, plain=False):
         augmented = case == "augmented" and not plain
-        streams = {"order": generator(order), "augment": generator(8) if augmented else None}
+        streams = {"order": seeded(order), "augment": seeded(8) if augmented else None}
         about = {
             "epochs": 8,
             "batch": 16,
@@ -205,25 +202,23 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
 
 def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
     settings = {"epochs": 7, "batch": 16, "save_every": 5}
-    whole, store = train(small(), TRAIN, TEST, order=generator(7), **settings), Store()
-    half = train(
-        small(), TRAIN, TEST, order=generator(7), checkpoints=store, until="mid", **settings
-    )
+    whole, store = train(small(), TRAIN, TEST, order=seeded(7), **settings), Store()
+    half = train(small(), TRAIN, TEST, order=seeded(7), checkpoints=store, until="mid", **settings)
     assert list(half.states) == ["init", "mid"] and half.history["epoch"] == [0, 1, 2, 3]
     again = train(
         small(),
         TRAIN,
         TEST,
-        order=generator(7),
+        order=seeded(7),
         checkpoints=store,
         until="mid",
         progress=kill_at(1),
         **settings,
     )
     assert half.history["test_loss"] == again.history["test_loss"]
-    same_bits(whole, train(small(), TRAIN, TEST, order=generator(7), checkpoints=store, **settings))
+    same_bits(whole, train(small(), TRAIN, TEST, order=seeded(7), checkpoints=store, **settings))
     with pytest.raises(ValueError, match="until: expected one of"):
-        train(small(), TRAIN, TEST, order=generator(7), until="last", **settings)
+        train(small(), TRAIN, TEST, order=seeded(7), until="last", **settings)
 
 
 def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
@@ -239,9 +234,7 @@ def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
 
 def test_data_order_comes_from_its_stream():
     def final(order):
-        return train(small(), TRAIN, TEST, order=generator(order), epochs=1, batch=16).states[
-            "final"
-        ]
+        return train(small(), TRAIN, TEST, order=seeded(order), epochs=1, batch=16).states["final"]
 
     torch.rand(3)  # the global stream does not matter
     a, b, c = final(7), final(7), final(8)
@@ -255,7 +248,7 @@ def test_divergence_is_a_status():
         small(norm=False),
         TRAIN,
         TEST,
-        order=generator(7),
+        order=seeded(7),
         rate=1e20,
         clip=1e30,
         epochs=5,
@@ -278,14 +271,14 @@ def test_mistakes_are_refused():
         ({"epochs": 0}, "epochs"),
     ):
         with pytest.raises(ValueError, match=word):
-            train(small(), TRAIN, TEST, order=generator(7), **bad)
+            train(small(), TRAIN, TEST, order=seeded(7), **bad)
     with pytest.raises(ValueError, match="examples"):
-        train(small(), Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST, order=generator(7))
+        train(small(), Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST, order=seeded(7))
 
 
 def test_augmentation_moves_and_mirrors():
     images = torch.arange(3 * 6 * 6, dtype=torch.uint8).view(1, 3, 6, 6).repeat(400, 1, 1, 1) + 1
-    out = StreamAugment(generator(1), padding=1)(images)
+    out = StreamAugment(seeded(1), padding=1)(images)
     padded = nn.functional.pad(images[:1], [1] * 4)[0]
     expected = {
         bytes(crop.numpy().tobytes())
@@ -370,13 +363,11 @@ def by_steps(monkeypatch):
 
 
 def runs(augmented):
-    g = generator(9)
+    g = seeded(9)
     if augmented is None:
-        return train(small(), TRAIN, TEST, order=generator(7), rate=0.1, batch=16, epochs=3)
+        return train(small(), TRAIN, TEST, order=seeded(7), rate=0.1, batch=16, epochs=3)
     augment, order = (
-        (generator(8), generator(7))
-        if augmented == "stream"
-        else (LoaderAugment(g), LoaderOrder(g))
+        (seeded(8), seeded(7)) if augmented == "stream" else (LoaderAugment(g), LoaderOrder(g))
     )
     return train(
         convolutional(), IMAGES, OTHERS, order=order, augment=augment, rate=0.1, batch=16, epochs=3
@@ -415,7 +406,7 @@ def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
             "progress": progress,
         }
         return train(
-            convolutional(), IMAGES, OTHERS, order=generator(7), augment=generator(8), **settings
+            convolutional(), IMAGES, OTHERS, order=seeded(7), augment=seeded(8), **settings
         )
 
     plain = run(Store())
@@ -428,7 +419,7 @@ def test_a_resumed_training_goes_on_in_the_same_bytes(by_steps):
 
 @pytest.mark.parametrize("padding", [1, 4, 7])
 def test_crops_and_flips_are_those_drawn_one_by_one(padding):
-    one, together = generator(5), generator(5)
+    one, together = seeded(5), seeded(5)
     for count in (1, 7, 200):
         rows = []
         for _ in range(count):
@@ -445,7 +436,7 @@ def test_where_it_is_used():
     sgd, adam = torch.optim.SGD([weight], 0.1), torch.optim.Adam([weight], 0.1)
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     assert usable(cuda, sgd, None)
-    assert usable(cuda, sgd, LoaderAugment(generator(1)))
+    assert usable(cuda, sgd, LoaderAugment(seeded(1)))
     assert not usable(cpu, sgd, None)
     assert not usable(cuda, adam, None)
     assert not usable(cuda, sgd, lambda images: images)

@@ -5,15 +5,16 @@ import torch
 
 from runner.curvature.closed_form import attention as att
 from tests.curvature.cases import refusal
+from tests.draws import normal, seeded
 
 SIZES = [(1, 1), (1, 3), (2, 1), (3, 2), (4, 5), (6, 3)]
 GAMMA = 0.3
 
 
 def instance(n, d, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     shapes = ((d, n), (d, d), (d, d), (n, d))
-    x, w, v, b = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    x, w, v, b = (normal(shape, generator=generator) for shape in shapes)
     return x, w, v, b
 
 
@@ -76,7 +77,7 @@ def test_every_closed_form_against_autodiff(problem):
     )
     fitted = att.curvature(x, w, v, att.outputs(x, w, v))
     assert fitted.abs().max() < 1e-12, "the tensor part vanishes where the target is fitted"
-    directions = torch.randn(4, *x.shape, generator=torch.Generator().manual_seed(3), dtype=x.dtype)
+    directions = torch.randn(4, *x.shape, generator=seeded(3), dtype=x.dtype)
     products = att.hessian_vector_product(x, w, v, b, directions, GAMMA)
     assert relative(att.vec(products), att.vec(directions) @ dense) < 1e-10
 

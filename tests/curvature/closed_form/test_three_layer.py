@@ -17,6 +17,7 @@ from experiments.three_layer.ws_bound.theorems import (
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.model import CHUNK_WORDS
 from tests.curvature.cases import refusal
+from tests.draws import normal, seeded
 
 ACTIVATIONS = {
     "linear": lambda y: y,
@@ -33,10 +34,10 @@ SIZES = [(1, 1, 1), (2, 3, 50), (3, 1, 7), (5, 8, 40), (4, 10, 12), (10, 20, 60)
 def instance(sizes, seed=0, scale=1.0, batch=()):
     """(theta, x, q) in float64 with N(0, scale²) parameters and N(0, 1) inputs."""
     inputs, hidden, samples = sizes
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     dimension = inputs * hidden + 2 * hidden + 1
-    theta = scale * torch.randn(*batch, dimension, generator=generator, dtype=torch.float64)
-    x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
+    theta = scale * normal(*batch, dimension, generator=generator)
+    x = normal(samples, inputs, generator=generator)
     q = torch.randint(0, 2, (samples,), generator=generator).double()
     return theta, x, q
 
@@ -343,9 +344,7 @@ def test_squares_that_underflow_do_not_lose_sigma():
 @pytest.mark.parametrize("name", NAMES)
 def test_contraction_with_any_symmetric_matrix(name):
     theta, x, q = instance((3, 4, 11))
-    matrix = torch.randn(
-        len(theta), len(theta), generator=torch.Generator().manual_seed(5), dtype=torch.float64
-    )
+    matrix = normal(len(theta), len(theta), generator=seeded(5))
     matrix = matrix + matrix.T
     leaf = theta.clone().requires_grad_()
     (expected,) = torch.autograd.grad((matrix * oracle_hessian(leaf, x, q, name)).sum(), leaf)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 import runner.curvature as rc
-from tests.curvature.cases import refusal, seeded
+from tests.curvature.cases import refusal
+from tests.draws import normal, seeded, tanh_net
 
 SPLIT = {"a": slice(0, 3), "b": slice(3, 8)}
 
@@ -26,7 +26,7 @@ class Groups:
 def sample(count, generator, size=8):
     """Matrices of batches: a fixed mean and noise."""
     mean = torch.diag(torch.arange(1.0, size + 1)).double() + 0.3
-    noise = torch.randn(count, size, size, generator=generator, dtype=torch.float64)
+    noise = normal(count, size, size, generator=generator)
     return mean + (noise + noise.mT) / 4
 
 
@@ -74,7 +74,7 @@ def test_a_sketch_gives_the_errors_of_the_matrices_themselves():
     """1,200 columns: products of every batch with the same vectors."""
     size, generator = 1200, seeded(4)
     values = torch.cat([torch.tensor([30.0, 20.0]), torch.linspace(0, 1, size - 2)]).double()
-    bumps = 1 + 0.2 * torch.randn(5, size, generator=generator, dtype=torch.float64)
+    bumps = 1 + 0.2 * normal(5, size, generator=generator)
 
     class Diagonal:
         shape, dtype, device = (size, size), torch.float64, torch.device("cpu")
@@ -105,7 +105,7 @@ def test_a_sketch_gives_the_errors_of_the_matrices_themselves():
 
 def test_of_a_network_with_its_gap():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    net = tanh_net(4, 5, 3).double()
     batches = [(torch.randn(8, 4).double(), torch.randint(3, (8,))) for _ in range(4)]
 
     def operators(part):

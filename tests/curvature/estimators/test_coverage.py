@@ -18,7 +18,8 @@ from runner.curvature.estimators.by_products import ProductMetrics
 from runner.curvature.estimators.factors import OutputFactors, Perturbed
 from runner.curvature.estimators.ratios import Asked
 from runner.curvature.operators.symmetric import SymmetricOperator
-from tests.curvature.cases import make, seeded
+from tests.curvature.cases import make
+from tests.draws import normal, seeded
 
 Pair = tuple[str, str]
 Network = tuple[Dag, Tensor, Tensor, tuple[str, ...]]
@@ -28,7 +29,7 @@ def perceptron(activation):
     torch.manual_seed(1)
     layers = [nn.Linear(8, 40), activation, nn.Linear(40, 32), activation, nn.Linear(32, 3)]
     dag = Dag.from_sequential([layer.double() for layer in layers])
-    return dag, torch.randn(12, 8, dtype=torch.float64), torch.arange(12) % 3, ("0", "1", "2")
+    return dag, normal(12, 8), torch.arange(12) % 3, ("0", "1", "2")
 
 
 def convolutional():
@@ -43,13 +44,13 @@ def convolutional():
     ]
     net = nn.Sequential(*layers).double()
     dag = Dag.from_sequential([net[:2], net[2:4], net[4:]])
-    return dag, torch.randn(6, 2, 6, 6, dtype=torch.float64), torch.arange(6) % 4, dag.order[:2]
+    return dag, normal(6, 2, 6, 6), torch.arange(6) % 4, dag.order[:2]
 
 
 def small(graph):
     """Nodes with three to six components."""
     case = make(graph)
-    return case.dag, case.x, case.y, case.nodes[:4]
+    return *case.given, case.nodes[:4]
 
 
 NETWORKS = {

@@ -10,7 +10,8 @@ from torch import nn
 
 import runner.curvature as rc
 from runner.curvature.estimators import blocks as metrics
-from tests.curvature.cases import X, Y, between, make, mlp, refusal, seeded
+from tests.curvature.cases import X, Y, between, make, mlp, refusal
+from tests.draws import normal, seeded
 
 PARTS = ("total", "tensor", "gauss_newton")
 
@@ -65,7 +66,7 @@ def test_a_second_derivative_that_is_not_finite_is_nan_with_a_reason():
 def test_an_eigenvalue_lies_within_the_error_of_a_search_cut_short(dtype):
     """In float32 the residual alone is too small by the rounding of the products."""
     case = make("chain")
-    truth = torch.linalg.eigvalsh(rc.CurvatureOperator(case.dag, case.x, case.y).dense())
+    truth = torch.linalg.eigvalsh(rc.CurvatureOperator(*case.given).dense())
     dag = case.dag if dtype == torch.float64 else case.dag.to(dtype)
     operator = rc.CurvatureOperator(dag, case.x.to(dtype), case.y)
     matrix = torch.block_diag(operator.dense(), *[torch.zeros(1, 1)] * 70).to(dtype)
@@ -94,7 +95,7 @@ def test_the_interval_of_the_discarded_share_covers(part):
     """As far as it is said to, with few probes and with many; in [0, 1) always."""
     torch.manual_seed(0)
     layers = [nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3)]
-    data = [(torch.randn(40, 8, dtype=torch.float64), torch.randint(3, (40,)))]
+    data = [(normal(40, 8), torch.randint(3, (40,)))]
     operator = rc.ParameterOperator(
         nn.Sequential(*layers).double(), nn.CrossEntropyLoss(), data, part=part
     )

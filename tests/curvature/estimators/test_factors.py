@@ -15,8 +15,9 @@ from runner.curvature.estimators.estimate import on_sphere, student
 from runner.curvature.estimators.factors import FEW, _fitting
 from runner.curvature.estimators.singular_values import SharedSubspaces
 from runner.curvature.function.modes import Operations
-from tests.curvature.cases import ALL, Case, X, Y, graph, linear, make, refusal, seeded
+from tests.curvature.cases import ALL, Case, X, Y, graph, linear, make, refusal
 from tests.curvature.oracles import blocks_of
+from tests.draws import normal, seeded
 
 VALUES = ("R", "C", "D", "gap")
 
@@ -46,7 +47,7 @@ def no_exact_blocks(monkeypatch):
 
 
 def compare(case, expected):
-    found = inter_layer_metrics(case.dag, case.x, case.y, case.nodes, generator=seeded(1))
+    found = inter_layer_metrics(*case.given, case.nodes, generator=seeded(1))
     assert list(found) == list(expected)
     for pair, row in expected.items():
         for name in VALUES:
@@ -64,7 +65,7 @@ def compare(case, expected):
 @pytest.mark.parametrize("graph, activation", ALL)
 def test_every_method_agrees_with_exact_blocks(graph, activation, monkeypatch):
     case = make(graph, activation)
-    expected = truth(case.dag, case.x, case.y, case.nodes)
+    expected = truth(*case.given, case.nodes)
     compare(case, expected)
     monkeypatch.setattr(pairs, "exact_price", lambda *_: math.inf)
     assert compare(case, expected) <= {"factors", "factors, products"}
@@ -75,7 +76,7 @@ def test_every_method_agrees_with_exact_blocks(graph, activation, monkeypatch):
 
 def test_piecewise_linear_networks_are_exact_without_probes():
     case = make("chain", "relu", batch=6)
-    found = inter_layer_metrics(case.dag, case.x, case.y)
+    found = inter_layer_metrics(*case.given)
     assert {m.method for m in found.values()} == {"factors"}
     assert all(m.R.error == m.D.error == m.gap.value == m.R.products == 0 for m in found.values())
 
@@ -111,9 +112,7 @@ def test_zero_blocks_are_nan_with_a_reason():
     dead = linear(4, 4)
     nn.init.zeros_(dead.weight)
     dag = Dag.from_sequential([linear(5, 4), dead, linear(4, 3)], names=["a", "b", "out"])
-    found = inter_layer_metrics(
-        dag, torch.randn(3, 5, dtype=torch.float64), torch.tensor([0, 1, 2])
-    )
+    found = inter_layer_metrics(dag, normal(3, 5), torch.tensor([0, 1, 2]))
     assert found["a", "a"].R.value == 0
     for name in ("C", "D", "gap"):
         estimate = getattr(found["a", "a"], name)
@@ -127,7 +126,7 @@ def wide(activation):
     parts = [nn.Linear(8, 40), activation, nn.Linear(40, 40), activation, nn.Linear(40, 3)]
     net = nn.Sequential(*parts).double()
     dag = Dag.from_sequential([net[:2], net[2:4], net[4]])
-    return dag, 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
+    return dag, 2 * normal(12, 8), torch.randint(0, 3, (12,))
 
 
 @pytest.mark.parametrize("factors", [True, False])
@@ -151,7 +150,7 @@ def test_probes_are_added_until_the_error_is_as_asked(no_exact_blocks, monkeypat
     parts = [nn.Linear(8, 500), nn.Tanh(), nn.Linear(500, 3)]
     net = nn.Sequential(*parts).double()
     dag = Dag.from_sequential([net[:2], net[2]])
-    x, y = 2 * torch.randn(12, 8, dtype=torch.float64), torch.randint(0, 3, (12,))
+    x, y = 2 * normal(12, 8), torch.randint(0, 3, (12,))
     expected = truth(dag, x, y, ("0",))["0", "0"]
     few, more = (
         inter_layer_metrics(dag, x, y, ["0"], relative_error=error, generator=seeded(0))["0", "0"]
@@ -196,11 +195,10 @@ def test_probes_on_the_sphere_have_covariance_one_and_never_agree():
 def test_pairs_in_either_order_and_the_same_seed():
     case, pairs = make("chain"), [("c", "a"), ("b", "b")]
     one, two = (
-        inter_layer_metrics(case.dag, case.x, case.y, pairs=pairs, generator=seeded(4))
-        for _ in range(2)
+        inter_layer_metrics(*case.given, pairs=pairs, generator=seeded(4)) for _ in range(2)
     )
     assert list(one) == pairs and one == two
-    other = inter_layer_metrics(case.dag, case.x, case.y, pairs=[("a", "c")])
+    other = inter_layer_metrics(*case.given, pairs=[("a", "c")])
     assert other["a", "c"].R.value == pytest.approx(one["c", "a"].R.value)
 
 
@@ -225,16 +223,16 @@ def test_a_pair_and_its_transpose_may_both_be_asked_for(no_exact_blocks, error):
 def test_mistakes_say_what_to_do():
     case = make("chain")
     with refusal("unknown nodes"):
-        inter_layer_metrics(case.dag, case.x, case.y, pairs=[("a", "nowhere")])
+        inter_layer_metrics(*case.given, pairs=[("a", "nowhere")])
     with refusal("not among nodes"):
-        inter_layer_metrics(case.dag, case.x, case.y, nodes=["a"], pairs=[("a", "b")])
+        inter_layer_metrics(*case.given, nodes=["a"], pairs=[("a", "b")])
     with refusal("relative_error must be positive"):
-        inter_layer_metrics(case.dag, case.x, case.y, relative_error=0.0)
+        inter_layer_metrics(*case.given, relative_error=0.0)
 
 
 def test_without_ranks_only_the_stable_rank_is_missing(no_exact_blocks):
     case = make("chain")
-    found = inter_layer_metrics(case.dag, case.x, case.y, ranks=False)
+    found = inter_layer_metrics(*case.given, ranks=False)
     assert all(
         math.isnan(m.D.value) and m.D.reason == "not asked for" and m.R.value > 0
         for m in found.values()
@@ -296,11 +294,8 @@ def matrix(seed):
     """Blocks of a symmetric matrix with eigenvalues +-i^-0.4: stable ranks of 10 to 30."""
     torch.manual_seed(seed)
     n = sum(SIZES.values())
-    basis, _ = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64))
-    values = (
-        torch.arange(1, n + 1, dtype=torch.float64) ** -0.4
-        * torch.randn(n, dtype=torch.float64).sign()
-    )
+    basis, _ = torch.linalg.qr(normal(n, n))
+    values = torch.arange(1, n + 1, dtype=torch.float64) ** -0.4 * normal(n).sign()
     return blocks_of((basis * values) @ basis.mT, {v: [d] for v, d in SIZES.items()})
 
 
@@ -313,7 +308,7 @@ def swept(blocks, tolerance, most=40):
 
     spaces = SharedSubspaces(apply, SIZES)
     for w, d in SIZES.items():
-        z = torch.randn(12, d, dtype=torch.float64)
+        z = normal(12, d)
         spaces.know(w, z, apply(w, z))
     return spaces.sweeps(PAIRS, tolerance, most), calls[3:]
 

@@ -12,6 +12,7 @@ import runner.curvature as rc
 from runner.curvature.estimators import blocks as metrics
 from tests.curvature.cases import GRAPHS, block, linear, make, refusal, relative_error
 from tests.curvature.oracles import assembled
+from tests.draws import normal
 
 
 def diagonal(*values):
@@ -34,7 +35,7 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
     """1 <= D <= d_eff <= sqrt(rank D) (Propositions 58 and 62); of a convex loss H^GN >= 0, so its
     C is at most 1."""
     case = make(graph)
-    split = rc.split_blocks(case.dag, case.x, case.y)
+    split = rc.split_blocks(*case.given)
     columns = metrics.block_metrics(split)
     for v, w, d, d_eff in zip(*(columns[name] for name in ("v", "w", "D", "d_eff")), strict=True):
         matrix = split.total[v, w]
@@ -54,7 +55,7 @@ def test_order_of_dimensions_and_a_gauss_newton_part_that_is_positive(graph):
 
 def test_block_metrics_columns():
     case = make("diamond_sum")
-    split = rc.split_blocks(case.dag, case.x, case.y)
+    split = rc.split_blocks(*case.given)
     columns = metrics.block_metrics(split, order=["a0", "a1", "b1"])
     assert list(zip(columns["v"], columns["w"], columns["distance"], strict=True)) == [
         ("a0", "a0", 0),
@@ -87,9 +88,7 @@ def test_dead_blocks_are_nan_with_a_reason():
     dag = rc.Dag.from_sequential(
         [block(3, 4, nn.ReLU), dead, linear(4, 2)], names=["a", "b", "out"]
     )
-    columns = metrics.block_metrics(
-        rc.split_blocks(dag, torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1]))
-    )
+    columns = metrics.block_metrics(rc.split_blocks(dag, normal(2, 3), torch.tensor([0, 1])))
     rows = dict(zip(zip(columns["v"], columns["w"], strict=True), range(6), strict=True))
     assert columns["status"][rows["a", "b"]] == "diagonal block is zero"
     assert math.isnan(columns["D"][rows["a", "a"]]) and math.isnan(columns["C"][rows["a", "out"]])
@@ -114,24 +113,21 @@ def blocks_of(factors):
 @pytest.mark.parametrize("graph", ["diamond_sum", "skip", "shared_weights"])
 def test_gauss_newton_factors_give_the_blocks(graph):
     case = make(graph)
-    exact = rc.gauss_newton_blocks(case.dag, case.x, case.y)
-    assert (
-        relative_error(blocks_of(metrics.gauss_newton_factors(case.dag, case.x, case.y)), exact)
-        < 1e-12
-    )
+    exact = rc.gauss_newton_blocks(*case.given)
+    assert relative_error(blocks_of(metrics.gauss_newton_factors(*case.given)), exact) < 1e-12
 
 
 def test_a_loss_that_is_not_convex_has_no_factors():
     case = make("nested_branches", seed=2)
     with refusal("not convex"):
-        metrics.gauss_newton_factors(case.dag, case.x, case.y)
+        metrics.gauss_newton_factors(*case.given)
 
 
 def test_factors_and_metrics_in_bfloat16():
     """torch.linalg has no bfloat16: the loss Hessian is decomposed in float32."""
     case = make("chain")
     narrow, x = case.dag.to(torch.bfloat16), case.x.bfloat16()
-    exact = metrics.gauss_newton_factors(case.dag, case.x, case.y)
+    exact = metrics.gauss_newton_factors(*case.given)
     found = metrics.gauss_newton_factors(narrow, x, case.y)
     assert next(iter(found.values())).dtype == torch.bfloat16
     assert (

@@ -14,6 +14,7 @@ from torch import nn
 
 import runner.curvature as rc
 from tests.curvature.cases import refusal
+from tests.draws import seeded
 
 
 def network(dropout=0.0):
@@ -22,7 +23,7 @@ def network(dropout=0.0):
     return nn.Sequential(*layers).double()
 
 
-X = torch.randn(24, 4, generator=torch.Generator().manual_seed(1)).double()
+X = torch.randn(24, 4, generator=seeded(1)).double()
 DATA = (X, torch.arange(24) % 3)
 
 

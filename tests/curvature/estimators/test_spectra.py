@@ -16,14 +16,13 @@ from runner.curvature.estimators.bounds import (
     wolkowicz_styan_lower,
     wolkowicz_styan_upper,
 )
-from tests.curvature.cases import refusal, seeded
+from tests.curvature.cases import refusal
 from tests.curvature.estimators.test_coverage import NETWORKS
+from tests.draws import normal, seeded, tanh_net
 
 
 def symmetric(values, seed=0):
-    q, _ = torch.linalg.qr(
-        torch.randn(len(values), len(values), dtype=torch.float64, generator=seeded(seed))
-    )
+    q, _ = torch.linalg.qr(normal(len(values), len(values), generator=seeded(seed)))
     return (q * values) @ q.mT
 
 
@@ -147,11 +146,9 @@ def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
     """The Hessian of the head under squared error is the same matrix once for each of its ten
     outputs."""
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 10)).double()
-    x = 3 * torch.randn(40, 10, dtype=torch.float64)
-    head = rc.ParameterOperator(
-        net, "mse", (x, torch.randn(40, 10, dtype=torch.float64)), groups=["2"]
-    )
+    net = tanh_net(10, 16, 10).double()
+    x = 3 * normal(40, 10)
+    head = rc.ParameterOperator(net, "mse", (x, normal(40, 10)), groups=["2"])
     found = rc.top_eigenpairs(head, 12, generator=seeded(0))
     assert torch.allclose(
         found.values, torch.linalg.eigvalsh(head.dense()).flip(0)[:12], atol=1e-10
@@ -167,7 +164,7 @@ def test_a_budget_below_the_least_number_of_vectors_is_told():
 
 def parameters(dtype=torch.float64):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to(dtype)
+    module = tanh_net(6, 8, 3).to(dtype)
     return rc.ParameterOperator(
         module, nn.CrossEntropyLoss(), [(torch.randn(20, 6, dtype=dtype), torch.arange(20) % 3)]
     )
@@ -486,7 +483,7 @@ def test_a_product_that_is_not_finite_gives_nan_with_a_reason(size):
 
 @pytest.mark.parametrize("dimension", [1, 2, 5, 40])
 def test_bounds_enclose_every_eigenvalue(dimension):
-    spectra = torch.randn(500, dimension, generator=seeded(), dtype=torch.float64) ** 3
+    spectra = normal(500, dimension, generator=seeded()) ** 3
     sums, slack = (spectra.sum(-1), spectra.square().sum(-1)), 1e-7
     assert (wolkowicz_styan_upper(dimension, *sums) >= spectra.amax(-1) - slack).all()
     assert (wolkowicz_styan_lower(dimension, *sums) <= spectra.amin(-1) + slack).all()
@@ -524,7 +521,7 @@ def test_matrices_of_whole_numbers_are_taken_as_real_and_complex_ones_refused():
 
 
 def test_the_interval_of_a_negative_bound_has_its_order():
-    noise = torch.randn(200, 200, dtype=torch.float64, generator=seeded())
+    noise = normal(200, 200, generator=seeded())
     spectrum = 0.001 * (noise + noise.mT) / 2 - torch.eye(200, dtype=torch.float64)
     exact = rc.upper_bound_estimate(spectrum, 200)
     found = rc.upper_bound_estimate(spectrum, 10, generator=seeded())
@@ -588,7 +585,7 @@ class Own:
 
 
 def test_an_operator_that_says_whole_numbers_is_given_real_ones():
-    matrix = torch.randn(20, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = normal(20, 20, generator=seeded())
     matrix = matrix + matrix.mT
     found = rc.top_eigenpairs(Own(matrix, matrix.__matmul__, torch.int64), 1)
     assert float(found.values[0]) == pytest.approx(

@@ -11,6 +11,7 @@ import torch
 import runner.curvature as rc
 from runner.curvature.estimators.work import Budget, interactive
 from tests.curvature.cases import refusal
+from tests.draws import seeded
 
 SIZE = 400
 VALUES = torch.linspace(0, 1, SIZE, dtype=torch.float64) ** 3
@@ -84,7 +85,7 @@ def test_the_random_state_of_torch_is_left_alone_and_calls_repeat(estimate):
     first, second = estimate(Counted()), estimate(Counted())
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(torch.as_tensor(first.value), torch.as_tensor(second.value))
-    other = estimate(Counted(), generator=torch.Generator().manual_seed(7))
+    other = estimate(Counted(), generator=seeded(7))
     assert other.products > 0
 
 

@@ -12,18 +12,19 @@ from torch.utils.checkpoint import checkpoint
 
 from runner.curvature import LayerOperator, ParameterOperator, trace_estimate, verify
 from tests.curvature.cases import Detached, Own, Swish, refusal
-from tests.curvature.oracles import parameter_matrix, relative
+from tests.curvature.oracles import flat_gradient, parameter_matrix, relative
+from tests.draws import seeded, tanh_net
 
 CROSS = nn.CrossEntropyLoss()
 
 
 def mlp():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    return tanh_net(3, 4, 3).double()
 
 
 def data(n=6):
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     return torch.randn(n, 3, generator=generator).double(), torch.arange(n) % 3
 
 
@@ -153,12 +154,8 @@ def test_hooks_that_change_gradients_are_named(kind):
 
 
 def test_a_parametrization_that_is_cached_is_no_constant():
-    class Squared(nn.Module):
-        def forward(self, t):
-            return t * t.abs()
-
     module, (x, y) = mlp(), data()
-    parametrize.register_parametrization(module[0], "weight", Squared())
+    parametrize.register_parametrization(module[0], "weight", Own(lambda _, t: t * t.abs()))
     expected = parameter_matrix("hessian", module, CROSS, x, y)
     newton = parameter_matrix("gauss_newton", module, CROSS, x, y)
     with parametrize.cached():
@@ -214,16 +211,11 @@ def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
 
 
 def test_modules_that_take_derivatives_inside():
-    class Energy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-
-        def forward(self, t):
-            return torch.func.vmap(torch.func.grad(lambda u: self.net(u).squeeze(-1)))(t)
+    def force(m, t):
+        return torch.func.vmap(torch.func.grad(lambda u: m.net(u).squeeze(-1)))(t)
 
     torch.manual_seed(0)
-    module, x = Energy().double(), data()[0]
+    module, x = Own(force, net=tanh_net(3, 4, 1)).double(), data()[0]
     operator = ParameterOperator(module, nn.MSELoss(), (x, x.cos()))
     assert relative(operator.dense()[:16, :16], _by_hand(module, x, x.cos())) < 1e-11
     layers = LayerOperator(module, nn.MSELoss(), (x, x.cos()), ["net.0"])
@@ -234,13 +226,8 @@ def test_modules_that_take_derivatives_inside():
 def _by_hand(module, x, y):
     wanted = [module.net[0].weight, module.net[0].bias]
     loss = F.mse_loss(module(x), y)
-    slopes = flat_gradient(loss, wanted, create_graph=True)
+    slopes = flat_gradient(loss, wanted, create=True)
     return torch.stack([flat_gradient(s, wanted) for s in slopes])
-
-
-def flat_gradient(value, wanted, create_graph=False):
-    slopes = torch.autograd.grad(value, list(wanted), retain_graph=True, create_graph=create_graph)
-    return torch.cat([slope.flatten() for slope in slopes])
 
 
 def test_ties_two_names_and_checkpoints():
@@ -274,26 +261,12 @@ def test_a_loss_of_several_values_must_have_one_for_each_example():
         ParameterOperator(module, tasks, (two, labels))
 
 
-def test_a_sum_is_named_where_batches_or_pieces_need_a_mean():
-    module, (x, y) = mlp(), data(8)
-    loss = nn.CrossEntropyLoss(reduction="sum")
-    with refusal("the loss is a sum over the examples"):
-        ParameterOperator(module, loss, [(x[:4], y[:4]), (x[4:], y[4:])])
-    whole = ParameterOperator(module, loss, (x, y)).dense()
-    assert relative(whole, 8 * parameter_matrix("hessian", module, CROSS, x, y)) < 1e-12
-
-
 def test_a_module_that_returns_its_loss():
-    class Own2(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = mlp()
+    def run(m, x, labels):
+        f = m.net(x)
+        return {"loss": F.cross_entropy(f, labels), "logits": f}
 
-        def forward(self, x, labels):
-            f = self.net(x)
-            return {"loss": F.cross_entropy(f, labels), "logits": f}
-
-    module, (x, y) = Own2(), data()
+    module, (x, y) = Own(run, net=mlp()), data()
     batches = [{"x": x[:4], "labels": y[:4]}, {"x": x[4:], "labels": y[4:]}]
     operator = ParameterOperator(module, None, batches, output="loss")
     assert relative(operator.dense(), parameter_matrix("hessian", module.net, CROSS, x, y)) < 1e-12
@@ -305,7 +278,7 @@ def test_a_module_that_returns_its_loss():
 
 
 def tokens(lengths, ignored=0):
-    generator = torch.Generator().manual_seed(2)
+    generator = seeded(2)
     found = []
     for length in lengths:
         x = torch.randn(4, length, 3, generator=generator).double()
@@ -353,26 +326,6 @@ def test_derivatives_are_compared_on_examples_that_have_a_loss(part):
     operator = ParameterOperator(module, CROSS, (x, y), part=part)
     assert operator.checks["3 product"].startswith("right")
     assert relative(operator.dense(), parameter_matrix(part, module, CROSS, x[4:], y[4:])) < 1e-12
-
-
-def test_weights_of_classes_name_what_fits():
-    module, (x, y) = mlp(), data(9)
-    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.5, 2.0, 1.0]).double())
-    with refusal(r"the parts of a batch weigh 0\.\d+ and 0\.\d+ in its loss"):
-        ParameterOperator(module, loss, [(x[:5], y[:5]), (x[5:], y[5:])])
-    table = torch.tensor([0.5, 2.0, 1.0])
-    operator = ParameterOperator(
-        module, loss, [(x[:5], y[:5]), (x[5:], y[5:])], weights=lambda _, t: table[t].sum()
-    )
-    assert relative(operator.dense(), parameter_matrix("hessian", module, loss, x, y)) < 1e-12
-
-
-def test_a_root_of_a_mean_needs_one_batch():
-    module, (x, y) = mlp(), data(8)
-    loss = lambda f, t: F.cross_entropy(f, t).sqrt()  # noqa: E731
-    assert ParameterOperator(module, loss, (x, y)).shape == (31, 31)
-    with refusal("use one batch that fits memory_budget"):
-        ParameterOperator(module, loss, [(x[:4], y[:4]), (x[4:], y[4:])])
 
 
 # ------------------------------------------------------------------ Fisher

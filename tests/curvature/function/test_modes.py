@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from runner.curvature import CurvatureOperator, Dag, ParameterOperator, exact_blocks
 from runner.curvature.function.modes import Convolutions, Operations
 from tests.curvature.cases import Own
+from tests.draws import normal
 
 CASES = {
     "stride and padding": (
@@ -74,7 +75,7 @@ def test_weights_that_depend_on_the_input_are_differentiated():
     torch.manual_seed(0)
     layers = [nn.Linear(12, 12), Own(made, kernel=nn.Linear(12, 9)), nn.Linear(12, 3)]
     dag = Dag.from_sequential(layers).to(torch.float64)
-    x, y = torch.randn(4, 12, dtype=torch.float64), torch.tensor([0, 1, 2, 0])
+    x, y = normal(4, 12), torch.tensor([0, 1, 2, 0])
     operator = CurvatureOperator(dag, x, y)
     blocks = exact_blocks(dag, x, y)
     first = dag.order[0]
@@ -135,7 +136,7 @@ def along(function, tensors, options, moved):
 def test_all_derivatives_over_input_weights_and_bias_are_torchs(name, moved):
     function, shape, weights, options = CASES[name]
     torch.manual_seed(0)
-    tensors = [torch.randn(s, dtype=torch.float64) for s in (shape, weights, weights[:1])]
+    tensors = [normal(s) for s in (shape, weights, weights[:1])]
     expected = along(function, tensors, options, DIRECTIONS[moved])
     with Convolutions("all"):
         found = along(function, tensors, options, DIRECTIONS[moved])

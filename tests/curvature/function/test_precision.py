@@ -14,8 +14,8 @@ from torch.backends import cuda, cudnn, mkldnn
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.function.precision import full_precision, needs_settings
-from tests.curvature.cases import seeded
 from tests.curvature.oracles import PARTS
+from tests.draws import seeded, tanh_net
 
 KINDS = {
     "cuda": (cuda.matmul,),
@@ -93,9 +93,7 @@ def test_products_on_a_cpu_need_settings_where_its_library_is_told_that_less_wil
 
 def network() -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 3)
-    )
+    net = tanh_net(64, 96, 96, 3)
     return net, torch.randn(32, 64), torch.arange(32) % 3
 
 

@@ -16,6 +16,7 @@ from tests.curvature.cases import (
     relative_error,
 )
 from tests.curvature.oracles import blocks_of
+from tests.draws import normal
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from tests.curvature.oracles import blocks_of
 )
 def test_any_subset_of_nodes_gives_the_same_blocks(graph):
     case = make(graph)
-    full = rc.exact_blocks(case.dag, case.x, case.y)
+    full = rc.exact_blocks(*case.given)
     names = case.nodes
     subsets = [
         names[:1],
@@ -35,7 +36,7 @@ def test_any_subset_of_nodes_gives_the_same_blocks(graph):
         names[1:-1],
     ]
     for subset in subsets:
-        found = rc.exact_blocks(case.dag, case.x, case.y, reversed(subset))
+        found = rc.exact_blocks(*case.given, reversed(subset))
         assert set(found) == {(v, w) for v in subset for w in subset}
         assert relative_error(found, {pair: full[pair] for pair in found}) < 1e-12
 
@@ -45,8 +46,8 @@ def test_input_is_a_node_like_any_other(graph):
     case = make(graph)
     nodes = ("input", *case.nodes)
     expected = dense_hessian(case, nodes)
-    assert relative_error(rc.exact_blocks(case.dag, case.x, case.y, nodes), expected) < 1e-10
-    operator = rc.CurvatureOperator(case.dag, case.x, case.y, ["input", case.nodes[1]])
+    assert relative_error(rc.exact_blocks(*case.given, nodes), expected) < 1e-10
+    operator = rc.CurvatureOperator(*case.given, ["input", case.nodes[1]])
     pair = ("input", case.nodes[1])
     assert relative_error({pair: operator.block(*pair).dense()}, {pair: expected[pair]}) < 1e-10
 
@@ -54,12 +55,12 @@ def test_input_is_a_node_like_any_other(graph):
 @pytest.mark.parametrize("graph", ["skip", "diamond_cat", "chain_layer_norm"])
 def test_per_example_blocks_are_those_of_single_examples(graph):
     case = make(graph)
-    each, mean = (rc.split_blocks(case.dag, case.x, case.y, per_example=p) for p in (True, False))
+    each, mean = (rc.split_blocks(*case.given, per_example=p) for p in (True, False))
     for part in PARTS:
         averaged = {pair: block.mean(0) for pair, block in getattr(each, part).items()}
         assert relative_error(averaged, getattr(mean, part)) < 1e-12
     for function in (rc.exact_blocks, rc.gauss_newton_blocks):
-        found = function(case.dag, case.x, case.y, per_example=True)
+        found = function(*case.given, per_example=True)
         for b in range(len(case.x)):
             single = function(case.dag, case.x[b : b + 1], case.y[b : b + 1])
             assert relative_error({pair: block[b] for pair, block in found.items()}, single) < 1e-12
@@ -76,7 +77,7 @@ def assert_exact(dag, x, y, nodes=None):
 
 def test_targets_may_be_probabilities_and_a_repeated_parent_counts_twice():
     case = make("chain")
-    assert_exact(case.dag, case.x, torch.softmax(torch.randn(3, 4, dtype=torch.float64), 1))
+    assert_exact(case.dag, case.x, torch.softmax(normal(3, 4), 1))
     dag = rc.Dag(
         [rc.Node("a", ("input",), torch.tanh), rc.Node("out", ("a", "a"), lambda a, b: a * b)],
         loss="mse",
@@ -90,7 +91,7 @@ PARTS = ("total", "gauss_newton", "tensor")
 @pytest.mark.parametrize("graph, activation", ALL)
 def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation):
     case = make(graph, activation, seed=3)
-    nodes, split = case.nodes, rc.split_blocks(case.dag, case.x, case.y)
+    nodes, split = case.nodes, rc.split_blocks(*case.given)
     total, gauss_newton = dense_hessian(case, nodes), dense_gauss_newton(case, nodes)
     expected = {
         "total": total,
@@ -106,11 +107,11 @@ def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation)
         )
 
     assert set(split.total) == set(total)
-    assert far(rc.exact_blocks(case.dag, case.x, case.y), "total") < 1e-10
-    assert far(rc.gauss_newton_blocks(case.dag, case.x, case.y), "gauss_newton") < 1e-10
+    assert far(rc.exact_blocks(*case.given), "total") < 1e-10
+    assert far(rc.gauss_newton_blocks(*case.given), "gauss_newton") < 1e-10
     for part in PARTS:
         assert far(getattr(split, part), part) < 1e-10
-        operator = rc.CurvatureOperator(case.dag, case.x, case.y, part=part)
+        operator = rc.CurvatureOperator(*case.given, part=part)
         assert (
             far(blocks_of(operator.dense(), {v: [operator.sizes[v]] for v in operator.nodes}), part)
             < 1e-10
@@ -125,7 +126,7 @@ def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation)
     )
     network = Perturbed.of(case.dag, case.x, nodes)
     factors = OutputFactors(network, case.dag.loss.hessian(network.output.detach(), case.y))
-    tensor = TensorPart(case.dag, case.x, case.y, network, 0.0, 1 << 30)
+    tensor = TensorPart(*case.given, network, 0.0, 1 << 30)
     for w in nodes:
         eye = torch.eye(tensor.sizes[w], dtype=torch.float64)
         smooth, bent = factors.apply({w: eye}), tensor.apply({w: eye})
@@ -142,15 +143,13 @@ def test_blocks_products_and_factors_are_those_of_the_oracles(graph, activation)
 @pytest.mark.parametrize("graph", ["chain", "diamond_cat", "convolution"])
 def test_tensor_part_of_piecewise_linear_networks_is_exactly_zero(graph):
     case = make(graph, "relu")
-    assert all(
-        not block.any() for block in rc.split_blocks(case.dag, case.x, case.y).tensor.values()
-    )
+    assert all(not block.any() for block in rc.split_blocks(*case.given).tensor.values())
 
 
 def test_mistakes_are_refused():
     case = make("chain")
     with refusal("part"):
-        rc.CurvatureOperator(case.dag, case.x, case.y, part="half")
-    operator = rc.CurvatureOperator(case.dag, case.x, case.y, ["a", "b"])
+        rc.CurvatureOperator(*case.given, part="half")
+    operator = rc.CurvatureOperator(*case.given, ["a", "b"])
     with refusal("needs an operator with part"):
         operator.apply_parts({"a": torch.ones(2, 4, dtype=torch.float64)})

@@ -20,8 +20,8 @@ from tests.curvature.cases import (
     mlp,
     refusal,
     relative_error,
-    seeded,
 )
+from tests.draws import normal, seeded
 
 SMALL = X[:, :3].float()
 
@@ -222,7 +222,7 @@ SPARINGLY = {
 def test_examples_that_mix_sparingly_are_refused_in_batches_of_any_size(name):
     for examples in (2, 3, 9, 33):
         for seed in range(2):
-            x = torch.randn(examples, 6, generator=seeded(seed), dtype=torch.float64)
+            x = normal(examples, 6, generator=seeded(seed))
             with refusal("'a' mixes the examples"):
                 rc.exact_blocks(between(SPARINGLY[name]), x, torch.arange(examples) % 3)
 

@@ -6,6 +6,7 @@ from torch import nn
 
 from runner.curvature import Dag, Node, exact_blocks
 from tests.curvature.cases import GRAPHS, make, refusal
+from tests.draws import normal
 
 
 def identity(*inputs):
@@ -74,7 +75,7 @@ def test_from_sequential_on_an_unmodified_network():
     net = nn.Sequential(
         nn.Linear(5, 4), nn.LayerNorm(4), nn.SiLU(), nn.Linear(4, 4), nn.SiLU(), nn.Linear(4, 3)
     ).double()
-    x, y = torch.randn(2, 5, dtype=torch.float64), torch.tensor([0, 2])
+    x, y = normal(2, 5), torch.tensor([0, 2])
     single = Dag.from_sequential(net)
     assert single.order == ("0", "1", "2", "3", "4", "5")
     assert torch.equal(single.forward(x)["5"], net(x))

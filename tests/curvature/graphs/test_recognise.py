@@ -24,11 +24,12 @@ from tests.curvature.cases import (
     relative_error,
 )
 from tests.curvature.module_cases import x
+from tests.draws import normal
 
 torch.manual_seed(0)
 LIN, OTHER, WIDE = (nn.Linear(i, o).double() for i, o in ((4, 4), (4, 4), (8, 4)))
 NORM = nn.LayerNorm(4).double()
-W, B = torch.randn(4, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+W, B = normal(4, 4), normal(4)
 
 
 def own_block(m, h):
@@ -102,7 +103,7 @@ def network(fn):
 
 def error(dag):
     x, y, nodes = (
-        torch.randn(2, 4, dtype=torch.float64),
+        normal(2, 4),
         torch.tensor([0, 2]),
         ("input", *dag.order),
     )
@@ -110,7 +111,7 @@ def error(dag):
 
 
 def recognised(dag, node):
-    return node in evaluate(dag, torch.randn(2, 4, dtype=torch.float64)).structures
+    return node in evaluate(dag, normal(2, 4)).structures
 
 
 @pytest.mark.parametrize("name", [*RECOGNISED, *LEFT_ALONE])

@@ -9,8 +9,9 @@ from torch import nn
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
-from tests.curvature.cases import X, Y, between, mlp, refusal, scaled, seeded
+from tests.curvature.cases import X, Y, between, mlp, refusal, scaled
 from tests.curvature.module_cases import classes
+from tests.draws import normal, seeded
 
 
 class Counting(nn.Module):
@@ -177,7 +178,7 @@ def test_an_operator_refuses_other_weights(name, used):
 
 
 def test_an_operator_refuses_other_weights_in_a_closure_and_other_data():
-    w, x = torch.randn(5, 5, dtype=torch.float64), X.clone()
+    w, x = normal(5, 5), X.clone()
     operator = rc.CurvatureOperator(between(lambda t: torch.tanh(t @ w)), x, Y)
     operator.block("h", "h").dense()
     w.mul_(2)

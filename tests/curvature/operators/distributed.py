@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import runner.curvature as rc
 from runner.curvature import ParameterOperator
-from tests.curvature.cases import seeded
-from tests.curvature.oracles import parameter_matrix, relative
+from tests.curvature.oracles import flat_gradient, parameter_matrix, relative
+from tests.draws import normal, seeded, tanh_net
 
 Batches = list[tuple[Tensor, Tensor]]
 SIZE = 39
@@ -22,15 +22,13 @@ SIZE = 39
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3)
-    ).double()
+    return tanh_net(4, 3, 3, 3).double()
 
 
 def data(ignored: Sequence[int] = ()) -> tuple[Tensor, Tensor]:
     generator = seeded(1)
     x, y = (
-        torch.randn(23, 4, generator=generator, dtype=torch.float64),
+        normal(23, 4, generator=generator),
         torch.randint(3, (23,), generator=generator),
     )
     y[list(ignored)] = -100
@@ -73,7 +71,7 @@ def matrices() -> None:
         ),
     ]
     module, rank = network(), dist.get_rank()
-    vectors = torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    vectors = normal(SIZE, 3, generator=seeded(2))
     for loss, ignored, parts in cases:
         x, y = data(ignored)
         for part in parts:
@@ -87,9 +85,7 @@ def matrices() -> None:
                 ignored,
             )
         value = loss(module(x), y)
-        expected = torch.cat(
-            [g.flatten() for g in torch.autograd.grad(value, list(module.parameters()))]
-        )
+        expected = flat_gradient(value, module.parameters())
         assert relative(found.gradient(), expected) < 1e-11
 
 
@@ -192,7 +188,7 @@ def spread() -> None:
     module[4].weight = module[2].weight  # tied
     tied = network()
     tied[4].weight = tied[2].weight
-    own, vector = shares(x, y)[rank], torch.randn(30, generator=seeded(3), dtype=torch.float64)
+    own, vector = shares(x, y)[rank], normal(30, generator=seeded(3))
     one = ParameterOperator(tied, loss, (x, y))
     fully_shard(module[0], mesh=mesh)
     fully_shard(module, mesh=mesh)

@@ -14,6 +14,7 @@ from torch.multiprocessing import start_processes
 
 from runner.curvature import ParameterOperator, top_eigenpairs, trace_estimate
 from tests.curvature.operators.distributed import checked
+from tests.draws import tanh_net
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -42,7 +43,7 @@ def test_the_example_of_the_guide(tmp_path):
     (line,) = done.stdout.splitlines()
     examples, trace, top = line.split(maxsplit=2)
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3)).eval()
+    net = tanh_net(8, 16, 3).eval()
     x, y = torch.randn(1000, 8), torch.randint(3, (1000,))
     hessian = ParameterOperator(net, nn.CrossEntropyLoss(), (x, y))
     expected = trace_estimate(hessian).value, top_eigenpairs(hessian, 3).values.tolist()

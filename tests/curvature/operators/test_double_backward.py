@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from runner.curvature import LayerOperator, ParameterOperator
 from tests.curvature.cases import refusal
 from tests.curvature.oracles import arguments, factored, shifted, twice
+from tests.draws import normal
 
 B, K = 4, 3
 DEVICE = "cpu"
@@ -32,7 +33,7 @@ DEVICE = "cpu"
 
 
 def x(*shape):
-    return torch.randn(*shape, dtype=torch.float64).to(DEVICE)
+    return normal(*shape).to(DEVICE)
 
 
 # ----------------------------------------------------- modules: three calls, first, second and head

@@ -12,7 +12,7 @@ from torch.func import grad, jvp, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
 from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics, verify
-from tests.curvature.cases import Own, X, Y, patched, refusal, seeded
+from tests.curvature.cases import Own, X, Y, patched, refusal
 from tests.curvature.module_cases import (
     ModuleCase,
     Recurrent,
@@ -23,6 +23,7 @@ from tests.curvature.module_cases import (
     x,
 )
 from tests.curvature.oracles import relative
+from tests.draws import seeded, tanh_net
 
 CROSS = nn.CrossEntropyLoss()
 
@@ -42,7 +43,7 @@ def agrees(case, **options):
 
 def net():
     torch.manual_seed(0)
-    return ready(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)))
+    return ready(tanh_net(6, 5, 3))
 
 
 def own(forward):
@@ -384,7 +385,7 @@ def test_a_callable_or_a_path_picks_a_tensor_of_an_output():
 
 def test_half_precision_layers_next_to_a_wider_output():
     torch.manual_seed(0)
-    inner = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).bfloat16()
+    inner = tanh_net(3, 4, 2).bfloat16()
     upcast = Own(lambda m, t: m.net(t).float(), net=inner)
     operator = LayerOperator(upcast, CROSS, (x(4, 3).bfloat16(), classes(4, 2)), ["net.0", "net.2"])
     exact = LayerOperator(

@@ -27,6 +27,7 @@ from tests.bench.bench_memory import peak
 from tests.bench.machine import operations
 from tests.curvature.cases import make, refusal, relative_error
 from tests.curvature.module_cases import LanguageModel
+from tests.draws import normal, tanh_net
 
 MIB = 1 << 20
 
@@ -172,7 +173,7 @@ def test_the_split_keeps_two_sets_where_three_do_not_fit():
     dag = Dag.from_sequential([nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(20)]).to(
         torch.float64
     )
-    x, y = torch.randn(4, 16, dtype=torch.float64), torch.randint(16, (4,))
+    x, y = normal(4, 16), torch.randint(16, (4,))
     sizes = dict.fromkeys(("input", *dag.order), 16)
     working, result = exact_elements(dag, sizes, dag.order, kept=2)
     budget = 8 * (result + 2 * working)
@@ -193,10 +194,10 @@ def test_the_split_keeps_two_sets_where_three_do_not_fit():
 def test_a_small_budget_gives_the_same_blocks(graph):
     """Rows of the Jacobians in pieces, examples one at a time."""
     case = make(graph, batch=5)
-    whole = exact_blocks(case.dag, case.x, case.y)
+    whole = exact_blocks(*case.given)
     for budget in (2**15, 2**16, 2**17):
         try:
-            cut = exact_blocks(case.dag, case.x, case.y, memory_budget=budget)
+            cut = exact_blocks(*case.given, memory_budget=budget)
         except ValueError as error:
             assert "over the budget" in str(error)
             continue
@@ -217,7 +218,7 @@ def test_peaks_of_parameter_products_stay_within_the_budget(part, budget):
 
 
 def test_a_budget_below_one_example_says_what_it_takes():
-    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    net = tanh_net(4, 8, 2)
     data = [(torch.randn(6, 4), torch.randint(2, (6,)))]
     with pytest.warns(
         RuntimeWarning, match=r"1 example\(s\) at a time takes about .* MiB: it is exceeded"
@@ -230,7 +231,7 @@ def test_a_budget_below_one_example_says_what_it_takes():
 
 def test_the_kept_graph_of_a_hessian_holds_no_gradient():
     """What stays of the first product: its result, and what few examples leave in the graph."""
-    net = nn.Sequential(nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 2))
+    net = tanh_net(512, 512, 2)
     data = [(torch.randn(3, 512), torch.randint(2, (3,)))]
     operator = ParameterOperator(net, nn.CrossEntropyLoss(), data, check=False)
     assert operator.planned.keep
@@ -245,7 +246,7 @@ def test_the_kept_graph_of_a_hessian_holds_no_gradient():
 def test_a_loss_that_is_no_mean_is_refused_under_a_small_budget(order):
     """Where the whole batch does not fit, the loss is checked on pieces with examples from all over
     it: classes may come in order."""
-    net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
+    net = tanh_net(64, 64, 2)
     weight = torch.tensor([1.0, 9.0])
 
     def loss(f, t):

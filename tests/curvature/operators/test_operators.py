@@ -18,7 +18,8 @@ from runner.curvature import (
 from runner.curvature.operators import between
 from tests.curvature.cases import Own, refusal
 from tests.curvature.module_cases import MODULES, hessian_by_hooks, make_module
-from tests.curvature.oracles import PARTS, parameter_matrix, relative
+from tests.curvature.oracles import PARTS, flat_gradient, parameter_matrix, relative
+from tests.draws import normal, seeded
 
 CROSS = nn.CrossEntropyLoss()
 
@@ -29,7 +30,7 @@ def mlp():
 
 
 def data(n=7):
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     return torch.randn(n, 4, generator=generator).double(), torch.arange(n) % 3
 
 
@@ -66,7 +67,7 @@ def test_the_matrix_however_the_data_are_cut(kind, part):
     assert float((expected - expected.mT).norm()) < 1e-12 * float(expected.norm())
     loader = DataLoader(TensorDataset(x, y), batch_size=4)
     cut = [(x[:2], y[:2]), (x[2:], y[2:])]
-    v = torch.randn(len(expected), 5, dtype=torch.float64)
+    v = normal(len(expected), 5)
     for given, budget in ((cut, 1 << 30), (loader, 1 << 30), (loader, 1), ([(x, y)], 1)):
         operator = kind(module, CROSS, given, part=part, memory_budget=budget)
         assert relative(operator @ v, expected @ v) < 1e-11
@@ -78,7 +79,7 @@ def test_several_vectors_at_once_one_after_the_other_and_unused_variables():
     module = Own(lambda m, t: m.used(t), used=nn.GroupNorm(2, 4), unused=nn.Linear(4, 2)).double()
     x, y = data()
     operator = ParameterOperator(module, CROSS, (x, y.fmod(2)))
-    v = torch.randn(operator.shape[0], 6, dtype=torch.float64)
+    v = normal(operator.shape[0], 6)
     alone = torch.stack([operator @ column for column in v.mT], 1)
     assert relative(operator @ v, alone) < 1e-13
     assert relative(operator @ v, alone) < 1e-13
@@ -89,7 +90,7 @@ def test_several_vectors_at_once_one_after_the_other_and_unused_variables():
 def test_linearize_gives_the_products_of_two_backward_passes(monkeypatch):
     module, (x, y) = mlp(), data()
     operator = ParameterOperator(module, CROSS, [(x, y)], part="gauss_newton")
-    v = torch.randn(operator.shape[0], 6, dtype=torch.float64)
+    v = normal(operator.shape[0], 6)
     ways = operator.multiplication
     expected, ways.count, ways.seconds = operator @ v, 10, 1e9
     found = operator @ v
@@ -111,9 +112,7 @@ def test_repr_gradient_groups_and_adapters():
     ):
         assert text in repr(operator)
     loss = CROSS(module(x), y)
-    expected = torch.cat(
-        [g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]
-    )
+    expected = flat_gradient(loss, module.parameters())
     assert relative(operator.gradient(), expected) < 1e-13
     assert list(operator.groups) == ["0", "2", "3"] and operator.groups["2"] == slice(25, 35)
     values = eigsh(as_linear_operator(operator), 3, return_eigenvectors=False)
@@ -127,11 +126,11 @@ def test_verify_certifies_what_is_right_and_nothing_else(kind, part):
     module, (x, y) = mlp(), data()
     operator = kind(module, CROSS, [(x[:3], y[:3]), (x[3:], y[3:])], part=part)
     found = verify(operator)
-    assert found.ok and found.value < 1e-6 and found.gradients < 60
+    assert found.ok and found.value < 1e-6 and found.gradients <= 30
     right = operator._of_rows
     operator._of_rows = lambda rows: right(rows) * (1 + 1e-4)
     wrong = verify(operator)
-    assert not wrong.ok and "products are wrong" in wrong.reasons[0]
+    assert not wrong.ok and "products are wrong" in wrong.reasons[0] and wrong.gradients <= 45
 
 
 def test_a_float32_network_of_relus_is_decided_in_a_float64_copy():
@@ -152,8 +151,6 @@ def test_layers_that_are_never_called_and_names_that_are_none():
     batch = torch.randn(3, 2, 4).double(), torch.arange(3)
     with refusal(r"layer 'attend.out_proj' is never called"):
         LayerOperator(module, CROSS, batch, ["attend.out_proj", "head"])
-    with refusal("no submodule is called 'hed'; the nearest is 'head'"):
-        LayerOperator(module, CROSS, batch, ["hed"])
     assert LayerOperator(module, CROSS, batch, ["attend", "head"]).sizes == {"attend": 8, "head": 3}
 
 
@@ -171,14 +168,10 @@ def test_one_example_and_a_second_call():
 
 
 def test_complex_outputs_of_layers_are_perturbed_as_pairs():
-    class Fourier(nn.Module):
-        def forward(self, t):
-            return torch.fft.rfft(t)
-
     module = Own(
         lambda m, t: m.last(torch.fft.irfft(m.spectrum(m.first(t)), n=4).tanh()),
         first=nn.Linear(4, 4),
-        spectrum=Fourier(),
+        spectrum=Own(lambda m, t: torch.fft.rfft(t)),
         last=nn.Linear(4, 3),
     ).double()
     operator = LayerOperator(module, CROSS, data(), ["spectrum", "last"])
@@ -216,7 +209,7 @@ def test_metrics_between_layers_are_those_of_dense_blocks(monkeypatch):
         monkeypatch.setattr(between, name, 0)
     inside = total = 0
     for seed in range(12):
-        generator = torch.Generator().manual_seed(seed)
+        generator = seeded(seed)
         found = inter_layer_metrics(operator, relative_error=0.2, generator=generator)
         for pair, each in found.items():
             for name in ("R", "C", "D", "gap"):

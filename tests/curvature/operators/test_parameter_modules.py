@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runner.curvature import ParameterOperator, inter_layer_metrics, verify
 from runner.curvature.function.repairs import measurable
-from tests.curvature.cases import Own, refusal, seeded
+from tests.curvature.cases import Own, refusal
 from tests.curvature.module_cases import (
     MODULES,
     LanguageModel,
@@ -23,6 +23,7 @@ from tests.curvature.module_cases import (
     x,
 )
 from tests.curvature.oracles import parameter_matrix, relative
+from tests.draws import normal, seeded, tanh_net
 
 LEFT_OUT = ("lstm hidden state", "checkpointed reentrant", "resnet", "embedding bag")
 """These differ from another in their layers alone; ResNet's 4,000 parameters take a minute of dense
@@ -58,7 +59,7 @@ def test_products_of_unmodified_modules_whole_and_split(name):
             case.target,
             operator.layout.parameters,
         )
-    v = torch.randn(len(expected), 2, dtype=torch.float64, generator=seeded(3))
+    v = normal(len(expected), 2, generator=seeded(3))
     for found in (operator, build(case, memory_budget=1, check=False)):
         assert float((found @ v - expected @ v).norm()) < 1e-10 * float(expected.norm())
     assert verify(operator).ok is check
@@ -70,7 +71,7 @@ def test_an_output_is_picked_by_name():
     case = make_module("multihead attention")
     whole = ParameterOperator(case.module, logits_loss, case.batch)
     picked = ParameterOperator(case.module, "cross_entropy", case.batch, output="logits")
-    v = torch.randn(whole.shape[0], dtype=torch.float64)
+    v = normal(whole.shape[0])
     assert torch.allclose(whole @ v, picked @ v, atol=1e-12)
     fisher = ParameterOperator(
         case.module, "cross_entropy", case.batch, part="fisher", output="logits"
@@ -100,7 +101,7 @@ def test_other_parts_of_structured_outputs_and_flat_targets(name, part):
     case = make_module(name)
     operator = build(case, part=part)
     assert verify(operator, generator=seeded()).ok
-    v = torch.randn(operator.shape[0], dtype=torch.float64, generator=seeded(3))
+    v = normal(operator.shape[0], generator=seeded(3))
     split = build(case, part=part, memory_budget=1, check=False)
     assert torch.allclose(operator @ v, split @ v, atol=1e-11)
 
@@ -129,7 +130,7 @@ def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(pa
         return
     options = {"part": part, "weights": counted if weighted else None}
     whole = ParameterOperator(module, loss, (tokens, target), **options)
-    v = torch.randn(whole.shape[0], dtype=torch.float64)
+    v = normal(whole.shape[0])
     for data, budget in ((halves, 1 << 30), (halves, 1), ([(tokens, target)], 1)):
         found = ParameterOperator(module, loss, data, memory_budget=budget, **options)
         assert torch.allclose(found @ v, whole @ v, atol=1e-12)
@@ -194,6 +195,11 @@ def turned(batches):
     return batches[::-1]
 
 
+def root(output, target):
+    return F.cross_entropy(output, target).sqrt()
+
+
+CLASSES = halves((MASKED[0], torch.arange(8) % 3))
 SUM, OTHER = "is a sum over the examples", "weigh .* in its loss, other than their numbers"
 NO_MEAN = "not a weighted mean over its parts"
 REFUSED = {
@@ -207,7 +213,9 @@ REFUSED = {
                                        "plain mean over the examples of each batch"),
     "class weights in an empirical Fisher": (WEIGHTED, [PAIR], {"part": "empirical_fisher"},
                                              "gradient of one example"),
-    "class weights": (WEIGHTED, halves((MASKED[0], torch.arange(8) % 3)), {}, OTHER),
+    "class weights": (WEIGHTED, CLASSES, {},
+                      r"parts of a batch weigh 0\.\d+ and 0\.\d+ in its loss, other"),
+    "a root of a mean": (root, CLASSES, {}, "use one batch that fits memory_budget"),
     "no pairs": ("mse", [PAIR[0], PAIR[0], PAIR[0]], {}, "found Tensor"),
     "three": ("mse", [(*PAIR, PAIR[0])], {}, "found 3 entries|found tuple"),
     "a dictionary": ("mse", [{"x": PAIR[0]}], {}, "found dict"),
@@ -227,14 +235,14 @@ def test_data_and_losses_that_would_give_another_matrix_are_refused(name):
 @pytest.mark.parametrize("loss", [kept_labels, sum_over_count])
 @pytest.mark.parametrize("order", [list, turned])
 def test_a_mean_of_ones_own_over_labels_that_count_is_weighed_by_them(loss, order):
-    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))
+    module = tanh_net(3, 5, 3)
     found = ParameterOperator(module, loss, order(halves(LABELLED)))
     expected = ParameterOperator(module, "cross_entropy", LABELLED)
     assert torch.allclose(found @ torch.ones(38), expected @ torch.ones(38), rtol=1e-4, atol=1e-6)
 
 
 def test_a_mask_of_ones_own_is_weighed_by_what_the_user_says():
-    module = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))
+    module = tanh_net(3, 5, 3)
     options = {"weights": lambda given, target: target[1].sum()}
     found = ParameterOperator(module, weighted_mean, halves(MASKED), **options) @ torch.ones(38)
     expected = ParameterOperator(module, weighted_mean, MASKED) @ torch.ones(38)
@@ -307,7 +315,7 @@ def force(m, place):
 
 
 def forces():
-    return Own(force, energy=nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1)))
+    return Own(force, energy=tanh_net(4, 5, 1))
 
 
 def at_time():
@@ -334,7 +342,7 @@ def one_size(error):
 
 def fitted(margin=15.0):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    module = tanh_net(3, 4, 2).double()
     module[2].bias.data.copy_(torch.tensor([margin, -margin]))
     return module
 
@@ -443,7 +451,7 @@ class AnyOrder(Sampler):
 def test_batches_of_several_sizes_in_another_order_at_every_reading():
     torch.manual_seed(0)
     given, target = torch.randn(15, 6), classes(15, 3)
-    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    module = tanh_net(6, 5, 3)
     loader = DataLoader(TensorDataset(given, target), batch_sampler=AnyOrder())
     operator = ParameterOperator(module, "cross_entropy", loader, memory_budget=300)
     direction = torch.randn(53)
@@ -495,7 +503,7 @@ def test_probes_of_a_group_of_two_components_are_no_signs():
     """The block of two biases in front of a softmax is a multiple of [[1, -1], [-1, 1]]: signs give
     nothing or all."""
     torch.manual_seed(0)
-    net = ready(nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)))
+    net = ready(tanh_net(3, 6, 2))
     groups = {"rest": ["0", "2.weight"], "bias": "2.bias"}
     operator = ParameterOperator(net, "cross_entropy", (x(4, 3), classes(4, 2)), groups)
     exact = float(operator.block("bias", "bias").dense().norm())

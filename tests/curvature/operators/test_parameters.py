@@ -12,6 +12,7 @@ from runner.curvature import ParameterOperator, discarded_coupling
 from runner.curvature.function.groups import layout
 from tests.curvature.cases import Own, refusal
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
+from tests.draws import normal, seeded
 
 CROSS = nn.CrossEntropyLoss()
 Case = tuple[nn.Module, nn.Module, Tensor, Tensor]
@@ -81,7 +82,7 @@ def test_dense_truth_however_the_data_are_cut(name, part):
             module[1].running_mean.normal_()
     expected = parameter_matrix(part, module, loss, x, y)
     assert relative(ParameterOperator(module, loss, (x, y), part=part).dense(), expected) < 1e-11
-    v = torch.randn(len(expected), dtype=torch.float64)
+    v = normal(len(expected))
     for data in ([(x[:2], y[:2]), (x[2:], y[2:])], [(x, y)]):
         operator = ParameterOperator(module, loss, data, part=part, memory_budget=1, check=False)
         assert relative(operator @ v, expected @ v) < 1e-11
@@ -102,7 +103,7 @@ class Waits(TorchDispatchMode):
 def test_products_do_not_make_the_host_wait(part):
     module, loss, x, y = build("perceptron")
     operator = ParameterOperator(module, loss, [(x[:3], y[:3]), (x[3:], y[3:])], part=part)
-    vectors = torch.randn(operator.shape[0], 3, dtype=torch.float64)
+    vectors = normal(operator.shape[0], 3)
     operator @ vectors
     with Waits() as waits:
         images = operator @ vectors
@@ -245,7 +246,7 @@ def test_discarded_coupling_is_exact_where_it_is_cheap_and_its_interval_lies_in_
     assert exact.low == exact.value == exact.high == pytest.approx(expected, rel=1e-10)
     for seed in range(4):
         for probes in (2, 8):
-            generator = torch.Generator().manual_seed(seed)
+            generator = seeded(seed)
             found = discarded_coupling(operator, probes, generator=generator)
             assert 0 <= found.low <= found.value <= found.high < 1
             assert found.products == probes * len(operator.groups)

@@ -11,12 +11,13 @@ from experiments.attention.certified import (
     third_derivative_bound,
 )
 from runner.curvature.closed_form import attention as att
+from tests.draws import normal, seeded
 
 
 def draw(n, d, radius, draws, seed=0):
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded(seed)
     shapes = ((d, n), (d, n), (d, d), (d, d))
-    raw = (torch.randn(draws, *shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    raw = (normal(draws, *shape, generator=generator) for shape in shapes)
     b = 2 * torch.rand(draws, n, d, generator=generator, dtype=torch.float64) - 1
     return (*(bounds.scale_to_norm(m, radius) for m in raw), b * radius**2)
 
@@ -77,8 +78,8 @@ DTYPE = torch.float64
 
 
 def weights(n, d, seed, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    x, w, v = (torch.randn(*s, generator=generator, dtype=DTYPE) for s in ((d, n), (d, d), (d, d)))
+    generator = seeded(seed)
+    x, w, v = (normal(*s, generator=generator) for s in ((d, n), (d, d), (d, d)))
     return x, scale * w / d**0.5, v / d**0.5
 
 
@@ -98,12 +99,10 @@ def test_no_ascent_breaks_the_bound_of_the_third_derivative(n, d, scale):
     x0, w, v = weights(n, d, 5, scale)
     radius = 0.3
     bound = third_derivative_bound(x0, w, v, radius)
-    generator = torch.Generator().manual_seed(6)
+    generator = seeded(6)
     best = 0.0
     for _ in range(2):
-        u, away = (
-            torch.randn(d, n, generator=generator, dtype=DTYPE).requires_grad_() for _ in range(2)
-        )
+        u, away = (normal(d, n, generator=generator).requires_grad_() for _ in range(2))
         optimizer = torch.optim.Adam([u, away], lr=0.2)
         for _ in range(12):
             x = x0 + radius * away / away.norm()
@@ -116,9 +115,9 @@ def test_no_ascent_breaks_the_bound_of_the_third_derivative(n, d, scale):
 
 
 def test_norm_of_a_bilinear_map_is_bounded_from_above():
-    tensor = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(7), dtype=DTYPE)
+    tensor = normal(4, 3, 3, generator=seeded(7))
     tensor = tensor + tensor.mT
-    u = torch.randn(2000, 3, generator=torch.Generator().manual_seed(8), dtype=DTYPE)
+    u = normal(2000, 3, generator=seeded(8))
     u = u / u.norm(dim=-1, keepdim=True)
     values = torch.einsum("mij,si,sj->sm", tensor, u, u).norm(dim=-1)
     assert values.max() <= bilinear_norm_bound(tensor) <= tensor.norm()
@@ -132,7 +131,7 @@ def test_newton_converges_from_the_whole_certified_ball(seed):
     x, w, v = weights(3, 2, seed)
     b, radius = att.outputs(x, w, v), certified_radius(x, w, v)
     assert 0 < radius < float(x.norm())
-    away = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(seed), dtype=DTYPE)
+    away = normal(12, 2, 3, generator=seeded(seed))
     at = x + 0.999 * radius * away / away.norm(dim=(-2, -1), keepdim=True)
     for _ in range(12):
         move = torch.linalg.solve(

@@ -11,6 +11,7 @@ from experiments.attention.measure import climb, draw, draw_raw, feasible
 from runner.contract import Context, analyse, measure
 from runner.run.config import build_job
 from runner.store.tables import frame
+from tests.draws import seeded
 from tests.experiments.tables import merged
 
 
@@ -28,7 +29,7 @@ def tables(setup):
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_random_instances_obey_the_assumption(setup, aligned):
-    x, y, w, v, b = draw(aligned, 3, 2, 2.0, setup, torch.Generator().manual_seed(0))
+    x, y, w, v, b = draw(aligned, 3, 2, 2.0, setup, seeded())
     for matrix in (x, w, v):
         assert torch.allclose(torch.linalg.matrix_norm(matrix, 2), torch.tensor(2.0, dtype=x.dtype))
     assert torch.linalg.matrix_norm(y, 2).max() <= 2 + 1e-12
@@ -39,7 +40,7 @@ def test_random_instances_obey_the_assumption(setup, aligned):
 
 
 def test_ascent_stays_feasible_and_climbs(setup):
-    raw = draw_raw(2, 2, 3, torch.Generator().manual_seed(1))
+    raw = draw_raw(2, 2, 3, seeded(1))
     x, y, w, _v, b = feasible([100 * m for m in raw], 1.5, 0.01)
     for matrix in (x, y, w):
         assert torch.linalg.matrix_norm(matrix, 2).max() <= 1.5 + 1e-12

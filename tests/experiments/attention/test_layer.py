@@ -6,12 +6,13 @@ from torch import nn
 
 from experiments.attention.layer import Heads
 from runner.curvature.closed_form import attention as att
+from tests.draws import normal, seeded
 
 DTYPE = torch.float64
 
 
 def random(*shape, seed):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DTYPE)
+    return normal(*shape, generator=seeded(seed))
 
 
 @pytest.mark.parametrize(

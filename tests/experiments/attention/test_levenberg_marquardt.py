@@ -12,6 +12,7 @@ from experiments.attention.levenberg_marquardt import (
     levenberg_marquardt,
     polished,
 )
+from tests.draws import normal, seeded
 
 DTYPE = torch.float64
 
@@ -37,7 +38,7 @@ def linear(matrix, right):
 
 
 def test_finds_the_zero_from_every_start_as_scipy_does():
-    start = 3 * torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=DTYPE)
+    start = 3 * normal(12, 2, generator=seeded())
     problem = rosenbrock()
     ends = levenberg_marquardt(problem, start)
     assert not ends.capped.any() and (ends.square < 1e-20).all()
@@ -49,10 +50,10 @@ def test_finds_the_zero_from_every_start_as_scipy_does():
 
 
 def test_regularised_linear_problem_has_its_closed_form():
-    generator = torch.Generator().manual_seed(1)
+    generator = seeded(1)
     matrix, right = (
-        torch.randn(5, 3, generator=generator, dtype=DTYPE),
-        torch.randn(5, generator=generator, dtype=DTYPE),
+        normal(5, 3, generator=generator),
+        normal(5, generator=generator),
     )
     gamma = 0.3
     wanted = torch.linalg.solve(
@@ -100,7 +101,7 @@ def test_polishing_never_raises_the_residual_and_takes_the_shortest_step():
     torch.testing.assert_close(
         polished(linear(matrix, right), near), torch.tensor([[2.0, 5.0]], dtype=DTYPE)
     )
-    start = torch.randn(8, 2, generator=torch.Generator().manual_seed(2), dtype=DTYPE)
+    start = normal(8, 2, generator=seeded(2))
     problem = rosenbrock()
     before, after = (problem.value(p).norm(dim=-1) for p in (start, polished(problem, start)))
     assert (after <= before).all()

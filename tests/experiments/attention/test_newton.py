@@ -33,6 +33,7 @@ from runner.curvature.closed_form import attention as att
 from runner.run.config import build_job
 from runner.store.identity import Identity
 from runner.store.tables import frame
+from tests.draws import normal, seeded
 from tests.experiments.tables import merged
 
 DTYPE = torch.float64
@@ -100,11 +101,11 @@ def test_ends_are_told_apart():
 
 
 def test_invariances_change_no_output_at_any_length():
-    generator = torch.Generator().manual_seed(3)
-    v = torch.randn(1, 3, 3, generator=generator, dtype=DTYPE)
+    generator = seeded(3)
+    v = normal(1, 3, 3, generator=generator)
     v[0, 2] = 0.0  # the third entry of a token has no value
-    w = torch.randn(1, 3, 3, generator=generator, dtype=DTYPE)
-    x = torch.randn(3, 4, generator=generator, dtype=DTYPE)
+    w = normal(1, 3, 3, generator=generator)
+    x = normal(3, 4, generator=generator)
     assert invariances(Heads(w, v), 4).shape == (12, 0)
     w[0, :, 2] = 0.0  # nor does it ask: all tokens may move together
     together = Heads(w, v)

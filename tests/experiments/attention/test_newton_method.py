@@ -7,6 +7,7 @@ from experiments.attention import newton_method as newton
 from experiments.attention.newton_method import Objective, minimise, observed_order
 from experiments.attention.problem import recovery_objective
 from runner.curvature.closed_form import attention as att
+from tests.draws import normal, seeded
 
 
 def from_function(function):  # type: ignore[no-untyped-def]
@@ -35,14 +36,14 @@ def points(*rows):
 
 @pytest.mark.parametrize("step", newton.STEPS)
 def test_quadratic_is_solved_and_batched_starts_do_not_mix(step):
-    generator = torch.Generator().manual_seed(0)
-    root = torch.randn(5, 5, generator=generator, dtype=torch.float64)
+    generator = seeded()
+    root = normal(5, 5, generator=generator)
     matrix, offset = (
         root @ root.T + torch.eye(5),
-        torch.randn(5, generator=generator, dtype=torch.float64),
+        normal(5, generator=generator),
     )
     objective = from_function(lambda x: 0.5 * x @ matrix @ x - offset @ x)
-    start = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+    start = normal(4, 5, generator=generator)
     trace = minimise(objective, start, step, tolerance=1e-10)
     solution = torch.linalg.solve(matrix, offset)
     assert trace.converged.all()
@@ -167,8 +168,8 @@ GAMMA = 0.2
 
 
 def instance():
-    generator = torch.Generator().manual_seed(4)
-    x, w, v = (torch.randn(2, n, generator=generator, dtype=torch.float64) for n in (3, 2, 2))
+    generator = seeded(4)
+    x, w, v = (normal(2, n, generator=generator) for n in (3, 2, 2))
     return x, w, v
 
 

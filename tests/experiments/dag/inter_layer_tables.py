@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-import torch
 
 from experiments import certificates
 from experiments.dag.exp6 import measure as exp6
@@ -120,10 +119,6 @@ def end_to_end(experiment: Experiment, seeds: tuple[int, ...] = (1, 2)) -> dict[
     assert analysis.figures() and analysis.statistics() is not None
     assert "refuted" not in {c.verdict for c in claims(experiment, tables)}
     return tables
-
-
-def generator(seed: int = 1) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def kept(make):

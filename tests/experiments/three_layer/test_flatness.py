@@ -10,18 +10,17 @@ from experiments.paper_audit.three_layer import loss as plain_loss
 from experiments.three_layer.flatness import METHODS, AdaptiveSam, Regularised, training_direction
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, Switch, descend
+from tests.draws import normal, seeded
 
 NAMES = sorted(tl.ACTIVATIONS)
 SIZES = [(20, 2, 3), (7, 1, 1), (9, 4, 5)]  # I, M, N
 
 
 def problem(samples=20, inputs=2, units=3, starts=7, seed=0, scale=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(samples, inputs, generator=generator, dtype=torch.float64)
+    generator = seeded(seed)
+    x = normal(samples, inputs, generator=generator)
     q = (torch.arange(samples) % 2).double()
-    theta = torch.randn(
-        starts, tl.parameter_count(inputs, units), generator=generator, dtype=torch.float64
-    )
+    theta = normal(starts, tl.parameter_count(inputs, units), generator=generator)
     return scale * theta, x, q
 
 
@@ -143,7 +142,7 @@ def test_a_start_does_not_depend_on_its_company(method):
     arguments = {"rate": 0.01, "max_steps": 80, "stop_ratios": (0.3,)}
     direction = training_direction(method, x, q, until=50)
     whole = descend(theta, direction, **arguments).final
-    order = torch.randperm(150, generator=torch.Generator().manual_seed(1))[:61]
+    order = torch.randperm(150, generator=seeded(1))[:61]
     part = descend(theta[order], direction, **arguments).final
     assert torch.equal(part.theta, whole.theta[order]) and torch.equal(
         part.steps, whole.steps[order]

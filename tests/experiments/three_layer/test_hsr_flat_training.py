@@ -30,6 +30,7 @@ from experiments.three_layer.stochastic_bound import combine, hessian_vector_pro
 from runner import stats
 from runner.contract import Context, SettingError, analyse, measure
 from runner.run.config import build_job
+from tests.draws import seeded
 
 SEARCH = Path(__file__).parents[3] / "experiments/reference/hsr_flat_tuning.csv"
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
@@ -54,7 +55,7 @@ def gradients(settings, start, number=1, progress=0.0):
     """Of these settings at the start; number: of steps."""
     part, single = start
     parameters = [p.detach().clone().requires_grad_() for p in single]
-    stepper = Stepper([settings], parameters, torch.Generator().manual_seed(3), 0.9)
+    stepper = Stepper([settings], parameters, seeded(3), 0.9)
     for _ in range(number):
         found = stepper.gradients(lambda: losses(parameters, part), progress)
     return found, stepper
@@ -111,7 +112,7 @@ def test_hsr_and_trace_are_gradients_of_their_estimates(start, probes):
     """Against the closed estimate with the same probes; after the first step the running spread is
     σ̂ itself."""
     part, single = start
-    value, generator = losses(single, part)[0], torch.Generator().manual_seed(3)
+    value, generator = losses(single, part)[0], seeded(3)
     own = torch.autograd.grad(value, single, create_graph=True)
     forms, squares = [], []
     for _ in range(probes):

@@ -13,6 +13,7 @@ from experiments.three_layer.hsr_gradient.measure import PARTS, _with_error, sam
 from runner.contract import Cell, Context, analyse, measure
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
+from tests.draws import normal, seeded
 from tests.experiments.tables import claims_of
 
 
@@ -39,9 +40,9 @@ def tables(experiment):
 
 
 def instance():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(12, 2, generator=generator, dtype=torch.float64)
-    theta = torch.randn(13, generator=generator, dtype=torch.float64)
+    generator = seeded()
+    x = normal(12, 2, generator=generator)
+    theta = normal(13, generator=generator)
     return theta, x, (torch.arange(12) % 2).double()
 
 

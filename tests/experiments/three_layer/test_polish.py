@@ -7,6 +7,7 @@ import torch
 from experiments.three_layer.ends import SCALE, polish_further, stretched
 from experiments.three_layer.polish import Smooth, ball_minimiser, polish
 from runner.curvature.closed_form import three_layer as tl
+from tests.draws import normal, seeded
 
 
 def smooth(value):
@@ -103,9 +104,9 @@ def test_stretched_has_the_derivatives_of_its_value():
 
 
 def test_ball_minimiser_is_no_worse_than_a_fine_search():
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     for _ in range(50):
-        c, e = torch.randn(2, 1, 2, generator=generator, dtype=torch.float64)
+        c, e = normal(2, 1, 2, generator=generator)
         radius = torch.rand(1, generator=generator, dtype=torch.float64) + 0.1
         p = ball_minimiser(c, e, radius)
         assert float(p.norm()) <= float(radius) * (1 + 1e-12)
@@ -125,16 +126,16 @@ def test_the_hard_case_goes_along_the_least_curvature():
 
 
 def test_points_do_not_depend_on_their_company():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(20, 2, generator=generator, dtype=torch.float64)
+    generator = seeded(1)
+    x = normal(20, 2, generator=generator)
     q = (torch.arange(20) % 2).double()
     loss = Smooth(
         lambda t: tl.loss(t, x, q), lambda t: tl.gradient(t, x, q), lambda t: tl.hessian(t, x, q)
     )
-    start = torch.randn(6, 9, generator=generator, dtype=torch.float64)
+    start = normal(6, 9, generator=generator)
     together = polish(loss, start, far=300.0, steps=12)
     assert bool((loss.value(together.theta) <= loss.value(start)).all())
-    others = torch.randn(6, 9, generator=generator, dtype=torch.float64)
+    others = normal(6, 9, generator=generator)
     # of as many others: kernels of another size round otherwise, and no step is solved to the end
     for k in range(6):
         company = others.clone()

@@ -14,13 +14,14 @@ from experiments.three_layer.stochastic_bound import (
     signs,
 )
 from runner.curvature.closed_form import three_layer as tl
+from tests.draws import normal, seeded
 
 
 def network(seed=0, units=3, samples=20):
     """theta of a three-layer network and its data."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
-    theta = torch.randn(4 * units + 1, generator=generator, dtype=torch.float64)
+    generator = seeded(seed)
+    x = normal(samples, 2, generator=generator)
+    theta = normal(4 * units + 1, generator=generator)
     return theta, x, (torch.arange(samples) % 2).double()
 
 
@@ -68,7 +69,7 @@ def test_the_hessian_of_a_multi_class_module_in_single_precision():
     torch.testing.assert_close(
         operator.apply({"parameters": rows})["parameters"], rows @ hessian, rtol=1e-4, atol=1e-5
     )
-    values, generator = torch.linalg.eigvalsh(hessian.double()), torch.Generator().manual_seed(0)
+    values, generator = torch.linalg.eigvalsh(hessian.double()), seeded()
     assert largest_after(operator, 40, generator) == pytest.approx(float(values[-1]), rel=1e-3)
     largest = largest_eigenvalue(operator, 1e-4, generator)
     assert (
@@ -88,6 +89,6 @@ def test_a_linear_loss_has_no_curvature():
 
 def test_probes_repeat_with_their_generator():
     parameters = [torch.zeros(3, 4), torch.zeros(50)]
-    first, second = (signs(parameters, torch.Generator().manual_seed(3)) for _ in range(2))
+    first, second = (signs(parameters, seeded(3)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert set(first[1].tolist()) == {-1.0, 1.0}

@@ -12,13 +12,13 @@ from experiments.dag.protocol.estimates import (
 )
 from experiments.dag.protocol.summary import first
 from runner.run.config import build_job
+from tests.draws import normal, seeded
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
     check,
     complete,
     decay,
     end_to_end,
-    generator,
     kept,
     quick,
     verdict,
@@ -33,12 +33,12 @@ def paper():
 
 
 def test_estimates_meet_the_exact_norms():
-    blocks = torch.randn(3, 7, 5, generator=generator(), dtype=torch.float64)
+    blocks = normal(3, 7, 5, generator=seeded(1))
     exact = torch.linalg.matrix_norm(blocks)
-    found = frobenius_estimates(blocks, 20_000, generator(2))
+    found = frobenius_estimates(blocks, 20_000, seeded(2))
     torch.testing.assert_close(found, exact, rtol=2e-2, atol=0)
     few = (
-        torch.stack([frobenius_estimates(blocks, 4, generator(s)) for s in range(400)])
+        torch.stack([frobenius_estimates(blocks, 4, seeded(s)) for s in range(400)])
         .square()
         .mean(0)
         .sqrt()
@@ -47,17 +47,15 @@ def test_estimates_meet_the_exact_norms():
         few, exact, rtol=0.05, atol=0
     )  # the square is unbiased at any number of probes
     top = torch.linalg.matrix_norm(blocks, 2)
-    torch.testing.assert_close(
-        spectral_estimates(blocks, 500, generator(3)), top, rtol=1e-6, atol=0
-    )
-    assert bool((spectral_estimates(blocks, 1, generator(3)) <= top * (1 + 1e-12)).all())
+    torch.testing.assert_close(spectral_estimates(blocks, 500, seeded(3)), top, rtol=1e-6, atol=0)
+    assert bool((spectral_estimates(blocks, 1, seeded(3)) <= top * (1 + 1e-12)).all())
 
 
 def test_estimated_metrics_of_blocks_of_rank_one():
     left = torch.linspace(1, 2, 4, dtype=torch.float64)
     total = {(v, w): torch.outer(left, left) for v in "ab" for w in "ab"}
     total["b", "b"] = torch.zeros(4, 4, dtype=torch.float64)
-    rows = estimated_metrics(total, ["a", "b"], 20_000, generator())
+    rows = estimated_metrics(total, ["a", "b"], 20_000, seeded(1))
     assert [(r["v"], r["w"], r["distance"]) for r in rows] == [
         ("a", "a", 0),
         ("a", "b", 1),

@@ -19,13 +19,13 @@ from runner.report.compare import scorecard
 from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job
 from runner.training.trained import train_images, untrained_images
+from tests.draws import normal, seeded
 from tests.experiments.dag.inter_layer_tables import (
     CHECKPOINTS,
     SEEDS,
     check,
     claims,
     end_to_end,
-    generator,
     quick,
     verdict,
     verdicts,
@@ -39,17 +39,17 @@ def test_far_pairs_have_the_narrow_layer_between_them():
         (f"b{i}", f"b{j}") for i in (0, 1, 2) for j in (4, 5)
     ]
     assert len(list(far_pairs(range(8)))) == 4 * 3
-    net = bottleneck_mlp(narrow=2, width=5, depth=6, inputs=4, outputs=3, generator=generator())
+    net = bottleneck_mlp(narrow=2, width=5, depth=6, inputs=4, outputs=3, generator=seeded(1))
     assert [net.stages[name].linear.out_features for name in net.measured] == [5, 5, 5, 2, 5, 5]
 
 
 def test_ranks_are_those_of_the_blocks():
     net = bottleneck_mlp(
-        narrow=4, width=12, depth=4, inputs=6, outputs=7, generator=generator()
+        narrow=4, width=12, depth=4, inputs=6, outputs=7, generator=seeded(1)
     ).eval()
     x, y = (
-        torch.randn(20, 6, generator=generator(2)),
-        torch.randint(0, 7, (20,), generator=generator(3)),
+        torch.randn(20, 6, generator=seeded(2)),
+        torch.randint(0, 7, (20,), generator=seeded(3)),
     )
     dag = net.to_dag()
     rows = rank_rows(dag, net.measured, x, y, 20, 1 << 30)
@@ -73,9 +73,7 @@ def test_ranks_are_those_of_the_blocks():
 
 
 def test_rank_of_a_product():
-    left, right = (
-        torch.randn(2, 5, 9, dtype=torch.float64, generator=generator(s)) for s in (1, 2)
-    )
+    left, right = (normal(2, 5, 9, generator=seeded(s)) for s in (1, 2))
     left[1, 2:] = 0
     assert product_rank(left, right).tolist() == [5, 2]
 

@@ -17,13 +17,10 @@ from runner.training.minibatch import Training, flatten_parameters
 from runner.training.order import LoaderAugment, LoaderOrder
 from runner.training.steps import StreamAugment
 from runner.training.trained import Trained
+from tests.draws import seeded
 from tests.experiments.dag.protocol.conftest import DATA, METRIC
 
 META = "meta"
-
-
-def generator():
-    return torch.Generator().manual_seed(1)
 
 
 def published(arch):
@@ -47,8 +44,8 @@ def test_a_training_step_runs_where_the_network_is(name):
     assert {v.device.type for v in network.state_dict().values()} == {META}
     vector = flatten_parameters(network)
     gradient = gradient_function(network, "cross_entropy")
-    index = LoaderOrder(generator()).permutation(len(split))[:8].to(META)
-    augment = None if flat else LoaderAugment(generator())
+    index = LoaderOrder(seeded(1)).permutation(len(split))[:8].to(META)
+    augment = None if flat else LoaderAugment(seeded(1))
     x, y = split.reader(8)(index, augment)
     assert gradient(x, y).device.type == vector.grad.device.type == META
     with pytest.raises((RuntimeError, NotImplementedError), match=r"device|meta"):
@@ -57,8 +54,8 @@ def test_a_training_step_runs_where_the_network_is(name):
 
 def test_crops_are_made_on_the_device_from_draws_of_the_cpu():
     pixels = torch.zeros(6, 3, 8, 8, dtype=torch.uint8, device=META)
-    assert StreamAugment(generator())(pixels).device.type == META
-    assert LoaderAugment(generator())(pixels).device.type == META
+    assert StreamAugment(seeded(1))(pixels).device.type == META
+    assert LoaderAugment(seeded(1))(pixels).device.type == META
 
 
 @pytest.mark.filterwarnings("ignore:for stages")  # nothing is copied to a meta tensor
@@ -71,5 +68,5 @@ def test_images_blocks_and_checkpoints_go_to_the_device():
     trained = Trained(settings, 42, data, training, device=META)
     assert {p.device.type for p in trained.at("init").parameters()} == {META}
     blocks = torch.zeros(2, 4, 3, device=META)
-    assert frobenius_estimates(blocks, 5, generator()).device.type == META
-    assert spectral_estimates(blocks, 2, generator()).device.type == META
+    assert frobenius_estimates(blocks, 5, seeded(1)).device.type == META
+    assert spectral_estimates(blocks, 2, seeded(1)).device.type == META

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from experiments.dag.protocol import dynamics
+from tests.draws import normal, seeded
 
 
 def test_spectral_norms_of_the_jacobians():
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded()
     shapes = {("b", "a"): (4, 3, 2), ("c", "b"): (4, 5, 3)}
     jacobians = {edge: torch.randn(shape, generator=generator) for edge, shape in shapes.items()}
     norms = dynamics.mean_spectral_norms(jacobians)
@@ -30,7 +31,7 @@ def test_lyapunov_exponents():
     )
     assert dynamics.lyapunov_log_norm([j] * 400) == pytest.approx(math.log(2), abs=1e-3)
     torch.manual_seed(0)
-    steps = [torch.randn(5, 3, 3, dtype=torch.float64) for _ in range(7)]
+    steps = [normal(5, 3, 3) for _ in range(7)]
     product = torch.linalg.multi_dot([s[0] for s in reversed(steps)])
     first = [s[:1] for s in steps]
     assert float(dynamics.lyapunov_exponents(first).sum()) == pytest.approx(

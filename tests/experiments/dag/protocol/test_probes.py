@@ -6,7 +6,8 @@ import torch
 
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.curvature import CurvatureOperator, split_blocks
-from tests.curvature.cases import make, seeded
+from tests.curvature.cases import make
+from tests.draws import seeded
 
 CASE = make("diamond_cat")
 EXACT = split_blocks(CASE.dag, CASE.x, CASE.y)
