@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when torch is first imported
     os.environ.setdefault(variable, "1")
 
 os.environ["HESS_PUBLISHED"] = ""
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def _seed() -> None:

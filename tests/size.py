@@ -12,7 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT
+
 LONG_LINE = 100
 NOT_COUNTED = {
     tokenize.COMMENT,

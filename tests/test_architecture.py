@@ -6,11 +6,10 @@ import re
 import sys
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 
+from tests import ROOT
 from tests.size import nested_forms
 
-ROOT = Path(__file__).resolve().parents[1]
 HEAVY = {"pandas", "matplotlib"}
 
 ALLOWED = {

@@ -25,9 +25,8 @@ from runner.files import (
 )
 from runner.report.export import export_site
 from runner.store.job import check_outputs, claim_outputs
+from tests import ROOT
 from tests.report.test_site import report
-
-ROOT = Path(__file__).resolve().parents[1]
 
 # --- the rule, in the code
 

@@ -2,11 +2,11 @@
 code."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT
+
 SENTENCES = {
     *("alt", "alts", "caption", "captions", "detail", "error", "lines", "message", "note", "notes"),
     *("reason", "reasons", "says", "statement", "status", "summary", "threshold", "what"),

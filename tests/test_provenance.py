@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests import ROOT
+
 FACTS = ("git_commit", "cpu", "instructions", "blas", "torch", "numpy", "python", "machine")
 
 

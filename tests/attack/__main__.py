@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 PROCESSES = "2"
 LINE = re.compile(r"(?<=\.py):\d+")
 """The number of a line in a mutation, which other changes of the file move."""

@@ -1,13 +1,11 @@
 """The guide's code runs as it stands, and so do the examples that it names."""
 
 import re
-from pathlib import Path
 
 import pytest
 
+from tests import DOCS
 from tests.diagnose.conftest import diagnose, table
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_the_code_of_the_guide(capsys):

@@ -1,20 +1,18 @@
 """docs/benchmarks.md is what the measured rows make, and the table says what was measured."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
 from runner.curvature import exact_blocks
+from tests import DOCS
 from tests.bench.__main__ import GOALS, beside, keep, page
 from tests.bench.by_hand import batched, functional
 from tests.bench.machine import operations
 from tests.bench.table import Row, markdown, read
 from tests.curvature.cases import make
 from tests.curvature.oracles import assembled
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("benchmarks*.json")), ids=lambda path: path.stem)

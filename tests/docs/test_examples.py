@@ -4,11 +4,11 @@ tests/curvature/test_doctests.py)."""
 import doctest
 import importlib
 import json
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for folder in ("runner", "experiments")

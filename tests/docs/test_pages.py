@@ -3,14 +3,13 @@ name."""
 
 import doctest
 import re
-from pathlib import Path
 
 import pytest
 
 import runner.curvature
 from docs.render import FIRST, LAST, pages
+from tests import DOCS
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "generated"} & set(path.parts))
 TOCTREE = re.compile(r"```\{toctree\}\n(.*?)```", re.S)
 

@@ -13,8 +13,8 @@ import pytest
 from runner import cli
 from runner.run import config
 from runner.run.command_line import VERBS, parse
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.S)
 EXAMPLES = [block for language, block in BLOCKS if language == "python"]

@@ -4,14 +4,13 @@ script."""
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from runner.report.export import export_site
 from runner.store.archive import report_folders
+from tests import DOCS
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = ("api.html", "errata/dag.html", "results/index.html", "results/exp1_resonance/index.html")
 START, EXPERIMENT = 300_000, 400_000
 """The most bytes of a page."""

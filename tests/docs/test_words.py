@@ -6,11 +6,11 @@ import io
 import re
 import subprocess
 import tokenize
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 REPLACED = {
     r"h[eo]ld against": "criterion:, or compared with",
     r"heirs?": "also affects",

@@ -1,7 +1,6 @@
 """Every confirmation can fail: judged in tables in which it would be false it is not confirmed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -9,9 +8,9 @@ from runner.contract import analyse
 from runner.report.collect import collect
 from runner.report.update import material_of
 from runner.run.config import build_job, experiment_names, preview, protocol
+from tests import PUBLISHED
 from tests.experiments.verdicts import rows
 
-OUTPUTS = Path(__file__).resolve().parents[2] / "outputs" / "published"
 NAMES = [name for name in experiment_names() if name != "paper_audit"]
 """Formulas have injected errors in place of tables (tests/mutations)."""
 SLOW = ("hsr_regularization", "ws_bound", "attention_hessian", "scalar_spectrum", "hsr_gradient")
@@ -26,7 +25,7 @@ def analysis_of(name, outputs):
 
 
 def confirmed(name):
-    return {r["name"] for r in rows(OUTPUTS / name / "claims.csv") if r["verdict"] == "confirmed"}
+    return {r["name"] for r in rows(PUBLISHED / name / "claims.csv") if r["verdict"] == "confirmed"}
 
 
 @pytest.mark.usefixtures("published")

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,10 @@ from runner.contract import SettingError
 from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
+from tests import ROOT
 
 HEAVY = ("torch", "pandas", "scipy", "matplotlib")
 NAMES = experiment_names()
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_listing_imports_nothing_heavy():

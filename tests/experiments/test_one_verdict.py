@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,9 @@ from docs import verdict_table
 from experiments.paper_audit.papers import errata, keys
 from experiments.paper_audit.settings import PaperAudit
 from runner.run.config import experiment_names
+from tests import PUBLISHED, ROOT
 from tests.experiments.verdicts import Reports, counted, findings, rows
 
-ROOT = Path(__file__).resolve().parents[2]
-OUTPUTS = ROOT / "outputs" / "published"
 MAXIMUM = (
     "the statement bounds the largest discrepancy, the row with that value is one activation's mean"
 )
@@ -64,11 +62,11 @@ are the same."""
 
 
 def test_no_print_has_two_verdicts():
-    assert not Reports(OUTPUTS).quarrels()
+    assert not Reports(PUBLISHED).quarrels()
 
 
 def test_what_may_be_one_print_is_linked_or_told_apart():
-    assert set(Reports(OUTPUTS).unlinked()) == set(
+    assert set(Reports(PUBLISHED).unlinked()) == set(
         APART
     )  # nothing missing, and no reason left without its pair
 
@@ -76,8 +74,8 @@ def test_what_may_be_one_print_is_linked_or_told_apart():
 def with_verdict(outputs, experiment, table, verdict, **row):
     """A copy of the reports with another verdict in the row of a table that has these values."""
     for name in ("claims.csv", "scorecard.csv", "report.md", "manifest.json"):
-        for path in OUTPUTS.glob(f"*/{name}"):
-            target = outputs / path.relative_to(OUTPUTS)
+        for path in PUBLISHED.glob(f"*/{name}"):
+            target = outputs / path.relative_to(PUBLISHED)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
     path = outputs / experiment / f"{table}.csv"
@@ -121,8 +119,8 @@ def test_a_second_verdict_is_noticed(tmp_path, experiment, table, verdict, row):
 
 
 def test_findings_and_manifests_say_what_the_tables_say():
-    assert not list(findings(OUTPUTS))
-    assert not list(counted(OUTPUTS))
+    assert not list(findings(PUBLISHED))
+    assert not list(counted(PUBLISHED))
 
 
 def test_what_has_no_power_says_how_many_seeds_would_decide_it():
@@ -130,7 +128,7 @@ def test_what_has_no_power_says_how_many_seeds_would_decide_it():
     bare = [
         (path.parent.name, row["name"] if "name" in row else row["metric"])
         for table, verdict in (("claims", "inconclusive"), ("scorecard", "inconclusive"))
-        for path in sorted(OUTPUTS.glob(f"*/{table}.csv"))
+        for path in sorted(PUBLISHED.glob(f"*/{table}.csv"))
         for row in rows(path)
         if row["verdict"] == verdict and row["seeds_needed"] in ("", "nan")
     ]
@@ -140,7 +138,7 @@ def test_what_has_no_power_says_how_many_seeds_would_decide_it():
 def test_a_number_that_no_seeds_decide_says_why():
     bare = [
         (path.parent.name, row["metric"])
-        for path in sorted(OUTPUTS.glob("*/scorecard.csv"))
+        for path in sorted(PUBLISHED.glob("*/scorecard.csv"))
         for row in rows(path)
         if row["verdict"] == "inconclusive" and row["seeds_needed"] == "inf"
         if not row["undecidable"]
@@ -161,7 +159,7 @@ def test_the_table_of_experiments_is_made_from_the_reports():
 def audit_is_published():
     """Skips where the published report is of another version of the audit than the pages in
     docs/."""
-    published = json.loads((OUTPUTS / "paper_audit" / "manifest.json").read_text())["version"]
+    published = json.loads((PUBLISHED / "paper_audit" / "manifest.json").read_text())["version"]
     if published != PaperAudit.version:
         current = PaperAudit.version
         pytest.skip(f"the published audit is of version {published}, the code of version {current}")
@@ -173,7 +171,7 @@ def test_counts_of_the_audit_agree():
     audit_is_published()
     claims = [
         row
-        for row in rows(OUTPUTS / "paper_audit" / "claims.csv")
+        for row in rows(PUBLISHED / "paper_audit" / "claims.csv")
         if row["name"] != "dag.zeros.cells"
     ]
     overview = (ROOT / "docs" / "errata.md").read_text()
@@ -200,9 +198,9 @@ def test_counts_of_the_audit_agree():
 
 def test_the_errata_say_what_the_audit_says():
     audit_is_published()
-    entries = json.loads((OUTPUTS / "paper_audit" / "errata.json").read_text())
+    entries = json.loads((PUBLISHED / "paper_audit" / "errata.json").read_text())
     decided = {}  # place -> verdicts of its clauses
-    for row in rows(OUTPUTS / "paper_audit" / "claims.csv"):
+    for row in rows(PUBLISHED / "paper_audit" / "claims.csv"):
         decided.setdefault(row["where"].partition(", ")[2], set()).add(row["verdict"])
     words = {"major error": "refuted", "minor error": "minor error"}
     for entry in [e for e in entries if e["verdict"] in words]:

@@ -29,9 +29,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 
+from tests import ROOT
 from tests.mutations.engine import joins_text, replaced, text_of
 
-ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("store", "stats", "run", "report", "contract", "data")
 COMMANDS = "tests/run/test_"
 NOT_COPIED = ("outputs/", "docs/")

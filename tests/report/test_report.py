@@ -129,14 +129,13 @@ MANIFEST = {
 }
 
 
-def report(
-    directory, name, experiment, tables, manifest=MANIFEST, missing=(), reference=None, scope=None
-):
-    """write_report of one set of tables, in the paper's scope unless another is given."""
-    scope = scope or Scope(paper="WS bound")
-    subject = Subject(experiment, tables)
+def report(directory, experiment=None, tables=None, *, name="demo", scope=None, **about):
+    """write_report of one set of tables, in the paper's scope unless another is given; about:
+    reference, and what the manifest says."""
+    scope, reference = scope or Scope(paper="WS bound"), about.pop("reference", None)
+    subject = Subject(experiment or Synthetic(), TABLES if tables is None else tables)
     material = Material(scope=scope, shown=subject, judged=subject, reference=reference)
-    record = {**manifest, "experiment": name, "missing": list(missing), "scope": scope.record()}
+    record = {**MANIFEST, "experiment": name, "missing": [], "scope": scope.record(), **about}
     return write_report(directory, record, material)
 
 
@@ -187,13 +186,13 @@ def test_a_summary_stands_in_the_report_of_all_cells_and_not_in_that_of_a_part(
     monkeypatch.setattr("runner.report.write.summary_path", lambda name, experiment: path)
     for folder, missing, said in (("all", [], True), ("part", ["cell c"], False)):
         out = tmp_path / folder / "demo"
-        report(out, "demo", Synthetic(), TABLES, MANIFEST, missing)
+        report(out, missing=missing)
         assert ("The ratio is 0.8." in (out / "report.md").read_text()) is said
 
 
 def test_a_complete_report(tmp_path, reference):
     out = tmp_path / "out" / "demo"
-    made = report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    made = report(out, reference=reference)
     assert made["claims"] == {
         v: int(v in ("confirmed", "inconclusive", "refuted")) for v in CLAIM_VERDICTS
     }
@@ -252,7 +251,7 @@ def test_a_complete_report(tmp_path, reference):
         < found.index("## Extensions")
         < found.index("| extension |")
     )
-    report(tmp_path / "again", "demo", Synthetic(), TABLES, MANIFEST, [], reference)
+    report(tmp_path / "again", reference=reference)
     assert bytes_below(out) == bytes_below(tmp_path / "again")  # the same cells, the same files
 
 
@@ -270,13 +269,13 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
             return Nothing(self, tables)
 
     out = tmp_path / "demo"
-    made = report(out, "demo", Bare(), TABLES, MANIFEST, ["seed=45 width=3"])
+    made = report(out, Bare(), missing=["seed=45 width=3"])
     assert not made["report_failures"] and set(made["captions"]) == {"fig06", "fig07"}
     assert "  not drawn, nothing of them is measured: fig08" in console_lines(out, made)
     assert "nothing of them is measured: fig08" in check_html(out / "index.html")
     record = json.loads((out / "manifest.json").read_text())
     assert record["left_out"] == ["fig08"] and set(record["captions"]) == {"fig06", "fig07"}
-    whole = report(out, "demo", Bare(), TABLES, MANIFEST)
+    whole = report(out, Bare())
     assert (
         len(whole["report_failures"]) == 1
         and "expected at least one panel" in whole["report_failures"][0]["error"]
@@ -297,7 +296,7 @@ def test_a_figure_without_panels_is_left_out(tmp_path):
 )
 def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stage, lost):
     out = tmp_path / "demo"
-    made = report(out, "demo", Synthetic(broken=broken), TABLES, MANIFEST, [], reference)
+    made = report(out, Synthetic(broken=broken), reference=reference)
     stages, failures = [stage] if lost else stage.split(), Failures(made["report_failures"]).lines()
     assert sorted(failure.partition(":")[0] for failure in failures) == sorted(stages)
     lines = "\n".join(console_lines(out, made))
@@ -315,16 +314,16 @@ def test_a_part_that_raises_loses_nothing_else(tmp_path, reference, broken, stag
 
 
 def test_a_partial_store_says_what_is_missing(tmp_path):
-    manifest = {**MANIFEST, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
     missing = [f"seed=45 width={w}" for w in range(40)]
+    left = {"missing": missing, "fill_commands": ["hess-run -m experiment=demo seed=45,46"]}
     out = tmp_path / "demo"
-    made = report(out, "demo", Synthetic(drawing=False), TABLES, manifest, missing)
+    made = report(out, Synthetic(drawing=False), **left)
     assert len(made["missing"]) == 40
     html = check_html(out / "index.html")
     assert ">Incomplete</h2>" in html and "40 cells are not measured" in html
     assert "hess-run -m experiment=demo seed=45,46" in html
     assert json.loads((out / "manifest.json").read_text())["missing"] == missing
-    empty = report(tmp_path / "none", "demo", Synthetic(drawing=False), {}, manifest, missing)
+    empty = report(tmp_path / "none", Synthetic(drawing=False), {}, **left)
     assert empty["report_failures"]  # every part asks for the table that is not there
     assert (tmp_path / "none" / "index.html").exists()
 
@@ -332,7 +331,7 @@ def test_a_partial_store_says_what_is_missing(tmp_path):
 def test_surrogate_data_and_short_profiles_are_said_loudly(tmp_path, reference):
     quick = Scope(paper="WS bound", profile="quick", stand_in="cifar10")
     out = tmp_path / "demo"
-    made = report(out, "demo", Synthetic(), TABLES, MANIFEST, [], reference, quick)
+    made = report(out, reference=reference, scope=quick)
     assert made["scorecard"]["not comparable"] == 1 and made["scorecard"]["reproduced"] == 0
     assert {v: n for v, n in made["claims"].items() if n} == {"not comparable": 3}
     html = (out / "index.html").read_text()
@@ -362,7 +361,7 @@ def test_in_other_settings_only_what_does_not_depend_on_them_is_judged(tmp_path,
 
     other = Scope(paper="WS bound", departures=(Departure("epochs", "1", "20"),))
     out = tmp_path / "demo"
-    made = report(out, "demo", Stated(), TABLES, MANIFEST, [], reference, other)
+    made = report(out, Stated(), reference=reference, scope=other)
     rows = pd.read_csv(out / "claims.csv")
     assert rows["verdict"].to_list() == [*["not comparable"] * 3, "confirmed"]
     assert "epochs=1 instead of 20" in rows["detail"][0] and rows["statistic"][0] == 1.1
@@ -400,29 +399,29 @@ def test_published_values_that_nothing_measures_stay_on_the_scorecard(tmp_path, 
         def analysis(self, tables):
             return Analysis(self, tables)
 
-    made = report(tmp_path / "demo", "demo", Mute(), TABLES, MANIFEST, [], reference)
+    made = report(tmp_path / "demo", Mute(), reference=reference)
     assert made["scorecard"]["not run"] == 2
     assert not made["report_failures"]
 
 
 def test_stale_figures_go_and_nothing_else(tmp_path):
     out = tmp_path / "demo"
-    report(out, "demo", Synthetic(), TABLES, MANIFEST)
+    report(out)
     (out / "figures" / "mine.png").write_text("a user's own file")
     saved = json.loads((out / "manifest.json").read_text())
     saved["files"] |= {"old.csv": ""}
     (out / "manifest.json").write_text(json.dumps(saved))
     (out / "old.csv").write_text("keep")
-    report(out, "demo", Synthetic(drop="fig06"), TABLES, MANIFEST)
+    report(out, Synthetic(drop="fig06"))
     assert sorted(p.name for p in (out / "figures").iterdir()) == ["fig07.png", "mine.png"]
     assert (out / "old.csv").exists()
     (out / "manifest.json").write_text("{torn")
-    report(out, "demo", Synthetic(drawing=False), TABLES, MANIFEST)
+    report(out, Synthetic(drawing=False))
 
 
 def test_a_reserved_table_name_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match="found claims"):
-        report(tmp_path / "demo", "demo", Synthetic(), {"claims": TABLES["ratios"]}, MANIFEST)
+        report(tmp_path / "demo", tables={"claims": TABLES["ratios"]})
     assert not (tmp_path / "demo").exists()
 
 
@@ -432,31 +431,25 @@ def test_a_disk_error_is_not_taken_for_a_figures_fault(tmp_path, monkeypatch):
 
     monkeypatch.setattr("runner.report.draw.write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        report(tmp_path / "demo", "demo", Synthetic(), TABLES, MANIFEST)
+        report(tmp_path / "demo")
     assert (tmp_path / "demo" / "ratios.csv").exists()
 
 
 def test_a_bad_reference_file_is_named(tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("metric,value\n")
-    made = report(tmp_path / "demo", "demo", Synthetic(drawing=False), TABLES, MANIFEST, [], path)
+    made = report(tmp_path / "demo", Synthetic(drawing=False), reference=path)
     failures = Failures(made["report_failures"]).lines()
     assert failures[0].startswith(f"scorecard: ValueError: {path}: expected a column 'mean'")
 
 
 def test_the_overview_lists_every_report_and_totals_main_ones(tmp_path, reference):
-    report(tmp_path / "out/a", "a", Synthetic(drawing=False), TABLES, MANIFEST, [], reference)
-    report(
-        tmp_path / "out/b",
-        "b",
-        Synthetic(broken="claims", drawing=False),
-        TABLES,
-        MANIFEST,
-        ["x"],
-        reference,
-    )
-    quick = {**MANIFEST, "profile": "quick", "surrogate": True}
-    report(tmp_path / "out/a/quick", "a", Synthetic(drawing=False), TABLES, quick, [], reference)
+    plain = Synthetic(drawing=False)
+    report(tmp_path / "out/a", plain, name="a", reference=reference)
+    broken = Synthetic(broken="claims", drawing=False)
+    report(tmp_path / "out/b", broken, name="b", missing=["x"], reference=reference)
+    quick = {"name": "a", "profile": "quick", "surrogate": True}
+    report(tmp_path / "out/a/quick", plain, reference=reference, **quick)
     (tmp_path / "out/c").mkdir()
     (tmp_path / "out/c/manifest.json").write_text("[1]")
     path = write_overview(tmp_path / "out")
@@ -480,7 +473,7 @@ def test_the_report_makes_one_analysis_and_asks_each_answer_once(tmp_path, refer
             asked.append("analyse")
             return Counting(self, tables)
 
-    report(tmp_path / "demo", "demo", Counted(drawing=False), TABLES, MANIFEST, [], reference)
+    report(tmp_path / "demo", Counted(drawing=False), reference=reference)
     assert sorted(asked) == [
         "analyse",
         "claims",

@@ -6,7 +6,6 @@ import re
 import shutil
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -21,8 +20,7 @@ from runner.run.checks import check_store
 from runner.run.config import preview
 from runner.run.execute import run
 from runner.store.job import Job
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,9 @@ from runner.run.config import compose, files
 from runner.run.execute import run
 from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
+from tests import ROOT
 from tests.run.toy import Toy
 
-ROOT = Path(__file__).resolve().parents[2]
 TOY = """\
 # @package _global_
 defaults:

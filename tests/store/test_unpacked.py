@@ -2,15 +2,14 @@
 
 import shutil
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from runner.contract import SettingError
 from runner.report.page import Page
 from runner.store.archive import published_root, report_folders, where_published
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 REPORT = ROOT / "outputs" / "published" / "hsr_stochastic"
 
 

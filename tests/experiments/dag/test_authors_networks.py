@@ -4,7 +4,6 @@ with them."""
 import csv
 import itertools
 import math
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +12,10 @@ from runner.contract import Statement
 from runner.report.reference import read_reference, unrounded
 from runner.results import load
 from runner.run import config
+from tests import ROOT
 from tests.experiments.tables import claims_of
 
-REFERENCE = Path(__file__).parents[3] / "experiments" / "reference"
+REFERENCE = ROOT / "experiments" / "reference"
 
 
 pytestmark = pytest.mark.usefixtures("published")

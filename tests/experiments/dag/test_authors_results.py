@@ -3,15 +3,14 @@ docs/archive."""
 
 import functools
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from runner import results
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 load = functools.cache(results.load)
 PAGE = ROOT / "docs" / "archive" / "authors_results.md"
 NETWORKS = ("rho", "lyapunov_1", "sigma_pp_squared", "test_loss", "test_accuracy")

@@ -5,7 +5,6 @@ import functools
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,9 @@ from experiments.paper_audit.papers import CLASSES, Clause, clauses, errata, key
 from experiments.paper_audit.report import claims, judged
 from experiments.paper_audit.ws_bound import squares
 from runner import results
+from tests import ROOT
 from tests.experiments.paper_audit.places import inventory, missing
 
-ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs" / "errata"
 BY_ID = {clause.id: clause for key in keys() for clause in clauses(key)}
 PREFIX = {"ws_bound": "ws"}

@@ -4,7 +4,6 @@ import csv
 import math
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -30,9 +29,10 @@ from experiments.three_layer.stochastic_bound import combine, hessian_vector_pro
 from runner import stats
 from runner.contract import Context, SettingError, analyse, measure
 from runner.run.config import build_job
+from tests import ROOT
 from tests.draws import seeded
 
-SEARCH = Path(__file__).parents[3] / "experiments/reference/hsr_flat_tuning.csv"
+SEARCH = ROOT / "experiments/reference/hsr_flat_tuning.csv"
 WORDS = ["profile=quick", "experiment.widths=[5]", "experiment.train=60", "experiment.batch=30"]
 
 

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,9 +16,8 @@ from runner import cli
 from runner.run import command
 from runner.run.config import files
 from runner.store.store import Store
+from tests import DOCS
 from tests.run.conftest import forget
-
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 @pytest.fixture
