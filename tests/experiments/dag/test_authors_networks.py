@@ -60,6 +60,30 @@ def test_suppression_across_the_narrow_layer():
     assert (found.authors, found.authors_value) == ("confirmed", pytest.approx(ratio, rel=1e-6))
 
 
+def test_a_range_of_percents_is_held_to_its_printed_digits():
+    m, found = means(), published_claims("exp2_bottleneck")["D_far of the deeper net"]
+    lower = [
+        100 * (1 - m[f"exp2_unified:8/{d}/init/D_far"] / m[f"exp2_unified:6/{d}/init/D_far"])
+        for d in (64, 128, 256, 512)
+    ]
+    assert 7.5 < min(lower) < 8 and max(lower) < 20.5  # printed: 8 to 20
+    assert found.authors == "confirmed"
+
+
+def test_discrepancies_of_the_printed_table():
+    m, made = means(), published_claims("exp3_stochastic")
+    for name, checkpoints, printed in (
+        ("discrepancy at init", ("init",), 0.82),
+        ("discrepancy at the end", ("final",), 0.33),
+        ("below 1 %", ("init", "final"), 0.82),
+    ):
+        places = [f"{a}/{c}/gap_global" for a in ("softplus", "silu", "gelu") for c in checkpoints]
+        sizes = [100 * abs(m[f"exp3_appendix:{p}"] / m[f"exp3:{p}"] - 1) for p in places]
+        assert max(sizes) == pytest.approx(printed, abs=0.005)
+        assert made[name].authors == "confirmed"
+        assert made[name].authors_value == pytest.approx(max(sizes), rel=1e-6)
+
+
 def test_growth_across_branches():
     m, made = means(), published_claims("exp4_diamond")
     growth = [
