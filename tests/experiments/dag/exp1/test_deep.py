@@ -11,7 +11,7 @@ from experiments.dag.protocol.estimates import (
     spectral_estimates,
 )
 from experiments.dag.protocol.summary import first
-from runner.run.config import build_job
+from runner.run.config import preview
 from tests.draws import normal, seeded
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
@@ -26,10 +26,7 @@ from tests.experiments.dag.inter_layer_tables import (
 )
 from tests.experiments.tables import claims_of
 
-
-@pytest.fixture(scope="module")
-def paper():
-    return build_job(["experiment=exp1_deep"]).experiment
+PAPER = preview("exp1_deep")
 
 
 def test_estimates_meet_the_exact_norms():
@@ -77,31 +74,31 @@ def deep(**changes):
     return tables | {"estimates": own.assign(D_smallest=0.9)}
 
 
-def test_every_statement_and_published_value_is_found(paper):
-    complete(paper, "exp1_deep", deep(), 32)
+def test_every_statement_and_published_value_is_found():
+    complete(PAPER, "exp1_deep", deep(), 32)
 
 
 @pytest.mark.slow
-def test_claims(paper):
+def test_claims():
     tables = deep(plain_rate=0.4)
-    assert verdicts(paper, tables, "norms at L=32") == {
+    assert verdicts(PAPER, tables, "norms at L=32") == {
         "L=32 init": "refuted",
         "L=32 final": "refuted",
     }
     # R² of C at L = 32: e^(−0.62)
     held = "C monotone; R² of C; R² of C at L=32; R² of log R; residual R is stable; D below 1"
-    check(paper, tables, confirmed=held, refuted="rise of R")
-    assert verdicts(paper, tables, "residual C of the ends")["L=16 init"] == "refuted"
+    check(PAPER, tables, confirmed=held, refuted="rise of R")
+    assert verdicts(PAPER, tables, "residual C of the ends")["L=16 init"] == "refuted"
     other = deep(residual_rate=0.1, plain_rate=math.log(5.9) / 31)
-    check(paper, other, refuted="residual R is stable", confirmed="fall of R")
-    check(paper, deep(plain_rate=math.log(0.145) / -31), confirmed="coupling of the ends")
+    check(PAPER, other, refuted="residual R is stable", confirmed="fall of R")
+    check(PAPER, deep(plain_rate=math.log(0.145) / -31), confirmed="coupling of the ends")
     rising = deep(plain_rate=-0.1)
-    check(paper, rising, refuted="C monotone")
-    assert verdicts(paper, rising, "rise of R") == {"final": "confirmed", "init": "confirmed"}
+    check(PAPER, rising, refuted="C monotone")
+    assert verdicts(PAPER, rising, "rise of R") == {"final": "confirmed", "init": "confirmed"}
     wavy = u_shaped(tables).assign(C=lambda t: 0.5 + 0.4 * (t["distance"] % 2))
     shaped = tables | {"distances": wavy}
-    check(paper, shaped, refuted="rise of R; R² of C at L=32")  # at L = 16 R still falls
-    assert verdicts(paper, shaped, "rise of R")["L=32 final"] == "confirmed"
+    check(PAPER, shaped, refuted="rise of R; R² of C at L=32")  # at L = 16 R still falls
+    assert verdicts(PAPER, shaped, "rise of R")["L=32 final"] == "confirmed"
 
 
 def u_shaped(tables):
@@ -118,16 +115,16 @@ def u_shaped(tables):
 
 
 @pytest.mark.slow
-def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
+def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen():
     never = deep()
     never["estimates"] = never["estimates"].assign(D_smallest=1.1)
-    assert verdict(paper, never, "D below 1") == "inconclusive"
+    assert verdict(PAPER, never, "D below 1") == "inconclusive"
     e = never["estimates"]
     once = (e["depth"] == 32) & (e["seed"] == SEEDS[0]) & (e["checkpoint"] == "final")
     seen = never | {"estimates": e.assign(D_smallest=e["D_smallest"].where(~once, 0.9))}
-    assert verdicts(paper, seen, "D below 1")["L=32 final"] == "confirmed"
-    assert verdict(paper, seen, "D below 1") == "inconclusive"
-    claim = claims_of(paper, seen)["D below 1"]
+    assert verdicts(PAPER, seen, "D below 1")["L=32 final"] == "confirmed"
+    assert verdict(PAPER, seen, "D below 1") == "inconclusive"
+    claim = claims_of(PAPER, seen)["D below 1"]
     assert f"L=32 final: 1 of {len(SEEDS)}" in claim.detail and "L=16 init: 0 of" in claim.detail
 
 
@@ -136,7 +133,7 @@ def test_a_stable_rank_below_one_is_confirmed_where_it_is_seen(paper):
     [(12.0, "confirmed", "confirmed"), (2.0, "refuted", "confirmed"), (0.5, "refuted", "refuted")],
 )
 def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_mark(
-    paper, last, expected, rise
+    last, expected, rise
 ):
     rows = [
         {
@@ -152,13 +149,13 @@ def test_self_curvature_near_the_output_is_held_against_all_blocks_a_rise_is_a_m
         for v, r in (("block0", 9.0), ("block1", 1.0), ("block2", last))
     ]
     tables = deep() | {"pairs": pd.DataFrame(rows)}
-    assert verdict(paper, tables, "self-curvature near the output") == expected
-    marks = verdicts(paper, tables, "self-curvature near the output")
+    assert verdict(PAPER, tables, "self-curvature near the output") == expected
+    marks = verdicts(PAPER, tables, "self-curvature near the output")
     assert marks == {"last third": expected, "largest against the middle": rise}
-    assert verdict(paper, deep(), "self-curvature near the output") == "not run"
+    assert verdict(PAPER, deep(), "self-curvature near the output") == "not run"
 
 
-def test_the_u_is_judged_at_its_four_points(paper):
+def test_the_u_is_judged_at_its_four_points():
     tables = deep()
     d = tables["distances"]
     here = (d["depth"] == 32) & (d["arch"] == "plain") & (d["checkpoint"] == "final")
@@ -168,9 +165,9 @@ def test_the_u_is_judged_at_its_four_points(paper):
     tables["estimates"] = first(tables["distances"]).assign(D_smallest=0.9)
     # 1.75 ± 0.53 and 0.52 ± 0.16 are too wide for a quarter
     bottom = "bottom of the U; place of the bottom"
-    check(paper, tables, confirmed=bottom, inconclusive="start of the U; end of the U")
-    check(paper, deep(), refuted=bottom)
-    check(paper, deep(scale={"init": 1.0, "mid": 1.0, "final": 9.0}), refuted="start of the U")
+    check(PAPER, tables, confirmed=bottom, inconclusive="start of the U; end of the U")
+    check(PAPER, deep(), refuted=bottom)
+    check(PAPER, deep(scale={"init": 1.0, "mid": 1.0, "final": 9.0}), refuted="start of the U")
 
 
 def test_end_to_end_without_a_store():

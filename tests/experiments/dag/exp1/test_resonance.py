@@ -9,7 +9,7 @@ from experiments.dag.protocol.inter_layer import DEEPER
 from experiments.dag.protocol.summary import FIRST
 from runner.contract import analyse
 from runner.report.departures import scope_of
-from runner.run.config import build_job
+from runner.run.config import build_job, preview
 from runner.store.identity import Identity
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
@@ -23,40 +23,37 @@ from tests.experiments.dag.inter_layer_tables import (
 )
 from tests.experiments.tables import claims_of
 
-
-@pytest.fixture(scope="module")
-def paper():
-    return build_job(["experiment=exp1_resonance"]).experiment
+PAPER = preview("exp1_resonance")
 
 
-def test_the_grid_is_the_papers(paper):
-    assert [tuple(c.params.values()) for c in paper.cells()] == list(
+def test_the_grid_is_the_papers():
+    assert [tuple(c.params.values()) for c in PAPER.cells()] == list(
         product((8, 10, 12), ("plain", "residual"))
     )
-    assert (paper.training.epochs, paper.metric.examples) == (50, 32)
+    assert (PAPER.training.epochs, PAPER.metric.examples) == (50, 32)
 
 
-def test_claims_that_hold_are_confirmed_and_others_are_not(paper):
+def test_claims_that_hold_are_confirmed_and_others_are_not():
     tables = decay(plain_rate=2.0, residual_rate=0.02)
-    assert set(verdicts(paper, tables, "plain R² of log R").values()) == {"confirmed"}
-    assert set(verdicts(paper, tables, "residual slope").values()) == {"confirmed"}
-    assert set(verdicts(paper, tables, "residual slower than plain").values()) == {"confirmed"}
-    assert verdicts(paper, tables, "residual C")["L=8 init"] == "refuted"  # e^(−0.14) = 0.87
+    assert set(verdicts(PAPER, tables, "plain R² of log R").values()) == {"confirmed"}
+    assert set(verdicts(PAPER, tables, "residual slope").values()) == {"confirmed"}
+    assert set(verdicts(PAPER, tables, "residual slower than plain").values()) == {"confirmed"}
+    assert verdicts(PAPER, tables, "residual C")["L=8 init"] == "refuted"  # e^(−0.14) = 0.87
     assert (
-        verdicts(paper, tables, "norms at L=12")["L=12 init"] == "refuted"
+        verdicts(PAPER, tables, "norms at L=12")["L=12 init"] == "refuted"
     )  # e^22: more than 9 orders
     flat = decay(residual_rate=0.002)
-    assert set(verdicts(paper, flat, "residual slope").values()) == {"refuted"}
-    assert set(verdicts(paper, flat, "residual C").values()) == {"confirmed"}
-    assert verdicts(paper, flat, "scale of R at init")["L=8 init"] == "confirmed"
-    assert verdicts(paper, flat, "scale of R at the end")["L=8 final"] == "confirmed"
+    assert set(verdicts(PAPER, flat, "residual slope").values()) == {"refuted"}
+    assert set(verdicts(PAPER, flat, "residual C").values()) == {"confirmed"}
+    assert verdicts(PAPER, flat, "scale of R at init")["L=8 init"] == "confirmed"
+    assert verdicts(PAPER, flat, "scale of R at the end")["L=8 final"] == "confirmed"
     large = decay(scale={"init": 4.0, "mid": 1.0, "final": 40.0})
-    assert set(verdicts(paper, large, "scale of R at init").values()) == {"refuted"}
-    assert set(verdicts(paper, large, "scale of R at the end").values()) == {"refuted"}
+    assert set(verdicts(PAPER, large, "scale of R at init").values()) == {"refuted"}
+    assert set(verdicts(PAPER, large, "scale of R at the end").values()) == {"refuted"}
 
 
 @pytest.mark.slow
-def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
+def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve():
     tables = decay(residual_rate=0.001)
     steep = decay(residual_rate=0.039)["distances"]
     d = tables["distances"]
@@ -66,9 +63,9 @@ def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
             [d[d["checkpoint"] != "final"], steep[steep["checkpoint"] == "final"]]
         ),
     }
-    claim = claims_of(paper, mixed)["residual slope"]
+    claim = claims_of(PAPER, mixed)["residual slope"]
     assert claim.verdict == "not comparable" and "their mean 0.02, init and final" in claim.detail
-    assert verdict(paper, tables, "residual slope") == "refuted"  # neither any curve nor their mean
+    assert verdict(PAPER, tables, "residual slope") == "refuted"  # neither any curve nor their mean
     rates = {42: 0.01, 43: 0.03, 44: 0.05, 45: 0.07, 46: 0.09}
     wild = pd.concat([decay(residual_rate=r, seeds=(s,))["distances"] for s, r in rates.items()])
     noisy = {
@@ -78,14 +75,14 @@ def test_a_rate_that_the_curves_have_in_the_mean_alone_is_of_no_curve(paper):
         ),
     }
     assert (
-        verdict(paper, noisy, "residual slope") == "refuted"
+        verdict(PAPER, noisy, "residual slope") == "refuted"
     )  # 0.0255 rounds to 0.03, whatever its interval
 
 
-def test_both_readings_of_the_lyapunov_exponent_are_judged(paper):
+def test_both_readings_of_the_lyapunov_exponent_are_judged():
     tables = decay()
-    assert verdicts(paper, tables, "Lyapunov exponent") == {"QR": "confirmed", "Eq. 8": "refuted"}
-    assert verdicts(paper, tables, "norm of the chain") == {"": "confirmed"}  # e^(8·0.2) = 4.95
+    assert verdicts(PAPER, tables, "Lyapunov exponent") == {"QR": "confirmed", "Eq. 8": "refuted"}
+    assert verdicts(PAPER, tables, "norm of the chain") == {"": "confirmed"}  # e^(8·0.2) = 4.95
 
 
 def published_origin():
@@ -98,80 +95,80 @@ def published_origin():
 
 
 @pytest.mark.slow
-def test_a_number_of_the_published_networks_is_judged_by_its_digits(paper):
+def test_a_number_of_the_published_networks_is_judged_by_its_digits():
     tables = decay(plain_rate=math.log(0.24) / -11)
     d = tables["distances"]
     spread = d.assign(
         C=d["C"] * (1 + 0.5 * (d["seed"] - 44) * (d["distance"] > 0))
     )  # the mean as before
     name, own = "plain C at the largest distance", published_origin()
-    assert verdict(paper, tables | {"distances": spread}, name) == "inconclusive"
-    assert verdict(paper, tables | {"distances": spread, "origin": own}, name) == "confirmed"
+    assert verdict(PAPER, tables | {"distances": spread}, name) == "inconclusive"
+    assert verdict(PAPER, tables | {"distances": spread, "origin": own}, name) == "confirmed"
     named = own.assign(initial=own["initial"].where(own["seed"] != 42, "named"))
-    assert verdict(paper, tables | {"distances": spread, "origin": named}, name) == "inconclusive"
+    assert verdict(PAPER, tables | {"distances": spread, "origin": named}, name) == "inconclusive"
     off = spread.assign(C=1.1 * spread["C"])
-    assert verdict(paper, tables | {"distances": off, "origin": own}, name) == "inconclusive"
+    assert verdict(PAPER, tables | {"distances": off, "origin": own}, name) == "inconclusive"
 
 
 @pytest.mark.slow
-def test_what_was_measured_on_the_published_networks_is_a_fact(paper):
+def test_what_was_measured_on_the_published_networks_is_a_fact():
     tables = decay()
     n = tables["networks"]
     moved = n.assign(
         lyapunov_1=n["lyapunov_1"] + 0.02 * (n["seed"] - 44)
     )  # the mean as before, −0.02
     name, own = "negative exponent at init", published_origin()
-    check(paper, tables | {"networks": moved}, inconclusive=name)
-    check(paper, tables | {"networks": moved, "origin": own}, confirmed=name)
+    check(PAPER, tables | {"networks": moved}, inconclusive=name)
+    check(PAPER, tables | {"networks": moved, "origin": own}, confirmed=name)
     up = moved.assign(lyapunov_1=moved["lyapunov_1"] + 0.03)
-    check(paper, tables | {"networks": up, "origin": own}, refuted=name)
-    check(paper, tables | {"networks": up, "origin": own[own["seed"] != 42]}, inconclusive=name)
+    check(PAPER, tables | {"networks": up, "origin": own}, refuted=name)
+    check(PAPER, tables | {"networks": up, "origin": own[own["seed"] != 42]}, inconclusive=name)
 
 
-def test_one_seed_decides_nothing(paper):
-    found = analyse(paper, decay(seeds=(42,))).claims()
+def test_one_seed_decides_nothing():
+    found = analyse(PAPER, decay(seeds=(42,))).claims()
     assert {c.verdict for c in found} == {"inconclusive"}
     assert all(c.seeds_needed == 3 for c in found if c.verdict == "inconclusive")
 
 
-def test_every_statement_and_published_value_is_found(paper):
-    complete(paper, "exp1_resonance", decay(), 42)
-    assert verdict(paper, decay(depths=(8,)), "norms at L=12") == "not run"
+def test_every_statement_and_published_value_is_found():
+    complete(PAPER, "exp1_resonance", decay(), 42)
+    assert verdict(PAPER, decay(depths=(8,)), "norms at L=12") == "not run"
 
 
 @pytest.mark.slow
-def test_what_training_and_averaging_do(paper):
+def test_what_training_and_averaging_do():
     tables = decay(plain_rate=0.3)
     # cancellation: the images' own norms stay 1
     held = "plain C monotone; decay after training; rho of residual networks; cancellation"
     check(
-        paper, tables, confirmed=held, refuted="positive exponent after training"
+        PAPER, tables, confirmed=held, refuted="positive exponent after training"
     )  # −0.02 throughout
-    check(paper, decay(plain_rate=-0.1), refuted="plain C monotone; decay after training")
+    check(PAPER, decay(plain_rate=-0.1), refuted="plain C monotone; decay after training")
     d = tables["distances"]
     alike = d.assign(
         R_examples=d["R"] ** 1.5,
         C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 1.1, "final": 1.2}),
     )
-    check(paper, tables | {"distances": alike}, refuted="cancellation", confirmed="C shifts upward")
+    check(PAPER, tables | {"distances": alike}, refuted="cancellation", confirmed="C shifts upward")
     early = d["R_examples"].where(d["checkpoint"] != "init", d["R"] ** 1.5)
     down = early.to_frame("R_examples").assign(
         C=d["C"] * d["checkpoint"].map({"init": 1.0, "mid": 0.9, "final": 0.8})
     )
     changed = tables | {"distances": d.assign(**down)}
     check(
-        paper, changed, confirmed="cancellation", refuted="C shifts upward"
+        PAPER, changed, confirmed="cancellation", refuted="C shifts upward"
     )  # the remark is of after training
-    assert verdicts(paper, changed, "cancellation")["init"] == "refuted"
-    assert verdicts(paper, tables, "negative exponent at init") == {
+    assert verdicts(PAPER, changed, "cancellation")["init"] == "refuted"
+    assert verdicts(PAPER, tables, "negative exponent at init") == {
         "QR": "confirmed",
         "Eq. 8": "refuted",
     }
 
 
 @pytest.mark.slow
-def test_statistics_cover_every_distance(paper):
-    rows = analyse(paper, decay()).statistics()
+def test_statistics_cover_every_distance():
+    rows = analyse(PAPER, decay()).statistics()
     between = [s for s in rows if s.kind == "mann_whitney" and s.name.startswith("R")]
     paired = [s for s in rows if s.kind == "wilcoxon" and s.name.startswith("R")]
     assert len(between) == len(paired) == 2 * (8 + 10 + 12)
@@ -181,13 +178,13 @@ def test_statistics_cover_every_distance(paper):
     assert {s.label_a for s in rows if s.kind == "variance"} >= {"training seeds", "sets of images"}
 
 
-def test_other_protocols_are_not_comparable(paper):
+def test_other_protocols_are_not_comparable():
     changes = ("dataset=surrogate", "training.epochs=10", "metric.subsample=random")
     other = build_job(["experiment=exp1_resonance", *changes]).experiment
-    reason = scope_of(other, paper, "paper").reason
+    reason = scope_of(other, PAPER, "paper").reason
     assert (
         all(f"{change} instead" in reason for change in changes)
-        and scope_of(paper, paper, "paper").is_papers
+        and scope_of(PAPER, PAPER, "paper").is_papers
     )
 
 

@@ -17,7 +17,7 @@ from runner.curvature import exact_blocks, gauss_newton_blocks
 from runner.models.architectures import bottleneck_mlp
 from runner.report.compare import scorecard
 from runner.report.reference import read_reference, reference_path
-from runner.run.config import build_job
+from runner.run.config import build_job, preview
 from runner.training.trained import train_images, untrained_images
 from tests.draws import normal, seeded
 from tests.experiments.dag.inter_layer_tables import (
@@ -30,6 +30,8 @@ from tests.experiments.dag.inter_layer_tables import (
     verdict,
     verdicts,
 )
+
+PAPER = preview("exp2_bottleneck")
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -78,11 +80,6 @@ def test_rank_of_a_product():
     assert product_rank(left, right).tolist() == [5, 2]
 
 
-@pytest.fixture(scope="module")
-def paper():
-    return build_job(["experiment=exp2_bottleneck"]).experiment
-
-
 def tables(
     stable=lambda depth, d: 1.5 * d**0.35,
     resonance=lambda d: 1.0,
@@ -112,72 +109,72 @@ def tables(
     }
 
 
-def scores_of(paper, described):
+def scores_of(described):
     """The scorecard next to tables of the base width that the text has."""
-    analysis = replace(analyse(paper, tables()), beside={DESCRIBED: described})
+    analysis = replace(analyse(PAPER, tables()), beside={DESCRIBED: described})
     return scorecard(analysis.measured(), read_reference(reference_path("exp2_bottleneck")))
 
 
-def test_every_statement_and_published_value_is_found(paper):
-    found = claims(paper, tables())
+def test_every_statement_and_published_value_is_found():
+    found = claims(PAPER, tables())
     assert sorted(c.name for c in found) == sorted(statements("exp2_bottleneck"))
-    scores = scores_of(paper, tables())
+    scores = scores_of(PAPER, tables())
     assert Counter(scores["way"]) == {"authors' configuration": 80, "as described": 70}
     assert "not run" not in set(scores["verdict"])
 
 
-def test_networks_as_described_are_judged_by_exact_blocks_and_by_no_single_seed(paper):
+def test_networks_as_described_are_judged_by_exact_blocks_and_by_no_single_seed():
     described = tables(stable=lambda depth, d: 3.0)
     trained = described["far"]["checkpoint"] != "init"
     described["far"] = described["far"][~trained | (described["far"]["seed"] == 42)].assign(
         D_estimate=99.0
     )
-    rows = scores_of(paper, described).query("way == 'as described' and metric == 'D_far'")
+    rows = scores_of(PAPER, described).query("way == 'as described' and metric == 'D_far'")
     init = rows[rows["checkpoint"] == "init"]
     assert set(rows.loc[rows["checkpoint"] == "final", "verdict"]) == {"not run"}
     assert init["measured_mean"].to_numpy() == pytest.approx(3.0) and set(init["n"]) == {5}
 
 
-def test_only_the_published_base_width_has_networks_as_described_next_to_it(paper):
-    companion = paper.companions()[DESCRIBED].experiment
+def test_only_the_published_base_width_has_networks_as_described_next_to_it():
+    companion = PAPER.companions()[DESCRIBED].experiment
     assert companion.model.width == 256 and companion.companions() == {}
     assert {cell.params["d_u"] for cell in companion.cells()} == {4, 8, 16, 32, 64, 128, 256}
 
 
-def detail(paper, tables, name):
+def detail(tables, name):
     """What the claim of this name says of the networks, also where the paper's own table
     contradicts it."""
-    return next(c.detail for c in claims(paper, tables) if c.name == name)
+    return next(c.detail for c in claims(PAPER, tables) if c.name == name)
 
 
-def test_claims(paper):
+def test_claims():
     found = tables(
         lambda depth, d: d ** (math.log(6.5) / math.log(64)) * (1 if depth == 6 else 0.85)
     )
     held = "suppression of D_far; D_far monotone; D_far of the deeper net; R_far constant"
     held += "; C_far less sensitive"
     own_tables = "rank bound, mean; range of C_far; D_far after training"
-    check(paper, found, confirmed=f"{held}; rank bound, example", minor_error=own_tables)
-    assert "in the networks here: confirmed" in detail(paper, found, "range of C_far")
-    assert "in the networks here: refuted" in detail(paper, found, "D_far after training")
-    check(paper, found, refuted="no direction after training")
+    check(PAPER, found, confirmed=f"{held}; rank bound, example", minor_error=own_tables)
+    assert "in the networks here: confirmed" in detail(PAPER, found, "range of C_far")
+    assert "in the networks here: refuted" in detail(PAPER, found, "D_far after training")
+    check(PAPER, found, refuted="no direction after training")
     other = tables(lambda depth, d: 5.0 - d / 512, lambda d: d**-0.5, lambda d: d**0.3, mean_rank=2)
-    check(paper, other, refuted=held)  # D_far is 4.99 at d_u = 4
-    check(paper, other, minor_error="range of C_far; D_far after training")
-    assert "in the networks here: refuted" in detail(paper, other, "range of C_far")
-    assert "in the networks here: confirmed" in detail(paper, other, "D_far after training")
+    check(PAPER, other, refuted=held)  # D_far is 4.99 at d_u = 4
+    check(PAPER, other, minor_error="range of C_far; D_far after training")
+    assert "in the networks here: refuted" in detail(PAPER, other, "range of C_far")
+    assert "in the networks here: confirmed" in detail(PAPER, other, "D_far after training")
     check(
-        paper,
+        PAPER,
         other,
         confirmed="R_far falls; rank bound, mean; no direction after training",
     )
-    assert verdicts(paper, other, "D_far below the bound")["L=8 final"] == "refuted"
-    assert verdict(paper, tables(mean_rank=200), "rank bound, mean") == "minor error"
+    assert verdicts(PAPER, other, "D_far below the bound")["L=8 final"] == "refuted"
+    assert verdict(PAPER, tables(mean_rank=200), "rank bound, mean") == "minor error"
     wide = tables()
     wide["ranks"] = wide["ranks"].assign(
         rank=lambda t: t["rank"].where(t["block"] == "mean", t["d_u"] + 1)
     )
-    assert verdict(paper, wide, "rank bound, example") == "refuted"
+    assert verdict(PAPER, wide, "rank bound, example") == "refuted"
     few = tables()
     few["ranks"] = few["ranks"][few["ranks"]["seed"] < min(SEEDS) + 2]
     one = (few["ranks"]["seed"] == few["ranks"]["seed"].min()) & (
@@ -185,16 +182,16 @@ def test_claims(paper):
     )
     few["ranks"] = few["ranks"].assign(rank=lambda t: t["rank"] - one)
     assert (
-        verdict(paper, few, "rank bound, example") == "confirmed"
+        verdict(PAPER, few, "rank bound, example") == "confirmed"
     )  # a theorem: networks below it do not blur it
 
 
-def test_the_deeper_network_is_a_mark_of_what_the_text_says_of_six_blocks(paper):
+def test_the_deeper_network_is_a_mark_of_what_the_text_says_of_six_blocks():
     found = tables(lambda depth, d: d**0.35 if depth == 6 else 2.0)
-    assert verdict(paper, found, "C_far less sensitive") == "confirmed"
+    assert verdict(PAPER, found, "C_far less sensitive") == "confirmed"
     marks = {"L=6": "confirmed", "L=8": "refuted"}
-    assert verdicts(paper, found, "C_far less sensitive") == marks
-    assert verdict(paper, tables(lambda depth, d: 2.0), "C_far less sensitive") == "refuted"
+    assert verdicts(PAPER, found, "C_far less sensitive") == marks
+    assert verdict(PAPER, tables(lambda depth, d: 2.0), "C_far less sensitive") == "refuted"
 
 
 def test_the_narrow_layer_is_never_the_widest():

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.dag.exp3.report import changes
 from runner.contract import analyse
-from runner.run.config import build_job
+from runner.run.config import preview
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
     complete,
@@ -17,23 +17,17 @@ from tests.experiments.dag.inter_layer_tables import (
 )
 from tests.experiments.tables import claims_of
 
+LAYER_NORM = preview("exp3b_layernorm")
+
+PAPER = preview("exp3_gn_gap")
+
 CURVATURE = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.058, "silu": 0.246, "gelu": 0.618}
 ACCURACY = {"relu": 0.45, "leaky_relu": 0.45, "softplus": 0.1, "silu": 0.11, "gelu": 0.2}
 
 
-@pytest.fixture(scope="module")
-def paper():
-    return build_job(["experiment=exp3_gn_gap"]).experiment
-
-
-@pytest.fixture(scope="module")
-def layernorm():
-    return build_job(["experiment=exp3b_layernorm"]).experiment
-
-
-def test_claims(paper):
+def test_claims():
     values = {"relu": 0.0, "leaky_relu": 0.0, "softplus": 0.122, "silu": 0.225, "gelu": 0.358}
-    found = claims_of(paper, gaps(values, CURVATURE, ACCURACY))
+    found = claims_of(PAPER, gaps(values, CURVATURE, ACCURACY))
     assert found["linear fit of the gap"].statistic == pytest.approx(
         0.908, abs=0.002
     )  # the paper's own values
@@ -51,9 +45,9 @@ def test_claims(paper):
     assert p.verdict == "minor error" and "no data could give" in p.detail and p.statistic > 0.01
 
 
-def test_a_tensor_part_of_a_piecewise_linear_network_is_seen(paper):
+def test_a_tensor_part_of_a_piecewise_linear_network_is_seen():
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = claims_of(paper, gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6))
+    found = claims_of(PAPER, gaps(values, CURVATURE, ACCURACY, largest_tensor=1e-6))
     assert found["H^T of piecewise linear networks"].verdict == "refuted"
 
 
@@ -71,32 +65,32 @@ def draws(shift, seeds=SEEDS):
 
 
 @pytest.mark.slow
-def test_every_statement_and_published_value_is_found(paper, layernorm):
+def test_every_statement_and_published_value_is_found():
     tables = gaps({k: 0.1 + v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
-    complete(layernorm, "exp3b_layernorm", tables, 25)
+    complete(LAYER_NORM, "exp3b_layernorm", tables, 25)
     farther = tables["distances"].assign(distance=lambda t: t["distance"] + 3)
     tables |= {"distances": pd.concat([tables["distances"], farther]), "stochastic": draws(0.002)}
-    complete(paper, "exp3_gn_gap", tables, 59)
-    assert verdict(paper, tables, "gap of piecewise linear networks") == "confirmed"
+    complete(PAPER, "exp3_gn_gap", tables, 59)
+    assert verdict(PAPER, tables, "gap of piecewise linear networks") == "confirmed"
 
 
-def test_the_gap_goes_with_a_power_of_the_curvature(paper):
+def test_the_gap_goes_with_a_power_of_the_curvature():
     for power, expected in ((1.0, "confirmed"), (0.5, "minor error")):
         values = {k: 0.5 * v**power for k, v in CURVATURE.items()}
-        found = claims_of(paper, gaps(values, CURVATURE, ACCURACY))
+        found = claims_of(PAPER, gaps(values, CURVATURE, ACCURACY))
         assert found["scaling of H^T"].statistic == pytest.approx(power)
         assert found["scaling of H^T"].verdict == expected
 
 
-def test_a_gap_that_still_moves_has_not_stabilised(paper):
+def test_a_gap_that_still_moves_has_not_stabilised():
     tables = gaps({k: 0.5 * v for k, v in CURVATURE.items()}, CURVATURE, ACCURACY)
-    assert claims_of(paper, tables)["gap stabilises"].verdict == "confirmed"
+    assert claims_of(PAPER, tables)["gap stabilises"].verdict == "confirmed"
     d = tables["distances"]
     moving = {
         **tables,
         "distances": d.assign(tensor=d["tensor"] * d["checkpoint"].map({"final": 1.5}).fillna(1)),
     }
-    assert claims_of(paper, moving)["gap stabilises"].verdict == "refuted"
+    assert claims_of(PAPER, moving)["gap stabilises"].verdict == "refuted"
 
 
 @pytest.mark.parametrize(
@@ -116,10 +110,10 @@ def test_a_gap_that_still_moves_has_not_stabilised(paper):
         ),
     ],
 )
-def test_ranking_with_layernorm_is_that_of_the_smooth_activations(layernorm, values, expected):
+def test_ranking_with_layernorm_is_that_of_the_smooth_activations(values, expected):
     verdict, added = expected.split()
     accuracy = dict.fromkeys(CURVATURE, 0.52)
-    found = claims_of(layernorm, gaps(values, CURVATURE, accuracy))
+    found = claims_of(LAYER_NORM, gaps(values, CURVATURE, accuracy))
     ranks = found["gap ranks as E[σ''²]"]
     assert (ranks.verdict, ranks.variants) == (
         verdict,
@@ -129,22 +123,22 @@ def test_ranking_with_layernorm_is_that_of_the_smooth_activations(layernorm, val
     assert found["smooth activations add"].verdict == added
 
 
-def test_the_ranking_with_layernorm_is_decided_at_the_end(layernorm):
+def test_the_ranking_with_layernorm_is_decided_at_the_end():
     values = {"relu": 0.6, "leaky_relu": 0.62, "softplus": 0.7, "silu": 1.9, "gelu": 2.3}
     tables = gaps(values, CURVATURE, dict.fromkeys(CURVATURE, 0.52))
     d = tables["distances"]
     before = (d["checkpoint"] == "init") & (d["activation"] == "gelu")
     tables["distances"] = d.assign(tensor=d["tensor"].where(~before, 0))
-    found = claims_of(layernorm, tables)["gap ranks as E[σ''²]"]
+    found = claims_of(LAYER_NORM, tables)["gap ranks as E[σ''²]"]
     assert (found.verdict, found.variants) == (
         "confirmed",
         {"init": "refuted", "mid": "confirmed", "final": "confirmed"},
     )
 
 
-def test_one_seed_decides_only_what_one_network_can(paper):
+def test_one_seed_decides_only_what_one_network_can():
     values = dict.fromkeys(CURVATURE, 0.1)
-    found = analyse(paper, gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
+    found = analyse(PAPER, gaps(values, CURVATURE, ACCURACY, seeds=(42,))).claims()
     verdicts = {c.verdict for c in found if not c.name.startswith("H^T")}
     assert "inconclusive" in verdicts and verdicts <= {"inconclusive", "not run"}
 

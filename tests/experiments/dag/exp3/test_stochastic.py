@@ -13,7 +13,7 @@ from experiments.dag.protocol.probes import part_norms
 from runner.contract import analyse
 from runner.curvature import split_blocks
 from runner.models.architectures import mlp
-from runner.run.config import build_job
+from runner.run.config import preview
 from tests.draws import seeded
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
@@ -25,6 +25,8 @@ from tests.experiments.dag.inter_layer_tables import (
     verdicts,
 )
 from tests.experiments.tables import claims_of
+
+PAPER = preview("exp3_stochastic")
 
 
 @pytest.fixture(scope="module")
@@ -82,45 +84,40 @@ def table(error, draws=20, shift=0.0):
     return rows.assign(gap_exact=gap, gap_stochastic=gap * (1 + percent / 100), status="ok")
 
 
-@pytest.fixture(scope="module")
-def paper():
-    return build_job(["experiment=exp3_stochastic"]).experiment
-
-
-def test_every_statement_and_published_value_is_found(paper):
+def test_every_statement_and_published_value_is_found():
     of_authors, as_described = 12, 9  # with 100 and 30 probes; the exact gap needs none
-    complete(paper, "exp3_stochastic", {"draws": table(0.1)}, of_authors + as_described)
+    complete(PAPER, "exp3_stochastic", {"draws": table(0.1)}, of_authors + as_described)
 
 
 @pytest.mark.slow
-def test_claims_follow_the_error(paper):
+def test_claims_follow_the_error():
     small, large = table(0.01), {"draws": table(800.0)}
     limits = "discrepancy at init; discrepancy at the end"
     held = "stochastic estimates agree; rate of the error"
-    check(paper, {"draws": small}, confirmed=f"{limits}; below 1 %; {held}")
-    check(paper, large, refuted=f"{limits}; below 1 %; stochastic estimates agree")
+    check(PAPER, {"draws": small}, confirmed=f"{limits}; below 1 %; {held}")
+    check(PAPER, large, refuted=f"{limits}; below 1 %; stochastic estimates agree")
     check(
-        paper, {"draws": table(2.0)}, inconclusive=limits
+        PAPER, {"draws": table(2.0)}, inconclusive=limits
     )  # a fifth or more of such draws keep the limit
-    assert verdicts(paper, large, "discrepancy at init") == {
+    assert verdicts(PAPER, large, "discrepancy at init") == {
         "100 probes": "refuted",
         "30 probes": "refuted",
     }
-    check(paper, {"draws": table(0.05, shift=0.1)}, confirmed="overestimation")
-    check(paper, {"draws": table(0.05, shift=-0.1)}, refuted="overestimation")
+    check(PAPER, {"draws": table(0.05, shift=0.1)}, confirmed="overestimation")
+    check(PAPER, {"draws": table(0.05, shift=-0.1)}, refuted="overestimation")
     flat = small.assign(
         gap_stochastic=small["gap_exact"]
         * (1 + 0.01 * np.random.default_rng(2).normal(size=len(small)))
     )
-    check(paper, {"draws": flat}, refuted="rate of the error")
+    check(PAPER, {"draws": flat}, refuted="rate of the error")
 
 
-def test_only_the_exact_gap_is_paired_with_the_published_one(paper):
+def test_only_the_exact_gap_is_paired_with_the_published_one():
     origin = pd.DataFrame(product(GAPS, SEEDS), columns=["activation", "seed"]).assign(
         initial="published", order="published", train_records="official", test_records="official"
     )
     tables = {"draws": table(0.1), "origin": origin}
-    values = analyse(paper, tables).measured()
+    values = analyse(PAPER, tables).measured()
     assert values.groupby("metric")["paired"].agg(["min", "max"]).to_dict("index") == {
         "abs_rel_discrepancy_percent": {"min": False, "max": False},
         "gap_exact": {"min": True, "max": True},
@@ -128,7 +125,7 @@ def test_only_the_exact_gap_is_paired_with_the_published_one(paper):
     }
 
 
-def test_table_n6_is_the_discrepancy_of_means_without_sign(paper):
+def test_table_n6_is_the_discrepancy_of_means_without_sign():
     rows = [
         {
             "activation": "silu",
@@ -162,19 +159,19 @@ def test_end_to_end_without_a_store():
     assert tables["origin"]["initial"].tolist() == ["named"] * 6
 
 
-def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it(paper):
+def test_a_printed_maximum_says_how_many_draws_and_how_many_tables_keep_it():
     draws = table(800.0)
     small = (draws["draw"] == 3) & (draws["probes"] == 100)
     draws.loc[small, "gap_stochastic"] = draws.loc[small, "gap_exact"]
-    claim = claims_of(paper, {"draws": draws})["discrepancy at init"]
+    claim = claims_of(PAPER, {"draws": draws})["discrepancy at init"]
     n = draws["draw"].nunique()
     assert claim.verdict == "inconclusive" and f"3 of {3 * n} draws keep it" in claim.detail
     assert f"1 of {n} tables" in claim.detail
 
 
-def test_what_is_said_of_30_probes_is_held_against_30_probes(paper):
+def test_what_is_said_of_30_probes_is_held_against_30_probes():
     draws = table(1.0)
     wide = draws["probes"] == 30
     draws.loc[wide, "gap_stochastic"] += 8 * (draws["gap_stochastic"] - draws["gap_exact"])[wide]
-    assert verdict(paper, {"draws": draws}, "below 1 %") == "refuted"
-    assert verdicts(paper, {"draws": draws}, "below 1 %")["100 probes"] == "confirmed"
+    assert verdict(PAPER, {"draws": draws}, "below 1 %") == "refuted"
+    assert verdicts(PAPER, {"draws": draws}, "below 1 %")["100 probes"] == "confirmed"

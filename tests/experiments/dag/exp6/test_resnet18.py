@@ -21,7 +21,7 @@ from runner.contract import analyse
 from runner.data.images import DataError, Split
 from runner.models.network import Network, Stage
 from runner.models.resnet import ConvBlock, PoolHead, resnet18
-from runner.run.config import build_job
+from runner.run.config import build_job, preview
 from runner.training.initial import published_network
 from runner.training.order import LoaderAugment, LoaderOrder
 from tests.draws import seeded
@@ -34,6 +34,8 @@ from tests.experiments.dag.inter_layer_tables import (
     verdict,
     verdicts,
 )
+
+PAPER = preview("exp6_resnet18")
 
 
 def standard_draws(seed):
@@ -187,53 +189,48 @@ def tables(decay=1.0, gap=0.3, relu_gap=1e-7, full=False, last=0.0):
     }
 
 
-@pytest.fixture(scope="module")
-def paper():
-    return build_job(["experiment=exp6_resnet18"]).experiment
-
-
-def test_every_statement_and_published_value_is_found(paper):
-    complete(paper, "exp6_resnet18", tables(full=True), 168)
-    assert sorted(c.name for c in analyse(paper, {"networks": pd.DataFrame()}).claims()) == sorted(
-        paper.says
+def test_every_statement_and_published_value_is_found():
+    complete(PAPER, "exp6_resnet18", tables(full=True), 168)
+    assert sorted(c.name for c in analyse(PAPER, {"networks": pd.DataFrame()}).claims()) == sorted(
+        PAPER.says
     )
 
 
-def test_claims(paper):
+def test_claims():
     held, broken = tables(full=True), tables(decay=-0.5, gap=1e-7, relu_gap=1e-3, full=True)
     names = "C monotone; gap of ReLU; gap of ReLU, final; gap of SiLU; skips slow the decay"
     names += "; skips stabilise R"
-    check(paper, held, confirmed=f"{names}; gap before the head; gap falls")
+    check(PAPER, held, confirmed=f"{names}; gap before the head; gap falls")
     check(
-        paper,
+        PAPER,
         held,
         inconclusive="stronger contrast for SiLU",
         refuted="decay of the plain ReLU network",
     )  # e^8
-    check(paper, broken, refuted=names)
-    check(paper, tables(last=1e-3), refuted="gap before the head")
+    check(PAPER, broken, refuted=names)
+    check(PAPER, tables(last=1e-3), refuted="gap before the head")
     d = held["distances"]
     plain = (d["activation"] == "silu") & (d["arch"] == "plain_resnet18")
     for power, expected in ((2.0, "confirmed"), (0.6, "refuted")):
         found = {**held, "distances": d.assign(R=d["R"].where(~plain, d["R"] ** power))}
-        assert verdict(paper, found, "stronger contrast for SiLU") == expected
+        assert verdict(PAPER, found, "stronger contrast for SiLU") == expected
     hit = tables(decay=math.log(627) / 8)  # √627 = 25.04
-    check(paper, hit, confirmed="decay of the plain ReLU network; decay of the SiLU ResNet")
-    check(paper, hit, refuted="decay of the ReLU ResNet; decay of the plain SiLU network")
+    check(PAPER, hit, confirmed="decay of the plain ReLU network; decay of the SiLU ResNet")
+    check(PAPER, hit, refuted="decay of the ReLU ResNet; decay of the plain SiLU network")
 
 
-def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured(paper):
+def test_what_is_said_of_every_checkpoint_is_open_while_one_is_not_measured():
     assert (
-        verdict(paper, tables(), "gap before the head") == "confirmed"
+        verdict(PAPER, tables(), "gap before the head") == "confirmed"
     )  # proved for every network
     for name in ("gap of ReLU", "gap of SiLU"):
-        assert verdict(paper, tables(), name) == "inconclusive"
-        assert verdicts(paper, tables(), name)["mid"] == "not run"
-        assert verdict(paper, tables(gap=1e-7, relu_gap=1e-3, last=1e-3), name) == "refuted"
+        assert verdict(PAPER, tables(), name) == "inconclusive"
+        assert verdicts(PAPER, tables(), name)["mid"] == "not run"
+        assert verdict(PAPER, tables(gap=1e-7, relu_gap=1e-3, last=1e-3), name) == "refuted"
 
 
 @pytest.mark.slow
-def test_the_gap_through_training(paper):
+def test_the_gap_through_training():
     grown = {"init": 1.0, "mid": 2.0, "final": 3.0}
     for factors, up in ((grown, True), ({"init": 3.0, "final": 1.0}, False)):
         found = tables(gap=0.2)
@@ -244,45 +241,45 @@ def test_the_gap_through_training(paper):
             "plain gap declines in training; ResNet gap falls in training",
         ]
         yes, no = names if up else names[::-1]
-        check(paper, found, confirmed=yes, refuted=no)
-    assert verdict(paper, tables(gap=1.0), "gap of the SiLU ResNet at init") == "refuted"
+        check(PAPER, found, confirmed=yes, refuted=no)
+    assert verdict(PAPER, tables(gap=1.0), "gap of the SiLU ResNet at init") == "refuted"
     d = found["distances"]
     found["distances"] = d.assign(tensor=d["tensor"].where(d["activation"] == "relu", 0.5))
-    assert verdict(paper, found, "gap of the SiLU ResNet at init") == "confirmed"
+    assert verdict(PAPER, found, "gap of the SiLU ResNet at init") == "confirmed"
 
 
-def test_negligible_blocks_are_those_below_the_threshold(paper):
-    assert verdict(paper, tables(), "negligible blocks") == "not run"
-    assert verdict(paper, tables(decay=7.0), "negligible blocks") == "confirmed"
+def test_negligible_blocks_are_those_below_the_threshold():
+    assert verdict(PAPER, tables(), "negligible blocks") == "not run"
+    assert verdict(PAPER, tables(decay=7.0), "negligible blocks") == "confirmed"
     faint = tables(decay=7.0)
     faint["pairs"] = faint["pairs"].assign(R=1e-7)
-    assert verdict(paper, faint, "negligible blocks") == "refuted"
+    assert verdict(PAPER, faint, "negligible blocks") == "refuted"
 
 
-def test_published_averages_of_d_leave_out_negligible_blocks(paper):
+def test_published_averages_of_d_leave_out_negligible_blocks():
     found = tables(full=True)
-    faint = found["pairs"].assign(R=0.9 * paper.negligible**0.5, D=50.0)
+    faint = found["pairs"].assign(R=0.9 * PAPER.negligible**0.5, D=50.0)
     found["pairs"] = pd.concat([found["pairs"], faint])
-    d = analyse(paper, found).measured().query("metric == 'D'")["value"]
+    d = analyse(PAPER, found).measured().query("metric == 'D'")["value"]
     assert set(d) == {2.0}
-    found["pairs"] = found["pairs"].assign(R=1.1 * paper.negligible**0.5)
-    assert set(analyse(paper, found).measured().query("metric == 'D'")["value"]) == {26.0}
+    found["pairs"] = found["pairs"].assign(R=1.1 * PAPER.negligible**0.5)
+    assert set(analyse(PAPER, found).measured().query("metric == 'D'")["value"]) == {26.0}
 
 
-def test_the_figure_of_table_8_shows_the_final_checkpoint_alone(paper):
-    assert "table8_gap" in analyse(paper, tables(relu_gap=0.0)).figures()
+def test_the_figure_of_table_8_shows_the_final_checkpoint_alone():
+    assert "table8_gap" in analyse(PAPER, tables(relu_gap=0.0)).figures()
     for found in (tables(relu_gap=0.0, gap=0.0), tables(relu_gap=0.0)):
         init = {name: table[table["checkpoint"] == "init"] for name, table in found.items()}
-        assert "table8_gap" not in analyse(paper, init).figures()
+        assert "table8_gap" not in analyse(PAPER, init).figures()
 
 
-def test_cells_at_init_cost_no_training(paper):
-    cells = {tuple(c.params.values()): c.seconds for c in paper.cells()}
+def test_cells_at_init_cost_no_training():
+    cells = {tuple(c.params.values()): c.seconds for c in PAPER.cells()}
     assert len(cells) == 12 and cells["relu", "resnet18", "init"] < 300
     assert (
         cells["relu", "resnet18", "mid"] == cells["relu", "resnet18", "final"] > 3_000
     )  # half of a training each
-    assert file_name(list(paper.cells())[2], 42) == "relu_resnet18_seed42_final.pt"
+    assert file_name(list(PAPER.cells())[2], 42) == "relu_resnet18_seed42_final.pt"
 
 
 @pytest.mark.slow
