@@ -13,21 +13,19 @@ from runner.run import config
 from runner.run.execute import run
 from runner.run.reports import results_lines
 from runner.store.archive import archive_bytes
-from tests.run.conftest import opened, packed, toy_conf  # noqa: F401
+from tests.run.conftest import TWO_CELLS, opened, packed, toy_conf  # noqa: F401
 from tests.run.toy import Toy
-
-TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
 
 
 @pytest.fixture
 def places(toy_conf, tmp_path, monkeypatch):  # noqa: F811
     """(output folder with cells of seed 43, folder with the published cells of seed 42)."""
-    run(config.build_job([*TOY, f"outputs={tmp_path / 'first'}"]))
+    run(config.build_job([*TWO_CELLS, f"outputs={tmp_path / 'first'}"]))
     folder = tmp_path / "published" / "toy"
     folder.mkdir(parents=True)
     (folder / "cells.zip").write_bytes(archive_bytes(packed(tmp_path / "first" / "toy" / "cells")))
     monkeypatch.setenv("HESS_PUBLISHED", str(folder.parent))
-    run(config.build_job([*TOY, f"outputs={tmp_path / 'outputs'}", "seed=43"]))
+    run(config.build_job([*TWO_CELLS, f"outputs={tmp_path / 'outputs'}", "seed=43"]))
     return tmp_path / "outputs", folder
 
 
@@ -47,7 +45,7 @@ def test_both_layers_are_merged_in_the_order_of_grid_and_seed_and_listed(places)
     assert results_lines("toy", loaded, places[0])[1] == columns
     found = json.loads(results_lines("toy", loaded, places[0], True)[0])
     assert found["numbers"]["rows"] == 80 and found["numbers"]["columns"]["value"] == "float64"
-    run(config.build_job([*TOY, "experiment.samples=3", f"outputs={places[0]}"]))
+    run(config.build_job([*TWO_CELLS, "experiment.samples=3", f"outputs={places[0]}"]))
     assert results.load("toy", outputs=places[0]).rows["numbers"] == 80
     assert (
         results.load("toy", "samples=3", outputs=places[0]).rows["numbers"] == 6

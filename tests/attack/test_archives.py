@@ -135,13 +135,6 @@ def test_names_in_an_archive_lead_nowhere(stored, tmp_path, kind):
     assert [p.name for p in tmp_path.rglob("*")] == ["deep", "er", "cells.zip"]
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\5\6", b"PK\5\6" + b"\xff" * 18, bytes(1 << 20)])
-def test_what_is_no_archive_has_no_cells(tmp_path, content):
-    (tmp_path / "cells.zip").write_bytes(content)
-    archive = Archive(tmp_path / "cells.zip")
-    assert archive.error and list(archive.names()) == []
-
-
 def test_an_archive_of_a_cell_under_another_name_is_not_used(stored, measured, tmp_path):
     files = [(f"0{name}", content) for name, content in packed(measured / "toy" / "cells")]
     (tmp_path / "cells.zip").write_bytes(archive_bytes(files))

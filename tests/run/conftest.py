@@ -25,6 +25,7 @@ import runner.report.update
 import runner.run.command  # noqa: F401
 from runner import cli
 from runner.kinds.dataset import GaussianData
+from runner.run import loop
 from runner.run.config import compose, files
 from runner.run.execute import run
 from runner.store.archive import archive_bytes
@@ -211,6 +212,27 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     claim_outputs(root)
     run(Job("toy", GRID, 42, root))
     return root
+
+
+COMMIT = "0123456789ab"
+TWO_CELLS = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
+
+
+def committed(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+    """Measure from here on as a tree at this commit would."""
+    software = {**loop.software(), "git_commit": commit}
+    monkeypatch.setattr(loop, "software", lambda: software)
+
+
+@pytest.fixture
+def layers(toy_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """(output folder, folder of published results), both empty; cells come from a clean commit."""
+    outputs, root = tmp_path / "outputs", tmp_path / "published"
+    root.mkdir()
+    monkeypatch.setenv("HESS_PUBLISHED", str(root))
+    committed(monkeypatch, COMMIT)
+    claim_outputs(outputs)
+    return outputs, root
 
 
 @pytest.fixture

@@ -6,24 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from runner.run import config, loop
+from runner.run import config
 from runner.run.agreement import Agreement, agreement, common_digits
 from runner.run.execute import run
 from runner.run.publish import publish
-from runner.store.job import claim_outputs
-
-TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
+from tests.run.conftest import TWO_CELLS
 
 
 @pytest.fixture
-def job(toy_conf, tmp_path, monkeypatch):
-    root, outputs = tmp_path / "published", tmp_path / "outputs"
-    root.mkdir()
-    monkeypatch.setenv("HESS_PUBLISHED", str(root))
-    software = {**loop.software(), "git_commit": "0123456789ab"}
-    monkeypatch.setattr(loop, "software", lambda: software)
-    claim_outputs(outputs)
-    job = config.build_job([*TOY, f"outputs={outputs}", "force=true"])
+def job(layers):
+    outputs, _ = layers
+    job = config.build_job([*TWO_CELLS, f"outputs={outputs}", "force=true"])
     assert not run(job).failed
     publish("toy", [], outputs)
     return job

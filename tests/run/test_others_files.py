@@ -15,10 +15,9 @@ from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.run.publish import publish
 from runner.run.reports import report_jobs
-from runner.store.job import claim_outputs
 from runner.store.store import DIAGNOSIS, Store
 from runner.store.upkeep import OWNER, make_ready, unfinished
-from tests.run.test_publish import TOY, committed
+from tests.run.conftest import TWO_CELLS
 
 THEIRS = (
     *(
@@ -59,16 +58,12 @@ def changed(contents):
 
 
 @pytest.fixture
-def outputs(toy_conf, tmp_path, monkeypatch):
-    monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "published"))
-    (tmp_path / "published").mkdir()
-    committed(monkeypatch, "0123456789ab")
-    claim_outputs(tmp_path / "outputs")
-    return tmp_path / "outputs"
+def outputs(layers):
+    return layers[0]
 
 
 def jobs(outputs, *words):
-    return [config.build_job([*TOY, *words, f"outputs={outputs}"])]
+    return [config.build_job([*TWO_CELLS, *words, f"outputs={outputs}"])]
 
 
 def test_runs_reports_and_publications_leave_other_files_alone(outputs, tmp_path, monkeypatch):

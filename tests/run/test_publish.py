@@ -9,35 +9,22 @@ import pytest
 
 from runner.contract import SettingError
 from runner.files import scratch_path
-from runner.run import config, loop, publish
+from runner.run import config, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published
-from runner.store.job import claim_outputs
-from tests.run.conftest import entries_of, packed
-
-COMMIT = "0123456789ab"
-TOY = ("experiment=toy", "experiment.width=[1,2]", "experiment.shape=[round]")
+from tests.run.conftest import COMMIT, TWO_CELLS, committed, entries_of, packed
 
 
 @pytest.fixture
-def places(toy_conf, tmp_path, monkeypatch):
+def places(layers):
     """(output folder with two measured cells, folder of published results)."""
-    root, outputs = tmp_path / "published", tmp_path / "outputs"
-    root.mkdir()
-    monkeypatch.setenv("HESS_PUBLISHED", str(root))
-    committed(monkeypatch, COMMIT)
-    claim_outputs(outputs)
+    outputs, root = layers
     measure(outputs)
     return outputs, root / "toy"
 
 
-def committed(monkeypatch, commit):
-    software = {**loop.software(), "git_commit": commit}
-    monkeypatch.setattr(loop, "software", lambda: software)
-
-
 def measure(outputs, *words):
-    assert not run(config.build_job([*TOY, *words, f"outputs={outputs}"])).failed
+    assert not run(config.build_job([*TWO_CELLS, *words, f"outputs={outputs}"])).failed
 
 
 def state(folder):
@@ -97,7 +84,7 @@ def test_further_cells_are_added_and_changed_ones_replaced_with_their_verdicts_n
         "  verdict nowhere: centred: confirmed -> refuted" in lines and "; shown only" in shown[-1]
     )
     assert lines[-1].startswith("toy: 2 cells added, 0 replaced")
-    name = next(config.build_job([*TOY, f"outputs={outputs}"]).store.all()).id
+    name = next(config.build_job([*TWO_CELLS, f"outputs={outputs}"]).store.all()).id
     changed = outputs / "toy" / "cells" / f"{name}.zip"
     assert "0 cells added, 0 replaced" not in published("toy", [], outputs)[-1]
     monkeypatch.setattr(

@@ -6,7 +6,6 @@ import zipfile
 
 import pytest
 
-from runner.kinds.dataset import GaussianData
 from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.run.planning import plan, survey
@@ -16,16 +15,12 @@ from runner.store.archive import archive_bytes
 from runner.store.job import Job, claim_outputs
 from runner.store.store import Store, merge
 from tests.run.conftest import opened, packed
-from tests.run.toy import Toy
-
-TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
+from tests.store.conftest import TOY
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    root = tmp_path_factory.mktemp("measured")
-    run(Job("toy", TOY, 42, root))
-    return packed(root / "toy" / "cells")
+@pytest.fixture(scope="session")
+def files(calm):
+    return packed(calm / "toy" / "cells")
 
 
 @pytest.fixture
@@ -106,6 +101,9 @@ def test_a_damaged_entry_is_named_and_its_cell_measured_into_the_working_folder(
 
 DAMAGE = {
     "empty": lambda content: b"",
+    "an end without entries": lambda content: b"PK\5\6",
+    "an end of ones": lambda content: b"PK\5\6" + b"\xff" * 18,
+    "zeros": lambda content: bytes(1 << 20),
     "cut off": lambda content: content[: len(content) // 2],
     "text": lambda content: b"version https://git-lfs.github.com/spec/v1\n",
     "a directory of garbage": lambda content: content[:-200] + bytes(200),

@@ -17,7 +17,6 @@ import pytest
 
 from runner.contract import SettingError
 from runner.files import MARKER, scratch_path
-from runner.kinds.dataset import GaussianData
 from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.store.archive import Archive
@@ -27,9 +26,7 @@ from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.upkeep import make_ready
 from tests.run.conftest import as_folders, cell_tables, entries_of, opened
-from tests.run.toy import Toy
-
-TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
+from tests.store.conftest import TOY
 
 
 def edited(path, change):
@@ -197,20 +194,6 @@ ZIP_DAMAGE = {
         z, lambda path: path.symlink_to(max(z.parent.glob("*.zip")))
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    """An undisturbed store."""
-    root = tmp_path_factory.mktemp("calm")
-    claim_outputs(root)
-    run(Job("toy", TOY, 42, root))
-    return root
-
-
-@pytest.fixture
-def outputs(calm, tmp_path):
-    return Path(shutil.copytree(calm, tmp_path / "outputs"))
 
 
 @pytest.mark.parametrize("layout", ["zip files", "folders"])

@@ -4,38 +4,26 @@ lost at no moment; what killed writers left."""
 import os
 import shutil
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from runner.files import scratch_path
-from runner.kinds.dataset import GaussianData
 from runner.run.checks import check_store
 from runner.run.execute import run
 from runner.store.archive import archive_bytes
-from runner.store.job import Job, claim_outputs
+from runner.store.job import Job
 from runner.store.upkeep import make_ready, unfinished
 from tests.run.conftest import as_folders, packed, unpacked
-from tests.run.toy import Toy
-
-TOY = Toy(width=[1, 2, 3], shape=["round"], dataset=GaussianData(train=8))
+from tests.store.conftest import TOY
 
 
 class Killed(BaseException):
     """As a kill: nothing of the program runs after it but what ends `finally` blocks."""
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory):
-    root = tmp_path_factory.mktemp("calm")
-    claim_outputs(root)
-    run(Job("toy", TOY, 42, root))
-    return root
-
-
 @pytest.fixture
-def job(calm, tmp_path):
-    return Job("toy", TOY, 42, Path(shutil.copytree(calm, tmp_path / "outputs")))
+def job(outputs):
+    return Job("toy", TOY, 42, outputs)
 
 
 def files(folder):

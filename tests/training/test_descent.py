@@ -9,16 +9,9 @@ import torch
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, RowDirection, Switch, descend, duplicates
 from tests.draws import normal, seeded
+from tests.experiments.three_layer.problem import problem
 
 NAMES = sorted(tl.ACTIVATIONS)
-
-
-def problem(starts=7, width=3, seed=0, samples=20, inputs=2, scale=3.0):
-    generator = seeded(seed)
-    x = normal(samples, inputs, generator=generator)
-    q = (torch.arange(samples) % 2).double()
-    theta = normal(starts, tl.parameter_count(inputs, width), generator=generator)
-    return scale * theta, x, q
 
 
 def plain(theta, x, q, activation, rate, steps, ratios):
@@ -40,7 +33,7 @@ def plain(theta, x, q, activation, rate, steps, ratios):
 @pytest.mark.parametrize("name, width", list(zip(NAMES, [1, 4, 4, 1, 4], strict=True)))
 def test_every_start_follows_the_plain_loop(name, width):
     theta, x, q = problem(
-        starts=4, width=width, scale=1.0
+        starts=4, units=width
     )  # steeper starts are chaotic under the linear activation
     result = descend(
         theta, LossGradient(x, q, name), rate=0.01, max_steps=120, stop_ratios=(0.2, 0.03)
@@ -57,7 +50,7 @@ def test_every_start_follows_the_plain_loop(name, width):
 
 @pytest.mark.parametrize("name, width", list(zip(NAMES, [10, 3, 3, 10, 3], strict=True)))
 def test_a_start_does_not_depend_on_its_company(name, width):
-    theta, x, q = problem(starts=150, width=width, samples=50)
+    theta, x, q = problem(starts=150, units=width, samples=50, scale=3.0)
     arguments = {"rate": 0.02, "max_steps": 200, "stop_ratios": (0.3, 0.1)}
     whole = descend(theta, LossGradient(x, q, name), **arguments)
     order = torch.randperm(150, generator=seeded(1))[:61]
@@ -70,7 +63,7 @@ def test_a_start_does_not_depend_on_its_company(name, width):
 
 
 def test_more_starts_than_one_block():
-    theta, x, q = problem(starts=1100, width=1, samples=5)
+    theta, x, q = problem(starts=1100, units=1, samples=5, scale=3.0)
     whole = descend(
         theta, LossGradient(x, q), rate=0.1, max_steps=5, stop_ratios=(0.9,), record=(3, 1099)
     )
@@ -80,7 +73,7 @@ def test_more_starts_than_one_block():
 
 
 def test_recorded_points_are_those_of_the_descent():
-    theta, x, q = problem(starts=60)
+    theta, x, q = problem(starts=60, scale=3.0)
     result = descend(
         theta,
         LossGradient(x, q),
@@ -141,7 +134,7 @@ def test_two_ratios_met_by_one_step():
 
 
 def test_switch_and_watched_gradient():
-    theta, x, q = problem(starts=3)
+    theta, x, q = problem(starts=3, scale=3.0)
     gradient = LossGradient(x, q)
 
     def pull(points, number):
@@ -214,13 +207,13 @@ def test_duplicates_with_a_negative_threshold_are_none():
     ],
 )
 def test_mistakes_name_what_was_expected(change, pattern):
-    theta, x, q = problem()
+    theta, x, q = problem(scale=3.0)
     with pytest.raises(ValueError, match=pattern):
         descend(theta, LossGradient(x, q), **({"rate": 0.1, "max_steps": 3} | change))
 
 
 def test_wrong_shapes_are_refused():
-    theta, x, q = problem()
+    theta, x, q = problem(scale=3.0)
     with pytest.raises(ValueError, match=r"shape \(S, D\)"):
         descend(theta[0], LossGradient(x, q), rate=0.1, max_steps=3)
     with pytest.raises(ValueError, match="D = M N"):

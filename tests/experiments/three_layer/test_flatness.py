@@ -10,18 +10,11 @@ from experiments.paper_audit.three_layer import loss as plain_loss
 from experiments.three_layer.flatness import METHODS, AdaptiveSam, Regularised, training_direction
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import LossGradient, Switch, descend
-from tests.draws import normal, seeded
+from tests.draws import seeded
+from tests.experiments.three_layer.problem import problem
 
 NAMES = sorted(tl.ACTIVATIONS)
 SIZES = [(20, 2, 3), (7, 1, 1), (9, 4, 5)]  # I, M, N
-
-
-def problem(samples=20, inputs=2, units=3, starts=7, seed=0, scale=1.0):
-    generator = seeded(seed)
-    x = normal(samples, inputs, generator=generator)
-    q = (torch.arange(samples) % 2).double()
-    theta = normal(starts, tl.parameter_count(inputs, units), generator=generator)
-    return scale * theta, x, q
 
 
 def penalty(kind, theta, x, q, activation):

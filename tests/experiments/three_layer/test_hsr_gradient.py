@@ -13,8 +13,8 @@ from experiments.three_layer.hsr_gradient.measure import PARTS, _with_error, sam
 from runner.contract import Cell, Context, analyse, measure
 from runner.curvature.closed_form import three_layer as tl
 from runner.run.config import build_job
-from tests.draws import normal, seeded
 from tests.experiments.tables import claims_of
+from tests.experiments.three_layer.problem import problem
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,8 @@ def tables(experiment):
     return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
 
-def instance():
-    generator = seeded()
-    x = normal(12, 2, generator=generator)
-    theta = normal(13, generator=generator)
-    return theta, x, (torch.arange(12) % 2).double()
-
-
 def test_contributions_of_samples_add_up():
-    theta, x, q = instance()
+    theta, x, q = problem(samples=12, starts=None)
     found = sample_gradients(theta, x, q, 3)
     torch.testing.assert_close(
         found["trace"].sum(0), tl.trace_gradient(theta, x, q), rtol=1e-10, atol=1e-11
@@ -62,7 +55,7 @@ def test_contributions_of_samples_add_up():
 
 
 def test_the_output_bias_sets_the_error():
-    theta, x, q = instance()
+    theta, x, q = problem(samples=12, starts=None)
     for error in (0.3, 1e-3, 1e-9):
         moved = _with_error(theta, x, q, 9, error)
         assert float((tl.predict(moved, x[:1]) - q[:1]).abs()) == pytest.approx(error, rel=1e-5)
@@ -70,7 +63,7 @@ def test_the_output_bias_sets_the_error():
 
 
 def test_all_forms_of_the_gradient_agree_with_automatic_differentiation():
-    theta, x, q = instance()
+    theta, x, q = problem(samples=12, starts=None)
     exact = torch.autograd.functional.jacobian(lambda t: tl.upper_bound(t, x, q), theta)
     found = forms(1e-5)
     assert set(found) == set(FORMS)

@@ -14,15 +14,8 @@ from experiments.three_layer.stochastic_bound import (
     signs,
 )
 from runner.curvature.closed_form import three_layer as tl
-from tests.draws import normal, seeded
-
-
-def network(seed=0, units=3, samples=20):
-    """theta of a three-layer network and its data."""
-    generator = seeded(seed)
-    x = normal(samples, 2, generator=generator)
-    theta = normal(4 * units + 1, generator=generator)
-    return theta, x, (torch.arange(samples) % 2).double()
+from tests.draws import seeded
+from tests.experiments.three_layer.problem import problem
 
 
 def forms_and_squares(probes, *args):
@@ -33,7 +26,7 @@ def forms_and_squares(probes, *args):
 
 def test_estimates_of_the_moments_are_unbiased():
     """The mean over every pair of sign vectors, which is the expectation itself."""
-    args = network(units=1, samples=5)
+    args = problem(units=1, samples=5, starts=None)
     probes = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=5)), dtype=torch.float64)
     trace, square = tl.trace(*args), tl.trace_of_square(*args)
     forms, squares = forms_and_squares(probes, *args)
