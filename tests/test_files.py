@@ -26,6 +26,7 @@ from runner.files import (
 from runner.report.export import export_site
 from runner.store.job import check_outputs, claim_outputs
 from tests import ROOT
+from tests.errors import refusal
 from tests.report.test_site import report
 
 # --- the rule, in the code
@@ -290,7 +291,7 @@ def test_a_site_is_not_built_over_what_is_not_of_a_site(reports, tmp_path, kind,
     place.parent.mkdir(parents=True, exist_ok=True)
     place.mkdir() if THEIRS[kind][1].endswith("/") else place.write_text("theirs")
     before = contents(tmp_path)
-    with pytest.raises(SettingError, match=r"^to: .*choose another folder$"):
+    with refusal(r"^to: .*choose another folder$", SettingError):
         export_site(reports, tmp_path / "site")
     assert contents(tmp_path) == before and place.exists()
 
@@ -300,7 +301,7 @@ def test_a_zip_file_that_somebody_added_to_is_not_replaced(reports, tmp_path):
     with zipfile.ZipFile(tmp_path / "site.zip", "a") as archive:
         archive.writestr("thesis.tex", "theirs")
     before = contents(tmp_path)
-    with pytest.raises(SettingError, match=r"site\.zip is not the zip file of an earlier site"):
+    with refusal(r"site\.zip is not the zip file of an earlier site", SettingError):
         export_site(reports, tmp_path / "site")
     assert contents(tmp_path) == before
 
@@ -321,11 +322,11 @@ def test_a_store_is_no_place_for_a_site_and_a_site_none_for_results(reports, tmp
         ".",
         str(tmp_path),
     ):
-        with pytest.raises(SettingError, match="to: "):
+        with refusal("to: ", SettingError):
             export_site(reports, Path(place))
         assert contents(tmp_path) == before
     export_site(reports, Path("site"))
-    with pytest.raises(SettingError, match=r"holds a site, no results; choose outputs=PATH"):
+    with refusal(r"holds a site, no results; choose outputs=PATH", SettingError):
         check_outputs(Path("site"))
 
 

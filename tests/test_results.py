@@ -13,6 +13,7 @@ from runner.run import config
 from runner.run.execute import run
 from runner.run.reports import results_lines
 from runner.store.archive import archive_bytes
+from tests.errors import refusal
 from tests.run.conftest import TWO_CELLS, opened, packed, toy_conf  # noqa: F401
 from tests.run.toy import Toy
 
@@ -98,17 +99,17 @@ def test_a_damaged_archive_is_said(places):
         assert len(results.load("toy", outputs=places[0]).cells) == 2
     for cell in (places[0] / "toy" / "cells").iterdir():
         cell.write_bytes(b"PK")
-    with pytest.raises(SettingError, match="no cell is whole; "):
+    with refusal("no cell is whole; ", SettingError):
         results.load("toy", outputs=places[0])
 
 
 def test_where_nothing_is_stored_the_error_says_where_it_was_looked_for(places, monkeypatch):
-    with pytest.raises(SettingError, match=f"published results are read from {places[1].parent}"):
+    with refusal(f"published results are read from {places[1].parent}", SettingError):
         results.load("toy", "samples=4", outputs=places[0])
     monkeypatch.setenv("HESS_PUBLISHED", "")
-    with pytest.raises(SettingError, match="set HESS_PUBLISHED to a clone"):
+    with refusal("set HESS_PUBLISHED to a clone", SettingError):
         results.load("toy", "samples=4", outputs=places[0])
-    with pytest.raises(SettingError, match="did you mean toy"):
+    with refusal("did you mean toy", SettingError):
         results.load("tyo")
 
 
@@ -126,5 +127,5 @@ def test_the_papers_rows_come_first_and_all_on_request(places, monkeypatch):
     whole = results.load("toy", outputs=places[0], all=True)
     assert set(whole["keys"]["seed"]) == {42, 43} and len(whole["numbers"]) == 80
     monkeypatch.setattr(Toy, "paper_seeds", (1,))
-    with pytest.raises(SettingError, match="found 4 others; load them with all=True"):
+    with refusal("found 4 others; load them with all=True", SettingError):
         results.load("toy", outputs=places[0])

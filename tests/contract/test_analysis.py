@@ -23,6 +23,7 @@ from runner.contract import (
 )
 from runner.run.config.types import check_names
 from runner.store.store import settings
+from tests.errors import refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ def test_limits_refuse_and_say_what_they_expect(limits, accepted, refused, text)
     for value in accepted:
         found.check("name", value)
     for value in refused:
-        with pytest.raises(SettingError, match=r"^name: expected"):
+        with refusal(r"^name: expected", SettingError):
             found.check("name", value)
 
 
@@ -133,7 +134,7 @@ class Grouped(Experiment):
 def test_positive_has_its_limit():
     positive("rate", [1e-300, 3])
     for value in (0, 0.0, -1, [1, 0]):
-        with pytest.raises(SettingError, match=r"^rate: expected a value above zero, found"):
+        with refusal(r"^rate: expected a value above zero, found", SettingError):
             positive("rate", value)
 
 
@@ -149,14 +150,14 @@ def test_a_number_without_limits_is_finite():
         Numbers(float("inf")),
         Numbers(names={"a": -float("inf")}),
     ):
-        with pytest.raises(SettingError, match=r"^training\.\w+: expected a finite number, found"):
+        with refusal(r"^training\.\w+: expected a finite number, found", SettingError):
             check(wrong, "training")
 
 
 @pytest.mark.parametrize("text", [" 42 ", "+42", "00042", "4_2", "4e1", "٤٢", "", "-", "1" * 40])
 def test_a_whole_number_is_written_in_one_way(text):
     assert [whole_number("n", good) for good in ("0", "42", "-7")] == [0, 42, -7]
-    with pytest.raises(SettingError, match=r"^n: expected a whole number, found"):
+    with refusal(r"^n: expected a whole number, found", SettingError):
         whole_number("n", text)
 
 
@@ -168,13 +169,11 @@ def test_a_users_words_are_short_and_without_control_characters():
 
 def test_an_experiment_checks_its_fields_and_its_groups():
     for wrong, name in (({"k": [0]}, "experiment.k"), ({"training": Group(0)}, "training.steps")):
-        with pytest.raises(SettingError, match=f"^{name}: expected a value above zero, found 0$"):
+        with refusal(f"^{name}: expected a value above zero, found 0$", SettingError):
             Grouped(**wrong)
     check(Grouped())
 
 
 def test_a_name_that_does_not_resolve_is_one_line():
-    with pytest.raises(
-        SettingError, match=r"Grouped\.measure: tests\.contract\.test_analysis has no nothing"
-    ):
+    with refusal(r"Grouped\.measure: tests\.contract\.test_analysis has no nothing", SettingError):
         check_names(Grouped)

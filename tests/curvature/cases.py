@@ -3,7 +3,6 @@ compared with."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -263,14 +262,6 @@ def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
     return Dag(
         [Node("h", ("input",), first), Node("a", ("h",), fn), Node("out", ("a",), last)], loss
     )
-
-
-@contextmanager
-def refusal(match):
-    """A ValueError with this text, in one line."""
-    with pytest.raises(ValueError, match=match) as error:
-        yield
-    assert "\n" not in str(error.value)
 
 
 class Swish(torch.autograd.Function):

@@ -12,8 +12,8 @@ from scipy.sparse.linalg import aslinearoperator, cg
 from torch import nn
 
 import runner.curvature as rc
-from tests.curvature.cases import refusal
 from tests.draws import seeded, tanh_net
+from tests.errors import refusal
 
 PARTS = {
     "hessian": "HessianLinearOperator",

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import runner.curvature as rc
-from tests.curvature.cases import refusal
 from tests.draws import seeded, tanh_net
+from tests.errors import refusal
 
 
 @pytest.fixture(scope="module")

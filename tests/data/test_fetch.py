@@ -20,6 +20,7 @@ import pytest
 from runner.data.cifar import ARCHIVES, Archive, locate, missing, read
 from runner.data.fetch import fetch_archive, unpack, verify
 from runner.data.images import DataError
+from tests.errors import refusal
 
 FOLDER = "tiny-bin"
 TRAIN, TEST = {"a.bin": 3, "b.bin": 2}, {"t.bin": 2}
@@ -152,7 +153,7 @@ def test_interrupted_download_resumes_next_time(tmp_path, official):
     step = len(PACKED) // 5
     with (
         served(PACKED, drop_after=step) as server,
-        pytest.raises(DataError, match="connection ended early"),
+        refusal("connection ended early", DataError),
     ):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     part = tmp_path / ".tiny.tar.gz.hess-run.part"
@@ -183,7 +184,7 @@ def test_next_mirror_is_tried(tmp_path, official):
 def test_wrong_checksum_is_refused(tmp_path, official):
     with (
         served(PACKED[:-1] + b"?") as server,
-        pytest.raises(DataError, match=r"expected MD5 .* found"),
+        refusal(r"expected MD5 .* found", DataError),
     ):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
     assert left(tmp_path) == []
@@ -248,7 +249,7 @@ HOSTILE = {
 def test_broken_archives_are_refused_and_leave_nothing(tmp_path, official, case):
     content, message = HOSTILE[case]
     root = tmp_path / "data"
-    with served(content) as server, pytest.raises(DataError, match=message):
+    with served(content) as server, refusal(message, DataError):
         fetch_archive(spec_of(content), root, mirrors=[server.url])
     assert left(root) == []  # but the download, whose checksum was right
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data"]  # nothing was written outside
@@ -276,7 +277,7 @@ def test_broken_archive_keeps_the_older_folder(tmp_path, unpacked):
 def test_incomplete_folder_is_fetched_again(tmp_path, unpacked, official):
     spec, _, folder = unpacked
     (folder / "b.bin").write_bytes(b"short")
-    with pytest.raises(DataError, match=r"6146 bytes in .*b\.bin, found 5"):
+    with refusal(r"6146 bytes in .*b\.bin, found 5", DataError):
         verify(spec, folder)
     with served(PACKED) as server:
         fetch_archive(spec, tmp_path, mirrors=[server.url])
@@ -288,13 +289,13 @@ def test_verify_finds_changed_pixels_and_labels(unpacked):
     rows = records(3, 0)
     rows[2, 100] ^= 1
     (folder / "a.bin").write_bytes(rows.tobytes())
-    with pytest.raises(DataError, match="SHA-256"):
+    with refusal("SHA-256", DataError):
         verify(spec, folder)
     (folder / "SHA256SUMS").unlink()
     verify(spec, folder)  # no checksums noted: sizes and labels only
     rows[0, 0] = 7
     (folder / "a.bin").write_bytes(rows.tobytes())
-    with pytest.raises(DataError, match="found 7 in record 0"):
+    with refusal("found 7 in record 0", DataError):
         verify(spec, folder)
 
 
@@ -367,7 +368,7 @@ def test_a_server_that_sends_byte_by_byte_is_given_up(tmp_path, official, monkey
     threading.Thread(target=answer, daemon=True).start()
     begin = time.monotonic()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
-    with pytest.raises(DataError, match="too slow: nothing whole came"):
+    with refusal("too slow: nothing whole came", DataError):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[url])
     assert time.monotonic() - begin < 10
     listener.close()
@@ -383,14 +384,14 @@ def test_a_download_is_on_disk_before_it_is_checked(tmp_path, official, monkeypa
 
 def test_unwritable_root(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="folder to write to"):
+    with refusal("folder to write to", DataError):
         fetch_archive(spec_of(PACKED), tmp_path / "file" / "data")
 
 
 def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
     with served(PACKED + b"x" * (8 << 20)) as endless, served(PACKED) as good:
         fetch_archive(spec_of(PACKED), tmp_path / "a", mirrors=[endless.url, good.url])
-        with pytest.raises(DataError, match=r"expected at most .* bytes, found more"):
+        with refusal(r"expected at most .* bytes, found more", DataError):
             fetch_archive(spec_of(PACKED), tmp_path / "b", mirrors=[endless.url])
     assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob(".*.part"))
 
@@ -399,5 +400,5 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
 def test_a_slow_server_is_given_up(tmp_path, official, monkeypatch, limit, value):
     for name, changed in (("PATIENCE", 0.0), ("ATTEMPTS", 1), (limit, value)):
         monkeypatch.setattr(f"runner.data.fetch.{name}", changed)
-    with served(PACKED) as slow, pytest.raises(DataError, match="too slow: "):
+    with served(PACKED) as slow, refusal("too slow: ", DataError):
         fetch_archive(spec_of(PACKED), tmp_path, mirrors=[slow.url])

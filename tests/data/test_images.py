@@ -7,6 +7,7 @@ from hashlib import sha256
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 
 from runner.contract import Context, SettingError
 from runner.contract.experiment import torch_generator
@@ -17,6 +18,7 @@ from runner.data.synthetic import MEAN, STD, gaussian_classes, linear, wedge
 from runner.kinds.dataset import AttentionData, CifarData, GaussianData, SurrogateData
 from tests.data.test_fetch import records
 from tests.draws import seeded
+from tests.errors import refusal
 
 SPEC = Archive(
     "cifar100",
@@ -63,19 +65,17 @@ def test_fingerprint_follows_the_content(root):
 
 
 def test_missing_and_broken_files_say_what_to_do(root, monkeypatch):
-    with pytest.raises(DataError, match="1 to 5 examples, found 9"):
+    with refusal("1 to 5 examples, found 9", DataError):
         read(SPEC, root / "bin", train=9)
     with (root / "bin" / "test.bin").open("ab") as stream:
         stream.write(b"x")
-    with pytest.raises(DataError, match=r"expected 9222 bytes in .*test.bin, found 9223"):
+    with refusal(r"expected 9222 bytes in .*test.bin, found 9223", DataError):
         read(SPEC, root / "bin")
     rows = np.fromfile(root / "bin" / "train.bin", np.uint8).reshape(5, 3074)
     rows[3, 1] = 6
     rows.tofile(root / "bin" / "train.bin")
     (root / "bin" / "test.bin").write_bytes(bytes(9222))
-    with pytest.raises(
-        DataError, match=r"expected labels 0 to 5 in .*train.bin, found 6 in record 3"
-    ):
+    with refusal(r"expected labels 0 to 5 in .*train.bin, found 6 in record 3", DataError):
         read(SPEC, root / "bin")
     monkeypatch.setenv("HESS_DATA", str(root / "nowhere"))
     assert data_root() == root / "nowhere"
@@ -107,7 +107,7 @@ def test_only_the_published_records_are_read_in_whatever_order(root):
     assert torch.equal(read(published, root / "bin").train.targets, before.flip(0))
     rows[2, 100] ^= 1
     rows.tofile(root / "bin" / "train.bin")
-    with pytest.raises(DataError, match=r"expected the published records in train.bin of"):
+    with refusal(r"expected the published records in train.bin of", DataError):
         read(published, root / "bin")
 
 
@@ -135,13 +135,13 @@ def test_the_archives_have_the_published_sizes(name, train, size):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(DataError, match="cifar10, cifar100"):
+    with refusal("cifar10, cifar100", DataError):
         archive("mnist")
-    with pytest.raises(SettingError, match="cifar10, cifar100"):
+    with refusal("cifar10, cifar100", SettingError):
         CifarData(kind="mnist")
-    with pytest.raises(SettingError, match="expected 100 for cifar100, found 10"):
+    with refusal("expected 100 for cifar100, found 10", SettingError):
         CifarData(kind="cifar100")
-    with pytest.raises(SettingError, match="expected at most 50000, found 50001"):
+    with refusal("expected at most 50000, found 50001", SettingError):
         CifarData(train=50_001)
 
 
@@ -151,13 +151,13 @@ def test_normalisation_of_every_byte():
     expected = (values.double() / 255 - 0.5) / 0.5
     x, _ = split.batch(slice(1))
     assert x.shape == (1, 3072) and x.dtype == torch.float32
-    torch.testing.assert_close(x.double(), expected.flatten(1), rtol=0, atol=2e-7)
+    assert_close(x.double(), expected.flatten(1), rtol=0, atol=2e-7)
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.4, 0.25)
     x, _ = replace(split, mean=mean, std=std, flat=False).batch(slice(1))
     expected = (values.double() / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(
         3, 1, 1
     )
-    torch.testing.assert_close(x.double(), expected, rtol=0, atol=1e-6)
+    assert_close(x.double(), expected, rtol=0, atol=1e-6)
 
 
 def test_reader_gives_the_same_batches():
@@ -182,9 +182,9 @@ def test_subsamples():
     chosen = split.random(5, seeded(3))[1].tolist()
     assert len(set(chosen)) == 5 and chosen == split.random(5, seeded(3))[1].tolist()
     for bad in (0, 10):
-        with pytest.raises(DataError, match="1 to 9"):
+        with refusal("1 to 9", DataError):
             split.first(bad)
-        with pytest.raises(DataError, match="1 to 9"):
+        with refusal("1 to 9", DataError):
             split.random(bad, seeded())
 
 
@@ -283,5 +283,5 @@ def test_every_kind_is_loaded_by_the_module_of_its_settings():
     }
     tokens = load(AttentionData(train=8, validation=4, tokens=3, width=5), Context(seed=1))
     assert tokens.train.inputs.shape == (8, 3, 5)
-    with pytest.raises(DataError, match="expected a function load"):
+    with refusal("expected a function load", DataError):
         load(object(), Context(seed=1))

@@ -7,6 +7,7 @@ from runner.contract import SettingError
 from runner.curvature.estimators.checkpoints import checkpoint_files
 from tests.diagnose import targets
 from tests.diagnose.conftest import diagnose, table
+from tests.errors import refusal
 
 
 def saved(folder, steps):
@@ -37,9 +38,7 @@ def test_a_row_for_each_state(tmp_path):
 
 def test_a_file_that_is_no_state_is_one_line(tmp_path):
     (tmp_path / "step3.pt").write_text("nothing")
-    with pytest.raises(
-        SettingError, match=r"checkpoints: expected a state of Sequential in .*step3.pt"
-    ):
+    with refusal(r"checkpoints: expected a state of Sequential in .*step3.pt", SettingError):
         diagnose("batch", tmp_path / "out", f"checkpoints={tmp_path}/step3.pt")
     assert not (tmp_path / "out").exists()
 
@@ -51,5 +50,5 @@ def test_steps_of_files_are_their_numbers_or_their_places(tmp_path):
     assert [step for step, _ in checkpoint_files(f"{tmp_path}/b/*.pt")] == [5, 40]
     both = (f"{tmp_path}/a/*.pt", tmp_path / "b/step5.pt")
     assert [step for step, _ in checkpoint_files(both)] == [0, 1]
-    with pytest.raises(ValueError, match="expected files that match"):
+    with refusal("expected files that match"):
         checkpoint_files(f"{tmp_path}/c*.pt")

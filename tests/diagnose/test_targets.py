@@ -14,6 +14,7 @@ from runner.diagnose.request import parse
 from runner.diagnose.target import own_randomness
 from tests.diagnose.conftest import diagnose, table
 from tests.draws import seeded
+from tests.errors import refusal
 from tests.run.conftest import command_environment, forked
 
 LOADED = """
@@ -120,7 +121,7 @@ def test_groups_of_a_loss_without_gauss_newton_matrix_keep_what_the_hessian_give
 
 
 def test_noise_without_a_loader_is_answered_in_one_line(tmp_path):
-    with pytest.raises(SettingError, match="noise needs a loader, and the target gives one batch"):
+    with refusal("noise needs a loader, and the target gives one batch", SettingError):
         diagnose("batch", tmp_path, "parts=noise")
 
 
@@ -128,7 +129,7 @@ def test_noise_without_a_loader_is_answered_in_one_line(tmp_path):
     "word", ["memory=inf", "memory=nan", "threads=100000", "seed=-1", f"seed={2**70}"]
 )
 def test_numbers_out_of_range_are_refused(word):
-    with pytest.raises(SettingError, match=word.split("=", maxsplit=1)[0]):
+    with refusal(word.split("=", maxsplit=1)[0], SettingError):
         parse(["target=a.py:f", word])
 
 

@@ -13,6 +13,7 @@ from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
 from tests import ROOT
+from tests.errors import refusal
 
 HEAVY = ("torch", "pandas", "scipy", "matplotlib")
 NAMES = experiment_names()
@@ -92,7 +93,7 @@ exp6_resnet18 experiment.checkpoint=[start] | expected one of init
 @pytest.mark.parametrize("case", REFUSED.strip().splitlines())
 def test_settings_that_cannot_be_meant_are_refused(case):
     words, _, text = case.partition(" | ")
-    with pytest.raises(SettingError, match=re.escape(text)):
+    with refusal(re.escape(text), SettingError):
         build_job([f"experiment={words.split()[0]}", *words.split()[1:]])
 
 

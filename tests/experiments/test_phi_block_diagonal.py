@@ -22,7 +22,6 @@ EXPERIMENT = preview("phi_block_diagonal")
     [("mlp", False), ("mlp", True), ("convnet", True), ("transformer", False)],
 )
 def test_phi_of_every_partition_against_plain_sums(architecture, residual):
-    torch.manual_seed(0)
     model = network(architecture, residual, 3, 3, seeded())
     x, y = normal(6, 16), torch.arange(6) % 3
     tables = curvature(model, nn.CrossEntropyLoss(), x, y, Context(seed=0))

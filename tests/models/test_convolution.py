@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.testing import assert_close
 
 from runner.models.resnet import ByPositions, Convolution
 from tests.draws import normal, seeded
@@ -33,7 +34,7 @@ def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype
     for found, wanted in zip(
         (out, *gradients(out, *leaves)), (expected, *gradients(expected, *leaves)), strict=True
     ):
-        torch.testing.assert_close(
+        assert_close(
             found, wanted, rtol=tolerance, atol=tolerance * float(wanted.detach().abs().max())
         )
 
@@ -42,9 +43,7 @@ def test_by_positions_has_torchs_values_and_gradients(shape, size, stride, dtype
 def test_convolution_in_training_is_the_one_in_evaluation(side):
     convolution = Convolution(3, 4, 3, 1).double()
     x = normal(2, 3, side, side, generator=seeded())
-    torch.testing.assert_close(
-        convolution.train()(x), convolution.eval()(x), rtol=1e-12, atol=1e-12
-    )
+    assert_close(convolution.train()(x), convolution.eval()(x), rtol=1e-12, atol=1e-12)
 
 
 def test_second_derivatives_in_training_are_those_in_evaluation():
@@ -56,4 +55,4 @@ def test_second_derivatives_in_training_are_those_in_evaluation():
             convolution.train(training)(x).pow(3).sum(), x, create_graph=True
         )
         found.append(torch.autograd.grad(grad.pow(2).sum(), [x, convolution.weight]))
-    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+    assert_close(*found, rtol=1e-10, atol=1e-10)

@@ -18,6 +18,7 @@ from runner.contract import SettingError
 from runner.report import annotations, draw as saving, figures
 from runner.report.figures import COLOURS, PlotStyles
 from runner.report.scope import Scope
+from tests.errors import refusal
 
 
 def pixels(figure):
@@ -43,9 +44,9 @@ def test_members_of_a_family_never_share_a_sign(paper, family):
 
 
 def test_families_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="sam twice"):
+    with refusal("sam twice"):
         PlotStyles(("gd", "sam"), ("SAM", "hsr"))
-    with pytest.raises(ValueError, match="at most 8"):
+    with refusal("at most 8"):
         PlotStyles(tuple("abcdefghi"))
 
 
@@ -188,7 +189,7 @@ def test_a_figure_whose_layout_collapses_is_refused():
         figure = figures.panels(
             {0: label}, lambda ax, _: ax.plot([0, 1]) and None, x=label, y=label
         )
-    with pytest.raises(SettingError, match="expected a larger figure"):
+    with refusal("expected a larger figure", SettingError):
         saving.check_room(figure)
 
 

@@ -21,6 +21,7 @@ from runner.report.manifest import warnings_of
 from runner.report.page import Page
 from runner.report.scope import Departure, Scope
 from runner.report.write import console_lines, write_overview, write_report
+from tests.errors import refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,7 +421,7 @@ def test_stale_figures_go_and_nothing_else(tmp_path):
 
 
 def test_a_reserved_table_name_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(ValueError, match="found claims"):
+    with refusal("found claims"):
         report(tmp_path / "demo", tables={"claims": TABLES["ratios"]})
     assert not (tmp_path / "demo").exists()
 

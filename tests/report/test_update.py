@@ -21,6 +21,7 @@ from runner.run.config import preview
 from runner.run.execute import run
 from runner.store.job import Job
 from tests import ROOT
+from tests.errors import refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,11 +252,9 @@ def test_one_figure_is_drawn_alone_and_vector_files_lie_next_to_the_others(job):
     assert (
         first_line(job) != "unchanged" and files(folder).keys() == before.keys()
     )  # no figure of other data is left
-    with pytest.raises(SettingError, match="expected one of png, pdf, svg, found gif"):
+    with refusal("expected one of png, pdf, svg, found gif", SettingError):
         update.draw([job], protocol, suffix="gif")
-    with pytest.raises(
-        SettingError, match=r"expected one of fig01, fig02 \(of the last report\), found fig1"
-    ):
+    with refusal(r"expected one of fig01, fig02 \(of the last report\), found fig1", SettingError):
         update.draw([job], protocol, figure="fig1")
 
 

@@ -15,6 +15,7 @@ from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
 from runner.run.planning import plan
+from tests.errors import refusal
 from tests.run.conftest import command_environment
 
 
@@ -234,7 +235,7 @@ def test_an_experiment_of_ones_own_builds_on_one_of_the_projects(tmp_path, monke
         assert job.experiment == config.preview("short") and job.experiment.hidden == [3]
         (tmp_path / "experiment" / "ws_bound.yaml").write_text("# @package _global_\n")
         files.forget_added()
-        with pytest.raises(SettingError, match="the project has a experiment of this name"):
+        with refusal("the project has a experiment of this name", SettingError):
             files.add(tmp_path)
     finally:
         files.forget_added()
@@ -292,7 +293,7 @@ ABSURD = [
 
 def test_absurd_sizes_are_refused_in_one_line_before_anything_is_made():
     for words, said in ABSURD:
-        with pytest.raises(SettingError, match=said):
+        with refusal(said, SettingError):
             config.build_jobs(parse(["experiment=ws_bound", *words]).arguments())
 
 

@@ -26,6 +26,7 @@ from runner.run.why import why
 from runner.store.cells import Stored
 from runner.store.job import Job
 from runner.store.working import Working
+from tests.errors import refusal
 from tests.report.test_site import report
 from tests.run.conftest import unpacked
 from tests.run.toy import Toy
@@ -103,7 +104,7 @@ def test_why_of_a_line_and_of_a_cell(shown, tmp_path):
     assert "cells     1" in "\n".join(lines(why(f"{table}:2")))
     assert "cells     0" in "\n".join(lines(why(f"{table}:3")))  # only those that agree with it
     for wrong in (f"{table}:99999", "nowhere.png", __file__):
-        with pytest.raises(SettingError, match="why: .*line" if ":" in wrong else "why: "):
+        with refusal("why: .*line" if ":" in wrong else "why: ", SettingError):
             why(wrong)
     cell = min((folder / "cells").glob("*.zip"))
     earlier = unpacked(cell, tmp_path)
@@ -195,7 +196,7 @@ def test_why_opens_a_row_by_its_anchor(tmp_path):
     )
     assert all(line in text for line in expected), text
     assert "R falls with d" in "\n".join(lines(why("dag.exp3.falls", tmp_path)))
-    with pytest.raises(SettingError, match=r"did you mean dag\.T5\.relu\.final\.0\.gap"):
+    with refusal(r"did you mean dag\.T5\.relu\.final\.0\.gap", SettingError):
         why("dag.T5.relu.final.0.gab", tmp_path)
-    with pytest.raises(SettingError, match="no report below"):
+    with refusal("no report below", SettingError):
         why("hsr.T5.relu", tmp_path)

@@ -17,6 +17,7 @@ from runner.run.publish import publish
 from runner.run.reports import report_jobs
 from runner.store.store import DIAGNOSIS, Store
 from runner.store.upkeep import OWNER, make_ready, unfinished
+from tests.errors import refusal
 from tests.run.conftest import TWO_CELLS
 
 THEIRS = (
@@ -143,14 +144,14 @@ def test_a_folder_has_one_owner(outputs):
     for known in (True, False):
         if not known:
             (outputs / "toy" / OWNER).unlink()
-        with pytest.raises(SettingError, match=r"^name: .*toy holds the cells of an experiment"):
+        with refusal(r"^name: .*toy holds the cells of an experiment", SettingError):
             make_ready(theirs)
     for cell in (outputs / "toy" / "cells").iterdir():
         cell.unlink()
     report = {"experiment": "toy", "settings": {"content": "x"}}
     (outputs / "toy" / "manifest.json").write_text(json.dumps(report))
     make_ready(theirs)
-    with pytest.raises(SettingError, match=r"^outputs: .*toy holds a diagnosis"):
+    with refusal(r"^outputs: .*toy holds a diagnosis", SettingError):
         run(jobs(outputs)[0])
 
 

@@ -12,6 +12,7 @@ from runner.files import scratch_path
 from runner.run import config, publish
 from runner.run.execute import run
 from runner.run.publish import publish as published
+from tests.errors import refusal
 from tests.run.conftest import COMMIT, TWO_CELLS, committed, entries_of, packed
 
 
@@ -102,9 +103,7 @@ def test_cells_of_changed_trees_are_refused_and_nothing_is_written(places, monke
     outputs, folder = places
     committed(monkeypatch, commit)
     measure(outputs, "seed=43")
-    with pytest.raises(
-        SettingError, match="expected cells measured from a clean commit, found 2 cells"
-    ):
+    with refusal("expected cells measured from a clean commit, found 2 cells", SettingError):
         published("toy", [], outputs)
     assert state(folder) == {}
 
@@ -139,6 +138,6 @@ def test_a_damaged_archive_is_never_written(places):
     content = (folder / "cells.zip").read_bytes()
     (folder / "cells.zip").write_bytes(content[: len(content) // 2])
     before = state(folder)
-    with pytest.raises(SettingError, match="restore it with git checkout"):
+    with refusal("restore it with git checkout", SettingError):
         published("toy", [], outputs)
     assert state(folder) == before

@@ -21,6 +21,7 @@ from runner.stats.intervals import (
 )
 from runner.stats.judge import Evidence, by_seed, median
 from runner.stats.statements import read_statements
+from tests.errors import refusal
 
 
 def statement(**limits):
@@ -203,7 +204,7 @@ def test_variants_are_marks_of_one_row():
         {"fitted": "confirmed", "printed": "inconclusive"},
     )
     assert judge.together(claims).verdict == "inconclusive"
-    with pytest.raises(ValueError, match="at least one variant"):
+    with refusal("at least one variant"):
         judge.together({})
 
 
@@ -272,16 +273,16 @@ def test_statements_are_read_from_a_file(tmp_path):
     assert found["a"].threshold == "> 0.91" and found["a"].strict
     assert found["b"].threshold == "5 ± 0.5" and (found["b"].n, found["b"].reason) == (5, "read so")
     path.write_text(header + "a,x,y,1,,2,,,,,\n")
-    with pytest.raises(ValueError, match="limits or a number, found both"):
+    with refusal("limits or a number, found both"):
         read_statements(path)
     path.write_text(header + "a,x,y,one,,,,,,,\n")
-    with pytest.raises(ValueError, match="row 2: expected a number in column low"):
+    with refusal("row 2: expected a number in column low"):
         read_statements(path)
     path.write_text(header + "a,x,y,,,,,,,,\n" * 2)
-    with pytest.raises(ValueError, match="expected one row for 'a'"):
+    with refusal("expected one row for 'a'"):
         read_statements(path)
     path.write_text("name,verdict\na,b\n")
-    with pytest.raises(ValueError, match="expected the columns"):
+    with refusal("expected the columns"):
         read_statements(path)
 
 

@@ -10,6 +10,7 @@ from scipy import stats as reference
 
 from runner import stats
 from runner.stats import ranks
+from tests.errors import refusal
 
 
 def enumerate_mann_whitney(a, b):
@@ -222,7 +223,7 @@ def test_degenerate_pairs_never_raise(call, value):
 
 @pytest.mark.parametrize("call", [stats.wilcoxon, stats.spearman, stats.linear, stats.log_linear])
 def test_unpaired_lengths_are_refused(call):
-    with pytest.raises(ValueError, match=r"t: expected paired .* found 2 and 3"):
+    with refusal(r"t: expected paired .* found 2 and 3"):
         call([1, 2], [1, 2, 3], name="t")
 
 

@@ -1,9 +1,9 @@
 """Rows of measured tables by the values of their columns."""
 
 import pandas as pd
-import pytest
 
 from runner.stats.tables import chosen, first_seed, groups, seed_values
+from tests.errors import refusal
 
 TABLE = pd.DataFrame(
     {"seed": [43, 42, 43], "arch": ["plain", "plain", "residual"], "R": [3.0, 2.0, 5.0]}
@@ -34,5 +34,5 @@ def test_values_by_seed():
 
 
 def test_two_rows_of_a_seed_are_refused():
-    with pytest.raises(ValueError, match="expected one row per seed"):
+    with refusal("expected one row per seed"):
         seed_values(TABLE, "R")

@@ -25,6 +25,7 @@ from runner.store.compare import compare
 from runner.store.job import Job, check_outputs, claim_outputs
 from runner.store.store import Store
 from runner.store.upkeep import make_ready
+from tests.errors import refusal
 from tests.run.conftest import as_folders, cell_tables, entries_of, opened
 from tests.store.conftest import TOY
 
@@ -257,11 +258,11 @@ def test_records_and_locks_that_cannot_be_read(outputs):
     assert store.failed() == {}
     name = store.names()[0]
     (store.locks / f"{name}.lock").mkdir()
-    with pytest.raises(SettingError, match="found the folder"), store.lock(name):
+    with refusal("found the folder", SettingError), store.lock(name):
         pass
     shutil.rmtree(store.logs)
     store.logs.write_text("")
-    with pytest.raises(SettingError, match="found the file"):
+    with refusal("found the file", SettingError):
         make_ready(store)
 
 
@@ -272,7 +273,7 @@ def test_a_folder_without_access_is_named_before_anything_is_measured(outputs, m
     monkeypatch.setattr(
         os, "access", lambda path, mode, access=os.access: path != place and access(path, mode)
     )
-    with pytest.raises(SettingError, match=f"{place} cannot be written"):
+    with refusal(f"{place} cannot be written", SettingError):
         run(Job("toy", TOY, 43, outputs))
     assert len(Store(outputs, "toy").names()) == 3
 
@@ -293,7 +294,7 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
         check_outputs(outputs)
         claim_outputs(outputs)
         assert json.loads((outputs / MARKER).read_text())["project"] == "hess-run"
-    with pytest.raises(SettingError, match="cannot be used"):
+    with refusal("cannot be used", SettingError):
         check_outputs(Path("x" * 300))
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

@@ -9,6 +9,7 @@ from runner.contract import SettingError
 from runner.report.page import Page
 from runner.store.archive import published_root, report_folders, where_published
 from tests import ROOT
+from tests.errors import refusal
 
 REPORT = ROOT / "outputs" / "published" / "hsr_stochastic"
 
@@ -68,7 +69,7 @@ def test_another_file_is_one_line(tmp_path, monkeypatch, cache, content):
     else:
         place.write_bytes(content)
     monkeypatch.setenv("HESS_PUBLISHED", str(place))
-    with pytest.raises(SettingError, match="expected a zip file with published results"):
+    with refusal("expected a zip file with published results", SettingError):
         published_root()
     assert not cache.exists()
 

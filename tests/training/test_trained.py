@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
+from torch.testing import assert_close
 
 from runner.contract import Context
 from runner.data.images import Split, load_images
@@ -20,6 +21,7 @@ from runner.training.order import LoaderOrder
 from runner.training.perturbed import perturbed
 from runner.training.streams import PUBLISHED_SEEDS, streams_of
 from runner.training.trained import Trained, train_images, training_key
+from tests.errors import refusal
 from tests.training.conftest import DATA, TRAINING, settings
 
 
@@ -116,7 +118,7 @@ def test_a_checkpoint_that_was_not_reached_is_refused(trained):
     broken = Trained(
         trained.settings, 42, trained.data, dataclasses.replace(trained.training, states={})
     )
-    with pytest.raises(ValueError, match="expected one of"):
+    with refusal("expected one of"):
         broken.at("final")
 
 
@@ -191,7 +193,7 @@ def test_a_perturbed_training_ends_elsewhere_but_near():
     )
     assert not same(plain, changed)
     for name, value in plain.items():
-        torch.testing.assert_close(value, changed[name], rtol=1e-2, atol=1e-3)
+        assert_close(value, changed[name], rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("training", [TRAINING, PUBLISHED])
@@ -245,7 +247,7 @@ def test_networks_are_layers_built_in_order_after_the_seed(arch):
         assert torch.equal(own.weight, weight)
         if spectral:
             assert torch.equal(own.u, layer.parametrizations.weight[0]._u)
-            torch.testing.assert_close(own.weight / own.sigma(), layer.eval().weight)
+            assert_close(own.weight / own.sigma(), layer.eval().weight)
     assert torch.equal(stream.get_state(), torch.get_rng_state())
 
 

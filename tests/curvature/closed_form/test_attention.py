@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from runner.curvature.closed_form import attention as att
-from tests.curvature.cases import refusal
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 SIZES = [(1, 1), (1, 3), (2, 1), (3, 2), (4, 5), (6, 3)]
 GAMMA = 0.3

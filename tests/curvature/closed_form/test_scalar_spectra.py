@@ -3,6 +3,7 @@ Hessian."""
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import networks as oracle
@@ -15,7 +16,7 @@ from experiments.scalar_spectrum.training import (
     smallest_eigenvalue_bound,
 )
 from runner.curvature.closed_form import scalar
-from tests.curvature.cases import refusal
+from tests.errors import refusal
 
 F64 = torch.float64
 SIZES = [(1, 1), (1, 5), (2, 1), (2, 4), (3, 7), (6, 3), (17, 20), (40, 11)]
@@ -169,13 +170,9 @@ def test_larger_outliers_of_the_pairs_equal_the_sharpness_of_the_spectrum():
     for seed in range(6):
         (w, v), x, y = random_instance(seed, 1 + 3 * seed, 6)
         linear = scalar.PairProblem.of(w, v, scalar.Moments.of(x, y)).outliers()[0]
-        torch.testing.assert_close(
-            linear, scalar.linear_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0
-        )
+        assert_close(linear, scalar.linear_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0)
         found = largest_of_cells(w, v, x, y)
-        torch.testing.assert_close(
-            found, scalar.relu_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0
-        )
+        assert_close(found, scalar.relu_spectrum(w, v, x, y).sharpness, rtol=1e-12, atol=0)
     (w, v), x, y = random_instance(1, 4, 6)
     y = torch.where(x < 0, 100 * x, y)  # a large residual of a cell that no neuron sees
     hessian = oracle.autodiff_hessian(oracle.relu_network, [v.abs(), w], x, y)
@@ -226,7 +223,7 @@ def test_smallest_eigenvalue_bound_holds_and_is_attained():
         assert scalar.relu_spectrum(w, v, x, y).smallest >= bound(oracle.relu_network)
     y = (torch.dot(w, v) - 0.5) * x  # residual proportional to x: Cauchy–Schwarz is an equality
     smallest = scalar.linear_spectrum(w, v, x, y).smallest
-    torch.testing.assert_close(smallest, bound(oracle.linear_network), rtol=1e-12, atol=0)
+    assert_close(smallest, bound(oracle.linear_network), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("target", [1.5, -1.5])

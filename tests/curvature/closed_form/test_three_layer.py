@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from experiments.three_layer.hsr_gradient import cost as double_sum
 from experiments.three_layer.ws_bound.measure import hidden_gram_norm_squared
@@ -16,8 +17,8 @@ from experiments.three_layer.ws_bound.theorems import (
 )
 from runner.curvature.closed_form import three_layer as tl
 from runner.curvature.closed_form.three_layer.model import CHUNK_WORDS
-from tests.curvature.cases import refusal
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 ACTIVATIONS = {
     "linear": lambda y: y,
@@ -114,7 +115,7 @@ def test_leading_dimensions_are_a_batch(name):
         single = torch.stack(
             [getattr(tl, function)(row, x, q, name) for row in theta.flatten(0, 1)]
         )
-        torch.testing.assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
+        assert_close(whole.flatten(0, 1), single, rtol=1e-12, atol=1e-12)
     assert tl.predict(theta, x, name).shape == (2, 3, 9)
     assert tl.hidden_representation(theta, x, name).shape == (2, 3, 9, 3)
     assert hidden_gram_norm_squared(theta, x, name).shape == (2, 3)
@@ -129,7 +130,7 @@ def test_batches_larger_than_a_chunk(function):
         parts = getattr(tl, function)(rows[k], x, q)
         pairs = zip(whole, parts, strict=True) if isinstance(parts, tuple) else [(whole, parts)]
         for found, expected in pairs:
-            torch.testing.assert_close(found.flatten(0, 1)[k], expected, rtol=1e-12, atol=1e-12)
+            assert_close(found.flatten(0, 1)[k], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_nearly_perfect_fit_keeps_its_digits():
@@ -146,7 +147,7 @@ def test_derivatives_of_the_activation_and_their_suprema(name):
     activation, function = tl.get_activation(name), ACTIVATIONS[name]
     y = torch.linspace(-6, 6, 241, dtype=torch.float64)
     for found in activation.derivatives(y, 3):
-        torch.testing.assert_close(found, torch.func.vmap(function)(y), rtol=1e-10, atol=1e-12)
+        assert_close(found, torch.func.vmap(function)(y), rtol=1e-10, atol=1e-12)
         function = torch.func.grad(function)
     y = torch.cat(
         [torch.linspace(-8, 8, 400001, dtype=torch.float64), torch.tensor([40.0, -40.0]).double()]
@@ -195,9 +196,7 @@ def test_limits_of_the_hidden_gram():
         theta, x, _ = instance(sizes, batch=(4,))
         r = tl.hidden_representation(theta, x, "tanh")
         expected = (r @ r.mT).square().sum((-2, -1))
-        torch.testing.assert_close(
-            hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0
-        )
+        assert_close(hidden_gram_norm_squared(theta, x, "tanh"), expected, rtol=1e-12, atol=0)
 
 
 def test_mistakes_name_what_was_expected():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import runner.curvature as rc
-from tests.curvature.cases import refusal
 from tests.draws import normal, seeded, tanh_net
+from tests.errors import refusal
 
 SPLIT = {"a": slice(0, 3), "b": slice(3, 8)}
 
@@ -104,7 +104,6 @@ def test_a_sketch_gives_the_errors_of_the_matrices_themselves():
 
 
 def test_of_a_network_with_its_gap():
-    torch.manual_seed(0)
     net = tanh_net(4, 5, 3).double()
     batches = [(torch.randn(8, 4).double(), torch.randint(3, (8,))) for _ in range(4)]
 

@@ -15,9 +15,10 @@ from runner.curvature.estimators.estimate import on_sphere, student
 from runner.curvature.estimators.factors import FEW, _fitting
 from runner.curvature.estimators.singular_values import SharedSubspaces
 from runner.curvature.function.modes import Operations
-from tests.curvature.cases import ALL, Case, X, Y, graph, linear, make, refusal
+from tests.curvature.cases import ALL, Case, X, Y, graph, linear, make
 from tests.curvature.oracles import blocks_of
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 VALUES = ("R", "C", "D", "gap")
 
@@ -252,7 +253,6 @@ def test_students_factor():
 
 
 def test_probes_without_a_generator_leave_torchs_random_stream():
-    torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Linear(6, 40), torch.nn.SiLU(), torch.nn.Linear(40, 40), torch.nn.SiLU()
     )
@@ -353,7 +353,6 @@ def test_operations_of_convolutions_and_their_gradients():
 
 
 def test_blocks_that_cost_little_more_than_probes_are_exact_unless_an_error_is_asked_for():
-    torch.manual_seed(0)
     blocks = [nn.Sequential(nn.Linear(128, 128), nn.SiLU()) for _ in range(4)]
     dag = Dag.from_sequential([*blocks, nn.Linear(128, 10)])
     x, y = torch.randn(32, 128), torch.arange(32) % 10

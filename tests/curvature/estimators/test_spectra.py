@@ -16,9 +16,9 @@ from runner.curvature.estimators.bounds import (
     wolkowicz_styan_lower,
     wolkowicz_styan_upper,
 )
-from tests.curvature.cases import refusal
 from tests.curvature.estimators.test_coverage import NETWORKS
 from tests.draws import normal, seeded, tanh_net
+from tests.errors import refusal
 
 
 def symmetric(values, seed=0):
@@ -145,7 +145,6 @@ def test_copies_that_one_vector_does_not_see_are_found_by_two():
 def test_the_outputs_of_a_linear_layer_repeat_its_eigenvalues():
     """The Hessian of the head under squared error is the same matrix once for each of its ten
     outputs."""
-    torch.manual_seed(0)
     net = tanh_net(10, 16, 10).double()
     x = 3 * normal(40, 10)
     head = rc.ParameterOperator(net, "mse", (x, normal(40, 10)), groups=["2"])

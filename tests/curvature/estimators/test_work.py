@@ -10,8 +10,8 @@ import torch
 
 import runner.curvature as rc
 from runner.curvature.estimators.work import Budget, interactive
-from tests.curvature.cases import refusal
 from tests.draws import seeded
+from tests.errors import refusal
 
 SIZE = 400
 VALUES = torch.linspace(0, 1, SIZE, dtype=torch.float64) ** 3

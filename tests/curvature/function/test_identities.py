@@ -11,9 +11,10 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from runner.curvature import LayerOperator, ParameterOperator, trace_estimate, verify
-from tests.curvature.cases import Detached, Own, Swish, refusal
+from tests.curvature.cases import Detached, Own, Swish
 from tests.curvature.oracles import flat_gradient, parameter_matrix, relative
 from tests.draws import seeded, tanh_net
+from tests.errors import refusal
 
 CROSS = nn.CrossEntropyLoss()
 
@@ -110,14 +111,12 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_refused_in_one_line_that_names_the_cause(name):
-    torch.manual_seed(0)
     make, loss, text = WRONG[name]
     with refusal(text):
         ParameterOperator(make(), loss, data())
 
 
 def test_a_wrong_second_derivative_is_named_by_verify():
-    torch.manual_seed(0)
     found = verify(ParameterOperator(between(Detached.apply), CROSS, data(), check=False))
     assert not found.ok and "group 'first'" in found.reasons[0]
 
@@ -201,7 +200,6 @@ def test_the_module_random_state_hooks_and_gradients_are_left_alone():
 
 
 def test_batchnorm_in_training_mode_over_one_batch_and_not_over_pieces():
-    torch.manual_seed(0)
     parts = nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3)
     module, (x, y) = nn.Sequential(*parts).double(), data(8)
     operator = ParameterOperator(module, CROSS, (x, y))
@@ -231,7 +229,6 @@ def _by_hand(module, x, y):
 
 
 def test_ties_two_names_and_checkpoints():
-    torch.manual_seed(0)
     shared = nn.Linear(3, 3)
 
     def run(m, t):

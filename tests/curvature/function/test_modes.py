@@ -148,7 +148,6 @@ def test_all_derivatives_over_input_weights_and_bias_are_torchs(name, moved):
 def test_products_over_parameters_cost_no_more_than_their_formulas(part, most):
     """6 F and 4 F, F the operations of a forward pass, less what the first layer saves: its input
     has no gradient."""
-    torch.manual_seed(0)
     net = nn.Sequential(
         *(nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.Tanh()) for _ in range(4)), nn.Flatten()
     )

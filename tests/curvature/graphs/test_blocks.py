@@ -6,17 +6,10 @@ import torch
 
 import runner.curvature as rc
 from runner.curvature.estimators.factors import OutputFactors, Perturbed, TensorPart
-from tests.curvature.cases import (
-    ALL,
-    Case,
-    dense_gauss_newton,
-    dense_hessian,
-    make,
-    refusal,
-    relative_error,
-)
+from tests.curvature.cases import ALL, Case, dense_gauss_newton, dense_hessian, make, relative_error
 from tests.curvature.oracles import blocks_of
 from tests.draws import normal
+from tests.errors import refusal
 
 
 @pytest.mark.parametrize(

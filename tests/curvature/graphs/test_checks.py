@@ -9,19 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import runner.curvature as rc
 from runner.curvature.graphs.checks import exact_elements, plan_chunk
-from tests.curvature.cases import (
-    MIXING,
-    Swish,
-    X,
-    Y,
-    between,
-    graph,
-    make,
-    mlp,
-    refusal,
-    relative_error,
-)
+from tests.curvature.cases import MIXING, Swish, X, Y, between, graph, make, mlp, relative_error
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 SMALL = X[:, :3].float()
 

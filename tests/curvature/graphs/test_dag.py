@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from runner.curvature import Dag, Node, exact_blocks
-from tests.curvature.cases import GRAPHS, make, refusal
+from tests.curvature.cases import GRAPHS, make
 from tests.draws import normal
+from tests.errors import refusal
 
 
 def identity(*inputs):
@@ -71,7 +72,6 @@ def test_distance_is_the_shortest_undirected_path():
 
 
 def test_from_sequential_on_an_unmodified_network():
-    torch.manual_seed(0)
     net = nn.Sequential(
         nn.Linear(5, 4), nn.LayerNorm(4), nn.SiLU(), nn.Linear(4, 4), nn.SiLU(), nn.Linear(4, 3)
     ).double()

@@ -20,11 +20,11 @@ from tests.curvature.cases import (
     dense_hessian,
     graph,
     patched,
-    refusal,
     relative_error,
 )
 from tests.curvature.module_cases import x
 from tests.draws import normal
+from tests.errors import refusal
 
 torch.manual_seed(0)
 LIN, OTHER, WIDE = (nn.Linear(i, o).double() for i, o in ((4, 4), (4, 4), (8, 4)))

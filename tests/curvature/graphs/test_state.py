@@ -9,9 +9,10 @@ from torch import nn
 import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
-from tests.curvature.cases import X, Y, between, mlp, refusal, scaled
+from tests.curvature.cases import X, Y, between, mlp, scaled
 from tests.curvature.module_cases import classes
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 
 class Counting(nn.Module):

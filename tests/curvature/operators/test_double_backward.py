@@ -23,9 +23,9 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from runner.curvature import LayerOperator, ParameterOperator
-from tests.curvature.cases import refusal
 from tests.curvature.oracles import arguments, factored, shifted, twice
 from tests.draws import normal
+from tests.errors import refusal
 
 B, K = 4, 3
 DEVICE = "cpu"

@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from runner.curvature import CurvatureOperator, LayerOperator, ParameterOperator, verify
-from tests.curvature.cases import Own, X, Y, between, mlp, refusal
+from tests.curvature.cases import Own, X, Y, between, mlp
 from tests.draws import seeded
+from tests.errors import refusal
 
 
 def own(forward, **parts):

@@ -12,7 +12,7 @@ from torch.func import grad, jvp, vmap
 from torch.nn.modules.module import register_module_forward_hook
 
 from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metrics, verify
-from tests.curvature.cases import Own, X, Y, patched, refusal
+from tests.curvature.cases import Own, X, Y, patched
 from tests.curvature.module_cases import (
     ModuleCase,
     Recurrent,
@@ -24,6 +24,7 @@ from tests.curvature.module_cases import (
 )
 from tests.curvature.oracles import relative
 from tests.draws import seeded, tanh_net
+from tests.errors import refusal
 
 CROSS = nn.CrossEntropyLoss()
 
@@ -171,7 +172,6 @@ STATES |= {"forgetting": lambda: Own(forgetting, a=nn.Linear(3, 4), h=nn.Linear(
 
 @pytest.mark.parametrize("name", STATES)
 def test_a_module_that_puts_back_what_it_changes(name):
-    torch.manual_seed(0)
     module = STATES[name]().double()
     agrees(ModuleCase(module, x(4, 3), classes(4, 2), CROSS, ["a", "h"]))
     assert not any(p.grad is not None for p in module.parameters())
@@ -237,7 +237,6 @@ def test_experts_that_see_some_rows(case):
 
 
 def test_an_expert_that_a_small_step_leaves_without_examples():
-    torch.manual_seed(0)
     parts = {"stem": nn.Linear(6, 4), "expert": nn.Linear(4, 4), "head": nn.Linear(4, 3)}
     module, given = ready(Own(sparing, **parts, bound=torch.tensor(0.0))), x(5, 6)
     with torch.no_grad():
@@ -384,7 +383,6 @@ def test_a_callable_or_a_path_picks_a_tensor_of_an_output():
 
 
 def test_half_precision_layers_next_to_a_wider_output():
-    torch.manual_seed(0)
     inner = tanh_net(3, 4, 2).bfloat16()
     upcast = Own(lambda m, t: m.net(t).float(), net=inner)
     operator = LayerOperator(upcast, CROSS, (x(4, 3).bfloat16(), classes(4, 2)), ["net.0", "net.2"])
@@ -408,14 +406,12 @@ def test_a_module_that_refuses_to_be_copied_is_measured():
 @pytest.mark.parametrize("loss", [nn.MSELoss(), nn.BCEWithLogitsLoss()])
 def test_a_module_that_ends_in_squeeze(loss):
     """It has no output for one example alone."""
-    torch.manual_seed(0)
     parts = {"a": nn.Linear(3, 4), "h": nn.Linear(4, 1)}
     module = ready(Own(lambda m, t: m.h(torch.tanh(m.a(t))).squeeze(), **parts))
     agrees(ModuleCase(module, x(4, 3), (torch.arange(4) % 2).double(), loss, ["a", "h"]))
 
 
 def test_sequences_with_examples_along_another_dimension():
-    torch.manual_seed(0)
     parts = {"e": nn.Embedding(7, 3), "h": nn.Linear(3, 7)}
     module = ready(Own(lambda m, t: m.h(torch.tanh(m.e(t))), **parts))
     tokens, labels = torch.randint(7, (4, 3)), torch.randint(7, (4, 3))

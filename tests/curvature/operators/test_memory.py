@@ -25,15 +25,15 @@ from runner.curvature.operators import planning
 from runner.curvature.operators.peak import allocations
 from tests.bench.bench_memory import peak
 from tests.bench.machine import operations
-from tests.curvature.cases import make, refusal, relative_error
+from tests.curvature.cases import make, relative_error
 from tests.curvature.module_cases import LanguageModel
 from tests.draws import normal, tanh_net
+from tests.errors import refusal
 
 MIB = 1 << 20
 
 
 def test_tensors_of_exact_blocks_and_products_stay_within_the_budget():
-    torch.manual_seed(0)
     body = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.SiLU()) for _ in range(6)]
     dag, x, y = (
         Dag.from_sequential([*body, nn.Linear(64, 10)]),
@@ -51,7 +51,6 @@ def test_tensors_of_exact_blocks_and_products_stay_within_the_budget():
 
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_tensors_of_parameter_products_stay_within_the_budget(part):
-    torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, 1, 1),
         nn.SiLU(),
@@ -169,7 +168,6 @@ def test_a_deep_wide_network_is_streamed_within_the_default_budget_or_says_what_
 
 def test_the_split_keeps_two_sets_where_three_do_not_fit():
     """Its total is added up when it is asked for."""
-    torch.manual_seed(0)
     dag = Dag.from_sequential([nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(20)]).to(
         torch.float64
     )
@@ -273,7 +271,6 @@ def test_pieces_from_all_over_a_batch_have_every_example_once():
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_building_an_operator_costs_at_most_twelve_gradients(part, examples, budget):
     """Counted in operations of matrix products."""
-    torch.manual_seed(0)
     net = LanguageModel(vocabulary=200, width=64, length=16).eval()
     tokens = torch.randint(200, (examples, 17))
     x, y = tokens[:, :-1], tokens[:, 1:]

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from runner.curvature import ParameterOperator, inter_layer_metrics, verify
 from runner.curvature.function.repairs import measurable
-from tests.curvature.cases import Own, refusal
+from tests.curvature.cases import Own
 from tests.curvature.module_cases import (
     MODULES,
     LanguageModel,
@@ -24,6 +24,7 @@ from tests.curvature.module_cases import (
 )
 from tests.curvature.oracles import parameter_matrix, relative
 from tests.draws import normal, seeded, tanh_net
+from tests.errors import refusal
 
 LEFT_OUT = ("lstm hidden state", "checkpointed reentrant", "resnet", "embedding bag")
 """These differ from another in their layers alone; ResNet's 4,000 parameters take a minute of dense
@@ -118,7 +119,6 @@ def counted(_, target):
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton", "fisher"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(part, weighted):
-    torch.manual_seed(0)
     module, tokens = ready(LanguageModel(flat=True)), classes(24, 5).view(8, 3)
     target = torch.arange(24) % 5
     target[[1, 2, 5, 13, 14, 15, 16, 17]] = -100
@@ -289,7 +289,6 @@ class Counting(nn.Module):
 @pytest.mark.parametrize("budget", [1 << 30, 1])
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_a_module_that_changes_its_buffers_is_measured_as_it_was(part, budget):
-    torch.manual_seed(0)
     module, data = Counting().double(), (x(6, 3), x(6, 2))
     plain = nn.Sequential(module.inner, nn.Tanh(), module.outer)
     expected = ParameterOperator(plain, "mse", data, part=part).dense()
@@ -397,7 +396,6 @@ def test_modules_and_data_that_were_once_refused_or_wrong_are_measured(name):
 
 def test_single_examples_whose_target_has_fewer_dimensions_are_measured():
     """(1, 1) against (1,): of two examples, every output would be compared with every target."""
-    torch.manual_seed(0)
     given, target, module = x(3, 3), x(3), nn.Linear(3, 1).double()
     batches = [(given[i : i + 1], target[i : i + 1]) for i in range(3)]
     found = ParameterOperator(module, lambda o, t: (o - t).square().mean(), batches)
@@ -422,7 +420,6 @@ def quantised(m, t):
 
 
 def test_a_straight_through_estimator_is_named_and_measured_on_request():
-    torch.manual_seed(0)
     module = Own(quantised, inner=nn.Linear(4, 3), step=nn.Parameter(torch.tensor(0.1)))
     data = torch.randn(6, 4), torch.randn(6, 3)
     with refusal("straight-through"):
@@ -449,7 +446,6 @@ class AnyOrder(Sampler):
 
 @pytest.mark.filterwarnings("ignore:memory_budget is")
 def test_batches_of_several_sizes_in_another_order_at_every_reading():
-    torch.manual_seed(0)
     given, target = torch.randn(15, 6), classes(15, 3)
     module = tanh_net(6, 5, 3)
     loader = DataLoader(TensorDataset(given, target), batch_sampler=AnyOrder())
@@ -472,7 +468,6 @@ def test_batches_without_a_target_are_measured():
 
 
 def test_complex_tensors_of_the_output_are_no_constants():
-    torch.manual_seed(0)
     both = lambda m, t: (m.a(t), torch.fft.fft(torch.tanh(m.a(t))))  # noqa: E731
     module, data = Own(both, a=nn.Linear(3, 3)).double(), (x(4, 3), x(4, 3))
 
@@ -502,7 +497,6 @@ def test_threads_get_the_same_products(options):
 def test_probes_of_a_group_of_two_components_are_no_signs():
     """The block of two biases in front of a softmax is a multiple of [[1, -1], [-1, 1]]: signs give
     nothing or all."""
-    torch.manual_seed(0)
     net = ready(tanh_net(3, 6, 2))
     groups = {"rest": ["0", "2.weight"], "bias": "2.bias"}
     operator = ParameterOperator(net, "cross_entropy", (x(4, 3), classes(4, 2)), groups)

@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.curvature import ParameterOperator, discarded_coupling
 from runner.curvature.function.groups import layout
-from tests.curvature.cases import Own, refusal
+from tests.curvature.cases import Own
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 CROSS = nn.CrossEntropyLoss()
 Case = tuple[nn.Module, nn.Module, Tensor, Tensor]
@@ -113,7 +114,6 @@ def test_products_do_not_make_the_host_wait(part):
 
 
 def test_inputs_by_name_and_frozen_parameters():
-    torch.manual_seed(0)
     parts = {"a": nn.Linear(3, 2), "b": nn.Linear(3, 2)}
     module = Own(lambda m, left, right: m.a(left) * m.b(right), **parts).double()
     x, y = torch.randn(4, 3).double(), torch.randn(4, 2).double()
@@ -128,7 +128,6 @@ def test_inputs_by_name_and_frozen_parameters():
 
 
 def test_groups_of_a_submodule_called_module_and_of_a_name_with_brackets():
-    torch.manual_seed(0)
     parts = {"module": nn.Linear(3, 2), "gain": nn.Parameter(torch.ones(3))}
     root = Own(lambda m, t: m.module(m.gain * t), **parts).double()
     x, y = torch.randn(4, 3).double(), torch.tensor([0, 1, 0, 1])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from torch.testing import assert_close
 
 from experiments.attention import newton_claims
 from experiments.attention.contest import (
@@ -84,7 +85,7 @@ def test_blind_starts_know_nothing_of_the_data(setup):
     )
     assert torch.equal(start[BLIND], other[BLIND])
     near = (start["0.1"] - problem.data).norm(dim=-1) / problem.data.norm()
-    torch.testing.assert_close(near, torch.full_like(near, 0.1))
+    assert_close(near, torch.full_like(near, 0.1))
 
 
 def test_ends_are_told_apart():
@@ -115,7 +116,7 @@ def test_invariances_change_no_output_at_any_length():
         basis = invariances(layer, 4)
         assert basis.shape == (12, count)
         moved = x + att.unvec((basis @ torch.ones(count, dtype=DTYPE)) * 2.0, 3)
-        torch.testing.assert_close(layer.outputs(moved), layer.outputs(x), rtol=1e-10, atol=1e-10)
+        assert_close(layer.outputs(moved), layer.outputs(x), rtol=1e-10, atol=1e-10)
         values = singular_values(layer, x)
         assert int((values > 1e-10).sum()) <= 12 - count
         error = symmetric_error(att.vec(moved)[None], att.vec(x), basis, 3)
@@ -152,7 +153,7 @@ def test_a_start_goes_on_while_it_makes_progress_and_is_given_up_where_it_does_n
         assert bool(once.given_up.all()) and (full.work > once.work).all()
         assert not bool(full.given_up.any()) and (objective(full.points) < 1e-20).all()
         whole = run(method, 500, 1e-300)
-        torch.testing.assert_close(full.work, whole.work)  # rounds are the same path, charged once
+        assert_close(full.work, whole.work)  # rounds are the same path, charged once
 
     def stuck(x, rounds):
         return Round(

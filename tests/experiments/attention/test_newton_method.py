@@ -8,6 +8,7 @@ from experiments.attention.newton_method import Objective, minimise, observed_or
 from experiments.attention.problem import recovery_objective
 from runner.curvature.closed_form import attention as att
 from tests.draws import normal, seeded
+from tests.errors import refusal
 
 
 def from_function(function):  # type: ignore[no-untyped-def]
@@ -158,9 +159,9 @@ def test_observed_order():
 
 def test_mistakes_are_named():
     objective = from_function(rosenbrock)
-    with pytest.raises(ValueError, match="expected one of full"):
+    with refusal("expected one of full"):
         minimise(objective, points((0.0, 0.0)), "dogleg")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="starts, variables"):
+    with refusal("starts, variables"):
         minimise(objective, points((0.0, 0.0))[0])
 
 

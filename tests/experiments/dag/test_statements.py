@@ -10,6 +10,7 @@ from experiments.printed import judged, statements
 from runner.contract import SettingError, Statement
 from runner.run.config import build_job
 from runner.stats import judge
+from tests.errors import refusal
 
 NAMES = (
     *(
@@ -61,7 +62,7 @@ def test_our_criteria_replace_what_is_printed():
     ],
 )
 def test_a_criterion_that_says_nothing_is_refused(criteria, text):
-    with pytest.raises(SettingError, match=text):
+    with refusal(text, SettingError):
         judged("exp4_diamond", criteria)
 
 

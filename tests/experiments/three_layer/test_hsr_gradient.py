@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import torch
+from torch.testing import assert_close
 
 from experiments.printed import statements
 from experiments.three_layer.hsr_gradient.cost import FORMS, forms
@@ -42,16 +43,12 @@ def tables(experiment):
 def test_contributions_of_samples_add_up():
     theta, x, q = problem(samples=12, starts=None)
     found = sample_gradients(theta, x, q, 3)
-    torch.testing.assert_close(
-        found["trace"].sum(0), tl.trace_gradient(theta, x, q), rtol=1e-10, atol=1e-11
-    )
-    torch.testing.assert_close(
+    assert_close(found["trace"].sum(0), tl.trace_gradient(theta, x, q), rtol=1e-10, atol=1e-11)
+    assert_close(
         found["bound"].sum(0), tl.upper_bound_gradient(theta, x, q), rtol=1e-10, atol=1e-11
     )
     pairs = sum(sample_gradients(theta, x, q, j)["pair"].sum(0) for j in range(12))
-    torch.testing.assert_close(
-        pairs, tl.trace_of_square_gradient(theta, x, q), rtol=1e-10, atol=1e-10
-    )
+    assert_close(pairs, tl.trace_of_square_gradient(theta, x, q), rtol=1e-10, atol=1e-10)
 
 
 def test_the_output_bias_sets_the_error():
@@ -69,7 +66,7 @@ def test_all_forms_of_the_gradient_agree_with_automatic_differentiation():
     assert set(found) == set(FORMS)
     for name, function in found.items():
         tolerance = 1e-6 if name == "numerical" else 1e-10
-        torch.testing.assert_close(function(theta, x, q), exact, rtol=tolerance, atol=tolerance)
+        assert_close(function(theta, x, q), exact, rtol=tolerance, atol=tolerance)
 
 
 def test_a_size_beyond_a_form_says_so(tables):

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from experiments.three_layer.lanczos import bound_from_probes, largest_after, largest_eigenvalue
 from experiments.three_layer.stochastic_bound import (
@@ -32,15 +33,12 @@ def test_estimates_of_the_moments_are_unbiased():
     forms, squares = forms_and_squares(probes, *args)
     pairs = torch.cartesian_prod(torch.arange(len(probes)), torch.arange(len(probes)))
     found = combine(forms[pairs], squares[pairs], 5)
-    torch.testing.assert_close(found.trace.mean(), trace, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(
-        found.variance.mean(), square / 5 - (trace / 5) ** 2, rtol=1e-11, atol=1e-12
-    )
+    assert_close(found.trace.mean(), trace, rtol=1e-11, atol=1e-12)
+    assert_close(found.variance.mean(), square / 5 - (trace / 5) ** 2, rtol=1e-11, atol=1e-12)
     assert found.bound.mean() < tl.upper_bound(*args), "the root biases the bound downward"
 
 
 def test_the_hessian_of_a_multi_class_module_in_single_precision():
-    torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
     x, y = torch.randn(30, 4), torch.arange(30) % 3
     named = dict(module.named_parameters())
@@ -59,7 +57,7 @@ def test_the_hessian_of_a_multi_class_module_in_single_precision():
         torch.nn.functional.cross_entropy(module(x), y), list(named.values())
     )
     rows = torch.randn(2, sum(sizes))
-    torch.testing.assert_close(
+    assert_close(
         operator.apply({"parameters": rows})["parameters"], rows @ hessian, rtol=1e-4, atol=1e-5
     )
     values, generator = torch.linalg.eigvalsh(hessian.double()), seeded()

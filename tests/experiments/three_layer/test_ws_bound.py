@@ -21,6 +21,7 @@ from runner.report.compare import scorecard
 from runner.report.reference import read_reference, reference_path
 from runner.run.config import arguments, build_job
 from runner.stats import correct
+from tests.errors import refusal
 from tests.experiments.tables import claims_of, merged
 
 SMALL = [
@@ -72,7 +73,7 @@ def test_grid_of_the_paper_protocol():
 @pytest.mark.parametrize("words", ["portrait_hidden=5", "portrait_rate=0.4"])
 def test_portraits_of_what_is_not_measured_are_refused(words):
     name, value = words.removeprefix("portrait_").split("=")
-    with pytest.raises(SettingError, match=rf"{words.split('=')[0]}: expected one of {name}="):
+    with refusal(rf"{words.split('=')[0]}: expected one of {name}=", SettingError):
         build(words)
     both = build(words, f"{name}=[{value}]", "part=[search]", "protocol=[printed]")
     assert any(map(both.has_portraits, both.cells()))

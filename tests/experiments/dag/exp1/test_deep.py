@@ -3,6 +3,7 @@ import math
 import pandas as pd
 import pytest
 import torch
+from torch.testing import assert_close
 
 from experiments.dag.protocol.estimates import (
     estimated_metrics,
@@ -33,18 +34,16 @@ def test_estimates_meet_the_exact_norms():
     blocks = normal(3, 7, 5, generator=seeded(1))
     exact = torch.linalg.matrix_norm(blocks)
     found = frobenius_estimates(blocks, 20_000, seeded(2))
-    torch.testing.assert_close(found, exact, rtol=2e-2, atol=0)
+    assert_close(found, exact, rtol=2e-2, atol=0)
     few = (
         torch.stack([frobenius_estimates(blocks, 4, seeded(s)) for s in range(400)])
         .square()
         .mean(0)
         .sqrt()
     )
-    torch.testing.assert_close(
-        few, exact, rtol=0.05, atol=0
-    )  # the square is unbiased at any number of probes
+    assert_close(few, exact, rtol=0.05, atol=0)  # the square is unbiased at any number of probes
     top = torch.linalg.matrix_norm(blocks, 2)
-    torch.testing.assert_close(spectral_estimates(blocks, 500, seeded(3)), top, rtol=1e-6, atol=0)
+    assert_close(spectral_estimates(blocks, 500, seeded(3)), top, rtol=1e-6, atol=0)
     assert bool((spectral_estimates(blocks, 1, seeded(3)) <= top * (1 + 1e-12)).all())
 
 

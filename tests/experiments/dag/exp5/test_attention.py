@@ -18,6 +18,7 @@ from runner.data.images import load
 from runner.run.config import build_job
 from runner.training.initial import build
 from runner.training.trained import train_regression
+from tests.errors import refusal
 from tests.experiments.dag.inter_layer_tables import check, measured
 
 
@@ -123,9 +124,9 @@ def test_protocols_change_what_they_name(experiment):
             replace(
                 experiment, protocol=["bad"], protocols={**experiment.protocols, "bad": bad}
             ).cells()
-    with pytest.raises(SettingError, match="recoverd"):
+    with refusal("recoverd", SettingError):
         replace(experiment, protocol=["recoverd"])
-    with pytest.raises(SettingError, match="did you mean flat_mlp"):
+    with refusal("did you mean flat_mlp", SettingError):
         replace(experiment, control={"recovered": "flat_mpl"})
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset
 
 from experiments.dag.exp6.claims import devices
@@ -25,6 +26,7 @@ from runner.run.config import build_job, preview
 from runner.training.initial import published_network
 from runner.training.order import LoaderAugment, LoaderOrder
 from tests.draws import seeded
+from tests.errors import refusal
 from tests.experiments.dag.inter_layer_tables import (
     SEEDS,
     check,
@@ -140,8 +142,8 @@ def test_calibrated_statistics_are_those_of_the_images():
     norm = calibrated(network, split, 32).stages["a"].norm1
     with torch.no_grad():
         z = network.stages["a"].conv1(split.first(32)[0])
-    torch.testing.assert_close(norm.running_mean, z.mean((0, 2, 3)))
-    torch.testing.assert_close(norm.running_var, z.transpose(0, 1).flatten(1).var(1))
+    assert_close(norm.running_mean, z.mean((0, 2, 3)))
+    assert_close(norm.running_var, z.transpose(0, 1).flatten(1).var(1))
     assert (
         float(network.stages["a"].norm1.running_var.min()) == 1
     )  # the network itself is left alone
@@ -160,9 +162,9 @@ def test_weights_of_a_folder_with_either_names(tmp_path):
     torch.save({"state_dict": theirs}, path)
     assert load_weights(other, path) == hashlib.sha256(path.read_bytes()).hexdigest()
     assert all(torch.equal(v, other.state_dict()[k]) for k, v in source.state_dict().items())
-    with pytest.raises(DataError, match="weights of this network"):
+    with refusal("weights of this network", DataError):
         load_weights(resnet18(skip=False), path)
-    with pytest.raises(DataError, match="expected a state_dict"):
+    with refusal("expected a state_dict", DataError):
         load_weights(other, tmp_path / "missing.pt")
 
 
