@@ -130,19 +130,15 @@ class LanguageModel(nn.Module):
         return logits.flatten(0, 1) if self.flat else logits
 
 
-class Recurrent(nn.Module):
-    def __init__(self, batch_first=True):
-        super().__init__()
-        self.embed, self.lstm, self.head = (
-            nn.Linear(2, 3),
-            nn.LSTM(3, 3, batch_first=batch_first),
-            nn.Linear(3, 2),
-        )
+def last_states(m, x):
+    sequence, (hidden, _) = m.lstm(torch.tanh(m.embed(x)))
+    last = sequence[:, -1] if m.lstm.batch_first else sequence[-1]
+    return m.head(last * hidden[-1])
 
-    def forward(self, x):
-        sequence, (hidden, _) = self.lstm(torch.tanh(self.embed(x)))
-        last = sequence[:, -1] if self.lstm.batch_first else sequence[-1]
-        return self.head(last * hidden[-1])
+
+def recurrent(batch_first=True):
+    lstm = nn.LSTM(3, 3, batch_first=batch_first)
+    return Own(last_states, embed=nn.Linear(2, 3), lstm=lstm, head=nn.Linear(3, 2))
 
 
 class Mixture(nn.Module):
@@ -165,23 +161,17 @@ class Mixture(nn.Module):
         return self.head(out + h)
 
 
-class Reused(nn.Module):
+def reused():
     """One activation and one layer used three times, and a long skip."""
 
-    def __init__(self):
-        super().__init__()
-        self.embed, self.layer, self.act, self.head = (
-            nn.Linear(3, 4),
-            nn.Linear(4, 4),
-            nn.Tanh(),
-            nn.Linear(4, 2),
-        )
-
-    def forward(self, x):
-        h = start = self.act(self.embed(x))
+    def run(m, x):
+        h = start = m.act(m.embed(x))
         for _ in range(2):
-            h = self.act(self.layer(h))
-        return self.head(h * start).squeeze(-1)
+            h = m.act(m.layer(h))
+        return m.head(h * start).squeeze(-1)
+
+    parts = {"embed": nn.Linear(3, 4), "layer": nn.Linear(4, 4), "head": nn.Linear(4, 2)}
+    return Own(run, **parts, act=nn.Tanh())
 
 
 class Checkpointed(nn.Module):
@@ -271,7 +261,7 @@ def lstm(batch_first):
     given = x(3, 2, 2) if batch_first else x(2, 3, 2)
     options, dims = ({}, {}) if batch_first else ({"batch_dim": 1}, {"embed": 1, "lstm": 1})
     return ModuleCase(
-        ready(Recurrent(batch_first)),
+        ready(recurrent(batch_first)),
         given,
         classes(3, 2),
         nn.CrossEntropyLoss(),
@@ -284,7 +274,7 @@ def lstm(batch_first):
 def hidden_state():
     nodes, place = {"embed": None, "lstm": "1.0"}, {"lstm": 1}
     return ModuleCase(
-        ready(Recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, place, place
+        ready(recurrent()), x(3, 2, 2), classes(3, 2), "cross_entropy", nodes, {}, place, place
     )
 
 
@@ -470,7 +460,7 @@ MODULES = {
     "transformer encoder": transformer,
     "mixture": mixture,
     "reused": lambda: ModuleCase(
-        ready(Reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]
+        ready(reused()), x(3, 3), x(3, 2), nn.MSELoss(), ["act", "layer", "head"]
     ),
     "two inputs": two_inputs,
     "tokens and features": tokens_and_features,

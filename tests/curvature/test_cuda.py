@@ -18,7 +18,7 @@ import runner.curvature as rc
 from runner.curvature import LayerOperator, ParameterOperator
 from runner.curvature.estimators import blocks as metrics
 from runner.store.checkpoints import DiskCheckpoints
-from tests.curvature.cases import GRAPHS, make, relative_error
+from tests.curvature.cases import GRAPHS, Own, make, relative_error
 from tests.curvature.module_cases import Encoder, LanguageModel, ResNet
 from tests.curvature.operators import test_double_backward as cases
 from tests.draws import normal, seeded, tanh_net
@@ -199,17 +199,15 @@ def test_memory_stays_within_the_budget(part):
     assert 0.2 * budget < torch.cuda.max_memory_allocated() - before <= 1.2 * budget
 
 
-class Scattered(nn.Module):
+def scattered():
     """Sums over the edges of a graph with atomic additions, whose order differs from call to
     call."""
 
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 3)
+    def run(m, x, source, target):
+        h = torch.tanh(m.first(x))
+        return m.last(torch.zeros_like(h).index_add(0, target, h[source]))
 
-    def forward(self, x, source, target):
-        h = torch.tanh(self.first(x))
-        return self.last(torch.zeros_like(h).index_add(0, target, h[source]))
+    return Own(run, first=nn.Linear(8, 16), last=nn.Linear(16, 3))
 
 
 def graph_data(device):
@@ -221,7 +219,7 @@ def graph_data(device):
 
 
 def test_sums_in_another_order_are_not_taken_for_random_draws():
-    module, loss = Scattered(), nn.CrossEntropyLoss()
+    module, loss = scattered(), nn.CrossEntropyLoss()
     (x, *edges), y = graph_data("cpu")
     truth = ParameterOperator(copy.deepcopy(module).double(), loss, [((x.double(), *edges), y)])
     found = ParameterOperator(module.to(CUDA), loss, [graph_data(CUDA)])
@@ -232,7 +230,7 @@ def test_sums_in_another_order_are_not_taken_for_random_draws():
 def test_an_index_out_of_range_in_a_part_of_a_batch_does_not_end_the_process():
     """Edges that point to nodes of another part, and labels that count the examples of a batch."""
     loss = nn.CrossEntropyLoss()
-    module = Scattered().to(CUDA)
+    module = scattered().to(CUDA)
     for options in (
         {"part": "empirical_fisher"},
         {"part": "gauss_newton", "memory_budget": 1 << 16},
@@ -242,21 +240,12 @@ def test_an_index_out_of_range_in_a_part_of_a_batch_does_not_end_the_process():
     with refusal("cannot be measured alone"):
         ParameterOperator(module, loss, [graph_data(CUDA), graph_data(CUDA)])
     x = graph_data(CUDA)[0][0]
-    pairs = Pairs().to(CUDA)
+    # scores of every first example with every second one: the label of a row is its number
+    scores = Own(lambda m, x, z: m.a(x) @ m.b(z).mT, a=nn.Linear(8, 4), b=nn.Linear(8, 4))
+    pairs = scores.to(CUDA)
     found = ParameterOperator(pairs, loss, [((x, x.flip(0)), torch.arange(40, device=CUDA))])
     assert rc.verify(found, generator=seeded()).ok
     assert float(torch.ones(3, device=CUDA).sum()) == 3
-
-
-class Pairs(nn.Module):
-    """Scores of every first example with every second one: the label of a row is its number."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(8, 4), nn.Linear(8, 4)
-
-    def forward(self, x, z):
-        return self.a(x) @ self.b(z).mT
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

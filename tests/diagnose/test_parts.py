@@ -15,6 +15,7 @@ from runner.diagnose.problem import Problem
 from runner.diagnose.request import Options
 from runner.diagnose.target import Snapshot
 from tests.curvature.module_cases import UNet
+from tests.curvature.oracles import parameter_matrix
 from tests.diagnose import targets
 from tests.diagnose.conftest import diagnose, table
 from tests.draws import seeded
@@ -26,19 +27,12 @@ def dense():
     module, loss, batches = targets.loader()
     x, y = (torch.cat(t) for t in zip(*batches, strict=True))
     named = dict(module.named_parameters())
-    sizes = [p.numel() for p in named.values()]
-
-    def total(flat):
-        pieces = zip(named, flat.split(sizes), strict=True)
-        return loss(functional_call(module, {k: t.view_as(named[k]) for k, t in pieces}, x), y)
-
-    flat = torch.cat([p.detach().flatten() for p in named.values()])
     spans, start = {}, 0
-    for name, size in zip(named, sizes, strict=True):
+    for name, p in named.items():
         group = name.rpartition(".")[0]
-        spans[group] = slice(spans[group].start if group in spans else start, start + size)
-        start += size
-    return torch.autograd.functional.hessian(total, flat), spans
+        spans[group] = slice(spans[group].start if group in spans else start, start + p.numel())
+        start += p.numel()
+    return parameter_matrix("hessian", module, loss, x, y, named), spans
 
 
 def run(folder, parts):

@@ -13,6 +13,7 @@ from runner.diagnose.parts import PARTS
 from runner.diagnose.report import DiagnosisAnalysis
 from runner.diagnose.target import Snapshot
 from runner.store.store import Store
+from tests.curvature.oracles import parameter_matrix
 from tests.diagnose import targets
 from tests.diagnose.conftest import FIGURES, diagnose, table
 
@@ -265,16 +266,8 @@ def test_a_loss_of_one_batch_is_measured_as_it_is(kind):
     measured = ParameterOperator(module, loss, [(x, y)]).dense().double()
     assert_as_it_was(module, before)
     twin = copy.deepcopy(module)
-    named = {k: p for k, p in twin.named_parameters() if p.requires_grad}
-    sizes = [p.numel() for p in named.values()]
-
-    def total(flat):
-        pieces = zip(named.items(), flat.split(sizes), strict=True)
-        replaced = {k: piece.view_as(p) for (k, p), piece in pieces}
-        return loss(torch.func.functional_call(twin, replaced, (x,)), y)
-
-    flat = torch.cat([p.detach().flatten() for p in named.values()])
-    truth = torch.autograd.functional.hessian(total, flat)
+    named = [k for k, p in twin.named_parameters() if p.requires_grad]
+    truth = parameter_matrix("hessian", twin, loss, x, y, named)
     assert truth.norm() > 0 and torch.allclose(measured, truth, rtol=1e-9, atol=1e-11)
 
 

@@ -15,11 +15,11 @@ from runner.curvature import LayerOperator, ParameterOperator, inter_layer_metri
 from tests.curvature.cases import Own, X, Y, patched
 from tests.curvature.module_cases import (
     ModuleCase,
-    Recurrent,
     classes,
     hessian_by_hooks,
     make_module,
     ready,
+    recurrent,
     x,
 )
 from tests.curvature.oracles import relative
@@ -458,9 +458,9 @@ MISTAKES = {
     "nan": (of(net, X / 0), "not finite"),
     "width": (of(net, X[:, :2]), r"failed on .*\(4, 2\) float64"),
     "meta": (of(lambda: net().to("meta")), "meta device"),
-    "made tensor": (of(lambda: ready(Recurrent()), *TIME, nodes={"lstm": lambda out: 2 * out[0]}),
+    "made tensor": (of(lambda: ready(recurrent()), *TIME, nodes={"lstm": lambda out: 2 * out[0]}),
                     "one of the tensors of the output"),
-    "path": (of(lambda: ready(Recurrent()), *TIME, nodes={"lstm": "7"}), "has no '7'"),
+    "path": (of(lambda: ready(recurrent()), *TIME, nodes={"lstm": "7"}), "has no '7'"),
 }  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from experiments.three_layer.stochastic_bound import (
     signs,
 )
 from runner.curvature.closed_form import three_layer as tl
-from tests.draws import seeded
+from tests.curvature.oracles import parameter_matrix
+from tests.draws import seeded, tanh_net
 from tests.experiments.three_layer.problem import problem
 
 
@@ -39,24 +40,12 @@ def test_estimates_of_the_moments_are_unbiased():
 
 
 def test_the_hessian_of_a_multi_class_module_in_single_precision():
-    module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    module, loss = tanh_net(4, 5, 3), torch.nn.functional.cross_entropy
     x, y = torch.randn(30, 4), torch.arange(30) % 3
     named = dict(module.named_parameters())
-    sizes = [p.numel() for p in named.values()]
-
-    def whole(vector):
-        pieces = {
-            n: v.view_as(p) for (n, p), v in zip(named.items(), vector.split(sizes), strict=True)
-        }
-        return torch.nn.functional.cross_entropy(
-            torch.func.functional_call(module, pieces, (x,)), y
-        )
-
-    hessian = torch.func.hessian(whole)(torch.cat([p.detach().reshape(-1) for p in named.values()]))
-    operator = ParameterHessian(
-        torch.nn.functional.cross_entropy(module(x), y), list(named.values())
-    )
-    rows = torch.randn(2, sum(sizes))
+    hessian = parameter_matrix("hessian", module, loss, x, y, named)
+    operator = ParameterHessian(loss(module(x), y), list(named.values()))
+    rows = torch.randn(2, len(hessian))
     assert_close(
         operator.apply({"parameters": rows})["parameters"], rows @ hessian, rtol=1e-4, atol=1e-5
     )
