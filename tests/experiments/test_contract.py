@@ -13,7 +13,7 @@ from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
 from tests import ROOT
-from tests.errors import refusal
+from tests.errors import mistakes, refusal
 
 HEAVY = ("torch", "pandas", "scipy", "matplotlib")
 NAMES = experiment_names()
@@ -87,14 +87,24 @@ exp4_diamond experiment.merge=[add] | merge
 exp5_attention model.width=5 | expected the tokens'
 exp5_attention metric.examples=100000 | expected at most the
 exp6_resnet18 experiment.checkpoint=[start] | expected one of init
+exp1_resonance dataset=gaussian | takes another kind of dataset: cifar10, cifar100, surrogate
+ws_bound dataset=cifar10 | takes another kind of dataset: gaussian
+exp1_resonance model=diamond | takes another kind of model: bottleneck_mlp, mlp, residual_mlp
+exp1_resonance metric=blocks | no such choice; known: inter_layer
+exp1_resonance training=descent | takes another kind of training: minibatch
+attention_hessian dataset=cifar10 | does not use this group
+exp1_resonance dataset.classes=5 | dataset.classes: expected 10 for cifar10, found 5
+exp1_resonance dataset.train=50001 | dataset.train: expected at most 50000
+exp5_attention model.width=8 | model.width: expected the tokens' 16, found 8
+attention_hessian device=cuda | device=cuda: attention_hessian runs on cpu only
+exp4_diamond metric.double=99999999999999999999 | metric.double: expected true or false
 """
 
 
-@pytest.mark.parametrize("case", REFUSED.strip().splitlines())
-def test_settings_that_cannot_be_meant_are_refused(case):
-    words, _, text = case.partition(" | ")
+@pytest.mark.parametrize("words, text", mistakes(REFUSED), ids=str)
+def test_settings_that_cannot_be_meant_are_refused(words, text):
     with refusal(re.escape(text), SettingError):
-        build_job([f"experiment={words.split()[0]}", *words.split()[1:]])
+        build_job([f"experiment={words[0]}", *words[1:]])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,7 +15,7 @@ from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
 from runner.run.planning import plan
-from tests.errors import refusal
+from tests.errors import mistakes, refusal
 from tests.run.conftest import command_environment
 
 
@@ -51,72 +51,71 @@ def test_info_completion_and_hydras_help(command, monkeypatch):
     assert list(command.folder.iterdir()) == []
 
 
-MISTAKES = [
-    (["experiment=tyo"], "did you mean toy?"),
-    (["exprimnt=toy"], "did you mean experiment?"),
-    (["experiment=toy", "widht=3"], "did you mean experiment.width?"),
-    (["experiment=toy", "dataset.trian=3"], "did you mean dataset.train?"),
-    (["experiment=toy", "dataset=gausian"], "did you mean gaussian?"),
-    (["experiment=toy", "profile=quik"], "did you mean quick?"),
-    (["experiment=toy", "shape=rund"], "did you mean round?"),
-    (["experiment=toy", "samples=abc"], "expected a whole number, found 'abc'"),
-    (["experiment=toy", "seed=x"], "expected a whole number"),
-    (["experiment=toy", "width=[a]"], "expected a list of whole numbers"),
-    (["experiment=toy", "samples=-1"], "expected a value above zero, found -1"),
-    (["experiment=toy", "width=[]"], "found an empty list"),
-    (["experiment=toy", "dataset.variance=-1"], "expected a value above zero"),
-    (["experiment=toy", "training=descent"], "does not use this group"),
-    (["experiment=toy", "seed=1,2"], "need -m"),
-    (["experiment=toy", "device=gpu"], "device: expected cpu"),
-    (["experiment=toy", "+foo=3"], "foo is not a setting"),
-    (["experiment=toy", "foo"], "expected key=value"),
-    (["experiment=toy", "--foo"], "unrecognized arguments: --foo"),
-    (["experiment=toy", "samples=["], "experiment.samples: cannot read 'experiment.samples=['"),
-    (["experiment=toy", "outputs=/dev/null"], "found the file"),
-    (["lst"], "did you mean list?"),
-    (["list", "foo"], "list: expected a part of an experiment's name"),
-    (["data", "fetch"], "data fetch: expected one of cifar10, cifar100"),
-    (["data", "fetch", "cifar11"], "did you mean cifar10"),
-    (["--cfg", "job"], "expected experiment=NAME, found none"),
-    (["--cfg", "nothing", "experiment=toy"], "invalid choice"),
-    (["--config-path", "x", "experiment=toy"], "--config-path cannot be set"),
-    (["--config-dir", "nowhere", "experiment=toy"], "--config-dir: expected a folder"),
-    (["--resolve", "experiment=toy"], "--resolve goes with --cfg"),
-    (["experiment=toy", "--force"], "--force: write force=true, without dashes"),
-    (["experiment=toy", "--seed"], "--seed: write seed=VALUE, without dashes"),
-    (["toy"], "did you mean experiment=toy?"),
-    (["experiment=toy", "hydra.job.chdir=true"], "hydra.job.chdir cannot be set"),
-    (["experiment=toy", "hydra.run.dir=sub"], "set outputs=PATH"),
-    (["experiment=toy", "+hydra.nokey=1"], "+hydra.nokey cannot be set"),
-    (["-m", "experiment=toy", "~hydra/launcher"], "~hydra/launcher cannot be set"),
-    (["-m", "experiment=toy", "hydra.hydra_logging=null"], "hydra.hydra_logging cannot be set"),
-    (["-m", "experiment=toy", "hydra/launcher=nope"], "hydra/launcher=nope: no such launcher"),
-    (
-        ["experiment=toy", "experiment._target_=evil.Thing"],
-        "_target_ cannot be set on the command line",
-    ),
-    (["experiment=toy", "dataset.kind=other"], "the kind belongs to its file"),
+MISTAKES = mistakes("""
+experiment=tyo | did you mean toy?
+exprimnt=toy | did you mean experiment?
+experiment=toy widht=3 | did you mean experiment.width?
+experiment=toy dataset.trian=3 | did you mean dataset.train?
+experiment=toy dataset=gausian | did you mean gaussian?
+experiment=toy profile=quik | did you mean quick?
+experiment=toy shape=rund | did you mean round?
+experiment=toy samples=abc | expected a whole number, found 'abc'
+experiment=toy seed=x | expected a whole number
+experiment=toy width=[a] | expected a list of whole numbers
+experiment=toy samples=-1 | expected a value above zero, found -1
+experiment=toy width=[] | found an empty list
+experiment=toy dataset.variance=-1 | expected a value above zero
+experiment=toy training=descent | does not use this group
+experiment=toy seed=1,2 | need -m
+experiment=toy device=gpu | device: expected cpu
+experiment=toy +foo=3 | foo is not a setting
+experiment=toy foo | expected key=value
+experiment=toy --foo | unrecognized arguments: --foo
+experiment=toy samples=[ | experiment.samples: cannot read 'experiment.samples=['
+experiment=toy outputs=/dev/null | found the file
+lst | did you mean list?
+list foo | list: expected a part of an experiment's name
+data fetch | data fetch: expected one of cifar10, cifar100
+data fetch cifar11 | did you mean cifar10
+--cfg job | expected experiment=NAME, found none
+--cfg nothing experiment=toy | invalid choice
+--config-path x experiment=toy | --config-path cannot be set
+--config-dir nowhere experiment=toy | --config-dir: expected a folder
+--resolve experiment=toy | --resolve goes with --cfg
+experiment=toy --force | --force: write force=true, without dashes
+experiment=toy --seed | --seed: write seed=VALUE, without dashes
+toy | did you mean experiment=toy?
+experiment=toy hydra.job.chdir=true | hydra.job.chdir cannot be set
+experiment=toy hydra.run.dir=sub | set outputs=PATH
+experiment=toy +hydra.nokey=1 | +hydra.nokey cannot be set
+-m experiment=toy ~hydra/launcher | ~hydra/launcher cannot be set
+-m experiment=toy hydra.hydra_logging=null | hydra.hydra_logging cannot be set
+-m experiment=toy hydra/launcher=nope | hydra/launcher=nope: no such launcher
+experiment=toy experiment._target_=evil.Thing | _target_ cannot be set on the command line
+experiment=toy dataset.kind=other | the kind belongs to its file
+-m experiment=toy seed=interval(0,1) | seed: expected values to sweep over
+-m experiment=glob(nope*) | experiment: expected at least one value
+experiment=toy device=cuda:7 | toy runs on cpu only
+experiment=toy outputs= | outputs: expected a folder
+experiment=toy seed=${nokey} | seed
+experiment=toy jobs=??? | jobs
+show | show: expected show NAME
+show tyo | did you mean toy?
+experiment=toy seed=+42 | seed: expected a number of digits alone
+experiment=toy seed=00042 | seed: expected a whole number, found '00042'
+experiment=toy seed=4_2 | seed: expected a number of digits alone
+-m experiment=toy seed=4_2,43 | seed: expected a number of digits alone
+experiment=toy width=[+1] | width: expected a number of digits alone
+experiment=toy scale=nan | experiment.scale: expected a finite number, found nan
+experiment=toy scale=inf | experiment.scale: expected a finite number, found inf
+experiment=toy dataset.variance=inf | dataset.variance: expected a finite number
+verify experiment=toy sample=1_0 | verify: sample: expected a whole number
+verify experiment=toy tolerance=inf | expected sample and tolerance
+""")
+MISTAKES += [
     (["experiment=toy", "samples=" + "x" * 3000], "characters)"),
-    (["-m", "experiment=toy", "seed=interval(0,1)"], "seed: expected values to sweep over"),
-    (["-m", "experiment=glob(nope*)"], "experiment: expected at least one value"),
-    (["experiment=toy", "device=cuda:7"], "toy runs on cpu only"),
     (["experiment=toy", "outputs=" + "y" * 300], "outputs"),
-    (["experiment=toy", "outputs="], "outputs: expected a folder"),
-    (["experiment=toy", "seed=${nokey}"], "seed"),
-    (["experiment=toy", "jobs=???"], "jobs"),
-    (["show"], "show: expected show NAME"),
-    (["show", "tyo"], "did you mean toy?"),
     (["experiment=toy", "seed= 42 "], "seed: expected a number of digits alone, found ' 42 '"),
-    (["experiment=toy", "seed=+42"], "seed: expected a number of digits alone"),
-    (["experiment=toy", "seed=00042"], "seed: expected a whole number, found '00042'"),
-    (["experiment=toy", "seed=4_2"], "seed: expected a number of digits alone"),
-    (["-m", "experiment=toy", "seed=4_2,43"], "seed: expected a number of digits alone"),
-    (["experiment=toy", "width=[+1]"], "width: expected a number of digits alone"),
-    (["experiment=toy", "scale=nan"], "experiment.scale: expected a finite number, found nan"),
-    (["experiment=toy", "scale=inf"], "experiment.scale: expected a finite number, found inf"),
-    (["experiment=toy", "dataset.variance=inf"], "dataset.variance: expected a finite number"),
-    (["verify", "experiment=toy", "sample=1_0"], "verify: sample: expected a whole number"),
-    (["verify", "experiment=toy", "tolerance=inf"], "expected sample and tolerance"),
     (["why", "9" * 400], "why: expected a file of a report"),
     (["why", "figure.png:" + "9" * 400], "why: expected a file of a report"),
     (["list", "x" * 10_000], "list: expected a part of an experiment's name"),

@@ -31,36 +31,6 @@ def test_every_choice_is_a_kind_of_its_name_with_a_comment_on_every_line(group, 
     assert f"{group}={choice}" in show(f"{group}={choice}")
 
 
-WRONG = [
-    (
-        "exp1_resonance",
-        "dataset=gaussian",
-        "takes another kind of dataset: cifar10, cifar100, surrogate",
-    ),
-    ("ws_bound", "dataset=cifar10", "takes another kind of dataset: gaussian"),
-    (
-        "exp1_resonance",
-        "model=diamond",
-        "takes another kind of model: bottleneck_mlp, mlp, residual_mlp",
-    ),
-    ("exp1_resonance", "metric=blocks", "no such choice; known: inter_layer"),
-    ("exp1_resonance", "training=descent", "takes another kind of training: minibatch"),
-    ("attention_hessian", "dataset=cifar10", "does not use this group"),
-    ("exp1_resonance", "dataset.classes=5", "dataset.classes: expected 10 for cifar10, found 5"),
-    ("exp1_resonance", "dataset.train=50001", "dataset.train: expected at most 50000"),
-    ("exp5_attention", "model.width=8", "model.width: expected the tokens' 16, found 8"),
-    ("attention_hessian", "device=cuda", "device=cuda: attention_hessian runs on cpu only"),
-    ("exp4_diamond", "metric.double=99999999999999999999", "metric.double: expected true or false"),
-]
-
-
-@pytest.mark.parametrize("name, word, expected", WRONG)
-def test_a_kind_that_does_not_fit_is_one_line(name, word, expected):
-    with pytest.raises(SettingError) as error:
-        build_job([f"experiment={name}", word])
-    assert expected in str(error.value) and "\n" not in str(error.value)
-
-
 def test_a_kind_that_fits_runs_and_is_not_comparable(monkeypatch, tmp_path):
     monkeypatch.setenv("HESS_DATA", str(tmp_path))
     words = ["experiment=exp1_resonance", "model=residual_mlp", "dataset=cifar100", "profile=quick"]
