@@ -120,8 +120,8 @@ def top_eigenpairs(  # noqa: PLR0913 (public: each is an option)
         as not `certain`.
     memory_budget
         Bytes for vectors of length n, of which at least k + 2 blocks are held; more of them save
-        products. They are on the device of the operator, in float64 where they fit, else in its
-        dtype. A RuntimeWarning tells when the least number does not fit.
+        products. They have the device and dtype of the operator. A RuntimeWarning tells when the
+        least number does not fit.
 
     Returns
     -------
@@ -202,12 +202,11 @@ class _Search(Method[Eigenpairs]):
                 stacklevel=3,
             )
         most = max(least - block, min(wanted, budget // (itemsize * n) - block))
-        wide = 8 * (most + block) * n <= budget
-        dtype = torch.float64 if wide else self.symmetric.dtype
-        self.space = Krylov(self.symmetric, block, most, dtype, self._fresh)
+        self.space = Krylov(self.symmetric, block, most, self._fresh)
         self.searched = block  # copies of an eigenvalue that this round can see
         self.known = full(0.0, 0)
         self.round_start = self.look_again = 0
+        self.looked = 0, 0.0  # products at the last look at the residuals, and decades to go
 
     def _fresh(self, count: int) -> Tensor:
         return self.symmetric.gaussian(count, self.generator)
@@ -252,13 +251,21 @@ class _Search(Method[Eigenpairs]):
 
     def _due(self) -> bool:
         """Whether to look at the Ritz values: a decade of a residual takes more than two steps."""
-        return self.space.ready > self.k and self.space.ready >= self.look_again
+        return self.space.ready > self.k and self.symmetric.products >= self.look_again
 
     def _wait(self, residuals: Tensor) -> None:
+        """Until most of the products that the last two looks predict, but soon: residuals fall
+        ever faster, and a decade takes more than two steps."""
+        now = self.symmetric.products
         worst = float(residuals[: self.k].max())
         allowed = self.tolerance * self.scale
         decades = math.log10(worst / allowed) if worst > allowed > 0 else 0.5
-        self.look_again = self.space.ready + self.space.block * max(1, int(2 * decades))
+        before, then = self.looked
+        fallen = then - decades
+        predicted = 0.7 * decades / fallen * (now - before) if fallen > 0 else 0.0
+        least = self.space.block * max(1, int(2 * decades))
+        self.look_again = now + max(least, int(min(predicted, now / 4)))
+        self.looked = now, decades
 
     def _converged(self, values: Tensor, residuals: Tensor) -> bool:
         """The first k; and the next one, or so far away that no copy is on its way in between."""

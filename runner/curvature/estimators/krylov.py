@@ -23,8 +23,8 @@ class Krylov:
 
     Rows of V [0, ready) have their products in T; rows [ready, ready + block) are next. Every new
     block is made orthogonal to all rows. After `most` rows the best Ritz vectors replace the basis
-    (Wu and Simon, thick restart). All coefficients come from products, so that a matrix that is not
-    symmetric shows: MeasurementError.
+    (Wu and Simon, thick restart). The upper half of T comes from products, the lower one from what
+    they left of new rows, so that a matrix that is not symmetric shows: MeasurementError.
     """
 
     def __init__(
@@ -32,18 +32,18 @@ class Krylov:
         symmetric: Symmetric,
         block: int,
         most: int,
-        dtype: torch.dtype,
         fresh: Callable[[int], Tensor],
     ) -> None:
         self.symmetric = symmetric
         self.block = block
         self.most = most
         self.fresh = fresh
+        dtype = symmetric.dtype
         self.rows = torch.empty(most + block, symmetric.size, dtype=dtype, device=symmetric.device)
         self.matrix = full(0.0, most + block, most + block)
         self.last = self.matrix[:block, :block].clone()  # couples the last block to the next
         self.ready = 0
-        self.largest = 0.0  # largest coefficient
+        self.largest = 0.0  # largest norm of a product
         self.skew = 0.0  # largest difference from the transpose: the rounding of products
         self.dropped = 0.0  # norm of the couplings that are left out
         self.near = 0  # the first row with which the next products are coupled
@@ -56,15 +56,15 @@ class Krylov:
         stop = self.ready + self.block
         basis = self.rows[:stop]
         images = self.symmetric.rows(self.rows[start:stop])
-        before = torch.linalg.vector_norm(images, dim=1)
+        self.largest = max(self.largest, float(torch.linalg.vector_norm(images)))
         # first what the product is known to have, then all of it: once is not enough
         near = self.rows[self.near : stop]
         local = near @ images.mT
-        images = torch.addmm(images, local.mT, near, alpha=-1)
+        images.addmm_(local.mT, near, alpha=-1)
         coefficients = basis @ images.mT
-        images = torch.addmm(images, coefficients.mT, basis, alpha=-1)
+        images.addmm_(coefficients.mT, basis, alpha=-1)
         coefficients[self.near :] += local
-        self._take(coefficients.double().cpu(), start, stop)
+        self.matrix[:stop, start:stop] = coefficients
         self.ready = stop
         self.near = start
         room = self.symmetric.size - stop
@@ -73,44 +73,23 @@ class Krylov:
             self.block = 0
             return
         rows, factor = _orthonormal(images)
-        small = float(factor.diagonal().abs().min())
-        if small < math.sqrt(self.eps) * max(self.largest, float(before.max())):
-            rows, factor = self._mended(basis, images, before)
+        if float(factor.diagonal().abs().min()) < math.sqrt(self.eps) * self.largest:
+            rows, factor = self._mended(basis, images)
         rows = rows[:room]
-        factor = factor[:room]
+        self.last = factor[:room].double().cpu()
         self.rows[stop : stop + len(rows)] = rows
-        self.last = factor.double().cpu()
         self.block = len(rows)
-        self._couple(stop, self.last, start, stop)
+        self.matrix[stop : stop + self.block, start:stop] = self.last
 
-    def _mended(self, basis: Tensor, images: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    def _mended(self, basis: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Directions by their length, where little is left; random ones in place of rounding."""
         u, lengths, v = torch.linalg.svd(images.mT, full_matrices=False)
-        size = before.clamp(min=self.largest)
         rows = u.mT.contiguous()
-        lost = lengths <= 100 * self.eps * size
+        lost = lengths <= 100 * self.eps * self.largest
         if bool(lost.any()):  # an invariant subspace: go on in another direction
             rows[lost] = self.fresh(int(lost.sum())).to(rows.dtype)
         rows, again = self._against(basis, rows)
         return rows, again @ (lengths.masked_fill(lost, 0.0)[:, None] * v)
-
-    def _take(self, coefficients: Tensor, start: int, stop: int) -> None:
-        """The new columns of T."""
-        inside = coefficients[start:stop]
-        expected = self.matrix[:start, start:stop]
-        self.largest = size = max(self.largest, float(coefficients.abs().max()))
-        skew = float((inside - inside.mT).abs().max())
-        if start:
-            skew = max(skew, float((coefficients[:start] - expected).abs().max()))
-        self.skew = max(self.skew, skew)
-        if skew > SKEW * size:
-            raise MeasurementError(
-                "expected a symmetric operator, found products that differ from those of the "
-                f"transpose by {skew / size:.0e} of the largest"
-            )
-        self.matrix[:start, start:stop] = coefficients[:start]
-        self.matrix[start:stop, :start] = coefficients[:start].mT
-        self.matrix[start:stop, start:stop] = (inside + inside.mT) / 2
 
     def _against(self, basis: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows orthogonal to the basis once more: once is not enough where little is left."""
@@ -121,14 +100,18 @@ class Krylov:
             whole = triangle @ whole
         return rows, whole
 
-    def _couple(self, place: int, triangle: Tensor, start: int, stop: int) -> None:
-        self.matrix[place : place + len(triangle), start:stop] = triangle
-        self.matrix[start:stop, place : place + len(triangle)] = triangle.mT
-
     def ritz(self, order: Order) -> tuple[Tensor, Tensor, Tensor]:
         """Values in order, coefficients of their vectors, and residuals |H v - value v|."""
         m = self.ready
-        values, vectors = torch.linalg.eigh(self.matrix[:m, :m])
+        matrix = self.matrix[:m, :m]
+        skew = float((matrix - matrix.mT).abs().max())
+        self.skew = max(self.skew, skew)
+        if skew > SKEW * self.largest:
+            raise MeasurementError(
+                "expected a symmetric operator, found products that differ from those of the "
+                f"transpose by {skew / self.largest:.0e} of the largest"
+            )
+        values, vectors = torch.linalg.eigh(matrix, UPLO="U")
         best = order(values)
         values = values[best]
         vectors = vectors[:, best]
@@ -147,7 +130,7 @@ class Krylov:
         self._combine(vectors[:, :kept])
         self.rows[kept : kept + self.block] = next_rows
         self._reset(values[:kept])
-        self._couple(kept, coupling, 0, kept)
+        self.matrix[kept : kept + self.block, :kept] = coupling
         self.last = coupling
 
     def anew(self, values: Tensor, vectors: Tensor, kept: int, block: int) -> None:
