@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import numpy
 import torch
 
 from runner.contract import Cell, Context, Experiment, SettingError, Table, report_only
@@ -19,6 +17,7 @@ from runner.diagnose.report import Source, write
 from runner.diagnose.request import PARTS as NAMES, Request
 from runner.diagnose.target import Snapshot, Target, at_checkpoints, load, own_randomness, snapshots
 from runner.report.collect import Missing
+from runner.run.guest import seed_streams
 from runner.run.loop import close_log, loop, open_log
 from runner.run.progress import Progress
 from runner.store.job import Job, claim_outputs
@@ -138,9 +137,7 @@ def _prepare(request: Request) -> None:
         ) from error
     torch.set_num_threads(request.threads)
     keep_freed_memory()
-    torch.manual_seed(request.seed)
-    numpy.random.seed(request.seed % 2**32)  # noqa: NPY002  the user's function may use it
-    random.seed(request.seed)
+    seed_streams(request.seed)
 
 
 @dataclass

@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_map
 from runner.contract import SettingError, short
 from runner.curvature.estimators.checkpoints import checkpoint_files, load_state
 from runner.curvature.function.context import random_state
+from runner.run.guest import Stopped, call
 from runner.store.identity import commit_of
 
 T = TypeVar("T")
@@ -128,36 +129,17 @@ def _from_package(name: str) -> ModuleType:
 
 def run(code: Callable[[], T], failed: str = "") -> T:
     """Run the user's code. Raises SettingError with the place of whatever it raises."""
-    process = os.getpid()
     try:
-        return code()
+        return call(code)
     except SettingError:
         raise
-    except SystemExit as error:
-        raise SettingError(f"target: {_exit_text(error)}") from error
+    except Stopped as error:
+        raise SettingError(f"target: {error}") from error
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"target: the function failed at {Path(place.filename).name}:{place.lineno}"
         hint = "" if failed else " (HYDRA_FULL_ERROR=1 shows all)"
         raise SettingError(f"{failed or where}: {type(error).__name__}: {error}{hint}") from error
-    finally:
-        if os.getpid() != process:  # a copy of this process that the code has made
-            os._exit(0)
-
-
-def _exit_text(error: SystemExit) -> str:
-    """Where a target called sys.exit, and why where argparse did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    files = [Path(frame.filename).name for frame in frames]
-    parsers = ("argparse.py", "_sitebuiltins.py")
-    last = max((i for i, file in enumerate(files) if file not in parsers), default=0)
-    place = f"{files[last]}:{frames[last].lineno}"
-    if "argparse.py" in files:
-        return (
-            f"{place} reads command-line arguments (argparse), and there are none; give each of "
-            "them a default"
-        )
-    return f"{place} called sys.exit({error.code!r}); remove that call"
 
 
 def snapshots(target: Target, limit: int, device: str) -> Iterator[Snapshot]:

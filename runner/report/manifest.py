@@ -13,7 +13,7 @@ from typing import Any
 from runner.files import sha256
 from runner.report.scope import Scope
 from runner.store.archive import PUBLISHED, published_root
-from runner.store.tables import read_json
+from runner.store.tables import ANSWERS, read_json
 
 NAME = "manifest.json"
 PAGES = ("index.html", "stats.js")
@@ -22,8 +22,6 @@ PAGES = ("index.html", "stats.js")
 START = "start.json"
 """Of an output folder: what its start page was made from, and the SHA-256 of its files."""
 START_FILES = ("index.html", "rows.js", "pages.js")
-ANSWERS = ("stats", "claims", "scorecard")
-"""Tables that the analysis gives; every other table of a report is merged from the cells."""
 TYPES: Mapping[str, tuple[type, type | None]] = {
     "experiment": (str, None),
     "title": (str, None),

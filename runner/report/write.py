@@ -27,7 +27,6 @@ from runner.report.findings import Failures, Findings, Material, ask
 from runner.report.fingerprint import start_fingerprint
 from runner.report.formatting import report_text, sentence
 from runner.report.manifest import (
-    ANSWERS,
     NAME,
     PAGES,
     START,
@@ -118,10 +117,10 @@ def write_report(
         When a file cannot be written.
     """
     for table in material.shown.tables:
-        if table in ANSWERS:
+        if table in tables.ANSWERS:
             raise ValueError(
-                f"{manifest['experiment']}: expected table names other than {', '.join(ANSWERS)}, "
-                f"found {table}"
+                f"{manifest['experiment']}: expected table names other than "
+                f"{', '.join(tables.ANSWERS)}, found {table}"
             )
     failures = Failures()
     report = _Report(directory, manifest, material, failures, ask(material, failures))

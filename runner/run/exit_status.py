@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 
 from runner.contract import SettingError, short, where_raised
+from runner.run.guest import Stopped, call
 from runner.run.streams import say
 
 FULL_ERROR = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -66,7 +67,7 @@ def was_interrupted(error: BaseException | None) -> bool:
 def guarded(action: Callable[[], int]) -> int:
     """Run an action; turn what can go wrong into one line and an exit status."""
     try:
-        return action()
+        return call(action)
     except SettingError as error:
         if FULL_ERROR:
             raise
@@ -76,6 +77,9 @@ def guarded(action: Callable[[], int]) -> int:
         return 2
     except KeyboardInterrupt:
         return interrupted()
+    except Stopped as error:
+        say(str(error))
+        return 1
     except Exception as error:
         if was_interrupted(error):
             return interrupted()

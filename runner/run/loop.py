@@ -14,10 +14,11 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.contract import Cell, Context, measure as measure_cell
+from runner.contract import Cell, Context, measure as measure_cell, short
+from runner.run import guest
 from runner.run.exit_status import LimitReached, limit
 from runner.run.progress import Progress
 from runner.run.streams import say
@@ -134,11 +135,12 @@ def measure(
     )
     wall = time.perf_counter()
     cpu = time.process_time()
-    columns = measure_cell(job.experiment, cell, context)
+    own = replace(cell, params=dict(cell.params))  # the experiment may change it
+    with guest.seeded(job.seed):
+        measured = guest.call(lambda: measure_cell(job.experiment, own, context))
     wall = time.perf_counter() - wall
     cpu = time.process_time() - cpu
-    constants = {**cell.params, "seed": job.seed}
-    tables = {name: csv.frame(name, table, constants) for name, table in columns.items()}
+    tables = csv.frames(measured, {**cell.params, "seed": job.seed})
     times = {"wall_seconds": round(wall, 4), "cpu_seconds": round(cpu, 4)}
     resumed = any(states.loaded for states in opened)
     return tables, {**_about(job, cell), **times, "resumed": resumed}
@@ -176,7 +178,7 @@ def _failure(
 ) -> str:
     text = "".join(traceback.format_exception(error))
     log.error("cell %s failed\n%s", cell_id, text)
-    message = f"{type(error).__name__}: {error}"
+    message = short(f"{type(error).__name__}: {error}", 300)
     record = {
         "experiment": job.name,
         "params": dict(cell.params),
@@ -196,7 +198,10 @@ def open_log(store: Store, job: Job) -> logging.Logger:
     logger.propagate = False
     logger.disabled = False  # Hydra switches off every logger that is there when it sets up its own
     handler = logging.FileHandler(
-        store.logs / f"seed-{job.seed}-{stamp}-{os.getpid()}.log", encoding="utf-8", delay=True
+        store.logs / f"seed-{job.seed}-{stamp}-{os.getpid()}.log",
+        encoding="utf-8",
+        errors="backslashreplace",
+        delay=True,
     )
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger.addHandler(handler)

@@ -41,6 +41,9 @@ class Tolerant:
         except (OSError, ValueError) as error:
             self._give_up(error)
 
+    def close(self) -> None:
+        """Nothing: the stream is the process's, whoever prints to it."""
+
     def _give_up(self, error: Exception) -> None:
         if not isinstance(error, BrokenPipeError):
             self.error = error

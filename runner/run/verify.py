@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.contract import Cell, SettingError, whole_number
+from runner.contract import Cell, SettingError, short, whole_number
 from runner.run.command_line import Call
+from runner.run.exit_status import limit
 from runner.run.loop import measure
 from runner.run.progress import Progress
 from runner.run.reports import read_jobs
@@ -105,7 +106,13 @@ def _verify(job: Job, cell_id: str, cell: Cell, tolerance: float) -> tuple[bool,
     with tempfile.TemporaryDirectory() as folder:
         again = Store(Path(folder), job.name)
         make_ready(again)
-        tables, meta = measure(job, again, cell, logging.getLogger("hess_run.verify"), Progress())
+        try:
+            log = logging.getLogger("hess_run.verify")
+            tables, meta = measure(job, again, cell, log, Progress())
+        except Exception as error:  # whatever an experiment raises, as in a run
+            if limit(error):
+                raise
+            return False, f"failed: {short(f'{type(error).__name__}: {error}', 300)}", False
         again.write(cell_id, tables, meta)  # through the files, so that both have made the same way
         cell_again = again.get(cell_id)
         found = compare(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,7 +49,6 @@ MOST_META = 64 << 20
 MOST_OVERHEAD = 1 << 20
 MOST_PER_ROW = 16 << 10
 """Bytes of a table whose cell.json states no sizes, at most."""
-TABLE_NAME = re.compile(r"[a-z0-9_]+")
 
 
 class Damaged(ValueError):
@@ -66,7 +64,7 @@ def check_cell(name: str, content: bytes) -> dict[str, Any]:
     _check_identity(name, meta)
     _check_sizes(meta)
     for table in meta["tables"]:
-        if not TABLE_NAME.fullmatch(table):
+        if not csv.TABLE_NAME.fullmatch(table):
             raise Damaged(
                 f"cell.json: expected table names of a-z, 0-9 and _, found {short(table)}"
             )

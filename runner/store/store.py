@@ -60,6 +60,7 @@ class Store:
         self.failures = self.root / "failures"
         self.logs = self.root / "logs"
         self.locks = self.root / ".locks"
+        self.states = Path(os.path.abspath(self.root)) / "checkpoints"  # asked for inside a cell
         self.experiment = experiment
         self.working = Working(self.cells)
         self.folders = Folders(self.cells)
@@ -232,7 +233,7 @@ class Store:
 
     def checkpoints(self, key: Mapping[str, Any]) -> DiskCheckpoints:
         """States of the training that `key` describes."""
-        return DiskCheckpoints(self.root / "checkpoints" / digest(settings(dict(key))))
+        return DiskCheckpoints(self.states / digest(settings(dict(key))))
 
 
 def _first(layers: Iterable[CellFiles], name: str, tables: bool) -> Stored | None:

@@ -11,10 +11,12 @@ import gzip
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.contract import short
 from runner.files import write_bytes
 
 if TYPE_CHECKING:
@@ -24,8 +26,31 @@ if TYPE_CHECKING:
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of reading that say something about this process and nothing about the file."""
 Rows = Sequence[Mapping[str, Any]]
-NO_NUMBER = ("nan", "inf")
+NO_NUMBER = re.compile(r"\s*[+-]?(nan|inf)\s*", re.IGNORECASE)
 """Texts that stand for a missing and for an infinite float in the files."""
+TABLE_NAME = re.compile(r"[a-z0-9_]+")
+ANSWERS = ("stats", "claims", "scorecard")
+"""Tables that an analysis gives; every other table of a report is merged from the cells."""
+
+
+def frames(tables: Any, constants: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """What an experiment measured as DataFrames (`frame`), by name. Raises ValueError for what is
+    no tables, and for one that would not be read back as it is."""
+    if not isinstance(tables, Mapping) or not tables:
+        raise ValueError(
+            f"measure: expected tables by name, found {short(repr(tables)) or 'nothing'}"
+        )
+    found = {}
+    for name, table in tables.items():
+        if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
+            raise ValueError(
+                f"measure: expected table names of a-z, 0-9 and _, found {short(repr(name))}"
+            )
+        if name in ANSWERS:
+            raise ValueError(f"measure: expected table names other than {', '.join(ANSWERS)}")
+        found[name] = frame(name, table, constants)
+        _check_read_back(name, found[name])
+    return found
 
 
 def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, Any]) -> pd.DataFrame:
@@ -34,7 +59,7 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
 
     table: columns (name -> values), or rows (a sequence of mappings from column to value). Raises
     ValueError when columns differ in length, are not one-dimensional, or repeat the name of a
-    constant with other values, and for a text that would be read back as a float ("nan", "inf").
+    constant with other values, and for values that are no numbers, texts or truth values.
     """
     import pandas as pd
 
@@ -56,6 +81,33 @@ def frame(name: str, table: Mapping[str, Any] | Rows, constants: Mapping[str, An
     return pd.DataFrame({**data, **arrays})
 
 
+def _check_read_back(name: str, table: pd.DataFrame) -> None:
+    """Raise ValueError where another table would be read from the file: of a text with a carriage
+    return it has two rows."""
+    back = _parsed(io.BytesIO(to_bytes(table)))
+    if list(back) != list(table) or len(back) != len(table):
+        found = f"{list(back)} and {len(back)} rows"
+        raise ValueError(f"table {name}: expected names and texts of one line, read back {found}")
+    for column in table:
+        if table[column].equals(back[column]):
+            continue
+        for before, after in zip(table[column].tolist(), back[column].tolist(), strict=True):
+            if not _is_same(before, after):
+                raise ValueError(
+                    f"table {name}, column {column}: expected values that can be read back, found "
+                    f"{before!r}, which is read as {after!r}; write another word"
+                )
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    """Whether a value was read back; a text may come back as the number that it spells."""
+    if before is None or before != before:
+        return bool(after != after)
+    if isinstance(after, float) and isinstance(before, str):
+        return after == float(before)
+    return before == after or str(before) == str(after)
+
+
 def by_column(rows: Rows) -> dict[str, list[Any]]:
     """The columns of rows, in the order in which the rows first name them; NaN where a row lacks
     one."""
@@ -69,24 +121,28 @@ def by_column(rows: Rows) -> dict[str, list[Any]]:
 
 
 def _column(table: str, name: str, values: Any) -> Any:
-    if hasattr(values, "detach"):  # a torch tensor, without importing torch
-        values = values.detach().cpu().numpy()
     import numpy as np
 
-    array = np.asarray(values)
+    where = f"table {table}, column {name}"
+    try:
+        if hasattr(values, "detach"):  # a torch tensor, without importing torch
+            values = values.detach().cpu().numpy()
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: expected one dimension of values ({error})") from error
     if array.ndim != 1:
-        raise ValueError(
-            f"table {table}, column {name}: expected one dimension, found shape {array.shape}"
-        )
-    if array.dtype.kind in "UO":
-        for text in {value for value in array.tolist() if isinstance(value, str)}:
-            if text.strip().lower().lstrip("+-") in NO_NUMBER:
-                found = (
-                    f"found {text!r}, which would be read back as a float; write another word, "
-                    "such as infinity"
-                )
-                raise ValueError(f"table {table}, column {name}: expected text, {found}")
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+        raise ValueError(f"{where}: expected one dimension, found shape {array.shape}")
+    if array.dtype.kind == "f":
+        return array.astype(np.float64)
+    if array.dtype.kind not in "biu":
+        for value in array.tolist():
+            if isinstance(value, str) and NO_NUMBER.fullmatch(value):
+                found = f"found {value!r}, which would be read back as a float"
+                raise ValueError(f"{where}: expected text, {found}; write another word")
+            if not (value is None or isinstance(value, str | bool | int | float | np.number)):
+                kind = type(value).__name__
+                raise ValueError(f"{where}: expected numbers, texts or truth values, found {kind}")
+    return array
 
 
 def to_bytes(table: pd.DataFrame) -> bytes:
