@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.contract import Figures, SettingError
-from runner.files import write_bytes
 from runner.report.annotations import head, noted
 from runner.report.captions import Caption, caption, place_of
 from runner.report.figures import NothingToDraw, drawn_in
 from runner.report.findings import Failures, Findings
-from runner.report.manifest import stamp
+from runner.report.manifest import stamp, write
 from runner.report.page import VECTOR
 from runner.report.scope import Scope
 
@@ -80,7 +79,7 @@ def save(figure: Figure, path: Path, stamp: Mapping[str, Any], *, suffix: str = 
             footer.remove()
     target = path.with_name(f"{path.name}.{suffix}")
     content = buffer.getvalue()
-    write_bytes(target, palette_png(content) if suffix == "png" else content)
+    write(target, palette_png(content) if suffix == "png" else content)
     return target
 
 

@@ -4,21 +4,28 @@ artifact."""
 from __future__ import annotations
 
 import csv
+import logging
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.files import sha256
+from runner.files import set_aside, sha256, write_bytes
 from runner.report.scope import Scope
 from runner.store.archive import PUBLISHED, published_root
 from runner.store.tables import ANSWERS, read_json
 
+LOGGER = logging.getLogger("hess_run")
 NAME = "manifest.json"
 PAGES = ("index.html", "stats.js")
 """Files of a report that are made of its other files; their SHA-256 is in the manifest under pages.
 """
+TEXTS = (".csv", ".md")
+"""Files of a report that people edit: they are known by their SHA-256 alone."""
+MARKED = re.compile(rb'hess[-_]run|window\.hess|"made_from"')
+"""In every other file that this program writes here."""
 START = "start.json"
 """Of an output folder: what its start page was made from, and the SHA-256 of its files."""
 START_FILES = ("index.html", "rows.js", "pages.js")
@@ -99,6 +106,30 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def is_merged(file: str) -> bool:
     """Whether a file of a report is a table merged from its cells."""
     return file.endswith(".csv") and file.removesuffix(".csv") not in ANSWERS
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file of a report by one rename; one there that others have written or changed is kept
+    under another name."""
+    if os.path.lexists(path) and not path.is_dir() and not _is_ours(path, content):
+        kept = set_aside(path, path.with_name(f"{path.stem}.kept{path.suffix}"))
+        LOGGER.warning("%s is not as this program wrote it; kept as %s", path, kept.name)
+    write_bytes(path, content)
+
+
+def _is_ours(path: Path, content: bytes) -> bool:
+    """Whether nobody misses a file when it is replaced: it says or holds what the new one does, or
+    its SHA-256 is recorded."""
+    try:
+        there = path.read_bytes()
+    except OSError:  # a link that leads nowhere
+        return False
+    if there in (content, b"") or (path.suffix not in TEXTS and MARKED.search(there)):
+        return True
+    in_folder = path.parent.name in ("figures", "tables")
+    record = read_manifest(path.parents[1] if in_folder else path.parent)
+    name = f"{path.parent.name}/{path.name}" if in_folder else path.name
+    return record is not None and record["files"].get(name) == _sum(path)
 
 
 def checksums(folder: Path, files: Iterable[str]) -> dict[str, str]:

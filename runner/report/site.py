@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.files import write_bytes
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
+from runner.report.manifest import write
 from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
@@ -28,7 +28,7 @@ def build_experiment(
     """
     statistics = page.table("stats")
     if not page.command:
-        write_bytes(page.folder / "stats.js", _statistics(statistics).encode())
+        write(page.folder / "stats.js", _statistics(statistics).encode())
     place = None if page.command else root
     papers = known_papers() if page.paper == ALL else [page.paper]
     html = render(
@@ -44,7 +44,7 @@ def build_experiment(
         **around.header(place, "Results"),
     )
     path = page.folder / "index.html"
-    write_bytes(path, html.encode())
+    write(path, html.encode())
     return path
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import natural
-from runner.files import write_bytes
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
+from runner.report.manifest import write
 from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
@@ -37,9 +37,9 @@ def build_start(
     pages = [page for page in map(Page.read, folders) if page is not None]
     readable = {page.folder for page in pages}
     papers = _by_paper(pages)
-    write_bytes(root / "rows.js", _rows_script(pages).encode())
-    write_bytes(root / "pages.js", _pages_script(papers).encode())
-    write_bytes(root / GALLERY, gallery(pages, around).encode())
+    write(root / "rows.js", _rows_script(pages).encode())
+    write(root / "pages.js", _pages_script(papers).encode())
+    write(root / GALLERY, gallery(pages, around).encode())
     html = render(
         "start.html",
         papers=papers,
@@ -56,7 +56,7 @@ def build_start(
         **around.header("", "Results"),
     )
     path = root / "index.html"
-    write_bytes(path, html.encode())
+    write(path, html.encode())
     return path
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
-from runner.files import write_bytes
 from runner.report.collect import Collection, collect, manifest
 from runner.report.draw import FORMATS, Gallery
 from runner.report.findings import Failures, Material, Subject, ask
@@ -26,6 +25,7 @@ from runner.report.manifest import (
     plain,
     read_manifest,
     warnings_of,
+    write,
 )
 from runner.report.page import Page
 from runner.report.place import Protocol
@@ -101,8 +101,8 @@ class Update:
         (self.folder / "figures").mkdir(parents=True, exist_ok=True)
         for file in there["files"]:
             if file not in absent:
-                write_bytes(self.folder / file, (published / file).read_bytes())
-        write_bytes(self.folder / NAME, (published / NAME).read_bytes())
+                write(self.folder / file, (published / file).read_bytes())
+        write(self.folder / NAME, (published / NAME).read_bytes())
         remove_stale(self.folder, earlier["files"] if earlier else {}, there["files"])
         self.fill(absent)
         return True
@@ -111,7 +111,7 @@ class Update:
         """Write merged tables, and the page."""
         names = {file.removesuffix(".csv") for file in files}
         for name, frame in merge(self.collection.shown, names).items() if names else ():
-            tables.write(frame, self.folder / f"{name}.csv")
+            write(self.folder / f"{name}.csv", tables.to_bytes(frame))
         write_page(self.folder, warnings_of(self.record, self.missing))
 
     def make(self, only_figure: str, say: Callable[[str], None]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.contract import CLAIM_VERDICTS, is_extension
 from runner.contract.records import CERTIFICATE
-from runner.files import MARKER, is_listed, remove, write_bytes
+from runner.files import MARKER, is_listed, remove
 from runner.report import compare
 from runner.report.certificates import certificate_lines
 from runner.report.draw import Gallery
@@ -40,6 +40,7 @@ from runner.report.manifest import (
     read_manifest,
     start_record,
     warnings_of,
+    write,
 )
 from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import Page
@@ -221,7 +222,7 @@ class _Report:
 
 def write_manifest(directory: Path, record: Mapping[str, Any]) -> None:
     """manifest.json of a report, by one rename."""
-    write_bytes(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
+    write(directory / NAME, (json.dumps(plain(record), indent=1) + "\n").encode())
 
 
 def _write_answers(
@@ -229,16 +230,16 @@ def _write_answers(
 ) -> list[str]:
     """Write tables and texts; returns their file names."""
     for table, frame in merged.items():
-        tables.write(frame, directory / f"{table}.csv")
+        write(directory / f"{table}.csv", tables.to_bytes(frame))
     for table, frame in found.tables.items():
         content = with_json(frame).to_csv(
             index=False, float_format=DIGITS, na_rep="nan", lineterminator="\n"
         )
-        write_bytes(directory / f"{table}.csv", content.encode())
+        write(directory / f"{table}.csv", content.encode())
     texts = {Path(document).name: text for document, text in found.documents.items()}
     texts.setdefault("report.md", text)
     for document, text in texts.items():
-        write_bytes(directory / document, text.encode())
+        write(directory / document, text.encode())
     return [*(f"{table}.csv" for table in (*merged, *found.tables)), *texts]
 
 
@@ -288,7 +289,7 @@ def write_overview(root: Path, around: Surroundings = ALONE) -> Path:
         "files": checksums(root, START_FILES),
         "manifests": checksums(root, manifests),
     }
-    write_bytes(root / START, json.dumps(record, indent=1).encode() + b"\n")
+    write(root / START, json.dumps(record, indent=1).encode() + b"\n")
     return page
 
 

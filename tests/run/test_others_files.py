@@ -80,6 +80,34 @@ def test_runs_reports_and_publications_leave_other_files_alone(outputs, tmp_path
         assert changed(theirs) == []
 
 
+OURS = (
+    *("toy/numbers.csv", "toy/claims.csv", "toy/toy.md", "toy/report.md", "toy/stats.js"),
+    *("toy/index.html", "toy/manifest.json", "toy/figures/numbers.png"),
+    *("index.html", "rows.js", "pages.js", "gallery.html", "start.json"),
+)
+
+
+def test_files_of_others_with_the_names_of_a_report_are_kept(outputs, monkeypatch, caplog):
+    monkeypatch.setenv("TOY_FIGURES", "1")
+    theirs = {outputs / name: f"theirs: {name}".encode() for name in OURS}
+    for path, content in theirs.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    run(jobs(outputs)[0])
+    assert report_jobs(jobs(outputs))
+    for path, content in theirs.items():
+        kept = path.with_name(f"{path.stem}.kept{path.suffix}")
+        assert kept.read_bytes() == content and path.read_bytes() != content
+        assert f"{path} is not as this program wrote it; kept as {kept.name}" in caplog.text
+    notes = outputs / "toy" / "report.md"
+    edited = notes.read_bytes() + b"my notes"
+    notes.write_bytes(edited)
+    run(jobs(outputs, "seed=43")[0])
+    caplog.clear()
+    report_jobs(jobs(outputs, "seed=43"))
+    assert (notes.parent / "report.kept.md-1").read_bytes() == edited and len(caplog.records) == 1
+
+
 def test_a_replaced_cell_with_files_of_others_is_kept_in_quarantine(outputs):
     run(jobs(outputs)[0])
     store = Store(outputs, "toy")
