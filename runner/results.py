@@ -13,7 +13,7 @@ from runner.run import config
 from runner.store.archive import where_published
 from runner.store.cells import within
 from runner.store.identity import Identity, digest
-from runner.store.job import PAPER, Job
+from runner.store.job import PAPER, Job, read_folder
 from runner.store.store import Stored, merge
 
 if TYPE_CHECKING:
@@ -136,9 +136,9 @@ def read(
     experiment: str, *settings: str, outputs: str | Path = "outputs", all: bool = False
 ) -> Results:
     """As `load`, without the warning."""
-    job = config.build_jobs(
-        config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"])
-    )[0]
+    place = config.quoted("outputs", read_folder(str(outputs)))
+    words = config.arguments([f"experiment={experiment}", *settings, place])
+    job = config.build_jobs(words)[0]
     found = _results(job)
     if not found.cells and found.damaged:
         raise SettingError(f"{experiment}: no cell is whole; {damage_line(found.damaged)}")
@@ -169,10 +169,8 @@ def _papers(job: Job, found: Results) -> Results:
 
 def overview(outputs: str | Path = "outputs") -> dict[str, Results]:
     """Results of the paper's protocol of every experiment that has any cells."""
-    jobs = [
-        config.build_job([f"experiment={name}", f"outputs={outputs}"])
-        for name in config.experiment_names()
-    ]
+    place = config.quoted("outputs", read_folder(str(outputs)))
+    jobs = [config.build_job([f"experiment={name}", place]) for name in config.experiment_names()]
     return {job.name: found for job in jobs if (found := _results(job)).cells or found.damaged}
 
 

@@ -34,6 +34,7 @@ from runner.contract.schema import (
     report_only,
     setting,
     since,
+    typed_path,
     whole_number,
 )
 from runner.contract.words import assignments, natural, plain, short, where_raised

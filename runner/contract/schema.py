@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from runner.contract.words import short
@@ -131,6 +133,17 @@ def whole_number(name: str, text: str) -> int:
 
 DIGITS = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 """A whole number as it is written in one way only."""
+
+
+def typed_path(name: str, text: str) -> Path:
+    """A path as a user writes it: ~ is the home folder, also where no shell has replaced it. Raises
+    SettingError."""
+    if not text.strip():
+        raise SettingError(f"{name}: expected a path, found nothing")
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        raise SettingError(f"{name}: expected a home folder, found none for {short(text)}")
+    return Path(path)
 
 
 def _items(value: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.contract import typed_path
 from runner.data.images import DataError, ImageData, Split
 from runner.kinds.dataset import CifarData
 
@@ -112,7 +113,7 @@ def archive(name: str) -> Archive:
 
 def data_root(root: str | Path | None = None) -> Path:
     """`root`, else $HESS_DATA, else data/ in the current folder."""
-    return Path(root or os.environ.get("HESS_DATA") or "data")
+    return typed_path("HESS_DATA", str(root or os.environ.get("HESS_DATA") or "data"))
 
 
 def places(spec: Archive) -> list[Path]:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from runner.contract import SettingError, check, one_of, setting, short, whole_number
+from runner.contract import SettingError, check, one_of, setting, short, typed_path, whole_number
 
 PARTS = (
     "network",
@@ -105,9 +105,14 @@ def _value(key: str, text: str, kind: type) -> Any:
     if kind is tuple:
         items = [word.strip() for word in text.strip("[]").split(",")]
         names = tuple(item for item in items if item)
+        if key == "checkpoints":
+            return tuple(str(typed_path(key, name)) for name in names)
         return tuple(whole_number(key, name) for name in names) if key == "steps" else names
     if kind is int:
         return whole_number(key, text)
+    if key in ("target", "outputs"):
+        place = typed_path(key, text)
+        return str(place) if kind is str else place
     try:
         return kind(text)
     except ValueError as error:

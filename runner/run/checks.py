@@ -34,7 +34,7 @@ def store_command(call: Call) -> int:
     one_of("store", call.words[0], ("check",))
     repair = call.keys.get("repair", "false")
     one_of("repair", repair, ("true", "false"))
-    return check_store(Path(call.keys.get("outputs", "outputs")), repair == "true", call.json)
+    return check_store(call.outputs, repair == "true", call.json)
 
 
 def check_store(root: Path, repair: bool = False, as_json: bool = False) -> int:

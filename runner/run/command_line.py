@@ -39,12 +39,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from runner.contract import SettingError, short
 from runner.run.config import overrides
 from runner.run.nearest import did_you_mean, nearest
 from runner.run.options import read_options, shown_option
+from runner.store.job import OUTPUTS, read_folder
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ class Call:
     quiet: bool = False
     help: bool = False
     version: bool = False
+
+    @property
+    def outputs(self) -> Path:
+        """The output folder that is read. Raises SettingError for one that is named and not there:
+        published results would be shown in its place."""
+        return read_folder(self.keys.get("outputs", OUTPUTS))
 
     def arguments(self) -> overrides.Arguments:
         """The part that describes jobs. Raises SettingError for words that no job has."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.contract import Experiment
+from runner.contract import Experiment, typed_path
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.execute import run
@@ -37,13 +37,13 @@ def demo_command(call: Call) -> int:
     published and our values and the verdict, and draws the figure into PATH (default outputs/demo).
     A second call only draws.
     """
-    return demo(Path(call.keys.get("outputs", OUTPUTS)))
+    return demo(typed_path("outputs", call.keys.get("outputs", OUTPUTS)))
 
 
 def demo(outputs: Path) -> int:
     """Measure the cells that are not stored, report them, and print both sides. 0, or 1 when a cell
     failed."""
-    words = [f"experiment={EXPERIMENT}", *CELLS, f"outputs='{outputs}'"]
+    words = [f"experiment={EXPERIMENT}", *CELLS, config.quoted("outputs", outputs)]
     # measured now, that is the point
     jobs = [
         replace(job, published=False)

@@ -15,7 +15,7 @@ from typing import Any
 from runner.contract import SettingError, short
 from runner.run.command_line import Call
 from runner.run.config import build_job, composition, files
-from runner.run.config.overrides import Arguments, expand
+from runner.run.config.overrides import Arguments, expand, quoted
 from runner.run.config.types import may_import
 from runner.run.execute import run_job
 from runner.run.exit_status import FULL_ERROR, limit, was_interrupted
@@ -142,6 +142,8 @@ def show_hydra(words: Sequence[str]) -> int:
     """What one of Hydra's options shows."""
     try:
         application(words)
+    except SystemExit as ending:  # --hydra-help
+        return int(ending.code or 0)
     except Exception as error:
         if was_interrupted(error):
             raise KeyboardInterrupt from error
@@ -156,10 +158,9 @@ def launch(arguments: Arguments, jobs: Sequence[Job], open_jobs: Sequence[Job]) 
     again."""
     left = without_stored(arguments, open_jobs)
     folder = str(jobs[0].outputs / ".multirun" / time.strftime("%Y-%m-%d_%H-%M-%S"))
-    escaped = folder.replace("\\", "\\\\").replace("'", "\\'")
     for restart in range(1, RESTARTS + 2):
         try:
-            return application([*left.argv(), f"hydra.sweep.dir='{escaped}'"])
+            return application([*left.argv(), quoted("hydra.sweep.dir", folder)])
         except Exception as error:
             if FULL_ERROR or restart > RESTARTS or not lost_worker(error):
                 raise

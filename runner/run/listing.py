@@ -27,7 +27,7 @@ def list_command(call: Call) -> int:
 
       hess-run list --config-dir my/conf             with experiments of your own
     """
-    records = experiments(Path(call.keys.get("outputs", "outputs")), *call.words)
+    records = experiments(call.outputs, *call.words)
     left_out = [line for record in records for line in record["damaged"]]
     say_damage(left_out, call.json)
     lines = [*listing(records), *total_lines(records)]

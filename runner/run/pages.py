@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from runner.contract import SettingError, one_of, short
+from runner.contract import SettingError, one_of, short, typed_path
 from runner.run import config
 from runner.run.command_line import Call
 from runner.run.config import experiment_names
@@ -22,14 +22,14 @@ def open_command(call: Call) -> int:
     """
     import webbrowser
 
-    outputs = Path(call.keys.get("outputs", "outputs"))
+    outputs = call.outputs
     name = "".join(call.words)
     if name:
         one_of("open", name, experiment_names())
     page = (outputs / name / "index.html").absolute()
     if not page.is_file():
         named = (f"experiment={name}",) if name else ()
-        about = replace(call, settings=(*named, f"outputs={outputs}"))
+        about = replace(call, settings=(*named, config.quoted("outputs", outputs)))
         report_jobs(read_jobs(about)[1] if name else stored_jobs(about), any_seed=True)
     if not page.is_file():
         made = f"hess-run report experiment={name}" if name else "hess-run report"
@@ -54,8 +54,8 @@ def site_command(call: Call) -> int:
     from runner.report.update import draw
     from runner.store.archive import report_folders
 
-    target = Path(call.keys.get("to", "site"))
-    outputs = Path(call.keys.get("outputs", "outputs"))
+    target = typed_path("to", call.keys.get("to", "site"))
+    outputs = call.outputs
     reports = report_folders(outputs)
     if not reports:
         raise SettingError(
@@ -64,7 +64,8 @@ def site_command(call: Call) -> int:
     suffix = call.keys.get("figures", "")
     if suffix not in ("", *VECTOR):
         raise SettingError(f"figures: expected one of {', '.join(VECTOR)}, found {short(suffix)}")
-    stored = stored_jobs(replace(call, settings=(f"outputs={outputs}",))) if suffix else []
+    place = config.quoted("outputs", outputs)
+    stored = stored_jobs(replace(call, settings=(place,))) if suffix else []
     jobs = {job.identity.key: job for job in stored}
 
     def add_figures(page: Page, place: Path) -> None:

@@ -40,7 +40,7 @@ def publish_command(call: Call) -> int:
     For maintainers: merges finished cells and their report into the published results; show=true
     shows what would change.
     """
-    outputs = Path(call.keys.get("outputs", "outputs"))
+    outputs = call.outputs
     print(
         "\n".join(publish(call.words[0], call.settings, outputs, call.keys.get("show") == "true"))
     )
@@ -75,7 +75,7 @@ def publish(
     if is_cached(root):
         raise SettingError(f"publish: expected a clone, found a zip file unpacked into {root}")
     job = config.build_jobs(
-        config.arguments([f"experiment={experiment}", *settings, f"outputs={outputs}"])
+        config.arguments([f"experiment={experiment}", *settings, config.quoted("outputs", outputs)])
     )[0]
     folder = root / experiment
     folder.mkdir(exist_ok=True)

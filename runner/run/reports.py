@@ -20,7 +20,7 @@ from runner.run.config import files
 from runner.run.config.overrides import Arguments
 from runner.run.streams import say
 from runner.store.archive import published_folder, where_published
-from runner.store.job import Job, check_outputs, is_claimed
+from runner.store.job import OUTPUTS, Job, check_outputs, is_claimed
 
 SMALLEST = 1.5
 LARGEST = 40.0
@@ -184,7 +184,7 @@ def results_command(call: Call) -> int:
     Tables of stored cells, published ones included: their rows, and of one experiment their
     columns.
     """
-    outputs = Path(call.keys.get("outputs", "outputs"))
+    outputs = call.outputs
     name = "".join(call.words)
     found = (
         {name: results.read(name, outputs=outputs, all=True)} if name else results.overview(outputs)
@@ -231,10 +231,6 @@ def results_lines(
     lines = [
         f"{name} ({of['rows']} rows): {', '.join(of['columns'])}" for name, of in found.items()
     ]
-    return [
-        *lines,
-        (
-            "in Python: from runner import results; "
-            f'results.load("{experiment}")["{next(iter(found))}"]'
-        ),
-    ]
+    place = f', outputs="{outputs}"' if str(outputs) != OUTPUTS else ""
+    load = f'results.load("{experiment}"{place})["{next(iter(found))}"]'
+    return [*lines, f"in Python: from runner import results; {load}"]

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from runner.contract import short
+from runner.contract import SettingError, short, typed_path
 from runner.store.cells import CellFiles, Damaged
 from runner.store.tables import EXHAUSTED
 from runner.store.unpacked import unpacked
@@ -179,17 +179,23 @@ CELLS = "cells.zip"
 def published_root() -> Path | None:
     """Folder of the published results: that of the clone that contains the package, or what
     `VARIABLE` names: a clone, its outputs/published, or a zip file of either. None where there is
-    none, as in an installed wheel. Raises SettingError for a zip file without results."""
+    none, as in an installed wheel. Raises SettingError where `VARIABLE` names something else."""
     place = os.environ.get(VARIABLE)
     if place == "":
         return None
-    named = Path(__file__).resolve().parents[2] if place is None else Path(place)
+    clone = Path(__file__).resolve().parents[2]
+    named = clone if place is None else typed_path(VARIABLE, place)
     if named.is_file():
         return unpacked(named)
     inside = named / "outputs" / PUBLISHED
     if inside.is_dir():
         return inside
-    return named if place is not None and named.is_dir() else None
+    if place is not None and not named.is_dir():
+        raise SettingError(
+            f"{VARIABLE}: expected a clone, its outputs/{PUBLISHED} or a zip file, found none at "
+            f"{short(named, 200)}"
+        )
+    return None if place is None else named
 
 
 def published_folder(experiment: str) -> Path | None:
@@ -229,9 +235,6 @@ def where_published() -> str:
     root = published_root()
     if root is not None:
         return f"published results are read from {root}"
-    place = os.environ.get(VARIABLE)
-    if place:
-        return f"{VARIABLE}: expected a clone, its outputs/{PUBLISHED} or a zip file, found {place}"
     return (
         "published results are not here, since they are no part of the package: set "
         f"{VARIABLE} to a clone of the repository or to its zip file"

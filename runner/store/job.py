@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from runner.contract import Cell, Experiment, SettingError, short
+from runner.contract import Cell, Experiment, SettingError, short, typed_path
 from runner.files import CELLS as IN_EXPERIMENT, MARKER, is_scratch, write_bytes
 from runner.store import tables as csv
 from runner.store.archive import CELLS, PUBLISHED, published_root
 from runner.store.identity import Identity
 from runner.store.store import EXPERIMENT, Store
 
+OUTPUTS = "outputs"
+"""The output folder where none is named."""
 PAPER = "paper"
 """The profile of the paper's protocol."""
 
@@ -80,6 +82,19 @@ def claim_outputs(root: Path) -> None:
     except OSError as error:
         reason = f"{root} cannot be written ({error.strerror})"
         raise SettingError(f"outputs: {reason}; choose another with outputs=PATH") from error
+
+
+def read_folder(text: str) -> Path:
+    """The output folder of a command that only reads. Raises SettingError for one that is named and
+    not there."""
+    root = typed_path("outputs", text)
+    if text != OUTPUTS and not root.is_dir():
+        found = f"the file {root}" if root.exists() else "none"
+        raise SettingError(
+            f"outputs: expected a folder of results at {short(root, 200)}, found {found}; a run "
+            "or hess-run report makes it"
+        )
+    return root
 
 
 def check_outputs(root: Path) -> None:

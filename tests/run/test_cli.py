@@ -339,5 +339,6 @@ WITHOUT_RESULTS = (
 
 def test_without_published_results_a_command_says_where_they_are(command):
     for words in WITHOUT_RESULTS:
+        (command.folder / "none").mkdir(exist_ok=True)
         said = "".join(map(str, command(*words.split())))
         assert "published results are not here" in said, words

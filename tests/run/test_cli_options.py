@@ -96,7 +96,7 @@ experiment=toy dataset.kind=other | the kind belongs to its file
 -m experiment=toy seed=interval(0,1) | seed: expected values to sweep over
 -m experiment=glob(nope*) | experiment: expected at least one value
 experiment=toy device=cuda:7 | toy runs on cpu only
-experiment=toy outputs= | outputs: expected a folder
+experiment=toy outputs= | outputs: expected a path
 experiment=toy seed=${nokey} | seed
 experiment=toy jobs=??? | jobs
 show | show: expected show NAME

@@ -76,6 +76,10 @@ def test_another_file_is_one_line(tmp_path, monkeypatch, cache, content):
 
 def test_the_message_says_where_published_results_are_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "nothing"))
-    assert published_root() is None and f"found {tmp_path / 'nothing'}" in where_published()
+    with pytest.raises(SettingError, match=f"found none at {tmp_path / 'nothing'}"):
+        published_root()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HESS_PUBLISHED", "~")
+    assert published_root() == tmp_path
     monkeypatch.setenv("HESS_PUBLISHED", "")
     assert "set HESS_PUBLISHED to a clone" in where_published()

@@ -77,8 +77,9 @@ def find(group: str, name: str) -> Path:
     there is none."""
     known = choices(group)
     if name not in known:
+        shown_name = name if name.isascii() else ascii(name)  # letters of others look like ours
         raise SettingError(
-            f"{group}={short(name)}: no such choice{did_you_mean(name, known)}; known: "
+            f"{group}={short(shown_name)}: no such choice{did_you_mean(name, known)}; known: "
             f"{', '.join(known)}"
         )
     paths = [root / group / f"{name}.yaml" for root in (CONF, *_ADDED)]

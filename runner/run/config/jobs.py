@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from runner.contract import Experiment, SettingError, check, setting, short
+from runner.contract import Experiment, SettingError, check, setting, short, typed_path
 from runner.run.config.compose import Composition, composition, preview
 from runner.run.config.overrides import TOP_LEVEL, Arguments, expand, read
 from runner.run.config.types import check_names, typed
@@ -42,8 +41,6 @@ class Run:
             raise SettingError(
                 f"device: expected cpu, cuda, cuda:N or mps, found {short(self.device)}"
             )
-        if not self.outputs.strip():
-            raise SettingError("outputs: expected a folder, found nothing")
 
 
 def build_job(overrides: Sequence[str]) -> Job:
@@ -68,7 +65,7 @@ def _job(composed: Composition, values: Mapping[str, Any], overrides: Sequence[s
         overrides=tuple(
             word.lstrip("+") for word in overrides if word.split("=", 1)[0] not in NOT_REPEATED
         ),
-        **{**vars(run), "outputs": Path(run.outputs).expanduser()},
+        **{**vars(run), "outputs": typed_path("outputs", run.outputs)},
     )
 
 

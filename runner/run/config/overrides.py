@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from runner.contract import GROUPS, SettingError, short
@@ -19,6 +20,10 @@ TOP_LEVEL = ("seed", "threads", "device", "outputs", "jobs", "force")
 """Settings of a run."""
 KNOWN_KEYS = (*TOP_LEVEL, *GROUPS, "profile", "experiment")
 """First parts of every key that a command line can set."""
+FOREIGN = r"[^ -~]|[~#!&;<>^`]"
+"""Characters that Hydra's grammar takes in quoted text alone."""
+GRAMMAR = r"""[\[\]{}(),'"=\\]"""
+"""Characters that have a meaning there."""
 MOST_JOBS = 100_000
 """Jobs of one sweep; more are several sweeps."""
 OPEN_TO_USERS = r"hydra/launcher|hydra\.launcher\.[\w.]+|hydra\.sweeper\.max_batch_size"
@@ -97,9 +102,30 @@ def _check_word(word: str) -> None:
         )
 
 
+def quoted(key: str, value: object) -> str:
+    """key=value for Hydra's grammar: in quotes what it does not take for text itself."""
+    text = str(value)
+    if isinstance(value, Path) and text.startswith("~"):
+        text = f"./{text}"  # of a path, ~ has been replaced
+    if re.fullmatch(r"[\w./+@%-]+", text, re.ASCII):
+        return f"{key}={text}"
+    # a backslash counts before a quote alone
+    escaped = re.sub(r"(\\*)'", r"\1\1\'", text)
+    escaped = re.sub(r"(\\+)$", r"\1\1", escaped)
+    return f"{key}='{escaped}'"
+
+
+def _readable(word: str) -> str:
+    """An override with a value of foreign characters (ü, ~, a typographic quote) in quotes."""
+    key, _, value = word.partition("=")
+    foreign = re.search(FOREIGN, value) and not re.search(GRAMMAR, value)
+    return quoted(key, value) if foreign else word
+
+
 def qualified(words: Sequence[str]) -> list[str]:
     """The overrides with an experiment's own keys in full: hidden=3 is experiment.hidden=3."""
     names: list[str] = []
+    words = [_readable(word) for word in words]
     for word in words:
         if word.startswith("experiment="):
             names += [value.partition("=")[2] for value in read(word).values()][:MOST_JOBS]

@@ -190,7 +190,7 @@ def convert(value: Any, kind: Any) -> Any:
     if kind is int and isinstance(value, str) and DIGITS.fullmatch(value):
         return int(value)
     if kind is float and (
-        number or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", str(value))
+        number or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", str(value), re.ASCII)
     ):
         return float(value)
     if kind is str and (isinstance(value, str | bool) or number):
