@@ -9,6 +9,7 @@ import pytest
 
 from runner.contract import (
     Analysis,
+    Context,
     Experiment,
     Limits,
     SettingError,
@@ -177,3 +178,10 @@ def test_an_experiment_checks_its_fields_and_its_groups():
 def test_a_name_that_does_not_resolve_is_one_line():
     with refusal(r"Grouped\.measure: tests\.contract\.test_analysis has no nothing", SettingError):
         check_names(Grouped)
+
+
+def test_checkpoints_are_opened_for_the_training_and_its_seed():
+    asked = []
+    context = Context(seed=7, open_checkpoints=lambda key: asked.append(dict(key)) or "store")
+    assert context.checkpoints({"width": 3}) == "store" and asked == [{"width": 3, "seed": 7}]
+    assert Context(seed=7).checkpoints({"width": 3}) is None

@@ -119,7 +119,7 @@ def test_helpers_draw_something_and_survive_thin_data():
     figures.log_axis(axes[0, 0])
     axes[1, 1].plot([1.5, 15.0])
     figures.log_axis(axes[1, 1])
-    assert {2.0, 5.0} <= set(axes[1, 1].get_yticks())
+    assert {2.0, 5.0, 10.0} <= set(axes[1, 1].get_yticks())
     figures.histogram(axes[0, 1], np.r_[rng.lognormal(size=100), np.nan])
     figures.histogram(axes[0, 2], [])
     figures.groups(axes[1, 0], {"low": rng.normal(size=30), "high": [], "N=3": [1.0, 1.0]})
@@ -211,8 +211,9 @@ def test_points_left_out_of_a_box_are_counted_and_a_percentile_line_stands_where
     _, axes = figures.new_figure(1, 2)
     figures.groups(axes[0, 0], {"low": values})
     assert axes[0, 0].get_xticklabels()[0].get_text() == "low\nn = 1000\n300 shown"
-    figures.histogram(axes[0, 1], values, percentile=90)
+    figures.histogram(axes[0, 1], values, label="low")
     assert axes[0, 1].lines[0].get_xdata()[0] == np.percentile(values, 90)
+    assert axes[0, 1].get_legend_handles_labels()[1][0] == "low (n = 1000)"
 
 
 def test_a_test_without_power_says_so():

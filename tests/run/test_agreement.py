@@ -29,6 +29,12 @@ def test_cells_measured_again_are_compared_with_the_published_ones(job):
     assert "2 cells agree to 6 digits or more" in found.line and "fewer" not in found.line
 
 
+def test_a_run_with_force_alone_prints_the_comparison(job, command):
+    for words, printed in ((("force=true",), True), ((), False)):
+        status, out, _ = command(*TWO_CELLS, *words)
+        assert status == 0 and ("agree to 6 digits or more" in out) == printed
+
+
 def test_without_published_cells_nothing_is_compared(job, monkeypatch, tmp_path):
     monkeypatch.setenv("HESS_PUBLISHED", str(tmp_path / "nothing"))
     assert agreement([job]) is None

@@ -14,6 +14,7 @@ from runner.run import config
 from runner.run.command_line import parse
 from runner.run.config import compose, files
 from runner.run.config.overrides import expand
+from runner.run.launch import _targets
 from runner.run.planning import plan
 from tests.errors import mistakes, refusal
 from tests.run.conftest import command_environment
@@ -56,6 +57,8 @@ experiment=tyo | did you mean toy?
 exprimnt=toy | did you mean experiment?
 experiment=toy widht=3 | did you mean experiment.width?
 experiment=toy dataset.trian=3 | did you mean dataset.train?
+experiment=toy dataset_train=3 | did you mean dataset.train?
+list outputz=there | did you mean outputs?
 experiment=toy dataset=gausian | did you mean gaussian?
 experiment=toy profile=quik | did you mean quick?
 experiment=toy shape=rund | did you mean round?
@@ -191,6 +194,16 @@ def test_a_note_stands_next_to_its_setting_where_the_line_has_room(command, monk
         assert next_to and all(len(line) <= columns for line in next_to)
         counts.add(len(next_to))
     assert len(counts) == 2
+    longest = max(map(len, next_to))
+    for columns, room in ((longest, True), (longest - 1, False)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = command("show", "toy")[1].splitlines()
+        assert (longest in [len(x) for x in lines if " = " in x and "  # " in x]) == room
+
+
+def test_every_target_in_a_configuration_is_found():
+    inner = {"_target_": "b", "more": [{"_target_": "c"}, "text", 3]}
+    assert list(_targets({"_target_": "a", "items": [inner]})) == ["a", "b", "c"]
 
 
 def test_names_can_be_swept_by_a_pattern():

@@ -124,6 +124,9 @@ def test_the_remaining_time_follows_a_cell_that_takes_longer_and_those_measured(
     assert lines.left == "about 26 s to go"
     clock[0] += 16
     assert lines.left == "about 40 s to go"
+    clock[0] += 100
+    assert lines.left == "about 4 min to go"
+    clock[0] -= 100
     lines.advance("measured", CELLS[0])  # of 20 s, 10 may have been imports
     assert lines.left == "about 20 s to go"
     lines.advance("measured", CELLS[1], 40.0)

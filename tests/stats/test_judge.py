@@ -97,10 +97,11 @@ def test_seeds_needed_decide():
         )
 
 
-def test_seeds_for_a_limit():
-    needed = int(seeds_for_limit(Sample(1.0, 0.5, 5), 0.9, 0.95))
+@pytest.mark.parametrize("limit", [0.9, 0.0])
+def test_seeds_for_a_limit(limit):
+    needed = int(seeds_for_limit(Sample(1.0, 0.5, 5), limit, 0.95))
     low, _ = Sample(1.0, 0.5, needed).interval(0.95)
-    assert low > 0.9 > Sample(1.0, 0.5, needed - 1).interval(0.95)[0]
+    assert low > limit > Sample(1.0, 0.5, needed - 1).interval(0.95)[0]
 
 
 def test_a_printed_bound_has_its_own_rule():

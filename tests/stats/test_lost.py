@@ -167,6 +167,16 @@ def test_a_few_lost_points_leave_a_large_effect():
     assert by_tests("wilcoxon", values, 1, "tested")[0] == "confirmed"
 
 
+def test_a_lost_value_counts_against_the_sample_that_lost_it():
+    low, high = np.linspace(0.0, 1.0, 20), np.linspace(0.5, 1.5, 20)
+    first = stats.mann_whitney(np.r_[high, math.nan], low, name="t")
+    second = stats.mann_whitney(high, np.r_[low, math.nan], name="t")
+    worst = stats.mann_whitney(np.r_[high, -1e9], low, name="t")
+    assert (first.p_least, first.effect_least) == pytest.approx((worst.p, worst.effect))
+    worst = stats.mann_whitney(high, np.r_[low, 1e9], name="t")
+    assert (second.p_least, second.effect_least) == pytest.approx((worst.p, worst.effect))
+
+
 STATISTICS = {
     "mann_whitney": lambda v: stats.mann_whitney(v, [0.0, 1.0, 2.0], name="t"),
     "wilcoxon": lambda v: stats.wilcoxon(v, name="t"),

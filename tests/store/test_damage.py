@@ -294,8 +294,9 @@ def test_an_output_folder_whose_marker_was_never_finished_or_was_lost(outputs, t
         check_outputs(outputs)
         claim_outputs(outputs)
         assert json.loads((outputs / MARKER).read_text())["project"] == "hess-run"
-    with refusal("cannot be used", SettingError):
-        check_outputs(Path("x" * 300))
+    for refused in (check_outputs, check_store):
+        with refusal("cannot be used", SettingError):
+            refused(Path("x" * 300))
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(SettingError):
@@ -408,6 +409,27 @@ def test_a_table_larger_than_stated_is_not_unpacked(outputs, tmp_path, place, si
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("sizes", [[1], {"numbers": [1.0, 2]}, {"numbers": [1]}, {"numbers": 7}])
+def test_sizes_that_are_not_two_whole_numbers_are_damage(outputs, sizes):
+    store = Store(outputs, "toy", published=False)
+    name = store.names()[0]
+    with opened(store.working.path(name)) as cell:
+        described(cell, sizes=sizes)
+    assert store.find(name) is None
+    assert "expected numbers of rows and bytes" in store.damaged[name]
+
+
+def test_a_cell_that_states_no_sizes_is_used_even_without_rows(outputs):
+    store = Store(outputs, "toy", published=False)
+    name = store.names()[0]
+    empty = gzip.compress(b"x\n")
+    with opened(store.working.path(name)) as cell:
+        (cell / "numbers.csv.gz").write_bytes(empty)
+        sums = {"numbers": hashlib.sha256(empty).hexdigest()}
+        described(cell, sizes=None, tables={"numbers": 0}, sha256=sums)
+    assert store.find(name) is not None, store.damaged
 
 
 def test_a_file_larger_than_stated_is_not_read(outputs):

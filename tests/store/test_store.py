@@ -144,6 +144,7 @@ def test_a_run_skips_what_is_stored_and_force_measures_once_more(tmp_path):
     wider = run(Job("toy", dataclasses.replace(TOY, width=[1, 2, 3]), 42, tmp_path))
     assert (len(wider.measured), len(wider.stored)) == (1, 2)
     before = {c.id: c.content("numbers") for c in job.store.all()}
+    assert {16 < cell.meta["peak_memory_mib"] < 2**15 for cell in job.store.all()} == {True}
     forced = run(Job("toy", TOY, 42, tmp_path, force=True))
     assert (len(forced.measured), len(forced.stored)) == (2, 0)
     assert before == {c.id: c.content("numbers") for c in job.store.all()}
@@ -234,6 +235,12 @@ class Grown(GaussianData):
 
     skew: float = since(0.0)
     shifts: list[float] = since([])
+
+
+def test_a_cell_is_locked_before_its_folder_exists(tmp_path):
+    store = Job("toy", TOY, 42, tmp_path / "new" / "outputs").store
+    with store.lock("0" * 16) as ours, store.lock("0" * 16) as second:
+        assert ours and not second
 
 
 def test_a_field_added_with_since_leaves_every_id_alone():
