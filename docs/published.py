@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from scipy.stats import wilcoxon
+from scipy.stats import spearmanr, wilcoxon
 
 from runner import results
 from runner.report.citation import bibtex
@@ -173,6 +173,16 @@ def paired_p(experiment: str, table: str, first: str, second: str, **where: Any)
     return float(wilcoxon((rows[first] - rows[second]).dropna()).pvalue)
 
 
+def rising(
+    experiment: str, table: str, first: str, second: str, *, level: float = 0.01, **where: Any
+) -> int:
+    """How many seeds have a positive rank correlation of two columns, significant at `level`, over
+    the rows that agree with `where`."""
+    rows = _select(_table(experiment, table), where)
+    tests = [spearmanr(part[first], part[second]) for _, part in rows.groupby("seed")]
+    return sum(test.statistic > 0 and test.pvalue < level for test in tests)
+
+
 def decay(activation: str, arch: str, checkpoint: str = "init", **where: Any) -> float:
     """R(0) / R(4) of Experiment 6 as the paper has it: means over the seeds, then their ratio."""
     keys = {"estimator": "published", "statistics": "running", "activation": activation}
@@ -241,6 +251,6 @@ def _select(table: pd.DataFrame, where: dict[str, Any]) -> pd.DataFrame:
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(number, statement, verdict, numbers, agreeing, statements, ways, beyond_seeds),
     *(clauses, root_causes),
-    *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p),
+    *(hours, processors, column, count, mean, medians, shifts, fastest, paired_p, rising),
     *(decay, resnet, citations, fmt),
 )
