@@ -186,3 +186,26 @@ def unstable() -> Outcome:
         f"{size:.1e}",
     )
     return Outcome(float(size < 1), decayed(), 1, witness)
+
+
+@CHECKS.clause("dag.remark81.he")
+def norms_of_he_layers() -> Outcome:
+    """Remark 81: He initialisation achieves rho = 1, to a fifth; corrected: the mean square gain is
+    1, and the largest norm above 2."""
+    generator = torch.Generator().manual_seed(0)
+    norms = []
+    gains = []
+    for _ in range(20):
+        W = torch.randn(64, 64, generator=generator, dtype=torch.float64) * (2 / 64) ** 0.5
+        active = (torch.randn(32, 64, generator=generator, dtype=torch.float64) @ W.T > 0).double()
+        D = active[:, :, None] * W
+        norms.append(float(torch.linalg.matrix_norm(D, 2).mean()))
+        gains.append(float(D.square().sum((1, 2)).mean() / 64))
+    witness = worked(
+        "ReLU layer of width 64, He initialisation, 20 draws: largest norm, mean square gain",
+        "1",
+        "mean square gain 1",
+        f"{min(norms):.1f} to {max(norms):.1f}, {sum(gains) / 20:.2f}",
+    )
+    right = max(*(abs(gain - 1) - 0.2 for gain in gains), 2 - min(norms))
+    return Outcome(min(norms) - 1.2, right, 20, witness)
