@@ -35,25 +35,11 @@ from tests.mutations.engine import joins_text, replaced, text_of
 ROOMS = ("store", "stats", "run", "report", "contract", "data")
 COMMANDS = "tests/run/test_"
 NOT_COPIED = ("outputs/", "docs/")
-OPERATORS: dict[type, type] = {
-    **{
-        ast.Lt: ast.LtE,
-        ast.LtE: ast.Lt,
-        ast.Gt: ast.GtE,
-        ast.GtE: ast.Gt,
-        ast.Eq: ast.NotEq,
-        ast.NotEq: ast.Eq,
-    },
-    **{ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In},
-    **{
-        ast.Add: ast.Sub,
-        ast.Sub: ast.Add,
-        ast.Mult: ast.Div,
-        ast.Div: ast.Mult,
-        ast.And: ast.Or,
-        ast.Or: ast.And,
-    },
-}
+SWAPPED: list[tuple[type, type]] = [
+    (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot),
+    (ast.In, ast.NotIn), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or),
+]  # fmt: skip
+OPERATORS = dict(SWAPPED) | {other: one for one, other in SWAPPED}
 FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 

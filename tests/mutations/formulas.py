@@ -13,56 +13,32 @@ from dataclasses import dataclass
 
 from tests.mutations.engine import joins_text, replaced, text_of
 
+
+def _one(pairs: str) -> dict[str, str]:
+    """What the first word of each pair becomes."""
+    return dict(pair.split() for pair in pairs.split(","))
+
+
+def _both(pairs: str) -> dict[str, str]:
+    """What either word of each pair becomes."""
+    forward = _one(pairs)
+    return forward | {other: one for one, other in forward.items()}
+
+
 PAIRS = (
     "i j,w1 w2,v1 v2,z1 z2,m1 m2,w12 w21,y10 y20,f00 h0,f01 f02,h1 h2,s1 s2,ww vv,dx d0,"
     "fi fj,oi oj,s1i s1j,d1i d1j,F0i F0j,F1i F1j,F2i F2j,f01i f01j,f02i f02j,deltai deltaj"
 )
-INDICES = {a: b for pair in PAIRS.split(",") for a, b in (pair.split(), pair.split()[::-1])} | {
-    "x1": "x2"
-}
+INDICES = _both(PAIRS) | {"x1": "x2"}
 """Names and attributes that an error turns into one another."""
 SHARED = {"V", "full", "name"}
 """Attributes that are the same for samples i and j."""
 ORDERS = {"F", "d", "F0", "f0"}
 """Methods whose argument is an order of differentiation."""
-REDUCTIONS = {
-    **{
-        "sum": "mean",
-        "mean": "sum",
-        "max": "min",
-        "min": "max",
-        "amax": "amin",
-        "amin": "amax",
-        "prod": "sum",
-    },
-    **{
-        "maximum": "minimum",
-        "minimum": "maximum",
-        "argmax": "argmin",
-        "argmin": "argmax",
-        "all": "any",
-        "any": "all",
-    },
-}
-FUNCTIONS = {
-    **{
-        "exp": "expm1",
-        "log": "log1p",
-        "tanh": "sin",
-        "sqrt": "square",
-        "square": "abs",
-        "abs": "neg",
-        "sin": "cos",
-    },
-    **{
-        "cos": "sin",
-        "sigmoid": "tanh",
-        "softmax": "log_softmax",
-        "pinv": "inv",
-        "det": "trace",
-        "relu": "abs",
-    },
-}
+REDUCTIONS = _both("sum mean,max min,amax amin,maximum minimum,argmax argmin,all any")
+REDUCTIONS |= {"prod": "sum"}
+FUNCTIONS = _one("exp expm1,log log1p,tanh sin,sqrt square,square abs,abs neg,sin cos,cos sin")
+FUNCTIONS |= _one("sigmoid tanh,softmax log_softmax,pinv inv,det trace,relu abs")
 FORGOTTEN = {"sqrt", "abs", "log", "exp", "square", "log1p", "expm1"}
 SYMMETRIC = {"both", "inputs", "signed", "hidden", "relative_error"}
 """Functions whose first two arguments commute."""
