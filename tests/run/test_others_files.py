@@ -20,30 +20,15 @@ from runner.store.upkeep import OWNER, make_ready, unfinished
 from tests.errors import refusal
 from tests.run.conftest import TWO_CELLS
 
-THEIRS = (
-    *(
-        "notes.txt",
-        "thesis.zip",
-        "mine.csv",
-        ".hidden",
-        "figures/mine.png",
-        "figures/mine.pdf",
-        "tables/mine.csv",
-    ),
-    *(
-        "cells/README",
-        "checkpoints/best.pt",
-        "failures/notes.json",
-        "quarantine/notes.txt",
-        "logs/mine.log",
-        ".locks/a",
-    ),
-)
+THEIRS = """
+notes.txt thesis.zip mine.csv .hidden figures/mine.png figures/mine.pdf tables/mine.csv cells/README
+checkpoints/best.pt failures/notes.json quarantine/notes.txt logs/mine.log .locks/a
+"""
 
 
 def put(folder):
     """Other people's files in a folder, with their contents."""
-    contents = {folder / name: f"theirs: {name}".encode() for name in THEIRS}
+    contents = {folder / name: f"theirs: {name}".encode() for name in THEIRS.split()}
     for path, content in contents.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

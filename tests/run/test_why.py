@@ -46,26 +46,28 @@ def test_a_figure_is_answered_by_its_file_command_and_settings(published, tmp_pa
     assert answer.record()["figures"] and "no row is judged" in answer.title
 
 
-@pytest.mark.parametrize(
-    "text, place, paper",
-    [
-        ("table 5", "Table 5", ""),
-        ("Tab. 5", "Table 5", ""),
-        ("Figure 3", "Fig. 3", ""),
-        ("Fig.3", "Fig. 3", ""),
-        ("fig 12A", "Fig. 12", ""),
-        ("Table n.3", "Table N.3", ""),
-        ("Theorem 34(a)", "Theorem 34", ""),
-        ("Thm. 2 in the HSR paper", "Theorem 2", "HSR"),
-        ("DAG Table 5", "Table 5", "DAG"),
-        ("Figure 3 of the WS-bound paper", "Fig. 3", "WS bound"),
-        ("Table 5 of DAG", "Table 5", "DAG"),
-        ("DAG paper, Table 5", "Table 5", "DAG"),
-        ("ws fig. 2", "Fig. 2", "WS bound"),
-        ("scalar spectrum, Lemma B10", "Lemma B.10", "Scalar spectrum"),
-    ],
-)
-def test_places_are_understood_as_readers_write_them(text, place, paper):
+PLACES = """
+table 5 | Table 5 |
+Tab. 5 | Table 5 |
+Figure 3 | Fig. 3 |
+Fig.3 | Fig. 3 |
+fig 12A | Fig. 12 |
+Table n.3 | Table N.3 |
+Theorem 34(a) | Theorem 34 |
+Thm. 2 in the HSR paper | Theorem 2 | HSR
+DAG Table 5 | Table 5 | DAG
+Figure 3 of the WS-bound paper | Fig. 3 | WS bound
+Table 5 of DAG | Table 5 | DAG
+DAG paper, Table 5 | Table 5 | DAG
+ws fig. 2 | Fig. 2 | WS bound
+scalar spectrum, Lemma B10 | Lemma B.10 | Scalar spectrum
+"""
+"""What a reader writes, the place, and the paper where it is named."""
+
+
+@pytest.mark.parametrize("line", PLACES.strip().splitlines())
+def test_places_are_understood_as_readers_write_them(line):
+    text, place, paper = (part.strip() for part in line.split("|"))
     named = place_name(text)
     assert (named.place, named.paper) == (place, paper)
 

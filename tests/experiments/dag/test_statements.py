@@ -8,21 +8,11 @@ import pytest
 
 from experiments.printed import judged, statements
 from runner.contract import SettingError, Statement
-from runner.run.config import build_job
+from runner.run.config import build_job, experiment_names
 from runner.stats import judge
 from tests.errors import refusal
 
-NAMES = (
-    *(
-        "exp1_resonance",
-        "exp1b_spectral_norm",
-        "exp1_deep",
-        "exp2_bottleneck",
-        "exp3_gn_gap",
-        "exp3b_layernorm",
-    ),
-    *("exp3_stochastic", "exp4_diamond", "exp5_attention", "exp6_resnet18"),
-)
+NAMES = [name for name in experiment_names() if name.startswith("exp")]
 
 
 @pytest.mark.parametrize("name", NAMES)
