@@ -264,6 +264,22 @@ def between(fn, dtype=torch.float64, loss="cross_entropy", outputs=3):
     )
 
 
+def with_backward(forward, backward):
+    """A function of one tensor and its derivative: forward(t), backward(g, t)."""
+
+    class Written(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.save_for_backward(t)
+            return forward(t)
+
+        @staticmethod
+        def backward(ctx, g):
+            return backward(g, *ctx.saved_tensors)
+
+    return Written.apply
+
+
 class Swish(torch.autograd.Function):
     """A backward without a second derivative."""
 

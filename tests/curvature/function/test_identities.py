@@ -11,7 +11,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from runner.curvature import LayerOperator, ParameterOperator, trace_estimate, verify
-from tests.curvature.cases import Detached, Own, Swish
+from tests.curvature.cases import Detached, Own, Swish, with_backward
 from tests.curvature.oracles import flat_gradient, parameter_matrix, relative
 from tests.draws import seeded, tanh_net
 from tests.errors import refusal
@@ -29,16 +29,8 @@ def data(n=6):
     return torch.randn(n, 3, generator=generator).double(), torch.arange(n) % 3
 
 
-class Straight(torch.autograd.Function):
-    """The sign, with the derivative of the identity."""
-
-    @staticmethod
-    def forward(ctx, t):
-        return t.sign()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
+straight = with_backward(torch.sign, lambda g, _: g)
+"""The sign, with the derivative of the identity."""
 
 
 def counting(m, t):
@@ -95,7 +87,7 @@ WRONG = {
     ),
     "a list of parameters": (in_a_list, CROSS, "'weight' is held outside"),
     "straight through": (
-        lambda: between(Straight.apply),
+        lambda: between(straight),
         CROSS,
         "the gradient differs .* check='report'",
     ),

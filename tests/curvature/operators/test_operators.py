@@ -56,7 +56,6 @@ def test_blocks_between_layers_agree_with_hooks(name):
     )
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("kind", [ParameterOperator, LayerOperator])
 def test_the_matrix_however_the_data_are_cut(kind, part):

@@ -43,7 +43,6 @@ def build(case, **options):
     return ParameterOperator(case.module, case.loss, case.batch, **{**known, **options})
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("name", NAMES)
 def test_products_of_unmodified_modules_whole_and_split(name):
     case, named = make_module(name), {"cross_entropy": F.cross_entropy}
@@ -95,7 +94,6 @@ def test_an_embedding_bag_has_no_second_derivative_in_torch_and_is_told():
 STRUCTURED = ["flat language model", "multihead attention", "two inputs", "lstm sequence first"]
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("part", ["gauss_newton", "empirical_fisher"])
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_other_parts_of_structured_outputs_and_flat_targets(name, part):
@@ -115,7 +113,6 @@ def counted(_, target):
     return CLASS_WEIGHTS[target[target >= 0]].sum()
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton", "fisher"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_ignored_labels_and_class_weights_in_several_batches_are_those_of_one(part, weighted):
@@ -285,7 +282,6 @@ class Counting(nn.Module):
         return self.outer(hidden) * self.count
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("budget", [1 << 30, 1])
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton"])
 def test_a_module_that_changes_its_buffers_is_measured_as_it_was(part, budget):
@@ -380,7 +376,6 @@ RIGHT = {
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("name", RIGHT)
 def test_modules_and_data_that_were_once_refused_or_wrong_are_measured(name):
     make, loss, data, options = RIGHT[name]
@@ -444,7 +439,6 @@ class AnyOrder(Sampler):
         return iter([list(parts[(i + self.readings) % 3]) for i in range(3)])
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 def test_batches_of_several_sizes_in_another_order_at_every_reading():
     given, target = torch.randn(15, 6), classes(15, 3)
     module = tanh_net(6, 5, 3)
@@ -480,7 +474,6 @@ def test_complex_tensors_of_the_output_are_no_constants():
             ParameterOperator(module, loss, data, part=part)
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 @pytest.mark.parametrize("options", [{}, {"memory_budget": 1}, {"part": "gauss_newton"}])
 def test_threads_get_the_same_products(options):
     data, module = (torch.randn(16, 4), classes(16, 3)), nn.Linear(4, 3)

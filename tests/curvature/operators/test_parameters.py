@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from runner.curvature import ParameterOperator, discarded_coupling
 from runner.curvature.function.groups import layout
-from tests.curvature.cases import Own
+from tests.curvature.cases import Own, with_backward
 from tests.curvature.oracles import PARTS, parameter_matrix, relative
 from tests.draws import normal, seeded
 from tests.errors import refusal
@@ -42,22 +42,12 @@ def cumulative():
     return net, nn.CrossEntropyLoss(), torch.randn(4, 3).double(), torch.arange(4) % 3
 
 
-class Odd(torch.autograd.Function):
-    """A sine without a forward derivative."""
-
-    @staticmethod
-    def forward(ctx, t):
-        ctx.save_for_backward(t)
-        return t.sin()
-
-    @staticmethod
-    def backward(ctx, g):
-        (t,) = ctx.saved_tensors
-        return g * t.cos()
+odd = with_backward(torch.sin, lambda g, t: g * t.cos())
+"""A sine without a forward derivative."""
 
 
 def without_forward_derivative():
-    net = Own(lambda m, t: m.b(Odd.apply(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2))
+    net = Own(lambda m, t: m.b(odd(m.a(t))), a=nn.Linear(3, 4), b=nn.Linear(4, 2))
     return net, nn.CrossEntropyLoss(), torch.randn(4, 3).double(), torch.randint(0, 2, (4,))
 
 
@@ -73,7 +63,6 @@ def build(name):
     return module.double().eval(), loss, x, y
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")  # one byte on purpose
 @pytest.mark.parametrize("part", ["hessian", "gauss_newton", "empirical_fisher"])
 @pytest.mark.parametrize("name", list(MODULES)[1:])
 def test_dense_truth_however_the_data_are_cut(name, part):
@@ -162,7 +151,6 @@ class Reordered:
             yield x, self.y[i]
 
 
-@pytest.mark.filterwarnings("ignore:memory_budget is")
 def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them():
     module, loss, x, y = build("perceptron")
     same, other = (
@@ -176,20 +164,12 @@ def test_a_loader_may_give_its_examples_in_another_order_but_not_change_them():
         other.refuse_changes()
 
 
-class Turning(torch.autograd.Function):
-    """A backward pass that draws at random."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * (1 + torch.rand(()))
+turned = with_backward(torch.clone, lambda g, _: g * (1 + torch.rand(())))
+"""A backward pass that draws at random."""
 
 
 def turning():
-    middle = Own(lambda m, t: Turning.apply(t))
+    middle = Own(lambda m, t: turned(t))
     return nn.Sequential(nn.Linear(4, 5), middle, nn.Tanh(), nn.Linear(5, 3)).double()
 
 
