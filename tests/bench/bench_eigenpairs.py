@@ -21,7 +21,7 @@ from runner.curvature import ParameterOperator, top_eigenpairs
 from runner.curvature.estimators.eigenpairs import Eigenpairs
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
-from tests.draws import tanh_net
+from tests.draws import tanh_net, trained
 
 COUNT, TOLERANCE, GOAL = 10, 1e-4, 1.2
 
@@ -42,15 +42,9 @@ def perceptron(width: int) -> Network:
     return net, x, x[:, :10].argmax(1)
 
 
-def trained(network: Network) -> Network:
+def fitted(network: Network) -> Network:
     """After 60 steps of Adam, with eigenvalues that stand apart."""
-    net, x, y = network
-    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
-    for _ in range(60):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
-        optimiser.step()
-    net.zero_grad()
+    trained(*network, 60)
     return network
 
 
@@ -111,7 +105,7 @@ def rows(quick: bool = False, word: str = "") -> Iterator[Row]:
     networks = {
         "convolutional network": convolutional,
         "MLP": lambda: perceptron(24),
-        "trained MLP": lambda: trained(perceptron(150)),
+        "trained MLP": lambda: fitted(perceptron(150)),
     }
     for name, make in networks.items():
         if word in name:

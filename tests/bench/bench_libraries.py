@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from runner.curvature import ParameterOperator, as_linear_operator, top_eigenpairs
 from tests.bench.machine import in_turns
-from tests.draws import normal, seeded, tanh_net
+from tests.draws import normal, seeded, tanh_net, trained
 
 OURS = "hess-run"
 PACKAGES = {
@@ -125,12 +125,7 @@ def digits() -> tuple[nn.Module, Data]:
     )
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images[:512] / 16).float().view(-1, 1, 8, 8), torch.tensor(labels[:512])
-    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
-    for _ in range(60):
-        optimiser.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
-        optimiser.step()
-    net.zero_grad()
+    trained(net, x, y, 60)
     return net, (x, y)
 
 

@@ -11,7 +11,6 @@ Run: python -m tests.bench operators [--quick]
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -22,23 +21,16 @@ from runner.curvature.operators.peak import allocations
 from runner.models.resnet import resnet18
 from tests.bench.machine import in_turns
 from tests.bench.table import Row
-from tests.draws import seeded
+from tests.draws import seeded, tanh_net
 
 CROSS = nn.CrossEntropyLoss()
 AMPLE = 1 << 34
+Times = tuple[float, ...]
 Network = tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], Tensor, Tensor]
 
 
 def mlp(*widths: int) -> Network:
-    parts: list[nn.Module] = []
-    for i, o in pairwise(widths):
-        parts += [nn.Linear(i, o), nn.Tanh()]
-    return (
-        nn.Sequential(*parts[:-1]),
-        CROSS,
-        torch.randn(64, widths[0]),
-        torch.randint(0, 10, (64,)),
-    )
+    return tanh_net(*widths), CROSS, torch.randn(64, widths[0]), torch.randint(0, 10, (64,))
 
 
 class Tokens(nn.Module):
@@ -97,6 +89,11 @@ def _has_cells(module: nn.Module) -> bool:
     return any(isinstance(m, nn.RNNBase) for m in module.modules())
 
 
+def row(what: str, ours: Times, theirs: Times, most: float, note: str = "") -> Row:
+    """A cost, which may be `most` times that of the other way."""
+    return Row("operators", what, ours, theirs, most, at_least=False, note=note)
+
+
 def hessian_products(name: str, repeats: int) -> Iterator[Row]:
     """One product, eight at once, and the building of the operator."""
     network = NETWORKS[name]()
@@ -107,14 +104,7 @@ def hessian_products(name: str, repeats: int) -> Iterator[Row]:
     vs = [p.view_as(q) for p, q in zip(v.split(sizes), module.parameters(), strict=True)]
     one, many = by_hand(network)
     ours, theirs = in_turns(lambda: operator @ v, lambda: one(vs), repeats=repeats)
-    yield Row(
-        "operators",
-        f"{name}: one Hessian product, kept double backward",
-        ours,
-        theirs,
-        1.1,
-        at_least=False,
-    )
+    yield row(f"{name}: one Hessian product, kept double backward", ours, theirs, 1.1)
     rows = torch.randn(operator.shape[0], 8)
     pieces = rows.mT.split(sizes, 1)
     batch = [t.reshape(8, *p.shape) for t, p in zip(pieces, module.parameters(), strict=True)]
@@ -125,19 +115,12 @@ def hessian_products(name: str, repeats: int) -> Iterator[Row]:
     ours, *others = in_turns(*ways, repeats=repeats)
     best = min(others, key=lambda times: sorted(times)[len(times) // 2])
     what = f"{name}: eight Hessian products, the best by hand"
-    yield Row("operators", what, ours, best, 1.1, at_least=False, note=operator.method)
+    yield row(what, ours, best, 1.1, note=operator.method)
     wrt = list(module.parameters())
     gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
     build = lambda: ParameterOperator(module, loss, [(x, y)], memory_budget=AMPLE)  # noqa: E731
     ours, theirs = in_turns(build, gradient, repeats=repeats)
-    yield Row(
-        "operators",
-        f"{name}: building, in gradients of the batch",
-        ours,
-        theirs,
-        12,
-        at_least=False,
-    )
+    yield row(f"{name}: building, in gradients of the batch", ours, theirs, 12)
 
 
 def gauss_newton(repeats: int) -> Iterator[Row]:
@@ -150,7 +133,7 @@ def gauss_newton(repeats: int) -> Iterator[Row]:
     gradient = lambda: torch.autograd.grad(loss(module(x), y), wrt)  # noqa: E731
     ours, theirs = in_turns(lambda: operator @ v, gradient, repeats=repeats)
     what = "ResNet-18, B = 16: Gauss-Newton product, in gradients"
-    yield Row("operators", what, ours, theirs, 1.35, at_least=False, note=operator.method)
+    yield row(what, ours, theirs, 1.35, note=operator.method)
 
 
 def empirical_fisher(repeats: int) -> Iterator[Row]:
@@ -161,7 +144,7 @@ def empirical_fisher(repeats: int) -> Iterator[Row]:
     each = operator.multiplication.gradients_of_examples().clone()
     ours, theirs = in_turns(lambda: operator @ v, lambda: each.mT @ (each @ v), repeats=5 * repeats)
     what = "MLP, n = 754: empirical Fisher product, stored gradients by hand"
-    yield Row("operators", what, ours, theirs, 1.2, at_least=False)
+    yield row(what, ours, theirs, 1.2)
 
 
 def tokens_between_layers(repeats: int) -> Iterator[Row]:
@@ -179,7 +162,7 @@ def tokens_between_layers(repeats: int) -> Iterator[Row]:
     ours, theirs = in_turns(lambda: inter_layer_metrics(operator), dense, repeats=repeats)
     note = f"peak {peak:.0f} MiB at a budget of 1024"
     what = "GRU, outputs (32, 16, 30): R, C, D, gap, against both dense matrices"
-    yield Row("operators", what, ours, theirs, 1.5, at_least=False, note=note)
+    yield row(what, ours, theirs, 1.5, note=note)
 
 
 def rows(quick: bool, word: str = "") -> Iterator[Row]:

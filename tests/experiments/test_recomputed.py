@@ -7,6 +7,7 @@ import io
 import json
 import math
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,21 +18,24 @@ PUBLISHED, REFERENCE = ROOT / "outputs" / "published", ROOT / "experiments" / "r
 SEEDS = (42, 43, 44, 45, 46)
 
 
-def rows_of(experiment, table, **params):
-    """seed -> rows of a table, of the cells with these parameters and the settings of the
-    report."""
+@cache
+def cells(experiment):
+    """(name, content) of each cell.json of the paper's seeds with the settings of the report."""
     key = json.loads((PUBLISHED / experiment / "manifest.json").read_text())["settings_key"]
+    with zipfile.ZipFile(PUBLISHED / experiment / "cells.zip") as archive:
+        names = [name for name in archive.namelist() if name.endswith("/cell.json")]
+        found = [(name, json.loads(archive.read(name))) for name in names]
+    return [(n, c) for n, c in found if c["settings_key"] == key and c["seed"] in SEEDS]
+
+
+def rows_of(experiment, table, **params):
+    """seed -> rows of a table, of the cells with these parameters."""
     found = {}
     with zipfile.ZipFile(PUBLISHED / experiment / "cells.zip") as archive:
-        for name in archive.namelist():
-            if not name.endswith("/cell.json"):
-                continue
-            cell = json.loads(archive.read(name))
-            same = all(str(cell["params"].get(k)) == str(v) for k, v in params.items())
-            if cell["settings_key"] != key or cell["seed"] not in SEEDS or not same:
-                continue
+        for name, cell in cells(experiment):
             path = name.replace("cell.json", f"{table}.csv.gz")
-            if path in archive.namelist():
+            same = all(str(cell["params"].get(k)) == str(v) for k, v in params.items())
+            if same and path in archive.NameToInfo:
                 text = gzip.decompress(archive.read(path)).decode()
                 found[cell["seed"]] = list(csv.DictReader(io.StringIO(text)))
     return found

@@ -17,7 +17,7 @@ from runner.curvature.estimators.bounds import (
     wolkowicz_styan_upper,
 )
 from tests.curvature.estimators.test_coverage import NETWORKS
-from tests.draws import normal, seeded, tanh_net
+from tests.draws import normal, seeded, tanh_net, trained
 from tests.errors import refusal
 
 
@@ -197,11 +197,7 @@ def test_stated_errors_of_a_network_trained_in_float32_contain_eigenvalues_of_fl
     )
     x, loss = torch.randn(120, 10), nn.CrossEntropyLoss()
     y = x[:, :3].argmax(1)
-    optimiser = torch.optim.Adam(net.parameters(), 1e-2)
-    for _ in range(200):
-        optimiser.zero_grad()
-        loss(net(x), y).backward()
-        optimiser.step()
+    trained(net, x, y, 200)
     operator = rc.ParameterOperator(net, loss, (x, y))
     found = rc.top_eigenpairs(
         operator, 5, memory_budget=10 * 4 * operator.shape[0], generator=seeded(1)
