@@ -211,6 +211,11 @@ class ModuleCase:
     def batch(self):
         return self.given, self.target
 
+    @property
+    def problem(self):
+        """What an operator is built of."""
+        return self.module, self.loss, self.batch
+
 
 def tokens_loss(logits, target):
     return F.cross_entropy(logits.flatten(0, -2), target.flatten())

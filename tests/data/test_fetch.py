@@ -105,6 +105,11 @@ def served(content, drop_after=None, ranges=True, status=200):
 PACKED = tar_bytes(members())
 
 
+def fetched(root, *mirrors):
+    """The folder of the tiny archive, from the first address that answers."""
+    return fetch_archive(spec_of(PACKED), root, mirrors=mirrors)
+
+
 @pytest.fixture
 def official(monkeypatch):
     """Sends the official address nowhere, so that only the mirrors of a test can answer."""
@@ -145,7 +150,7 @@ def test_fetch_then_read_then_verify(tmp_path, official):
 
 def test_dropped_connection_goes_on_where_it_stopped(tmp_path, official):
     with served(PACKED, drop_after=len(PACKED) // 2 + 1) as server:
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        fetched(tmp_path, server.url)
         assert server.requests == [None, f"bytes={len(PACKED) // 2 + 1}-"]
 
 
@@ -155,11 +160,11 @@ def test_interrupted_download_resumes_next_time(tmp_path, official):
         served(PACKED, drop_after=step) as server,
         refusal("connection ended early", DataError),
     ):
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        fetched(tmp_path, server.url)
     part = tmp_path / ".tiny.tar.gz.hess-run.part"
     assert part.read_bytes() == PACKED[: 3 * step]  # three attempts
     with served(PACKED) as server:
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        fetched(tmp_path, server.url)
         assert server.requests == [f"bytes={3 * step}-"]
     assert not part.exists()
 
@@ -169,7 +174,7 @@ def test_interrupted_download_resumes_next_time(tmp_path, official):
 def test_stale_part_is_thrown_away(tmp_path, official, stale, ranges):
     (tmp_path / ".tiny.tar.gz.hess-run.part").write_bytes(stale)
     with served(PACKED, ranges=ranges) as server:
-        folder = fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        folder = fetched(tmp_path, server.url)
     assert folder.is_dir()
 
 
@@ -177,7 +182,7 @@ def test_next_mirror_is_tried(tmp_path, official):
     (tmp_path / "copy.tar.gz").write_bytes(PACKED)
     with served(PACKED, status=404) as gone, served(b"x" * 1000) as wrong:
         mirrors = [gone.url, wrong.url, (tmp_path / "copy.tar.gz").as_uri()]
-        assert fetch_archive(spec_of(PACKED), tmp_path / "data", mirrors=mirrors).is_dir()
+        assert fetched(tmp_path / "data", *mirrors).is_dir()
         assert len(gone.requests) == len(wrong.requests) == 1
 
 
@@ -186,7 +191,7 @@ def test_wrong_checksum_is_refused(tmp_path, official):
         served(PACKED[:-1] + b"?") as server,
         refusal(r"expected MD5 .* found", DataError),
     ):
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        fetched(tmp_path, server.url)
     assert left(tmp_path) == []
 
 
@@ -194,7 +199,7 @@ def test_no_address_answers(tmp_path, official):
     with pytest.raises(
         DataError, match=r"hess-run data fetch cifar10.*profile=quick.*mirrors"
     ) as error:
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=["ftp://127.0.0.1/x"])
+        fetched(tmp_path, "ftp://127.0.0.1/x")
     assert "http:, https: or file:" in str(error.value)
 
 
@@ -329,7 +334,7 @@ def test_nothing_that_was_there_is_lost(tmp_path, official):
     for name, content in theirs.items():
         (tmp_path / name).write_bytes(content)
     with served(PACKED) as server:
-        folder = fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        folder = fetched(tmp_path, server.url)
     verify(spec_of(PACKED), folder)
     kept = {
         f"{FOLDER}.before/notes.txt": b"mine",
@@ -339,7 +344,7 @@ def test_nothing_that_was_there_is_lost(tmp_path, official):
     assert {name: (tmp_path / name).read_bytes() for name in kept} == kept
     (folder / "a.bin").unlink()
     (tmp_path / "tiny.tar.gz").write_bytes(PACKED)  # brought by the user: used, and kept
-    fetch_archive(spec_of(PACKED), tmp_path)
+    fetched(tmp_path)
     assert (tmp_path / "tiny.tar.gz").read_bytes() == PACKED
     assert sorted(p.name for p in tmp_path.glob(f"{FOLDER}*")) == [
         FOLDER,
@@ -369,7 +374,7 @@ def test_a_server_that_sends_byte_by_byte_is_given_up(tmp_path, official, monkey
     begin = time.monotonic()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
     with refusal("too slow: nothing whole came", DataError):
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[url])
+        fetched(tmp_path, url)
     assert time.monotonic() - begin < 10
     listener.close()
 
@@ -378,21 +383,21 @@ def test_a_download_is_on_disk_before_it_is_checked(tmp_path, official, monkeypa
     synced = []
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.fstat(number).st_size))
     with served(PACKED) as server:
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[server.url])
+        fetched(tmp_path, server.url)
     assert synced == [len(PACKED)]
 
 
 def test_unwritable_root(tmp_path):
     (tmp_path / "file").write_text("")
     with refusal("folder to write to", DataError):
-        fetch_archive(spec_of(PACKED), tmp_path / "file" / "data")
+        fetched(tmp_path / "file" / "data")
 
 
 def test_a_server_that_never_ends_is_cut_off(tmp_path, official):
     with served(PACKED + b"x" * (8 << 20)) as endless, served(PACKED) as good:
-        fetch_archive(spec_of(PACKED), tmp_path / "a", mirrors=[endless.url, good.url])
+        fetched(tmp_path / "a", endless.url, good.url)
         with refusal(r"expected at most .* bytes, found more", DataError):
-            fetch_archive(spec_of(PACKED), tmp_path / "b", mirrors=[endless.url])
+            fetched(tmp_path / "b", endless.url)
     assert left(tmp_path / "b") == [] and not list((tmp_path / "b").glob(".*.part"))
 
 
@@ -401,4 +406,4 @@ def test_a_slow_server_is_given_up(tmp_path, official, monkeypatch, limit, value
     for name, changed in (("PATIENCE", 0.0), ("ATTEMPTS", 1), (limit, value)):
         monkeypatch.setattr(f"runner.data.fetch.{name}", changed)
     with served(PACKED) as slow, refusal("too slow: ", DataError):
-        fetch_archive(spec_of(PACKED), tmp_path, mirrors=[slow.url])
+        fetched(tmp_path, slow.url)

@@ -40,6 +40,10 @@ def small(**kwargs):
     return mlp(inputs=48, outputs=4, depth=2, width=6, generator=seeded(3), **kwargs)
 
 
+def trained(network=None, **settings):
+    return train(network or small(), TRAIN, TEST, order=seeded(7), **settings)
+
+
 class Store:
     """Checkpoints as bytes, so that nothing is shared with the training that saved them."""
 
@@ -106,7 +110,7 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
         "batch": 16,
         "epochs": 4,
     }
-    result = train(small(**make), TRAIN, TEST, order=seeded(7), **settings)
+    result = trained(small(**make), **settings)
     assert result.status == "ok"
     for name, value in expected.state_dict().items():
         assert_close(result.states["final"][name], value, rtol=1e-3, atol=1e-5)
@@ -115,7 +119,7 @@ def test_agrees_with_the_textbook_loop(optimizer, spectral):
 def test_learns_and_keeps_checkpoints():
     network = small()
     start = {k: v.clone() for k, v in network.state_dict().items()}
-    result = train(network, TRAIN, TEST, order=seeded(7), rate=0.1, batch=16, epochs=7)
+    result = trained(network, rate=0.1, batch=16, epochs=7)
     assert tuple(result.states) == CHECKPOINTS
     assert_close(result.states["init"], start, rtol=0, atol=0)
     history = result.history
@@ -204,8 +208,8 @@ def test_killed_and_resumed_is_bitwise_the_same(case):
 
 def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
     settings = {"epochs": 7, "batch": 16, "save_every": 5}
-    whole, store = train(small(), TRAIN, TEST, order=seeded(7), **settings), Store()
-    half = train(small(), TRAIN, TEST, order=seeded(7), checkpoints=store, until="mid", **settings)
+    whole, store = trained(**settings), Store()
+    half = trained(checkpoints=store, until="mid", **settings)
     assert list(half.states) == ["init", "mid"] and half.history["epoch"] == [0, 1, 2, 3]
     again = train(
         small(),
@@ -218,9 +222,9 @@ def test_a_training_stops_at_a_checkpoint_and_continues_from_it():
         **settings,
     )
     assert half.history["test_loss"] == again.history["test_loss"]
-    same_bits(whole, train(small(), TRAIN, TEST, order=seeded(7), checkpoints=store, **settings))
+    same_bits(whole, trained(checkpoints=store, **settings))
     with refusal("until: expected one of"):
-        train(small(), TRAIN, TEST, order=seeded(7), until="last", **settings)
+        trained(until="last", **settings)
 
 
 def test_a_saved_state_does_not_depend_on_the_order_of_a_device():
@@ -273,7 +277,7 @@ def test_mistakes_are_refused():
         ({"epochs": 0}, "epochs"),
     ):
         with refusal(word):
-            train(small(), TRAIN, TEST, order=seeded(7), **bad)
+            trained(**bad)
     with refusal("examples"):
         train(small(), Split(TRAIN.inputs[:0], TRAIN.targets[:0]), TEST, order=seeded(7))
 
@@ -367,7 +371,7 @@ def by_steps(monkeypatch):
 def runs(augmented):
     g = seeded(9)
     if augmented is None:
-        return train(small(), TRAIN, TEST, order=seeded(7), rate=0.1, batch=16, epochs=3)
+        return trained(rate=0.1, batch=16, epochs=3)
     augment, order = (
         (seeded(8), seeded(7)) if augmented == "stream" else (LoaderAugment(g), LoaderOrder(g))
     )

@@ -27,6 +27,10 @@ X = torch.randn(24, 4, generator=seeded(1)).double()
 DATA = (X, torch.arange(24) % 3)
 
 
+def watching(net, *every, **numbers):
+    return rc.monitor(net, nn.CrossEntropyLoss(), DATA, *every, **numbers)
+
+
 def train(net, steps, after):
     """Losses of a training whose batches, dropout and data augmentation are random."""
     torch.manual_seed(5)
@@ -50,7 +54,7 @@ def train(net, steps, after):
 def test_a_training_that_is_watched_is_the_same_training_bit_for_bit(seed):
     plain = train(network(0.3), 12, lambda step: None)
     net = network(0.3)
-    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, 4, eigenvalues=2, trace=4, seed=seed)
+    watch = watching(net, 4, eigenvalues=2, trace=4, seed=seed)
     assert train(net, 12, watch) == plain
     assert [row["step"] for row in watch.rows] == [0, 4, 8]
     assert all("reason" not in row for row in watch.rows)
@@ -60,10 +64,8 @@ def test_a_training_that_is_watched_is_the_same_training_bit_for_bit(seed):
 
 def test_the_numbers_are_those_of_the_network_at_that_step():
     net, truths = network(), []
-    watch = rc.monitor(
+    watch = watching(
         net,
-        nn.CrossEntropyLoss(),
-        DATA,
         5,
         eigenvalues=3,
         trace=200,
@@ -91,7 +93,7 @@ def test_the_numbers_are_those_of_the_network_at_that_step():
 
 def test_numbers_between_layers():
     net = network()
-    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, eigenvalues=0, layers=["0", "4"])
+    watch = watching(net, eigenvalues=0, layers=["0", "4"])
     row = watch(0)
     net.eval()
     blocks = rc.LayerOperator(net, nn.CrossEntropyLoss(), DATA, ["0", "4"]).blocks()
@@ -103,29 +105,27 @@ def test_a_fixed_draw_of_dropout():
     """The Hessian of the sub-network that one draw leaves, the same at each call."""
     net = network(0.5)
     net[1].eval()
-    rows = [
-        rc.monitor(net, nn.CrossEntropyLoss(), DATA, seed=seed).measure(0) for seed in (1, 1, 2)
-    ]
+    rows = [watching(net, seed=seed).measure(0) for seed in (1, 1, 2)]
     assert rows[0]["lambda_1"] == rows[1]["lambda_1"] != rows[2]["lambda_1"]
 
 
 def test_a_failure_later_is_a_row_with_its_reason_and_one_at_first_is_raised():
     net = network()
-    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, 1)
+    watch = watching(net, 1)
     watch(0)
     with torch.no_grad():
         net[0].weight.fill_(math.nan)
     row = watch(1)
     assert "finite" in row.get("reason", "") or math.isnan(row["lambda_1"])
     with refusal("every as a whole number"):
-        rc.monitor(net, nn.CrossEntropyLoss(), DATA, 0)
+        watching(net, 0)
     with pytest.raises(ValueError):
         rc.monitor(net, nn.CrossEntropyLoss(), [], 1)(0)
 
 
 def test_curves_over_saved_checkpoints(tmp_path):
     net, watched = network(), []
-    watch = rc.monitor(net, nn.CrossEntropyLoss(), DATA, 2)
+    watch = watching(net, 2)
 
     def after(step):
         if watch(step):
@@ -136,7 +136,7 @@ def test_curves_over_saved_checkpoints(tmp_path):
     train(net, 13, after)
     watched = [(row["step"], row["lambda_1"]) for row in watch.rows]
     twin = network()
-    curve = rc.monitor(twin, nn.CrossEntropyLoss(), DATA)
+    curve = watching(twin)
     rows = curve.over_checkpoints(str(tmp_path / "step*.pt"))
     assert [row["step"] for row in rows] == [0, 2, 4, 6, 8, 10, 12]  # by number, not by letter
     assert [row["lambda_1"] for row in rows] == pytest.approx([v for _, v in watched], rel=1e-6)

@@ -37,7 +37,7 @@ def far(found, expected):
 
 def agrees(case, **options):
     """The operator, whose blocks are those of the oracle."""
-    operator = LayerOperator(case.module, case.loss, case.batch, case.nodes, **options)
+    operator = LayerOperator(*case.problem, case.nodes, **options)
     assert far(operator.blocks(), hessian_by_hooks(case, operator.nodes)) < 1e-10
     return operator
 
@@ -246,11 +246,11 @@ def test_an_expert_that_a_small_step_leaves_without_examples():
 
 
 def test_a_batch_of_one_size_has_perturbations_of_all_its_rows():
-    operator = LayerOperator(*(lambda c: (c.module, c.loss, c.batch, c.nodes))(fixed_batch()))
+    operator = LayerOperator(*(lambda c: (*c.problem, c.nodes))(fixed_batch()))
     assert operator.sizes == {"a": 20, "c": 12} and verify(operator).ok
     with refusal(r"cannot be cut|cannot be measured"):
         case = fixed_batch()
-        LayerOperator(case.module, case.loss, case.batch, case.nodes, part="empirical_fisher") @ (
+        LayerOperator(*case.problem, case.nodes, part="empirical_fisher") @ (
             torch.ones(32, dtype=torch.float64)
         )
 
@@ -258,7 +258,7 @@ def test_a_batch_of_one_size_has_perturbations_of_all_its_rows():
 @pytest.mark.parametrize("name", ["", "table"])
 def test_an_input_that_belongs_to_no_example(name):
     case = table(name)
-    operator = LayerOperator(case.module, case.loss, case.batch, case.nodes)
+    operator = LayerOperator(*case.problem, case.nodes)
     assert operator.sizes == {"body": 4}
     assert far(operator.blocks(), hessian_by_hooks(case, operator.nodes)) < 1e-10
 
@@ -370,9 +370,9 @@ def test_operators_are_the_same_in_every_gradient_mode(mode, kind):
 
 def test_a_callable_or_a_path_picks_a_tensor_of_an_output():
     case = make_module("lstm hidden state")
-    by_path = LayerOperator(case.module, case.loss, case.batch, case.nodes).blocks()
+    by_path = LayerOperator(*case.problem, case.nodes).blocks()
     nodes = {"embed": None, "lstm": lambda out: out[1][0]}
-    by_call = LayerOperator(case.module, case.loss, case.batch, nodes).blocks()
+    by_call = LayerOperator(*case.problem, nodes).blocks()
     assert all(torch.equal(by_call[pair], block) for pair, block in by_path.items())
     labelled = own(lambda m, t: {"loss": None, "logits": m.c(m.b(m.a(t)))})
     picks = ("logits", lambda out: out["logits"])

@@ -44,7 +44,7 @@ def test_blocks_between_layers_agree_with_hooks(name):
         # the oracle takes the output of "wpe" for one with examples
         layers = ["wte", "ln1", "attn", "mlp", "head"]
     check = name != "unusual"  # it stops gradients on purpose
-    operator = LayerOperator(case.module, case.loss, case.batch, layers, check=check, **options)
+    operator = LayerOperator(*case.problem, layers, check=check, **options)
     expected = hessian_by_hooks(case, operator.nodes)
     found = operator.blocks()
     assert set(found) == set(expected)

@@ -40,7 +40,7 @@ NAMES = [
 
 def build(case, **options):
     known = {k: v for k, v in case.options.items() if k in ("batch_dim", "output")}
-    return ParameterOperator(case.module, case.loss, case.batch, **{**known, **options})
+    return ParameterOperator(*case.problem, **{**known, **options})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,8 +84,8 @@ def test_an_embedding_bag_has_no_second_derivative_in_torch_and_is_told():
     for part in ("hessian", "gauss_newton"):
         advice = r"embedding_bag.*nn\.Embedding and a sum\), or leave its parameters out"
         with refusal(advice):
-            ParameterOperator(case.module, case.loss, case.batch, part=part)
-        operator = ParameterOperator(case.module, case.loss, case.batch, ["mix", "head"], part)
+            ParameterOperator(*case.problem, part=part)
+        operator = ParameterOperator(*case.problem, ["mix", "head"], part)
         assert verify(operator).ok
 
 
