@@ -11,6 +11,7 @@ import re
 import shutil
 import warnings
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,84 +64,83 @@ def last_digit(rows):
     rows[1][4] = rows[1][4][:-1] + ("1" if rows[1][4][-1] == "0" else "0")
 
 
+def on(file, change):
+    return lambda cell: change(cell / file)
+
+
+def nowhere(path):
+    path.symlink_to("nowhere")
+
+
+FILE = {
+    "empty": lambda p: p.write_bytes(b""),
+    "garbage": lambda p: p.write_bytes(os.urandom(300)),
+    "truncated": lambda p: changed(p, lambda content: content[:60]),
+    "a folder": lambda p: instead(p, Path.mkdir),
+    "a pipe": lambda p: instead(p, os.mkfifo),
+    "a dangling link": lambda p: instead(p, nowhere),
+    "a loop of links": lambda p: instead(p, lambda path: path.symlink_to(path.name)),
+}
+"""Of cell.json, of a table, and of a zip file."""
+JSON = {
+    "missing": Path.unlink,
+    "a list": lambda p: p.write_text("[1, 2]"),
+    "nested beyond reading": lambda p: p.write_text("[" * 200_000),
+    "in another encoding": lambda p: changed(p, lambda text: text.replace(b"toy", b"t\xf6y")),
+}
+KEYS = {
+    "without settings": {"settings": None},
+    "without software": {"software": None},
+    "with a word for the seed": {"seed": "42"},
+    "with a word for a time": {"wall_seconds": "fast"},
+    "of another seed": {"seed": 43},
+    "of another experiment": {"experiment": "other"},
+    "of another version": {"version": 2},
+    "of other threads": {"threads": 7},
+    "of another device": {"device": "cuda"},
+    "of other parameters": {"params": {"width": 9, "shape": "round"}},
+    "of other settings": {"settings": {}},
+    "with another key": {"settings_key": "0" * 16},
+    "with another id": {"id": "0" * 16},
+    "that leads outside": {"tables": {"../../evil": 1}},
+    "that leads to an absolute path": {"tables": {"/etc/passwd": 1}},
+    "that names a table more": {"tables": {"numbers": 20, "keys": 1, "more": 1}},
+    "that names a table less": {"tables": {"numbers": 20}},
+    "with a list of tables": {"tables": ["numbers", "keys"]},
+    "with another sum": {"sha256": {"numbers": "0" * 64, "keys": "0" * 64}},
+    "with a sum less": {"sha256": {"keys": "0" * 64}},
+    "with a word for the sums": {"sha256": "many"},
+}
+TABLE = {
+    "missing": Path.unlink,
+    "not packed": lambda p: changed(p, gzip.decompress),
+    "packed twice": lambda p: changed(p, gzip.compress),
+    "a bit changed": lambda p: changed(p, flipped),
+    "with more behind it": lambda p: changed(p, lambda content: content + b"more"),
+    "the other one": lambda p: shutil.copy(p.with_name("keys.csv.gz"), p),
+}
+ROWS = {
+    "a number edited": lambda r: r[1].__setitem__(4, "123.456"),
+    "a number replaced by text": lambda r: r[1].__setitem__(4, "many"),
+    "the last digit of a number": last_digit,
+    "rows cut off": lambda r: r.__delitem__(slice(10, None)),
+    "a column lost": lambda r: [row.pop() for row in r],
+    "a header renamed": lambda r: r[0].__setitem__(4, "worth"),
+    "a row twice": lambda r: r.append(r[-1]),
+    "rows in another order": lambda r: r.insert(1, r.pop()),
+}
+CELL = {
+    "a file": Path.touch,
+    "an empty folder": Path.mkdir,
+    "a dangling link": nowhere,
+    "a link to another cell": lambda path: path.symlink_to(max(path.parent.iterdir())),
+}
 DAMAGE = {
-    "json empty": lambda c: (c / "cell.json").write_text(""),
-    "json garbage": lambda c: (c / "cell.json").write_bytes(os.urandom(200)),
-    "json truncated": lambda c: changed(c / "cell.json", lambda content: content[:100]),
-    "json a list": lambda c: (c / "cell.json").write_text("[1, 2]"),
-    "json without settings": lambda c: described(c, settings=None),
-    "json without software": lambda c: described(c, software=None),
-    "json with a word for the seed": lambda c: described(c, seed="42"),
-    "json of another seed": lambda c: described(c, seed=43),
-    "json of other parameters": lambda c: described(c, params={"width": 9, "shape": "round"}),
-    "json of other settings": lambda c: described(c, settings={}),
-    "json with another key": lambda c: described(c, settings_key="0" * 16),
-    "json with another id": lambda c: described(c, id="0" * 16),
-    "json that leads outside": lambda c: described(c, tables={"../../evil": 1}),
-    "json that names a table more": lambda c: described(
-        c, tables={"numbers": 20, "keys": 1, "more": 1}
-    ),
-    "json a folder": lambda c: instead(c / "cell.json", Path.mkdir),
-    "json missing": lambda c: (c / "cell.json").unlink(),
-    "table empty": lambda c: (c / "numbers.csv.gz").write_bytes(b""),
-    "table garbage": lambda c: (c / "numbers.csv.gz").write_bytes(os.urandom(300)),
-    "table truncated": lambda c: changed(c / "numbers.csv.gz", lambda content: content[:60]),
-    "table missing": lambda c: (c / "numbers.csv.gz").unlink(),
-    "table not packed": lambda c: changed(c / "numbers.csv.gz", gzip.decompress),
-    "table a folder": lambda c: instead(c / "numbers.csv.gz", Path.mkdir),
-    "a number edited": lambda c: edited(
-        c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "123.456")
-    ),
-    "a number replaced by text": lambda c: edited(
-        c / "numbers.csv.gz", lambda r: r[1].__setitem__(4, "many")
-    ),
-    "rows cut off": lambda c: edited(
-        c / "numbers.csv.gz", lambda r: r.__delitem__(slice(10, None))
-    ),
-    "a column lost": lambda c: edited(c / "numbers.csv.gz", lambda r: [row.pop() for row in r]),
-    "a header renamed": lambda c: edited(
-        c / "numbers.csv.gz", lambda r: r[0].__setitem__(4, "worth")
-    ),
-    "a file in place of the cell": lambda c: instead(c, Path.touch),
-    "a dangling link in place of the cell": lambda c: instead(
-        c, lambda path: path.symlink_to("nowhere")
-    ),
-    "json nested beyond reading": lambda c: (c / "cell.json").write_text("[" * 200_000),
-    "json in another encoding": lambda c: changed(
-        c / "cell.json", lambda content: content.replace(b"toy", b"t\xf6y")
-    ),
-    "json of another experiment": lambda c: described(c, experiment="other"),
-    "json of another version": lambda c: described(c, version=2),
-    "json of other threads": lambda c: described(c, threads=7),
-    "json of another device": lambda c: described(c, device="cuda"),
-    "json with a word for a time": lambda c: described(c, wall_seconds="fast"),
-    "json with a list of tables": lambda c: described(c, tables=["numbers", "keys"]),
-    "json that names a table less": lambda c: described(c, tables={"numbers": 20}),
-    "json that leads to an absolute path": lambda c: described(c, tables={"/etc/passwd": 1}),
-    "json with another sum": lambda c: described(c, sha256={"numbers": "0" * 64, "keys": "0" * 64}),
-    "json with a sum less": lambda c: described(c, sha256={"keys": "0" * 64}),
-    "json with a word for the sums": lambda c: described(c, sha256="many"),
-    "json a loop of links": lambda c: instead(
-        c / "cell.json", lambda path: path.symlink_to(path.name)
-    ),
-    "json a pipe": lambda c: instead(c / "cell.json", os.mkfifo),
-    "table a bit changed": lambda c: changed(c / "numbers.csv.gz", flipped),
-    "table with more behind it": lambda c: changed(
-        c / "numbers.csv.gz", lambda content: content + b"more"
-    ),
-    "table packed twice": lambda c: changed(c / "numbers.csv.gz", gzip.compress),
-    "table a dangling link": lambda c: instead(
-        c / "numbers.csv.gz", lambda path: path.symlink_to("nowhere")
-    ),
-    "table the other one": lambda c: shutil.copy(c / "keys.csv.gz", c / "numbers.csv.gz"),
-    "table a pipe": lambda c: instead(c / "numbers.csv.gz", os.mkfifo),
-    "the last digit of a number": lambda c: edited(c / "numbers.csv.gz", last_digit),
-    "a row twice": lambda c: edited(c / "numbers.csv.gz", lambda r: r.append(r[-1])),
-    "rows in another order": lambda c: edited(c / "numbers.csv.gz", lambda r: r.insert(1, r.pop())),
-    "an empty folder in place of the cell": lambda c: instead(c, Path.mkdir),
-    "a link to another cell in place of the cell": lambda c: instead(
-        c, lambda path: path.symlink_to(max(c.parent.iterdir()))
-    ),
+    **{f"json {kind}": on("cell.json", change) for kind, change in (FILE | JSON).items()},
+    **{f"json {kind}": lambda c, keys=keys: described(c, **keys) for kind, keys in KEYS.items()},
+    **{f"table {kind}": on("numbers.csv.gz", change) for kind, change in (FILE | TABLE).items()},
+    **{kind: on("numbers.csv.gz", partial(edited, change=change)) for kind, change in ROWS.items()},
+    **{f"{kind} in place of the cell": partial(instead, make=make) for kind, make in CELL.items()},
 }
 """Kinds of damage to a cell that is a folder; the last one in the order of names stays whole."""
 
@@ -171,9 +171,7 @@ def repacked(path, method):
 NO_FILE = re.compile("a folder|a pipe|link|in place of the cell")
 ZIP_DAMAGE = {
     **{kind: inside(change) for kind, change in DAMAGE.items() if not NO_FILE.search(kind)},
-    "zip empty": lambda z: z.write_bytes(b""),
-    "zip garbage": lambda z: z.write_bytes(os.urandom(500)),
-    "zip cut off in its entries": lambda z: changed(z, lambda content: content[:200]),
+    **{f"zip {kind}": change for kind, change in FILE.items()},
     "zip cut off in its directory": lambda z: changed(z, lambda content: content[:-40]),
     "zip zeros": lambda z: changed(z, lambda content: bytes(len(content))),
     "zip with zeros behind its first half": lambda z: changed(
@@ -185,11 +183,7 @@ ZIP_DAMAGE = {
     "zip a bit of a size": bit_of(lambda content: content.rindex(b"PK\1\2") + 24),
     "zip an entry twice": lambda z: repacked(z, zipfile.ZIP_STORED),
     "zip a text": lambda z: z.write_text("version https://git-lfs.github.com/spec/v1\n"),
-    "zip a folder": lambda z: instead(z, Path.mkdir),
     "zip a folder with files": lambda z: instead(z, lambda p: (p / "inside").mkdir(parents=True)),
-    "zip a pipe": lambda z: instead(z, os.mkfifo),
-    "zip a dangling link": lambda z: instead(z, lambda path: path.symlink_to("nowhere")),
-    "zip a loop of links": lambda z: instead(z, lambda path: path.symlink_to(path.name)),
     "zip of another cell": lambda z: shutil.copy(max(z.parent.glob("*.zip")), z),
     "zip a link to another cell": lambda z: instead(
         z, lambda path: path.symlink_to(max(z.parent.glob("*.zip")))
