@@ -14,10 +14,12 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 import runner.curvature as rc
+from runner.curvature.estimators.bounds import wolkowicz_styan_upper
 from tests.draws import normal, seeded
 from tests.errors import refusal
 
@@ -196,11 +198,24 @@ class EstimatorContract(BlockContract):
     default device."""
 
     def test_estimates_agree_with_the_truth(self):
-        operator, truth = self.build(), self.truth()
+        truth = self.truth()
         values = torch.linalg.eigvalsh(truth)
-        for which, value in (("largest", values[-1]), ("smallest", values[0])):
-            end = rc.top_eigenpairs(operator, 1, which, generator=seeded())
-            assert abs(end.value - value) <= end.error + 1e-8 * float(values.abs().max())
+        size, sums = len(values), (values.sum(), values.square().sum())
+        for dtype in self.dtypes:
+            operator, close = self.build(dtype), {"rel": DTYPES[dtype], "abs": DTYPES[dtype]}
+            for which, value in (("largest", values[-1]), ("smallest", values[0])):
+                end = rc.top_eigenpairs(operator, 1, which, generator=seeded())
+                rounding = 100 * DTYPES[dtype] * float(values.abs().max())
+                assert abs(end.value - value) <= end.error + rounding and bool(end.converged.all())
+            trace = rc.trace_estimate(operator, 200)
+            assert (trace.method, trace.error) == ("exact", 0.0)
+            assert trace.value == pytest.approx(float(sums[0]), **close)
+            bound = rc.upper_bound_estimate(operator, 200)
+            expected = float(wolkowicz_styan_upper(size, *sums))
+            assert bound.low == bound.value == bound.high == pytest.approx(expected, **close)
+            density = rc.spectral_density(operator, 3, 30, generator=seeded())
+            area = torch.trapezoid(density.density, density.grid)
+            assert float(area) == pytest.approx(1, abs=0.01)
 
     def test_estimates_do_not_depend_on_the_default_device(self):
         operator = self.build()

@@ -3,8 +3,6 @@ on."""
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -12,24 +10,9 @@ from runner.contract import SettingError
 from runner.report.reference import read_reference, reference_path
 from runner.run.config import build_job, experiment_names, preview
 from runner.store.store import settings
-from tests import ROOT
 from tests.errors import mistakes, refusal
 
-HEAVY = ("torch", "pandas", "scipy", "matplotlib")
 NAMES = experiment_names()
-
-
-def test_listing_imports_nothing_heavy():
-    """Neither the runner nor composing and listing any experiment does, in a process that has
-    imported nothing yet."""
-    script = f"""
-import sys
-from runner.run.config import experiment_names, preview
-for name in ("", *experiment_names()):
-    cells = list(preview(name).cells()) if name else []
-    assert not (found := [m for m in {HEAVY} if m in sys.modules]), (name, found)
-"""
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -93,7 +93,8 @@ def test_a_launcher_gives_the_same_bytes(command, measured):
     assert cell_tables(Path("outputs")) == cell_tables(measured)
 
 
-def test_help_and_listing_do_not_load_torch(toy_conf):
+def test_help_and_listing_do_not_load_torch():
+    """Of the project's own experiments, whose settings and cells a listing reads."""
     for verb in ("--help", "list"):
         code = (
             "import sys; from runner import cli\n"
