@@ -31,7 +31,7 @@ POLISHED = "polished"
 WHEN = {
     "every_step": "applied from the start",
     "second_half": "applied in the second half",
-    POLISHED: "end points of the continued descents",
+    POLISHED: "end points, continued downhill",
 }
 """Reading of the stop rule, in words."""
 FIGURES = {

@@ -1,7 +1,7 @@
 """The paper's statements as claims, one row each, decided data set by data set.
 
 The fitted protocol with the stop rule judged from the first step decides. The second reading of the
-stop rule, the end points of the continued descents, and A-SAM at the wide radius are variants in
+stop rule, the end points continued downhill, and A-SAM at the wide radius are variants in
 the row. The statements of Fig. 14 are decided by further draws of the data.
 """
 

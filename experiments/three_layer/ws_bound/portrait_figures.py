@@ -201,10 +201,10 @@ def critical_points(case: Case) -> Figure:
     bounds.plot(ends, ends, color="black", linewidth=1)
     draw.log_axis(bounds, "both")
     bounds.set_xlabel(f"{BOUND} where the search stops")
-    bounds.set_ylabel(f"{BOUND} after continued descent")
+    bounds.set_ylabel(f"{BOUND} where it leads downhill")
     rank = stopped.corr(both["lambda_sup"], method="spearman")
     draw.note(figure, f"all data sets; (b), (c): {case.title}, N = {narrow}; line in (c): equality")
-    titles = ["classification after continued descent", "gradient left by the stop rule"]
+    titles = ["where the points lead downhill", "gradient left by the stop rule"]
     draw.letter([axes[0, 0], gradients, bounds], [*titles, f"rank correlation {rank:.2f}"])
     return figure
 
@@ -242,7 +242,7 @@ def draws(tables: Tables) -> Figure:
     """
     rows = tables["draws"]
     rows = rows.assign(gain=rows["f1_low"] - rows["f1_high"])
-    stages = {"stopped": "where the search stops", "polished": "after continued descent"}
+    stages = {"stopped": "where the search stops", "polished": "where it leads downhill"}
 
     def panel(ax: Axes, size: int) -> None:
         for place, stage in enumerate(stages):
