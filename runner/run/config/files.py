@@ -28,6 +28,8 @@ CONF = (
 LAUNCHERS = "hydra/launcher"
 OPTIONS = (*GROUPS, "experiment", "profile")
 """Every group that has a folder of choices."""
+RESERVED = ("published", "diagnose", "demo")
+"""Folders of outputs/ that are no experiment's."""
 _ADDED: list[Path] = []
 
 
@@ -99,7 +101,7 @@ def load(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_loader())
+        content = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_loader())
     except (yaml.YAMLError, ValueError, TypeError, OSError, RecursionError) as error:
         raise SettingError(f"{shown(path)}: cannot be read as YAML: {short(error, 200)}") from error
     if not isinstance(content, dict):
@@ -113,7 +115,8 @@ def load(path: Path) -> dict[str, Any]:
 @cache
 def _loader() -> type:
     """The YAML dialect of OmegaConf (1e-3 is a number, no dates, no key twice) on libyaml: its own
-    parser takes twenty times as long."""
+    parser takes twenty times as long. As on the command line, whole numbers are decimal digits (010
+    and 1:30 are text, not 8 and 90), and of the truth values only true and false (on is text)."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -126,19 +129,23 @@ def _loader() -> type:
                 )
             return super().construct_mapping(node, deep=deep)
 
-    digits = r"[0-9][0-9_]*"
-    exponent = r"[eE][-+]?[0-9]+"
-    number = (
-        rf"[-+]?(?:{digits}\.[0-9_]*(?:{exponent})?|{digits}{exponent}|\.[0-9]+(?:{exponent})?)"
-    )
-    special = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+    kinds = {
+        "float": (
+            r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|"
+            r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+            "-+0123456789.",
+        ),
+        "int": (r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
+        "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    }
+    own = tuple(f":{kind}" for kind in (*kinds, "timestamp"))
     resolvers = {}
     for first, known in Loader.yaml_implicit_resolvers.items():
-        resolvers[first] = [one for one in known if not one[0].endswith((":timestamp", ":float"))]
+        resolvers[first] = [one for one in known if not one[0].endswith(own)]
     Loader.yaml_implicit_resolvers = resolvers
-    Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(f"^(?:{number}|{special})$"), list("-+0123456789.")
-    )
+    for kind, (pattern, first) in kinds.items():
+        tag = f"tag:yaml.org,2002:{kind}"
+        Loader.add_implicit_resolver(tag, re.compile(f"^(?:{pattern})$"), list(first))
     return Loader
 
 
@@ -162,7 +169,7 @@ def comments(path: Path) -> dict[str, str]:
     meanings: dict[str, str] = {}
     key = ""
     above = ""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8-sig").splitlines():
         if alone := re.match(r"(\s+)#\s+(.+)$", line):
             if key and len(alone[1]) > 20:
                 meanings[key] += f" {alone[2].strip()}"
@@ -206,9 +213,14 @@ def experiment_file(name: str, trail: tuple[str, ...] = ()) -> ExperimentFile:
     path = find("experiment", name)
     own = load(path)
     where = shown(path)
+    if not re.fullmatch(r"\w[\w-]*", name) or name in RESERVED:
+        raise SettingError(
+            f"{where}: expected a name of letters, digits, _ and -, and none of "
+            f"{', '.join(RESERVED)}: it is the name of the folder of its results"
+        )
     if name in trail:
         raise SettingError(f"{where}: builds on itself through {', '.join(trail)}")
-    if path.read_text(encoding="utf-8").partition("\n")[0].strip() != "# @package _global_":
+    if path.read_text(encoding="utf-8-sig").partition("\n")[0].strip() != "# @package _global_":
         raise SettingError(f"{where}: expected # @package _global_ as its first line")
     chosen: dict[str, str] = {}
     body: dict[str, Any] = {}

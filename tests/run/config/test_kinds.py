@@ -13,6 +13,7 @@ from runner.run.config.types import Mismatch, convert, load_class, may_import, t
 from runner.run.show import show
 from runner.store.store import settings
 from tests.errors import refusal
+from tests.run.conftest import TOY
 
 CHOICES = [(group, choice) for group in GROUPS for choice in files.choices(group)]
 
@@ -155,3 +156,37 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
     check_device("cuda:1", "ws_bound", experiment)
     with refusal("expected cuda:0 to cuda:1, found cuda:7", SettingError):
         check_device("cuda:7", "ws_bound", experiment)
+
+
+YAML = {
+    "010": "010",
+    "1:30": "1:30",
+    "1_000": "1_000",
+    "0x10": "0x10",
+    "1_0.5": "1_0.5",
+    "on": "on",
+    "No": "No",
+    "true": True,
+    "10": 10,
+    "-3": -3,
+    "1e-3": 1e-3,
+    "1.": 1.0,
+    ".5": 0.5,
+    "2024-01-02": "2024-01-02",
+    "~": None,
+}
+
+
+def test_yaml_numbers_are_those_of_the_command_line(tmp_path):
+    path = tmp_path / "own.yaml"
+    text = "".join(f"k{number}: {word}\n" for number, word in enumerate(YAML))
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())  # as some editors begin a file
+    read = list(files.load.__wrapped__(path).values())
+    assert read == list(YAML.values()) and list(map(type, read)) == list(map(type, YAML.values()))
+
+
+@pytest.mark.parametrize("name", ["published", "diagnose", "demo", "index.html", "a b"])
+def test_an_experiment_has_a_name_that_a_folder_of_results_can_have(name, toy_conf):
+    (toy_conf / "experiment" / f"{name}.yaml").write_text(TOY)
+    with refusal("expected a name of letters, digits, _ and -, and none of published"):
+        build_job([f"experiment={name}"])
