@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "run it inside WSL 2"
         )
         sys.exit(2)
+    os.environ["MPLBACKEND"] = "agg"  # figures are files; a notebook's name for another may be set
     if arguments is None:
         protect()
         signal.signal(

@@ -28,7 +28,8 @@ MARKED = re.compile(rb'hess[-_]run|window\.hess|"made_from"')
 """In every other file that this program writes here."""
 START = "start.json"
 """Of an output folder: what its start page was made from, and the SHA-256 of its files."""
-START_FILES = ("index.html", "rows.js", "pages.js")
+GALLERY = "gallery.html"
+START_FILES = ("index.html", "rows.js", "pages.js", GALLERY)
 TYPES: Mapping[str, tuple[type, type | None]] = {
     "experiment": (str, None),
     "title": (str, None),

@@ -11,15 +11,13 @@ from typing import Any
 from runner.contract import natural
 from runner.report.citation import bibtex
 from runner.report.formulas import marked, table
-from runner.report.manifest import write
+from runner.report.manifest import GALLERY, write
 from runner.report.navigation import ALONE, Surroundings
 from runner.report.page import ALL, Page
 from runner.report.papers import known_papers
 from runner.report.rendering import SIGNS, island, render
 from runner.report.tones import MEANINGS, in_order, tone
 from runner.store.archive import PUBLISHED
-
-GALLERY = "gallery.html"
 
 
 def build_start(

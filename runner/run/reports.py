@@ -50,11 +50,11 @@ def _check_outputs(jobs: Sequence[Job]) -> None:
             ) from error
 
 
-def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
-    """Report each set of settings among `jobs` once; True when every report was made and no cell is
-    missing.
+def report_jobs(jobs: Sequence[Job], any_seed: bool = False, partial: bool = False) -> bool:
+    """Report each set of settings among `jobs` once; True when every report was made without
+    failures and no cell is missing.
 
-    any_seed: as in `runner.report.update.report`.
+    any_seed: as in `runner.report.update.report`. partial: cells may be missing.
     """
     from runner.report.write import write_overview
 
@@ -65,15 +65,16 @@ def report_jobs(jobs: Sequence[Job], any_seed: bool = False) -> bool:
     for outputs in folders:
         # what a killed report has left: a run that finds all cells stored sweeps nothing
         sweep(outputs)
-    complete = [_report_one(members, any_seed) for members in groups.values()]
+    complete = [_report_one(members, any_seed, partial) for members in groups.values()]
     for outputs in folders:
         if is_claimed(outputs):  # a folder without any report has no start page
             write_overview(outputs)
     return all(complete)
 
 
-def _report_one(jobs: Sequence[Job], any_seed: bool) -> bool:
-    """Report jobs of the same settings; True when the report was made and no cell is missing."""
+def _report_one(jobs: Sequence[Job], any_seed: bool, partial: bool) -> bool:
+    """Report jobs of the same settings; True as in `report_jobs`."""
+    from runner.report.manifest import read_manifest
     from runner.report.update import report
 
     name = jobs[0].name
@@ -99,7 +100,10 @@ def _report_one(jobs: Sequence[Job], any_seed: bool) -> bool:
     stored = {cell.id for cell in collection.cells}
     for cells in collection.beside.values():  # a companion's cells count as stored, too
         stored |= {cell.id for cell in cells}
-    return all(cell_id in stored for job in jobs for cell_id, _ in job.cells())
+    made = read_manifest(collection.place.folder)
+    if made is not None and made["report_failures"]:
+        return False
+    return partial or all(cell_id in stored for job in jobs for cell_id, _ in job.cells())
 
 
 def say_step(line: str) -> None:
@@ -151,8 +155,8 @@ def report_command(call: Call) -> int:
     stores = {job.store.root: job.store for job in jobs}
     left_out = [line for store in stores.values() for line in store.examined().left_out()]
     say_damage(left_out, as_json=False)
-    report_jobs(jobs, any_seed)
-    return 1 if left_out else 0
+    made = report_jobs(jobs, any_seed, partial=True)
+    return 0 if made and not left_out else 1
 
 
 def _inches(call: Call, key: str) -> float:

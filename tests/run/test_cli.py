@@ -19,6 +19,7 @@ from runner.run import config
 from runner.store import tables
 from runner.store.store import Store
 from tests.run.conftest import cell_tables, command_environment, opened
+from tests.run.toy import ToyAnalysis
 
 
 @pytest.mark.parametrize(
@@ -343,3 +344,16 @@ def test_without_published_results_a_command_says_where_they_are(command):
         (command.folder / "none").mkdir(exist_ok=True)
         said = "".join(map(str, command(*words.split())))
         assert "published results are not here" in said, words
+
+
+def test_a_figure_that_fails_is_no_success(stored, monkeypatch):
+    monkeypatch.setenv("TOY_FIGURES", "1")
+    monkeypatch.setenv("MPLBACKEND", "a_backend_of_another_environment")
+    assert stored("report", "experiment=toy")[0] == 0
+    monkeypatch.setattr(ToyAnalysis, "_line", lambda self: self.tables["none"])
+    shutil.rmtree("outputs/toy/figures")
+    for words in (("report",), ("report", "experiment=toy"), ("experiment=toy",)):
+        status, out, _ = stored(*words)
+        assert status == 1 and "failed: figure numbers: KeyError" in out
+    Path("outputs/gallery.html").write_text("changed")
+    assert stored("store", "check")[0] == 1
