@@ -80,6 +80,10 @@ class Function:
         self._modules: list[nn.Module] = []
         self._constants: dict[bool, dict[int, Tensor]] = {}
 
+    def seed_or(self, other: int) -> int:
+        """The seed of the random draws, `other` where there is none."""
+        return other if self.seed is None else self.seed
+
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """Inside, torch is set as `at` needs it: several points are then evaluated quickly. The

@@ -389,3 +389,15 @@ def _jacobians(module, x):
         f = module(example[None])[0]
         rows.append(torch.stack([flat_gradient(v, module.parameters()) for v in f]))
     return torch.stack(rows)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_one_draw_of_dropout_is_measured_under_any_seed(seed):
+    torch.manual_seed(3)
+    net, (x, y) = dropping(), data()
+    torch.manual_seed(seed)
+    mask = F.dropout(torch.ones(len(x), 4, dtype=torch.float64), 0.5)
+    fixed = Own(lambda m, t: m.last(m.first(t) * mask), first=net[0], last=net[2])
+    operator = ParameterOperator(net, CROSS, (x, y), seed=seed)
+    expected = parameter_matrix("hessian", fixed, CROSS, x, y)
+    assert relative(operator @ torch.eye(31, dtype=torch.float64), expected) < 1e-10
