@@ -18,7 +18,7 @@ from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.spread import SpreadAnalysis, said
+from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first
 from runner.contract import Claim, Figures, Statement
 from runner.stats import Statistic
@@ -42,7 +42,6 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
     alternatives = RESONANCE
     results = Results("exp1", (*VARIANT, "checkpoint"))
 
-    reference = "exp1_resonance"
     plain = "plain"
     points: ClassVar[tuple[tuple[str, int, int, str], ...]] = (
         ("C", 12, 11, "plain C at the largest distance"),
@@ -92,7 +91,6 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             ),
             "coupling_map": partial(figures.pair_maps, deepest, "C", variant="arch"),
             "training": partial(figures.learning_curves, self.tables["history"], **of),
-            **self.further_figures(),
         }
 
     def _points(self, value: str) -> list[tuple[int, int, float, str]]:
@@ -127,7 +125,7 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
             )
         for value in DYNAMICS:
             rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
-        return rows + self.further
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says)
@@ -137,13 +135,12 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
 
     def notes(self) -> list[str]:
         without_norm = without_norm_note(self.beside.get(WITHOUT_NORM, {}).get("distances"))
-        return [*without_norm, *above_one_note(self.tables["pairs"]), *said(self.further)]
+        return [*without_norm, *above_one_note(self.tables["pairs"])]
 
 
 class SpectralNormAnalysis(ResonanceAnalysis):
     """Exp. 1b: the same analysis of spectrally normalised networks, with claims of its own."""
 
-    reference = "exp1b_spectral_norm"
     alternatives = SPECTRAL_NORM
     results = Results("exp1b", (*VARIANT, "checkpoint"))
     plain = "plain_sn"
@@ -169,7 +166,6 @@ class DeepAnalysis(ResonanceAnalysis):
     alternatives = DEEP
     results = Results("exp1_appendix", (*VARIANT, "checkpoint"))
 
-    reference = "exp1_deep"
     points = (
         ("C", 32, 31, "coupling of the ends"),
         ("R", 32, 0, "start of the U"),

@@ -60,7 +60,7 @@ class Exp1Resonance(InterLayer):
     def companions(self) -> Mapping[str, c.Companion]:
         """Those of all experiments on images, and untrained plain networks without LayerNorm
         (Section 5.1's norms)."""
-        found = companions(self, self.model)
+        found = companions(self)
         with_norm = self.model.kind == "mlp" and getattr(self.model, "norm", False)
         if type(self) is not Exp1Resonance or not found or not with_norm:
             return found

@@ -16,7 +16,7 @@ from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
-from experiments.dag.protocol.spread import SpreadAnalysis, said
+from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import (
     first,
     gap,
@@ -43,7 +43,6 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
     alternatives = GAP
     results = Results("exp3", ("activation", "checkpoint"))
 
-    reference = "exp3_gn_gap"
     gap_figure = "fig5_gap_and_curvature"
     parts_figure = "tableN5_parts"
 
@@ -73,7 +72,7 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         }
         if "stochastic" in tables:
             found["tableN6_stochastic"] = partial(draw.stochastic, tables["stochastic"])
-        return {**found, **self.further_figures()}
+        return found
 
     def statistics(self) -> list[Statistic]:
         where = ["activation", "checkpoint"]
@@ -85,7 +84,7 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         rows += summary.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
         for value in ("gn", "tensor"):
             rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
-        return rows + self.further
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.without_norm(self.gaps, self.tables, says)
@@ -107,13 +106,12 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         return self.rounded(gap_values(self.gaps, self.tables))
 
     def notes(self) -> list[str]:
-        return gap_notes(self.gaps, self.tables) + said(self.further)
+        return gap_notes(self.gaps, self.tables)
 
 
 class LayerNormAnalysis(GapAnalysis):
     """Exp. 3b: networks with LayerNorm."""
 
-    reference = "exp3b_layernorm"
     alternatives = LAYER_NORM
     results = Results("exp3_ln", ("activation", "checkpoint"))
     # Fig. 5 and Table N.5 are of networks without LayerNorm

@@ -44,7 +44,7 @@ class Exp3GnGap(InterLayer):
         )
 
     def companions(self) -> Mapping[str, c.Companion]:
-        return companions(self, self.model)
+        return companions(self)
 
 
 @dataclass(frozen=True, kw_only=True)

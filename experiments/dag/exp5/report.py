@@ -18,7 +18,6 @@ from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import STYLES, band, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report import figures
@@ -32,15 +31,13 @@ GAP = r"GN gap $\|H^T\|_F\,/\,\|H^{GN}\|_F$"
 TIMES = {checkpoint: label(checkpoint) for checkpoint in CHECKPOINTS}
 
 
-class AttentionAnalysis(WithAuthors, SpreadAnalysis):
+class AttentionAnalysis(WithAuthors):
     """Readings of `blocks`, `networks` and `history`."""
 
     experiment: Exp5Attention
     alternatives = ATTENTION
     results = Results("exp5", ("network", "checkpoint"))
     rounding = ("separation",)
-
-    reference = "exp5_attention"
 
     def figures(self) -> Figures:
         blocks = self.tables["blocks"]
@@ -50,7 +47,6 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
             "table7_norms": partial(norms, chosen(of_paper, protocol=claims.RECOVERED), paper),
             "gap_by_protocol": partial(by_protocol, blocks, paper),
             "loss_by_protocol": partial(losses, self.tables["history"]),
-            **self.further_figures(),
         }
 
     def statistics(self) -> list[Statistic]:
@@ -72,7 +68,7 @@ class AttentionAnalysis(WithAuthors, SpreadAnalysis):
             rows += summary.variance_rows(
                 again, value, keys=["network", *where], figure="sample_sets"
             )
-        return rows + self.further
+        return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self.experiment.control)

@@ -3,11 +3,9 @@ networks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from experiments.dag.protocol.inter_layer import FURTHER, FURTHER_SEEDS
 from experiments.printed import Judged
 from runner import contract as c
 from runner.kinds.dataset import AttentionData
@@ -107,8 +105,3 @@ class Exp5Attention(Judged):
         if network == "attention":
             return self.model.network()
         return self.model.control(self.mlp_depth)
-
-    def companions(self) -> Mapping[str, c.Companion]:
-        """Further seeds, which take networks and orders from named streams and are no part of the
-        scorecard."""
-        return {FURTHER: c.Companion(self, FURTHER_SEEDS)}

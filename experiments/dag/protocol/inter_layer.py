@@ -2,15 +2,10 @@
 Sections 4 and 5).
 
 `InterLayer` is the base class. Companions are settings whose cells an experiment's report uses in
-addition to its own. What rounding does, networks crossed with orders, and further seeds:
+addition to its own; measured or not, they change no value of the experiment itself. What rounding
+does:
 
     hess-run -m experiment=exp3_gn_gap training.perturbation=1e-7 seed=range(42,47)
-    hess-run -m experiment=exp3_gn_gap training.order_seed=43 seed=42,44
-    hess-run -m experiment=exp3_gn_gap model.initial=named training.order=named seed=range(100,110)
-
-Measured or not, they change no value of the experiment itself; its report says what rounding and
-further seeds add (`protocol.spread`). `runner.results.load` gives networks crossed with orders,
-which no report uses.
 """
 
 from __future__ import annotations
@@ -99,11 +94,7 @@ class InterLayer(Judged):
         return int(getattr(model, "width", 64))
 
 
-FURTHER_SEEDS = range(100, 110)
-"""Seeds of named streams that say how typical the published five are; their values are no part of a
-scorecard."""
 ROUNDING = "rounding"
-FURTHER = "further seeds"
 WITHOUT_NORM = "without LayerNorm"
 """Of Exps. 1 and 4: untrained networks without LayerNorm, with which printed norms agree better
 (Sections 5.1, 5.4)."""
@@ -111,11 +102,6 @@ DEEPER = "L = 32"
 """Of Exp. 1b: the depth to which Section 5.1 follows the norms of plain networks."""
 PERTURBATION = 1e-7
 """Relative change of every input: about the rounding of float32."""
-
-
-def order_of(seed: int) -> str:
-    """Name of the companion that takes the order of one seed for all networks."""
-    return f"order of seed {seed}"
 
 
 def without_norm(experiment: InterLayer, model: Any, **grid: Any) -> c.Companion:
@@ -134,18 +120,11 @@ def companion(experiment: InterLayer, seeds: range, **changes: Any) -> c.Compani
     return c.Companion(replace(experiment, **changes), seeds)
 
 
-def companions(experiment: InterLayer, model: Any) -> dict[str, c.Companion]:
+def companions(experiment: InterLayer) -> dict[str, c.Companion]:
     """The companions of an experiment on images; none of settings that are a companion
     themselves."""
     training = experiment.training
     if training.perturbation or training.order_seed >= 0:
         return {}
     rounded = replace(training, perturbation=PERTURBATION)
-    found = {ROUNDING: companion(experiment, PUBLISHED_SEEDS, training=rounded)}
-    for seed in PUBLISHED_SEEDS:
-        ordered = replace(training, order_seed=seed)
-        found[order_of(seed)] = companion(experiment, PUBLISHED_SEEDS, training=ordered)
-    named = replace(training, order="named")
-    drawn = replace(model, initial="named")
-    found[FURTHER] = companion(experiment, FURTHER_SEEDS, training=named, model=drawn)
-    return found
+    return {ROUNDING: companion(experiment, PUBLISHED_SEEDS, training=rounded)}

@@ -1,4 +1,4 @@
-"""Rounding and further seeds on tables with known answers."""
+"""The spread from rounding, on tables with known answers."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.dag.protocol import spread
-from experiments.dag.protocol.inter_layer import FURTHER, ROUNDING, companions, order_of
+from experiments.dag.protocol.inter_layer import ROUNDING, companions
 from runner.contract import analyse
 from runner.report.compare import scorecard
 from runner.report.reference import read_reference, reference_path
@@ -62,36 +62,14 @@ def test_rounding_is_the_interval_of_paired_rows(layernorm):
     assert len(plain) == len(scores) and not plain["reason"].str.contains("another device").any()
 
 
-def test_statistics_and_figure_of_further_seeds(layernorm):
-    own = tables()
-    analysis = replace(analyse(layernorm, own), beside={FURTHER: further_tables()})
-    assert {(s.kind, s.n_a) for s in analysis.further} == {("typical", 10)}
-    assert any("Further seeds (10" in note for note in analysis.notes())
-    analysis.further_figures()["further_seeds"]()
-    assert analyse(layernorm, own).further == [] and analyse(layernorm, own).further_figures() == {}
-
-
-def further_tables():
-    return gaps(GAPS, dict.fromkeys(GAPS, 0.1), ACCURACY, seeds=tuple(range(100, 110)))
-
-
-def test_percentile_of_a_printed_mean():
-    values = [float(v) for v in range(10)]
-    assert spread.percentile(values, 100.0, 5) == 100 and spread.percentile(values, -1.0, 5) == 0
-    assert spread.percentile(values, 4.5, 5) == pytest.approx(50)
-    assert spread.percentile([1.0] * 6, 1.0, 5) == 50
-
-
 def test_companions_are_other_settings_and_have_none_themselves(layernorm):
-    found = companions(layernorm, layernorm.model)
-    assert list(found) == [ROUNDING, *(order_of(s) for s in range(42, 47)), FURTHER]
-    keys = {Identity.of("x", c.experiment).key for c in found.values()} | {
-        Identity.of("x", layernorm).key
-    }
-    assert len(keys) == len(found) + 1
-    assert companions(found[ROUNDING].experiment, layernorm.model) == {}
+    found = companions(layernorm)
+    assert list(found) == [ROUNDING]
+    perturbed = found[ROUNDING].experiment
+    assert Identity.of("x", perturbed).key != Identity.of("x", layernorm).key
+    assert companions(perturbed) == {}
     asked = build_job(["experiment=exp3b_layernorm", "training.perturbation=1e-7"]).experiment
-    assert Identity.of("x", asked) == Identity.of("x", found[ROUNDING].experiment)
+    assert Identity.of("x", asked) == Identity.of("x", perturbed)
 
 
 def test_values_that_were_not_repeated_have_no_rounding():
