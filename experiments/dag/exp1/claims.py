@@ -1,34 +1,35 @@
-"""What the DAG paper says of Exps. 1 and 1b (Section 5.1, Figs. 2 and 3; Appendix N.1), decided
-from the tables."""
+"""What the DAG paper says of Exp. 1 (Section 5.1, Figs. 2 and 3), decided from the tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.scores import fit_of_means, jackknife, published_start, scored
-from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import first, seed_fits
+from experiments.dag.protocol.statements import TABLES, Groups, Judge, Parts
+from experiments.dag.protocol.summary import (
+    ENDS,
+    at_ends,
+    first,
+    in_percent,
+    per_seed,
+    seed_fits,
+)
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.tables import chosen, seed_values
 
 VARIANT = ["depth", "arch", "checkpoint"]
-ENDS = ("init", "final")
 TEXT = "L={depth} {checkpoint}"
-TABLES = "dag.tables, class B"
-"""Root cause in the errata of sentences that the paper's own tables contradict."""
 CHAIN = 8
 """Depth at which Section 5.1 speaks of the whole chain of Jacobians."""
 DYNAMICS = {"rho_max": "rho", "lyapunov_1": "lyapunov_1", "test_acc_percent": "percent"}
 """Metric of Table 2 -> column of `networks`."""
 EXPONENTS = {"QR": "lyapunov_1", "Eq. 8": "lyapunov_log_norm"}
 """Definition of the Lyapunov exponent -> column of `networks`."""
-Parts = dict[str, list[float]]
 
 
 def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
@@ -46,11 +47,6 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
     yield from after_training(networks, plain, decide)
 
 
-def at_ends(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows before and after training."""
-    return table[table["checkpoint"].isin(ENDS)]
-
-
 def resonance(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]:
     """How R falls with distance."""
     name = "residual slower than plain"
@@ -59,7 +55,7 @@ def resonance(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]
         ratios = slower(plain.only(checkpoint=checkpoint), residual)
         if ratios:
             slow[checkpoint] = decide.on_own(name, ratios)
-    deep = decide.on_own("norms at L=12", plain.only(depth=12).each(fall))
+    deep = decide.on_own("norms at L=12", plain.only(depth=12).each(log_fall))
     yield decide.on_own("plain R² of log R", plain.each(fit_of_means, "R"))
     yield residual_slope(residual, decide)
     yield decide.together(name, slow, "init")
@@ -99,7 +95,7 @@ def coupling(plain: Groups, residual: Groups, decide: Judge) -> Iterator[Claim]:
     for checkpoint in ENDS:
         steps = plain.only(checkpoint=checkpoint).each(largest_step, "C")
         falls[checkpoint] = decide.on_own(name, steps)
-    far = plain.only(depth=12, checkpoint="init").each(values_of, "C", 11)
+    far = plain.only(depth=12, checkpoint="init").each(values_at, "C", 11)
     moved = shifts(plain, "plain") | shifts(residual, "residual")
     yield decide.on_own("plain C at the largest distance", far)
     yield judge.together(falls, main="init")
@@ -157,17 +153,17 @@ def depth_of(rows: pd.DataFrame) -> int:
     return int(rows["depth"].iloc[0])
 
 
+def log_fall(rows: pd.DataFrame, column: str = "R") -> list[float]:
+    """log10 of the value at d = 0 over that at d = L − 1, by seed."""
+    wide = per_seed(rows, column)
+    return logs(wide[0] / wide[depth_of(rows) - 1])
+
+
 def cancellation(rows: pd.DataFrame) -> list[float]:
     """log10 of how much more the mean block's norm falls from d = 0 to L − 1 than the mean norm of
     the images' own."""
-    excess = log_fall(rows, "R") - log_fall(rows, "R_examples")
-    return [float(value) for value in excess]
-
-
-def log_fall(rows: pd.DataFrame, column: str) -> pd.Series[float]:
-    """log10 of the value at d = 0 over that at d = L − 1, by seed."""
-    wide = rows.pivot(index="seed", columns="distance", values=column)
-    return np.log10(wide[0] / wide[depth_of(rows) - 1])
+    falls = zip(log_fall(rows), log_fall(rows, "R_examples"), strict=True)
+    return [of_mean - of_images for of_mean, of_images in falls]
 
 
 def shifts(curves: Groups, arch: str) -> Parts:
@@ -186,13 +182,13 @@ def mean_coupling(rows: pd.DataFrame) -> pd.Series[float]:
 
 def largest_step(part: pd.DataFrame, value: str) -> list[float]:
     """Pseudovalues over seeds of the largest step d → d + 1 of the mean over seeds."""
-    wide = part.pivot(index="seed", columns="distance", values=value)
+    wide = per_seed(part, value)
     return jackknife(wide, lambda t: float(t.mean().diff().max()))
 
 
 def measured(tables: Tables) -> pd.DataFrame:
     """Values of Tables 2 and N.2, one row per seed."""
-    networks = tables["networks"].assign(percent=lambda t: 100 * t["test_accuracy"])
+    networks = in_percent(tables["networks"])
     return scored(networks, VARIANT, DYNAMICS, tables, ["depth", "arch"])
 
 
@@ -210,19 +206,19 @@ def slower(plain: Groups, residual: Groups) -> Parts:
     return found
 
 
-def logs(values: Mapping[int, float]) -> list[float]:
+def logs(values: Iterable[float]) -> list[float]:
     """log10 of the values; NaN where there is none."""
-    return [math.log10(value) if value > 0 else math.nan for value in values.values()]
+    return [math.log10(value) if value > 0 else math.nan for value in values]
 
 
-def values_at(part: pd.DataFrame, value: str, distance: int) -> dict[int, float]:
-    """seed -> value at one distance."""
-    return seed_values(chosen(part, distance=distance), value)
+def values_at(rows: pd.DataFrame, value: str, distance: int) -> list[float]:
+    """The values at one distance, by seed."""
+    return list(seed_values(chosen(rows, distance=distance), value).values())
 
 
-def values_of(rows: pd.DataFrame, value: str, distance: int) -> list[float]:
-    """`values_at` without the seeds."""
-    return list(values_at(rows, value, distance).values())
+def at_end(rows: pd.DataFrame, value: str) -> list[float]:
+    """The values at the largest distance, by seed."""
+    return values_at(rows, value, depth_of(rows) - 1)
 
 
 def scale(rows: pd.DataFrame) -> list[float]:
@@ -230,86 +226,6 @@ def scale(rows: pd.DataFrame) -> list[float]:
     return logs(values_at(rows, "R", 0))
 
 
-def decades(part: pd.DataFrame, depth: int) -> list[float]:
-    """log10 R(0)/R(L−1) of each seed."""
-    start = values_at(part, "R", 0)
-    end = values_at(part, "R", depth - 1)
-    ratios = {}
-    for seed in start:
-        if seed in end:
-            ratios[seed] = start[seed] / end[seed] if end[seed] else math.nan
-    return logs(ratios)
-
-
-def fall(rows: pd.DataFrame) -> list[float]:
-    """`decades` of the rows' own depth."""
-    return decades(rows, depth_of(rows))
-
-
-PLAIN = "plain_sn"
-SHALLOW = 8
-DEEP = 16
-"""The least depth, at which rho reaches 1 in training, and the one whose decay Fig. N.1 puts into
-orders."""
-
-
-def spectral_norm_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterator[Claim]:
-    """The claims of Exp. 1b, one per statement; depths and checkpoints are its parts."""
-    decide = Judge(says, published_start(tables))
-    networks = first(tables["networks"])
-    yield from dynamics(normalised(networks), decide)
-    yield from decay(normalised(first(tables["distances"])), decide)
-    yield from accuracies(networks, decide)
-
-
-def normalised(table: pd.DataFrame) -> Groups:
-    """The spectrally normalised networks before and after training."""
-    return Groups(at_ends(chosen(table, arch=PLAIN)), VARIANT, TEXT)
-
-
-def accuracies(networks: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
-    """Accuracy of the spectrally normalised networks by depth, and of the residual ones."""
-    final = chosen(networks, checkpoint="final")
-    plain = Groups(chosen(final, arch=PLAIN), ["depth"], "L={depth}").each(
-        seed_values, "test_accuracy"
-    )
-    start = plain.pop(f"L={SHALLOW}", {})
-    shares = {}
-    for name, values in plain.items():
-        shares[name] = [values[seed] / start[seed] for seed in values if seed in start]
-    residual = chosen(final, arch="residual").assign(percent=lambda t: 100 * t["test_accuracy"])
-    percent = Groups(residual, ["depth"], "L={depth}").values("percent")
-    yield decide.bound("accuracy drops", shares)
-    yield decide.number("accuracy of residual networks", percent)
-
-
-def dynamics(networks: Groups, decide: Judge) -> Iterator[Claim]:
-    """rho and λ₁ by depth and checkpoint."""
-    init = networks.only(checkpoint="init")
-    final = networks.only(checkpoint="final")
-    after = final.only(depth=SHALLOW).values("rho")
-    yield decide.on_own("contracting", networks.values("lyapunov_1"))
-    yield decide.on_own("exponent at init", init.values("lyapunov_1"))
-    yield decide.bound("exponent after training", final.values("lyapunov_1"))
-    yield decide.on_own("rho below 1", init.values("rho"))
-    yield decide.bound("rho after training", after)
-
-
-def decay(curves: Groups, decide: Judge) -> Iterator[Claim]:
-    """R(d) by depth and checkpoint."""
-    init = curves.only(checkpoint="init")
-    final = curves.only(checkpoint="final")
-    shallow = final.only(depth=SHALLOW)
-    deeper = Groups(final.table[final.table["depth"] > SHALLOW], VARIANT, TEXT)
-    yield decide.on_own("R² of log R", init.each(fit_of_means, "R"))
-    yield decide.on_own("decay in orders", init.only(depth=DEEP).each(fall))
-    yield decide.bound("decay after training", deeper.each(fall))
-    yield decide.number("plateau of R", shallow.values("R", "mean"))
-    yield decide.bound("flatness of R", shallow.each(losses))
-
-
-def losses(rows: pd.DataFrame) -> list[float]:
-    """Share of R(0) that is lost at the largest distance, seed by seed."""
-    start = values_at(rows, "R", 0)
-    end = values_at(rows, "R", int(rows["distance"].max()))
-    return [1 - end[seed] / start[seed] for seed in start if seed in end]
+def log_end(rows: pd.DataFrame) -> list[float]:
+    """log10 R at the largest distance, by seed."""
+    return logs(at_end(rows, "R"))

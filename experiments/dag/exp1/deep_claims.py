@@ -14,21 +14,18 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.exp1.claims import (
-    TABLES,
     TEXT,
     VARIANT,
-    Parts,
-    at_ends,
+    at_end,
     depth_of,
-    fall,
     largest_step,
-    logs,
+    log_end,
+    log_fall,
     values_at,
-    values_of,
 )
 from experiments.dag.protocol.scores import fit_of_means, jackknife, paired, probes, published_start
-from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import first, long_format
+from experiments.dag.protocol.statements import TABLES, Groups, Judge, Parts
+from experiments.dag.protocol.summary import at_ends, first, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge, linear
 from runner.stats.tables import chosen
@@ -78,22 +75,12 @@ def decay(plain: Groups, start: Groups, exact: Groups | None, decide: Judge) -> 
 
 def falls(rows: pd.DataFrame) -> list[float]:
     """R(0)/R(L−1) of each seed."""
-    return [10**value for value in fall(rows)]
+    return [10**value for value in log_fall(rows)]
 
 
 def kept(rows: pd.DataFrame) -> list[float]:
     """R(L−1)/R(0) of each seed."""
-    return [10**-value for value in fall(rows)]
-
-
-def log_end(rows: pd.DataFrame) -> list[float]:
-    """log10 R at the largest distance, by seed."""
-    return logs(values_at(rows, "R", depth_of(rows) - 1))
-
-
-def at_end(rows: pd.DataFrame, value: str) -> list[float]:
-    """value at the largest distance, by seed."""
-    return values_of(rows, value, depth_of(rows) - 1)
+    return [10**-value for value in log_fall(rows)]
 
 
 def u_shape(plain: Groups, final: Groups, decide: Judge) -> Iterator[Claim]:
@@ -109,7 +96,7 @@ def u_shape(plain: Groups, final: Groups, decide: Judge) -> Iterator[Claim]:
         slopes = plain.only(checkpoint=checkpoint).each(rise)
         rises[checkpoint] = decide.bound("rise of R", slopes)
     yield judge.together(rises, main="final")
-    yield decide.number("start of the U", final.each(values_of, "R", 0))
+    yield decide.number("start of the U", final.each(values_at, "R", 0))
     yield decide.number("bottom of the U", final.each(bottom))
     yield decide.number("place of the bottom", final.each(places))
     yield decide.number("end of the U", final.each(at_end, "R"))
@@ -117,13 +104,13 @@ def u_shape(plain: Groups, final: Groups, decide: Judge) -> Iterator[Claim]:
 
 def bottom(rows: pd.DataFrame) -> list[float]:
     """Pseudovalues of the smallest mean over seeds."""
-    wide = rows.pivot(index="seed", columns="distance", values="R")
+    wide = per_seed(rows, "R")
     return jackknife(wide, lambda sample: float(sample.mean().min()))
 
 
 def places(rows: pd.DataFrame) -> list[float]:
     """The distance at which R is smallest, by seed."""
-    wide = rows.pivot(index="seed", columns="distance", values="R")
+    wide = per_seed(rows, "R")
     return [place_of(curve) for _, curve in wide.iterrows()]
 
 
@@ -150,7 +137,7 @@ def best_fit(rows: pd.DataFrame) -> list[float]:
 def rise(rows: pd.DataFrame) -> list[float]:
     """Slope of log10 R(d) on d beyond L/2, of each seed."""
     far = rows[rows["distance"] > depth_of(rows) // 2]
-    wide = far.pivot(index="seed", columns="distance", values="R")
+    wide = per_seed(far, "R")
     d = wide.columns.to_numpy(float)
     return [linear(d, np.log10(curve.to_numpy()), name="").slope for _, curve in wide.iterrows()]
 
@@ -194,7 +181,7 @@ def self_curvatures(tables: Tables) -> pd.DataFrame | None:
     own = chosen(pairs, v=pairs["w"])
     if own.empty:
         return None
-    return own.pivot(index="seed", columns="v", values="R")[list(dict.fromkeys(own["v"]))]
+    return per_seed(own, "R", "v")[list(dict.fromkeys(own["v"]))]
 
 
 def smallest_stable_ranks(estimates: pd.DataFrame) -> Parts:

@@ -23,13 +23,12 @@ from experiments.dag.protocol.figures import (
     titles,
 )
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import first, over_seeds
+from experiments.dag.protocol.summary import ENDS, at_ends, first, over_seeds
 from runner import stats
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
 
-ENDS = ("init", "final")
 HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
 
 
@@ -98,7 +97,7 @@ def _marks(
             (("R_d0", 0), ("R_dLminus1", depth - 1)) if paper is not None else ()
         ):
             for (arch,), rows in groups(chosen(paper, depth=depth, metric=metric), ["arch"]):
-                rows = rows[rows["checkpoint"].isin(ENDS)]
+                rows = at_ends(rows)
                 hollow(ax, [distance] * len(rows), rows, arch)
 
     return draw

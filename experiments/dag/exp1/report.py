@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from experiments.dag.alternatives import DEEP, RESONANCE, SPECTRAL_NORM
-from experiments.dag.exp1 import claims, deep_claims, figures as draw
-from experiments.dag.exp1.claims import ENDS, decades, logs, values_at
+from experiments.dag.exp1 import claims, deep_claims, figures as draw, spectral_norm_claims
+from experiments.dag.exp1.claims import log_end, log_fall
 from experiments.dag.exp1.settings import Exp1Deep, Exp1Resonance
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.inter_layer import DEEPER, WITHOUT_NORM
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.spread import SpreadAnalysis
-from experiments.dag.protocol.summary import first
+from experiments.dag.protocol.summary import ENDS, first
 from runner.contract import Claim, Figures, Statement
 from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
@@ -150,7 +150,7 @@ class SpectralNormAnalysis(ResonanceAnalysis):
     dynamics_figure = "tableN2_dynamics"
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
-        return claims.spectral_norm_claims(self.tables, says)
+        return spectral_norm_claims.claims(self.tables, says)
 
     def notes(self) -> list[str]:
         deeper = self.beside.get(DEEPER, {}).get("distances")
@@ -197,18 +197,16 @@ class DeepAnalysis(ResonanceAnalysis):
 def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str]:
     """Section 5.1's fall of the norms, in spectrally normalised networks. deeper: `distances` at L
     = 32, if any."""
-    said = []
+    listed = []
     for depth, table in ((12, distances), (32, deeper)):
-        for checkpoint in ENDS if table is not None else ():
-            rows = first(table)
-            part = chosen(rows, depth=depth, arch="plain_sn", checkpoint=checkpoint)
-            fall = decades(part, depth)
-            end = logs(values_at(part, "R", depth - 1))
-            if fall:
-                said.append(
-                    f"L = {depth} {checkpoint}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} "
-                    f"(seeds {min(fall):.2f} to {max(fall):.2f}, n = {len(fall)})"
-                )
+        if table is None:
+            continue
+        for checkpoint in ENDS:
+            part = chosen(first(table), depth=depth, arch="plain_sn", checkpoint=checkpoint)
+            if len(part):
+                fall = log_fall(part)
+                spread = f"seeds {min(fall):.2f} to {max(fall):.2f}, n = {len(fall)}"
+                listed.append(f"L = {depth} {checkpoint}: {orders_of(part)} ({spread})")
     text = (
         "Section 5.1 says of plain networks that norms decrease by 3 to 4 orders of magnitude at L "
         "= 12 and to 1e-14 at L = 32 (the exponent is damaged in our text). With LayerNorm, as in "
@@ -216,9 +214,14 @@ def norms_note(distances: pd.DataFrame, deeper: pd.DataFrame | None) -> list[str
         "LayerNorm (findings of exp1_resonance) and the spectrally normalised ones of this "
         "experiment: "
     )
-    if said:
-        return [text + "; ".join(said) + "."]
+    if listed:
+        return [f"{text}{'; '.join(listed)}."]
     return []
+
+
+def orders_of(part: pd.DataFrame) -> str:
+    """How far R falls, and where to, in orders of magnitude, means over seeds."""
+    return f"{fmean(log_fall(part)):.2f} orders, to 10^{fmean(log_end(part)):.1f}"
 
 
 SMALL = 1e-12
@@ -260,13 +263,11 @@ def above_one_note(pairs: pd.DataFrame) -> list[str]:
 def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
     """Section 5.1's fall of the norms in untrained networks without LayerNorm; distances: theirs,
     if any."""
-    said = []
-    for (depth,), part in groups(first(distances), ["depth"]) if distances is not None else ():
-        fall = decades(part, depth)
-        end = logs(values_at(part, "R", depth - 1))
-        said.append(
-            f"L = {depth}: {fmean(fall):.2f} orders, to 10^{fmean(end):.1f} (n = {len(fall)})"
-        )
+    if distances is None:
+        return []
+    listed = []
+    for (depth,), part in groups(first(distances), ["depth"]):
+        listed.append(f"L = {depth}: {orders_of(part)} (n = {part['seed'].nunique()})")
     text = (
         "Untrained plain networks without LayerNorm give nearly what Section 5.1 says of the norms "
         "(3 to 4 orders at L = 12, 1e-14 at L = 32): "
@@ -275,6 +276,4 @@ def without_norm_note(distances: pd.DataFrame | None) -> list[str]:
         "Spectrally normalised networks are the other explanation (findings of "
         "exp1b_spectral_norm)."
     )
-    if said:
-        return [f"{text}{'; '.join(said)}. {other}"]
-    return []
+    return [f"{text}{'; '.join(listed)}. {other}"]

@@ -16,15 +16,14 @@ import pandas as pd
 
 from experiments.dag.exp2.settings import DESCRIBED_WIDTH, PUBLISHED_WIDTH
 from experiments.dag.protocol.scores import jackknife, paired, printed, probes
-from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import first, long_format
+from experiments.dag.protocol.statements import TABLES, Groups, Judge, Parts
+from experiments.dag.protocol.summary import ENDS, at_ends, first, in_percent, long_format, per_seed
 from runner import stats
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.tables import chosen, groups
 
 NAME = "exp2_bottleneck"
-ENDS = ("init", "final")
 KEYS = ["depth", "d_u", "checkpoint"]
 SHALLOW = 6
 DEEP = 8
@@ -34,11 +33,8 @@ WIDE = 256
 """The widths between which Section 5.2 counts the suppression."""
 MEAN_RANK = "dag.exp2, class C"
 """Root cause in the errata of the rank bound on means, on which nothing rests."""
-TABLES = "dag.tables, class B"
-"""Root cause in the errata of sentences that the paper's own tables contradict."""
 FROM = 64
 """Least width of the statements on the deeper network."""
-Parts = dict[str, list[float]]
 Configurations = Mapping[tuple[int, str], "pd.DataFrame"]
 """(depth, checkpoint) -> rows seed, columns d_u."""
 
@@ -46,8 +42,7 @@ Configurations = Mapping[tuple[int, str], "pd.DataFrame"]
 def claims(tables: Tables, classes: int, says: Mapping[str, Statement]) -> Iterator[Claim]:
     """One claim per statement; depths, checkpoints and widths are its parts."""
     decide = Judge(says)
-    far = first(tables["far"])
-    far = far[far["checkpoint"].isin(ENDS)]
+    far = at_ends(first(tables["far"]))
     d, c, r = (wide(far, f"{name}_estimate") for name in ("D", "C", "R"))
     highest = {text(keys): shares(table, classes) for keys, table in d.items()}
     yield decide.number("suppression of D_far", suppression(d))
@@ -65,7 +60,7 @@ def wide(far: pd.DataFrame, column: str) -> dict[tuple[int, str], pd.DataFrame]:
     """Tables by depth and checkpoint, of at least two widths."""
     found = {}
     for (depth, checkpoint), part in groups(far, ["depth", "checkpoint"]):
-        table = part.pivot(index="seed", columns="d_u", values=column).sort_index(axis=1)
+        table = per_seed(part, column, "d_u").sort_index(axis=1)
         if len(table.columns) > 1 and len(table):
             found[int(depth), str(checkpoint)] = table
     return found
@@ -257,8 +252,7 @@ def measured(tables: Tables) -> pd.DataFrame:
 
 def accuracy(tables: Tables) -> pd.DataFrame:
     """Test accuracy in percent, one row per seed."""
-    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
-    return long_format(networks, KEYS, {"test_acc_percent": "percent"})
+    return long_format(in_percent(tables["networks"]), KEYS, {"test_acc_percent": "percent"})
 
 
 def as_described(tables: Tables) -> pd.DataFrame:

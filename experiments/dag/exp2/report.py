@@ -11,12 +11,11 @@ from matplotlib.figure import Figure
 
 from experiments.dag.alternatives import BOTTLENECK
 from experiments.dag.exp2 import claims as exp2_claims
-from experiments.dag.exp2.claims import ENDS
 from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
-from experiments.dag.protocol.summary import first, over_seeds
+from experiments.dag.protocol.summary import ENDS, first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
 from runner.report.labels import label

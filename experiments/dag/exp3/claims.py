@@ -17,8 +17,8 @@ from experiments.dag.protocol.scores import (
     printed,
     published_start,
 )
-from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import first, label, over_seeds
+from experiments.dag.protocol.statements import Groups, Judge, Parts
+from experiments.dag.protocol.summary import ENDS, first, in_percent, label, over_seeds, per_seed
 from runner import stats
 from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.stats import judge
@@ -27,7 +27,6 @@ from runner.training import CHECKPOINTS
 
 PIECEWISE_LINEAR = ("relu", "leaky_relu")
 SECTION = "Section 5.3"
-ENDS = ("init", "final")
 PAPER_PROBES = 100
 """Probes behind the published Table N.6; its text says TEXT_PROBES."""
 TEXT_PROBES = 30
@@ -37,7 +36,6 @@ RANKING = "dag.ranking, class B"
 p."""
 SCALING = "dag.scaling, class B"
 """Root cause in the errata of the power of σ'': T is linear in it (Eq. 1)."""
-Parts = dict[str, list[float]]
 ZERO_TENSOR = "H^T of piecewise linear networks"
 ZERO = (
     "the engine routes the activation's second derivative, an exact zero of the code; `hess-run "
@@ -92,8 +90,7 @@ def piecewise_linear(table: pd.DataFrame) -> pd.DataFrame:
 def percents(networks: pd.DataFrame) -> Parts:
     """Accuracy after training in percent, by activation and seed."""
     final = chosen(first(networks), checkpoint="final")
-    final = final.assign(percent=100 * final["test_accuracy"])
-    return by_activation(final).values("percent")
+    return by_activation(in_percent(final)).values("percent")
 
 
 def without_norm(
@@ -169,8 +166,8 @@ def wide_points(
     """Gap and E[σ''²] on the papers' images: a row per seed, a column per activation."""
     gap = chosen(first(gaps), checkpoint=checkpoint)
     curvature = chosen(first(networks), checkpoint=checkpoint)
-    left = gap.pivot(index="seed", columns="activation", values="gap")
-    right = curvature.pivot(index="seed", columns="activation", values="sigma_pp_squared")
+    left = per_seed(gap, "gap", "activation")
+    right = per_seed(curvature, "sigma_pp_squared", "activation")
     return left, right.reindex(index=left.index, columns=left.columns)
 
 
@@ -204,7 +201,7 @@ def late_changes(gaps: pd.DataFrame) -> Parts:
     there is a gap."""
     found: Parts = {}
     for activation, part in by_activation(first(gaps)).items():
-        wide = part.pivot(index="seed", columns="checkpoint", values="gap")
+        wide = per_seed(part, "gap", "checkpoint")
         if {"mid", "final"} <= set(wide.columns) and (wide["mid"] > 0).any():
             found[activation] = jackknife(wide[["mid", "final"]], _late_change)
     return found

@@ -21,6 +21,7 @@ from experiments.dag.protocol.summary import (
     first,
     gap,
     global_gaps,
+    in_percent,
     long_format,
     variance_components,
 )
@@ -180,7 +181,7 @@ def gap_values(gaps: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     """Values of Tables 4, 5 and N.5, one row per seed."""
     keys = ["activation", "checkpoint"]
     variant = ["activation"]
-    networks = tables["networks"].assign(percent=100 * tables["networks"]["test_accuracy"])
+    networks = in_percent(tables["networks"])
     sums = {"frob_tensor_sum_over_pairs": "tensor", "frob_gn_sum_over_pairs": "gn", "gap": "gap"}
     curves = {"E_sigma_pp_sq": "sigma_pp_squared", "test_acc_percent": "percent"}
     parts = [

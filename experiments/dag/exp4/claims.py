@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, published_start, scored
-from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import first, label
+from experiments.dag.protocol.statements import Groups, Judge, Parts
+from experiments.dag.protocol.summary import ENDS, at_ends, first, in_percent, label, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
@@ -22,7 +22,6 @@ from runner.stats.tables import chosen, groups, seed_values
 PAIRS = 48
 DEPTHS = 3
 """Pairs (configuration, distance) that H4.1 counts, and depths k that Appendix N.3 compares."""
-ENDS = ("init", "final")
 VARIANT = ["branch_depth", "merge", "activation"]
 CURVED = ("cat", "silu")
 COUNTED = "dag.steps, class B"
@@ -38,7 +37,6 @@ ZERO = (
     "dag.zeros.exp4` has the block by automatic differentiation, the audit's table `zeros` for "
     "every cell"
 )
-Parts = dict[str, list[float]]
 
 
 def claims(
@@ -52,7 +50,7 @@ def claims(
     networks = first(tables["networks"])
     cross = across(first(tables["distances"]))
     final = chosen(networks, checkpoint="final")
-    percent = configurations(final.assign(percent=100 * final["test_accuracy"]))
+    percent = configurations(in_percent(final))
     yield from within_branches(tables["distances"], says)
     yield from across_branches(cross, decide)
     yield printed_ratio(cross, without_norm, decide)
@@ -81,7 +79,7 @@ def across(distances: pd.DataFrame) -> pd.DataFrame:
 def steps(distances: pd.DataFrame) -> dict[str, float]:
     """Change in percent of R within a branch for every step d -> d + 1, init and final, of means
     over seeds."""
-    part = distances[(distances["relation"] != "cross") & distances["checkpoint"].isin(ENDS)]
+    part = at_ends(distances[distances["relation"] != "cross"])
     changes = {}
     for values, rows in groups(part, [*VARIANT, "relation", "checkpoint"]):
         means = rows.groupby("distance")["R"].mean()
@@ -176,7 +174,7 @@ def one_block(distances: pd.DataFrame) -> dict[tuple[Any, ...], Pseudovalues]:
     cross = chosen(first(distances), relation="cross", checkpoint="init")
     found = {}
     for keys, part in groups(cross, VARIANT):
-        wide = part.pivot(index="seed", columns="distance", values="R")
+        wide = per_seed(part, "R")
         for d in wide.columns:
             if d + 1 in wide.columns:
                 found[*keys, int(d)] = jackknife(wide[[d, d + 1]], _ratio_of_means)
@@ -213,7 +211,7 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> pd.Series[float]:
     growth: over the same at d = 2.
     """
     shares = part.assign(share=part["R"] / part["R_examples"])
-    wide = shares.pivot(index="seed", columns="distance", values="share")
+    wide = per_seed(shares, "share")
     far = wide[wide.columns.max()]
     if growth:
         return far / wide[2]
@@ -222,7 +220,7 @@ def survivals(part: pd.DataFrame, *, growth: bool) -> pd.Series[float]:
 
 def ratios(part: pd.DataFrame, value: str, distance: int | None = None) -> list[float]:
     """value(distance)/value(2) of each seed; the largest distance where none is given."""
-    wide = part.pivot(index="seed", columns="distance", values=value)
+    wide = per_seed(part, value)
     far = wide.columns.max() if distance is None else distance
     return list(wide[far] / wide[2])
 
@@ -283,7 +281,7 @@ def over_depths(curved: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     ranges = {}
     for checkpoint in ENDS:
         rows = chosen(curved, checkpoint=checkpoint)
-        wide = rows.pivot(index="seed", columns="branch_depth", values="gap")
+        wide = per_seed(rows, "gap", "branch_depth")
         ranges[checkpoint] = jackknife(wide, _range) if wide.shape[1] >= DEPTHS else []
     yield decide.on_own("gap over branch depths, init", {"": ranges["init"]})
     yield decide.number("gap over branch depths, final", {"": ranges["final"]})

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from experiments.dag.protocol.scores import image_spread, jackknife
-from experiments.dag.protocol.statements import Groups
-from experiments.dag.protocol.summary import first, long_format
+from experiments.dag.protocol.statements import Groups, Parts
+from experiments.dag.protocol.summary import first, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
@@ -33,7 +33,6 @@ DESCRIBED = (
     "counted in the network that the text describes; the rows of Table 7 are of another, of 865 "
     "parameters"
 )
-Parts = dict[str, list[float]]
 
 
 def claims(
@@ -148,7 +147,7 @@ def shares(attention: pd.DataFrame) -> Parts:
 def stability(attention: pd.DataFrame) -> Parts:
     """Largest over smallest gap of the three checkpoints, of means over seeds as the printed ones,
     by the jackknife."""
-    wide = attention.pivot(index="seed", columns="checkpoint", values="gap")
+    wide = per_seed(attention, "gap", "checkpoint")
     if wide.shape[1] != len(CHECKPOINTS):
         return {"": []}
     return {"": jackknife(wide, _range, log=True)}
@@ -184,7 +183,7 @@ def falls(networks: pd.DataFrame) -> Parts:
     """The larger change of the test loss, init to mid and mid to final, by network."""
     found = {}
     for (network,), part in groups(networks, ["network"]):
-        wide = part.pivot(index="seed", columns="checkpoint", values="test_loss")
+        wide = per_seed(part, "test_loss", "checkpoint")
         if set(CHECKPOINTS) <= set(wide.columns):
             steps = [wide["mid"] - wide["init"], wide["final"] - wide["mid"]]
             found[str(network)] = list(np.maximum(*steps))

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, paired, probes, published_start
-from experiments.dag.protocol.statements import Groups, Judge
-from experiments.dag.protocol.summary import long_format
+from experiments.dag.protocol.statements import Groups, Judge, Parts
+from experiments.dag.protocol.summary import in_percent, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
@@ -36,7 +36,6 @@ DECAYS = {
 METRICS = {name: name for name in ("R", "C", "D", "gap")}
 NEGLIGIBLE = 1e-12
 """‖H‖₂² below which the paper leaves D out (Appendix N.8)."""
-Parts = dict[str, list[float]]
 
 
 def selected(table: pd.DataFrame, estimator: str, statistics: str = "running") -> pd.DataFrame:
@@ -148,7 +147,7 @@ def changes(silu: pd.DataFrame, arch: str, distances: tuple[int, ...], sign: int
 
 def decay_of(part: pd.DataFrame) -> dict[int, float]:
     """seed -> R(0)/R(4)."""
-    table = part.pivot(index="seed", columns="distance", values="R")
+    table = per_seed(part, "R")
     if not {0, LAST} <= set(table.columns):
         return {}
     return {int(s): float(r) for s, r in (table[0] / table[LAST]).items()}
@@ -193,7 +192,7 @@ def start_decays(distances: pd.DataFrame) -> dict[tuple[str, ...], Pseudovalues]
     """(activation, architecture) -> R(0)/R(4) of untrained networks."""
     found = {}
     for network, rows in groups(chosen(distances, checkpoint="init"), ["activation", "arch"]):
-        wide = rows.pivot(index="seed", columns="distance", values="R")
+        wide = per_seed(rows, "R")
         found[network] = jackknife(wide, ratio_of_means, log=True)
     return found
 
@@ -216,7 +215,7 @@ def coupling(engine: pd.DataFrame, decide: Judge) -> Iterator[Claim]:
     gain: dict[str, Parts] = {}
     far = chosen(engine, distance=LAST)
     for (activation, checkpoint), part in groups(far, ["activation", "checkpoint"]):
-        wide = part.pivot(index="seed", columns="arch", values="C")
+        wide = per_seed(part, "C", "arch")
         if {RESNET, PLAIN} <= set(wide.columns):
             values = list(wide[RESNET] - wide[PLAIN])
             gain.setdefault(str(checkpoint), {})[f"{activation} {checkpoint}"] = values
@@ -251,8 +250,11 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
             own[estimator] = long_format(rows, keys, METRICS)
         parts.append(probes(own["published"], own["engine"], tables, KEYS))
     networks = chosen(tables["networks"], statistics="running")
-    networks = networks.assign(percent=100 * networks["test_accuracy"])
-    parts.append(paired(long_format(networks, KEYS, {"test_acc_percent": "percent"}), tables, KEYS))
+    parts.append(
+        paired(
+            long_format(in_percent(networks), KEYS, {"test_acc_percent": "percent"}), tables, KEYS
+        )
+    )
     found = pd.concat(parts, ignore_index=True)
     # Estimates are of other probes, and after 100 epochs networks of two processors are not the
     # same.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.summary import first, long_format, variance_components
+from experiments.dag.protocol.summary import first, long_format, per_seed, variance_components
 from runner.contract import Tables
 from runner.report.reference import read_reference, reference_path
 from runner.stats import linear, log_linear
@@ -184,7 +184,7 @@ def fit_of_means(part: pd.DataFrame, value: str, *, either: bool = False) -> Pse
         means = rows.mean().to_numpy()
         return max(fit(d, means, name="").r2 for fit in fits)
 
-    return jackknife(part.pivot(index="seed", columns="distance", values=value), best)
+    return jackknife(per_seed(part, value), best)
 
 
 KEYS = ("depth", "d_u", "distance", "probes", "branch_depth")

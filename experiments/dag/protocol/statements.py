@@ -14,8 +14,12 @@ from runner.contract import Claim, Statement
 from runner.stats import judge
 from runner.stats.tables import chosen, groups, seed_values
 
-Parts = Mapping[str, Sequence[float]]
+Parts = dict[str, list[float]]
 """Name of a part (a depth, a checkpoint, …) -> its values over seeds."""
+Values = Mapping[str, Sequence[float]]
+"""Parts that are only read."""
+TABLES = "dag.tables, class B"
+"""Root cause in the errata of sentences that the paper's own tables contradict."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Groups:
         """Name -> function(rows, *arguments) of every group."""
         return {name: function(rows, *arguments) for name, rows in self.items()}
 
-    def values(self, column: str, statistic: str = "") -> dict[str, list[float]]:
+    def values(self, column: str, statistic: str = "") -> Parts:
         """Name -> a column by seed; of several rows of a seed the named statistic."""
         found = {}
         for name, rows in self.items():
@@ -73,15 +77,15 @@ class Judge:
     says: Mapping[str, Statement]
     same: bool = False
 
-    def bound(self, name: str, parts: Parts) -> Claim:
+    def bound(self, name: str, parts: Values) -> Claim:
         """Limits on a mean over seeds."""
         return judge.bound(self.says[name], parts)
 
-    def number(self, name: str, parts: Parts, *, without_probes: Parts | None = None) -> Claim:
+    def number(self, name: str, parts: Values, *, without_probes: Values | None = None) -> Claim:
         """A printed number. without_probes: see `judge.number`."""
         return judge.number(self.says[name], parts, without_probes=without_probes)
 
-    def on_own(self, name: str, parts: Parts) -> Claim:
+    def on_own(self, name: str, parts: Values) -> Claim:
         """A printed number, or limits on a mean; of parts at init see `same`."""
         statement = self.says[name]
         decide = judge.bound if math.isnan(statement.number) else judge.number

@@ -17,11 +17,29 @@ from runner.stats.tables import chosen, groups, seed_values
 
 FIRST = 0
 """Number of the papers' set of images."""
+ENDS = ("init", "final")
+"""Checkpoints before and after training."""
 
 
 def first(table: pd.DataFrame) -> pd.DataFrame:
     """The rows on the papers' set of images."""
     return chosen(table, images=FIRST)
+
+
+def at_ends(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows before and after training."""
+    return table[table["checkpoint"].isin(ENDS)]
+
+
+def in_percent(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the test accuracy in a column `percent`."""
+    return table.assign(percent=100 * table["test_accuracy"])
+
+
+def per_seed(rows: pd.DataFrame, value: str, by: str = "distance") -> pd.DataFrame:
+    """`value` of rows of one variant: a row for each seed, a column for each distance, or for each
+    value of another column."""
+    return rows.pivot(index="seed", columns=by, values=value)
 
 
 def label(keys: Sequence[str], values: Sequence[Any]) -> str:
