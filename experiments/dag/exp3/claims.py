@@ -1,10 +1,10 @@
-"""What the DAG paper says of Exps. 3 and 3b and of its stochastic gap (Section 5.3, Appendices N.4,
-N.6), decided."""
+"""What the DAG paper says of Exps. 3 and 3b (Section 5.3, Appendix N.4), decided from the
+tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,19 +18,15 @@ from experiments.dag.protocol.scores import (
     published_start,
 )
 from experiments.dag.protocol.statements import Groups, Judge, Parts
-from experiments.dag.protocol.summary import ENDS, first, in_percent, label, over_seeds, per_seed
+from experiments.dag.protocol.summary import first, in_percent, over_seeds, per_seed
 from runner import stats
 from runner.contract import Claim, Statement, Tables, Verdict, decide
 from runner.stats import judge
-from runner.stats.tables import chosen, groups, seed_values
+from runner.stats.tables import chosen, seed_values
 from runner.training import CHECKPOINTS
 
 PIECEWISE_LINEAR = ("relu", "leaky_relu")
 SECTION = "Section 5.3"
-PAPER_PROBES = 100
-"""Probes behind the published Table N.6; its text says TEXT_PROBES."""
-TEXT_PROBES = 30
-KEYS = ["activation", "checkpoint", "probes"]
 RANKING = "dag.ranking, class B"
 """Root cause in the errata of the printed p: the order stands, and scipy's default prints this
 p."""
@@ -306,135 +302,3 @@ def decays(distances: pd.DataFrame) -> dict[str, list[float]]:
         found[f"{activation} H^GN"] = fit_of_means(part, "gn")
         found[f"{activation} H^T"] = fit_of_means(shorter, "tensor")
     return found
-
-
-def of_means(draws: pd.DataFrame) -> pd.DataFrame:
-    """KEYS, draw, percent: 100 (mean stochastic / mean exact gap − 1), means over the seeds of one
-    draw each."""
-    kept = chosen(draws, status="ok")
-    both = kept.groupby([*KEYS, "draw"], sort=False)[["gap_exact", "gap_stochastic"]]
-    means = both.mean().reset_index()
-    return means.assign(percent=100 * (means["gap_stochastic"] / means["gap_exact"] - 1))
-
-
-Rule = Callable[[Statement, pd.DataFrame], Claim]
-"""How a statement is decided from the draws of one number of probes."""
-RULES: dict[str, tuple[Rule, int]] = {
-    "discrepancy at init": (lambda says, means: in_one_table(says, means, "init"), PAPER_PROBES),
-    "discrepancy at the end": (
-        lambda says, means: in_one_table(says, means, "final"),
-        PAPER_PROBES,
-    ),
-    "below 1 %": (lambda says, means: over_draws(says, sizes_of(means)), TEXT_PROBES),
-    "overestimation": (lambda says, means: over_draws(says, means), PAPER_PROBES),
-}
-"""Statement -> its rule, and the number of probes that decides."""
-
-
-def stochastic(draws: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
-    """The claims of the stochastic estimates, one per statement.
-
-    What the paper saw in its table is decided with the probes of the published one, what it says of
-    30 probes with 30; the other number is a variant. Its discrepancies are of means over five
-    seeds, so that one draw of every seed is one repetition of Table N.6.
-    """
-    means = of_means(draws)
-    judged = Judge(says)
-    enough = draws["seed"].nunique() >= judge.FEWEST_SEEDS
-    known = set(means["probes"]) if enough else set()
-    found = []
-    for name, (rule, main) in RULES.items():
-        readings = {}
-        for probes in (PAPER_PROBES, TEXT_PROBES):
-            if probes in known:
-                readings[f"{probes} probes"] = rule(says[name], chosen(means, probes=probes))
-        if readings:
-            found.append(judge.together(readings, main=f"{main} probes"))
-        else:
-            found.append(judge.claim(says[name], "inconclusive"))
-    few = {c: sizes(draws, c) for c in ENDS} if enough else {}
-    found.append(judge.bound(says["stochastic estimates agree"], few, over="draws"))
-    found.append(judged.number("rate of the error", exponents(draws) if enough else {}))
-    return found
-
-
-def sizes_of(means: pd.DataFrame) -> pd.DataFrame:
-    """The discrepancies without their sign."""
-    return means.assign(percent=means["percent"].abs())
-
-
-def in_one_table(says: Statement, means: pd.DataFrame, checkpoint: str) -> Claim:
-    """A printed maximum of one table: how many draws keep it.
-
-    A draw is that of one activation: the paper's share their probes, so that its largest of three
-    is nearly that of a single one. Of three activations with probes of their own fewer tables keep
-    it; the claim gives their number.
-    """
-    part = sizes_of(chosen(means, checkpoint=checkpoint))
-    kept = part["percent"] <= says.high
-    verdict, text = judge.one_draw(int(kept.sum()), len(kept))
-    tables = kept.groupby(part["draw"]).all()
-    detail = (
-        f"{text}; {tables.sum()} of {len(tables)} tables of activations with probes of their own"
-    )
-    # it is one table of the paper that is asked about
-    needed = math.nan
-    if verdict == "inconclusive":
-        needed = math.inf
-    return judge.claim(says, verdict, float(part["percent"].mean()), detail, seeds_needed=needed)
-
-
-def over_draws(says: Statement, means: pd.DataFrame) -> Claim:
-    """A property of the estimator: the mean discrepancy of the activations, over the draws."""
-    parts = {}
-    for checkpoint in ENDS:
-        by_draw = chosen(means, checkpoint=checkpoint).groupby("draw")["percent"]
-        parts[checkpoint] = list(by_draw.mean())
-    return judge.bound(says, parts, over="draws")
-
-
-def sizes(draws: pd.DataFrame, checkpoint: str) -> list[float]:
-    """Mean size of the discrepancy of one network from the text's number of probes in percent, by
-    draw."""
-    part = chosen(draws, status="ok", checkpoint=checkpoint, probes=TEXT_PROBES)
-    percent = (100 * (part["gap_stochastic"] / part["gap_exact"] - 1)).abs()
-    return list(percent.groupby(part["draw"]).mean())
-
-
-def exponents(draws: pd.DataFrame) -> Parts:
-    """Slope of log error on log m: a value for each seed, the mean over its activations, which
-    share no probes."""
-    found = {}
-    for checkpoint in ENDS:
-        slopes: dict[object, list[float]] = {}
-        kept = chosen(draws, status="ok", checkpoint=checkpoint)
-        for (_, seed), fit in _fits(kept, ["activation", "seed"]):
-            slopes.setdefault(seed, []).append(fit.slope)
-        found[checkpoint] = [sum(values) / len(values) for values in slopes.values()]
-    return found
-
-
-def rates(draws: pd.DataFrame) -> list[stats.Statistic]:
-    """Fits of log(relative std of one estimate over the draws) on log(probes), by activation and
-    checkpoint."""
-    return [fit for _, fit in _fits(chosen(draws, status="ok"), ["activation", "checkpoint"])]
-
-
-def _fits(part: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[object, ...], stats.Statistic]]:
-    found = []
-    for values, rows in groups(part, keys):
-        spread = spreads(rows).groupby("probes")["percent"].mean()
-        spread = spread[spread > 0]
-        if len(spread) > 1:
-            about = {"name": "error against probes", "group": label(keys, values)}
-            found.append((values, stats.linear(np.log(spread.index), np.log(spread), **about)))
-    return found
-
-
-def spreads(draws: pd.DataFrame) -> pd.DataFrame:
-    """activation, checkpoint, seed, probes, percent: relative std of the estimate over the draws of
-    one network."""
-    kept = chosen(draws, status="ok")
-    by = kept.groupby(["activation", "checkpoint", "seed", "probes"], sort=False)
-    found = by.agg(std=("gap_stochastic", "std"), exact=("gap_exact", "first")).reset_index()
-    return found.assign(percent=100 * found["std"] / found["exact"]).drop(columns=["std", "exact"])

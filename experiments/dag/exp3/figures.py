@@ -8,24 +8,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.exp3 import claims
+from experiments.dag.exp3.stochastic_claims import (
+    PAPER_PROBES,
+    TEXT_PROBES,
+    of_means,
+    sizes_of,
+    spreads,
+)
 from experiments.dag.protocol.figures import (
+    AT_ENDS,
     BARS,
     DISTANCE,
     LABELS,
     STYLES,
+    crossed,
     error_line,
     hollow,
     image_sets as one_set,
 )
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import first, over_seeds
+from experiments.dag.protocol.summary import at_ends, first, over_seeds
 from runner import stats
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
 from runner.training import CHECKPOINTS
-
-ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}
 
 
 def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.DataFrame) -> Figure:
@@ -42,13 +49,10 @@ def gap_and_curvature(gaps: pd.DataFrame, networks: pd.DataFrame, paper: pd.Data
             size = 6
             if row.activation == "leaky_relu":
                 size = 4  # on top of ReLU, which stays visible
-            style = STYLES.point_style(row.activation) | {
-                "linestyle": "none",
-                "capsize": 2,
-                "markersize": size,
-            }
+            style = {**STYLES.point_style(row.activation), "linestyle": "none", "markersize": size}
             std = 0 if np.isnan(row.std) else row.std
-            ax.errorbar(row.curvature, row.gap, yerr=std, label=label(row.activation), **style)
+            text = label(row.activation)
+            ax.errorbar(row.curvature, row.gap, yerr=std, capsize=2, label=text, **style)
             own = chosen(
                 paper, activation=row.activation, checkpoint=checkpoint, metric="gap_global"
             )
@@ -80,18 +84,12 @@ def parts(distances: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     def draw(ax: Axes, activation: str) -> str:
         own = chosen(table, activation=activation)
         for value, metric in metrics.items():
-            for (checkpoint,), part in groups(own[own["checkpoint"].isin(ENDS)], ["checkpoint"]):
+            for (checkpoint,), part in groups(at_ends(own), ["checkpoint"]):
                 means = over_seeds(part, ["distance"], value)
                 means = means[means["mean"] > 0]
+                text = f"{LABELS[value]}, {label(checkpoint)}"
                 if len(means):
-                    error_line(
-                        ax,
-                        means,
-                        "distance",
-                        value,
-                        checkpoint,
-                        text=f"{LABELS[value]}, {label(checkpoint)}",
-                    )
+                    error_line(ax, means, "distance", value, checkpoint, text=text)
             rows = chosen(paper, metric=metric, activation=activation).dropna(subset=["mean"])
             if len(rows):  # Exp. 3b has no such table
                 hollow(ax, list(rows["distance"]), rows, value)
@@ -128,25 +126,18 @@ def image_sets(gaps: pd.DataFrame) -> Figure:
         ax.set_xticks(range(len(activations)), [label(a) for a in activations], rotation=20)
         ax.set_ylim(bottom=0)
 
-    return figures.panels(ENDS, draw, y=LABELS["gap"], sharey=False)
+    return figures.panels(AT_ENDS, draw, y=LABELS["gap"], sharey=False)
 
 
 def stochastic(table: pd.DataFrame) -> Figure:
     """Relative error of single estimates of the GN gap, all seeds and draws: a row per number of
     probes."""
     kept = chosen(table, status="ok")
-    heads = {
-        (n, c): f"{n} probes, {text}"
-        for n in dict.fromkeys(kept["probes"])
-        for c, text in ENDS.items()
-    }
+    heads = crossed({n: f"{n} probes" for n in dict.fromkeys(kept["probes"])})
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
         part = chosen(kept, probes=key[0], checkpoint=key[1])
-        samples = {
-            str(a): rows["discrepancy_percent"] for (a,), rows in groups(part, ["activation"])
-        }
-        figures.groups(ax, samples, looks=STYLES, names={a: label(a) for a in samples})
+        _by_activation(ax, part, "discrepancy_percent")
         ax.axhline(0, color="black", linewidth=0.8)
 
     return figures.panels(
@@ -160,19 +151,15 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
 
     Hollow marks: the one repetition that the paper publishes (without sign).
     """
-    means = claims.of_means(draws)
+    means = sizes_of(of_means(draws))
     paper = chosen(printed("exp3_stochastic"), metric="abs_rel_discrepancy_percent")
     known = set(means["probes"])
-    counts = [c for c in (claims.TEXT_PROBES, claims.PAPER_PROBES) if c in known] or sorted(known)[
-        :2
-    ]
-    heads = {(n, c): f"{n} probes, {text}" for n in counts for c, text in ENDS.items()}
+    counts = [count for count in (TEXT_PROBES, PAPER_PROBES) if count in known]
+    heads = crossed({n: f"{n} probes" for n in counts or sorted(known)[:2]})
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
         part = chosen(means, probes=key[0], checkpoint=key[1])
-        samples = {str(a): rows["percent"].abs() for (a,), rows in groups(part, ["activation"])}
-        figures.groups(ax, samples, looks=STYLES, names={a: label(a) for a in samples})
-        for i, activation in enumerate(samples):
+        for i, activation in enumerate(_by_activation(ax, part, "percent")):
             rows = chosen(paper, activation=activation, checkpoint=key[1])
             hollow(ax, [i] * len(rows), rows, "paper")
 
@@ -180,19 +167,23 @@ def discrepancies(draws: pd.DataFrame) -> Figure:
     return figures.panels(heads, draw, columns=2, y="|estimated − exact| gap (%)", caption=said)
 
 
+def _by_activation(ax: Axes, part: pd.DataFrame, column: str) -> list[str]:
+    """A group of dots for each activation; their names, in order."""
+    samples = {str(a): rows[column] for (a,), rows in groups(part, ["activation"])}
+    figures.groups(ax, samples, looks=STYLES, names={a: label(a) for a in samples})
+    return list(samples)
+
+
 def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
     """Relative std of one estimate over the draws against the number of probes; lines: predicted
     from the blocks."""
-    found = claims.spreads(draws)
+    found = spreads(draws)
 
     def draw(ax: Axes, checkpoint: str) -> None:
         for (activation,), part in groups(chosen(found, checkpoint=checkpoint), ["activation"]):
             measured = part.groupby("probes")["percent"].mean()
-            line = (
-                chosen(predicted, checkpoint=checkpoint, activation=activation)
-                .groupby("probes")["percent"]
-                .mean()
-            )
+            rows = chosen(predicted, checkpoint=checkpoint, activation=activation)
+            line = rows.groupby("probes")["percent"].mean()
             style = STYLES.style(str(activation))
             marker = style.pop("marker")
             name = label(activation)
@@ -204,5 +195,5 @@ def rates(draws: pd.DataFrame, predicted: pd.DataFrame) -> Figure:
     said = "marks: mean over the networks of the std over the draws"
     y = "relative std of one estimate (%)"
     return figures.panels(
-        ENDS, draw, x="probes $m$", y=y, log="both", legend_columns=3, caption=said
+        AT_ENDS, draw, x="probes $m$", y=y, log="both", legend_columns=3, caption=said
     )

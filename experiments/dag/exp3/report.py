@@ -11,13 +11,15 @@ from functools import cached_property, partial
 import pandas as pd
 
 from experiments.dag.alternatives import GAP, LAYER_NORM, STOCHASTIC
-from experiments.dag.exp3 import claims, figures as draw
+from experiments.dag.exp3 import claims, figures as draw, stochastic_claims
 from experiments.dag.exp3.settings import Exp3GnGap, Exp3Stochastic
+from experiments.dag.exp3.stochastic_claims import PAPER_PROBES, TEXT_PROBES
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.scores import paired, printed, scored
 from experiments.dag.protocol.spread import SpreadAnalysis
 from experiments.dag.protocol.summary import (
+    ENDS,
     first,
     gap,
     global_gaps,
@@ -32,7 +34,7 @@ from runner.stats.tables import chosen, groups
 CHECKPOINTS_OF_N6 = {
     "discrepancy at init": ("init",),
     "discrepancy at the end": ("final",),
-    "below 1 %": claims.ENDS,
+    "below 1 %": ENDS,
 }
 """Statement -> the checkpoints of Table N.6 of which it speaks."""
 
@@ -141,15 +143,17 @@ class StochasticGapAnalysis(Analysis):
         }
 
     def statistics(self) -> list[Statistic]:
-        return claims.rates(self.draws)
+        return stochastic_claims.rates(self.draws)
 
     def claims(self) -> list[Claim]:
         """The claims; what is said of the authors' own Table N.6 is true of it or false."""
         says = self.experiment.says
-        return [
-            in_their_table(claim, says[claim.name]) if claim.name in CHECKPOINTS_OF_N6 else claim
-            for claim in claims.stochastic(self.draws, says)
-        ]
+        made = []
+        for claim in stochastic_claims.claims(self.draws, says):
+            if claim.name in CHECKPOINTS_OF_N6:
+                claim = in_their_table(claim, says[claim.name])
+            made.append(claim)
+        return made
 
     def measured(self) -> pd.DataFrame:
         return stochastic_values(self.tables)
@@ -214,7 +218,7 @@ def stochastic_values(tables: Tables) -> pd.DataFrame:
     estimates of it scatter.
     """
     draws = tables["draws"]
-    draws = draws[draws["probes"].isin((claims.PAPER_PROBES, claims.TEXT_PROBES))]
+    draws = draws[draws["probes"].isin((PAPER_PROBES, TEXT_PROBES))]
     keys = ["activation", "checkpoint", "probes"]
     means = draws.groupby([*keys, "draw"])[["gap_exact", "gap_stochastic"]].transform("mean")
     scale = means["gap_exact"].where(means["gap_exact"] > 0)

@@ -13,27 +13,12 @@ from runner.kinds.model import BlockChain, MlpModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exp3GnGap(InterLayer):
-    """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
-
-    title = "Gauss–Newton gap by activation, without LayerNorm"
-    reproduces = "Fig. 5; Tables 5, N.5, N.6"
-    claimed = "exp3_gn_gap"
-    measure = "experiments.dag.exp3.measure:measure"
-    analysis = "experiments.dag.exp3.report:GapAnalysis"
+class ByActivation(InterLayer):
+    """Chains of one depth, a cell for each activation."""
 
     activation: list[str] = c.grid(choices=ACTIVATIONS)
     depth: int = c.setting(6, above=0)
-    probes: list[int] = c.setting(above=0)
-    probe_draws: int = c.free(10, at_least=0)
     model: BlockChain
-
-    def cells(self) -> list[c.Cell]:
-        estimates = 0.0015 * 3 * sum(self.probes) * self.probe_draws
-        return [
-            self.priced(c.Cell(params), self.depth, fixed=2 + estimates)
-            for params in self.combinations()
-        ]
 
     def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
         activation = str(cell.params["activation"])
@@ -42,6 +27,27 @@ class Exp3GnGap(InterLayer):
         return self.model.network(
             outputs=outputs, depth=self.depth, arch=arch, activation=activation
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exp3GnGap(ByActivation):
+    """Settings, each explained in conf/experiment/exp3_gn_gap.yaml."""
+
+    title = "Gauss–Newton gap by activation, without LayerNorm"
+    reproduces = "Fig. 5; Tables 5, N.5, N.6"
+    claimed = "exp3_gn_gap"
+    measure = "experiments.dag.exp3.measure:measure"
+    analysis = "experiments.dag.exp3.report:GapAnalysis"
+
+    probes: list[int] = c.setting(above=0)
+    probe_draws: int = c.free(10, at_least=0)
+
+    def cells(self) -> list[c.Cell]:
+        estimates = 0.0015 * 3 * sum(self.probes) * self.probe_draws
+        return [
+            self.priced(c.Cell(params), self.depth, fixed=2 + estimates)
+            for params in self.combinations()
+        ]
 
     def companions(self) -> Mapping[str, c.Companion]:
         return companions(self)
@@ -59,7 +65,7 @@ class Exp3bLayerNorm(Exp3GnGap):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exp3Stochastic(InterLayer):
+class Exp3Stochastic(ByActivation):
     """Stochastic against exact gap (Appendix N.6). Settings, each explained in
     conf/experiment/exp3_stochastic.yaml."""
 
@@ -69,18 +75,9 @@ class Exp3Stochastic(InterLayer):
     measure = "experiments.dag.exp3.measure:measure_stochastic"
     analysis = "experiments.dag.exp3.report:StochasticGapAnalysis"
 
-    activation: list[str] = c.grid(choices=ACTIVATIONS)
-    depth: int = c.setting(6, above=0)
     probes: list[int] = c.setting(at_least=2, filled=True)
     draws: int = c.free(20, above=0)
     model: MlpModel
 
     def cells(self) -> list[c.Cell]:
         return [self.priced(c.Cell(params), self.depth, fixed=5) for params in self.combinations()]
-
-    def network_settings(self, cell: c.Cell) -> Mapping[str, Any]:
-        activation = str(cell.params["activation"])
-        outputs = self.dataset.classes
-        return self.model.network(
-            outputs=outputs, depth=self.depth, arch="plain", activation=activation
-        )

@@ -7,16 +7,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dag.protocol.figures import (
+    AT_ENDS,
     BARS,
     PAIR_LABELS,
     STYLES,
     checkpoint_ticks,
+    crossed,
     error_line,
     hollow,
     image_sets as one_set,
     titles,
 )
-from experiments.dag.protocol.summary import first, over_seeds, variance_components
+from experiments.dag.protocol.summary import at_ends, first, over_seeds, variance_components
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
@@ -24,7 +26,6 @@ from runner.training import CHECKPOINTS
 
 ZERO = 1e-12
 """Where an exact zero is drawn on a logarithmic axis; the tick there says 0."""
-ENDS = {checkpoint: label(checkpoint) for checkpoint in ("init", "final")}
 
 
 def variant(table: pd.DataFrame) -> pd.DataFrame:
@@ -86,17 +87,12 @@ def merge_gap(merge: pd.DataFrame, paper: pd.DataFrame, roundings: pd.DataFrame)
 def cross(distances: pd.DataFrame, value: str = "R") -> Figure:
     """Resonance across the branches against the graph distance, before and after training: a panel
     per branch depth."""
-    table = variant(first(distances))
-    table = table[
-        (table["relation"] == "cross")
-        & (table["branch_depth"] > 1)
-        & table["checkpoint"].isin(ENDS)
-    ]
+    table = at_ends(chosen(variant(first(distances)), relation="cross"))
+    table = table[table["branch_depth"] > 1]
 
     def draw(ax: Axes, depth: int) -> None:
-        for (kind, checkpoint), part in groups(
-            chosen(table, branch_depth=depth), ["kind", "checkpoint"]
-        ):
+        own = chosen(table, branch_depth=depth)
+        for (kind, checkpoint), part in groups(own, ["kind", "checkpoint"]):
             error_line(ax, over_seeds(part, ["distance"], value), "distance", kind, checkpoint)
 
     heads = titles(table, "branch_depth")
@@ -116,21 +112,16 @@ def within(distances: pd.DataFrame) -> Figure:
     """R within branches of more than one block against the distance, both branches averaged."""
     table = variant(first(distances))
     table = table[(table["relation"] != "cross") & (table["branch_depth"] > 1)]
-    depths = titles(table, "branch_depth")
 
     def draw(ax: Axes, key: tuple[int, str]) -> None:
         own = chosen(table, branch_depth=key[0], checkpoint=key[1])
         for (kind,), part in groups(own, ["kind"]):
             seeds = part.groupby(["seed", "distance"])["R"].mean().reset_index()
-            error_line(
-                ax, over_seeds(seeds, ["distance"], "R"), "distance", kind, key[1], text=kind
-            )
+            means = over_seeds(seeds, ["distance"], "R")
+            error_line(ax, means, "distance", kind, key[1], text=kind)
 
-    heads = {
-        (depth, c): f"{head}, {text}" for depth, head in depths.items() for c, text in ENDS.items()
-    }
     return figures.panels(
-        heads,
+        crossed(titles(table, "branch_depth")),
         draw,
         x="distance within a branch",
         y="resonance $R(d)$\nwithin branches",
@@ -144,9 +135,8 @@ def within(distances: pd.DataFrame) -> Figure:
 def image_sets(merge: pd.DataFrame) -> Figure:
     """GN gap of cat + SiLU on every set of images: means over seeds, the paper's set with its ±
     over seeds."""
-    table = merge[
-        (merge["tensor"] > 0) & (merge["merge"] == "cat") & (merge["activation"] != "relu")
-    ]
+    table = chosen(merge[merge["tensor"] > 0], merge="cat")
+    table = table[table["activation"] != "relu"]
     depths = sorted(set(table["branch_depth"]))
 
     def draw(ax: Axes, checkpoint: str) -> None:
@@ -164,7 +154,7 @@ def image_sets(merge: pd.DataFrame) -> Figure:
 
     said = "below: std of the components of variance, between sets of images and between seeds"
     y = "GN gap at the merge, cat + SiLU"
-    return figures.panels(ENDS, draw, y=y, sharey=False, caption=said)
+    return figures.panels(AT_ENDS, draw, y=y, sharey=False, caption=said)
 
 
 def jacobians(networks: pd.DataFrame) -> Figure:
@@ -175,16 +165,8 @@ def jacobians(networks: pd.DataFrame) -> Figure:
     def draw(ax: Axes, depth: int) -> None:
         for (kind,), part in groups(chosen(table, branch_depth=depth), ["kind"]):
             means = over_seeds(part, ["checkpoint"], "rho")
-            place = means["checkpoint"].map(CHECKPOINTS.index)
-            error_line(
-                ax,
-                means.assign(place=place),
-                "place",
-                kind,
-                "init",
-                text=kind,
-                **STYLES.style(kind),
-            )
+            means["place"] = means["checkpoint"].map(CHECKPOINTS.index)
+            error_line(ax, means, "place", kind, "init", text=kind, **STYLES.style(kind))
         checkpoint_ticks(ax)
 
     y = r"largest spectral norm $\rho_{\max}$"

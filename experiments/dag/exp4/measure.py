@@ -15,6 +15,7 @@ from experiments.dag.protocol.averages import Row
 from experiments.dag.protocol.measure import (
     Point,
     at_every_point,
+    block_row,
     blocks_of,
     by_distance,
     certificate_rows,
@@ -25,8 +26,7 @@ from experiments.dag.protocol.measure import (
     spectral_norms_of,
 )
 from runner.contract import Cell, Context, Table
-from runner.curvature.estimators.blocks import block_jacobians, gn_gap, resonance
-from runner.curvature.graphs.blocks import BlockSplit
+from runner.curvature.estimators.blocks import block_jacobians
 from runner.kinds.metric import InterLayerMetric
 from runner.models.architectures import graph_distance
 from runner.training.trained import Trained
@@ -43,6 +43,7 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
     """All tables of one training; a checkpoint that it did not reach gives a row with the reason in
     `networks`."""
     depth = int(trained.settings["branch_depth"])
+    last = (f"a{depth - 1}", f"b{depth - 1}")
 
     def read(at: Point) -> dict[str, list[Row]]:
         blocks = blocks_of(at.dag, at.network.measured, at.x, at.y, metric)
@@ -50,25 +51,12 @@ def measure_trained(trained: Trained, metric: InterLayerMetric, ctx: Context) ->
         return {
             "networks": [{**at.where, **branch_dynamics(at), "status": "ok"}],
             "certificate": certificate_rows(at, blocks, ctx),
-            "merge": [{**at.where, **merge_row(blocks, depth)}],
+            "merge": [{**at.where, **block_row(blocks, last, "R")}],
             "pairs": first_pairs(at, pairs, metric),
             "distances": [{**at.where, **row} for row in by_relation(pairs, depth)],
         }
 
     return at_every_point(trained, metric, ctx, read)
-
-
-def merge_row(blocks: BlockSplit, depth: int) -> dict[str, float]:
-    """R, ‖H^GN‖_F, ‖H^T‖_F and gap of the block of the last nodes of both branches."""
-    last = (f"a{depth - 1}", f"b{depth - 1}")
-    tensor = blocks.tensor[last]
-    gauss_newton = blocks.gauss_newton[last]
-    return {
-        "R": resonance(blocks.total[last]),
-        "gn": resonance(gauss_newton),
-        "tensor": resonance(tensor),
-        "gap": gn_gap(tensor, gauss_newton),
-    }
 
 
 def branch_dynamics(at: Point) -> dict[str, float]:

@@ -18,10 +18,15 @@ import torch
 from experiments.certificates import of_blocks
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
 from experiments.dag.protocol.averages import Row
-from experiments.dag.protocol.measure import Point, at_every_point, memory_of, scores_at
+from experiments.dag.protocol.measure import (
+    Point,
+    at_every_point,
+    block_row,
+    memory_of,
+    scores_at,
+)
 from runner.contract import Cell, Context, Table
-from runner.curvature import BlockSplit, split_blocks
-from runner.curvature.estimators.blocks import gn_gap, resonance
+from runner.curvature import split_blocks
 from runner.kinds.metric import InterLayerMetric
 from runner.models.network import Network
 from runner.training.trained import Trained, train_regression
@@ -50,7 +55,7 @@ def measure_trained(
         with torch.no_grad():
             residual = at.network(at.x).squeeze(-1) - y
         loss = float(residual.square().mean())
-        found = {"blocks": [{**at.where, **block_row(blocks, pair), "loss": loss}]}
+        found = {"blocks": [{**at.where, **block_row(blocks, pair, "full"), "loss": loss}]}
         if not at.first:
             return found
         here = {"checkpoint": at.checkpoint}
@@ -67,18 +72,6 @@ def measure_trained(
     history = trained.training.history
     kept = {name: history[name] for name in ("epoch", "train_loss", "test_loss")}
     return at_every_point(trained, metric, ctx, read) | {"history": kept}
-
-
-def block_row(blocks: BlockSplit, pair: tuple[str, str]) -> dict[str, float]:
-    """full = ‖H‖_F, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of the batch-mean block."""
-    tensor = blocks.tensor[pair]
-    gauss_newton = blocks.gauss_newton[pair]
-    return {
-        "full": resonance(blocks.total[pair]),
-        "gn": resonance(gauss_newton),
-        "tensor": resonance(tensor),
-        "gap": gn_gap(tensor, gauss_newton),
-    }
 
 
 def value_path(network: Network) -> dict[str, float]:

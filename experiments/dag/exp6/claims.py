@@ -15,7 +15,7 @@ import pandas as pd
 
 from experiments.dag.protocol.scores import jackknife, paired, probes, published_start
 from experiments.dag.protocol.statements import Groups, Judge, Parts
-from experiments.dag.protocol.summary import in_percent, long_format, per_seed
+from experiments.dag.protocol.summary import gap, in_percent, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
 from runner.stats.intervals import Pseudovalues
@@ -43,11 +43,6 @@ def selected(table: pd.DataFrame, estimator: str, statistics: str = "running") -
     return chosen(table, estimator=estimator, statistics=statistics)
 
 
-def gaps(distances: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their GN-gap Σ‖H^T‖/Σ‖H^GN‖."""
-    return distances.assign(gap=distances["tensor"] / distances["gn"].where(distances["gn"] > 0))
-
-
 def leaving_out(tables: Tables, estimator: str, negligible: float) -> pd.DataFrame:
     """Rows of `distances` with D averaged as published: over the blocks whose ‖H‖_F² is at least
     `negligible`."""
@@ -63,7 +58,9 @@ def claims(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:
     """One claim per statement; networks and checkpoints are its parts."""
     if "distances" not in tables:
         return [judge.claim(s, "not run", detail="no network was measured") for s in says.values()]
-    published, engine = (gaps(selected(tables["distances"], e)) for e in ("published", "engine"))
+    published, engine = (
+        selected(tables["distances"], e).assign(gap=gap) for e in ("published", "engine")
+    )
     exact = engine if published_start(tables) else engine.iloc[:0]
     decide = Judge(says)
     small = negligible(selected(tables["pairs"], "engine"))
@@ -246,7 +243,7 @@ def measured(tables: Tables, negligible: float) -> pd.DataFrame:
         keys = [*KEYS, "distance"]
         own = {}
         for estimator in ("published", "engine"):
-            rows = gaps(leaving_out(tables, estimator, negligible))
+            rows = leaving_out(tables, estimator, negligible).assign(gap=gap)
             own[estimator] = long_format(rows, keys, METRICS)
         parts.append(probes(own["published"], own["engine"], tables, KEYS))
     networks = chosen(tables["networks"], statistics="running")

@@ -29,6 +29,7 @@ from experiments.certificates import STREAM
 from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.exp6.weights import file_name, load_weights
 from experiments.dag.protocol.averages import Row, by_column, means, sums
+from experiments.dag.protocol.estimates import row_of
 from experiments.dag.protocol.measure import image_sets, memory_of
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.contract import Cell, Context, Table
@@ -180,15 +181,9 @@ def published_rows(
         tops = spectral_norms(CurvatureOperator(dag, x, y, nodes), pairs, steps, generator)
         zero = "zero block"
     rows = []
-    for v, w in pairs:
-        part = parts[v, w]
-        norm = norms[v, w]
-        top = tops[v, w]
-        scale = math.sqrt(norms[v, v] * norms[w, w])
-        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
-        row["C"] = norm / scale if scale > 0 else math.nan
-        row["D"] = (norm / top) ** 2 if top > 0 else math.nan
-        row |= {
+    for pair, part in parts.items():
+        top = tops[pair]
+        estimated = {
             "gn": part.gauss_newton.value,
             "tensor": part.tensor.value,
             "R_error": part.total.error,
@@ -197,7 +192,7 @@ def published_rows(
             "method": "probes",
             "status": "ok" if top > 0 else zero,
         }
-        rows.append(row)
+        rows.append(row_of(pair, nodes, norms, top) | estimated)
     return rows
 
 

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 
 from experiments.dag.alternatives import RESNET
 from experiments.dag.exp6 import claims as exp6_claims
-from experiments.dag.exp6.claims import gaps, selected
+from experiments.dag.exp6.claims import selected
 from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol import figures
 from experiments.dag.protocol.authors import Results, WithAuthors
 from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import printed
-from experiments.dag.protocol.summary import over_seeds
+from experiments.dag.protocol.summary import gap, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import groups as boxes, panels
 from runner.report.labels import label
@@ -42,7 +42,7 @@ class ResNetAnalysis(WithAuthors):
             distances = self.tables["distances"]
             pairs = self.tables["pairs"]
             kept = exp6_claims.leaving_out(self.tables, "engine", self.experiment.negligible)
-            bent = exp6_claims.gaps(exp6_claims.selected(distances, "engine"))
+            bent = selected(distances, "engine").assign(gap=gap)
             bent = bent[bent.groupby("activation")["gap"].transform("max") > 0]
             final = chosen(bent, checkpoint="final")
             found = {
@@ -91,7 +91,7 @@ class ResNetAnalysis(WithAuthors):
 def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     """R, C, D or gap against distance: a row per activation, a column per checkpoint, a line per
     architecture."""
-    table = gaps(selected(distances, "engine"))
+    table = selected(distances, "engine").assign(gap=gap)
     paper = chosen(printed(NAME), metric=value)
     heads = {
         (activation, checkpoint): f"{head}, {label(checkpoint)}"

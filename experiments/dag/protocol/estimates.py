@@ -71,14 +71,18 @@ def estimated_metrics(
         norms |= dict(zip(alike, estimates, strict=True))
         estimates = spectral_estimates(stacked, steps, generator).tolist()
         tops |= dict(zip(alike, estimates, strict=True))
-    rows = []
-    for v, w in pairs:
-        norm = norms[v, w]
-        row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
-        row["C"] = _ratio(norm, math.sqrt(norms[v, v] * norms[w, w]))
-        row["D"] = _ratio(norm, tops[v, w]) ** 2
-        rows.append(row)
-    return rows
+    return [row_of(pair, nodes, norms, tops[pair]) for pair in pairs]
+
+
+def row_of(pair: Pair, nodes: Sequence[str], norms: Mapping[Pair, float], top: float) -> Row:
+    """v, w, distance |i − j|, R, C, D of one pair from estimates of ‖H‖_F of all pairs and of its
+    own ‖H‖₂; C and D are NaN without a divisor."""
+    v, w = pair
+    norm = norms[pair]
+    row = {"v": v, "w": w, "distance": nodes.index(w) - nodes.index(v), "R": norm}
+    row["C"] = _ratio(norm, math.sqrt(norms[v, v] * norms[w, w]))
+    row["D"] = _ratio(norm, top) ** 2
+    return row
 
 
 def estimates_by_distance(rows: Sequence[Row]) -> list[Row]:

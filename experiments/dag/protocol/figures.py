@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.summary import first, over_seeds
+from experiments.dag.protocol.summary import ENDS, first, in_percent, over_seeds
 from runner.report import figures
 from runner.report.labels import label
 from runner.stats.tables import chosen, groups
@@ -58,9 +58,20 @@ HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
 """Title of a panel, by the column whose value it shows."""
 
 
+AT_ENDS = {checkpoint: label(checkpoint) for checkpoint in ENDS}
+"""Titles of panels before and after training."""
+
+
 def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
     """Value of a column -> title of its panel, in order."""
     return {at: HEADS.get(column, "{}").format(label(at)) for at in sorted(set(table[column]))}
+
+
+def crossed(
+    heads: Mapping[Any, str], checkpoints: Sequence[str] = ENDS
+) -> dict[tuple[Any, str], str]:
+    """(key, checkpoint) -> title of its panel, of panels for every pair of both."""
+    return {(key, at): f"{head}, {label(at)}" for key, head in heads.items() for at in checkpoints}
 
 
 def look(variant: Any, checkpoint: str) -> dict[str, Any]:
@@ -179,7 +190,7 @@ def decay(
     *,
     panel: str,
     variant: str,
-    checkpoints: Sequence[str] = ("init", "final"),
+    checkpoints: Sequence[str] = ENDS,
     log: bool = False,
     fits: Mapping[tuple[Any, ...], str] | None = None,
     marks: Callable[[Axes, Any], None] = lambda ax, at: None,
@@ -229,7 +240,7 @@ def _runs(ax: Axes, part: pd.DataFrame, value: str, colour: str) -> None:
 
 
 def pair_maps(
-    pairs: pd.DataFrame, value: str, *, variant: str, checkpoints: Sequence[str] = ("init", "final")
+    pairs: pd.DataFrame, value: str, *, variant: str, checkpoints: Sequence[str] = ENDS
 ) -> Figure:
     """`value` of every pair of measured nodes, mean over seeds: a row per variant, a column per
     checkpoint.
@@ -238,7 +249,7 @@ def pair_maps(
     """
     variants = list(dict.fromkeys(pairs[variant]))
     shown = pairs[pairs["checkpoint"].isin(checkpoints)]
-    at = {key: f"{label(key[0])}, {label(key[1])}" for key in product(variants, checkpoints)}
+    at = crossed({kind: label(kind) for kind in variants}, checkpoints)
 
     def draw(ax: Axes, key: tuple[str, str]) -> str:
         kind, checkpoint = key
@@ -346,8 +357,7 @@ def learning_curves(history: pd.DataFrame, *, panel: str | None, variant: str) -
 
     A panel for each value of the column `panel`, a line for each value of `variant`.
     """
-
-    percent = history.assign(percent=100 * history["test_accuracy"])
+    percent = in_percent(history)
 
     def draw(ax: Axes, at: Any) -> None:
         shown = percent if panel is None else percent[percent[panel] == at]

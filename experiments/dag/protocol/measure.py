@@ -39,7 +39,13 @@ from experiments.dag.protocol.inter_layer import InterLayer
 from runner.contract import Cell, Context, Table
 from runner.contract.experiment import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
-from runner.curvature.estimators.blocks import COLUMNS, block_jacobians, block_metrics
+from runner.curvature.estimators.blocks import (
+    COLUMNS,
+    block_jacobians,
+    block_metrics,
+    gn_gap,
+    resonance,
+)
 from runner.data.images import Split
 from runner.kinds.metric import InterLayerMetric
 from runner.models.network import Block, Network
@@ -265,6 +271,19 @@ def pair_row(pair: Row) -> Row:
     """The metrics of a pair that cannot be had from the others."""
     names = ("v", "w", "distance", "R", "C", "D", "d_eff", "frob_gn", "frob_tensor", *added(pair))
     return {name: pair[name] for name in names} | {"status": pair["status"] or "ok"}
+
+
+def block_row(blocks: BlockSplit, pair: tuple[str, str], norm: str) -> dict[str, float]:
+    """‖H‖_F under the name `norm`, gn = ‖H^GN‖_F, tensor = ‖H^T‖_F and gap (Eq. 4) of one
+    batch-mean block."""
+    tensor = blocks.tensor[pair]
+    gauss_newton = blocks.gauss_newton[pair]
+    return {
+        norm: resonance(blocks.total[pair]),
+        "gn": resonance(gauss_newton),
+        "tensor": resonance(tensor),
+        "gap": gn_gap(tensor, gauss_newton),
+    }
 
 
 def example_norms(

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from experiments.dag.exp5.claims import authors_own
-from experiments.dag.exp5.measure import block_row
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
+from experiments.dag.protocol.measure import block_row
 from experiments.printed import statements
 from runner.contract import Context, SettingError, analyse
 from runner.curvature import split_blocks
@@ -69,7 +69,7 @@ def test_block_is_that_of_autodiff(experiment):
     network = trained.at("final").double()
     x, y = (t.double() for t in trained.data.test.first(8))
     blocks = split_blocks(network.to_dag(trained.loss), x, y, PAIRS["attention"])
-    found = block_row(blocks, PAIRS["attention"])
+    found = block_row(blocks, PAIRS["attention"], "full")
     total, gauss_newton = dense_query_key(network, x, y)
     assert found["full"] == pytest.approx(float(total.detach().norm()), rel=1e-10)
     assert found["gn"] == pytest.approx(float(gauss_newton.detach().norm()), rel=1e-10)
