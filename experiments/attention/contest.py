@@ -1,17 +1,10 @@
 """All methods from the same starts, blind and near: which recover the data, at what cost, and what
-else they find.
-
-There is no cap on the steps: a method steps in rounds. A start ends where the method's own stop
-ends it (stationary, creeping, not finite). A start that only the end of a round stopped gets
-another round if the least objective it has met fell in this one at least to the share `progress` of
-its earlier value; otherwise it is given up. An objective that halves in every round and starts
-below 1e6 is below the rounding of float64 after a hundred rounds, so all starts end.
-"""
+else they find. Methods step in rounds (`rounds`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +12,7 @@ import torch
 from torch import Tensor
 
 from experiments.attention.certified import certificate
+from experiments.attention.lbfgs import lbfgs
 from experiments.attention.levenberg_marquardt import along_ladder, levenberg_marquardt
 from experiments.attention.newton_method import (
     INDEFINITE,
@@ -27,7 +21,6 @@ from experiments.attention.newton_method import (
     STALLED,
     Objective,
     Trace,
-    lbfgs,
     minimise,
 )
 from experiments.attention.problem import (
@@ -35,10 +28,11 @@ from experiments.attention.problem import (
     Problem,
     distinct,
     draw,
-    ended,
     invariances,
+    relative_error,
     symmetric_error,
 )
+from experiments.attention.rounds import Round, Run, followed, in_rounds
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
@@ -80,7 +74,7 @@ def contest_rows(setup: AttentionNewton, n: int, d: int, ctx: Context) -> dict[s
             ctx.progress(done, setup.problems * len(setup.method), method)
             begin = few_starts if method.startswith("l-bfgs") else all_starts
             run, late = run_and_follow(setup, method, problem, torch.cat(list(begin.values())))
-            ends = ended(problem.equations, run.points, problem.data, problem.b)
+            ends = problem.ended(run.points)
             exact.append(ends.points[ends.exact])
             rows = method_rows(setup, begin, run, late, ends)
             contest += [{"problem": index, "method": method} | row for row in rows]
@@ -133,7 +127,7 @@ def solution_row(setup: AttentionNewton, problem: Problem, exact: Tensor) -> Row
     """The distinct exact solutions that all methods together found, and what the wrong ones are."""
     d, n = problem.x.shape
     solutions = distinct(exact)
-    errors = (solutions - problem.data).norm(dim=-1) / problem.data.norm()
+    errors = relative_error(solutions, problem.data)
     far = errors > setup.recovered
     wrong = solutions[far]
     proofs = [certificate(att.unvec(point, d), problem.w, problem.v, problem.b) for point in wrong]
@@ -164,8 +158,7 @@ def run_and_follow(
     beyond = followed(once, run, start, setup.further_rounds, anew)
     late = torch.zeros_like(run.given_up)
     if len(beyond):
-        ends = ended(problem.equations, beyond, problem.data, problem.b)
-        late[run.given_up] = ends.error <= setup.recovered
+        late[run.given_up] = problem.ended(beyond).error <= setup.recovered
     return replace(run, work=ladder_work + run.work), late
 
 
@@ -253,78 +246,3 @@ def _work(method: str, trace: Trace, counts: dict[str, float]) -> Tensor:
     spectral = (indefinite & taken).sum(0)
     solves = steps * (per_step + counts["hessian"] + counts["cholesky"])
     return solves + spectral * counts["eigenvalues"]
-
-
-# ------------------------------------------------------------------ rounds
-
-
-@dataclass(frozen=True)
-class Round:
-    """S starts after one round: points (S, N); least (S,), the smallest objective met; work (S,);
-    open (S,): the start was still on its way at its last step."""
-
-    points: Tensor
-    least: Tensor
-    work: Tensor
-    open: Tensor
-
-
-Once = Callable[[Tensor, int], Round]
-"""At most so many rounds at once from points (S, N)."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """Ends of the starts (S, N), multiply-adds spent on each (S,), rounds it took (S,), and whether
-    it was given up."""
-
-    points: Tensor
-    work: Tensor
-    rounds: Tensor
-    given_up: Tensor
-
-
-def in_rounds(
-    once: Once, start: Tensor, objective: Tensor, progress: float, anew: bool = False
-) -> Run:
-    """Rounds of `once` from start (S, N), where the objective is (S,), until every start has ended
-    or is given up.
-
-    progress: 0.5 asks for a fall by half in a round; 0 gives one round to all. anew: for methods
-    with a memory (damping, pairs of L-BFGS), which would lose it: round k goes from the start
-    again, k rounds at once. That is the same path, and is charged once.
-
-    >>> halving = lambda x, rounds: Round(x / 2, x[:, 0] / 2, torch.ones(len(x)), x[:, 0] > 1)
-    >>> in_rounds(halving, torch.tensor([[8.0], [0.5]]), torch.tensor([8.0, 0.5]), 0.5).work
-    tensor([4., 1.])
-    """
-    points = start.clone()
-    least = objective.clone()
-    work = torch.zeros(len(start), dtype=start.dtype)
-    rounds = torch.zeros(len(start), dtype=torch.long)
-    given_up = torch.zeros(len(start), dtype=torch.bool)
-    going = torch.arange(len(start))
-    number = 0
-    while len(going):
-        number += 1
-        last = once(start[going], number) if anew else once(points[going], 1)
-        falls = last.least <= progress * least[going]
-        points[going] = last.points
-        least[going] = torch.minimum(least[going], last.least)
-        spent = last.work.to(work.dtype)
-        work[going] = spent if anew else work[going] + spent
-        rounds[going] = number
-        given_up[going] = last.open & ~falls
-        going = going[last.open & falls]
-    return Run(points, work, rounds, given_up)
-
-
-def followed(once: Once, run: Run, start: Tensor, rounds: int, anew: bool = False) -> Tensor:
-    """Where the starts that `run` gave up (G, N) are after so many further rounds, whatever
-    progress they make."""
-    left = run.given_up
-    if not bool(left.any()):
-        return run.points[left]
-    if anew:
-        return once(start[left], int(run.rounds[left].max()) + rounds).points
-    return once(run.points[left], rounds).points

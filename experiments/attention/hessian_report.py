@@ -37,10 +37,8 @@ SEARCH_NAMES = {
 }
 ROUNDING = 1e-9
 """Relative size at which a violated inequality is the rounding of float64 sums."""
-EXPONENT = {"G.3": 2, "G.4": 4, "H.8": 6, "H.9": 8, "H.10": 10, "I.1": 6, "I.2": 6, "I.3": 8}
-"""Power of R in the printed bound."""
-SIZE_EXPONENT = {"H.10": 3, "I.3": 1}
-"""Power of n d in the printed bound."""
+FITTED = ("G.3", "G.4", "H.8", "H.9", "H.10", "I.1", "I.2", "I.3")
+"""Bounds whose power of R is compared with a fit, and where they have one, their power of n d."""
 
 
 def worst_rows(bounds: pd.DataFrame) -> pd.DataFrame:
@@ -55,39 +53,37 @@ def claims(tables: Tables) -> list[Claim]:
     included."""
     if "bounds" not in tables:
         return []
-    bounds = tables["bounds"]
-    worst = worst_rows(bounds)
-    made = []
-    for name, bound in BOUNDS.items():
-        broken = int((bounds.loc[bounds["bound"] == name, "status"] != "ok").sum())
-        statement = Statement(
-            name=f"lemma_{name}",
-            text=f"{bound.symbol} stays below its bound",
-            where=bound.place,
-            high=1 + ROUNDING,
-            independent=True,
-        )
-        if name not in worst.index:
-            made.append(judge.claim(statement, "not run", detail="no cell measured it"))
-            continue
-        row = worst.loc[name].to_dict()
-        holds = statement.holds(row["ratio"])
-        count = int(bounds.loc[bounds["bound"] == name, "instances"].sum())
-        place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
-        detail = f"{count} instances, an ascent among them; worst at {place}"
-        if holds and math.isfinite(row["sharper_constant"]):
-            detail += "; a constant below the printed one is proved"
-        elif holds and name in ("H.9", "H.10"):
-            detail += "; the printed bound is proved in the audit"
-        if broken:
-            detail += f"; {broken} cells not finite"
-        verdict = decide(None if holds and broken else holds)
-        made.append(
-            judge.claim(
-                statement, verdict, float(row["ratio"]), detail, threshold="measured / bound <= 1"
-            )
-        )
-    return made
+    return [claim_of(name, chosen(tables["bounds"], bound=name)) for name in BOUNDS]
+
+
+def claim_of(name: str, rows: pd.DataFrame) -> Claim:
+    """Whether a bound holds in all its rows of `bounds`."""
+    bound = BOUNDS[name]
+    statement = Statement(
+        name=f"lemma_{name}",
+        text=f"{bound.symbol} stays below its bound",
+        where=bound.place,
+        high=1 + ROUNDING,
+        independent=True,
+    )
+    worst = worst_rows(rows)
+    if worst.empty:
+        return judge.claim(statement, "not run", detail="no cell measured it")
+    row = worst.loc[name].to_dict()
+    holds = statement.holds(row["ratio"])
+    place = f"n = {row['tokens']}, d = {row['width']}, R = {row['radius']:g} ({row['search']})"
+    count = int(rows["instances"].sum())
+    detail = f"{count} instances, an ascent among them; worst at {place}"
+    if holds and math.isfinite(row["sharper_constant"]):
+        detail += "; a constant below the printed one is proved"
+    elif holds and name in ("H.9", "H.10"):
+        detail += "; the printed bound is proved in the audit"
+    broken = int((rows["status"] != "ok").sum())
+    if broken:
+        detail += f"; {broken} cells not finite"
+    verdict = decide(None if holds and broken else holds)
+    ratio = float(row["ratio"])
+    return judge.claim(statement, verdict, ratio, detail, threshold="measured / bound <= 1")
 
 
 def statistics(tables: Tables) -> list[Statistic]:
@@ -98,10 +94,12 @@ def statistics(tables: Tables) -> list[Statistic]:
     random = tables["bounds"].query("search == 'gaussian' and status == 'ok' and largest > 0")
     random = random.assign(**{"R": random["radius"], "n d": random["tokens"] * random["width"]})
     fits = []
-    for name, power in EXPONENT.items():
-        fits.append(_exponent(random, name, "R", ["tokens", "width"], power))
-    for name, power in SIZE_EXPONENT.items():
-        fits.append(_exponent(random, name, "n d", ["radius"], power))
+    for name in FITTED:
+        fits.append(_exponent(random, name, "R", ["tokens", "width"], BOUNDS[name].power))
+    for name in FITTED:
+        power = BOUNDS[name].size_power
+        if power:
+            fits.append(_exponent(random, name, "n d", ["radius"], power))
     return fits
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from experiments.attention import contest, theorem
-from experiments.attention.contest import Round, followed, in_rounds
 from experiments.attention.layer import Heads
 from experiments.attention.levenberg_marquardt import levenberg_marquardt
-from experiments.attention.problem import distinct, ended, equations
+from experiments.attention.problem import distinct, ended, equations, relative_error
+from experiments.attention.rounds import Round, followed, in_rounds
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import attention as att
@@ -70,7 +70,7 @@ def trained_layer(stages: Any) -> Heads:
 
 def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Row:
     """Levenberg–Marquardt from blind starts on one input x (d, n), in rounds of `target_steps`
-    trials (contest.py).
+    trials (`rounds`).
 
     late: starts given up that recover when followed; best_error: of the polished end of least
     residual.
@@ -94,7 +94,7 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
     residual = least.value(polished.points).norm(dim=-1).nan_to_num(torch.inf)
     best = polished.points[int(residual.argmin())]
     solutions = distinct(polished.points[polished.exact])
-    errors = (solutions - data).norm(dim=-1) / data.norm()
+    errors = relative_error(solutions, data)
     spectrum = singular_values(layer, x)
     return {
         "starts": len(start),
@@ -105,7 +105,7 @@ def attack(setup: AttentionNewton, layer: Heads, x: Tensor, start: Tensor) -> Ro
         "given_up": int(run.given_up.sum()),
         "late": late,
         "rounds": int(run.rounds.max()),
-        "best_error": float((best - data).norm() / data.norm()),
+        "best_error": float(relative_error(best, data)),
         "unknowns": data.numel(),
         "equations": b.numel(),
         "rank": rank_of(spectrum),

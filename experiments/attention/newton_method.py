@@ -1,4 +1,4 @@
-"""Newton's method from many starts at once, with three kinds of step, and L-BFGS as the opponent.
+"""Newton's method from many starts at once, with three kinds of step.
 
 One smooth objective f on R^N is minimised from S starts; every start has its own step, line search
 and stop. The step p solves H p = -g in one of three ways:
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -275,93 +275,6 @@ def _backtrack(
         length[open_] *= 0.5
     length[open_] = 0.0
     return length, torch.where(open_, STALLED, status)
-
-
-WINDOW = 20  # iterations of L-BFGS over which its decrease is judged: single ones vary
-
-
-def lbfgs(
-    objective: Objective,
-    start: Tensor,
-    max_steps: int = 500,
-    tolerance: float = 1e-12,
-    memory: int = 10,
-    decrease: float = 0.0,
-) -> Trace:
-    """SciPy's L-BFGS-B without bounds, one start after the other, in the form of a Newton trace.
-
-    Stops on the gradient only (its own test on the decrease of f is switched off), or where its
-    line search fails (STALLED): near a minimum with f > 0 that happens once decreases are below the
-    rounding of f. decrease: where positive, also once WINDOW iterations together lower f by less
-    than this share of it.
-
-    Its last digits follow the kernel that SciPy's OpenBLAS chooses for the processor
-    (OPENBLAS_CORETYPE; cell.json names it), even where torch's are the same: cells of
-    attention_newton measured under SkylakeX and under Haswell differed in the rows of this method
-    alone, and repeat to the byte under either.
-    """
-    from scipy.optimize import minimize as scipy_minimise
-    from threadpoolctl import threadpool_limits
-
-    paths = []
-    evaluations = []
-    for row in start:
-        path = [row.clone()]
-
-        def evaluate(flat, row=row):  # type: ignore[no-untyped-def]
-            # a copy: sums over SciPy's memory could depend on its alignment in the last digit
-            point = torch.tensor(flat, dtype=row.dtype).unsqueeze(0)
-            return objective.value(point).item(), objective.gradient(point)[0].numpy()
-
-        options = {"maxiter": max_steps, "maxfun": 20 * max_steps, "maxcor": memory, "ftol": 0.0}
-        options["gtol"] = tolerance / row.numel() ** 0.5  # SciPy tests the largest entry
-        about = {"jac": True, "method": "L-BFGS-B", "options": options}
-        about["callback"] = _recorder(path, decrease)
-        # more BLAS threads only wait for each other on vectors this short
-        with threadpool_limits(1):
-            result = scipy_minimise(evaluate, row.numpy(), **about)
-        paths.append(path)
-        evaluations.append(float(result.nfev))
-    return _lbfgs_trace(objective, paths, evaluations, max_steps, tolerance)
-
-
-def _recorder(path: list[Tensor], decrease: float) -> Callable[..., None]:
-    """SciPy's callback, known to it by the name of its argument: keeps the iterates, and ends a run
-    that creeps."""
-    values = []
-
-    def keep(intermediate_result: Any) -> None:
-        path.append(torch.as_tensor(intermediate_result.x, dtype=path[0].dtype).clone())
-        values.append(float(intermediate_result.fun))
-        if decrease <= 0 or len(values) <= WINDOW:
-            return
-        if values[-1] >= (1 - decrease) * values[-1 - WINDOW]:
-            raise StopIteration
-
-    return keep
-
-
-def _lbfgs_trace(
-    objective: Objective,
-    paths: list[list[Tensor]],
-    evaluations: list[float],
-    max_steps: int,
-    tolerance: float,
-) -> Trace:
-    longest = max(len(path) for path in paths)
-    padded = [torch.stack(path + [path[-1]] * (longest - len(path))) for path in paths]
-    points = torch.stack(padded, dim=1)
-    flat = points.flatten(0, 1)
-    loss = objective.value(flat).unflatten(0, points.shape[:2])
-    norm = objective.gradient(flat).norm(dim=-1).unflatten(0, points.shape[:2])
-    steps = torch.tensor([len(path) - 1 for path in paths])
-    converged = norm[-1] <= tolerance
-    number = torch.arange(longest - 1).unsqueeze(-1)
-    taken = number < steps
-    stalled = (number == steps - 1) & ~converged & (steps < max_steps)
-    status = torch.where(stalled, STALLED, OK)
-    work = torch.where(taken, torch.tensor(evaluations) / steps.clamp_min(1), 0.0)
-    return Trace(points, loss, norm, status, work, steps, converged)
 
 
 def observed_order(

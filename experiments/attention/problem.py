@@ -64,6 +64,10 @@ class Problem:
     def equations(self) -> LeastSquares:
         return equations(self.layer, self.b)
 
+    def ended(self, ends: Tensor) -> Ended:
+        """What ends (S, N) of a method come to (`ended`)."""
+        return ended(self.equations, ends, self.data, self.b)
+
     def objective(self, gamma: float) -> Objective:
         return recovery_objective(self.w, self.v, self.b, gamma)
 
@@ -165,13 +169,18 @@ class Ended:
     exact: Tensor
 
 
+def relative_error(points: Tensor, data: Tensor) -> Tensor:
+    """|X - X_true| / |X_true| of points (..., N), data (N,)."""
+    return (points - data).norm(dim=-1) / data.norm()
+
+
 def ended(problem: LeastSquares, ends: Tensor, data: Tensor, b: Tensor) -> Ended:
     """Polish every end by Newton's method on the equations; one off to infinity solves nothing:
     error inf."""
     near = ends.nan_to_num(torch.inf).norm(dim=-1) < FAR * data.norm()
     kept = torch.isfinite(ends).all(-1) & near
     points = polished(problem, torch.where(kept.unsqueeze(-1), ends, 0.0))
-    error = (points - data).norm(dim=-1) / data.norm()
+    error = relative_error(points, data)
     solved = problem.value(points).norm(dim=-1) <= EXACT * b.norm()
     return Ended(points, torch.where(kept, error, torch.inf), kept & solved)
 

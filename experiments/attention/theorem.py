@@ -15,7 +15,7 @@ from experiments.attention.bounds import BOUNDS
 from experiments.attention.certified import certificate, certified_radius
 from experiments.attention.levenberg_marquardt import LeastSquares
 from experiments.attention.newton_method import minimise, observed_order
-from experiments.attention.problem import Problem, draw, equations, follow
+from experiments.attention.problem import Problem, draw, equations, follow, relative_error
 from experiments.attention.settings import AttentionNewton
 from runner.contract import Context
 from runner.curvature.closed_form import attention as att
@@ -61,7 +61,7 @@ def scan_rows(problem: Problem, gammas: Sequence[float]) -> list[Row]:
     for gamma, admissible in sorted(values):
         point, smallest, status = follow(problem.objective(gamma), point)
         row = {"scanned_gamma": gamma, "admissible": admissible}
-        row["error_data"] = float((point - problem.data).norm() / size)
+        row["error_data"] = float(relative_error(point, problem.data))
         row["predicted"] = problem.predicted_shift(gamma)
         row["norm_share"] = float(point.norm() / size)
         rows.append(row | {"smallest_eigenvalue": smallest, "status": status})
@@ -105,7 +105,7 @@ def theorem_row(problem: Problem) -> Row:
         "excess": float(errors[-1].max()) / (ACCURACY * distance),
         "steps_from_data": int(reached.nonzero()[0]) if reached.any() else -1,
         "norm_share": float(minimiser.norm() / size),
-        "recovery_error": float((minimiser - data).norm() / size),
+        "recovery_error": float(relative_error(minimiser, data)),
         "status": status,
     }
 
@@ -142,7 +142,7 @@ def sphere_row(problem: Problem, start: Tensor, steps: int) -> Row:
     """How many of the starts (S, N) reach the data or certify themselves, and the median order."""
     least = equations(problem.layer, problem.b)
     paths = newton_path(least, start, steps)
-    errors = (paths - problem.data).norm(dim=-1) / problem.data.norm()
+    errors = relative_error(paths, problem.data)
     arrived = errors[-1] <= ARRIVED
     sure = torch.tensor([_certified(problem, point) for point in start])
     solved = _solved(least, paths[-1], problem.b)

@@ -125,8 +125,8 @@ def _by_cell(ax: Axes, frame: pd.DataFrame) -> None:
         style = marks(CELL[str(cell)], markersize=6, label=NAMES[str(cell)])
         ax.vlines(part["index"] + 1, 0, part["eigenvalue"], color=style["color"], linewidth=1)
         ax.plot(part["index"] + 1, part["eigenvalue"], **style)
-    dense: dict[str, Any] = {"color": "black", "markersize": 4, "label": "dense eigensolver"}
-    ax.plot(frame["index"] + 1, frame["dense"], "+", **dense)
+    text = "dense eigensolver"
+    ax.plot(frame["index"] + 1, frame["dense"], "+", color="black", markersize=4, label=text)
     not_negative = int((frame["eigenvalue"] >= 0).sum())
     ax.axvline(not_negative + 0.5, color="0.4", linestyle=":")
     ax.axhline(0, color="0.6", linewidth=0.8)
@@ -181,8 +181,7 @@ def outlier_pairs(tables: Tables, left: float) -> Figure:
             style = {"linewidth": 0.6, "alpha": 0.6, "label": f"{texts[value]}, other seeds"}
             if i == 0 and value == "first":
                 text = "trace of H, first seed"
-                dashed: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
-                ax.plot(run["step"], run["trace"], label=text, **dashed)
+                ax.plot(run["step"], run["trace"], "--", color="black", linewidth=1, label=text)
         if value == "second":
             ax.axhline(0, color="0.3", linestyle=":", linewidth=1)
         if float(part["step"].max()) > 200 and rate == rates[-1]:
@@ -267,8 +266,10 @@ def _five_outliers(ax: Axes, exact: pd.DataFrame, theorem: pd.DataFrame) -> None
         lines = ax.plot(values.index, list(values), linestyle=dashes, color=colour)
         lines[0].set_label(f"Theorem 6, {member}")
     bounds = theorem.drop_duplicates("mix").sort_values("mix")
-    band: dict[str, Any] = {"color": "0.92", "label": "bounds of the triple", "zorder": 0}
-    ax.fill_between(bounds["mix"], bounds["lower"], bounds["upper"], **band)
+    text = "bounds of the triple"
+    ax.fill_between(
+        bounds["mix"], bounds["lower"], bounds["upper"], color="0.92", zorder=0, label=text
+    )
     ax.set_ylabel("Hessian eigenvalue")
 
 
@@ -278,9 +279,9 @@ def _bias_errors(ax: Axes, bias: pd.DataFrame) -> None:
     lines[0].set_linewidth(1.4)
     error = bias.groupby("mix")["dense_error"].max().clip(lower=1e-17)
     ax.plot(error.index, error, **look(0, markersize=3))
-    centre: dict[str, Any] = {"transform": ax.transAxes, "ha": "center"}
-    ax.text(0.5, 0.8, "Theorem 6, one line a seed", color=COLOURS[1], **centre)
-    ax.text(0.5, 0.2, "5×5 problem, all seeds", color=COLOURS[0], **centre)
+    texts = {0.8: ("Theorem 6, one line a seed", 1), 0.2: ("5×5 problem, all seeds", 0)}
+    for height, (text, colour) in texts.items():
+        ax.text(0.5, height, text, color=COLOURS[colour], transform=ax.transAxes, ha="center")
     ax.set_yscale("log")
     ax.set_ylabel("error / largest eigenvalue")
 
@@ -298,7 +299,7 @@ def edge_of_stability(tables: Tables) -> Figure:
     weights."""
     frame = first_seed(tables["edge"]).sort_values("step")
     frame = frame.assign(ratio=frame["sharpness"] * frame["rate"] / 2)
-    width = frame["width"].max()
+    width = int(frame["width"].max())
     frame = chosen(frame, width=width)
     factors = sorted(frame["factor"].unique())
 
@@ -326,7 +327,7 @@ def edge_of_stability(tables: Tables) -> Figure:
     starts = [start for start in ("small", "large") if start in set(frame["start"])]
     titles = {}
     for network, start in product(networks, starts):
-        titles[network, start] = f"{NAMES[network]}, {start} start, m = {int(width):,}"
+        titles[network, start] = f"{NAMES[network]}, {start} start, m = {width:,}"
     return panels(
         titles,
         panel,

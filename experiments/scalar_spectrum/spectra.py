@@ -87,7 +87,7 @@ def scaling(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]
     with them."""
     m = int(cell.params["scaled_width"])
     generator = ctx.numpy_generator("scalar_spectrum.scaling.data")
-    x0, y0 = (torch.from_numpy(a) for a in linear(setup.samples, generator, slope=0.0, noise=1.0))
+    x0, y0 = map(torch.from_numpy, linear(setup.samples, generator, slope=0.0, noise=1.0))
     x0 = x0 / (x0**2).mean().sqrt()  # σ = 1, so that a scale is the σ of the data
     w = normal(m, ctx, "scaling.w") / m**0.5
     v = normal(m, ctx, "scaling.v") / m**0.5
@@ -123,7 +123,7 @@ def cells(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     v = normal(m, ctx, "cells.v").abs()
     v[q:] = -v[q:]
     generator = ctx.numpy_generator("scalar_spectrum.cells.data")
-    x, y = (torch.from_numpy(a) for a in wedge(setup.samples, generator, noise=setup.wedge_noise))
+    x, y = map(torch.from_numpy, wedge(setup.samples, generator, noise=setup.wedge_noise))
     rows: list[dict[str, Any]] = []
     density = []
     spectrum = scalar.relu_spectrum(w, v, x, y)
@@ -196,7 +196,7 @@ def _theorem6_rows(
 def _uncorrelated(samples: int, ctx: Context) -> tuple[Tensor, Tensor]:
     """Gaussian x, y with mean x = mean y = mean xy = 0 and mean x² = 1, as Theorem 6 assumes."""
     generator = ctx.numpy_generator("scalar_spectrum.bias.data")
-    x, y = (torch.from_numpy(a) for a in linear(samples, generator, slope=0.0, noise=1.0))
+    x, y = map(torch.from_numpy, linear(samples, generator, slope=0.0, noise=1.0))
     x = x - x.mean()
     x = x / (x**2).mean().sqrt()
     y = y - y.mean()

@@ -3,21 +3,18 @@ stability."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.scalar_spectrum.network import Network, State, default_weights, descend
 from experiments.scalar_spectrum.settings import ScalarSpectrum
 from experiments.scalar_spectrum.spectra import (
     certified,
     dense_eigenvalues,
-    linear_output,
     normal,
     relative_gap,
-    relu_output,
 )
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import scalar
@@ -30,152 +27,6 @@ STILL = 20
 """Steps without any change of the loss after which an edge run has settled."""
 
 
-@dataclass(frozen=True)
-class State:
-    """Weights at one step with what was read off them."""
-
-    step: int
-    w: Tensor
-    v: Tensor
-    pairs: dict[str, scalar.PairProblem]
-    loss: float
-
-    @property
-    def sharpness(self) -> float:
-        """Largest Hessian eigenvalue, from the 2×2 problems alone."""
-        return max((float(pair.outliers()[0]) for pair in self.pairs.values()), default=0.0)
-
-
-def relu_pairs(w: Tensor, v: Tensor, cells: scalar.CellMoments) -> dict[str, scalar.PairProblem]:
-    """The 2×2 problem of every cell with neurons, by name: all that loss, gradient and sharpness
-    need of the weights.
-
-    O(m), fourteen passes over the weights. A cell without neurons is left out: its problem would
-    still give ±|d|.
-    """
-    sums = torch.stack([_block_sums(w[part], v[part]) for part in scalar.blocks(len(w))]).sum(0)
-    pairs = {}
-    for (name, moments), (count, plus, minus, slope) in zip(
-        (("+", cells.plus), ("-", cells.minus)), sums, strict=True
-    ):
-        if count > 0:
-            pairs[name] = scalar.PairProblem(
-                moments.xx, moments.residual_covariance(slope), plus, minus, slope
-            )
-    return pairs
-
-
-def _block_sums(w: Tensor, v: Tensor) -> Tensor:
-    """(2, 4): neurons, |w+v|²/2, |w−v|²/2 and ⟨w, v⟩ of the neurons v > 0 and of those v < 0."""
-    keep = torch.stack([(v > 0).to(v.dtype), (v < 0).to(v.dtype)])
-    values = torch.stack([torch.ones_like(v), (w + v).square_() / 2, (w - v).square_() / 2, w * v])
-    return keep @ values.T
-
-
-class Network:
-    """One of the two networks with its data reduced to moments: everything below costs O(m)."""
-
-    def __init__(self, kind: str, x: Tensor, y: Tensor) -> None:
-        self.relu = kind == "relu"
-        self.x = x
-        self.y = y
-        self.split = scalar.CellMoments.of(x, y)
-        self.all = scalar.Moments.of(x, y)
-        self.moments = (
-            {"+": self.split.plus, "-": self.split.minus} if self.relu else {"": self.all}
-        )
-
-    def read(self, step: int, w: Tensor, v: Tensor) -> State:
-        """One pass over the weights gives the 2×2 problems; loss, gradient and sharpness follow
-        from them."""
-        if self.relu:
-            pairs = relu_pairs(w, v, self.split)
-        else:
-            pairs = {"": scalar.PairProblem.of(w, v, self.all)}
-        slopes = {
-            name: pairs[name].slope if name in pairs else torch.zeros_like(self.all.xx)
-            for name in self.moments
-        }
-        loss = sum(float(moments.loss(slopes[name])) for name, moments in self.moments.items())
-        return State(step, w, v, pairs, loss)
-
-    def neurons(self, v: Tensor) -> dict[str, Tensor]:
-        """Mask over the neurons, by cell."""
-        if self.relu:
-            return {"+": v > 0, "-": v < 0}
-        return {"": torch.ones_like(v, dtype=torch.bool)}
-
-    def covariance(self, state: State, v: Tensor) -> Tensor:
-        """mean xδ of the cell of each neuron v: the gradient is (this · v, this · w)."""
-        if not self.relu:
-            return state.pairs[""].d
-        d = torch.zeros_like(v)
-        for name, mask in self.neurons(v).items():
-            if name in state.pairs:
-                d += state.pairs[name].d * mask
-        return d
-
-    def gradient(self, w: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """(∂ℓ/∂w, ∂ℓ/∂v), each (m,): mean xδ of the neuron's cell times (v, w) (Eqs. 7, 8, 35, 36).
-        O(m)."""
-        if self.relu:
-            plus = torch.dot(w, v.clamp_min(0.0))
-            minus = torch.dot(w, v.clamp_max(0.0))
-            above = self.split.plus
-            below = self.split.minus
-            d = above.residual_covariance(plus) * (v > 0) + below.residual_covariance(minus) * (
-                v < 0
-            )
-        else:
-            d = self.all.residual_covariance(torch.dot(w, v))
-        return d * v, d * w
-
-    def spectrum(self, w: Tensor, v: Tensor) -> scalar.Spectrum:
-        measure = scalar.relu_spectrum if self.relu else scalar.linear_spectrum
-        return measure(w, v, self.x, self.y)
-
-    def flattest(self) -> float:
-        """Sharpness of the flattest solution, 2|mean xy| (‖w‖ = ‖v‖, collinear), largest over the
-        cells."""
-        return 2 * max(abs(float(moments.xy)) for moments in self.moments.values())
-
-
-def descend(
-    network: Network, w: Tensor, v: Tensor, rate: float, momentum: float, steps: int, limit: float
-) -> Iterator[State]:
-    """The state before each of `steps` updates and after the last; the last one early once the loss
-    passes `limit`."""
-    velocity_w, velocity_v = (
-        (torch.zeros_like(w), torch.zeros_like(v)) if momentum else (None, None)
-    )
-    for step in range(steps + 1):
-        state = network.read(step, w, v)
-        yield state
-        if not state.loss <= limit:  # also NaN
-            return
-        if velocity_w is None or velocity_v is None:
-            w, v = _plain_step(network, state, rate)
-        else:
-            d = network.covariance(state, v)
-            velocity_w = momentum * velocity_w + d * v
-            velocity_v = momentum * velocity_v + d * w
-            w = w - rate * velocity_w
-            v = v - rate * velocity_v
-
-
-def _plain_step(network: Network, state: State, rate: float) -> tuple[Tensor, Tensor]:
-    """Weights after one step without momentum, in blocks that stay in cache."""
-    w = torch.empty_like(state.w)
-    v = torch.empty_like(state.v)
-    for part in scalar.blocks(len(w)):
-        old_w = state.w[part]
-        old_v = state.v[part]
-        step = network.covariance(state, old_v) * -rate
-        torch.addcmul(old_w, step, old_v, out=w[part])
-        torch.addcmul(old_v, step, old_w, out=v[part])
-    return w, v
-
-
 def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Both outliers of each cell along training on the wedge, with phase, trace and the bound of
     the smallest value."""
@@ -184,68 +35,56 @@ def pairs(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
     rate = float(cell.params["rate"])
     generator = ctx.numpy_generator("scalar_spectrum.wedge")
     data = wedge(setup.samples, generator, left=float(cell.params["left"]), noise=setup.wedge_noise)
-    x, y = (torch.from_numpy(a) for a in data)
+    x, y = map(torch.from_numpy, data)
     network = Network(kind, x, y)
     stream = ctx.torch_generator("scalar_spectrum.pairs.weights")
-    # torch's default for Linear(1, m) and Linear(m, 1): uniform up to 1/sqrt(fan in)
-    v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
-    w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
+    w, v = default_weights(m, stream)
     rows = []
     limit = setup.diverged * network.read(0, w, v).loss
     for state in descend(network, w, v, rate, setup.momentum, setup.pair_steps, limit):
         ctx.progress(state.step, setup.pair_steps)
         rows += _pair_rows(setup, network, state)
-    output = relu_output if network.relu else linear_output
-    return {
-        "pairs": rows,
-        "certificate": [certified(network.spectrum(w, v), output, [v, w], x, y, ctx)],
-    }
+    certificate = certified(network.spectrum(w, v), network.output, [v, w], x, y, ctx)
+    return {"pairs": rows, "certificate": [certificate]}
 
 
 def _pair_rows(setup: ScalarSpectrum, network: Network, state: State) -> list[dict[str, Any]]:
     """One row per cell, also for a cell without neurons."""
-    w = state.w
-    v = state.v
-    spectrum = network.spectrum(w, v)
-    output = relu_output if network.relu else linear_output
+    layers = [state.v, state.w]
+    spectrum = network.spectrum(state.w, state.v)
     # From the residuals, not the moments: these lose half the digits of a loss near zero, and the
     # bound is its root.
-    loss = 0.5 * ((output(network.x, v, w) - network.y) ** 2).mean()
+    residual = network.output(network.x, *layers) - network.y
+    loss = 0.5 * (residual**2).mean()
     error = float("nan")
     if state.step % setup.dense_every == 0:
-        error = relative_gap(
-            spectrum.expanded(), dense_eigenvalues(output, [v, w], network.x, network.y)
-        )
-    bound = float(smallest_eigenvalue_bound(loss, network.all.xx))
+        dense = dense_eigenvalues(network.output, layers, network.x, network.y)
+        error = relative_gap(spectrum.expanded(), dense)
     shared = {
         "step": state.step,
         "loss": float(loss),
         "smallest": float(spectrum.smallest),
-        "bound": bound,
+        "bound": float(smallest_eigenvalue_bound(loss, network.all.xx)),
         "dense_error": error,
     }
     rows = []
-    for name, mask in network.neurons(v).items():
+    for name, mask in network.neurons(state.v).items():
         moments = network.moments[name]
-        pair = state.pairs.get(name)
         target = float(moments.xy / moments.xx)
-        row = {**shared, "cell": name, "neurons": int(mask.sum()), "target": target}
-        if pair is None:
-            nothing = dict.fromkeys(("slope", "trace", "first", "second"), float("nan"))
-            row |= {**nothing, "phase": "", "status": "no neuron in this cell"}
-        else:
-            slope = float(pair.slope)
-            first, second = (float(value) for value in pair.outliers())
-            row |= {
-                "slope": slope,
-                "trace": float(pair.trace),
-                "first": first,
-                "second": second,
-                "phase": phase_of_slope(slope, target),
-                "status": "ok",
-            }
-        rows.append(row)
+        row = {"cell": name, "neurons": int(mask.sum()), "target": target}
+        rows.append(shared | row | _outlier_pair(state.pairs.get(name), target))
     return rows
+
+
+def _outlier_pair(pair: scalar.PairProblem | None, target: float) -> dict[str, Any]:
+    """What the 2×2 problem of a cell gives; None: it has no neuron."""
+    if pair is None:
+        nothing = dict.fromkeys(("slope", "trace", "first", "second"), float("nan"))
+        return {**nothing, "phase": "", "status": "no neuron in this cell"}
+    first, second = map(float, pair.outliers())
+    slope = float(pair.slope)
+    row = {"slope": slope, "trace": float(pair.trace), "first": first, "second": second}
+    return {**row, "phase": phase_of_slope(slope, target), "status": "ok"}
 
 
 def edge(setup: ScalarSpectrum, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -293,7 +132,7 @@ def _edge_network(setup: ScalarSpectrum, kind: str, ctx: Context) -> Network:
         data = wedge(setup.samples, generator, right=slope, left=slope, noise=setup.edge_noise)
     else:
         data = linear(setup.samples, generator, slope=slope, noise=setup.edge_noise)
-    return Network(kind, *(torch.from_numpy(a) for a in data))
+    return Network(kind, *map(torch.from_numpy, data))
 
 
 def _edge_certificate(error: float) -> dict[str, Any]:
@@ -323,9 +162,8 @@ def top_residual(network: Network, state: State) -> float:
         return torch.cat([in_v, in_w])
 
     product = torch.func.jvp(gradient, (torch.cat([state.v, state.w]),), (vector,))[1]
-    return float(
-        torch.linalg.vector_norm(product - outliers.sharpness * vector) / outliers.sharpness
-    )
+    residual = torch.linalg.vector_norm(product - outliers.sharpness * vector)
+    return float(residual / outliers.sharpness)
 
 
 def phase_of_slope(slope: float, target: float) -> str:

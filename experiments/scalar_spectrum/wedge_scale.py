@@ -19,8 +19,8 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.scalar_spectrum.network import Network, default_weights, descend
 from experiments.scalar_spectrum.settings import ScalarSpectrum
-from experiments.scalar_spectrum.training import Network, descend
 from runner.contract import Cell, Claim, Context, Table, Tables
 from runner.data.synthetic import wedge
 from runner.report.figures import COLOURS, DASHES, MARKERS, panels
@@ -59,14 +59,12 @@ def _run(
 ) -> dict[str, Any]:
     """Second outlier (ReLU: of the positive cell) along one training at the highest rate of the
     settings."""
-    m = setup.pair_width
     kind = str(cell.params["network"])
     generator = ctx.numpy_generator(f"scalar_spectrum.wedge_scale/{start}")
     data = wedge(setup.samples, generator, left=float(cell.params["left"]))
     network = Network(kind, *(sigma * torch.from_numpy(a) for a in data))
     stream = ctx.torch_generator(f"scalar_spectrum.wedge_scale.weights/{start}")
-    v = 2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1
-    w = (2 * torch.rand(m, generator=stream, dtype=torch.float64) - 1) / m**0.5
+    w, v = default_weights(setup.pair_width, stream)
     name = ""
     if network.relu:
         name = "+"

@@ -8,13 +8,9 @@ from torch.testing import assert_close
 from experiments.paper_audit.checks import relative_error
 from experiments.paper_audit.scalar import networks as oracle
 from experiments.paper_audit.scalar.cases import random_instance
+from experiments.scalar_spectrum.network import Network, relu_pairs
 from experiments.scalar_spectrum.theorem6 import theorem6_outliers, triple_bounds
-from experiments.scalar_spectrum.training import (
-    Network,
-    phase_of_slope,
-    relu_pairs,
-    smallest_eigenvalue_bound,
-)
+from experiments.scalar_spectrum.training import phase_of_slope, smallest_eigenvalue_bound
 from runner.curvature.closed_form import scalar
 from tests.errors import refusal
 

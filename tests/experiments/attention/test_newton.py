@@ -9,15 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from experiments.attention import newton_claims
-from experiments.attention.contest import (
-    BLIND,
-    Round,
-    followed,
-    in_rounds,
-    operations,
-    run_and_follow,
-    starts,
-)
+from experiments.attention.contest import BLIND, operations, run_and_follow, starts
 from experiments.attention.layer import Heads
 from experiments.attention.newton_measure import singular_values
 from experiments.attention.problem import (
@@ -29,6 +21,7 @@ from experiments.attention.problem import (
     invariances,
     symmetric_error,
 )
+from experiments.attention.rounds import Round, followed, in_rounds
 from runner.contract import Context, analyse, measure
 from runner.curvature.closed_form import attention as att
 from runner.run.config import build_job

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from experiments.attention import newton_method as newton
+from experiments.attention.lbfgs import lbfgs
 from experiments.attention.newton_method import Objective, minimise, observed_order
 from experiments.attention.problem import recovery_objective
 from runner.curvature.closed_form import attention as att
@@ -133,7 +134,7 @@ def test_truncated_cg_counts_products_and_cuts_at_negative_curvature():
 def test_lbfgs_agrees_with_newton_and_reports_its_work():
     start = points((-1.2, 1.0), (0.5, 0.5))
     objective = from_function(rosenbrock)
-    trace = newton.lbfgs(objective, start, tolerance=1e-8)
+    trace = lbfgs(objective, start, tolerance=1e-8)
     assert trace.converged.all()
     assert (trace.points[-1] - 1).abs().max() < 1e-6
     assert torch.equal(trace.points[0], start)
