@@ -24,16 +24,21 @@ def of_hessian(
     loss: Callable[[Tensor], Tensor],
     theta: Tensor,
     ctx: Context,
+    groups: Mapping[str, slice] | None = None,
     **columns: Any,
 ) -> dict[str, Any]:
-    """The row of a Hessian in closed form, a matrix or a product, of loss(theta) at theta (n,)."""
+    """The row of a Hessian in closed form, a matrix or a product, of loss(theta) at theta (n,).
+
+    groups: of theta, which are then compared one by one.
+    """
 
     def gradient(at: Tensor) -> Tensor:
         leaf = at.detach().requires_grad_()
         with torch.enable_grad():
             return torch.autograd.grad(loss(leaf), leaf)[0]
 
-    found = verify(hessian, at=theta, gradient=gradient, generator=ctx.torch_generator(STREAM))
+    generator = ctx.torch_generator(STREAM)
+    found = verify(hessian, at=theta, gradient=gradient, groups=groups, generator=generator)
     return certificate_row(what, found, **columns)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from experiments.certificates import of_hessian
 from experiments.phi_block_diagonal.dense import dense_curvature
+from experiments.phi_block_diagonal.networks import INPUTS, network
 from experiments.phi_block_diagonal.settings import PhiBlockDiagonal
 from runner.contract import Cell, Context, Table
-from runner.contract.records import certificate_row
-from runner.curvature import verify
 from runner.curvature.function.groups import Layout, layout
-from runner.models.network import default_init
 
 Row = dict[str, Any]
 PARTITIONS = ("layer", "neuron", "parameter", "output neuron")
@@ -62,16 +62,18 @@ def curvature(
         output = model(x)
         accuracy = (output.argmax(1) == y).double().mean()
         state = {"loss": float(loss(output, y)), "accuracy": float(accuracy)}
+    value, theta = flat_loss(model, loss, x, y, parameters)
     rows = []
     for part, matrix in (("hessian", hessian), ("gauss_newton", gauss_newton)):
         squares = matrix.square()
         for partition in PARTITIONS:
             where = {**state, "part": part, "partition": partition}
             rows.append(where | phi_row(squares, labels(parameters, partition)))
+    certificate = of_hessian("Hessian", hessian, value, theta, ctx, groups=parameters.groups)
     return {
         "phi": rows,
         "layers": layer_rows(hessian, parameters),
-        "certificate": [certified(model, loss, x, y, hessian, parameters, ctx)],
+        "certificate": [certificate],
     }
 
 
@@ -104,33 +106,19 @@ def layer_rows(hessian: Tensor, parameters: Layout) -> list[Row]:
     return rows
 
 
-def certified(
-    model: nn.Sequential,
-    loss: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    matrix: Tensor,
-    parameters: Layout,
-    ctx: Context,
-) -> Row:
-    """Row of `certificate`: the Hessian against differences of the network's own gradient, by
-    layer."""
+def flat_loss(
+    model: nn.Sequential, loss: nn.Module, x: Tensor, y: Tensor, parameters: Layout
+) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """The loss as a function of all parameters in one vector, and that vector."""
     named = parameters.parameters
     sizes = [p.numel() for p in named.values()]
 
-    def gradient(theta: Tensor) -> Tensor:
-        leaf = theta.detach().requires_grad_()
-        pieces = zip(named.items(), leaf.split(sizes), strict=True)
+    def value(theta: Tensor) -> Tensor:
+        pieces = zip(named.items(), theta.split(sizes), strict=True)
         values = {name: piece.view_as(p) for (name, p), piece in pieces}
-        value = loss(functional_call(model, values, (x,)), y)
-        return torch.autograd.grad(value, leaf)[0]
+        return loss(functional_call(model, values, (x,)), y)
 
-    at = torch.cat([p.detach().flatten() for p in named.values()])
-    generator = ctx.torch_generator("certificate")
-    certificate = verify(
-        matrix, at=at, gradient=gradient, groups=parameters.groups, generator=generator
-    )
-    return certificate_row("Hessian", certificate)
+    return value, torch.cat([p.detach().flatten() for p in named.values()])
 
 
 def blocks_of(label: Tensor) -> list[Tensor]:
@@ -164,72 +152,3 @@ def labels(layout: Layout, partition: str) -> Tensor:
             blocks.append(start + unit)
         start += outputs if partition == "neuron" else 1
     return torch.cat(blocks)
-
-
-INPUTS = 16
-
-
-class Block(nn.Module):
-    """branch(h), or h + branch(h)."""
-
-    def __init__(self, branch: nn.Module, residual: bool) -> None:
-        super().__init__()
-        self.branch = branch
-        self.residual = residual
-
-    def forward(self, h: Tensor) -> Tensor:
-        if self.residual:
-            return h + self.branch(h)
-        return self.branch(h)
-
-
-class SelfAttention(nn.Module):
-    """One head of softmax attention, written out: it is differentiated twice."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(size, size) for _ in range(4))
-
-    def forward(self, h: Tensor) -> Tensor:
-        scores = self.query(h) @ self.key(h).mT / h.shape[-1] ** 0.5
-        return self.out(torch.softmax(scores, -1) @ self.value(h))
-
-
-class Mean(nn.Module):
-    """Mean over tokens."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h.mean(1)
-
-
-def network(
-    architecture: str, residual: bool, classes: int, width: int, generator: torch.Generator
-) -> nn.Sequential:
-    """Float64, torch's initial values from `generator`; smooth, so that the Hessian exists
-    everywhere."""
-    makers = {"mlp": perceptron, "convnet": convolutional, "transformer": transformer}
-    with default_init(generator):
-        return makers[architecture](residual, classes, width).double()
-
-
-def perceptron(residual: bool, classes: int, width: int) -> nn.Sequential:
-    hidden = [Block(nn.Sequential(nn.Linear(width, width), nn.GELU()), residual) for _ in range(2)]
-    return nn.Sequential(nn.Linear(INPUTS, width), nn.GELU(), *hidden, nn.Linear(width, classes))
-
-
-def convolutional(residual: bool, classes: int, width: int) -> nn.Sequential:
-    channels = 2 * width // 3
-    hidden = Block(nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.GELU()), residual)
-    start = [nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, channels, 3, padding=1), nn.GELU()]
-    end = [nn.AdaptiveAvgPool2d((1, 2)), nn.Flatten(), nn.Linear(2 * channels, classes)]
-    return nn.Sequential(*start, hidden, *end)
-
-
-def transformer(residual: bool, classes: int, width: int) -> nn.Sequential:
-    size = 2 * width // 3
-    attention = nn.Sequential(nn.LayerNorm(size), SelfAttention(size))
-    wide = [nn.Linear(size, 2 * size), nn.GELU(), nn.Linear(2 * size, size)]
-    feed = nn.Sequential(nn.LayerNorm(size), *wide)
-    blocks = [Block(branch, residual) for branch in (attention, feed)]
-    start = [nn.Unflatten(1, (4, 4)), nn.Linear(4, size)]
-    return nn.Sequential(*start, *blocks, Mean(), nn.Linear(size, classes))

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from experiments.phi_block_diagonal.dense import dense_curvature
-from experiments.phi_block_diagonal.measure import curvature, labels, network
+from experiments.phi_block_diagonal.measure import curvature, labels
+from experiments.phi_block_diagonal.networks import network
 from runner.contract import Context, analyse
 from runner.curvature import ParameterOperator
 from runner.curvature.function.groups import layout
