@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from experiments.dag.protocol import figures as dag
+from experiments.dag.protocol import drawing as dag
 from experiments.three_layer import drawing as three_layer
 from runner import stats
 from runner.contract import SettingError

@@ -11,17 +11,17 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.figures import (
+from experiments.dag.protocol.drawing import (
     BARS,
     DISTANCE,
     LABELS,
     STYLES,
-    decay,
     error_line,
     hollow,
     mark,
     titles,
 )
+from experiments.dag.protocol.figures import decay
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import ENDS, at_ends, first, over_seeds
 from runner import stats

@@ -14,7 +14,14 @@ from experiments.dag.exp2 import claims as exp2_claims
 from experiments.dag.exp2.settings import DESCRIBED, Exp2Bottleneck
 from experiments.dag.protocol import figures, summary
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.figures import BARS, STYLES, error_line, hollow, titles
+from experiments.dag.protocol.drawing import (
+    BARS,
+    STYLES,
+    error_line,
+    hollow,
+    image_sets as one_set,
+    titles,
+)
 from experiments.dag.protocol.summary import ENDS, first, over_seeds
 from runner.contract import Claim, Figures, Statement
 from runner.report.figures import panels
@@ -23,6 +30,8 @@ from runner.stats import Statistic
 from runner.stats.tables import chosen, groups
 
 WIDTH = "width $d_u$ of the narrow layer"
+BLOCKS = {"example": ("one example", "exact"), "mean": ("batch mean", "stochastic")}
+"""Block whose rank is drawn -> text, and name of its style."""
 
 
 class BottleneckAnalysis(WithAuthors):
@@ -118,13 +127,8 @@ def ranks(table: pd.DataFrame, classes: int) -> Figure:
     def draw(ax: Axes, depth: int) -> None:
         for (block,), rows in groups(chosen(part, depth=depth), ["block"]):
             top = rows.groupby("d_u")["rank"].max()
-            text = {"example": "one example", "mean": "batch mean"}[str(block)]
-            ax.plot(
-                top.index,
-                top,
-                label=text,
-                **STYLES.style("exact" if block == "example" else "stochastic"),
-            )
+            text, style = BLOCKS[str(block)]
+            ax.plot(top.index, top, label=text, **STYLES.style(style))
         _bound(ax, sorted(set(part["d_u"])), classes)
 
     return panels(titles(part, "depth"), draw, x=WIDTH, y=r"rank of $H^{GN}$ (float64)", log="y")
@@ -137,9 +141,8 @@ def image_sets(far: pd.DataFrame) -> Figure:
 
     def draw(ax: Axes, depth: int) -> None:
         for (d_u,), part in groups(chosen(table, depth=depth), ["d_u"]):
-            figures.image_sets(
-                ax, d_u, over_seeds(part, ["images"], "D"), STYLES.colour("init"), jitter=0.15 * d_u
-            )
+            means = over_seeds(part, ["images"], "D")
+            one_set(ax, d_u, means, STYLES.colour("init"), jitter=0.15 * d_u)
         _log2(ax, sorted(set(table["d_u"])))
 
     y = r"exact stable rank $D_{\mathrm{far}}$," + "\nbefore training"
@@ -159,9 +162,8 @@ def _lines(ax: Axes, table: pd.DataFrame, value: str, paper: pd.DataFrame) -> No
 
 
 def _bound(ax: Axes, widths: list[int], classes: int) -> None:
-    ax.plot(
-        widths, [min(d, classes - 1) for d in widths], ":", color="black", label=r"$\min(d_u, K-1)$"
-    )
+    bounds = [min(d, classes - 1) for d in widths]
+    ax.plot(widths, bounds, ":", color="black", label=r"$\min(d_u, K-1)$")
     _log2(ax, widths)
 
 

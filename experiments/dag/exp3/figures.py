@@ -15,7 +15,7 @@ from experiments.dag.exp3.stochastic_claims import (
     sizes_of,
     spreads,
 )
-from experiments.dag.protocol.figures import (
+from experiments.dag.protocol.drawing import (
     AT_ENDS,
     BARS,
     DISTANCE,

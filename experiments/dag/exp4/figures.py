@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dag.protocol.figures import (
+from experiments.dag.protocol.drawing import (
     AT_ENDS,
     BARS,
     PAIR_LABELS,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.averages import Row
+from experiments.dag.protocol.dynamics import spectral_norms_of
 from experiments.dag.protocol.measure import (
     Point,
     at_every_point,
@@ -23,7 +24,6 @@ from experiments.dag.protocol.measure import (
     network_row,
     on_images,
     pairs_of,
-    spectral_norms_of,
 )
 from runner.contract import Cell, Context, Table
 from runner.curvature.estimators.blocks import block_jacobians

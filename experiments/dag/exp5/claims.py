@@ -10,12 +10,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from experiments.dag.protocol.scores import image_spread, jackknife
+from experiments.dag.protocol.scores import image_spread, jackknife, statistic_of
 from experiments.dag.protocol.statements import Groups, Parts
 from experiments.dag.protocol.summary import first, long_format, per_seed
 from runner.contract import Claim, Statement, Tables
 from runner.stats import judge
-from runner.stats.intervals import Pseudovalues
 from runner.stats.tables import chosen, groups, seed_values
 from runner.training import CHECKPOINTS
 from runner.training.streams import PUBLISHED_SEEDS
@@ -90,7 +89,7 @@ class UnderProtocols:
             parts = read(chosen(table, protocol=protocol))
             theirs = {}
             if self.exact and protocol == RECOVERED:
-                theirs = {name: mean_of(values) for name, values in parts.items() if values}
+                theirs = {name: statistic_of(values) for name, values in parts.items() if values}
             variants[protocol] = decide(parts, same=theirs)
         return judge.together(variants, main=self.protocols[0])
 
@@ -123,13 +122,6 @@ def authors_own(tables: Tables) -> bool:
     ours = origin[origin["network"] != "relu_mlp"]
     published = (ours[["inputs", "initial", "order"]] == "published").all(axis=None)
     return set(ours["seed"]) == set(PUBLISHED_SEEDS) and bool(published)
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """The statistic over all seeds: of pseudovalues the whole one, else the mean."""
-    if isinstance(values, Pseudovalues):
-        return values.whole
-    return sum(values) / len(values)
 
 
 def gaps(attention: pd.DataFrame) -> Parts:

@@ -16,7 +16,7 @@ from experiments.dag.exp5 import claims
 from experiments.dag.exp5.settings import Exp5Attention
 from experiments.dag.protocol import summary
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.figures import STYLES, band, checkpoint_ticks, hollow, titles
+from experiments.dag.protocol.drawing import STYLES, band, checkpoint_ticks, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first, over_seeds
 from runner.contract import Claim, Figures, Statement

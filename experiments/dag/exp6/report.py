@@ -15,7 +15,7 @@ from experiments.dag.exp6.claims import selected
 from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol import figures
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.figures import BARS, LABELS, STYLES, error_line, hollow, titles
+from experiments.dag.protocol.drawing import BARS, LABELS, STYLES, error_line, hollow, titles
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import gap, over_seeds
 from runner.contract import Claim, Figures, Statement

@@ -64,11 +64,8 @@ class Results:
             file, _, path = place.partition(":")
             if file == self.file:
                 *given, rest = path.split("/", len(self.keys))
-                yield (
-                    dict(zip(self.keys, map(self._key, self.keys, given), strict=True)),
-                    rest,
-                    mean,
-                )
+                values = map(self._key, self.keys, given)
+                yield dict(zip(self.keys, values, strict=True)), rest, mean
 
     def _key(self, name: str, text: str) -> Any:
         if text.isdigit():
@@ -163,11 +160,14 @@ class WithAuthors(Analysis):
         """The claims with the verdicts on the authors' networks, where their results decide."""
         says = self.experiment.says  # type: ignore[attr-defined]
         theirs = replace(self, tables=tables(self.tables, self.results), beside={})
-        of = {c.name: c for c in theirs.decided(by_value(says)) if c.verdict in DECIDED}
-        of = {name: c for name, c in of.items() if name not in self.rounding}
-        return [
-            replace(c, authors=of[c.name].verdict, authors_value=of[c.name].statistic)
-            if c.name in of
-            else c
-            for c in self.decided(says)
-        ]
+        of = {}
+        for claim in theirs.decided(by_value(says)):
+            if claim.verdict in DECIDED and claim.name not in self.rounding:
+                of[claim.name] = claim
+        made = []
+        for claim in self.decided(says):
+            if claim.name in of:
+                other = of[claim.name]
+                claim = replace(claim, authors=other.verdict, authors_value=other.statistic)
+            made.append(claim)
+        return made

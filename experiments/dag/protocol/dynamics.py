@@ -3,11 +3,41 @@ product."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+from runner.curvature import Dag
+from runner.curvature.estimators.blocks import block_jacobians
+
+
+def chain_dynamics(dag: Dag, nodes: Sequence[str], x: Tensor) -> dict[str, float]:
+    """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no
+    chain."""
+    parents = [dag.nodes[name].parents for name in nodes]
+    expected = [(before,) for before in nodes[:-1]]
+    if len(parents[0]) != 1 or [tuple(names) for names in parents[1:]] != expected:
+        return dict.fromkeys(("rho", "rho_mean", "lyapunov_1", "lyapunov_log_norm"), math.nan)
+    jacobians = block_jacobians(dag, x, nodes)
+    steps = [jacobians[name, before] for name, (before,) in zip(nodes, parents, strict=True)]
+    return {
+        **spectral_norms_of(jacobians),
+        "lyapunov_1": float(lyapunov_exponents(steps)[0]),
+        "lyapunov_log_norm": lyapunov_log_norm(steps),
+    }
+
+
+def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, float]:
+    """rho (Table 2) and rho_mean: the largest and the mean over the blocks of the batch mean of
+    σ_max(J). As published, the edges are those into the blocks, projection and head left out.
+
+    The authors store both. Cells measured before this column existed lack rho_mean.
+    """
+    norms = mean_spectral_norms(jacobians)
+    return {"rho": max(norms.values()), "rho_mean": math.fsum(norms.values()) / len(norms)}
 
 
 def mean_spectral_norms(jacobians: dict[tuple[str, str], Tensor]) -> dict[tuple[str, str], float]:

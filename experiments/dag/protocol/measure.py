@@ -30,18 +30,13 @@ from torch import Tensor
 
 from experiments.certificates import of_blocks
 from experiments.dag.protocol.averages import Row, by_column, mean_of, means
-from experiments.dag.protocol.dynamics import (
-    lyapunov_exponents,
-    lyapunov_log_norm,
-    mean_spectral_norms,
-)
+from experiments.dag.protocol.dynamics import chain_dynamics
 from experiments.dag.protocol.inter_layer import InterLayer
 from runner.contract import Cell, Context, Table
 from runner.contract.experiment import torch_generator
 from runner.curvature import BlockSplit, Dag, exact_blocks, split_blocks
 from runner.curvature.estimators.blocks import (
     COLUMNS,
-    block_jacobians,
     block_metrics,
     gn_gap,
     resonance,
@@ -319,16 +314,6 @@ def network_row(at: Point) -> dict[str, float]:
     }
 
 
-def spectral_norms_of(jacobians: dict[tuple[str, str], Tensor]) -> dict[str, float]:
-    """rho (Table 2) and rho_mean: the largest and the mean over the blocks of the batch mean of
-    σ_max(J). As published, the edges are those into the blocks, projection and head left out.
-
-    The authors store both. Cells measured before this column existed lack rho_mean.
-    """
-    norms = mean_spectral_norms(jacobians)
-    return {"rho": max(norms.values()), "rho_mean": math.fsum(norms.values()) / len(norms)}
-
-
 def scores_at(
     trained: Trained, checkpoint: str, names: Sequence[str] = ("test_loss", "test_accuracy")
 ) -> dict[str, float]:
@@ -337,22 +322,6 @@ def scores_at(
     history = trained.training.history
     epoch = {"init": 0, "mid": int(history["epoch"][-1]) // 2, "final": -1}[checkpoint]
     return {name: history[name][epoch] for name in names}
-
-
-def chain_dynamics(dag: Dag, nodes: Nodes, x: Tensor) -> dict[str, float]:
-    """rho and the largest Lyapunov exponents of consecutive nodes; NaN where the nodes are no
-    chain."""
-    parents = [dag.nodes[name].parents for name in nodes]
-    expected = [(before,) for before in nodes[:-1]]
-    if len(parents[0]) != 1 or [tuple(names) for names in parents[1:]] != expected:
-        return dict.fromkeys(("rho", "rho_mean", "lyapunov_1", "lyapunov_log_norm"), math.nan)
-    jacobians = block_jacobians(dag, x, nodes)
-    steps = [jacobians[name, before] for name, (before,) in zip(nodes, parents, strict=True)]
-    return {
-        **spectral_norms_of(jacobians),
-        "lyapunov_1": float(lyapunov_exponents(steps)[0]),
-        "lyapunov_log_norm": lyapunov_log_norm(steps),
-    }
 
 
 @torch.no_grad()

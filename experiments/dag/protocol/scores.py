@@ -71,10 +71,9 @@ def paired(values: pd.DataFrame, tables: Tables, variant: Sequence[str]) -> pd.D
     if "origin" not in tables:
         return values.assign(paired=False, rounding_std=float("nan"))
     origin = tables["origin"]
+    same_order = (origin["order"] == "published") & (origin["train_records"] == OFFICIAL)
     same = origin[[*variant, "seed"]].assign(
-        start=origin["initial"] == "published",
-        images=origin["test_records"].astype(str).str.startswith(OFFICIAL),
-        training=(origin["order"] == "published") & (origin["train_records"] == OFFICIAL),
+        start=origin["initial"] == "published", images=on_papers(origin), training=same_order
     )
     # a network that is measured in two cells, untrained and trained, is one
     found = values.merge(same.drop_duplicates(), on=[*variant, "seed"], how="left")
@@ -117,8 +116,13 @@ def published_start(tables: Tables, **keys: object) -> bool:
         return False
     origin = chosen(tables["origin"], **keys)
     start = origin["initial"] == "published"
-    images = origin["test_records"].astype(str).str.startswith(OFFICIAL)
-    return set(origin["seed"]) == set(PUBLISHED_SEEDS) and bool((start & images).all())
+    all_five = set(origin["seed"]) == set(PUBLISHED_SEEDS)
+    return all_five and bool((start & on_papers(origin)).all())
+
+
+def on_papers(origin: pd.DataFrame) -> pd.Series[bool]:
+    """Whether networks are measured on the papers' images."""
+    return origin["test_records"].astype(str).str.startswith(OFFICIAL)
 
 
 class PartName(str):
@@ -142,9 +146,19 @@ def facts(parts: Mapping[str, Sequence[float]], same: bool) -> dict[str, float]:
     """
     if not same:
         return {}
-    trained = {n for n in parts if isinstance(n, PartName) and n.checkpoint != "init"}
-    kept = {n: v for n, v in parts.items() if len(v) and n not in trained}
-    return {n: v.whole if isinstance(v, Pseudovalues) else sum(v) / len(v) for n, v in kept.items()}
+    found = {}
+    for name, values in parts.items():
+        trained = isinstance(name, PartName) and name.checkpoint != "init"
+        if len(values) and not trained:
+            found[name] = statistic_of(values)
+    return found
+
+
+def statistic_of(values: Sequence[float]) -> float:
+    """The statistic over all seeds: of pseudovalues the whole one, else the mean."""
+    if isinstance(values, Pseudovalues):
+        return values.whole
+    return sum(values) / len(values)
 
 
 def jackknife(

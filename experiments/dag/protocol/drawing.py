@@ -1,0 +1,198 @@
+"""How the inter-layer experiments draw: styles, names and titles, lines with error bars, published
+values, sets of images, bands.
+
+Filled marks and solid lines: before training. Half-filled and dotted: halfway. Hollow and dashed:
+after training. Black hollow marks: the values that the paper publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from experiments.dag.protocol.summary import ENDS
+from runner.report.figures import PlotStyles
+from runner.report.labels import label
+from runner.stats.tables import chosen
+from runner.training import CHECKPOINTS
+
+STYLES = PlotStyles(
+    ("plain", "residual", "plain_sn", "diamond", "attention", "relu_mlp", "bottleneck", "baseline"),
+    ("resnet18", "plain_resnet18", "flat_mlp"),
+    ("recovered", "standardised", "described", "small_noise"),
+    ("sigmoid", "tanh", "softplus", "gelu", "linear", "silu", "relu", "leaky_relu"),
+    ("init", "final", "mid"),
+    ("sum", "cat"),
+    ("exact", "stochastic"),
+    ("measured", "paper", "bound"),
+    ("gn", "tensor", "full"),
+    ("train", "test", "validation"),
+    tuple(f"width {width}" for width in (4, 8, 16, 32, 64, 128, 256, 512)),
+)
+LINES = {"init": "-", "mid": ":", "final": "--"}
+"""Line style of a checkpoint; the variant gives colour and marker."""
+LABELS = {
+    "R": r"resonance $R(d) = \|H\|_F$",
+    "R_examples": r"mean over images of $\|H\|_F$",
+    "C": r"coupling $C(d)$",
+    "D": r"stable rank $D(d)$",
+    "gap": "GN gap\n" + r"$\Sigma\|H^T\|_F\,/\,\Sigma\|H^{GN}\|_F$",
+    "tensor": r"$\Sigma\|H^T\|_F$",
+    "gn": r"$\Sigma\|H^{GN}\|_F$",
+}
+PAIR_LABELS = {"R": "resonance", "C": "coupling", "D": "stable rank"}
+"""Of one pair of layers, for the colours of a map."""
+DISTANCE = "distance $d$ between layers"
+BARS = "marks and bars: mean ± sample std over the seeds, on the paper's images"
+"""What `error_line` draws, for the caption."""
+PAPER = "published"
+BEHIND = 1.9
+"""zorder of published values: behind our lines and marks, in front of the grid."""
+HEADS = {"depth": "$L={}$", "branch_depth": "$k={}$"}
+"""Title of a panel, by the column whose value it shows."""
+
+
+AT_ENDS = {checkpoint: label(checkpoint) for checkpoint in ENDS}
+"""Titles of panels before and after training."""
+
+
+def titles(table: pd.DataFrame, column: str) -> dict[Any, str]:
+    """Value of a column -> title of its panel, in order."""
+    return {at: HEADS.get(column, "{}").format(label(at)) for at in sorted(set(table[column]))}
+
+
+def crossed(
+    heads: Mapping[Any, str], checkpoints: Sequence[str] = ENDS
+) -> dict[tuple[Any, str], str]:
+    """(key, checkpoint) -> title of its panel, of panels for every pair of both."""
+    return {(key, at): f"{head}, {label(at)}" for key, head in heads.items() for at in checkpoints}
+
+
+def look(variant: Any, checkpoint: str) -> dict[str, Any]:
+    """Style of a line: colour and marker of the variant, dashes and filling of the checkpoint."""
+    style = STYLES.style(str(variant)) | {"linestyle": LINES.get(checkpoint, "-.")}
+    filling = {
+        "mid": {"fillstyle": "left", "markerfacecoloralt": "white"},
+        "final": {"markerfacecolor": "white"},
+    }
+    return style | filling.get(checkpoint, {})
+
+
+def error_line(
+    ax: Axes,
+    means: pd.DataFrame,
+    x: str,
+    variant: Any,
+    checkpoint: str,
+    *,
+    text: str = "",
+    **style: Any,
+) -> None:
+    """Mean with ± sample std over seeds as error bars. means: columns x, mean, std (see
+    over_seeds).
+
+    A bar that would reach below zero from a positive mean is left out, for logarithmic axes. style:
+    changes of `look`.
+    """
+    std = means["std"].fillna(0)
+    down = std.where((std < means["mean"]) | (means["mean"] <= 0), 0)
+    style = {"capsize": 2, "elinewidth": 0.8} | look(variant, checkpoint) | style
+    style.setdefault("label", text or f"{label(variant)}, {label(checkpoint)}")
+    ax.errorbar(means[x], means["mean"], yerr=[down, std], **style)
+
+
+def mark(ax: Axes, x: float, y: float, variant: str) -> None:
+    """One published value as a black hollow mark in the shape of the variant."""
+    style = HOLLOW | {"s": 90, "marker": STYLES.style(variant)["marker"]}
+    ax.scatter([x], [y], label=PAPER, **style)
+
+
+HOLLOW: dict[str, Any] = {
+    "facecolors": "none",
+    "edgecolors": "black",
+    "linewidths": 0.9,
+    "zorder": BEHIND,
+}
+"""Look of a published value in a scatter plot."""
+PRINTED_BARS: dict[str, Any] = {
+    "color": "0.75",
+    "linestyle": "none",
+    "elinewidth": 5,
+    "capsize": 0,
+    "label": f"{PAPER} ±",
+    "zorder": BEHIND - 0.1,
+}
+"""Look of a published ±: wider than our bars, without caps, which look like minus signs."""
+
+
+def hollow(ax: Axes, x: Sequence[Any], rows: pd.DataFrame, variant: str) -> None:
+    """Published means at x as black hollow marks in the shape of the variant, with the printed ±
+    as a grey bar where there is one.
+
+    They are larger than our marks and behind them, so that neither hides the other.
+    """
+    if rows.empty or rows["mean"].isna().all():
+        return
+    style: dict[str, Any] = {"color": "black", "linestyle": "none", "zorder": BEHIND}
+    marker = style | {"marker": STYLES.style(variant)["marker"], "markersize": 10}
+    marker |= {"markerfacecolor": "none", "markeredgewidth": 0.9}
+    ax.plot(x, rows["mean"], label=PAPER, **marker)
+    printed = rows["std"].notna().to_numpy()
+    if printed.any():
+        places = np.asarray(x, dtype=float)[printed]
+        shown = rows[printed]
+        ax.errorbar(places, shown["mean"], yerr=shown["std"], **PRINTED_BARS)
+
+
+def image_sets(
+    ax: Axes, x: float, means: pd.DataFrame, colour: str, *, jitter: float = 0.25
+) -> None:
+    """Values on random sets of images as dots around x, on the paper's images as a diamond ± std
+    over the seeds.
+
+    means: columns images, mean, std.
+    """
+    random = means[means["images"] != 0]["mean"]
+    own = chosen(means, images=0)
+    spread = np.zeros(len(random))
+    if len(random) > 1:
+        spread = jitter * np.linspace(-1, 1, len(random))
+    ax.scatter(
+        x + spread,
+        random,
+        label="random sets of images",
+        s=14,
+        alpha=0.6,
+        linewidths=0,
+        color=colour,
+    )
+    diamond: dict[str, Any] = {
+        "marker": "D",
+        "color": "black",
+        "linestyle": "none",
+        "zorder": 3,
+        "capsize": 3,
+        "markersize": 4,
+        "label": "the paper's images, ± std over seeds",
+    }
+    ax.errorbar([x] * len(own), own["mean"], yerr=own["std"].fillna(0), **diamond)
+
+
+def checkpoint_ticks(ax: Axes) -> None:
+    """The checkpoints as ticks of the x axis."""
+    ax.set_xticks(range(len(CHECKPOINTS)), ["before", "halfway", "after"])
+
+
+def band(ax: Axes, means: pd.DataFrame, text: str, style: Mapping[str, Any]) -> None:
+    """Means by epoch as a line, mean ± std as a band that stays above zero. means: columns epoch,
+    mean, std."""
+    x = means["epoch"]
+    mean = means["mean"]
+    std = means["std"].fillna(0)
+    ax.plot(x, mean, label=text, markevery=max(1, len(x) // 12), **style)
+    low = (mean - std).clip(lower=1e-3 * mean)
+    ax.fill_between(x, low, mean + std, color=style["color"], alpha=0.18, linewidth=0)
