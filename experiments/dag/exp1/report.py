@@ -105,26 +105,19 @@ class ResonanceAnalysis(WithAuthors, SpreadAnalysis):
 
     def statistics(self) -> list[Statistic]:
         distances = self.tables["distances"]
-        networks = self.tables["networks"]
         where = [*VARIANT, "checkpoint"]
         rows = []
         for value, figure in (("C", self.coupling_figure), ("R", self.resonance_figure)):
-            rows += summary.decay_fits(distances, value, keys=where, figure=figure)
+            about: dict[str, Any] = {"figure": figure}
+            rows += summary.decay_fits(distances, value, keys=where, **about)
             compared = distances[distances["checkpoint"] != "mid"]
             if value == "C":  # C(0) = 1 by definition
                 compared = compared[compared["distance"] > 0]
+            sides = {"column": "arch", "a": self.plain, "b": "residual"}
             keys = ["depth", "checkpoint", "distance"]
-            rows += summary.between(
-                compared, value, keys=keys, figure=figure, column="arch", a=self.plain, b="residual"
-            )
-            rows += summary.through_training(
-                compared, value, keys=[*VARIANT, "distance"], figure=figure
-            )
-            rows += summary.variance_rows(
-                compared, value, keys=[*where, "distance"], figure="spread"
-            )
-        for value in DYNAMICS:
-            rows += summary.variance_rows(networks, value, keys=where, figure=self.dynamics_figure)
+            rows += summary.between(compared, value, keys=keys, **sides, **about)
+            keys = [*VARIANT, "distance"]
+            rows += summary.through_training(compared, value, keys=keys, **about)
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:

@@ -60,15 +60,10 @@ class BottleneckAnalysis(WithAuthors):
 
     def statistics(self) -> list[Statistic]:
         far = self.tables["far"]
-        keys = ["depth", "d_u"]
+        about = {"figure": "fig4_stable_rank", "where": "Section 5.2"}
         rows = []
         for value in ("D", "C", "R"):
-            rows += summary.variance_rows(
-                far, value, keys=[*keys, "checkpoint"], figure="image_sets"
-            )
-            rows += summary.through_training(
-                far, value, keys=keys, figure="fig4_stable_rank", where="Section 5.2"
-            )
+            rows += summary.through_training(far, value, keys=["depth", "d_u"], **about)
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:

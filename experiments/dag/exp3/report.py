@@ -78,15 +78,14 @@ class GapAnalysis(WithAuthors, SpreadAnalysis):
         return found
 
     def statistics(self) -> list[Statistic]:
-        where = ["activation", "checkpoint"]
-        parts = self.parts_figure
+        distances = self.tables["distances"]
+        keys = ["activation"]
         rows = claims.correlations(self.gaps, self.tables["networks"], self.gap_figure)
-        rows += summary.through_training(
-            self.gaps, "gap", keys=["activation"], figure="tables 4, 5"
-        )
-        rows += summary.variance_rows(self.gaps, "gap", keys=where, figure="image_sets")
+        rows += summary.through_training(self.gaps, "gap", keys=keys, figure="tables 4, 5")
         for value in ("gn", "tensor"):
-            rows += summary.decay_fits(self.tables["distances"], value, keys=where, figure=parts)
+            rows += summary.decay_fits(
+                distances, value, keys=[*keys, "checkpoint"], figure=self.parts_figure
+            )
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:

@@ -27,7 +27,7 @@ from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import first
 from runner.contract import Claim, Figures, Statement, Tables
 from runner.stats import Statistic
-from runner.stats.tables import chosen, groups
+from runner.stats.tables import groups
 
 NAME = "exp4_diamond"
 NUMBER = re.compile(r"printed (\d(?:\.\d+)?e-\d+)")
@@ -58,35 +58,21 @@ class DiamondAnalysis(WithAuthors):
         }
 
     def statistics(self) -> list[Statistic]:
-        distances = self.tables["distances"]
+        """Fits and tests of R across the branches, of the gap where it is no exact zero, of rho and
+        of R at the merge."""
         merge = self.tables["merge"]
-        networks = self.tables["networks"]
-        variant = list(VARIANT)
-        where = [*VARIANT, "checkpoint"]
-        cross = chosen(distances, relation="cross")
+        across = claims.across(self.tables["distances"])
         curved = merge[merge["tensor"] > 0]
-        deep = cross[cross["branch_depth"] > 1]
-        rows = summary.decay_fits(deep, "R", keys=where, figure="figN2_across_branches")
-        rows += summary.through_training(
-            deep, "R", keys=[*variant, "distance"], figure="figN2_across_branches"
-        )
-        rows += summary.through_training(curved, "gap", keys=variant, figure="fig6_merge_gap")
-        rows += summary.through_training(networks, "rho", keys=variant, figure="rho")
-        rows += self._between()
-        rows += summary.variance_rows(curved, "gap", keys=where, figure="image_sets")
-        rows += summary.variance_rows(
-            cross, "R", keys=[*where, "distance"], figure="figN2_across_branches"
-        )
-        return rows
-
-    def _between(self) -> list[Statistic]:
-        """R at the merge between merges; the gap of concatenation with ReLU is an exact zero and
-        not tested."""
-        merge = self.tables["merge"]
+        figure = "figN2_across_branches"
+        rows = summary.decay_fits(across, "R", keys=[*VARIANT, "checkpoint"], figure=figure)
+        keys = [*VARIANT, "distance"]
+        rows += summary.through_training(across, "R", keys=keys, figure=figure)
+        rows += summary.through_training(curved, "gap", keys=VARIANT, figure="fig6_merge_gap")
+        networks = self.tables["networks"]
+        rows += summary.through_training(networks, "rho", keys=VARIANT, figure="rho")
         keys = ["branch_depth", "activation", "checkpoint"]
-        return summary.between(
-            merge, "R", column="merge", a="cat", b="sum", keys=keys, figure="R at the merge"
-        )
+        sides = {"column": "merge", "a": "cat", "b": "sum"}
+        return rows + summary.between(merge, "R", keys=keys, figure="R at the merge", **sides)
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:
         return claims.claims(self.tables, says, self._without_norm)

@@ -51,23 +51,14 @@ class AttentionAnalysis(WithAuthors):
 
     def statistics(self) -> list[Statistic]:
         blocks = self.tables["blocks"]
-        where = ["protocol", "checkpoint"]
-        attention = chosen(
-            blocks, network="attention"
-        )  # the gap of the ReLU network is an exact zero
-        rows = summary.through_training(
-            attention, "gap", keys=["protocol"], figure="gap_by_protocol"
-        )
+        # the gap of the ReLU network is an exact zero
+        attention = chosen(blocks, network="attention")
+        figure = "gap_by_protocol"
+        rows = summary.through_training(attention, "gap", keys=["protocol"], figure=figure)
         for value in ("full", "gn"):
+            keys = ["protocol", "network"]
             figure = f"{value} through training"
-            rows += summary.through_training(
-                blocks, value, keys=["protocol", "network"], figure=figure
-            )
-        again = blocks[blocks["protocol"].isin(self.experiment.resampled)]
-        for value in ("gap", "full"):
-            rows += summary.variance_rows(
-                again, value, keys=["network", *where], figure="sample_sets"
-            )
+            rows += summary.through_training(blocks, value, keys=keys, figure=figure)
         return rows
 
     def decided(self, says: Mapping[str, Statement]) -> Iterable[Claim]:

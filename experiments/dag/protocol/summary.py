@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -142,22 +142,15 @@ def between(
     b: str,
     keys: Sequence[str],
     figure: str,
-    where: str = "",
 ) -> list[Statistic]:
     """Mann–Whitney of the seeds' values of variant a against b, for each combination of the other
     keys."""
+    name = f"{value}: {a} against {b}"
     found = []
     for values, part in groups(first(distances), keys):
-        x, y = (list(seed_values(part[part[column] == name], value).values()) for name in (a, b))
-        about = {
-            "name": f"{value}: {a} against {b}",
-            "group": label(keys, values),
-            "figure": figure,
-            "where": where,
-            "label_a": a,
-            "label_b": b,
-        }
-        found.append(stats.mann_whitney(x, y, **about))
+        x, y = (list(seed_values(part[part[column] == kind], value).values()) for kind in (a, b))
+        about = {"name": name, "group": label(keys, values), "figure": figure}
+        found.append(stats.mann_whitney(x, y, label_a=a, label_b=b, **about))
     return found
 
 
@@ -165,24 +158,20 @@ def through_training(
     distances: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str, where: str = ""
 ) -> list[Statistic]:
     """Wilcoxon of final against init, paired by seed, for each combination of the keys."""
+    about = {"name": f"{value}: final against init", "figure": figure, "where": where}
+    about |= {"label_a": "final", "label_b": "init"}
     found = []
     for values, part in groups(first(distances), keys):
-        init, final = (seed_values(chosen(part, checkpoint=c), value) for c in ("init", "final"))
+        init, final = (seed_values(chosen(part, checkpoint=c), value) for c in ENDS)
         seeds = sorted(set(init) & set(final))
-        about = {
-            "name": f"{value}: final against init",
-            "group": label(keys, values),
-            "figure": figure,
-            "where": where,
-            "label_a": "final",
-            "label_b": "init",
-        }
-        found.append(stats.wilcoxon([final[s] for s in seeds], [init[s] for s in seeds], **about))
+        after = [final[seed] for seed in seeds]
+        before = [init[seed] for seed in seeds]
+        found.append(stats.wilcoxon(after, before, group=label(keys, values), **about))
     return found
 
 
 def decay_fits(
-    distances: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str, where: str = ""
+    distances: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str
 ) -> list[Statistic]:
     """log value = a − b d by least squares: one fit to the means over seeds, and a summary of the
     seeds' own R².
@@ -191,7 +180,7 @@ def decay_fits(
     """
     found = []
     for values, part in groups(first(distances), keys):
-        about = {"group": label(keys, values), "figure": figure, "where": where}
+        about = {"group": label(keys, values), "figure": figure}
         means = over_seeds(part, ["distance"], value)
         name = f"log {value} against d"
         found.append(stats.log_linear(means["distance"], means["mean"], name=name, **about))
@@ -208,46 +197,3 @@ def seed_fits(part: pd.DataFrame, value: str) -> list[Statistic]:
         stats.log_linear(p["distance"], p[value], name=f"seed {seed}")
         for seed, p in part.groupby("seed")
     ]
-
-
-def variance_rows(
-    table: pd.DataFrame, value: str, *, keys: Sequence[str], figure: str = ""
-) -> list[Statistic]:
-    """Standard deviations between training seeds and between sets of images, for each combination
-    of the keys.
-
-    Three rows each (kind "variance"): std is the square root of the component, mean the grand mean,
-    n_a the number of levels, statistic = std/|mean|; the third is what neither explains. The
-    papers' ± holds the first alone.
-    """
-    found = []
-    for values, part in groups(table, keys):
-        c = variance_components(part, value)
-        sources = {
-            "training seeds": (c.seeds, c.n_seeds),
-            "sets of images": (c.images, c.n_images),
-            "seed and images together": (c.rest, c.n_seeds * c.n_images),
-        }
-        for source, (variance, n) in sources.items():
-            spread = Statistic(
-                name=f"{value}: spread over {source}",
-                kind="variance",
-                group=label(keys, values),
-                figure=figure,
-                label_a=source,
-                n_a=n,
-                mean=c.mean,
-                std=math.sqrt(variance),
-            )
-            found.append(_relative(spread))
-    return found
-
-
-def _relative(spread: Statistic) -> Statistic:
-    """The statistic with std/|mean|, or with the reason why there is no std."""
-    if math.isnan(spread.std):
-        return replace(spread, statistic=math.nan, note="needs two seeds and two sets of images")
-    share = math.nan
-    if spread.mean:
-        share = spread.std / abs(spread.mean)
-    return replace(spread, statistic=share, method="two-way random effects")
