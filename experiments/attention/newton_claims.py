@@ -115,9 +115,9 @@ def theorem_claims(
     close = replace(says["recovery"], high=setup.recovered)
     convexity = (good["convexity"] / (2 * good["admissible_gamma"])).min()
     return [
-        judge.exact(says["convexity"], {"": float(convexity)}, count),
-        judge.exact(says["convergence"], {"": float(good["excess"].max())}, count),
-        judge.exact(close, {"": float(good["recovery_error"].max())}, f"{count}; {small}"),
+        judge.exact(says["convexity"], float(convexity), count),
+        judge.exact(says["convergence"], float(good["excess"].max()), count),
+        judge.exact(close, float(good["recovery_error"].max()), f"{count}; {small}"),
         judge.constructed(says["time of an iteration"], DENSE),
     ]
 
@@ -129,7 +129,7 @@ def certificate_claims(tables: Tables, says: Mapping[str, Statement]) -> Iterato
     orders = inside["order"].dropna()
     detail = f"{len(orders)} spheres in the certified balls"
     if len(orders) >= FEWEST:
-        yield judge.exact(says["order"], {"": float(orders.median())}, detail)
+        yield judge.exact(says["order"], float(orders.median()), detail)
     else:
         detail += f"; at least {FEWEST} needed"
         yield judge.claim(says["order"], "inconclusive", detail=detail)

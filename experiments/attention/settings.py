@@ -12,8 +12,10 @@ minimiser over gamma; `layer`, a trained layer, whose size is its own.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar
 
 from experiments.printed import Judged
@@ -30,26 +32,9 @@ SECONDS = {"contest": 12.0, "certify": 1.0, "theorem": 0.5}
 """Studies that have a size, with their cost for each problem."""
 STUDIES = (*SECONDS, "layer")
 IN_ROUNDS = ("contest", "layer")
-RETIRED: dict[str, Any] = {
-    "transformer": {"tokens": 8.0, "width": 12.0, "heads": 2.0, "steps": 600.0, "rate": 3.0e-3},
-    "reading_noise": [0.01, 0.03, 0.1, 0.3, 1.0],
-    "identify_base": {
-        **{"tokens": 6.0, "width": 4.0, "rank": 4.0, "value_rank": 4.0},
-        **{"similarity": 0.0, "score_scale": 1.0, "causal": 0.0},
-    },
-    "identify": {
-        "tokens": [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0],
-        "width": [2.0, 3.0, 4.0, 6.0, 8.0],
-        "rank": [0.0, 1.0, 2.0, 3.0, 4.0],
-        "value_rank": [3.0, 4.0],
-        "similarity": [0.0, 0.5, 0.9, 0.99],
-        "score_scale": [0.1, 0.3, 1.0, 3.0, 10.0],
-        "causal": [0.0, 1.0],
-    },
-    "noisy_axes": ["tokens", "rank", "similarity", "score_scale", "causal"],
-    "noise": [1e-6, 1e-4, 1e-2, 1e-1],
-    "noise_draws": 3,
-}
+RETIRED: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("retired.toml").read_text(encoding="utf-8")
+)
 """Settings of studies that were removed, which the ids of stored cells contain."""
 
 

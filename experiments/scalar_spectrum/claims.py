@@ -91,10 +91,6 @@ def _not_comparable(claim: Claim, why: str) -> Claim:
     return replace(claim, verdict="not comparable", detail=f"{claim.detail}; {why}")
 
 
-def _exact(says: Statement, value: float, detail: str) -> Claim:
-    return judge.exact(says, {"": value}, detail)
-
-
 def _voted(setup: ScalarSpectrum, says: Statement, votes: pd.DataFrame) -> Claim:
     """A statement about random starts: a seed shows it when at least `share` of their runs show it.
 
@@ -127,13 +123,14 @@ def _scaling(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     low = top.columns.min()
     if 1.0 in top.columns and low < 1:
         detail = f"sharpness at sigma = 1 over sigma = {low:g}, smallest over {len(top)} networks"
-        yield "", _exact(says["normalising_sharpens"], float((top[1.0] / top[low]).min()), detail)
+        smallest = float((top[1.0] / top[low]).min())
+        yield "", judge.exact(says["normalising_sharpens"], smallest, detail)
     for targets, part in frame.groupby("targets"):
         scaled = part.assign(unit=part["eigenvalue"] / part["sigma"] ** 2)
         extremes = scaled.groupby([*networks, "sigma"])["unit"].agg(["max", "min"])
         spread = float(extremes.groupby(networks).agg(_relative_range).to_numpy().max())
         detail = "relative spread of (largest, smallest eigenvalue)/sigma^2 over sigma"
-        yield f"targets {targets}", _exact(says["proportional"], spread, detail)
+        yield f"targets {targets}", judge.exact(says["proportional"], spread, detail)
 
 
 def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
@@ -144,19 +141,20 @@ def _cells(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     unit = density.assign(unit=density["eigenvalue"] / density["share"])
     unit["rank"] = unit.groupby(["seed", "cell", "copies"])["unit"].rank(method="first")
     spread = float(unit.groupby(["seed", "cell", "rank"])["unit"].agg(_relative_range).max())
-    yield "", _exact(says["relu_closed_form"], error, "relative to a dense eigensolver")
+    yield "", judge.exact(says["relu_closed_form"], error, "relative to a dense eigensolver")
     detail = "relative spread of eigenvalue/density when samples x <= 0 are repeated"
-    yield "", _exact(says["density"], spread, detail)
+    yield "", judge.exact(says["density"], spread, detail)
 
 
 def _closed_form(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     for network, part in tables["pairs"].groupby("network"):
         steps = f"{len(part)} steps"
         errors = part["dense_error"].dropna()
+        error = float(errors.max())
         compared = f"{len(errors)} of {steps}"
-        yield str(network), _exact(says["closed_form_in_training"], float(errors.max()), compared)
+        yield str(network), judge.exact(says["closed_form_in_training"], error, compared)
         slack = ((part["bound"] - part["smallest"]) / part["trace"]).max()
-        yield str(network), _exact(says["smallest_bound"], float(slack), steps)
+        yield str(network), judge.exact(says["smallest_bound"], float(slack), steps)
 
 
 def _phase_violation(part: pd.DataFrame, printed: bool) -> float:
@@ -179,14 +177,16 @@ def _phases(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     signs = {"θ* > 0": frame[frame["target"] > 0], "θ* < 0": frame[frame["target"] < 0]}
     for name, part in signs.items():
         if len(part):
-            yield name, _exact(says["phases"], _phase_violation(part, True), f"{len(part)} steps")
+            violation = _phase_violation(part, True)
+            yield name, judge.exact(says["phases"], violation, f"{len(part)} steps")
     violation = _phase_violation(frame, False)
-    yield "any θ*", _exact(says["phases_corrected"], violation, f"{len(frame)} steps")
+    yield "any θ*", judge.exact(says["phases_corrected"], violation, f"{len(frame)} steps")
     solved = frame[(frame["slope"] - frame["target"]).abs() <= SOLVED * frame["target"].abs()]
     if len(solved):
         trace = solved["trace"]
         off = np.maximum((solved["first"] - trace).abs(), solved["second"].abs()) / trace
-        yield "", _exact(says["rank_one"], float(off.max()), f"{len(solved)} steps at the solution")
+        steps = f"{len(solved)} steps at the solution"
+        yield "", judge.exact(says["rank_one"], float(off.max()), steps)
 
 
 def _pairs(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
@@ -245,10 +245,10 @@ def _bias(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     above = triple["theorem"] - triple["upper"]
     networks = f"{inside['seed'].nunique()} networks, m = {width}"
     error = float(frame["dense_error"].max())
-    yield "", _exact(says["theorem6"], float(inside["gap"].max()), networks)
-    yield "", _exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
-    yield "", _exact(says["triple_bounds"], float(np.maximum(below, above).max()), networks)
-    yield "", _exact(says["bias_closed_form"], error, f"{len(frame)} rows")
+    yield "", judge.exact(says["theorem6"], float(inside["gap"].max()), networks)
+    yield "", judge.exact(says["theorem6_multiplicities"], float(wrong.sum()), networks)
+    yield "", judge.exact(says["triple_bounds"], float(np.maximum(below, above).max()), networks)
+    yield "", judge.exact(says["bias_closed_form"], error, f"{len(frame)} rows")
 
 
 def edge_runs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -276,9 +276,9 @@ def _edge(setup: ScalarSpectrum, tables: Tables, says: Says) -> Made:
     settled = runs[runs["settled"]]
     highest = float(settled["high"].max())
     count = f"{len(settled)} settled runs"
-    yield "", _exact(says["settled_below_threshold"], highest, count)
+    yield "", judge.exact(says["settled_below_threshold"], highest, count)
     widest = f"widths up to {int(runs['width'].max()):,}"
-    yield "", _exact(says["live_meter"], float(residual.max()), widest)
+    yield "", judge.exact(says["live_meter"], float(residual.max()), widest)
     for network, part in runs.groupby("network"):
         yield from _edge_of(setup, str(network), part, says)
 

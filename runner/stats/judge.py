@@ -239,9 +239,9 @@ def _samples(parts: Parts) -> dict[str, Sample]:
     return {name: s for name, s in samples.items() if s.n + s.lost}
 
 
-def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") -> Claim:
-    """Claim that a deterministic quantity is within the limits in every part; not run where every
-    part is NaN.
+def exact(statement: Statement, parts: Mapping[str, float] | float, detail: str = "") -> Claim:
+    """Claim that a deterministic quantity is within the limits, in every part where there are
+    several; not run where every part is NaN.
 
     An infinite or missing value among others makes the claim inconclusive at best.
     """
@@ -252,16 +252,17 @@ def exact(statement: Statement, parts: Mapping[str, float], detail: str = "") ->
         low = statement.number - statement.rounding
         high = statement.number + statement.rounding
         limits = replace(statement, low=low, high=high)
+    named = parts if isinstance(parts, Mapping) else {"": parts}
     verdicts: dict[str, Verdict] = {}
-    for name, value in parts.items():
+    for name, value in named.items():
         verdicts[name] = decide(limits.holds(value) if math.isfinite(value) else None)
     variants = verdicts if len(verdicts) > 1 else {}
-    if all(math.isnan(value) for value in parts.values()):
+    if all(math.isnan(value) for value in named.values()):
         return claim(statement, "not run", detail=detail, variants=variants)
     verdict = overall(list(verdicts.values()))
-    value = next(parts[name] for name, one in verdicts.items() if one == verdict)
-    lost = sum(not math.isfinite(value) for value in parts.values())
-    detail = joined(lost_text(lost, len(parts)), detail)
+    value = next(named[name] for name, one in verdicts.items() if one == verdict)
+    lost = sum(not math.isfinite(value) for value in named.values())
+    detail = joined(lost_text(lost, len(named)), detail)
     return claim(statement, verdict, value, detail, variants=variants)
 
 

@@ -274,7 +274,7 @@ def p_of_ranking(says: Statement, gaps: pd.DataFrame, networks: pd.DataFrame) ->
         return judge.claim(says, "inconclusive", rank.p, detail)
     if not says.holds(rank.p_min):
         detail += ": no data could give the printed p by an exact test"
-    return judge.minor_error(judge.exact(says, {"": rank.p}, detail), RANKING)
+    return judge.minor_error(judge.exact(says, rank.p, detail), RANKING)
 
 
 def zero_tensor(tables: Tables, says: Mapping[str, Statement]) -> list[Claim]:

@@ -103,13 +103,13 @@ def within_branches(distances: pd.DataFrame, says: Mapping[str, Statement]) -> I
     on_papers = falling.pop(0)
     counts = ", ".join(map(str, falling.values())) or "none"
     detail = f"{on_papers} of {PAIRS} on the papers' images; {counts} on random sets"
-    made = judge.exact(says["H4.1"], {"": float(on_papers)}, detail)
+    made = judge.exact(says["H4.1"], float(on_papers), detail)
     yield judge.minor_error(made, COUNTED) if on_papers == PAIRS else made
     if not rising:
         yield judge.claim(says["H4.1 deviations"], "not run", detail="no pair rises")
         return
     listed = "; ".join(f"{where} {v:+.1f} %" for where, v in rising.items())
-    yield judge.exact(says["H4.1 deviations"], {"": max(rising.values())}, listed)
+    yield judge.exact(says["H4.1 deviations"], max(rising.values()), listed)
 
 
 def _count_falling(changes: Mapping[str, float]) -> int:

@@ -102,7 +102,7 @@ def sizes(networks: pd.DataFrame, says: Mapping[str, Statement]) -> list[Claim]:
         if name in says:
             counted = "counted" if network == "attention" else DESCRIBED
             value = float(part["parameters"].iloc[0])
-            found.append(judge.exact(says[name], {"": value}, counted))
+            found.append(judge.exact(says[name], value, counted))
     return found
 
 
