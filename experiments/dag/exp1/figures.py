@@ -50,10 +50,8 @@ def resonance(distances: pd.DataFrame, points: Points, table: str = "") -> Figur
     for keys, part in groups(first(distances), ["depth", "arch", "checkpoint"]):
         means = over_seeds(part, ["distance"], "R")
         fit = stats.log_linear(means["distance"], means["mean"], name="")
-        fits[keys] = (
-            # no minus before a rounded zero
-            f"b = {round(fit.decay, 3) + 0.0:.3f}, R² = {fit.r2:.2f}"
-        )
+        rate = round(fit.decay, 3) + 0.0  # no minus before a rounded zero
+        fits[keys] = f"b = {rate:.3f}, R² = {fit.r2:.2f}"
     marks = _marks(list(points), printed(table) if table else None)
     figure = decay(distances, "R", log=True, fits=fits, panel="depth", variant="arch", marks=marks)
     figures.note(figure, "b, R²: of the fit log R(d) = a − b d to the means over seeds")
@@ -93,12 +91,12 @@ def _marks(
         for at, distance, value, arch in points:
             if at == depth:
                 mark(ax, distance, value, arch)
-        for metric, distance in (
-            (("R_d0", 0), ("R_dLminus1", depth - 1)) if paper is not None else ()
-        ):
+        if paper is None:
+            return
+        for metric, distance in (("R_d0", 0), ("R_dLminus1", depth - 1)):
             for (arch,), rows in groups(chosen(paper, depth=depth, metric=metric), ["arch"]):
-                rows = at_ends(rows)
-                hollow(ax, [distance] * len(rows), rows, arch)
+                ends = at_ends(rows)
+                hollow(ax, [distance] * len(ends), ends, arch)
 
     return draw
 
@@ -110,15 +108,11 @@ def estimates(distances: pd.DataFrame, table: pd.DataFrame) -> Figure:
     No exact value is below 1 (black line); an estimate can be.
     """
     plain, own = (chosen(t, arch="plain", checkpoint="init") for t in (first(distances), table))
-    looks = (
+    smallest = {"color": "#009E73", "marker": "v", "linestyle": ":"}
+    looks: tuple[tuple[pd.DataFrame, str, str, dict[str, Any]], ...] = (
         (plain, "D", "exact", STYLES.style("exact")),
         (own, "D", "estimate, mean over pairs", STYLES.style("stochastic") | HOLLOW),
-        (
-            own,
-            "D_smallest",
-            "smallest estimate of a pair",
-            {"color": "#009E73", "marker": "v", "linestyle": ":"},
-        ),
+        (own, "D_smallest", "smallest estimate of a pair", smallest),
     )
 
     def draw(ax: Axes, depth: Any) -> None:

@@ -15,7 +15,15 @@ from experiments.dag.exp6.claims import selected
 from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.protocol import figures
 from experiments.dag.protocol.authors import Results, WithAuthors
-from experiments.dag.protocol.drawing import BARS, LABELS, STYLES, error_line, hollow, titles
+from experiments.dag.protocol.drawing import (
+    BARS,
+    LABELS,
+    STYLES,
+    crossed,
+    error_line,
+    hollow,
+    titles,
+)
 from experiments.dag.protocol.scores import printed
 from experiments.dag.protocol.summary import gap, over_seeds
 from runner.contract import Claim, Figures, Statement
@@ -93,12 +101,11 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
     architecture."""
     table = selected(distances, "engine").assign(gap=gap)
     paper = chosen(printed(NAME), metric=value)
-    heads = {
-        (activation, checkpoint): f"{head}, {label(checkpoint)}"
-        for activation, head in titles(table, "activation").items()
-        for checkpoint in CHECKPOINTS
-        if ((table["activation"] == activation) & (table["checkpoint"] == checkpoint)).any()
-    }
+    measured = set(zip(table["activation"], table["checkpoint"], strict=True))
+    heads = {}
+    for key, head in crossed(titles(table, "activation"), CHECKPOINTS).items():
+        if key in measured:
+            heads[key] = head
 
     def draw(ax: Axes, key: tuple[str, str]) -> None:
         activation, checkpoint = key
@@ -108,8 +115,8 @@ def by_distance(distances: pd.DataFrame, value: str, *, log: bool) -> Figure:
             means = means[means["mean"] > 0] if log else means
             if len(means):
                 error_line(ax, means, "distance", arch, "init", text=label(arch))
-            printed_rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint)
-            rows = printed_rows.dropna(subset=["mean"])
+            rows = chosen(paper, activation=activation, arch=arch, checkpoint=checkpoint)
+            rows = rows.dropna(subset=["mean"])
             hollow(ax, list(rows["distance"]), rows, str(arch))
 
     columns = len({checkpoint for _, checkpoint in heads})
@@ -132,9 +139,8 @@ def calibration(distances: pd.DataFrame) -> Figure:
     table = chosen(distances, checkpoint="init", estimator="engine")
 
     def draw(ax: Axes, activation: str) -> None:
-        for (arch, statistics), part in groups(
-            chosen(table, activation=activation), ["arch", "statistics"]
-        ):
+        shown = chosen(table, activation=activation)
+        for (arch, statistics), part in groups(shown, ["arch", "statistics"]):
             style, kind = ("init", "0 and 1") if statistics == "running" else ("final", "of images")
             means = over_seeds(part, ["distance"], "R")
             error_line(ax, means, "distance", arch, style, text=f"{label(arch)}, statistics {kind}")
