@@ -6,13 +6,8 @@ from dataclasses import replace
 
 from experiments.dag.exp1.settings import Exp1Deep
 from experiments.dag.protocol.estimates import estimated_metrics, estimates_by_distance
-from experiments.dag.protocol.measure import (
-    measure_trained,
-    memory_of,
-    on_images,
-    on_papers_images,
-    stream_of,
-)
+from experiments.dag.protocol.measure import measure_trained
+from experiments.dag.protocol.points import memory_of, on_images, on_papers_images, stream_of
 from runner.contract import Cell, Context, Table
 from runner.curvature import exact_blocks
 from runner.kinds.metric import InterLayerMetric

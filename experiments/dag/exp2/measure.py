@@ -21,13 +21,8 @@ from experiments.certificates import of_blocks
 from experiments.dag.exp2.settings import Exp2Bottleneck
 from experiments.dag.protocol.averages import Row, means
 from experiments.dag.protocol.estimates import estimated_metrics
-from experiments.dag.protocol.measure import (
-    Point,
-    at_every_point,
-    memory_of,
-    scores_at,
-    stream_of,
-)
+from experiments.dag.protocol.measure import scores_at
+from experiments.dag.protocol.points import Point, at_every_point, memory_of, stream_of
 from runner.contract import Cell, Context, Table
 from runner.curvature import Dag, exact_blocks
 from runner.curvature.estimators.blocks import (

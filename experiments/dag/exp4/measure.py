@@ -14,17 +14,15 @@ from experiments.dag.exp4.settings import Exp4Diamond
 from experiments.dag.protocol.averages import Row
 from experiments.dag.protocol.dynamics import spectral_norms_of
 from experiments.dag.protocol.measure import (
-    Point,
-    at_every_point,
     block_row,
     blocks_of,
     by_distance,
     certificate_rows,
     first_pairs,
     network_row,
-    on_images,
     pairs_of,
 )
+from experiments.dag.protocol.points import Point, at_every_point, on_images
 from runner.contract import Cell, Context, Table
 from runner.curvature.estimators.blocks import block_jacobians
 from runner.kinds.metric import InterLayerMetric

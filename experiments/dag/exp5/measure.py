@@ -18,13 +18,8 @@ import torch
 from experiments.certificates import of_blocks
 from experiments.dag.exp5.settings import PAIRS, Exp5Attention
 from experiments.dag.protocol.averages import Row
-from experiments.dag.protocol.measure import (
-    Point,
-    at_every_point,
-    block_row,
-    memory_of,
-    scores_at,
-)
+from experiments.dag.protocol.measure import block_row, scores_at
+from experiments.dag.protocol.points import Point, at_every_point, memory_of
 from runner.contract import Cell, Context, Table
 from runner.curvature import split_blocks
 from runner.kinds.metric import InterLayerMetric

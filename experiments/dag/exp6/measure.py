@@ -30,7 +30,7 @@ from experiments.dag.exp6.settings import Exp6ResNet18
 from experiments.dag.exp6.weights import file_name, load_weights
 from experiments.dag.protocol.averages import Row, by_column, means, sums
 from experiments.dag.protocol.estimates import row_of
-from experiments.dag.protocol.measure import image_sets, memory_of
+from experiments.dag.protocol.points import image_sets, memory_of
 from experiments.dag.protocol.probes import part_norms, spectral_norms
 from runner.contract import Cell, Context, Table
 from runner.contract.records import certificate_row

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from experiments.dag.protocol.estimates import frobenius_estimates, spectral_estimates
-from experiments.dag.protocol.measure import image_sets
+from experiments.dag.protocol.points import image_sets
 from runner.contract import Context
 from runner.data.images import load_images
 from runner.kinds.model import MlpModel

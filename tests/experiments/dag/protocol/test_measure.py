@@ -5,12 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from experiments.dag.protocol.measure import (
-    by_distance,
-    image_sets,
-    measure_trained,
-    second_derivative,
-)
+from experiments.dag.protocol.measure import by_distance, measure_trained, second_derivative
+from experiments.dag.protocol.points import image_sets
 from runner.contract import Context
 from runner.kinds.metric import InterLayerMetric
 from runner.training.trained import Trained
