@@ -98,12 +98,13 @@ def polish_further(
         result[left] = new
         return result
 
+    tried = found.steps[left] + away.steps + ended.steps
     return Polished(
         put(found.theta, ended.theta),
         put(found.gradient_norm, ended.gradient_norm),
         put(found.newton_step, ended.newton_step),
         put(found.eigenvalues, ended.eigenvalues),
-        put(found.steps, found.steps[left] + away.steps + ended.steps),
+        put(found.steps, tried),
         kinds,
     )
 
@@ -196,6 +197,13 @@ def short(values: Tensor) -> Tensor:
     return torch.tensor([float(f"{v:.{DIGITS}g}") for v in values.tolist()], dtype=torch.float64)
 
 
+def gradient_columns(network: Network, theta: Tensor, start: Tensor) -> dict[str, Tensor]:
+    """||∇L|| at theta (S, D), and its share of that at the starts (S, D)."""
+    left = network.gradient_norm(theta)
+    first = network.gradient_norm(start)
+    return {"gradient": short(left), "gradient_ratio": short(left / first)}
+
+
 def led_columns(network: Network, found: Polished, start: Tensor) -> dict[str, Any]:
     """What became of each point and its curvature there, one entry a point; start (S, D): where
     polishing began.
@@ -223,16 +231,3 @@ def nearest_columns(found: Polished, start: Tensor) -> dict[str, Any]:
         "nearest_lambda_max": short(found.eigenvalues[:, -1]),
         "nearest_lambda_min": short(found.eigenvalues[:, 0]),
     }
-
-
-def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
-    """Mean over both classes of F1 = 2 TP / (2 TP + FP + FN), 0 for an empty class; predicted (...,
-    I), actual (I,).
-    """
-    scores = []
-    for positive in (True, False):
-        said = predicted == positive
-        true = actual == positive
-        hits = 2.0 * (said & true).sum(-1, dtype=torch.float64)
-        scores.append(hits / (said.sum(-1) + true.sum(-1)).clamp(min=1))
-    return (scores[0] + scores[1]) / 2

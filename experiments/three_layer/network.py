@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from runner.curvature.closed_form import three_layer as tl
+from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,17 @@ class Network:
     def args(self) -> tuple[Tensor, Tensor, str]:
         """What every closed form takes after theta."""
         return self.x, self.q, self.activation
+
+    @property
+    def direction(self) -> LossGradient:
+        """Plain gradient descent."""
+        return LossGradient(*self.args)
+
+    def descended(self, starts: Tensor, rate: float, steps: int, ratio: float) -> Endpoints:
+        """Where gradient descent from starts (S, D) stops: ||∇L|| below its first value times
+        `ratio`, or after `steps`."""
+        stop = (ratio,)
+        return descend(starts, self.direction, rate=rate, max_steps=steps, stop_ratios=stop).final
 
     def loss(self, theta: Tensor) -> Tensor:
         """L, (...,)."""
@@ -46,3 +58,37 @@ class Network:
     def bound(self, theta: Tensor) -> Tensor:
         """λ_sup, (...,)."""
         return tl.upper_bound(theta, *self.args)
+
+    def curvature(self, theta: Tensor) -> dict[str, Tensor]:
+        """L, λ₁, λ_D and λ_sup, (...,) each, by their names in tables."""
+        spectrum = self.spectrum(theta)
+        return {
+            "loss": self.loss(theta),
+            "lambda_max": spectrum[..., -1],
+            "lambda_min": spectrum[..., 0],
+            "lambda_sup": self.bound(theta),
+        }
+
+    def f1(self, theta: Tensor, x: Tensor, q: Tensor) -> Tensor:
+        """Macro F1 on other data, (...,)."""
+        predicted = tl.predict(theta, x, self.activation) > 0.5
+        return macro_f1(predicted, q > 0.5)
+
+
+def distinct(ends: Endpoints) -> Tensor:
+    """Indices of the converged ends that repeat no earlier one: the papers' critical points."""
+    converged = ends.converged.nonzero()[:, 0]
+    return converged[~duplicates(ends.theta[converged])]
+
+
+def macro_f1(predicted: Tensor, actual: Tensor) -> Tensor:
+    """Mean over both classes of F1 = 2 TP / (2 TP + FP + FN), 0 for an empty class; predicted (...,
+    I), actual (I,).
+    """
+    scores = []
+    for positive in (True, False):
+        said = predicted == positive
+        true = actual == positive
+        hits = 2.0 * (said & true).sum(-1, dtype=torch.float64)
+        scores.append(hits / (said.sum(-1) + true.sum(-1)).clamp(min=1))
+    return (scores[0] + scores[1]) / 2

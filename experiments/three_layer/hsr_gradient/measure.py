@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -15,10 +16,11 @@ from experiments.three_layer.ends import columns, uniform
 from experiments.three_layer.flatness import Regularised
 from experiments.three_layer.hsr_gradient.cost import cost, three_point
 from experiments.three_layer.hsr_gradient.settings import HsrGradient
+from experiments.three_layer.network import Network, distinct
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import sample
-from runner.training.descent.descent import LossGradient, descend, duplicates
+from runner.training.descent.descent import descend
 
 DTYPE = torch.float64
 FORMS = {
@@ -29,44 +31,58 @@ FORMS = {
 LIMIT_EXPONENTS = range(0, 13, 2)  # |delta| down to 1e-12 (Proposition 1)
 
 
-class _Problem:
-    """Training data of the seed, and the parameters of a network on them:
+@dataclass(frozen=True)
+class _Problem(Network):
+    """Training data of the seed, and random networks on them with so many hidden units."""
 
-    D in all, the first `split` of them W.
-    """
+    experiment: HsrGradient
+    ctx: Context
+    units: int
 
-    def __init__(self, experiment: HsrGradient, ctx: Context, units: int) -> None:
+    @classmethod
+    def of(cls, experiment: HsrGradient, ctx: Context, units: int) -> _Problem:
         data = experiment.dataset
-        self.ctx = ctx
-        self.half_range = experiment.training.half_range
-        self.x, self.q = sample(data, data.train, ctx, "data/train")
-        self.dimension = tl.parameter_count(data.inputs, units)
-        self.split = units * (data.inputs + 1)
-        self.blocks = {"w": slice(0, self.split), "v": slice(self.split, None)}
+        x, q = sample(data, data.train, ctx, "data/train")
+        return cls(x, q, experiment, ctx, units, activation="sigmoid")
 
-    def loss(self, theta: Tensor) -> Tensor:
-        return tl.loss(theta, self.x, self.q)
+    @property
+    def dimension(self) -> int:
+        """D."""
+        return tl.parameter_count(self.x.shape[1], self.units)
 
-    def thetas(self, role: str, count: int, half_range: float | None = None) -> Tensor:
-        """Random parameters (count, D); by default within the range of the starts."""
-        within = self.half_range if half_range is None else half_range
-        return uniform(count, self.dimension, within, self.ctx.torch_generator(role))
+    @property
+    def split(self) -> int:
+        """How many of the D parameters are W; the output bias is the next."""
+        return self.units * (self.x.shape[1] + 1)
+
+    @property
+    def blocks(self) -> dict[str, slice]:
+        """Where w and v stand among the parameters."""
+        return {"w": slice(self.split), "v": slice(self.split, None)}
+
+    def thetas(self, role: str, count: int, half_range: float) -> Tensor:
+        """Parameters (count, D), uniform within ± half_range."""
+        return uniform(count, self.dimension, half_range, self.ctx.torch_generator(role))
+
+    def starts(self, count: int) -> Tensor:
+        """Starts of a descent (count, D)."""
+        return self.thetas("starts", count, self.experiment.training.half_range)
 
 
 def certificate(experiment: HsrGradient, ctx: Context) -> dict[str, Any]:
     """Row of `certificate`: the closed-form Hessian that every part is made of, at one random
     network.
     """
-    p = _Problem(experiment, ctx, experiment.hidden)
-    theta = p.thetas("starts", 1)[0]
-    return of_hessian("Hessian", tl.hessian(theta, p.x, p.q), p.loss, theta, ctx)
+    p = _Problem.of(experiment, ctx, experiment.hidden)
+    theta = p.starts(1)[0]
+    return of_hessian("Hessian", p.hessian(theta), p.loss, theta, ctx)
 
 
 def agreement(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 3: every entry of the four gradients for one network, and the norm of the difference for
     many.
     """
-    p = _Problem(experiment, ctx, experiment.compared_hidden)
+    p = _Problem.of(experiment, ctx, experiment.compared_hidden)
     thetas = p.thetas("agreement", experiment.draws, experiment.compared_range)
     entries = []
     norms = []
@@ -122,17 +138,12 @@ def influence(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 4 at trained networks, and Proposition 1: the contributions of a sample whose |delta| is
     made to vanish.
     """
-    p = _Problem(experiment, ctx, experiment.hidden)
+    p = _Problem.of(experiment, ctx, experiment.hidden)
     fixed = experiment.fixed_sample
-    ends = descend(
-        p.thetas("starts", experiment.influence_starts),
-        LossGradient(p.x, p.q),
-        rate=experiment.rate,
-        max_steps=experiment.training.steps,
-        stop_ratios=(experiment.stop_ratio,),
-    ).final
-    met = ends.converged.nonzero()[:, 0]
-    unique = met[~duplicates(ends.theta[met])][: experiment.networks].tolist()
+    starts = p.starts(experiment.influence_starts)
+    steps = experiment.training.steps
+    ends = p.descended(starts, experiment.rate, steps, experiment.stop_ratio)
+    unique = distinct(ends)[: experiment.networks].tolist()
     rows = []
     limit = []
     for start in unique:
@@ -194,7 +205,7 @@ def covariance(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 
 def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 6: norms of ∇μ and √(D−1) ∇σ at random networks."""
-    p = _Problem(experiment, ctx, experiment.hidden)
+    p = _Problem.of(experiment, ctx, experiment.hidden)
     rows = []
     for half_range in experiment.half_range:
         thetas = p.thetas(f"terms/{half_range:g}", experiment.term_draws, half_range)
@@ -207,9 +218,9 @@ def terms(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
 
 def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     """Fig. 7: descent on the bound alone (γ₁ = 0), and Proposition 2 on random spectra."""
-    p = _Problem(experiment, ctx, experiment.hidden)
+    p = _Problem.of(experiment, ctx, experiment.hidden)
     result = descend(
-        p.thetas("starts", experiment.bound_starts),
+        p.starts(experiment.bound_starts),
         Regularised(p.x, p.q, "bound", loss_weight=0.0),
         rate=experiment.bound_rate,
         max_steps=experiment.training.steps,
@@ -219,8 +230,8 @@ def bound_descent(experiment: HsrGradient, ctx: Context) -> dict[str, Table]:
     )
     rows = []
     for start, path in result.trajectories.items():
-        args = (path.theta, p.x, p.q)
-        spectrum = torch.linalg.eigvalsh(tl.hessian(*args)).flip(-1)
+        args = (path.theta, *p.args)
+        spectrum = p.spectrum(path.theta).flip(-1)
         bounds = (tl.upper_bound(*args), tl.lower_bound(*args), *tl.mean_and_std(*args))
         values = torch.cat([torch.stack(bounds, dim=1), spectrum], dim=1)
         steps = zip(path.steps.tolist(), values.tolist(), strict=True)

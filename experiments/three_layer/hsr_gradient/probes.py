@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 from experiments.certificates import of_hessian
 from experiments.printed import statements
 from experiments.three_layer.alternatives import STOCHASTIC
-from experiments.three_layer.ends import columns
+from experiments.three_layer.ends import columns, uniform
 from experiments.three_layer.hsr_gradient.settings import HsrStochastic
 from experiments.three_layer.network import Network
 from experiments.three_layer.stochastic_bound import combine
 from runner import stats
 from runner.contract import Analysis, Cell, Claim, Context, Figures, Table, Tables
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.synthetic import gaussian_classes
+from runner.data.synthetic import sample
 from runner.kinds.dataset import GaussianData
 from runner.report import figures as draw
 from runner.report.figures import COLOURS, DASHES, MARKERS
@@ -42,12 +42,9 @@ def measure(experiment: HsrStochastic, cell: Cell, ctx: Context) -> dict[str, Ta
     differentiation.
     """
     data = GaussianData()
-    stream = ctx.torch_generator("data/train")
-    x, q = gaussian_classes(data.train, data.inputs, data.mean, data.variance, stream)
-    network = Network(x, q, activation="sigmoid")
+    network = Network(*sample(data, data.train, ctx, "data/train"), activation="sigmoid")
     dimension = tl.parameter_count(data.inputs, experiment.hidden)
-    stream = ctx.torch_generator("theta")
-    theta = 4 * torch.rand(dimension, dtype=torch.float64, generator=stream) - 2
+    theta = uniform(1, dimension, 2.0, ctx.torch_generator("theta"))[0]
     hessian = network.hessian(theta)
     exact = float(network.bound(theta))
     rows = []

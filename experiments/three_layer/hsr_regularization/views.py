@@ -12,7 +12,7 @@ from torch import Tensor
 
 from experiments.three_layer.contours import contour_length
 from experiments.three_layer.ends import columns
-from experiments.three_layer.hsr_regularization.problem import Problem
+from experiments.three_layer.hsr_regularization.problem import Problem, Seeds
 from experiments.three_layer.hsr_regularization.settings import GROUPS, HsrRegularization
 from runner.curvature.closed_form import three_layer as tl
 from runner.training.descent.descent import DescentResult, Endpoints
@@ -33,31 +33,25 @@ def _rounded(values: list[float]) -> list[float]:
     return [float(f"{value:.{DIGITS}g}") for value in values]
 
 
-def dynamics(
-    experiment: HsrRegularization, problem: Problem, result: DescentResult, names: list[str]
-) -> dict[str, list[Any]]:
+def dynamics(problem: Problem, result: DescentResult, seeds: Seeds) -> dict[str, list[Any]]:
     """Quantiles over the starts of a group of L and λ₁ at recorded steps (Fig. 10).
 
     A start that has stopped counts with its last point. Every curve would be megabytes.
     """
+    experiment = problem.experiment
     steps = torch.arange(0, experiment.training.steps + 1, experiment.record_every)
-    theta = problem.starts.new_zeros(len(names), len(steps), problem.starts.shape[1])
+    theta = problem.starts.new_zeros(len(seeds), len(steps), problem.starts.shape[1])
     for start, path in result.trajectories.items():
         last = torch.searchsorted(path.steps, steps, right=True) - 1
         theta[start] = path.theta[last]
     values = {"loss": problem.loss(theta), "lambda_max": problem.spectrum(theta)[..., -1]}
     rows = []
     for group, quantity in product(GROUPS, values):
-        if group in names:
-            of_group = values[quantity][_mask(names, group)]
+        if group in seeds.group:
+            of_group = values[quantity][seeds.within(group)]
             for row in zip(steps.tolist(), *_quantiles(of_group.t()), strict=True):
                 rows.append((group, quantity, *row))
     return columns(("group", "quantity", "step", *COLUMNS), rows)
-
-
-def _mask(names: list[str], group: str) -> Tensor:
-    """Which starts belong to a group, (S,)."""
-    return torch.tensor([name == group for name in names], dtype=torch.bool)
 
 
 def _along(problem: Problem, theta: Tensor, direction: Tensor, offsets: Tensor) -> Tensor:
@@ -66,7 +60,7 @@ def _along(problem: Problem, theta: Tensor, direction: Tensor, offsets: Tensor) 
     return problem.loss(points) - problem.loss(theta)[:, None]
 
 
-def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
+def saddle_depth(problem: Problem, theta: Tensor) -> Tensor:
     """How far the loss falls on both sides along u_D, (S,): max over t <= reach of L(theta) − mean
     of L(theta ± t u_D).
 
@@ -74,28 +68,22 @@ def saddle_depth(experiment: HsrRegularization, problem: Problem, theta: Tensor)
     leading order, 0 where the loss does not fall.
     """
     vectors = torch.linalg.eigh(problem.hessian(theta).nan_to_num()).eigenvectors
-    offsets = torch.linspace(0, experiment.line_half_range, DEPTHS + 1, dtype=theta.dtype)
+    reach = problem.experiment.line_half_range
+    offsets = torch.linspace(0, reach, DEPTHS + 1, dtype=theta.dtype)
     ahead = _along(problem, theta, vectors[..., 0], offsets)
     behind = _along(problem, theta, vectors[..., 0], -offsets)
     return (-(ahead + behind) / 2).amax(-1)
 
 
-def profiles(
-    experiment: HsrRegularization,
-    problem: Problem,
-    ends: Endpoints,
-    names: list[str],
-    chosen: Tensor,
-    at: str,
-) -> dict[str, list[Any]]:
+def profiles(problem: Problem, ends: Endpoints, seeds: Seeds, at: str) -> dict[str, list[Any]]:
     """Loss along u_1 over the sharp group as quantiles (Fig. 11), and along u_1 and u_D at the tip
     of λ_D's lower whisker in the flat group, the smallest λ_D within 1.5 interquartile ranges of
     the quartile (Fig. 13).
 
     at: what the ends are, in a column of that name ("stopped", "nearest").
     """
-    offsets = torch.linspace(-1, 1, experiment.line_points, dtype=ends.theta.dtype)
-    offsets = offsets * experiment.line_half_range
+    offsets = torch.linspace(-1, 1, problem.experiment.line_points, dtype=ends.theta.dtype)
+    offsets = offsets * problem.experiment.line_half_range
     rows: list[tuple[Any, ...]] = []
 
     def add(kind: str, direction: str, start: int, values: Tensor) -> None:
@@ -106,24 +94,27 @@ def profiles(
     if at == "nearest":
         shown &= ends.converged
     for group in GROUPS:
-        of_group = (_mask(names, group) & shown).nonzero()[:, 0]
+        of_group = (seeds.within(group) & shown).nonzero()[:, 0]
         if not len(of_group):
             continue
         theta = ends.theta[of_group]
         values, vectors = torch.linalg.eigh(problem.hessian(theta))
         add(f"{group} group", "u_1", -1, _along(problem, theta, vectors[..., -1], offsets))
         if group == "flat":
-            least = values[:, 0]
-            low = least.quantile(0.25)
-            high = least.quantile(0.75)
-            inside = least.where(least >= low - 1.5 * (high - low), torch.inf)
-            tip = int(inside.argmin())
-            start = int(chosen[of_group[tip]])
+            tip = _whisker_tip(values[:, 0])
+            start = int(seeds.start[of_group[tip]])
             point = theta[tip : tip + 1]
             for direction, column in (("u_1", -1), ("u_D", 0)):
                 vector = vectors[tip : tip + 1, :, column]
                 add("whisker tip", direction, start, _along(problem, point, vector, offsets))
     return columns(("at", "kind", "direction", "start", "offset", *COLUMNS), rows)
+
+
+def _whisker_tip(values: Tensor) -> int:
+    """Place of the smallest value within 1.5 interquartile ranges of the lower quartile."""
+    low = values.quantile(0.25)
+    high = values.quantile(0.75)
+    return int(values.where(values >= low - 1.5 * (high - low), torch.inf).argmin())
 
 
 def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, float]:
@@ -133,46 +124,38 @@ def _grid(experiment: HsrRegularization, dtype: torch.dtype) -> tuple[Tensor, fl
     return torch.stack([first.flatten(), second.flatten()], dim=1), float(axis[1] - axis[0])
 
 
-def boundary_length(experiment: HsrRegularization, problem: Problem, theta: Tensor) -> Tensor:
+def boundary_length(problem: Problem, theta: Tensor) -> Tensor:
     """Euclidean length of the decision boundary in the square of the input plane, (S,).
 
     Marching squares on the logit z: in every cell of the grid the line from edge to edge on which
     its linear interpolation vanishes. No direction is preferred: a turned boundary is as long, to
     the square of the grid's step.
     """
-    points, distance = _grid(experiment, theta.dtype)
-    side = experiment.plane_points
-    lengths = []
+    points, distance = _grid(problem.experiment, theta.dtype)
+    side = problem.experiment.plane_points
+    lengths = [theta.new_zeros(0)]
     for part in theta.split(64):
         V = tl.split(part, points.shape[1]).V
         hidden = tl.hidden_representation(part, points, problem.activation)
         logit = (hidden @ V[..., 1:, None]).squeeze(-1) + V[..., :1]
         lengths.append(contour_length(logit.unflatten(-1, (side, side))) * distance)
-    if lengths:
-        return torch.cat(lengths)
-    return theta.new_zeros(0)
+    return torch.cat(lengths)
 
 
 def boundaries(
-    experiment: HsrRegularization,
-    problem: Problem,
-    finals: dict[str, Tensor],
-    names: list[str],
-    chosen: Tensor,
-    points: dict[str, Any],
+    problem: Problem, finals: dict[str, Tensor], seeds: Seeds, points: dict[str, Any]
 ) -> dict[str, list[Any]]:
     """p over the input plane without regularisation and with HSR, for the sharpest starts (Fig.
     15).
     """
-    starts = torch.as_tensor(points["start"]).tolist()
-    bound = dict(zip(starts, points["lambda_sup"].tolist(), strict=True))
-    sharp = [k for k, name in enumerate(names) if name == "sharp"]
-    ranked = sorted(sharp, key=lambda k: -bound[int(chosen[k])])[: experiment.boundary_starts]
-    plane, _ = _grid(experiment, problem.x.dtype)
+    bound = dict(zip(points["start"].tolist(), points["lambda_sup"].tolist(), strict=True))
+    starts = seeds.start.tolist()
+    sharp = [k for k, name in enumerate(seeds.group) if name == "sharp"]
+    sharp.sort(key=lambda k: -bound[starts[k]])
+    plane, _ = _grid(problem.experiment, problem.x.dtype)
     rows = []
-    for method, k in product(("gd", "hsr"), ranked):
-        start = int(chosen[k])
+    for method, k in product(("gd", "hsr"), sharp[: problem.experiment.boundary_starts]):
         p = tl.predict(finals[method][k], plane, problem.activation).tolist()
         for x, value in zip(plane.tolist(), p, strict=True):
-            rows.append((method, start, *x, round(value, 3)))  # drawn only: a third of the size
+            rows.append((method, starts[k], *x, round(value, 3)))  # drawn only: a third of the size
     return columns(("method", "start", "x1", "x2", "p"), rows)

@@ -1,6 +1,4 @@
-"""What is measured: the points that a search reaches, the same points polished, and further draws
-of the data.
-"""
+"""What is measured: the points that a search reaches, and the same points polished."""
 
 from __future__ import annotations
 
@@ -13,22 +11,30 @@ from torch import Tensor
 
 from experiments.certificates import of_hessian
 from experiments.three_layer.ends import (
-    Limits,
+    gradient_columns,
     in_place,
     lead,
     led_columns,
-    macro_f1,
     nearest_columns,
     short,
 )
-from experiments.three_layer.polish import KINDS
+from experiments.three_layer.ws_bound.draws import measure_draws
 from experiments.three_layer.ws_bound.portraits import numerical_hessian, portraits
-from experiments.three_layer.ws_bound.search import Search, run_search, search_from
+from experiments.three_layer.ws_bound.search import Search, run_search
 from experiments.three_layer.ws_bound.settings import WsBound
 from experiments.three_layer.ws_bound.theorems import equality_cases, theorem_slack, vanishing_error
 from runner.contract import Cell, Context, Table
 from runner.curvature.closed_form import three_layer as tl
-from runner.data.synthetic import sample
+
+
+def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
+    """All tables of one cell; a cell without `part` is a search."""
+    part = cell.params.get("part", "search")
+    if part == "draws":
+        return measure_draws(experiment, ctx)
+    if part == "polish":
+        return measure_polished(experiment, cell, ctx)
+    return measure_search(experiment, cell, ctx)
 
 
 def measure_search(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
@@ -70,11 +76,12 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
     """
     ends = search.ends
     status = ["ok" if s == "converged" else s for s in ends.status]
+    repeated = ends.converged.index_fill(0, search.unique, False)
     columns = {
         "start": range(len(status)),
         "status": status,
         "converged": ends.converged.to(torch.int64),
-        "duplicate": search.repeated.to(torch.int64),
+        "duplicate": repeated.to(torch.int64),
         "steps": ends.steps,
     }
     for name, values in curvatures(search, experiment).items():
@@ -85,38 +92,23 @@ def critical_points(search: Search, experiment: WsBound) -> dict[str, Any]:
 def curvatures(search: Search, experiment: WsBound) -> dict[str, Tensor]:
     """What is measured where the search converged."""
     theta = search.ends.theta[search.ends.converged]
-    hessian = search.hessian(theta)
-    spectrum = torch.linalg.eigvalsh(hessian)
     W, V = tl.split(theta, search.x.shape[1])
     trace, square = tl.traces(theta, *search.args)
-    measured = {
-        "loss": search.loss(theta),
-        "lambda_max": spectrum[:, -1],
-        "lambda_min": spectrum[:, 0],
-        "lambda_sup": search.bound(theta),
+    further = {
         "lambda_inf": tl.lower_bound(theta, *search.args),
         "trace": trace,
         "trace_of_square": square,
         "V_norm_sq": V.square().sum(-1),
         "W_norm_sq": W.square().sum((-2, -1)),
         "RtR_norm_sq": hidden_gram_norm_squared(theta, search.x, search.activation),
-        "hessian_error": hessian_error(search, theta, hessian, experiment),
+        "hessian_error": hessian_error(search, theta, experiment),
     }
-    return measured | f1_on_test_sets(search, theta)
+    return search.curvature(theta) | further | search.test_f1(theta)
 
 
-def f1_on_test_sets(search: Search, theta: Tensor) -> dict[str, Tensor]:
-    """Macro F1 (S,) on each test set."""
-    scores = {}
-    for size, (x, q) in search.test.items():
-        predicted = tl.predict(theta, x, search.activation) > 0.5
-        scores[f"f1_test{size}"] = macro_f1(predicted, q > 0.5)
-    return scores
-
-
-def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: WsBound) -> Tensor:
-    """||ΔH||_F of `hessian` at theta (S, D) against three-point differences of the loss, (S,) (WS
-    bound, Section V-B).
+def hessian_error(search: Search, theta: Tensor, experiment: WsBound) -> Tensor:
+    """||ΔH||_F at theta (S, D) of three-point differences of the loss against H, (S,) (WS bound,
+    Section V-B).
 
     The differences cost 4 D² losses a point: of networks wider than the one that the paper compares
     only the first few points are taken, the others are NaN.
@@ -125,7 +117,7 @@ def hessian_error(search: Search, theta: Tensor, hessian: Tensor, experiment: Ws
     if not len(theta):
         return theta.new_zeros(0)
     numerical = numerical_hessian(theta[:count], *search.args, step=experiment.difference_step)
-    errors = torch.linalg.matrix_norm(numerical - hessian[:count])
+    errors = torch.linalg.matrix_norm(numerical - search.hessian(theta)[:count])
     return in_place(errors, torch.arange(len(errors)), len(theta))
 
 
@@ -187,11 +179,6 @@ def _median(values: Tensor) -> float:
     return math.nan
 
 
-def _limits(experiment: WsBound, search: Search) -> Limits:
-    rounding = experiment.to_rounding.get(search.activation, 0)
-    return Limits.of(experiment, search.starts.shape[1], rounding)
-
-
 def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
     """Tables `gradients` (every start), `polished` (unique ends) and `theorems_polished` of one
     search.
@@ -199,95 +186,21 @@ def measure_polished(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str,
     search = run_search(experiment, cell, ctx)
     ctx.progress(1, 3, f"polishing {len(search.unique)} ends")
     theta = search.ends.theta[search.unique]
-    limits = _limits(experiment, search)
+    limits = search.limits(experiment)
+    left: dict[str, Any] = {"start": range(len(search.starts))}
+    left |= gradient_columns(search, search.ends.theta, search.starts)
     led = lead(search, theta, limits)
     table = {"start": search.unique} | led_columns(search, led, theta)
-    for name, f1 in f1_on_test_sets(search, led.theta).items():
+    for name, f1 in search.test_f1(led.theta).items():
         table[name] = short(f1)
     if search.hidden == experiment.portrait_hidden:
         ctx.progress(2, 3, "nearest stationary points")
         table |= nearest_columns(lead(search, theta, limits, "nearest"), theta)
     return {
-        "gradients": gradients(search),
+        "gradients": left,
         "polished": table,
         "theorems_polished": theorem_slack(search, led.theta),
     }
-
-
-def gradients(search: Search) -> dict[str, Any]:
-    """||∇L|| at the end of every start, and its share of that at the start."""
-    last = search.gradient_norm(search.ends.theta)
-    first = search.gradient_norm(search.starts)
-    return {
-        "start": range(len(last)),
-        "gradient": short(last),
-        "gradient_ratio": short(last / first),
-    }
-
-
-def measure_draws(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """Table `draws`: the search of the fitted protocol with the paper's network on further draws of
-    data and starts.
-    """
-    rows = []
-    for draw in range(experiment.draws):
-        ctx.progress(draw, experiment.draws, f"draw {draw + 1}")
-        search = _drawn(experiment, draw, ctx)
-        theta = search.ends.theta[search.unique]
-        led = lead(search, theta, _limits(experiment, search))
-        counts = {kind: led.kind.count(kind) for kind in KINDS}
-        for stage, points in (("stopped", theta), ("polished", led.theta)):
-            for row in _group_rows(experiment, search, points):
-                rows.append({"draw": draw, "stage": stage} | row | counts)
-    return {"draws": rows}
-
-
-def _drawn(experiment: WsBound, draw: int, ctx: Context) -> Search:
-    data = experiment.dataset
-    hidden = experiment.portrait_hidden
-    role = f"draw/{draw}"
-    train = sample(data, data.train, ctx, f"{role}/train")
-    test = {size: sample(data, size, ctx, f"{role}/test{size}") for size in data.test}
-    protocol = ("sigmoid", hidden, experiment.fitted_rate, experiment.fitted_ratio)
-    generator = ctx.torch_generator(f"{role}/starts")
-    return search_from(experiment, protocol, (*train, test), generator)
-
-
-def _group_rows(experiment: WsBound, search: Search, theta: Tensor) -> list[dict[str, Any]]:
-    """Macro F1 of the points with low and with high λ_sup (WS bound, Fig. 7), one row for each test
-    set.
-
-    effect: share of pairs in which the low point is better less the share in which the high one is.
-    """
-    order = search.bound(theta).argsort(stable=True)
-    count = int(experiment.low_share * len(order))
-    low = order[:count]
-    high = order[count:]
-    rows = []
-    for size, f1 in zip(search.test, f1_on_test_sets(search, theta).values(), strict=True):
-        effect = math.nan
-        if count and len(high):
-            effect = float((f1[low][:, None] - f1[high]).sign().mean())
-        row: dict[str, Any] = {
-            "test_samples": size,
-            "low": len(low),
-            "high": len(high),
-            "f1_low": float(f1[low].mean()),
-            "f1_high": float(f1[high].mean()),
-            "effect": effect,
-            "spread_low": float(f1[low].std()),
-            "spread_high": float(f1[high].std()),
-        }
-        rows.append(row)
-    return rows
-
-
-PARTS = {"search": measure_search, "polish": measure_polished, "draws": measure_draws}
-
-
-def measure(experiment: WsBound, cell: Cell, ctx: Context) -> dict[str, Table]:
-    """All tables of one cell; a cell without `part` is a search."""
-    return PARTS[str(cell.params.get("part", "search"))](experiment, cell, ctx)
 
 
 def hidden_gram_norm_squared(theta: Tensor, x: Tensor, activation: str = "sigmoid") -> Tensor:

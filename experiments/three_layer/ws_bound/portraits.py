@@ -64,22 +64,16 @@ def portrayed(search: Search) -> dict[str, int]:
 def portrayed_points(search: Search, chosen: dict[str, int]) -> dict[str, Any]:
     """One row per portrayed point."""
     starts = list(chosen.values())
-    theta = search.ends.theta[starts]
-    spectrum = search.spectrum(theta)
-    return {
-        "point": list(chosen),
-        "start": starts,
-        "loss": search.loss(theta),
-        "lambda_max": spectrum[:, -1],
-        "lambda_sup": search.bound(theta),
-    }
+    curvature = search.curvature(search.ends.theta[starts])
+    shown = {name: curvature[name] for name in ("loss", "lambda_max", "lambda_sup")}
+    return {"point": list(chosen), "start": starts} | shown
 
 
 def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[str, Any]:
     """Loss, λ_sup, λ_1 and λ_D along the descent to the sharpest and the flattest point (WS bound,
     Fig. 5).
     """
-    tables = []
+    tables: list[dict[str, Any]] = []
     for name, start in chosen.items():
         if not name.endswith("_1"):
             continue
@@ -92,16 +86,7 @@ def trajectories(search: Search, chosen: dict[str, int], points: int) -> dict[st
             record=(0,),
             record_every=max(1, int(search.ends.steps[start]) // points),
         ).trajectories[0]
-        spectrum = search.spectrum(path.theta)
-        columns = {
-            "point": name,
-            "step": path.steps,
-            "loss": search.loss(path.theta),
-            "lambda_max": spectrum[:, -1],
-            "lambda_min": spectrum[:, 0],
-            "lambda_sup": search.bound(path.theta),
-        }
-        tables.append(columns)
+        tables.append({"point": name, "step": path.steps} | search.curvature(path.theta))
     return stack(tables)
 
 

@@ -5,45 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from experiments.three_layer.ends import uniform
-from experiments.three_layer.network import Network
+from experiments.three_layer.ends import Limits, uniform
+from experiments.three_layer.network import Network, distinct
 from experiments.three_layer.ws_bound.settings import WsBound
 from runner.contract import Cell, Context
 from runner.curvature.closed_form import three_layer as tl
 from runner.data.synthetic import load_gaussian
-from runner.training.descent.descent import Endpoints, LossGradient, descend, duplicates
+from runner.training.descent.descent import Endpoints
+
+Data = tuple[Tensor, Tensor]
+"""x and q."""
+
+
+class Protocol(NamedTuple):
+    """How a search is run; ratio: of its stop rule."""
+
+    activation: str
+    hidden: int
+    rate: float
+    ratio: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search(Network):
     """One cell's problem and what the descent made of it.
 
-    test: size -> (x, q). starts, ends: (S, D) before and after. repeated: (S,), duplicates of an
-    earlier critical point.
+    test: by size. starts, ends: (S, D) before and after.
     """
 
     hidden: int
     rate: float
     ratio: float
     steps: int
-    test: Mapping[int, tuple[Tensor, Tensor]]
+    test: Mapping[int, Data]
     starts: Tensor
     ends: Endpoints
-    repeated: Tensor
 
-    @property
-    def direction(self) -> LossGradient:
-        return LossGradient(*self.args)
-
-    @property
+    @cached_property
     def unique(self) -> Tensor:
         """Indices of the converged starts that repeat no earlier one: the paper's critical
         points."""
-        return (self.ends.converged & ~self.repeated).nonzero()[:, 0]
+        return distinct(self.ends)
 
     @cached_property
     def ranked(self) -> Tensor:
@@ -51,6 +58,15 @@ class Search(Network):
         bound = self.bound(self.ends.theta)[self.unique]
         order = bound.argsort(descending=True, stable=True)
         return self.unique[order]
+
+    def test_f1(self, theta: Tensor) -> dict[str, Tensor]:
+        """Macro F1 (S,) on each test set, by its name in tables."""
+        return {f"f1_test{size}": self.f1(theta, *data) for size, data in self.test.items()}
+
+    def limits(self, experiment: WsBound) -> Limits:
+        """When polishing its ends ends."""
+        rounding = experiment.to_rounding.get(self.activation, 0)
+        return Limits.of(experiment, self.starts.shape[1], rounding)
 
 
 def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
@@ -61,46 +77,33 @@ def run_search(experiment: WsBound, cell: Cell, ctx: Context) -> Search:
     """
     hidden = int(cell.params["hidden"])
     activation = str(cell.params["activation"])
-    protocol = activation, hidden, float(cell.params["rate"]), experiment.ratio(cell)
+    protocol = Protocol(activation, hidden, float(cell.params["rate"]), experiment.ratio(cell))
     splits = load_gaussian(experiment.dataset, ctx)
     ctx.progress(0, 3, f"descent of {experiment.training.starts} starts")
     generator = ctx.torch_generator(f"starts/hidden={hidden}")
-    return search_from(experiment, protocol, (*splits.train, splits.test), generator)
+    return search_from(experiment, protocol, splits.train, splits.test, generator)
 
 
 def search_from(
     experiment: WsBound,
-    how: tuple[str, int, float, float],
-    data: tuple[Tensor, Tensor, Mapping[int, tuple[Tensor, Tensor]]],
+    protocol: Protocol,
+    train: Data,
+    test: Mapping[int, Data],
     generator: torch.Generator,
 ) -> Search:
-    """The search on given data. how: activation, hidden units, rate, stop ratio; data: x, q, test
-    sets by size.
-    """
+    """The search on given data; test: by size."""
     training = experiment.training
-    activation, hidden, rate, ratio = how
-    x, q, test = data
-    dimension = tl.parameter_count(x.shape[1], hidden)
+    x, q = train
+    dimension = tl.parameter_count(x.shape[1], protocol.hidden)
     starts = uniform(training.starts, dimension, training.half_range, generator)
-    ends = descend(
-        starts,
-        LossGradient(x, q, activation),
-        rate=rate,
-        max_steps=training.steps,
-        stop_ratios=(ratio,),
-    ).final
-    repeated = torch.zeros(training.starts, dtype=torch.bool)
-    repeated[ends.converged] = duplicates(ends.theta[ends.converged])
+    network = Network(x, q, activation=protocol.activation)
+    ends = network.descended(starts, protocol.rate, training.steps, protocol.ratio)
     return Search(
         x=x,
         q=q,
-        activation=activation,
-        hidden=hidden,
-        rate=rate,
-        ratio=ratio,
         steps=training.steps,
         test=test,
         starts=starts,
         ends=ends,
-        repeated=repeated,
+        **protocol._asdict(),
     )

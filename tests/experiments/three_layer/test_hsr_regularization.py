@@ -14,14 +14,7 @@ from experiments.three_layer.contours import contour_length
 from experiments.three_layer.flatness import training_direction
 from experiments.three_layer.hsr_regularization.analysis import wide
 from experiments.three_layer.hsr_regularization.claims import open_protocol, whisker_tip
-from experiments.three_layer.hsr_regularization.problem import (
-    Problem,
-    critical_points,
-    draw,
-    end_under,
-    search,
-    train,
-)
+from experiments.three_layer.hsr_regularization.problem import draw
 from experiments.three_layer.hsr_regularization.settings import METHODS
 from experiments.three_layer.hsr_regularization.views import boundary_length, saddle_depth
 from runner.contract import Claim, Context, analyse, measure
@@ -55,10 +48,10 @@ def tables(experiment):
 
 def test_search_keeps_unique_converged_points_and_takes_the_tails(experiment):
     problem = draw(experiment, Context(1))
-    ends = search(experiment, problem, experiment.rate)
-    points, group = critical_points(experiment, problem, ends)
+    ends = problem.search(experiment.rate)
+    points = problem.critical_points(ends)
     assert set(points["start"].tolist()) <= set(ends.converged.nonzero()[:, 0].tolist())
-    bound, group = np.array(points["lambda_sup"]), np.array(group)
+    bound, group = np.array(points["lambda_sup"]), np.array(points["group"])
     sharp, flat = bound[group == "sharp"], bound[group == "flat"]
     share = experiment.group_share
     assert len(sharp) == (bound >= np.quantile(bound, 1 - share)).sum() > 0
@@ -95,17 +88,16 @@ def test_end_points_are_those_of_the_method(experiment, tables, method):
     radius = experiment.wide_radius if method == "asam_wide" else experiment.radius
     how = {"strength": weight / experiment.rate, "radius": radius, "until": experiment.switch}
     direction = training_direction(method.removesuffix("_wide"), problem.x, problem.q, **how)
-    theta = train(experiment, problem, torch.tensor(ends["start"].tolist()), direction).final.theta
+    theta = problem.train(torch.tensor(ends["start"].tolist()), direction).final.theta
     spectrum = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args))
-    said = tl.predict(theta, problem.test_x) > 0.5
+    test_x, test_q = problem.test
+    said = tl.predict(theta, test_x) > 0.5
     expected = {
         "lambda_max": spectrum[:, -1],
         "lambda_min": spectrum[:, 0],
         "mean": spectrum.mean(1),
         "std": spectrum.std(1, correction=0),
-        "f1": [
-            f1_score(problem.test_q > 0.5, row, average="macro", zero_division=0) for row in said
-        ],
+        "f1": [f1_score(test_q > 0.5, row, average="macro", zero_division=0) for row in said],
     }
     for name, values in expected.items():
         assert ends[name].tolist() == pytest.approx(
@@ -118,22 +110,21 @@ def test_second_half_is_a_descent_judged_from_the_switch_on(experiment, method):
     problem = draw(experiment, Context(1))
     chosen = torch.arange(12)
     direction = training_direction(method, problem.x, problem.q, until=experiment.switch)
-    result = train(experiment, problem, chosen, direction)
-    found = end_under("second_half", experiment, problem, chosen, direction, result)
-    expected = train(experiment, problem, chosen, direction, stop_from=experiment.switch).final
+    result = problem.train(chosen, direction)
+    found = problem.end_under("second_half", chosen, direction, result)
+    expected = problem.train(chosen, direction, stop_from=experiment.switch).final
     assert torch.equal(found.theta, expected.theta) and torch.equal(found.steps, expected.steps)
     assert int(found.steps.min()) >= experiment.switch
-    assert end_under("every_step", experiment, problem, chosen, direction, result) is result.final
+    assert problem.end_under("every_step", chosen, direction, result) is result.final
 
 
 def test_saddle_depth_is_half_the_negative_curvature(experiment):
     """A network whose loss is nearly quadratic over the reach: ½ |λ_D| t²."""
-    problem = draw(experiment, Context(1))
+    problem = draw(replace(experiment, line_half_range=1e-3), Context(1))
     theta = problem.starts[:8] / 20
-    small = replace(experiment, line_half_range=1e-3)
     least = torch.linalg.eigvalsh(tl.hessian(theta, *problem.args))[:, 0]
     expected = (-least / 2 * 1e-6).clamp(min=0)
-    torch.testing.assert_close(saddle_depth(small, problem, theta), expected, rtol=1e-2, atol=1e-12)
+    torch.testing.assert_close(saddle_depth(problem, theta), expected, rtol=1e-2, atol=1e-12)
     assert bool((least < 0).any())
 
 
@@ -218,12 +209,12 @@ def test_draws_decide_the_statements_on_f1(experiment, tables):
 def test_boundary_length_of_a_vertical_line(experiment):
     """p = s(20 (r − ½)) with r = s(x₁ − ¼) crosses 0.5 at x₁ = ¼, between two columns of the
     grid."""
-    problem = Problem(*(torch.zeros(0),) * 5, activation="sigmoid", ratio=1.0)
+    problem = draw(experiment, Context(1))
     W = torch.tensor([[[-0.25, 1.0, 0.0]]], dtype=torch.float64)
     theta = tl.join(W, torch.tensor([[-10.0, 20.0]], dtype=torch.float64))
     side = experiment.plane_points
     distance = 2 * experiment.plane_half_range / (side - 1)
-    assert float(boundary_length(experiment, problem, theta)[0]) == pytest.approx(
+    assert float(boundary_length(problem, theta)[0]) == pytest.approx(
         (side - 1) * distance, rel=1e-6
     )
 
