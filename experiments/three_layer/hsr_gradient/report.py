@@ -12,7 +12,8 @@ import pandas as pd
 
 from experiments.three_layer.alternatives import GRADIENT
 from experiments.three_layer.hsr_gradient import figures
-from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims, seconds_by_form
+from experiments.three_layer.hsr_gradient.claims import UNPRINTED, claims
+from experiments.three_layer.hsr_gradient.cost_claims import seconds_by_form
 from experiments.three_layer.hsr_gradient.settings import SIZES, HsrGradient
 from experiments.three_layer.study import Case, Study, data_sets
 from runner import stats

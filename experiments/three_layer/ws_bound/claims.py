@@ -10,14 +10,12 @@ comparable.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
-from experiments.three_layer.contours import contour_length
 from experiments.three_layer.study import (
     CRITICAL,
     Made,
@@ -37,6 +35,7 @@ from experiments.three_layer.ws_bound.analysis import (
     where_led,
 )
 from experiments.three_layer.ws_bound.exact_claims import exact_claims, inequalities
+from experiments.three_layer.ws_bound.portrait_claims import paths, views
 from runner.contract import Claim
 from runner.stats import judge
 from runner.stats.judge import by_seed
@@ -186,48 +185,6 @@ def _widths(c: Case) -> Made:
         yield c.mark, c.tested("width sharpens", test, sign=1)
 
 
-def _paths(c: Case) -> Made:
-    """Fig. 5: the bound along the descents to the sharpest and to the flattest point."""
-    paths = c.rows("trajectories")
-    if paths.empty:
-        return
-    yield c.mark, c.compared("bound follows eigenvalue", paths, _following)
-    ends = by_seed(chosen(paths, point="sharpest_1"), _at_the_end).values()
-    listed = ", ".join(f"{value:.3g}" for value in ends)
-    why = (
-        "the path is the one of some 330 with the largest bound at its end; bound at the end over "
-        f"the start {listed}"
-    )
-    rises = c.statement("bound rises on the way to the sharpest point")
-    yield c.mark, judge.constructed(rises, why)
-    # the paper says that the loss falls without a rise of the bound: no step may rise
-    name = "bound does not rise on the way to the flattest point"
-    flattest = chosen(paths, point="flattest_1")
-    yield c.mark, c.compared(name, flattest, lambda rows: float(_over_start(rows).max()))
-    yield f"{c.mark} at the end", c.compared(name, flattest, _at_the_end)
-
-
-def _over_start(rows: pd.DataFrame) -> pd.Series:
-    """The bound along the way over that at the start."""
-    bound = rows.sort_values("step")["lambda_sup"]
-    return bound / bound.iloc[0]
-
-
-def _at_the_end(rows: pd.DataFrame) -> float:
-    return float(_over_start(rows).iloc[-1])
-
-
-def _following(rows: pd.DataFrame) -> float:
-    """Median over the paths of the correlation of log λ_sup and log λ₁ along a path."""
-    kept = rows[(rows["lambda_sup"] > 0) & (rows["lambda_max"] > 0)]
-    correlations = []
-    for _, part in kept.groupby("point"):
-        if len(part) > 2:
-            bound = np.log(part["lambda_sup"])
-            correlations.append(float(np.corrcoef(bound, np.log(part["lambda_max"]))[0, 1]))
-    return float(pd.Series(correlations, dtype=float).median())
-
-
 def _counts(analysis: Study) -> Iterator[Claim]:
     """The published counts are rows of the scorecard; no learning rate is printed, and one was
     fitted to them.
@@ -244,49 +201,6 @@ def _counts(analysis: Study) -> Iterator[Claim]:
         "protocol's was chosen by these counts: see the scorecard"
     )
     yield judge.claim(analysis.says["published counts"], "not comparable", detail=detail)
-
-
-def _views(c: Case) -> Made:
-    """Figs. 3 and 4: the two sharpest points of a data set against its two flattest."""
-    for name, table, size in (
-        ("sharply peaked", "landscapes", largest_rise),
-        ("distorted boundaries", "boundaries", boundary_length),
-    ):
-        rows = c.rows(table)
-        if len(rows):
-            yield c.mark, c.compared(name, rows, partial(_sharp_over_flat, size=size))
-
-
-def _sharp_over_flat(rows: pd.DataFrame, size: Callable[[pd.DataFrame, str], float]) -> float:
-    """Mean size over the sharpest points, over that of the flattest; NaN where one side has
-    none."""
-    means = []
-    for side in ("sharpest", "flattest"):
-        sizes = []
-        for name in rows:
-            if name.startswith(side) and rows[name].notna().all():
-                sizes.append(size(rows, name))
-        means.append(sum(sizes) / len(sizes) if sizes else math.nan)
-    if means[1] > 0:
-        return means[0] / means[1]
-    return math.nan
-
-
-def largest_rise(rows: pd.DataFrame, column: str) -> float:
-    """L(θ* + α u_d) − L(θ*) at the ends of the lines, the largest over directions and sides."""
-    reach = rows["alpha"].abs().max()
-    middle = rows["alpha"].abs().min()
-    ends = rows.loc[rows["alpha"].abs() == reach, column].max()
-    return float(ends - rows.loc[rows["alpha"].abs() == middle, column].mean())
-
-
-def boundary_length(rows: pd.DataFrame, column: str) -> float:
-    """Euclidean length of the decision boundary in the stored square, in units of the input."""
-    import torch
-
-    grid = rows.pivot(index="x2", columns="x1", values=column)
-    step = float(grid.columns[1] - grid.columns[0])
-    return step * float(contour_length(torch.from_numpy(grid.to_numpy(float, copy=True))))
 
 
 def _form(c: Case) -> Made:
@@ -338,6 +252,6 @@ def _parameters(rows: pd.DataFrame) -> float:
     return float(round((2 * rows["trace"] / (rows["lambda_sup"] + rows["lambda_inf"])).median()))
 
 
-_OF_STOPPED = (_sharpness, _generalisation, _norms, _widths, _paths, _views, _form)
+_OF_STOPPED = (_sharpness, _generalisation, _norms, _widths, paths, views, _form)
 _OF_POLISHED = (_critical, _sharpness, _generalisation, _widths)
 """Makers of claims, in the order of the rows."""

@@ -12,8 +12,9 @@ import torch
 from experiments.paper_audit.three_layer import loss
 from experiments.printed import statements
 from experiments.three_layer.ws_bound.analysis import split_low_high
-from experiments.three_layer.ws_bound.claims import boundary_length, largest_rise, of_the_fit_alone
+from experiments.three_layer.ws_bound.claims import of_the_fit_alone
 from experiments.three_layer.ws_bound.exact_claims import INEQUALITIES
+from experiments.three_layer.ws_bound.portrait_claims import boundary_length, largest_rise
 from experiments.three_layer.ws_bound.portraits import LOSS_GRAIN
 from experiments.three_layer.ws_bound.search import run_search
 from runner.contract import Claim, Context, SettingError, analyse
